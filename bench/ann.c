@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "bench/ann.h"
+
+#include <string.h>
+
+/* Everything a run holds, so that one exit frees it. */
+typedef struct ann_state {
+        ann_options options;
+        dci_context *helper;   /* all CPUs: reading and finding the truth are not measured */
+        dci_context *measured; /* --threads */
+        bench_dataset dataset;
+        bench_truth truth;
+        bench_share share;
+} ann_state;
+
+static dci_status create_context(const ann_options *options, size_t n_threads, dci_context **out)
+{
+        dci_context_config config;
+        dci_status status = dci_context_config_init(&config, sizeof config);
+        if (status != DCI_OK)
+                return status;
+        config.n_threads = (int32_t)n_threads;
+        config.isa = options->isa;
+        return dci_context_create(&config, out);
+}
+
+static dci_status choose_metric(const ann_options *options, const bench_dataset *dataset, dci_metric *out)
+{
+        *out = options->metric != 0 ? options->metric : dataset->metric;
+        if (*out != 0)
+                return DCI_OK;
+        return dci_fail(DCI_ERR_INVALID,
+                        "%s: says no distance that dci has (euclidean, angular, dot, ip); give --metric",
+                        dataset->name);
+}
+
+/* The neighbours in a file are believed only for the metric they were made for. */
+static bool file_truth_applies(const ann_state *state, dci_metric metric, size_t k)
+{
+        const bench_dataset *dataset = &state->dataset;
+        if (state->options.own_truth || dataset->truth.width == 0)
+                return false;
+        return state->options.source.truth != NULL || (metric == dataset->metric && k <= dataset->truth.width);
+}
+
+static dci_status report(const ann_job *job, int argc, char **argv)
+{
+        ann_row rows[2];
+        ann_report result = {.job = job, .rows = rows, .argc = argc, .argv = argv};
+        dci_status status = ann_measure(job, rows, &result.n_rows);
+        if (status != DCI_OK)
+                return status;
+        bench_machine_describe(job->context, &result.machine);
+        ann_print_table(&result);
+        return job->options->json != NULL ? ann_write_json(&result, job->options->json) : DCI_OK;
+}
+
+static dci_status run(ann_state *state, int argc, char **argv)
+{
+        const ann_options *options = &state->options;
+        dci_status status = options->json != NULL ? ann_check_writable(options->json) : DCI_OK;
+        if (status == DCI_OK)
+                status = create_context(options, options->threads, &state->measured);
+        if (status == DCI_OK)
+                status = create_context(options, 0, &state->helper);
+        if (status == DCI_OK)
+                status = bench_dataset_read(state->helper, &options->source, &state->dataset);
+        if (status != DCI_OK)
+                return status;
+        ann_job job = {
+                .context = state->measured, .options = options, .dataset = &state->dataset, .truth = &state->truth};
+        job.k = options->k != 0 ? options->k : state->dataset.is_trace ? 100 : 10;
+        status = choose_metric(options, &state->dataset, &job.metric);
+        if (status != DCI_OK)
+                return status;
+        bench_truth_options wanted = {job.metric, job.k, options->cache, options->truth_check,
+                                      file_truth_applies(state, job.metric, job.k)};
+        status = bench_truth_get(state->helper, &state->dataset, &wanted, &state->truth);
+        if (status == DCI_OK && state->dataset.is_trace) {
+                status = bench_share_prepare(state->helper, &state->dataset, &state->share);
+                job.share = &state->share;
+        }
+        return status == DCI_OK ? report(&job, argc, argv) : status;
+}
+
+int bench_ann(int argc, char **argv)
+{
+        ann_state state;
+        bool help;
+        memset(&state, 0, sizeof state);
+        dci_status status = ann_options_parse(argc, argv, &state.options, &help);
+        if (status == DCI_OK && help) {
+                ann_print_help();
+                return BENCH_EXIT_OK;
+        }
+        if (status == DCI_OK)
+                status = run(&state, argc, argv);
+        int code = status == DCI_OK ? BENCH_EXIT_OK : bench_report_error("ann", status);
+        bench_share_free(&state.share);
+        bench_truth_free(&state.truth);
+        bench_dataset_free(&state.dataset);
+        dci_context_destroy(state.helper);
+        dci_context_destroy(state.measured);
+        return code;
+}

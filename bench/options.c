@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "bench/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static dci_status parse_size(const bench_option *option, const char *text)
+{
+        size_t value = 0;
+        bool valid = *text != '\0';
+        for (const char *p = text; valid && *p != '\0'; p++) {
+                valid = *p >= '0' && *p <= '9' && dci_mul(value, 10, &value) &&
+                        dci_add(value, (size_t)(*p - '0'), &value);
+        }
+        if (!valid || value < option->min || value > option->max)
+                return dci_fail(DCI_ERR_INVALID, "--%s wants an integer of %zu to %zu, not '%s'", option->name,
+                                option->min, option->max, text);
+        *(size_t *)option->value = value;
+        return DCI_OK;
+}
+
+static dci_status parse_choice(const bench_option *option, const char *text)
+{
+        char names[256] = "";
+        size_t used = 0;
+        for (const bench_choice *choice = option->choices; choice->name != NULL; choice++) {
+                if (strcmp(text, choice->name) == 0) {
+                        *(int32_t *)option->value = choice->value;
+                        return DCI_OK;
+                }
+                int n = snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", choice->name);
+                if (n > 0 && (size_t)n < sizeof names - used)
+                        used += (size_t)n;
+        }
+        return dci_fail(DCI_ERR_INVALID, "--%s wants one of %s, not '%s'", option->name, names, text);
+}
+
+static dci_status parse_value(const bench_option *option, const char *text)
+{
+        switch (option->kind) {
+        case OPTION_SIZE:
+                return parse_size(option, text);
+        case OPTION_CHOICE:
+                return parse_choice(option, text);
+        default:
+                if (*text == '\0')
+                        return dci_fail(DCI_ERR_INVALID, "--%s wants a value, not an empty one", option->name);
+                *(const char **)option->value = text;
+                return DCI_OK;
+        }
+}
+
+/* The table's entry for "--name" or "--name=value". */
+static const bench_option *find(const bench_option *options, size_t n_options, const char *argument)
+{
+        size_t n = strcspn(argument, "=");
+        for (size_t i = 0; i < n_options; i++)
+                if (strlen(options[i].name) + 2 == n && strncmp(argument, "--", 2) == 0 &&
+                    strncmp(argument + 2, options[i].name, n - 2) == 0)
+                        return &options[i];
+        return NULL;
+}
+
+dci_status bench_parse_options(int argc, char **argv, const bench_option *options, size_t n_options, bool *out_help)
+{
+        uint64_t seen = 0; /* one bit per option */
+        *out_help = false;
+        for (int i = 1; i < argc; i++) {
+                if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+                        *out_help = true;
+                        return DCI_OK;
+                }
+                const bench_option *found = find(options, n_options, argv[i]);
+                if (found == NULL)
+                        return dci_fail(DCI_ERR_INVALID, "unknown option '%s'", argv[i]);
+                uint64_t bit = (uint64_t)1 << (found - options);
+                if ((seen & bit) != 0)
+                        return dci_fail(DCI_ERR_INVALID, "--%s is given twice", found->name);
+                seen |= bit;
+                const char *value = strchr(argv[i], '=');
+                if (value == NULL && i + 1 == argc)
+                        return dci_fail(DCI_ERR_INVALID, "--%s wants a value", found->name);
+                dci_status status = parse_value(found, value != NULL ? value + 1 : argv[++i]);
+                if (status != DCI_OK)
+                        return status;
+        }
+        return DCI_OK;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* A table-driven command line: "--name value" or "--name=value", each option at most once. */
+#ifndef DCI_BENCH_OPTIONS_H
+#define DCI_BENCH_OPTIONS_H
+
+#include "bench/bench.h"
+
+enum {
+        OPTION_TEXT,  /* const char * */
+        OPTION_SIZE,  /* size_t in [min, max] */
+        OPTION_CHOICE /* int32_t, one of `choices` */
+};
+
+typedef struct bench_choice {
+        const char *name; /* NULL ends the list */
+        int32_t value;
+} bench_choice;
+
+typedef struct bench_option {
+        const char *name; /* without the dashes */
+        int kind;         /* OPTION_* */
+        void *value;      /* where the result goes; unchanged when the option is absent */
+        size_t min, max;
+        const bench_choice *choices;
+} bench_option;
+
+/* Parses argv[1 .. argc). *out_help is set by --help or -h, and parsing stops there. Errors name the option. */
+dci_status bench_parse_options(int argc, char **argv, const bench_option *options, size_t n_options, bool *out_help);
+
+#endif

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+# One list for the static and the shared library. A new file goes here and nowhere else.
+set(dci_sources
+    src/core/alloc.c
+    src/core/blas.c
+    src/core/context.c
+    src/core/crc.c
+    src/core/executor.c
+    src/core/file.c
+    src/core/file_io.c
+    src/core/npy.c
+    src/core/pool.c
+    src/core/rng.c
+    src/core/status.c
+    src/simd/cpu.c
+    src/simd/kernels.c
+    src/simd/kernels_scalar.c
+    src/simd/topk.c
+    src/transform/cosine.c
+    src/transform/mips.c
+    src/index/config.c
+    src/index/filter.c
+    src/index/flat.c
+    src/index/flat_batch.c
+    src/index/flat_batch_state.c
+    src/index/idmap.c
+    src/index/index.c
+    src/index/insert.c
+    src/index/range.c
+    src/index/remove.c
+    src/index/rows.c
+    src/index/search.c)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
+    list(APPEND dci_sources src/simd/kernels_avx2.c src/simd/kernels_avx512.c src/simd/kernels_amx.c)
+    set_source_files_properties(src/simd/kernels_avx2.c PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+    set(dci_avx512_flags "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;-mbmi;-mbmi2;-mpopcnt")
+    set_source_files_properties(src/simd/kernels_avx512.c PROPERTIES COMPILE_OPTIONS "${dci_avx512_flags}")
+    set_source_files_properties(src/simd/kernels_amx.c PROPERTIES COMPILE_OPTIONS
+        "${dci_avx512_flags};-mavx512bf16;-mamx-tile;-mamx-bf16")
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
+    list(APPEND dci_sources src/simd/kernels_neon.c)
+endif()

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+# One interface target: warnings, feature macros and sanitizers for all of the project's own targets.
+add_library(dci_options INTERFACE)
+target_compile_options(dci_options INTERFACE
+    -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef -Wpointer-arith -Wwrite-strings
+    # Results must not depend on what the compiler fuses; kernels call fused multiply-add by name.
+    -ffp-contract=off)
+target_compile_definitions(dci_options INTERFACE _POSIX_C_SOURCE=200809L)
+if(DCI_WERROR)
+    target_compile_options(dci_options INTERFACE -Werror)
+endif()
+if(DCI_SANITIZE)
+    target_compile_options(dci_options INTERFACE -fsanitize=${DCI_SANITIZE} -fno-omit-frame-pointer)
+    target_link_options(dci_options INTERFACE -fsanitize=${DCI_SANITIZE})
+    if(DCI_SANITIZE MATCHES "undefined")
+        target_compile_options(dci_options INTERFACE -fno-sanitize-recover=undefined)
+    endif()
+endif()

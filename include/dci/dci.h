@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/**
+ * @file dci.h
+ * All of dci. Each header is useful alone:
+ *
+ *   base.h       status, errors, number formats, context (memory, threads, instruction set)
+ *   transform.h  unit rows, the MIPS lift T_K / T_Q
+ *   index.h      "which k stored rows score highest for this row": exact search (kind FLAT)
+ *
+ * A first program is in README.md and is compiled by the test suite (tests/install/consumer.c).
+ */
+#ifndef DCI_DCI_H
+#define DCI_DCI_H
+
+#include "dci/base.h"
+#include "dci/index.h"
+#include "dci/transform.h"
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/**
+ * @file index.h
+ * An index answers "which k stored rows score highest for this row".
+ *
+ * Scores and their order
+ *  - DCI_METRIC_L2: squared Euclidean distance, smaller is better. DCI_METRIC_IP: inner product, larger is better.
+ *    DCI_METRIC_COSINE: cosine, larger is better. Equal scores are ordered by lower id.
+ *  - A score is what one canonical kernel computes for (query, row) in binary32: 16 partial sums, element i to sum i mod 16,
+ *    each a chain of fused multiply-adds, then added pairwise. It depends neither on the batch, nor on threads, nor on where
+ *    the row is stored, and avx2, avx512, amx and neon give the same bits (scalar rounds each product too). Against exact
+ *    arithmetic the error is at most (dim / 16 + 6) * 2^-24 * sum |q_i x_i| for IP (squares of differences for L2), and
+ *    (dim / 8 + 16) * 2^-24 for COSINE. Cheaper arithmetic may propose rows in large batches; it never decides.
+ *
+ * Threads
+ *  - Searches may run side by side, and beside one add or reserve: a batch is prepared outside the lock and published under
+ *    a short writer lock, so a search sees all of a batch or none. Adds, removes and reserves queue up among themselves.
+ *    A remove waits for running searches. Destroy must be the last call.
+ *  - One parallel region per call at most; none for small work. Results are the same bits at any thread count.
+ *
+ * Numbers
+ *  - NaN and infinity are refused naming the row, and so is a row or query whose squared norm exceeds FLT_MAX / 8 (about
+ *    6.5e18 in length): beyond it squared distances overflow.
+ */
+#ifndef DCI_INDEX_H
+#define DCI_INDEX_H
+
+#include "dci/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t dci_metric;
+enum { DCI_METRIC_L2 = 1, DCI_METRIC_IP = 2, DCI_METRIC_COSINE = 3 };
+
+/** How rows are found. */
+typedef int32_t dci_index_kind;
+enum {
+        DCI_KIND_FLAT = 1 /**< every row is scored: exact, no build, the measure of all other kinds */
+};
+
+/** Who owns the memory of the rows. */
+enum {
+        DCI_ROWS_OWNED = 0,   /**< add copies the rows */
+        DCI_ROWS_BORROWED = 1 /**< add remembers where they are: the caller keeps them, unchanged, until they are removed or the
+                                   index is destroyed. 8 bytes per row instead of a copy; rows need only the alignment of
+                                   their elements. */
+};
+
+/** Largest dim, and most rows of one index (slots are int32). */
+#define DCI_MAX_DIM ((size_t)1 << 20)
+#define DCI_MAX_ROWS (((size_t)1 << 31) - 64)
+
+/** What to create an index with. Prepare with dci_index_config_init. */
+typedef struct dci_index_config {
+        size_t struct_size;
+        size_t dim;           /**< elements per row, 1 to DCI_MAX_DIM; no default */
+        dci_index_kind kind;  /**< default DCI_KIND_FLAT */
+        dci_metric metric;    /**< default DCI_METRIC_L2 */
+        dci_dtype dtype;      /**< rows as stored; default DCI_F32 */
+        dci_dtype add_dtype;  /**< rows as passed to add; 0 (default): dtype. Converted by rounding to nearest even; a value that
+                                   overflows is refused. BORROWED needs dtype. */
+        dci_dtype query_dtype; /**< queries as passed to search; 0 (default): dtype. Queries are never rounded. */
+        int32_t storage;      /**< DCI_ROWS_OWNED (default) or DCI_ROWS_BORROWED */
+        int32_t zero_rows;    /**< COSINE only: DCI_ZERO_REFUSE (default) or DCI_ZERO_KEEP, see transform.h; a row or query
+                                   shorter than 2^-40 counts as zero */
+        int32_t reserved;     /**< zero */
+} dci_index_config;
+
+/** Fills every byte of `config` with defaults. struct_size: sizeof(dci_index_config). */
+DCI_API dci_status dci_index_config_init(dci_index_config *config, size_t struct_size);
+
+/** An index: rows, their ids, and what finds them. */
+typedef struct dci_index dci_index;
+
+/** Creates an empty index. context NULL is refused. The index keeps the context alive. */
+DCI_API dci_status dci_index_create(dci_context *context, const dci_index_config *config, dci_index **out_index);
+
+/** Frees the index. No other call may be running on it. NULL is allowed. */
+DCI_API void dci_index_destroy(dci_index *index);
+
+/** Rows in the index; 0 for NULL. */
+DCI_API size_t dci_index_count(const dci_index *index);
+
+/** Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. */
+DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
+
+/**
+ * Adds rows, all or none.
+ *
+ * n          rows; 0 does nothing.
+ * rows       n x dim of add_dtype, ld apart (ld >= dim).
+ * ids        n distinct ids >= 0 that are not in the index; NULL: consecutive from one more than the largest id ever used
+ *            (0 in a new index), so that an id is never reused by itself.
+ * progress   NULL, or reports in rows.
+ *
+ * Errors: DCI_ERR_NUMBER (row named), DCI_ERR_EXISTS (id named), DCI_ERR_LIMIT, DCI_ERR_MEMORY, DCI_ERR_CANCELLED.
+ * Cost: O(n dim); memory grows in chunks of at most 256 KiB or 16 rows, existing rows do not move.
+ */
+DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
+                                 const dci_progress *progress);
+
+/**
+ * Removes rows, all or none. n 0 does nothing. An id that is not in the index is DCI_ERR_NOT_FOUND, one named twice is
+ * DCI_ERR_EXISTS. The last rows move into the gaps and memory is given back when a chunk is empty; what a former reserve
+ * took beyond that is given back too. Cost: O(n dim), however many rows remain.
+ */
+DCI_API dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids);
+
+/** Copies rows as they are stored: out_rows is n x dim of the index's dtype, ld apart. Unknown ids are DCI_ERR_NOT_FOUND. */
+DCI_API dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t *ids, void *out_rows, size_t ld);
+
+/** Writes up to `capacity` ids, ascending, and how many rows there are. out_ids may be NULL with capacity 0. */
+DCI_API dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_t *out_ids, size_t *out_count);
+
+/** Which rows a search may return. */
+enum {
+        DCI_FILTER_NONE = 0,
+        DCI_FILTER_IDS = 1,     /**< ids[0 .. n): ascending, distinct; ids that are not in the index are ignored */
+        DCI_FILTER_BITMAP = 2,  /**< bit (id - first_id) of bits[], least significant first; outside [first_id, first_id + n): no */
+        DCI_FILTER_CALLBACK = 3 /**< fn(ctx, id) != 0; asked once per stored row and call, on the calling thread */
+};
+typedef struct dci_filter {
+        size_t struct_size;
+        int32_t kind; /**< DCI_FILTER_* */
+        int32_t reserved;
+        size_t n;           /**< ids, or bits */
+        const int64_t *ids; /**< IDS */
+        const uint64_t *bits; /**< BITMAP: (n + 63) / 64 words */
+        int64_t first_id;     /**< BITMAP */
+        int32_t (*fn)(void *ctx, int64_t id); /**< CALLBACK */
+        void *ctx;
+} dci_filter;
+
+/** Fills every byte with defaults (no filter). struct_size: sizeof(dci_filter). */
+DCI_API dci_status dci_filter_init(dci_filter *filter, size_t struct_size);
+
+/** What a search did. Filled by the call; prepare with dci_search_stats_init. */
+typedef struct dci_search_stats {
+        size_t struct_size;
+        uint64_t queries;
+        uint64_t visited;   /**< (query, row) pairs looked at, by whatever arithmetic: the "dist_comps" of benchmarks */
+        uint64_t distances; /**< canonical scores computed */
+        uint64_t proposed;  /**< pairs ranked by cheaper arithmetic first; 0 when every pair was scored canonically */
+} dci_search_stats;
+DCI_API dci_status dci_search_stats_init(dci_search_stats *stats, size_t struct_size);
+
+/**
+ * What a search may spend, and on which rows. Prepare with dci_search_params_init.
+ * The effort fields carry their published names (Prioritized DCI, Li and Malik 2017). FLAT checks their range and always
+ * spends everything.
+ */
+typedef struct dci_search_params {
+        size_t struct_size;
+        double prop_to_visit;     /**< (0, 1], default 1: share of the rows that may be visited */
+        double prop_to_retrieve;  /**< (0, 1], default 1: share of the rows whose distance may be computed */
+        const dci_filter *filter; /**< NULL (default): all rows */
+        dci_search_stats *stats;  /**< NULL (default), or where to report; set, not added to */
+        dci_progress progress;    /**< in (query, row) pairs; fn NULL (default): none */
+} dci_search_params;
+DCI_API dci_status dci_search_params_init(dci_search_params *params, size_t struct_size);
+
+/** The index's defaults, used where a search gets params NULL. Only the effort fields are kept; a filter, stats or progress
+ *  in `params` is refused. */
+DCI_API dci_status dci_index_set_defaults(dci_index *index, const dci_search_params *params);
+DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_params *out_params);
+
+/**
+ * Finds the k best rows for each query.
+ *
+ * n_queries    0 does nothing.
+ * queries      n_queries x dim rows of query_dtype, ld apart. Refused: NaN, infinity, too large (the message names the row);
+ *              under COSINE a zero query as zero_rows says.
+ * k            1 <= k; more than the index holds is allowed, the rest is padded with id -1 and score NaN.
+ * params       NULL for the index's defaults.
+ * out_ids      n_queries x k, best first; ties by lower id.
+ * out_scores   n_queries x k: squared distance, inner product or cosine; may be NULL.
+ *
+ * Cost (FLAT): O(n dim) per query; from 16 queries per call on, rows are ranked in tiles by the fastest arithmetic the CPU
+ * has, with an error bound, and only those within the bound are scored: batches cost a fraction of single queries.
+ * Scratch: O(dim + k) per query in flight and thread. k beyond 2^24 or n_queries * k beyond 2^40 is DCI_ERR_LIMIT.
+ */
+DCI_API dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
+                                    const dci_search_params *params, int64_t *out_ids, float *out_scores);
+
+/** All rows within a radius, per query: query i owns ids and scores [offsets[i], offsets[i + 1]), best first. */
+typedef struct dci_range_result {
+        size_t struct_size;
+        size_t n_queries;
+        const size_t *offsets; /**< n_queries + 1 */
+        const int64_t *ids;
+        const float *scores;
+        void *memory; /**< the library's: holds all three until dci_range_result_free */
+} dci_range_result;
+DCI_API dci_status dci_range_result_init(dci_range_result *result, size_t struct_size);
+
+/**
+ * Finds every row whose score is at least as good as `radius`: squared distance <= radius for L2, score >= radius for IP and
+ * COSINE. radius NaN is refused. out_result: prepared with init, empty; owned by the caller until dci_range_result_free.
+ * Otherwise as dci_index_search. Memory: 12 bytes per match.
+ */
+DCI_API dci_status dci_index_range_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld,
+                                          float radius, const dci_search_params *params, dci_range_result *out_result);
+
+/** Gives the memory back and empties the result. NULL and an empty result are allowed. */
+DCI_API void dci_range_result_free(dci_range_result *result);
+
+/** Bytes an index holds. */
+typedef struct dci_memory_report {
+        size_t struct_size;
+        size_t rows;  /**< rows, used or reserved (BORROWED: the pointers to them) */
+        size_t ids;   /**< ids by slot, and the map from id to slot */
+        size_t norms; /**< COSINE: one float per row */
+        size_t other; /**< tables and the object itself */
+        size_t total;
+} dci_memory_report;
+DCI_API dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size);
+DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_report);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Nearest-neighbour search over attention keys.
+
+    import dci
+    index = dci.Index(dim=64, metric="ip")
+    index.add(keys)
+    ids, scores = index.search(queries, k=10)
+
+Objects are thin wrappers of the C library's; include/dci/*.h says what each call promises.
+"""
+
+from ._errors import (
+    BusyError,
+    CancelledError,
+    DciError,
+    ExistsError,
+    FileError,
+    FormatError,
+    FullError,
+    InvalidError,
+    LimitError,
+    NotFoundError,
+    NumberError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+from ._filters import Bitmap
+from ._library import __version__
+from .context import Context, default_context, isa_available
+from .index import Index, SearchStats
+
+__all__ = [
+    "Bitmap",
+    "BusyError",
+    "CancelledError",
+    "Context",
+    "DciError",
+    "ExistsError",
+    "FileError",
+    "FormatError",
+    "FullError",
+    "Index",
+    "InvalidError",
+    "LimitError",
+    "NotFoundError",
+    "NumberError",
+    "OutOfMemoryError",
+    "SearchStats",
+    "UnsupportedError",
+    "__version__",
+    "default_context",
+    "isa_available",
+]

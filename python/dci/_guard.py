@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Keeps Python exceptions out of C stack frames, and lets Ctrl-C stop a long call."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any, Callable, Optional
+
+from ._structs import FILTER_FN, PROGRESS_FN, Progress
+
+# Multiply-adds, or elements added, from which a call is worth watching: some tens of milliseconds on one core.
+WATCHED_WORK = 1 << 28
+
+Handler = Callable[[int, Optional[FrameType]], Any]
+
+
+class CallGuard:
+    """Wraps one library call that runs Python callbacks.
+
+    An exception in a callback cannot travel through C: it is kept, the call is cancelled, and `raise_kept` raises it when
+    the call is back. Signal handlers are such callbacks too, because Python runs them inside the next Python function,
+    here a callback; a KeyboardInterrupt raised there would be printed and lost. So while the call runs, each Python
+    handler is replaced by one that keeps its exception. Only the main thread does this, as only it handles signals.
+    """
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._replaced: list[tuple[int, Handler]] = []
+        self.progress = Progress(None, PROGRESS_FN(self._report))
+
+    def _report(self, _ctx: int | None, _done: int, _total: int) -> int:
+        return self.error is not None
+
+    def filter(self, allows: Callable[[int], object]) -> Any:
+        """The C callback for a Python filter; once it has failed it says no without asking."""
+
+        def allowed(_ctx: int | None, row_id: int) -> int:
+            if self.error is not None:
+                return 0
+            try:
+                return 1 if allows(row_id) else 0
+            except BaseException as error:
+                self.error = error
+                return 0
+
+        return FILTER_FN(allowed)
+
+    def _keeping(self, handler: Handler) -> Handler:
+        def handle(number: int, frame: FrameType | None) -> None:
+            try:
+                handler(number, frame)
+            except BaseException as error:
+                self.error = error
+
+        return handle
+
+    def __enter__(self) -> CallGuard:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        try:
+            for number in signal.valid_signals():
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._replaced.append((number, handler))
+                    signal.signal(number, self._keeping(handler))
+        except BaseException:
+            self._restore()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+        # The callback refers to this object and it to the callback: without this only the cycle collector would free both.
+        self.progress = Progress()
+
+    def _restore(self) -> None:
+        try:
+            while self._replaced:
+                signal.signal(*self._replaced[-1])
+                self._replaced.pop()
+        finally:
+            # A handler that is back already may raise between two of these lines; the others must be put back all the same.
+            if self._replaced:
+                self._restore()
+
+    def raise_kept(self) -> None:
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Finds libdci, loads it, and declares its functions.
+
+The first of these that exists is taken: the file that the environment variable DCI_LIBRARY names, the library inside this
+package, the system's libdci of this version. ctypes releases the interpreter lock during every call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from ctypes import c_char_p, c_float, c_int32, c_size_t, c_void_p
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Callable, TypeVar
+
+from . import _structs
+from ._errors import InvalidError, error_of
+
+__version__ = version("dci")
+
+# Result and arguments of every function that the package calls. Pointers are c_void_p, which takes plain ints and byref().
+PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "dci_last_error": (c_char_p, []),
+    "dci_version": (c_char_p, []),
+    "dci_isa_available": (c_int32, [c_int32]),
+    "dci_context_create": (c_int32, [c_void_p, c_void_p]),
+    "dci_context_destroy": (None, [c_void_p]),
+    "dci_context_isa": (c_int32, [c_void_p]),
+    "dci_context_threads": (c_int32, [c_void_p]),
+    "dci_context_set_threads": (c_int32, [c_void_p, c_int32]),
+    "dci_index_create": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "dci_index_destroy": (None, [c_void_p]),
+    "dci_index_count": (c_size_t, [c_void_p]),
+    "dci_index_reserve": (c_int32, [c_void_p, c_size_t]),
+    "dci_index_add": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p]),
+    "dci_index_remove": (c_int32, [c_void_p, c_size_t, c_void_p]),
+    "dci_index_reconstruct": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p, c_size_t]),
+    "dci_index_ids": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p]),
+    "dci_index_search": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_void_p, c_void_p, c_void_p]),
+    "dci_index_range_search": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_float, c_void_p, c_void_p]),
+    "dci_range_result_free": (None, [c_void_p]),
+    "dci_index_memory": (c_int32, [c_void_p, c_void_p]),
+    "dci_context_config_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_index_config_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_filter_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_search_stats_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_search_params_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_range_result_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_memory_report_init": (c_int32, [c_void_p, c_size_t]),
+}
+
+
+def _path() -> str:
+    named = os.environ.get("DCI_LIBRARY")
+    if named:
+        return named
+    # An editable install has two folders: the sources, and where the build put the library.
+    for folder in sys.modules[__package__].__path__:
+        packaged = sorted((Path(folder) / "_lib").glob("libdci.*"))
+        if packaged:
+            return str(packaged[0])
+    minor = ".".join(__version__.split(".")[:2])
+    return f"libdci.{minor}.dylib" if sys.platform == "darwin" else f"libdci.so.{minor}"
+
+
+def _load() -> ctypes.CDLL:
+    path = _path()
+    try:
+        library = ctypes.CDLL(path)
+        library.dci_version.restype = c_char_p
+        found = library.dci_version().decode()
+    except (OSError, AttributeError) as error:
+        raise ImportError(f"libdci cannot be loaded ({path}: {error}); DCI_LIBRARY may name the file") from error
+    # The binary interface may change with every minor version, so the library must have the package's.
+    if found.split(".")[:2] != __version__.split(".")[:2]:
+        raise ImportError(f"{path} is libdci {found}, the Python package is {__version__}: their minor versions must agree")
+    for name, (result, arguments) in PROTOTYPES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+lib = _load()
+
+
+def check(status: int) -> None:
+    """Raises the exception of a failing status, with the library's sentence. Call it on the thread of the failing call."""
+    if status:
+        raise error_of(status, lib.dci_last_error().decode(errors="replace"))
+
+
+S = TypeVar("S", bound=ctypes.Structure)
+_INIT = {struct: getattr(lib, name + "_init") for struct, name in _structs.C_NAMES.items() if name + "_init" in PROTOTYPES}
+
+
+def prepared(struct: type[S]) -> S:
+    """A struct as its init function leaves it."""
+    value = struct()
+    check(_INIT[struct](ctypes.byref(value), ctypes.sizeof(value)))
+    return value
+
+
+class Handle:
+    """Owns one object of the library. Calls hold a reference while they run, so the object outlives all of them: closing
+    while another thread searches destroys it when that search is done."""
+
+    __slots__ = ("__weakref__", "_destroy", "kept", "value")
+
+    def __init__(self, value: int, destroy: Callable[[int], None]) -> None:
+        self.value = value
+        self.kept: dict[int, Any] = {}  # what the object points to and therefore must not be freed before it
+        self._destroy = destroy
+
+    def __del__(self) -> None:
+        self._destroy(self.value)
+
+    def __reduce__(self) -> Any:
+        # A copy would free the object a second time.
+        raise TypeError("objects of libdci cannot be copied or pickled")
+
+
+def create(function: Callable[..., int], destroy: Callable[[int], None], *arguments: Any) -> Handle:
+    """Calls a create function, whose last argument is where to write the new object."""
+    out = c_void_p()
+    check(function(*arguments, ctypes.byref(out)))
+    assert out.value is not None
+    return Handle(out.value, destroy)
+
+
+def chosen(names: dict[str, int], name: str, what: str) -> int:
+    """The C constant for a name of the Python interface."""
+    try:
+        return names[name]
+    except (KeyError, TypeError):
+        raise InvalidError(f"{what} is {name!r}, wanted one of {', '.join(map(repr, names))}") from None
+
+
+_view = ctypes.c_char.from_buffer
+
+
+def address(array: Any) -> int:
+    """Where a NumPy array's first element is."""
+    # The buffer takes a third of the time of `array.ctypes.data`, which every single-query search would pay three times.
+    try:
+        return ctypes.addressof(_view(array))
+    except (TypeError, ValueError):  # read-only, strided or empty
+        return int(array.ctypes.data)
+
+
+__all__ = ["Handle", "__version__", "address", "check", "chosen", "create", "lib", "prepared"]

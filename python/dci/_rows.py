@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""From what the caller has to what the library takes: rows with a stride, ids as int64."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from ._errors import InvalidError
+from ._library import chosen
+from ._structs import DTYPES
+
+
+class RowFormat(NamedTuple):
+    """A number format of rows: its Python name, its C constant, and the NumPy dtype that holds it."""
+
+    name: str
+    code: int
+    dtype: np.dtype[Any]
+
+
+def row_format(dtype: Any, what: str) -> RowFormat:
+    """The format called "float32", "float16" or "bfloat16", or of a NumPy (or ml_dtypes) type of that name."""
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    # NumPy has no bfloat16 of its own: its bits travel as uint16.
+    return RowFormat(name, chosen(DTYPES, name, what), np.dtype("uint16" if name == "bfloat16" else name))
+
+
+def _convert(x: Any, form: RowFormat, what: str) -> npt.NDArray[Any]:
+    """`x` as an array of the wanted dtype. Only float32 is rounded to; narrower formats take what they can hold exactly."""
+    array = np.asarray(x)
+    if array.dtype == form.dtype:
+        return array
+    given = array.dtype.name
+    if given == form.name == "bfloat16":
+        return array.view(form.dtype)
+    # uint16 is how bfloat16 travels; as integers it would be a silent mistake.
+    if form.name == "float32" and given != "uint16" and (array.dtype.kind in "fiu" or given == "bfloat16"):
+        # A double beyond the range of binary32 becomes infinity, which the library refuses naming the row.
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32)
+    if form.name == "float16" and np.can_cast(array.dtype, np.float16):
+        return array.astype(np.float16)
+    raise TypeError(f"{what} is {given}, the index takes {form.name}: convert it, or choose another input_dtype")
+
+
+def as_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], int, int]:
+    """Rows that the library can read in place, how many, and how many elements apart. Copies at most once: when the dtype
+    differs, the elements of a row are not side by side, or rows are not a whole number of elements apart."""
+    array = x if type(x) is np.ndarray and x.dtype is form.dtype else _convert(x, form, what)
+    shape = array.shape
+    if not 1 <= len(shape) <= 2 or shape[-1] != dim:
+        raise InvalidError(f"{what} has shape {shape}, wanted (n, {dim}) or ({dim},)")
+    n = shape[0] if len(shape) == 2 else 1
+    flags = array.flags
+    if flags.aligned:
+        if flags.c_contiguous:
+            return array, n, dim
+        size = array.itemsize
+        ld, rest = divmod(array.strides[0], size)
+        if len(shape) == 2 and (array.strides[1] == size or dim == 1) and rest == 0 and ld >= dim:
+            return array, n, ld
+    return np.array(array, order="C"), n, dim
+
+
+def lent_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], int, int]:
+    """As as_rows, but refuses what would have to be copied."""
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"{what} is {type(x).__name__}: an index with borrowed rows takes NumPy arrays only")
+    array, n, ld = as_rows(x, dim, form, what)
+    if n and not np.may_share_memory(array, x):
+        raise InvalidError(
+            f"{what} ({x.dtype.name}, strides {x.strides}) would have to be copied: an index with borrowed rows takes "
+            f"aligned {form.name} rows whose elements are side by side"
+        )
+    return array, n, ld
+
+
+def as_ids(ids: Any, what: str = "ids") -> npt.NDArray[np.int64]:
+    """Ids as contiguous int64, shape (n,); a single id gives shape (1,)."""
+    array = np.asarray(ids)
+    if array.dtype.kind not in "iu" and not (array.size == 0 and array.dtype == np.float64):
+        raise TypeError(f"{what} is {array.dtype.name}, wanted integers")
+    if array.ndim > 1:
+        raise InvalidError(f"{what} has shape {array.shape}, wanted (n,)")
+    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise InvalidError(f"{what} holds {array.max()}, which is beyond int64")
+    return np.ascontiguousarray(array, dtype=np.int64).reshape(-1)
+
+
+def as_count(value: SupportsIndex, what: str, most: int = 2**63 - 1) -> int:
+    """A whole number from 0 to `most`. ctypes would cut others off without a word; narrower ranges the library checks."""
+    number = index(value)
+    if not 0 <= number <= most:
+        raise InvalidError(f"{what} is {number}, wanted 0 to {most}")
+    return number

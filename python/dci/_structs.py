@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""The structs, callbacks and constants of include/dci/*.h. tests/test_abi.py compares them with what a C compiler says."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import CFUNCTYPE, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+
+# Names of the Python interface for the C enums.
+METRICS = {"l2": 1, "ip": 2, "cosine": 3}
+KINDS = {"flat": 1}
+DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
+STORAGES = {"owned": 0, "borrowed": 1}
+ZERO_ROWS = {"refuse": 0, "keep": 1}
+EXECUTORS = {"openmp": 0, "pthreads": 1}
+ISAS = {"auto": 0, "scalar": 1, "avx2": 2, "avx512": 3, "amx": 4, "neon": 5}
+FILTER_IDS, FILTER_BITMAP, FILTER_CALLBACK = 1, 2, 3
+
+FILTER_FN = CFUNCTYPE(c_int32, c_void_p, c_int64)
+PROGRESS_FN = CFUNCTYPE(c_int32, c_void_p, c_size_t, c_size_t)
+
+
+class Progress(ctypes.Structure):
+    _fields_ = [("ctx", c_void_p), ("fn", PROGRESS_FN)]
+
+
+class Allocator(ctypes.Structure):
+    _fields_ = [("ctx", c_void_p), ("alloc", c_void_p), ("free", c_void_p)]
+
+
+class Log(ctypes.Structure):
+    _fields_ = [("ctx", c_void_p), ("fn", c_void_p)]
+
+
+class Executor(ctypes.Structure):
+    _fields_ = [("ctx", c_void_p), ("parallel_for", c_void_p)]
+
+
+class ContextConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("allocator", Allocator),
+        ("log", Log),
+        ("executor_kind", c_int32),
+        ("n_threads", c_int32),
+        ("executor", Executor),
+        ("isa", c_int32),
+    ]
+
+
+class IndexConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("dim", c_size_t),
+        ("kind", c_int32),
+        ("metric", c_int32),
+        ("dtype", c_int32),
+        ("add_dtype", c_int32),
+        ("query_dtype", c_int32),
+        ("storage", c_int32),
+        ("zero_rows", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class Filter(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int32),
+        ("reserved", c_int32),
+        ("n", c_size_t),
+        ("ids", c_void_p),
+        ("bits", c_void_p),
+        ("first_id", c_int64),
+        ("fn", FILTER_FN),
+        ("ctx", c_void_p),
+    ]
+
+
+class Stats(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("queries", c_uint64),
+        ("visited", c_uint64),
+        ("distances", c_uint64),
+        ("proposed", c_uint64),
+    ]
+
+
+class SearchParams(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("prop_to_visit", c_double),
+        ("prop_to_retrieve", c_double),
+        ("filter", c_void_p),
+        ("stats", c_void_p),
+        ("progress", Progress),
+    ]
+
+
+class RangeResult(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("n_queries", c_size_t),
+        ("offsets", c_void_p),
+        ("ids", c_void_p),
+        ("scores", c_void_p),
+        ("memory", c_void_p),
+    ]
+
+
+class MemoryReport(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rows", c_size_t),
+        ("ids", c_size_t),
+        ("norms", c_size_t),
+        ("other", c_size_t),
+        ("total", c_size_t),
+    ]
+
+
+# The C type behind each class, and with it the init function: <name>_init. Those without one are parts of others.
+C_NAMES: dict[type[ctypes.Structure], str] = {
+    Progress: "dci_progress",
+    Allocator: "dci_allocator",
+    Log: "dci_log",
+    Executor: "dci_executor",
+    ContextConfig: "dci_context_config",
+    IndexConfig: "dci_index_config",
+    Filter: "dci_filter",
+    Stats: "dci_search_stats",
+    SearchParams: "dci_search_params",
+    RangeResult: "dci_range_result",
+    MemoryReport: "dci_memory_report",
+}

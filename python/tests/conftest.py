@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""What the tests share: the repository's trace, reproducible rows, and exact search in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACE = ROOT / "bench" / "data" / "smollm2-debref-layer06_head0"
+
+METRICS = ("ip", "l2", "cosine")
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+@pytest.fixture(scope="session")
+def keys() -> Any:
+    """Keys of one attention head: (7680, 64) float16."""
+    return np.load(TRACE / "keys.npy")
+
+
+@pytest.fixture(scope="session")
+def queries() -> Any:
+    """40 queries of that head, from all three query heads: (40, 64) float16."""
+    every = np.load(TRACE / "queries.npy").reshape(-1, 64)
+    return every[:: len(every) // 40][:40].copy()
+
+
+def normal(n: int, dim: int, seed: int = 1) -> Any:
+    return np.random.default_rng(seed).standard_normal((n, dim)).astype(np.float32)
+
+
+def to_bits(rows: Any) -> Any:
+    """float32 as bfloat16 bits, rounded to nearest even."""
+    bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def stored(rows: Any, dtype: str) -> Any:
+    """Rows in a storage format, as the package takes and gives them."""
+    return to_bits(rows) if dtype == "bfloat16" else rows.astype(dtype)
+
+
+def in_float64(rows: Any) -> Any:
+    """The exact values of rows in any storage format."""
+    if rows.dtype == np.uint16:
+        return (rows.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return rows.astype(np.float64)
+
+
+def true_scores(rows: Any, queries: Any, metric: str) -> tuple[Any, Any]:
+    """Scores in float64, (n_queries, n_rows), and the error that index.h allows for each."""
+    x, q = in_float64(rows), in_float64(queries)
+    step = (x.shape[1] / 16 + 6) * 2.0**-24
+    if metric == "ip":
+        return q @ x.T, step * (np.abs(q) @ np.abs(x).T)
+    if metric == "l2":
+        squared = np.stack([((x - one) ** 2).sum(1) for one in q])
+        return squared, step * squared
+    cosines = (q @ x.T) / np.outer(np.linalg.norm(q, axis=1), np.linalg.norm(x, axis=1))
+    return cosines, np.full(cosines.shape, 2.0**-20)
+
+
+def assert_exact(found: tuple[Any, Any], rows: Any, queries: Any, metric: str) -> None:
+    """`found` is an exact search's answer for rows whose ids are their positions: each score is within the stated rounding
+    of the true one, the order is that of the scores, ties by lower id, and no better row was left out."""
+    ids, scores = found
+    truth, allowed = true_scores(rows, queries, metric)
+    sign = 1.0 if metric == "l2" else -1.0
+    at = np.arange(len(ids))[:, None]
+    assert ids.min() >= 0
+    assert (np.abs(scores - truth[at, ids]) <= allowed[at, ids]).all()
+    worse = np.diff(sign * scores.astype(np.float64), axis=1)
+    assert ((worse > 0) | ((worse == 0) & (np.diff(ids, axis=1) > 0))).all()
+    missed = np.ones(truth.shape, bool)
+    missed[at, ids] = False
+    # A row left out may beat the last one returned by no more than rounding can explain.
+    best_missed = np.where(missed, sign * truth + allowed, np.inf).min(1)
+    assert (sign * scores[:, -1].astype(np.float64) <= best_missed).all()

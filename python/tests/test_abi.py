@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""The package's idea of the headers is the compiler's, and it loads only a library of its own version."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+import dci
+from dci import _structs
+from dci._errors import ERRORS
+from dci._library import PROTOTYPES, lib
+
+HEADERS = sorted((ROOT / "include" / "dci").glob("*.h"))
+COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+
+CONSTANTS = {
+    **{"DCI_METRIC_" + name.upper(): value for name, value in _structs.METRICS.items()},
+    **{"DCI_KIND_" + name.upper(): value for name, value in _structs.KINDS.items()},
+    **{"DCI_ROWS_" + name.upper(): value for name, value in _structs.STORAGES.items()},
+    **{"DCI_ZERO_" + name.upper(): value for name, value in _structs.ZERO_ROWS.items()},
+    **{"DCI_EXECUTOR_" + name.upper(): value for name, value in _structs.EXECUTORS.items()},
+    **{"DCI_ISA_" + name.upper(): value for name, value in _structs.ISAS.items()},
+    **{error.name: status for status, error in ERRORS.items()},
+    **dict(zip(("DCI_F32", "DCI_F16", "DCI_BF16"), map(_structs.DTYPES.get, ("float32", "float16", "bfloat16")))),
+    "DCI_FILTER_IDS": _structs.FILTER_IDS,
+    "DCI_FILTER_BITMAP": _structs.FILTER_BITMAP,
+    "DCI_FILTER_CALLBACK": _structs.FILTER_CALLBACK,
+}
+
+
+def layout():
+    """What Python believes: C expression -> value."""
+    out = dict(CONSTANTS)
+    for struct, name in _structs.C_NAMES.items():
+        out[f"sizeof({name})"] = ctypes.sizeof(struct)
+        for field, kind in struct._fields_:
+            out[f"offsetof({name}, {field})"] = getattr(struct, field).offset
+            out[f"sizeof((({name} *)0)->{field})"] = ctypes.sizeof(kind)
+    return out
+
+
+def compiled(folder, source, *options):
+    path = folder / "probe.c"
+    path.write_text(source)
+    out = folder / "probe"
+    subprocess.run([COMPILER, *options, "-o", str(out), str(path)], check=True)
+    return out
+
+
+@needs_compiler
+def test_layouts_and_constants_are_the_compilers(tmp_path):
+    wanted = layout()
+    lines = "".join(f'        printf("%lld\\n", (long long)({expression}));\n' for expression in wanted)
+    source = (
+        f"#include <stddef.h>\n#include <stdio.h>\n#include <dci/dci.h>\nint main(void)\n{{\n{lines}        return 0;\n}}\n"
+    )
+    probe = compiled(tmp_path, source, "-std=c11", f"-I{ROOT / 'include'}")
+    said = subprocess.run([probe], check=True, capture_output=True, text=True).stdout.split()
+    assert dict(zip(wanted, map(int, said))) == wanted
+
+
+def test_every_field_of_every_struct_is_declared():
+    text = "\n".join(path.read_text() for path in HEADERS)
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    for struct, name in _structs.C_NAMES.items():
+        body = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", text, re.S).group(1)
+        fields = [re.search(r"\(\*(\w+)\)|(\w+)$", line.strip()).group(1, 2) for line in body.split(";") if line.strip()]
+        assert [field for field, _ in struct._fields_] == [pointer or plain for pointer, plain in fields], name
+
+
+def test_every_called_function_has_the_headers_argument_count():
+    text = "\n".join(path.read_text() for path in HEADERS)
+    for name, (_, arguments) in PROTOTYPES.items():
+        declared = re.search(rf"DCI_API [^;]*?\b{name}\(([^;]*)\);", text).group(1)
+        count = 0 if declared.strip() == "void" else declared.count(",") + 1
+        assert len(arguments) == count, name
+
+
+def run_python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_loaded_library_has_the_packages_version():
+    assert lib.dci_version().decode() == dci.__version__
+    header = (ROOT / "include" / "dci" / "base.h").read_text()
+    assert dci.__version__ == ".".join(
+        re.search(rf"#define DCI_VERSION_{part} (\d+)", header).group(1) for part in ("MAJOR", "MINOR", "PATCH")
+    )
+
+
+def test_dci_library_names_the_file_and_has_no_substitute(tmp_path):
+    wrong = str(tmp_path / "nothing.so")
+    done = run_python("import dci", DCI_LIBRARY=wrong)
+    assert done.returncode != 0
+    assert "ImportError" in done.stderr and wrong in done.stderr
+    done = run_python("import dci; print(dci._library.lib._name)", DCI_LIBRARY=lib._name)
+    assert done.stdout.strip() == lib._name
+
+
+@needs_compiler
+def test_a_library_of_another_version_is_refused(tmp_path):
+    other = compiled(tmp_path, 'const char *dci_version(void) { return "9.8.7"; }\n', "-shared", "-fPIC")
+    done = run_python("import dci", DCI_LIBRARY=str(other))
+    assert done.returncode != 0
+    assert "9.8.7" in done.stderr and dci.__version__ in done.stderr
+
+
+def test_the_process_ends_cleanly_with_objects_alive():
+    done = run_python("import dci, numpy\nindex = dci.Index(4)\nindex.add(numpy.eye(4, dtype='float32'))\nprint(index)")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Index(dim=4")

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Filters in all their forms, the exceptions they raise, and how a signal ends a long call."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from conftest import normal
+
+import dci
+from dci import _guard
+
+N = 200
+ALLOWED = sorted({3, 0, 150, 77, 199, 64, 63, 65})
+
+
+def mask():
+    out = np.zeros(N, bool)
+    out[ALLOWED] = True
+    return out
+
+
+def words(shift=0):
+    out = np.zeros(N // 64 + 1, np.uint64)
+    for i in ALLOWED:
+        if i >= shift:
+            out[(i - shift) // 64] |= np.uint64(1) << np.uint64((i - shift) % 64)
+    return out
+
+
+FILTERS = {
+    "sorted ids": lambda: np.array(ALLOWED),
+    "shuffled ids, twice, some unknown": lambda: np.array([*ALLOWED[::-1], *ALLOWED, 10**12, N]),
+    "int32 ids": lambda: np.array(ALLOWED, np.int32),
+    "uint64 ids": lambda: np.array(ALLOWED, np.uint64),
+    "list of ids": lambda: list(ALLOWED),
+    "mask": mask,
+    "strided mask": lambda: np.repeat(mask(), 2)[::2],
+    "list of bools": lambda: mask().tolist(),
+    "bitmap": lambda: dci.Bitmap(words()),
+    "bitmap of a mask": lambda: dci.Bitmap.from_mask(mask()),
+    "strided bitmap": lambda: dci.Bitmap(np.repeat(words(), 2)[::2], n=N),
+    "function": lambda: lambda i: i in ALLOWED,
+}
+
+
+@pytest.fixture
+def index():
+    out = dci.Index(16)
+    out.add(normal(N, 16))
+    return out
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("n_queries", [1, 20])
+def test_only_allowed_rows_are_returned_in_the_order_of_a_full_search(index, name, n_queries):
+    asked = normal(n_queries, 16, seed=2)
+    every_id, every_score = index.search(asked, N)
+    allowed = np.isin(every_id, ALLOWED)
+    ids, scores = index.search(asked, 10, filter=FILTERS[name]())
+    np.testing.assert_array_equal(ids[:, : len(ALLOWED)], every_id[allowed].reshape(n_queries, -1))
+    np.testing.assert_array_equal(scores[:, : len(ALLOWED)], every_score[allowed].reshape(n_queries, -1))
+    assert (ids[:, len(ALLOWED) :] == -1).all()
+    offsets, ids, _ = index.range_search(asked, -1e9, filter=FILTERS[name]())
+    np.testing.assert_array_equal(ids, every_id[allowed])
+    assert (np.diff(offsets) == len(ALLOWED)).all()
+
+
+def test_a_bitmap_may_start_anywhere_and_end_early(index):
+    asked = normal(1, 16, seed=2)[0]
+    ids, _ = index.search(asked, N, filter=dci.Bitmap(words(64), n=100, first_id=64))
+    assert sorted(ids[ids >= 0]) == [i for i in ALLOWED if 64 <= i < 164]
+    assert repr(dci.Bitmap(words(), 100, 64)) == "Bitmap(n=100, first_id=64)"
+
+
+@pytest.mark.parametrize("nothing", [[], np.empty(0, np.int64), np.zeros(N, bool), np.empty(0, bool), lambda i: False])
+def test_a_filter_that_allows_nothing_finds_nothing(index, nothing):
+    ids, scores = index.search(normal(2, 16), 3, filter=nothing)
+    assert (ids == -1).all() and np.isnan(scores).all()
+
+
+@pytest.mark.parametrize("bad", [1.5, "ids", {1, 2}, [[1.0]], np.array([1.0, 2.0]), object()])
+def test_what_is_no_filter_is_refused(index, bad):
+    with pytest.raises(TypeError, match="filter is"):
+        index.search(normal(1, 16), 3, filter=bad)
+
+
+def test_a_filter_of_the_wrong_shape_is_refused(index):
+    for bad in (np.ones((2, 2), bool), np.ones((2, 2), int)):
+        with pytest.raises(dci.InvalidError, match=r"filter has shape \(2, 2\)"):
+            index.search(normal(1, 16), 3, filter=bad)
+    with pytest.raises(TypeError, match="uint64"):
+        dci.Bitmap(np.zeros(3, np.int64))
+    with pytest.raises(TypeError, match="bool"):
+        dci.Bitmap.from_mask(np.zeros(3, np.int64))
+    with pytest.raises(dci.InvalidError, match="n is 193"):
+        dci.Bitmap(np.zeros(3, np.uint64), n=193)
+
+
+def test_a_function_is_asked_once_per_row_whatever_the_batch(index):
+    asked = []
+    index.search(normal(20, 16), 3, filter=lambda i: asked.append(i) or True)
+    assert sorted(asked) == list(range(N))
+
+
+@pytest.mark.parametrize("raised", [ZeroDivisionError("told so"), KeyboardInterrupt(), SystemExit(3)])
+def test_an_exception_in_a_function_comes_out_and_stops_the_asking(index, raised):
+    asked = []
+
+    def fails(row_id):
+        asked.append(row_id)
+        if len(asked) == 5:
+            raise raised
+        return True
+
+    for call in (
+        lambda: index.search(normal(1, 16), 3, filter=fails),
+        lambda: index.range_search(normal(1, 16), 0, filter=fails),
+    ):
+        asked.clear()
+        with pytest.raises(type(raised)) as caught:
+            call()
+        assert caught.value is raised
+        assert len(asked) == 5
+    assert index.search(normal(1, 16), 1)[0][0, 0] >= 0
+
+
+def test_a_function_may_not_change_the_index_it_filters(index):
+    for change in (lambda: index.remove([0]), lambda: index.add(normal(1, 16)), lambda: index.search(normal(1, 16))):
+        with pytest.raises(dci.BusyError):
+            index.search(normal(1, 16), 3, filter=lambda i, change=change: change())
+    assert len(index) == N
+
+
+def test_a_function_and_what_it_holds_are_freed_without_the_cycle_collector(index):
+    class Held:
+        def __call__(self, row_id):
+            return True
+
+    held = Held()
+    alive = weakref.ref(held)
+    gc.disable()
+    try:
+        index.search(normal(1, 16), 3, filter=held)
+        del held
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+def interrupt(row_id):
+    signal.raise_signal(signal.SIGINT)
+    return True
+
+
+def test_a_signal_ends_a_watched_search_with_its_own_exception(index):
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        index.search(normal(1, 16), 3, filter=interrupt)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_signal_whose_handler_returns_ends_nothing(index):
+    seen = []
+    former = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    try:
+        ids, _ = index.search(normal(1, 16), 3, filter=lambda i: i != 0 or interrupt(i))
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert seen == [signal.SIGINT] and (ids >= 0).all()
+
+
+def test_a_watched_add_or_search_is_undone_by_a_signal(index, monkeypatch):
+    monkeypatch.setattr(_guard, "WATCHED_WORK", 0)
+    # The first report of progress finds an exception that a signal handler left, as if Ctrl-C had come just before.
+    report = _guard.CallGuard._report
+
+    def interrupted(self, ctx, done, total):
+        signal.raise_signal(signal.SIGINT)
+        return report(self, ctx, done, total)
+
+    monkeypatch.setattr(_guard.CallGuard, "_report", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        index.add(normal(N, 16))
+    assert len(index) == N
+    with pytest.raises(KeyboardInterrupt):
+        index.search(normal(20, 16), 3)
+    with pytest.raises(KeyboardInterrupt):
+        index.range_search(normal(20, 16), 0)
+
+
+def test_watched_calls_give_the_results_of_unwatched_ones(index, monkeypatch):
+    asked = normal(20, 16)
+    wanted = index.search(asked, 5)
+    monkeypatch.setattr(_guard, "WATCHED_WORK", 0)
+    for got, want in zip(index.search(asked, 5), wanted):
+        np.testing.assert_array_equal(got, want)
+    index.add(normal(3, 16))
+    assert len(index) == N + 3
+
+
+def test_a_function_filters_on_other_threads_too(index):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(index.search(normal(1, 16)[0], 3, filter=lambda i: i % 2 == 1)[0]))
+    thread.start()
+    thread.join()
+    assert (found[0] % 2 == 1).all()

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+# What demo, check and lint share: packages, the private Python environment, steps with a log. Sourced, not run.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# To build everything and to install the Python package; check and lint add theirs.
+# shellcheck disable=SC2034 # used by the scripts that source this file
+build_packages=(build-essential cmake ninja-build pkg-config libopenblas-dev check libsubunit-dev libhdf5-dev libjansson-dev
+    zlib1g-dev python3-venv python3-dev)
+logs=build/logs
+export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+
+as_root() {
+    if [[ $EUID == 0 ]]; then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+# Installs what dpkg does not know as installed; asks for nothing, and for no password, when all is there.
+need_packages() {
+    local package missing=()
+    if ! command -v dpkg-query >/dev/null; then
+        echo "This is not a Debian system; these packages' counterparts are taken to be installed: $*"
+        return
+    fi
+    for package in "$@"; do
+        dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+    done
+    if [[ ${#missing[@]} -gt 0 ]]; then
+        step "installing ${missing[*]}" packages install_packages "${missing[@]}"
+    fi
+}
+
+install_packages() {
+    as_root apt-get update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+
+# Packages for Python go into .venv in the checkout. The first python3 may be one without venv or pip (pyenv, conda).
+make_venv() {
+    local python
+    for python in python3 /usr/bin/python3; do
+        if .venv/bin/python -m pip --version >/dev/null 2>&1; then
+            break
+        fi
+        rm -rf .venv
+        "$python" -m venv .venv || true
+    done
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"
+}
+
+failed_steps=()
+
+# Runs a command with its output in a log: step HEADING LOG-NAME COMMAND... prints one line with the time it took; on failure the
+# end of the log, too, and the step is noted in failed_steps. Never call it in a condition: set -e would not hold inside.
+step() {
+    local heading=$1 log=$logs/$2.log began=$SECONDS code
+    shift 2
+    mkdir -p "$logs"
+    printf '%s ... ' "$heading"
+    set +e
+    (
+        set -e
+        "$@"
+    ) >"$log" 2>&1
+    code=$?
+    set -e
+    if [[ $code == 0 ]]; then
+        echo "$((SECONDS - began)) s"
+    else
+        echo "FAILED after $((SECONDS - began)) s"
+        tail -n 40 "$log" | sed 's/^/    /'
+        echo "    The whole log: $log"
+        failed_steps+=("$heading")
+    fi
+}
+
+# Ends the script if a step failed: for steps that the following ones build on.
+stop_if_failed() {
+    if [[ ${#failed_steps[@]} -gt 0 ]]; then
+        printf 'FAILED: %s\n' "${failed_steps[@]}"
+        exit 1
+    fi
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Reading a regular file whose size is known, and replacing a file so that no reader ever meets half of it. */
+#include "core/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/file.h"
+
+/* Systems promise less than 2^31 bytes per read or write. */
+#define MAX_TRANSFER ((size_t)1 << 30)
+/* Linux opens no longer path either (PATH_MAX). */
+#define MAX_PATH_BYTES 4096
+#define NAME_BYTES 200
+
+static dci_status fail_errno(const char *verb, const char *name, int error)
+{
+        char text[128];
+        if (strerror_r(error, text, sizeof text) != 0)
+                snprintf(text, sizeof text, "error %d", error);
+        return dci_fail(DCI_ERR_IO, "cannot %s %s: %s", verb, name, text);
+}
+
+/* The end of a long path says more than its beginning, and leaves room in the message for what went wrong. */
+static const char *name_of(const char *path)
+{
+        size_t n = strlen(path);
+        return n > NAME_BYTES ? path + n - NAME_BYTES : path;
+}
+
+static dci_status refuse_unless_regular(const char *name, mode_t mode)
+{
+        if (S_ISREG(mode))
+                return DCI_OK;
+        const char *what = "a device or socket";
+        if (S_ISDIR(mode))
+                what = "a directory";
+        else if (S_ISFIFO(mode))
+                what = "a FIFO";
+        else if (S_ISLNK(mode))
+                what = "a symbolic link";
+        return dci_fail(DCI_ERR_INVALID, "%s is %s, wanted a regular file", name, what);
+}
+
+dci_status dci_source_open(const char *path, dci_source *out_source)
+{
+        if (path == NULL)
+                return dci_fail(DCI_ERR_INVALID, "path is NULL");
+        const char *name = name_of(path);
+        /* O_NONBLOCK: opening a FIFO must not wait for a writer. It changes nothing for a regular file. */
+        int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        if (descriptor < 0)
+                return fail_errno("open", name, errno);
+        struct stat found;
+        dci_status status;
+        if (fstat(descriptor, &found) != 0)
+                status = fail_errno("examine", name, errno);
+        else
+                status = refuse_unless_regular(name, found.st_mode);
+        if (status == DCI_OK && (uintmax_t)found.st_size > SIZE_MAX)
+                status = dci_fail(DCI_ERR_LIMIT, "%s has %ju bytes, this program can address %zu", name,
+                                  (uintmax_t)found.st_size, SIZE_MAX);
+        if (status != DCI_OK) {
+                close(descriptor);
+                return status;
+        }
+        *out_source = (dci_source){name, descriptor, (size_t)found.st_size};
+        return DCI_OK;
+}
+
+dci_status dci_source_read(dci_source *source, void *out, size_t n_bytes)
+{
+        unsigned char *at = out;
+        size_t left = n_bytes;
+        while (left > 0) {
+                ssize_t n = read(source->descriptor, at, left < MAX_TRANSFER ? left : MAX_TRANSFER);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return fail_errno("read", source->name, errno);
+                if (n == 0)
+                        return dci_fail(DCI_ERR_FORMAT,
+                                        "%s became shorter than %zu bytes while it was read: %zu are missing",
+                                        source->name, source->n_bytes, left);
+                at += n;
+                left -= (size_t)n;
+        }
+        return DCI_OK;
+}
+
+void dci_source_close(dci_source *source)
+{
+        /* Nothing was written, so closing has nothing to report. */
+        close(source->descriptor);
+        source->descriptor = -1;
+}
+
+/* Opens the folder of `path` and finds the last component. Later steps go through the descriptor: they need no path
+ * of their own, and a folder renamed meanwhile stays the same folder. */
+static dci_status open_directory(const char *path, dci_replacement *replacement)
+{
+        char folder[MAX_PATH_BYTES] = ".";
+        const char *slash = strrchr(path, '/');
+        if (slash != NULL) {
+                size_t n = slash == path ? 1 : (size_t)(slash - path);
+                if (n >= sizeof folder)
+                        return dci_fail(DCI_ERR_LIMIT,
+                                        "the folder of %s has a path of %zu bytes, at most %zu are possible",
+                                        replacement->name, n, sizeof folder - 1);
+                memcpy(folder, path, n);
+                folder[n] = '\0';
+        }
+        replacement->target = slash == NULL ? path : slash + 1;
+        if (replacement->target[0] == '\0')
+                return dci_fail(DCI_ERR_INVALID, "the path '%s' names no file", replacement->name);
+        replacement->directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (replacement->directory < 0)
+                return fail_errno("open the folder of", replacement->name, errno);
+        return DCI_OK;
+}
+
+static dci_status create_temporary(dci_replacement *replacement, mode_t mode)
+{
+        struct timespec now = {0, 0};
+        clock_gettime(CLOCK_REALTIME, &now);
+        /* O_EXCL decides; process and time only make a second attempt rare. */
+        for (unsigned attempt = 0; attempt < 1000; attempt++) {
+                snprintf(replacement->temporary, sizeof replacement->temporary, ".dci-%lx-%lx-%x.tmp", (long)getpid(),
+                         now.tv_nsec, attempt);
+                replacement->descriptor = openat(replacement->directory, replacement->temporary,
+                                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+                if (replacement->descriptor >= 0)
+                        return DCI_OK;
+                if (errno != EEXIST)
+                        break;
+        }
+        return fail_errno("create a temporary file beside", replacement->name, errno);
+}
+
+dci_status dci_replace_begin(const char *path, dci_replacement *out_replacement)
+{
+        if (path == NULL)
+                return dci_fail(DCI_ERR_INVALID, "path is NULL");
+        dci_replacement replacement = {.name = name_of(path)};
+        dci_status status = open_directory(path, &replacement);
+        if (status != DCI_OK)
+                return status;
+        struct stat old;
+        bool exists = fstatat(replacement.directory, replacement.target, &old, AT_SYMLINK_NOFOLLOW) == 0;
+        mode_t mode = 0666; /* less the umask, like any new file */
+        if (exists) {
+                status = refuse_unless_regular(replacement.name, old.st_mode);
+                mode = old.st_mode & 0777;
+        } else if (errno != ENOENT) {
+                status = fail_errno("examine", replacement.name, errno);
+        }
+        if (status == DCI_OK)
+                status = create_temporary(&replacement, mode);
+        if (status != DCI_OK) {
+                close(replacement.directory);
+                return status;
+        }
+        /* The umask took bits that the old file has. */
+        if (exists && fchmod(replacement.descriptor, mode) != 0)
+                return dci_replace_end(&replacement, fail_errno("set the permissions of", replacement.name, errno));
+        *out_replacement = replacement;
+        return DCI_OK;
+}
+
+dci_status dci_replace_write(void *replacement, const void *data, size_t n_bytes)
+{
+        const dci_replacement *to = replacement;
+        const unsigned char *at = data;
+        while (n_bytes > 0) {
+                ssize_t n = write(to->descriptor, at, n_bytes < MAX_TRANSFER ? n_bytes : MAX_TRANSFER);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return fail_errno("write", to->name, errno);
+                if (n == 0)
+                        return dci_fail(DCI_ERR_IO, "cannot write %s: none of %zu bytes were taken", to->name, n_bytes);
+                at += n;
+                n_bytes -= (size_t)n;
+        }
+        return DCI_OK;
+}
+
+static int flush(int descriptor)
+{
+        int result;
+        do
+                result = fsync(descriptor);
+        while (result != 0 && errno == EINTR);
+        return result;
+}
+
+dci_status dci_replace_end(dci_replacement *replacement, dci_status status)
+{
+        const char *name = replacement->name;
+        if (status == DCI_OK && flush(replacement->descriptor) != 0)
+                status = fail_errno("flush", name, errno);
+        /* EINTR: the descriptor is closed all the same, and the flush has already reported what could be lost. */
+        if (close(replacement->descriptor) != 0 && errno != EINTR && status == DCI_OK)
+                status = fail_errno("close", name, errno);
+        if (status == DCI_OK &&
+            renameat(replacement->directory, replacement->temporary, replacement->directory, replacement->target) != 0)
+                status = fail_errno("replace", name, errno);
+        if (status != DCI_OK)
+                unlinkat(replacement->directory, replacement->temporary, 0);
+        /* EINVAL: a file system that has no flush for folders, so there is nothing left to wait for. */
+        else if (flush(replacement->directory) != 0 && errno != EINVAL)
+                status = fail_errno("flush the folder, so a power cut may undo the replacement of", name, errno);
+        close(replacement->directory);
+        replacement->directory = replacement->descriptor = -1;
+        return status;
+}

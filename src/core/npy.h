@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Reads and writes .npy files (format versions 1.0 to 3.0), C order, little endian, up to four dimensions. */
+#ifndef DCI_CORE_NPY_H
+#define DCI_CORE_NPY_H
+
+#include "core/internal.h"
+
+#define DCI_NPY_MAX_DIMS 4
+
+typedef int32_t dci_npy_type;
+enum {
+        DCI_NPY_F32 = 1,  /* '<f4' */
+        DCI_NPY_F16 = 2,  /* '<f2' */
+        DCI_NPY_BF16 = 3, /* '<u2': NumPy has no bfloat16, so its bits travel as uint16 */
+        DCI_NPY_I32 = 4,  /* '<i4' */
+        DCI_NPY_I64 = 5   /* '<i8' */
+};
+
+typedef struct dci_npy {
+        dci_npy_type type;
+        size_t n_dims;
+        size_t shape[DCI_NPY_MAX_DIMS];
+        size_t n_bytes;
+        void *data; /* from the context's allocator, aligned to a cache line */
+        dci_context *context;
+} dci_npy;
+
+/* Bytes of one element; 0 for an unknown type. */
+size_t dci_npy_type_size(dci_npy_type type);
+
+/* Reads a whole file. The header's lengths are checked against the file's size before anything is allocated; Fortran
+ * order, big endian, other types and trailing bytes are refused with a sentence that names the file. On failure
+ * *out_npy is empty. */
+dci_status dci_npy_read(dci_context *context, const char *path, dci_npy *out_npy);
+
+/* Writes beside the target and renames (dci_replace_begin in file.h), so that a reader finds the old file or the
+ * whole new one. */
+dci_status dci_npy_write(const char *path, dci_npy_type type, size_t n_dims, const size_t *shape, const void *data);
+
+/* Empties `npy`; an empty one is allowed. */
+void dci_npy_free(dci_npy *npy);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Exact search, row by row: canonical scores of a block of rows for up to eight queries, then the threshold selection.
+ * Few queries over many rows are shared out by rows; the parts are merged in a total order, so nothing depends on threads.
+ */
+#include "index/index_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots, size_t count,
+                    float *out)
+{
+        const dci_rows *rows = flat->view.rows;
+        const dci_queries *queries = flat->queries;
+        const void *pointers[DCI_TOPK_BLOCK];
+        const int form = flat->metric == DCI_METRIC_L2 ? DCI_FORM_L2 : DCI_FORM_DOT;
+        const float *q = queries->rows + query * queries->ld;
+        if (slots == NULL && !flat->selection->all)
+                slots = flat->selection->slots + first;
+        dci_view_pointers(&flat->view, first, slots, count, pointers);
+        if (n_queries == 1)
+                flat->kernels->score_rows[rows->dtype - 1][form](q, pointers, count, rows->dim, out);
+        else
+                flat->kernels->score_many[rows->dtype - 1][form](q, queries->ld, n_queries, pointers, count, rows->dim, out,
+                                                                 DCI_TOPK_BLOCK);
+        if (flat->metric != DCI_METRIC_COSINE)
+                return;
+        float inverse[DCI_TOPK_BLOCK];
+        dci_view_inverse_norms(&flat->view, first, slots, count, inverse);
+        for (size_t i = 0; i < n_queries; i++) {
+                const float scale = queries->inverse_norms[query + i];
+                float *scores = out + i * DCI_TOPK_BLOCK;
+                for (size_t j = 0; j < count; j++)
+                        scores[j] = scores[j] * inverse[j] * scale;
+        }
+}
+
+void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t k, int64_t *out_ids, float *out_scores)
+{
+        const bool descending = dci_metric_descending(flat->metric);
+        for (size_t i = 0; i < k; i++) {
+                out_ids[i] = i < n ? dci_view_id(&flat->view, dci_topk_slot(keys[i])) : -1;
+                if (out_scores != NULL)
+                        out_scores[i] = i < n ? dci_topk_score(keys[i], descending) : NAN;
+        }
+}
+
+/* One search, shared by its tasks. A task is a group of queries over a segment of rows. */
+typedef struct direct {
+        const dci_flat *flat;
+        size_t k, k_held; /* asked for; the most that there can be */
+        size_t group, n_groups, n_segments, segment_rows;
+        size_t worker_bytes; /* scratch of one worker: a selection per query of a group */
+        unsigned char *scratch;
+        uint64_t *parts; /* n_segments > 1: [query][segment][k_held], then as much to sort one query's in */
+        size_t *n_parts; /* [query][segment] */
+        int64_t *out_ids;
+        float *out_scores;
+} direct;
+
+static void scan(const direct *d, size_t query, size_t n_queries, size_t begin, size_t end, dci_topk *topk)
+{
+        const dci_flat *flat = d->flat;
+        float scores[DCI_MANY_QUERIES * DCI_TOPK_BLOCK];
+        for (size_t first = begin; first < end; first += DCI_TOPK_BLOCK) {
+                size_t count = end - first < DCI_TOPK_BLOCK ? end - first : DCI_TOPK_BLOCK;
+                const int32_t *slots = flat->selection->all ? NULL : flat->selection->slots + first;
+                dci_flat_score(flat, query, n_queries, first, slots, count, scores);
+                for (size_t i = 0; i < n_queries; i++)
+                        dci_topk_add(&topk[i], scores + i * DCI_TOPK_BLOCK, count, (int32_t)first, slots);
+        }
+}
+
+static void search_task(void *arg, size_t task, size_t worker)
+{
+        const direct *d = arg;
+        const dci_flat *flat = d->flat;
+        const size_t segment = task / d->n_groups;
+        const size_t query = task % d->n_groups * d->group;
+        const size_t n_queries = flat->queries->n - query < d->group ? flat->queries->n - query : d->group;
+        const size_t begin = segment * d->segment_rows;
+        const size_t end = flat->n - begin < d->segment_rows ? flat->n : begin + d->segment_rows;
+        unsigned char *scratch = d->scratch + worker * d->worker_bytes;
+        dci_topk topk[DCI_MANY_QUERIES];
+        for (size_t i = 0; i < n_queries; i++)
+                dci_topk_init(&topk[i], flat->kernels, flat->ids, d->k_held, dci_metric_descending(flat->metric),
+                              scratch + i * dci_topk_bytes(d->k_held));
+        scan(d, query, n_queries, begin, end, topk);
+        for (size_t i = 0; i < n_queries; i++) {
+                size_t q = query + i, n = dci_topk_finish(&topk[i]);
+                if (d->n_segments == 1) {
+                        dci_flat_emit(flat, topk[i].keys, n, d->k, d->out_ids + q * d->k,
+                                      d->out_scores == NULL ? NULL : d->out_scores + q * d->k);
+                        continue;
+                }
+                size_t at = q * d->n_segments + segment;
+                d->n_parts[at] = n;
+                memcpy(d->parts + at * d->k_held, topk[i].keys, n * sizeof *d->parts);
+        }
+}
+
+/* Joins the best of all segments, query by query. */
+static void merge_parts(const direct *d)
+{
+        const dci_flat *flat = d->flat;
+        const size_t stride = d->n_segments * d->k_held;
+        for (size_t q = 0; q < flat->queries->n; q++) {
+                uint64_t *keys = d->parts + q * stride;
+                size_t n = 0;
+                for (size_t s = 0; s < d->n_segments; s++) {
+                        size_t here = d->n_parts[q * d->n_segments + s];
+                        memmove(keys + n, keys + s * d->k_held, here * sizeof *keys);
+                        n += here;
+                }
+                dci_topk_sort(keys, n, d->parts + flat->queries->n * stride, flat->ids);
+                dci_flat_emit(flat, keys, n < d->k_held ? n : d->k_held, d->k, d->out_ids + q * d->k,
+                              d->out_scores == NULL ? NULL : d->out_scores + q * d->k);
+        }
+}
+
+static size_t ceil_div(size_t a, size_t b)
+{
+        return (a + b - 1) / b;
+}
+
+/* Groups of queries first, because they share each row; segments of rows only while threads would idle. */
+static size_t plan(direct *d)
+{
+        const dci_flat *flat = d->flat;
+        const size_t n_queries = flat->queries->n, dim = flat->view.rows->dim;
+        size_t most_segments = flat->n / DCI_SEGMENT_ROWS > 0 ? flat->n / DCI_SEGMENT_ROWS : 1;
+        size_t work = 0;
+        if (!dci_mul(flat->n * dim, n_queries, &work)) /* n < 2^31, dim <= 2^20: the first product fits */
+                work = SIZE_MAX;
+        size_t workers = dci_workers_for(flat->context, n_queries * most_segments, work);
+        size_t n_groups = ceil_div(n_queries, DCI_MANY_QUERIES);
+        if (n_groups < workers)
+                n_groups = workers < n_queries ? workers : n_queries;
+        d->group = ceil_div(n_queries, n_groups);
+        d->n_groups = ceil_div(n_queries, d->group);
+        size_t segments = ceil_div(workers, d->n_groups);
+        if (segments > most_segments)
+                segments = most_segments;
+        d->segment_rows = flat->n == 0 ? 1 : ceil_div(flat->n, segments);
+        d->n_segments = flat->n == 0 ? 1 : ceil_div(flat->n, d->segment_rows);
+        return workers < d->n_groups * d->n_segments ? workers : d->n_groups * d->n_segments;
+}
+
+dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
+{
+        const size_t n_queries = flat->queries->n;
+        direct d = {.flat = flat, .k = k, .out_ids = out_ids, .out_scores = out_scores};
+        d.k_held = k < flat->n ? k : flat->n;
+        if (d.k_held == 0)
+                d.k_held = 1;
+        const size_t n_workers = plan(&d);
+        d.worker_bytes = d.group * dci_topk_bytes(d.k_held);
+        size_t n_parts = d.n_segments > 1 ? d.n_segments * n_queries : 0;
+        size_t n_keys = d.n_segments > 1 ? (n_parts + d.n_segments) * d.k_held : 0;
+        d.scratch = dci_alloc(flat->context, n_workers, d.worker_bytes);
+        if (d.scratch == NULL)
+                return DCI_ERR_MEMORY;
+        dci_status status = DCI_OK;
+        if (n_parts > 0) {
+                d.parts = dci_alloc(flat->context, n_keys, sizeof *d.parts);
+                d.n_parts = dci_alloc(flat->context, n_parts, sizeof *d.n_parts);
+                if (d.parts == NULL || d.n_parts == NULL)
+                        status = DCI_ERR_MEMORY;
+        }
+        if (status == DCI_OK) {
+                dci_region region = {flat->context, d.n_groups * d.n_segments, n_workers, search_task, &d, flat->progress,
+                                     flat->n * n_queries, flat->object};
+                status = dci_parallel(&region);
+        }
+        if (status == DCI_OK && n_parts > 0)
+                merge_parts(&d);
+        stats->queries = n_queries;
+        stats->visited = stats->distances = (uint64_t)flat->n * n_queries;
+        dci_free(flat->context, d.n_parts, n_parts, sizeof *d.n_parts);
+        dci_free(flat->context, d.parts, n_keys, sizeof *d.parts);
+        dci_free(flat->context, d.scratch, n_workers, d.worker_bytes);
+        return status;
+}

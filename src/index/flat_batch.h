@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* State of a batch search: what is shared, and what each worker holds. */
+#ifndef DCI_INDEX_FLAT_BATCH_H
+#define DCI_INDEX_FLAT_BATCH_H
+
+#include "index/index_internal.h"
+
+#define DCI_BATCH_ROWS 128   /* of a tile */
+#define DCI_BATCH_COLUMNS 32 /* queries multiplied at a time (two masks of 16): their products stay in the first-level cache */
+
+/* Rows that may still be among the k best of one query. */
+typedef struct batch_list {
+        size_t n;
+        float limit; /* the k-th best goodness is at least this */
+        float *value, *error;
+        int32_t *slot;
+} batch_list;
+
+typedef struct batch_worker {
+        void *memory;
+        size_t n_bytes;
+        /* the tile */
+        uint16_t *rows_bf16;
+        float *rows_f32, *row, *offset, *products;
+        uint16_t *hits;
+        /* the block of queries */
+        uint16_t *queries_bf16;
+        float *queries_f32; /* COSINE without AMX: unit queries */
+        float *norm2, *length, *lost, *threshold, *error;
+        batch_list *lists;
+        /* cutting and settling */
+        float *floats, *kept;
+        int32_t *order;
+        uint64_t *keys; /* 2 x capacity */
+        uint64_t scored; /* canonical scores computed */
+} batch_worker;
+
+typedef struct batch {
+        const dci_flat *flat;
+        const dci_amx_kernels *amx; /* NULL: OpenBLAS */
+        size_t k, capacity;         /* capacity of a list */
+        size_t block, dim_padded;
+        size_t n_workers;
+        batch_worker *workers;
+        int64_t *out_ids;
+        float *out_scores;
+} batch;
+
+/* A bound from above on a length, given its square as the kernels compute it: their rounding, and squares that vanished. */
+float dci_batch_length(float squared, size_t dim);
+
+dci_status dci_batch_workers_create(batch *b, size_t n_workers);
+void dci_batch_workers_destroy(batch *b);
+
+/* Packs a block of queries and empties their lists. */
+void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_t n_queries);
+
+DCI_INLINE int dci_lowest_bit(uint32_t bits)
+{
+#if defined(__GNUC__)
+        return __builtin_ctz(bits);
+#else
+        int n = 0;
+        for (; (bits & 1) == 0; bits >>= 1)
+                n++;
+        return n;
+#endif
+}
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* What the files of an index share. Cores (dci_rows, dci_idmap, dci_flat_*) know no locks; dci_index adds them. */
+#ifndef DCI_INDEX_INTERNAL_H
+#define DCI_INDEX_INTERNAL_H
+
+#include "core/internal.h"
+
+#include <pthread.h>
+
+#include "dci/index.h"
+#include "dci/transform.h"
+#include "simd/topk.h"
+
+/* --- rows.c: rows by slot, in chunks that never move -------------------------------------------------------------- */
+
+/* One allocation: rows (or pointers to borrowed rows), then ids, then for COSINE 1 / |row|. */
+typedef struct dci_chunk {
+        void *rows;
+        int64_t *ids;
+        float *inverse_norms; /* NULL unless COSINE */
+        size_t capacity;      /* rows; all chunks but a lone first one have rows_per_chunk */
+} dci_chunk;
+
+/* Grows by replacement, so that a reader that holds the old one can finish with it. */
+typedef struct dci_chunk_table {
+        size_t capacity;
+        dci_chunk chunk[];
+} dci_chunk_table;
+
+typedef struct dci_rows {
+        dci_context *context;
+        size_t dim;
+        dci_dtype dtype;
+        bool borrowed, with_norms;
+        size_t row_bytes;
+        unsigned chunk_shift; /* rows_per_chunk = 1 << chunk_shift */
+        size_t n_chunks;      /* writers only */
+        _Atomic(dci_chunk_table *) table;
+        atomic_size_t n; /* published rows: what is below is complete and visible */
+} dci_rows;
+
+/* What a reader sees: taken once per call, so a batch added meanwhile is seen not at all. */
+typedef struct dci_view {
+        const dci_rows *rows;
+        const dci_chunk_table *table;
+        size_t n;
+} dci_view;
+
+dci_view dci_rows_view(const dci_rows *rows);
+
+/* Pointers to `count` rows: slots[i], or first + i when slots is NULL. */
+void dci_view_pointers(const dci_view *view, size_t first, const int32_t *slots, size_t count, const void **out);
+int64_t dci_view_id(const dci_view *view, int32_t slot);
+void dci_view_inverse_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out);
+
+/* An allocation that readers may still use; freed when none can. */
+typedef struct dci_retired {
+        struct dci_retired *next;
+        void *pointer;
+        size_t n_bytes;
+} dci_retired;
+
+void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config *config);
+void dci_rows_destroy(dci_rows *rows);
+
+/* Makes room for n rows in all without publishing any. What it replaces goes to `retired`. On failure nothing changed. */
+dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired);
+
+/* Gives back all chunks beyond those that n rows need. Writers only, no readers. */
+void dci_rows_shrink(dci_rows *rows, size_t n);
+
+/* Where slot's parts are, for writers filling unpublished slots or moving rows without readers. */
+dci_chunk *dci_rows_chunk(dci_rows *rows, size_t slot, size_t *out_offset);
+void dci_rows_move(dci_rows *rows, size_t from, size_t to);
+size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report);
+
+/* --- idmap.c: id to slot ------------------------------------------------------------------------------------------- */
+
+/* Open addressing, linear probing, at most half full. One writer may insert beside readers; removing wants no readers. */
+typedef struct dci_idmap_entry {
+        _Atomic int64_t id; /* -1: empty */
+        _Atomic int32_t slot;
+} dci_idmap_entry;
+
+typedef struct dci_idmap {
+        size_t n, mask; /* mask + 1 entries */
+        dci_idmap_entry *entries;
+} dci_idmap;
+
+/* A new map with room for n ids, or NULL with the error recorded. */
+dci_idmap *dci_idmap_create(dci_context *context, size_t n);
+void dci_idmap_destroy(dci_context *context, dci_idmap *map);
+bool dci_idmap_has_room(const dci_idmap *map, size_t n_more);
+/* False, changing nothing, when the id is there already. */
+bool dci_idmap_insert(dci_idmap *map, int64_t id, int32_t slot);
+/* The slot, or -1. */
+int32_t dci_idmap_find(const dci_idmap *map, int64_t id);
+void dci_idmap_set(dci_idmap *map, int64_t id, int32_t slot);
+void dci_idmap_remove(dci_idmap *map, int64_t id);
+size_t dci_idmap_bytes(const dci_idmap *map);
+
+/* --- the index ------------------------------------------------------------------------------------------------------ */
+
+struct dci_index {
+        dci_context *context;
+        dci_index_config config;
+        dci_rows rows;
+
+        /* Serialises add, remove, reserve. Taken first. */
+        pthread_mutex_t writers;
+        /* Readers hold `state` shared while they search. Add publishes without it (rows.n, rows.table, map are atomic);
+         * remove and the freeing of retired memory hold it alone. `turnstile` lets a waiting writer in before new readers. */
+        pthread_mutex_t turnstile;
+        pthread_rwlock_t state;
+
+        _Atomic(dci_idmap *) map; /* NULL while the id of every row is its slot */
+        int64_t next_id;          /* one more than the largest id ever used */
+        dci_retired *retired;
+
+        pthread_mutex_t defaults_lock;
+        dci_search_params defaults;
+};
+
+/* lock.c part of index.c */
+void dci_index_read_begin(const dci_index *index);
+void dci_index_read_end(const dci_index *index);
+void dci_index_exclusive_begin(dci_index *index);
+void dci_index_exclusive_end(dci_index *index);
+/* Frees retired memory if no reader is there right now. Called with `writers` held. */
+void dci_index_collect(dci_index *index);
+
+/* Refuses NULL and calls from inside a callback of the same object. */
+dci_status dci_index_enter(const dci_index *index);
+
+/* The slot of an id in a view, or -1. */
+int32_t dci_index_slot(const dci_index *index, const dci_view *view, int64_t id);
+
+/* Largest squared norm of a row or query: beyond it squared distances overflow. */
+#define DCI_MAX_NORM2 (0x1.fffffep127f / 8)
+/* Under COSINE, a row of smaller squared norm has no direction to speak of and counts as zero: products of two longer rows
+ * keep their precision. */
+#define DCI_MIN_NORM2 0x1p-80f
+
+/* Checks one stored row or query. DCI_ERR_NUMBER names it: `what` ("row", "query") and `number`. For COSINE writes 1 / |row|,
+ * or 0 for a zero row that may stay. */
+dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *row, const char *what, size_t number,
+                         float *out_inverse_norm);
+
+/* --- search.c, filter.c, flat.c, flat_batch.c, range.c -------------------------------------------------------------- */
+
+/* Queries as the cores want them: float rows, checked. */
+typedef struct dci_queries {
+        size_t n, ld;
+        const float *rows;
+        float *inverse_norms; /* COSINE: 1 / |query|, 0 for a kept zero query; else NULL */
+        void *owned;          /* scratch behind both */
+        size_t owned_bytes;
+} dci_queries;
+
+dci_status dci_queries_prepare(const dci_index *index, size_t n, const void *queries, size_t ld, dci_queries *out);
+void dci_queries_free(const dci_index *index, dci_queries *queries);
+
+/* Merges params with the index's defaults and checks them. */
+dci_status dci_params_resolve(const dci_index *index, const dci_search_params *params, dci_search_params *out);
+
+/* Slots that a filter admits. all: no filter. */
+typedef struct dci_selection {
+        bool all;
+        size_t n;
+        int32_t *slots; /* ascending */
+        size_t capacity;
+} dci_selection;
+
+/* The callback form is turned into a list of ids before the index is read: callbacks run with no lock held. */
+typedef struct dci_admitted {
+        int64_t *ids;
+        size_t n, capacity;
+} dci_admitted;
+dci_status dci_filter_check(const dci_filter *filter);
+dci_status dci_filter_ask(const dci_index *index, const dci_filter *filter, dci_admitted *out);
+dci_status dci_filter_select(const dci_index *index, const dci_view *view, const dci_filter *filter,
+                             const dci_admitted *admitted, dci_selection *out);
+void dci_filter_free(const dci_index *index, dci_admitted *admitted, dci_selection *selection);
+
+/* One exact search over a view: the flat core. */
+typedef struct dci_flat {
+        dci_context *context;
+        const dci_kernels *kernels;
+        dci_metric metric;
+        dci_view view;
+        dci_slot_ids ids;
+        const dci_selection *selection;
+        size_t n; /* rows to look at */
+        const dci_queries *queries;
+        const void *object; /* for callbacks */
+        const dci_progress *progress;
+} dci_flat;
+
+/* Canonical scores of `count` <= DCI_TOPK_BLOCK rows (positions first .. in the selection, or `slots`) for n_queries <= 8
+ * queries from `query` on: out[q * DCI_TOPK_BLOCK + i]. */
+void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots, size_t count,
+                    float *out);
+
+/* Writes one query's results from sorted keys, padded to k. */
+void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t k, int64_t *out_ids, float *out_scores);
+
+dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats);
+/* For large batches; the same results. */
+bool dci_flat_batch_suits(const dci_flat *flat, size_t k);
+dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats);
+
+DCI_INLINE bool dci_metric_descending(dci_metric metric)
+{
+        return metric != DCI_METRIC_L2;
+}
+
+/* A call that reads the index: view, filter and queries ready, the read lock held. begin fails whole; end after success. */
+typedef struct dci_reading {
+        dci_search_params params;
+        dci_queries queries;
+        dci_admitted admitted;
+        dci_selection selection;
+        dci_flat flat;
+} dci_reading;
+dci_status dci_reading_begin(const dci_index *index, size_t n_queries, const void *queries, size_t ld,
+                             const dci_search_params *params, dci_reading *out);
+void dci_reading_end(const dci_index *index, dci_reading *reading);
+
+/* Rows looked at by one task when fewer queries than threads share the rows out. */
+#define DCI_SEGMENT_ROWS ((size_t)2048)
+
+#endif

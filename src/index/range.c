@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Range search: every row at least as good as a radius. */
+#include "index/index_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Matches of one group of queries, in growing lists. */
+typedef struct matches {
+        uint64_t *keys;
+        size_t n, capacity;
+} matches;
+
+/* In front of a result, so that it can be freed without the index. */
+typedef struct dci_range_memory {
+        dci_context *context;
+        size_t n_bytes;
+} dci_range_memory;
+
+typedef struct range {
+        const dci_flat *flat;
+        float radius;
+        matches *lists; /* one per query */
+        atomic_bool out_of_memory;
+} range;
+
+static bool grow(dci_context *context, matches *list, size_t n)
+{
+        if (n <= list->capacity)
+                return true;
+        size_t capacity = list->capacity * 2 > n ? list->capacity * 2 : n;
+        uint64_t *keys = dci_alloc(context, capacity, sizeof *keys);
+        if (keys == NULL)
+                return false;
+        if (list->n > 0)
+                memcpy(keys, list->keys, list->n * sizeof *keys);
+        dci_free(context, list->keys, list->capacity, sizeof *keys);
+        list->keys = keys;
+        list->capacity = capacity;
+        return true;
+}
+
+static bool collect(const range *s, matches *list, const float *scores, size_t count, size_t first)
+{
+        const dci_flat *flat = s->flat;
+        const bool descending = dci_metric_descending(flat->metric);
+        float kept[DCI_TOPK_BLOCK + DCI_LANES];
+        int32_t at[DCI_TOPK_BLOCK + DCI_LANES];
+        size_t m = descending ? flat->kernels->keep_at_least(scores, count, s->radius, kept, at)
+                              : flat->kernels->keep_at_most(scores, count, s->radius, kept, at);
+        if (!grow(flat->context, list, list->n + m))
+                return false;
+        for (size_t i = 0; i < m; i++) {
+                size_t row = first + (size_t)at[i];
+                int32_t slot = flat->selection->all ? (int32_t)row : flat->selection->slots[row];
+                list->keys[list->n++] = dci_topk_key(kept[i], slot, descending);
+        }
+        return true;
+}
+
+static void range_task(void *arg, size_t task, size_t worker)
+{
+        range *s = arg;
+        const dci_flat *flat = s->flat;
+        const size_t query = task * DCI_MANY_QUERIES, left = flat->queries->n - query;
+        const size_t n_queries = left < DCI_MANY_QUERIES ? left : DCI_MANY_QUERIES;
+        float scores[DCI_MANY_QUERIES * DCI_TOPK_BLOCK];
+        (void)worker;
+        for (size_t first = 0; first < flat->n; first += DCI_TOPK_BLOCK) {
+                size_t count = flat->n - first < DCI_TOPK_BLOCK ? flat->n - first : DCI_TOPK_BLOCK;
+                dci_flat_score(flat, query, n_queries, first, NULL, count, scores);
+                for (size_t i = 0; i < n_queries; i++) {
+                        if (collect(s, &s->lists[query + i], scores + i * DCI_TOPK_BLOCK, count, first))
+                                continue;
+                        atomic_store(&s->out_of_memory, true);
+                        return;
+                }
+        }
+        for (size_t i = 0; i < n_queries; i++) {
+                /* Room for sorting: the same list again. */
+                matches *list = &s->lists[query + i];
+                if (!grow(flat->context, list, 2 * list->n)) {
+                        atomic_store(&s->out_of_memory, true);
+                        return;
+                }
+                dci_topk_sort(list->keys, list->n, list->keys + list->n, flat->ids);
+        }
+}
+
+/* offsets, ids, scores in one allocation, its size kept in front of them. */
+static dci_status emit(const range *s, dci_range_result *out)
+{
+        const dci_flat *flat = s->flat;
+        const size_t n_queries = flat->queries->n;
+        size_t total = 0, n_bytes, header = DCI_CACHE_LINE;
+        for (size_t q = 0; q < n_queries; q++)
+                total += s->lists[q].n; /* each is in memory already, so their sum fits */
+        if (!dci_mul(n_queries + 1, sizeof(size_t), &n_bytes) || !dci_add(n_bytes, header + total * 12, &n_bytes))
+                return dci_fail(DCI_ERR_LIMIT, "%zu matches exceed the address space", total);
+        unsigned char *memory = dci_alloc(flat->context, n_bytes, 1);
+        if (memory == NULL)
+                return DCI_ERR_MEMORY;
+        dci_range_memory *head = (dci_range_memory *)(void *)memory;
+        size_t *offsets = (size_t *)(void *)(memory + header);
+        int64_t *ids = (int64_t *)(void *)(offsets + n_queries + 1);
+        float *scores = (float *)(void *)(ids + total);
+        head->context = flat->context;
+        head->n_bytes = n_bytes;
+        dci_context_retain(flat->context);
+        offsets[0] = 0;
+        for (size_t q = 0; q < n_queries; q++) {
+                size_t at = offsets[q];
+                offsets[q + 1] = at + s->lists[q].n;
+                dci_flat_emit(flat, s->lists[q].keys, s->lists[q].n, s->lists[q].n, ids + at, scores + at);
+        }
+        out->n_queries = n_queries;
+        out->offsets = offsets;
+        out->ids = ids;
+        out->scores = scores;
+        out->memory = memory;
+        return DCI_OK;
+}
+
+static dci_status run(range *s, dci_range_result *out)
+{
+        const dci_flat *flat = s->flat;
+        const size_t n_queries = flat->queries->n;
+        size_t n_tasks = (n_queries + DCI_MANY_QUERIES - 1) / DCI_MANY_QUERIES, work = 0;
+        s->lists = dci_calloc(flat->context, n_queries, sizeof *s->lists);
+        if (s->lists == NULL)
+                return DCI_ERR_MEMORY;
+        if (!dci_mul(flat->n * flat->view.rows->dim, n_queries, &work))
+                work = SIZE_MAX;
+        dci_region region = {flat->context, n_tasks, dci_workers_for(flat->context, n_tasks, work), range_task, s,
+                             flat->progress, flat->n * n_queries, flat->object};
+        dci_status status = dci_parallel(&region);
+        if (status == DCI_OK && atomic_load(&s->out_of_memory))
+                status = dci_fail(DCI_ERR_MEMORY, "no memory for the matches of %zu queries", n_queries);
+        if (status == DCI_OK)
+                status = emit(s, out);
+        for (size_t q = 0; q < n_queries; q++)
+                dci_free(flat->context, s->lists[q].keys, s->lists[q].capacity, sizeof(uint64_t));
+        dci_free(flat->context, s->lists, n_queries, sizeof *s->lists);
+        return status;
+}
+
+static dci_status check_result(const dci_range_result *out_result)
+{
+        if (out_result == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_result is NULL");
+        dci_status status = dci_check_struct_size("dci_range_result", out_result, out_result->struct_size, sizeof *out_result);
+        if (status == DCI_OK && out_result->memory != NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_result still holds the matches of %zu queries: free it first",
+                                out_result->n_queries);
+        return status;
+}
+
+dci_status dci_index_range_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, float radius,
+                                  const dci_search_params *params, dci_range_result *out_result)
+{
+        static const size_t no_offsets[1] = {0};
+        dci_status status = dci_index_enter(index);
+        if (status == DCI_OK)
+                status = check_result(out_result);
+        if (status != DCI_OK)
+                return status;
+        if (isnan(radius))
+                return dci_fail(DCI_ERR_INVALID, "radius is NaN");
+        if (n_queries == 0) {
+                out_result->n_queries = 0;
+                out_result->offsets = no_offsets;
+                return DCI_OK;
+        }
+        dci_reading reading;
+        status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
+        if (status != DCI_OK)
+                return status;
+        range s = {.flat = &reading.flat, .radius = radius};
+        atomic_init(&s.out_of_memory, false);
+        status = run(&s, out_result);
+        dci_reading_end(index, &reading);
+        if (status == DCI_OK && reading.params.stats != NULL) {
+                dci_search_stats *stats = reading.params.stats;
+                stats->queries = n_queries;
+                stats->visited = stats->distances = (uint64_t)reading.flat.n * n_queries;
+                stats->proposed = 0;
+        }
+        return status;
+}
+
+void dci_range_result_free(dci_range_result *result)
+{
+        if (result == NULL)
+                return;
+        if (result->memory != NULL) {
+                dci_range_memory head = *(const dci_range_memory *)result->memory;
+                dci_free(head.context, result->memory, head.n_bytes, 1);
+                dci_context_destroy(head.context);
+        }
+        size_t struct_size = result->struct_size;
+        dci_range_result_init(result, struct_size);
+}

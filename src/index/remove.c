@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Remove: the last rows move into the gaps, empty chunks go back to the allocator. */
+#include "index/index_internal.h"
+
+#include <stdlib.h>
+
+static int compare_slots(const void *a, const void *b)
+{
+        int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+        return (x > y) - (x < y);
+}
+
+/* Slots of the ids, ascending. */
+static dci_status find_slots(const dci_index *index, size_t n, const int64_t *ids, int32_t *slots)
+{
+        dci_view view = dci_rows_view(&index->rows);
+        for (size_t i = 0; i < n; i++) {
+                slots[i] = dci_index_slot(index, &view, ids[i]);
+                if (slots[i] < 0)
+                        return dci_fail(DCI_ERR_NOT_FOUND, "id %lld (number %zu) is not in the index", (long long)ids[i], i);
+        }
+        qsort(slots, n, sizeof *slots, compare_slots);
+        for (size_t i = 1; i < n; i++)
+                if (slots[i] == slots[i - 1])
+                        return dci_fail(DCI_ERR_EXISTS, "id %lld is named twice", (long long)dci_view_id(&view, slots[i]));
+        return DCI_OK;
+}
+
+/* Once a row is not where its id says, the index needs a map. Removing from the end alone moves nothing, but leaves ids that
+ * must not be found. */
+static dci_status make_map(dci_index *index)
+{
+        if (atomic_load(&index->map) != NULL)
+                return DCI_OK;
+        dci_view view = dci_rows_view(&index->rows);
+        dci_idmap *map = dci_idmap_create(index->context, view.n);
+        if (map == NULL)
+                return DCI_ERR_MEMORY;
+        for (size_t slot = 0; slot < view.n; slot++)
+                dci_idmap_insert(map, dci_view_id(&view, (int32_t)slot), (int32_t)slot);
+        atomic_store_explicit(&index->map, map, memory_order_release);
+        return DCI_OK;
+}
+
+/* With no reader: gaps from below are filled by rows from above that stay. */
+static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
+{
+        dci_view view = dci_rows_view(&index->rows);
+        dci_idmap *map = atomic_load(&index->map);
+        size_t left = view.n - n, source = view.n, skip = n; /* slots[skip ..] lie at or above source */
+        for (size_t i = 0; i < n; i++)
+                dci_idmap_remove(map, dci_view_id(&view, slots[i]));
+        for (size_t i = 0; i < n && (size_t)slots[i] < left; i++) {
+                source--;
+                while (skip > 0 && (size_t)slots[skip - 1] == source) {
+                        skip--;
+                        source--;
+                }
+                dci_idmap_set(map, dci_view_id(&view, (int32_t)source), slots[i]);
+                dci_rows_move(&index->rows, source, (size_t)slots[i]);
+        }
+        atomic_store_explicit(&index->rows.n, left, memory_order_release);
+        dci_rows_shrink(&index->rows, left);
+}
+
+/* A map much larger than what it holds is made anew; when memory is short the old one stays. */
+static void shrink_map(dci_index *index)
+{
+        dci_idmap *old = atomic_load(&index->map);
+        if (old->n >= (old->mask + 1) / 8)
+                return;
+        dci_idmap *map = dci_idmap_create(index->context, old->n);
+        if (map == NULL)
+                return;
+        dci_view view = dci_rows_view(&index->rows);
+        for (size_t slot = 0; slot < view.n; slot++)
+                dci_idmap_insert(map, dci_view_id(&view, (int32_t)slot), (int32_t)slot);
+        atomic_store_explicit(&index->map, map, memory_order_release);
+        dci_idmap_destroy(index->context, old);
+}
+
+dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids)
+{
+        dci_status status = dci_index_enter(index);
+        if (status != DCI_OK || n == 0)
+                return status;
+        if (ids == NULL)
+                return dci_fail(DCI_ERR_INVALID, "ids is NULL");
+        if (n > DCI_MAX_ROWS)
+                return dci_fail(DCI_ERR_NOT_FOUND, "%zu ids named, an index holds at most %zu", n, DCI_MAX_ROWS);
+        int32_t *slots = dci_alloc(index->context, n, sizeof *slots);
+        if (slots == NULL)
+                return DCI_ERR_MEMORY;
+        pthread_mutex_lock(&index->writers);
+        status = find_slots(index, n, ids, slots);
+        if (status == DCI_OK)
+                status = make_map(index);
+        if (status == DCI_OK) {
+                dci_index_exclusive_begin(index);
+                fill_gaps(index, n, slots);
+                shrink_map(index);
+                dci_index_exclusive_end(index);
+        }
+        pthread_mutex_unlock(&index->writers);
+        dci_free(index->context, slots, n, sizeof *slots);
+        return status;
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Rows by slot, in chunks that never move once published, so that searches read them while an add appends. Only a lone
+ * first chunk grows by copying (16 rows at first, so that a small index stays small); the old copy is retired, not freed.
+ */
+#include "index/index_internal.h"
+
+#include <string.h>
+
+#define CHUNK_BYTES ((size_t)256 << 10)
+#define FIRST_ROWS 16
+
+void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config *config)
+{
+        rows->context = context;
+        rows->dim = config->dim;
+        rows->dtype = config->dtype;
+        rows->borrowed = config->storage == DCI_ROWS_BORROWED;
+        rows->with_norms = config->metric == DCI_METRIC_COSINE;
+        rows->row_bytes = rows->borrowed ? sizeof(void *) : config->dim * dci_dtype_size(config->dtype);
+        rows->chunk_shift = 4;
+        while (rows->chunk_shift < 20 && (rows->row_bytes << (rows->chunk_shift + 1)) <= CHUNK_BYTES)
+                rows->chunk_shift++;
+        rows->n_chunks = 0;
+        atomic_init(&rows->table, NULL);
+        atomic_init(&rows->n, 0);
+}
+
+/* Rows, ids, norms, each at a multiple of 8: row_bytes may be odd multiples of 2. */
+static size_t chunk_ids_offset(const dci_rows *rows, size_t capacity)
+{
+        return (rows->row_bytes * capacity + 7) / 8 * 8;
+}
+
+static size_t chunk_bytes(const dci_rows *rows, size_t capacity)
+{
+        return chunk_ids_offset(rows, capacity) + capacity * sizeof(int64_t) + (rows->with_norms ? capacity * sizeof(float) : 0);
+}
+
+static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
+{
+        unsigned char *bytes = dci_alloc(rows->context, chunk_bytes(rows, capacity), 1);
+        if (bytes == NULL)
+                return false;
+        out->capacity = capacity;
+        out->rows = bytes;
+        out->ids = (int64_t *)(void *)(bytes + chunk_ids_offset(rows, capacity));
+        out->inverse_norms = rows->with_norms ? (float *)(void *)(out->ids + capacity) : NULL;
+        return true;
+}
+
+static void chunk_free(const dci_rows *rows, const dci_chunk *chunk)
+{
+        dci_free(rows->context, chunk->rows, chunk_bytes(rows, chunk->capacity), 1);
+}
+
+static size_t table_bytes(size_t capacity)
+{
+        return sizeof(dci_chunk_table) + capacity * sizeof(dci_chunk);
+}
+
+void dci_rows_destroy(dci_rows *rows)
+{
+        dci_chunk_table *table = atomic_load(&rows->table);
+        for (size_t i = 0; i < rows->n_chunks; i++)
+                chunk_free(rows, &table->chunk[i]);
+        if (table != NULL)
+                dci_free(rows->context, table, table_bytes(table->capacity), 1);
+}
+
+/* Rows that the present chunks hold. */
+static size_t capacity_of(const dci_rows *rows)
+{
+        if (rows->n_chunks == 0)
+                return 0;
+        return ((rows->n_chunks - 1) << rows->chunk_shift) + atomic_load(&rows->table)->chunk[rows->n_chunks - 1].capacity;
+}
+
+/* What a reserve prepares before it changes anything. */
+typedef struct growth {
+        dci_chunk_table *table;
+        size_t n_chunks;      /* in the new table */
+        size_t n_kept;        /* taken over from the old one; the others are new */
+        dci_retired *notes[2]; /* for the old table and the old first chunk */
+} growth;
+
+static void growth_undo(dci_rows *rows, growth *g)
+{
+        if (g->table != NULL) {
+                for (size_t i = g->n_kept; i < g->n_chunks; i++)
+                        chunk_free(rows, &g->table->chunk[i]);
+                dci_free(rows->context, g->table, table_bytes(g->table->capacity), 1);
+        }
+        for (int i = 0; i < 2; i++)
+                dci_free(rows->context, g->notes[i], 1, sizeof *g->notes[i]);
+}
+
+/* Rows of the last chunk when n rows are wanted: full ones, but a lone first chunk doubles until it is full. */
+static size_t first_capacity(const dci_rows *rows, size_t n)
+{
+        size_t capacity = FIRST_ROWS;
+        while (capacity < n)
+                capacity *= 2;
+        return capacity > (size_t)1 << rows->chunk_shift ? (size_t)1 << rows->chunk_shift : capacity;
+}
+
+static bool growth_prepare(dci_rows *rows, size_t n, growth *g)
+{
+        const dci_chunk_table *old = atomic_load(&rows->table);
+        const size_t full = (size_t)1 << rows->chunk_shift;
+        size_t wanted = (n + full - 1) >> rows->chunk_shift, n_old = rows->n_chunks;
+        bool first_grows = n_old > 0 && old->chunk[0].capacity < full;
+        memset(g, 0, sizeof *g);
+        g->n_kept = first_grows ? 0 : n_old;
+        g->n_chunks = g->n_kept;
+
+        size_t capacity = old == NULL ? 4 : old->capacity;
+        while (capacity < wanted)
+                capacity *= 2;
+        g->table = dci_alloc(rows->context, table_bytes(capacity), 1);
+        if (g->table == NULL)
+                return false;
+        g->table->capacity = capacity;
+        for (size_t i = 0; i < g->n_kept; i++)
+                g->table->chunk[i] = old->chunk[i];
+        for (int i = 0; i < 2; i++) {
+                g->notes[i] = dci_alloc(rows->context, 1, sizeof *g->notes[i]);
+                if (g->notes[i] == NULL)
+                        return false;
+        }
+        while (g->n_chunks < wanted) {
+                size_t rows_here = wanted == 1 ? first_capacity(rows, n) : full;
+                if (!chunk_create(rows, rows_here, &g->table->chunk[g->n_chunks]))
+                        return false;
+                g->n_chunks++;
+        }
+        if (first_grows) {
+                size_t used = atomic_load(&rows->n);
+                const dci_chunk *from = &old->chunk[0], *to = &g->table->chunk[0];
+                memcpy(to->rows, from->rows, used * rows->row_bytes);
+                memcpy(to->ids, from->ids, used * sizeof *to->ids);
+                if (rows->with_norms)
+                        memcpy(to->inverse_norms, from->inverse_norms, used * sizeof *to->inverse_norms);
+        }
+        return true;
+}
+
+static void retire(dci_retired **list, dci_retired *note, void *pointer, size_t n_bytes)
+{
+        note->pointer = pointer;
+        note->n_bytes = n_bytes;
+        note->next = *list;
+        *list = note;
+}
+
+dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired)
+{
+        if (n <= capacity_of(rows))
+                return DCI_OK;
+        growth g;
+        if (!growth_prepare(rows, n, &g)) {
+                growth_undo(rows, &g);
+                return DCI_ERR_MEMORY;
+        }
+        dci_chunk_table *old = atomic_load(&rows->table);
+        if (old != NULL && g.n_kept == 0)
+                retire(retired, g.notes[0], old->chunk[0].rows, chunk_bytes(rows, old->chunk[0].capacity));
+        else
+                dci_free(rows->context, g.notes[0], 1, sizeof *g.notes[0]);
+        if (old != NULL)
+                retire(retired, g.notes[1], old, table_bytes(old->capacity));
+        else
+                dci_free(rows->context, g.notes[1], 1, sizeof *g.notes[1]);
+        rows->n_chunks = g.n_chunks;
+        atomic_store_explicit(&rows->table, g.table, memory_order_release);
+        return DCI_OK;
+}
+
+void dci_rows_shrink(dci_rows *rows, size_t n)
+{
+        dci_chunk_table *table = atomic_load(&rows->table);
+        const size_t full = (size_t)1 << rows->chunk_shift;
+        size_t wanted = (n + full - 1) >> rows->chunk_shift;
+        while (rows->n_chunks > wanted)
+                chunk_free(rows, &table->chunk[--rows->n_chunks]);
+}
+
+dci_chunk *dci_rows_chunk(dci_rows *rows, size_t slot, size_t *out_offset)
+{
+        *out_offset = slot & (((size_t)1 << rows->chunk_shift) - 1);
+        return &atomic_load_explicit(&rows->table, memory_order_relaxed)->chunk[slot >> rows->chunk_shift];
+}
+
+void dci_rows_move(dci_rows *rows, size_t from, size_t to)
+{
+        size_t a, b;
+        const dci_chunk *source = dci_rows_chunk(rows, from, &a);
+        dci_chunk *target = dci_rows_chunk(rows, to, &b);
+        memcpy((unsigned char *)target->rows + b * rows->row_bytes, (const unsigned char *)source->rows + a * rows->row_bytes,
+               rows->row_bytes);
+        target->ids[b] = source->ids[a];
+        if (rows->with_norms)
+                target->inverse_norms[b] = source->inverse_norms[a];
+}
+
+size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report)
+{
+        const dci_chunk_table *table = atomic_load(&rows->table);
+        size_t total = table == NULL ? 0 : table_bytes(table->capacity);
+        report->other += total;
+        for (size_t i = 0; i < rows->n_chunks; i++) {
+                size_t capacity = table->chunk[i].capacity;
+                report->rows += chunk_ids_offset(rows, capacity);
+                report->ids += capacity * sizeof(int64_t);
+                report->norms += rows->with_norms ? capacity * sizeof(float) : 0;
+                total += chunk_bytes(rows, capacity);
+        }
+        return total;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------- */
+
+dci_view dci_rows_view(const dci_rows *rows)
+{
+        /* n before the table: a table is published before the rows it makes room for. */
+        dci_view view = {.rows = rows};
+        view.n = atomic_load_explicit(&rows->n, memory_order_acquire);
+        view.table = atomic_load_explicit(&rows->table, memory_order_acquire);
+        return view;
+}
+
+DCI_INLINE const void *row_pointer(const dci_view *view, size_t slot)
+{
+        const dci_rows *rows = view->rows;
+        const dci_chunk *chunk = &view->table->chunk[slot >> rows->chunk_shift];
+        size_t offset = slot & (((size_t)1 << rows->chunk_shift) - 1);
+        if (rows->borrowed)
+                return ((const void *const *)chunk->rows)[offset];
+        return (const unsigned char *)chunk->rows + offset * rows->row_bytes;
+}
+
+void dci_view_pointers(const dci_view *view, size_t first, const int32_t *slots, size_t count, const void **out)
+{
+        const dci_rows *rows = view->rows;
+        if (slots != NULL) {
+                for (size_t i = 0; i < count; i++)
+                        out[i] = row_pointer(view, (size_t)slots[i]);
+                return;
+        }
+        const size_t full = (size_t)1 << rows->chunk_shift;
+        for (size_t i = 0; i < count;) {
+                size_t slot = first + i, offset = slot & (full - 1);
+                size_t here = full - offset < count - i ? full - offset : count - i;
+                const dci_chunk *chunk = &view->table->chunk[slot >> rows->chunk_shift];
+                if (rows->borrowed) {
+                        memcpy(out + i, (const void *const *)chunk->rows + offset, here * sizeof *out);
+                } else {
+                        const unsigned char *row = (const unsigned char *)chunk->rows + offset * rows->row_bytes;
+                        for (size_t j = 0; j < here; j++)
+                                out[i + j] = row + j * rows->row_bytes;
+                }
+                i += here;
+        }
+}
+
+int64_t dci_view_id(const dci_view *view, int32_t slot)
+{
+        size_t at = (size_t)slot;
+        const dci_chunk *chunk = &view->table->chunk[at >> view->rows->chunk_shift];
+        return chunk->ids[at & (((size_t)1 << view->rows->chunk_shift) - 1)];
+}
+
+void dci_view_inverse_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out)
+{
+        const size_t full = (size_t)1 << view->rows->chunk_shift;
+        for (size_t i = 0; i < count;) {
+                size_t slot = slots != NULL ? (size_t)slots[i] : first + i, offset = slot & (full - 1);
+                size_t here = slots != NULL ? 1 : (full - offset < count - i ? full - offset : count - i);
+                memcpy(out + i, view->table->chunk[slot >> view->rows->chunk_shift].inverse_norms + offset, here * sizeof *out);
+                i += here;
+        }
+}

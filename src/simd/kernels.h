@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The row kernels, one table per instruction set.
+ *
+ * Canonical order: a sum over dim elements is 16 partial sums, element i goes to partial i mod 16 by fused multiply-add in
+ * ascending i; then partials l and l + 8 are added, l and l + 4, l and l + 2, and the last two. Every kernel of every level
+ * but scalar follows it exactly, so a score does not depend on which kernel computed it. Scalar rounds products too.
+ *
+ * Tolerance against exact arithmetic, u = 2^-24:  (dim / 16 + 6) u sum |a_i b_i|  (scalar: one u more per term of the chain).
+ *
+ * Rows come as pointers, so that contiguous chunks, borrowed rows, gathered ids and pages are one case; they need only the
+ * alignment of their elements. Queries are float. dim >= 1.
+ */
+#ifndef DCI_SIMD_KERNELS_H
+#define DCI_SIMD_KERNELS_H
+
+#include "core/internal.h"
+
+enum { DCI_FORM_DOT = 0, DCI_FORM_L2 = 1, DCI_N_FORMS = 2 };
+#define DCI_N_DTYPES 3 /* index: dtype - 1 */
+
+/* Most queries of one score_many call, and the columns that tile kernels work on at a time. */
+#define DCI_MANY_QUERIES 8
+#define DCI_LANES 16
+
+/* out[i] = query . rows[i], or |query - rows[i]|^2. */
+typedef void (*dci_score_rows_fn)(const float *query, const void *const *rows, size_t n_rows, size_t dim, float *out);
+
+/* out[q * ld_out + i]: 1 to 8 queries, ld_query elements apart, against all rows in one pass over them. */
+typedef void (*dci_score_many_fn)(const float *queries, size_t ld_query, size_t n_queries, const void *const *rows,
+                                  size_t n_rows, size_t dim, float *out, size_t ld_out);
+
+typedef struct dci_kernels {
+        dci_isa isa;
+        dci_score_rows_fn score_rows[DCI_N_DTYPES][DCI_N_FORMS];
+        dci_score_many_fn score_many[DCI_N_DTYPES][DCI_N_FORMS];
+
+        /* Squared norm of one row in the canonical order; not finite exactly when the row holds NaN or infinity, or overflows. */
+        float (*norm2[DCI_N_DTYPES])(const void *row, size_t dim);
+
+        /* Elements to float (exact), and float to elements by rounding to nearest even. */
+        void (*widen[DCI_N_DTYPES])(const void *in, size_t n, float *out);
+        void (*narrow[DCI_N_DTYPES])(const float *in, size_t n, void *out);
+
+        /* Appends i and values[i] for all i in [0, n) with values[i] >= threshold (descending: better) or <= (ascending), in
+         * order; room for n + 16 at both outputs. Returns how many. */
+        size_t (*keep_at_least)(const float *values, size_t n, float threshold, float *out_values, int32_t *out_index);
+        size_t (*keep_at_most)(const float *values, size_t n, float threshold, float *out_values, int32_t *out_index);
+
+        /* A number that at least k of n values reach and, unless many are equal, at most k / 8 more: a bound from below on the
+         * k-th largest. 1 <= k <= n, no NaN; order: scratch for n. */
+        float (*reached_by)(const float *values, size_t n, size_t k, int32_t *order);
+
+        /* Bit q of out[row * n_groups + g] is set unless products[row * ld + 16 g + q] - offset[row] < thresholds[16 g + q]:
+         * a NaN counts as a hit, because a candidate too many costs time and one too few is wrong. */
+        void (*tile_hits)(const float *products, size_t ld, size_t n_rows, size_t n_groups, const float *offset,
+                          const float *thresholds, uint16_t *out);
+} dci_kernels;
+
+/*
+ * AMX: products of bf16-rounded rows and queries, for ranking only.
+ * Packed rows: n_rows (a multiple of 32) x dim_padded (a multiple of 32) bf16. Packed queries: groups of 16, in each group
+ * pairs of coordinates interleaved as the tile unit wants them: [dim_padded / 2][16][2].
+ */
+typedef struct dci_amx_kernels {
+        /* Rounds one row to bf16, zero padded; returns the squared norm of what rounding took away. */
+        float (*pack_row)(const float *row, size_t dim, size_t dim_padded, uint16_t *out);
+        /* Places a packed row as query `q` of 16. */
+        void (*place_query)(const uint16_t *packed, size_t dim_padded, size_t q, uint16_t *group);
+        /* Tile registers of this thread: taken before products, given back after the last. */
+        void (*begin)(void);
+        void (*end)(void);
+        /* products[row * ld + query], n_rows a multiple of 32, n_groups a multiple of 2. */
+        void (*products)(const uint16_t *rows, size_t n_rows, size_t dim_padded, const uint16_t *queries, size_t n_groups,
+                         float *products, size_t ld);
+} dci_amx_kernels;
+
+extern const dci_kernels dci_kernels_scalar;
+#if defined(__x86_64__)
+extern const dci_kernels dci_kernels_avx2;
+extern const dci_kernels dci_kernels_avx512;
+extern const dci_amx_kernels dci_kernels_amx;
+#elif defined(__aarch64__)
+extern const dci_kernels dci_kernels_neon;
+#endif
+
+/* NULL where the context's level has no tiles. */
+const dci_amx_kernels *dci_amx_for(const dci_context *context);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Row kernels in portable C, for any CPU. Products are rounded before they are added: there may be no fused instruction. */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "simd/convert.h"
+
+typedef struct V {
+        float lane[16];
+} V;
+
+#define GROUP 1
+#define GROUP_Q 1
+#define GROUP_R 1
+#define TABLE dci_kernels_scalar
+#define ISA DCI_ISA_SCALAR
+
+DCI_INLINE V v_zero(void)
+{
+        V a = {{0}};
+        return a;
+}
+
+DCI_INLINE V v_fma(V a, V b, V c)
+{
+        for (int l = 0; l < 16; l++)
+                c.lane[l] += a.lane[l] * b.lane[l];
+        return c;
+}
+
+DCI_INLINE V v_sub(V a, V b)
+{
+        for (int l = 0; l < 16; l++)
+                a.lane[l] -= b.lane[l];
+        return a;
+}
+
+DCI_INLINE void v_store(float *p, V a)
+{
+        memcpy(p, a.lane, sizeof a.lane);
+}
+
+DCI_INLINE V v_tail_f32(const float *p, size_t n)
+{
+        V a = v_zero();
+        memcpy(a.lane, p, n * sizeof *p);
+        return a;
+}
+
+DCI_INLINE V v_load_f32(const float *p)
+{
+        return v_tail_f32(p, 16);
+}
+
+#define DEFINE_LOAD(dtype, convert)                                                                                    \
+        DCI_INLINE V v_tail_##dtype(const uint16_t *p, size_t n)                                                       \
+        {                                                                                                              \
+                V a = v_zero();                                                                                        \
+                for (size_t l = 0; l < n; l++)                                                                         \
+                        a.lane[l] = convert(p[l]);                                                                     \
+                return a;                                                                                              \
+        }                                                                                                              \
+        DCI_INLINE V v_load_##dtype(const uint16_t *p)                                                                 \
+        {                                                                                                              \
+                return v_tail_##dtype(p, 16);                                                                          \
+        }
+
+DEFINE_LOAD(f16, dci_f16_to_float)
+DEFINE_LOAD(bf16, dci_bf16_to_float)
+
+DCI_INLINE void v_reduce(const V *acc, float *out)
+{
+        V a = acc[0];
+        for (int half = 8; half > 0; half /= 2)
+                for (int l = 0; l < half; l++)
+                        a.lane[l] += a.lane[l + half];
+        out[0] = a.lane[0];
+}
+
+DCI_INLINE uint16_t v_hits(V products, float offset, V thresholds)
+{
+        unsigned hits = 0;
+        for (unsigned l = 0; l < 16; l++)
+                hits |= (unsigned)!(products.lane[l] - offset < thresholds.lane[l]) << l;
+        return (uint16_t)hits;
+}
+
+static size_t keep_at_least(const float *values, size_t n, float threshold, float *out_values, int32_t *out_index)
+{
+        size_t kept = 0;
+        for (size_t i = 0; i < n; i++) {
+                out_values[kept] = values[i];
+                out_index[kept] = (int32_t)i;
+                kept += values[i] >= threshold;
+        }
+        return kept;
+}
+
+static size_t keep_at_most(const float *values, size_t n, float threshold, float *out_values, int32_t *out_index)
+{
+        size_t kept = 0;
+        for (size_t i = 0; i < n; i++) {
+                out_values[kept] = values[i];
+                out_index[kept] = (int32_t)i;
+                kept += values[i] <= threshold;
+        }
+        return kept;
+}
+
+static void narrow_f16(const float *in, size_t n, void *out)
+{
+        uint16_t *halves = out;
+        for (size_t i = 0; i < n; i++)
+                halves[i] = dci_float_to_f16(in[i]);
+}
+
+static void narrow_bf16(const float *in, size_t n, void *out)
+{
+        uint16_t *halves = out;
+        for (size_t i = 0; i < n; i++)
+                halves[i] = dci_float_to_bf16(in[i]);
+}
+
+#include "simd/kernels_template.h"

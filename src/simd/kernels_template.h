@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The body of every row kernel, included once by each kernels_<isa>.c, which defines before:
+ *
+ *   V                       16 floats
+ *   v_zero() v_fma(a, b, c) = a * b + c, v_sub(a, b)
+ *   v_load_f32(p) v_load_f16(p) v_load_bf16(p)             16 elements, any alignment
+ *   v_tail_f32(p, n) v_tail_f16(p, n) v_tail_bf16(p, n)    n < 16 elements and zeros; reads nothing beyond
+ *   v_store(p, a)
+ *   v_hits(products, offset, thresholds)                    16 bits, see tile_hits
+ *   GROUP                   accumulators reduced together: 16, 4 or 1
+ *   GROUP_Q, GROUP_R        the same as queries x rows, GROUP_Q * GROUP_R = GROUP
+ *   v_reduce(acc, out)      out[i] = canonical sum of acc[i], i < GROUP
+ *   TABLE, ISA              name of the table, its level
+ *   keep_at_least, keep_at_most, narrow_f16, narrow_bf16    functions with the signatures of the table
+ */
+#include "simd/kernels.h"
+
+#define STEP_DOT(x, y, acc) v_fma((x), (y), (acc))
+#define STEP_L2(x, y, acc) step_l2((x), (y), (acc))
+
+DCI_INLINE V step_l2(V x, V y, V acc)
+{
+        V difference = v_sub(x, y);
+        return v_fma(difference, difference, acc);
+}
+
+/* GROUP rows against one query, two at a time: rows that lie one behind the other are then read nearly in order, which is
+ * what the prefetcher follows best, and the CPU overlaps the short chains of neighbouring rows by itself. The usual head
+ * dimensions are constants, so that their loops unroll. */
+#define ROWS_AT_ONCE (GROUP < 2 ? 1 : 2)
+
+#define DEFINE_SCORE(name, T, load, tail, STEP)                                                                        \
+        DCI_INLINE void name##_group(const float *query, const void *const *rows, size_t dim, float *out)              \
+        {                                                                                                              \
+                V acc[GROUP];                                                                                          \
+                UNROLL for (size_t r = 0; r < GROUP; r += ROWS_AT_ONCE)                                                \
+                {                                                                                                      \
+                        V sum[ROWS_AT_ONCE];                                                                           \
+                        const T *row[ROWS_AT_ONCE];                                                                    \
+                        UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++)                                               \
+                        {                                                                                              \
+                                sum[i] = v_zero();                                                                     \
+                                row[i] = (const T *)rows[r + i];                                                       \
+                        }                                                                                              \
+                        size_t p = 0;                                                                                  \
+                        for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                 \
+                                V x = v_load_f32(query + p);                                                           \
+                                UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++)                                       \
+                                        sum[i] = STEP(x, load(row[i] + p), sum[i]);                                    \
+                        }                                                                                              \
+                        if (p < dim) {                                                                                 \
+                                V x = v_tail_f32(query + p, dim - p);                                                  \
+                                UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++)                                       \
+                                        sum[i] = STEP(x, tail(row[i] + p, dim - p), sum[i]);                           \
+                        }                                                                                              \
+                        UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++)                                               \
+                                acc[r + i] = sum[i];                                                                   \
+                }                                                                                                      \
+                v_reduce(acc, out);                                                                                    \
+        }                                                                                                              \
+                                                                                                                       \
+        static void name##_rows(const float *query, const void *const *rows, size_t n_rows, size_t dim, float *out)    \
+        {                                                                                                              \
+                size_t r = 0;                                                                                          \
+                if (dim == 64)                                                                                         \
+                        for (; r + GROUP <= n_rows; r += GROUP)                                                        \
+                                name##_group(query, rows + r, 64, out + r);                                            \
+                else if (dim == 128)                                                                                   \
+                        for (; r + GROUP <= n_rows; r += GROUP)                                                        \
+                                name##_group(query, rows + r, 128, out + r);                                           \
+                for (; r + GROUP <= n_rows; r += GROUP)                                                                \
+                        name##_group(query, rows + r, dim, out + r);                                                   \
+                if (r < n_rows) {                                                                                      \
+                        const void *last[GROUP];                                                                       \
+                        float scores[GROUP];                                                                           \
+                        for (size_t i = 0; i < GROUP; i++) /* the last row stands in for the missing ones */           \
+                                last[i] = rows[r + i < n_rows ? r + i : n_rows - 1];                                   \
+                        name##_group(query, last, dim, scores);                                                        \
+                        for (size_t i = 0; r + i < n_rows; i++)                                                        \
+                                out[r + i] = scores[i];                                                                \
+                }                                                                                                      \
+        }                                                                                                              \
+                                                                                                                       \
+        /* GROUP_Q queries x GROUP_R rows: each loaded vector is used GROUP_R or GROUP_Q times. */                     \
+        DCI_INLINE void name##_block(const float *const query[GROUP_Q], const void *const row_of[GROUP_R], size_t dim, \
+                                     float out[GROUP])                                                                 \
+        {                                                                                                              \
+                V acc[GROUP];                                                                                          \
+                const T *row[GROUP_R];                                                                                 \
+                UNROLL for (size_t i = 0; i < GROUP_R; i++)                                                            \
+                        row[i] = (const T *)row_of[i];                                                                 \
+                UNROLL for (size_t i = 0; i < GROUP; i++)                                                              \
+                        acc[i] = v_zero();                                                                             \
+                size_t p = 0;                                                                                          \
+                for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                         \
+                        V y[GROUP_R];                                                                                  \
+                        UNROLL for (size_t i = 0; i < GROUP_R; i++)                                                    \
+                                y[i] = load(row[i] + p);                                                               \
+                        UNROLL for (size_t q = 0; q < GROUP_Q; q++)                                                    \
+                        {                                                                                              \
+                                V x = v_load_f32(query[q] + p);                                                        \
+                                UNROLL for (size_t i = 0; i < GROUP_R; i++)                                            \
+                                        acc[q * GROUP_R + i] = STEP(x, y[i], acc[q * GROUP_R + i]);                    \
+                        }                                                                                              \
+                }                                                                                                      \
+                if (p < dim) {                                                                                         \
+                        UNROLL for (size_t q = 0; q < GROUP_Q; q++)                                                    \
+                        {                                                                                              \
+                                V x = v_tail_f32(query[q] + p, dim - p);                                               \
+                                UNROLL for (size_t i = 0; i < GROUP_R; i++)                                            \
+                                {                                                                                      \
+                                        size_t a = q * GROUP_R + i;                                                    \
+                                        acc[a] = STEP(x, tail(row[i] + p, dim - p), acc[a]);                           \
+                                }                                                                                      \
+                        }                                                                                              \
+                }                                                                                                      \
+                v_reduce(acc, out);                                                                                    \
+        }                                                                                                              \
+                                                                                                                       \
+        static void name##_many(const float *queries, size_t ld_query, size_t n_queries, const void *const *rows,      \
+                                size_t n_rows, size_t dim, float *out, size_t ld_out)                                  \
+        {                                                                                                              \
+                for (size_t r = 0; r < n_rows; r += GROUP_R) {                                                         \
+                        const void *row[GROUP_R];                                                                      \
+                        size_t n_r = n_rows - r < GROUP_R ? n_rows - r : GROUP_R;                                      \
+                        for (size_t i = 0; i < GROUP_R; i++)                                                           \
+                                row[i] = rows[r + (i < n_r ? i : n_r - 1)];                                            \
+                        for (size_t q = 0; q < n_queries; q += GROUP_Q) {                                              \
+                                const float *query[GROUP_Q];                                                           \
+                                float scores[GROUP];                                                                   \
+                                size_t n_q = n_queries - q < GROUP_Q ? n_queries - q : GROUP_Q;                        \
+                                for (size_t i = 0; i < GROUP_Q; i++)                                                   \
+                                        query[i] = queries + (q + (i < n_q ? i : n_q - 1)) * ld_query;                 \
+                                name##_block(query, row, dim, scores);                                                 \
+                                for (size_t i = 0; i < n_q; i++)                                                       \
+                                        for (size_t j = 0; j < n_r; j++)                                               \
+                                                out[(q + i) * ld_out + r + j] = scores[i * GROUP_R + j];               \
+                        }                                                                                              \
+                }                                                                                                      \
+        }
+
+DEFINE_SCORE(dot_f32, float, v_load_f32, v_tail_f32, STEP_DOT)
+DEFINE_SCORE(dot_f16, uint16_t, v_load_f16, v_tail_f16, STEP_DOT)
+DEFINE_SCORE(dot_bf16, uint16_t, v_load_bf16, v_tail_bf16, STEP_DOT)
+DEFINE_SCORE(l2_f32, float, v_load_f32, v_tail_f32, STEP_L2)
+DEFINE_SCORE(l2_f16, uint16_t, v_load_f16, v_tail_f16, STEP_L2)
+DEFINE_SCORE(l2_bf16, uint16_t, v_load_bf16, v_tail_bf16, STEP_L2)
+
+#define DEFINE_ROW(dtype, T)                                                                                           \
+        static float norm2_##dtype(const void *in, size_t dim)                                                         \
+        {                                                                                                              \
+                const T *row = in;                                                                                     \
+                V acc[GROUP];                                                                                          \
+                float out[GROUP];                                                                                      \
+                for (size_t i = 0; i < GROUP; i++)                                                                     \
+                        acc[i] = v_zero();                                                                             \
+                size_t p = 0;                                                                                          \
+                for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                         \
+                        V x = v_load_##dtype(row + p);                                                                 \
+                        acc[0] = v_fma(x, x, acc[0]);                                                                  \
+                }                                                                                                      \
+                if (p < dim) {                                                                                         \
+                        V x = v_tail_##dtype(row + p, dim - p);                                                        \
+                        acc[0] = v_fma(x, x, acc[0]);                                                                  \
+                }                                                                                                      \
+                v_reduce(acc, out);                                                                                    \
+                return out[0];                                                                                         \
+        }                                                                                                              \
+                                                                                                                       \
+        static void widen_##dtype(const void *in, size_t n, float *out)                                                \
+        {                                                                                                              \
+                const T *row = in;                                                                                     \
+                size_t p = 0;                                                                                          \
+                for (; p + DCI_LANES <= n; p += DCI_LANES)                                                             \
+                        v_store(out + p, v_load_##dtype(row + p));                                                     \
+                if (p < n) {                                                                                           \
+                        float last[DCI_LANES];                                                                         \
+                        v_store(last, v_tail_##dtype(row + p, n - p));                                                 \
+                        memcpy(out + p, last, (n - p) * sizeof *out);                                                  \
+                }                                                                                                      \
+        }
+
+DEFINE_ROW(f32, float)
+DEFINE_ROW(f16, uint16_t)
+DEFINE_ROW(bf16, uint16_t)
+
+static void narrow_f32(const float *in, size_t n, void *out)
+{
+        memcpy(out, in, n * sizeof *in);
+}
+
+/* Floats as integers of the same order, and back: negative ones have their lower bits inverted. */
+DCI_INLINE int32_t flip(int32_t bits)
+{
+        return bits ^ (int32_t)((uint32_t)(bits >> 31) >> 1);
+}
+
+/* Bisection over the integers: each step is one count, a loop without branches that compilers vectorise. */
+static float reached_by(const float *values, size_t n, size_t k, int32_t *order)
+{
+        int32_t low = INT32_MAX, high = INT32_MIN;
+        for (size_t i = 0; i < n; i++) {
+                order[i] = flip((int32_t)dci_float_bits(values[i]));
+                low = order[i] < low ? order[i] : low;
+                high = order[i] > high ? order[i] : high;
+        }
+        while (low < high) { /* low is reached by at least k */
+                int32_t middle = (int32_t)(((int64_t)low + high + 1) >> 1);
+                int32_t reached = 0;
+                for (size_t i = 0; i < n; i++)
+                        reached += order[i] >= middle;
+                if ((size_t)reached < k) {
+                        high = middle - 1;
+                        continue;
+                }
+                low = middle;
+                if ((size_t)reached <= k + k / 8)
+                        break;
+        }
+        return dci_bits_float((uint32_t)flip(low));
+}
+
+static void tile_hits(const float *products, size_t ld, size_t n_rows, size_t n_groups, const float *offset,
+                      const float *thresholds, uint16_t *out)
+{
+        for (size_t g = 0; g < n_groups; g++) {
+                V limit = v_load_f32(thresholds + g * DCI_LANES);
+                for (size_t r = 0; r < n_rows; r++)
+                        out[r * n_groups + g] = v_hits(v_load_f32(products + r * ld + g * DCI_LANES), offset[r], limit);
+        }
+}
+
+const dci_kernels TABLE = {
+        .isa = ISA,
+        .score_rows = {{dot_f32_rows, l2_f32_rows}, {dot_f16_rows, l2_f16_rows}, {dot_bf16_rows, l2_bf16_rows}},
+        .score_many = {{dot_f32_many, l2_f32_many}, {dot_f16_many, l2_f16_many}, {dot_bf16_many, l2_bf16_many}},
+        .norm2 = {norm2_f32, norm2_f16, norm2_bf16},
+        .widen = {widen_f32, widen_f16, widen_bf16},
+        .narrow = {narrow_f32, narrow_f16, narrow_bf16},
+        .keep_at_least = keep_at_least,
+        .keep_at_most = keep_at_most,
+        .reached_by = reached_by,
+        .tile_hits = tile_hits,
+};

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "simd/convert.h"
+#include "simd/topk.h"
+
+uint64_t dci_topk_key(float score, int32_t slot, bool descending)
+{
+        /* Adding zero turns -0 into +0, which compare equal and must tie. */
+        uint32_t bits = dci_float_bits(score + 0.0f);
+        uint32_t order = bits ^ (bits >> 31 ? UINT32_C(0xffffffff) : UINT32_C(0x80000000));
+        return (uint64_t)(descending ? ~order : order) << 32 | (uint32_t)slot;
+}
+
+float dci_topk_score(uint64_t key, bool descending)
+{
+        uint32_t order = (uint32_t)(key >> 32);
+        if (descending)
+                order = ~order;
+        return dci_bits_float(order ^ (order >> 31 ? UINT32_C(0x80000000) : UINT32_C(0xffffffff)));
+}
+
+static void swap_keys(uint64_t *a, uint64_t *b)
+{
+        uint64_t t = *a;
+        *a = *b;
+        *b = t;
+}
+
+static void insertion_sort(uint64_t *keys, size_t n)
+{
+        for (size_t i = 1; i < n; i++) {
+                uint64_t key = keys[i];
+                size_t j = i;
+                for (; j > 0 && keys[j - 1] > key; j--)
+                        keys[j] = keys[j - 1];
+                keys[j] = key;
+        }
+}
+
+static uint32_t score_bits(uint64_t key)
+{
+        return (uint32_t)(key >> 32);
+}
+
+/* Orders a run of equal scores by id. Runs are short unless rows repeat, and then heap sort bounds the cost. */
+static void sift_by_id(uint64_t *keys, size_t root, size_t n, dci_slot_ids ids)
+{
+        for (;;) {
+                size_t child = 2 * root + 1;
+                if (child >= n)
+                        return;
+                if (child + 1 < n && ids.fn(ids.ctx, dci_topk_slot(keys[child])) < ids.fn(ids.ctx, dci_topk_slot(keys[child + 1])))
+                        child++;
+                if (ids.fn(ids.ctx, dci_topk_slot(keys[root])) >= ids.fn(ids.ctx, dci_topk_slot(keys[child])))
+                        return;
+                swap_keys(&keys[root], &keys[child]);
+                root = child;
+        }
+}
+
+static void sort_by_id(uint64_t *keys, size_t n, dci_slot_ids ids)
+{
+        for (size_t i = n / 2; i-- > 0;)
+                sift_by_id(keys, i, n, ids);
+        for (size_t end = n; end-- > 1;) {
+                swap_keys(&keys[0], &keys[end]);
+                sift_by_id(keys, 0, end, ids);
+        }
+}
+
+void dci_topk_sort(uint64_t *keys, size_t n, uint64_t *scratch, dci_slot_ids ids)
+{
+        const size_t run = 12;
+        for (size_t i = 0; i < n; i += run)
+                insertion_sort(keys + i, n - i < run ? n - i : run);
+        uint64_t *from = keys, *to = scratch;
+        for (size_t width = run; width < n; width *= 2) {
+                for (size_t i = 0; i < n; i += 2 * width) {
+                        size_t middle = n - i < width ? n : i + width, end = n - i < 2 * width ? n : i + 2 * width;
+                        size_t a = i, b = middle, o = i;
+                        while (a < middle && b < end) {
+                                bool second = from[b] < from[a];
+                                to[o++] = second ? from[b] : from[a];
+                                a += !second;
+                                b += second;
+                        }
+                        memcpy(to + o, from + a, (middle - a) * sizeof *to);
+                        memcpy(to + o + (middle - a), from + b, (end - b) * sizeof *to);
+                }
+                uint64_t *t = from;
+                from = to;
+                to = t;
+        }
+        if (from != keys)
+                memcpy(keys, from, n * sizeof *keys);
+        if (ids.fn == NULL)
+                return;
+        for (size_t i = 0, j; i < n; i = j) {
+                for (j = i + 1; j < n && score_bits(keys[j]) == score_bits(keys[i]); j++)
+                        continue;
+                if (j - i > 1)
+                        sort_by_id(keys + i, j - i, ids);
+        }
+}
+
+/* Room beyond k before the buffer is cut: cutting costs time in proportion to the buffer, but the threshold improves only
+ * then. A cut leaves at most k + k / 8, so some room is always won. */
+static size_t capacity_for(size_t k)
+{
+        return k + (k < 64 ? 64 : k) + DCI_TOPK_BLOCK + DCI_LANES;
+}
+
+size_t dci_topk_bytes(size_t k)
+{
+        size_t n_bytes = capacity_for(k) * (sizeof(float) + sizeof(int32_t) + 2 * sizeof(uint64_t));
+        return (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
+}
+
+void dci_topk_init(dci_topk *topk, const dci_kernels *kernels, dci_slot_ids ids, size_t k, bool descending, void *scratch)
+{
+        topk->kernels = kernels;
+        topk->ids = ids;
+        topk->descending = descending;
+        topk->k = k;
+        topk->n = 0;
+        topk->capacity = capacity_for(k);
+        topk->threshold = descending ? -INFINITY : INFINITY;
+        topk->keys = scratch;
+        topk->good = (float *)(topk->keys + 2 * topk->capacity);
+        topk->slots = (int32_t *)(topk->good + topk->capacity);
+}
+
+/* Sorts what is there into topk->keys. */
+static void sort_entries(dci_topk *topk)
+{
+        for (size_t i = 0; i < topk->n; i++)
+                topk->keys[i] = dci_topk_key(topk->good[i], topk->slots[i], true);
+        dci_topk_sort(topk->keys, topk->n, topk->keys + topk->capacity, topk->ids);
+}
+
+/* Too many equal scores for a threshold to part them: the ids decide. */
+static void cut_ties(dci_topk *topk)
+{
+        sort_entries(topk);
+        topk->n = topk->k;
+        for (size_t i = 0; i < topk->n; i++) {
+                topk->good[i] = dci_topk_score(topk->keys[i], true);
+                topk->slots[i] = dci_topk_slot(topk->keys[i]);
+        }
+}
+
+static void cut(dci_topk *topk)
+{
+        float *kept = (float *)topk->keys;
+        int32_t *at = (int32_t *)(topk->keys + topk->capacity);
+        float reached = topk->kernels->reached_by(topk->good, topk->n, topk->k, at);
+        size_t n = topk->kernels->keep_at_least(topk->good, topk->n, reached, kept, at);
+        memcpy(topk->good, kept, n * sizeof *kept);
+        for (size_t i = 0; i < n; i++) /* ascending: nothing is overwritten before it moved */
+                topk->slots[i] = topk->slots[at[i]];
+        topk->n = n;
+        if (n > topk->k + topk->k / 8)
+                cut_ties(topk);
+        /* k rows reach this. Where ids ascend with slots they win a tie against any later row, so that one must be better. */
+        if (topk->ids.fn == NULL)
+                reached = nextafterf(reached, INFINITY);
+        topk->threshold = topk->descending ? reached : -reached;
+}
+
+void dci_topk_add(dci_topk *topk, const float *scores, size_t n, int32_t first_slot, const int32_t *slots)
+{
+        float *good = topk->good + topk->n;
+        int32_t *at = topk->slots + topk->n;
+        size_t m = topk->descending ? topk->kernels->keep_at_least(scores, n, topk->threshold, good, at)
+                                    : topk->kernels->keep_at_most(scores, n, topk->threshold, good, at);
+        for (size_t i = 0; i < m; i++)
+                at[i] = slots != NULL ? slots[at[i]] : first_slot + at[i];
+        for (size_t i = 0; !topk->descending && i < m; i++)
+                good[i] = -good[i];
+        topk->n += m;
+        if (topk->n + DCI_TOPK_BLOCK + DCI_LANES > topk->capacity)
+                cut(topk);
+}
+
+size_t dci_topk_finish(dci_topk *topk)
+{
+        sort_entries(topk);
+        if (!topk->descending) /* the same order, with the scores as they were given */
+                for (size_t i = 0; i < topk->n; i++)
+                        topk->keys[i] = dci_topk_key(-dci_topk_score(topk->keys[i], true), dci_topk_slot(topk->keys[i]), false);
+        return topk->n < topk->k ? topk->n : topk->k;
+}

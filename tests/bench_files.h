@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* What the suites of dci-bench share: running it, and writing the same small rows in every format it reads. */
+#ifndef DCI_TESTS_BENCH_FILES_H
+#define DCI_TESTS_BENCH_FILES_H
+
+#include <hdf5.h>
+#include <jansson.h>
+
+#include "tests/common.h"
+#include "tests/scratch.h"
+
+/* --- running ------------------------------------------------------------------------------------------------------ */
+
+typedef struct bench_result {
+        int code; /* exit code, or -1 when a signal ended it */
+        char out[16384], err[4096];
+} bench_result;
+
+/* Runs dci-bench with these arguments, NULL last. HOME and XDG_CACHE_HOME point into the scratch folder. */
+bench_result bench_run(const char *const *arguments);
+#define BENCH(...) bench_run((const char *const[]){__VA_ARGS__, NULL})
+
+/* Wants success and silence on stderr; returns r.json, which the run must have written with --json. Release with
+ * json_decref. */
+json_t *bench_good(bench_result result);
+
+/* Wants this exit code, and one line on stderr that contains `part`. */
+void bench_refused(bench_result result, int code, const char *part);
+
+/* The number `name` of row `i` of the report. */
+double bench_number(const json_t *report, size_t i, const char *name);
+
+/* --- rows of small integers, which every format holds exactly -------------------------------------------------------- */
+
+/* n x dim integers of 0 to 127, distinct rows with probability all but 1. Free with free(). */
+unsigned char *bench_values(size_t n, size_t dim, uint64_t seed);
+
+/* The true neighbours under L2, ties by lower id, in integers; n_queries x k. Free with free(). */
+int32_t *bench_neighbours(const unsigned char *base, size_t n, const unsigned char *queries, size_t n_queries,
+                          size_t dim, size_t k);
+
+typedef struct bench_format {
+        const char *name;
+        /* Writes `file` in the scratch folder. */
+        void (*write)(const char *file, const unsigned char *values, size_t n, size_t dim);
+        const char *suffix; /* of the file's name */
+        size_t row_bytes_each,
+                row_bytes; /* a file cut after a whole row, of row_bytes + dim * row_bytes_each, is valid */
+} bench_format;
+
+extern const bench_format bench_formats[];
+extern const size_t bench_n_formats;
+
+/* A .npy file of any shape. type: "<f4" and so on. */
+void bench_write_npy(const char *file, const char *type, const char *shape, const void *data, size_t n_bytes);
+/* rows x width int32 with the 8 bytes of a big-ann header; and with the 4 bytes of TEXMEX before each row. */
+void bench_write_ibin(const char *file, const int32_t *ids, size_t n, size_t width, bool distances);
+void bench_write_ivecs(const char *file, const int32_t *ids, size_t n, size_t width);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "tests/common.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void test_refused(dci_status got, dci_status wanted, const char *part, const char *call, const char *file, int line)
+{
+        ck_assert_msg(got == wanted, "%s:%d: %s gave %s, wanted %s (%s)", file, line, call, dci_status_name(got),
+                      dci_status_name(wanted), dci_last_error());
+        ck_assert_msg(strstr(dci_last_error(), part) != NULL, "%s:%d: %s: '%s' does not say '%s'", file, line, call,
+                      dci_last_error(), part);
+}
+
+static dci_context *make(const dci_allocator *allocator, int32_t n_threads, dci_isa isa)
+{
+        dci_context_config config;
+        dci_context *context = NULL;
+        ck_ok(dci_context_config_init(&config, sizeof config));
+        if (allocator != NULL)
+                config.allocator = *allocator;
+        config.executor_kind = DCI_EXECUTOR_PTHREADS;
+        config.n_threads = n_threads;
+        config.isa = isa;
+        ck_ok(dci_context_create(&config, &context));
+        return context;
+}
+
+dci_context *test_context(int32_t n_threads)
+{
+        return make(NULL, n_threads, DCI_ISA_AUTO);
+}
+
+dci_context *test_context_isa(dci_isa isa)
+{
+        return make(NULL, 1, isa);
+}
+
+dci_context *test_context_with(test_memory *memory, int32_t n_threads)
+{
+        dci_allocator allocator = test_allocator(memory);
+        return make(&allocator, n_threads, DCI_ISA_AUTO);
+}
+
+static void *counted_alloc(void *ctx, size_t size, size_t alignment)
+{
+        test_memory *memory = ctx;
+        size_t call = atomic_fetch_add(&memory->calls, 1) + 1;
+        if (call == atomic_load(&memory->fail_at))
+                return NULL;
+        void *pointer = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+        if (pointer != NULL) {
+                atomic_fetch_add(&memory->live_bytes, size);
+                atomic_fetch_add(&memory->live_blocks, 1);
+        }
+        return pointer;
+}
+
+static void counted_free(void *ctx, void *pointer, size_t size)
+{
+        test_memory *memory = ctx;
+        if (pointer == NULL)
+                return;
+        atomic_fetch_sub(&memory->live_bytes, size);
+        atomic_fetch_sub(&memory->live_blocks, 1);
+        free(pointer);
+}
+
+dci_allocator test_allocator(test_memory *memory)
+{
+        memset(memory, 0, sizeof *memory);
+        dci_allocator allocator = {memory, counted_alloc, counted_free};
+        return allocator;
+}
+
+float *test_normal(size_t n, size_t dim, uint64_t seed)
+{
+        dci_rng rng;
+        dci_rng_seed(&rng, seed);
+        float *rows = malloc((n * dim + 1) * sizeof *rows);
+        ck_assert_ptr_nonnull(rows);
+        for (size_t i = 0; i < n * dim; i++)
+                rows[i] = (float)dci_rng_normal(&rng);
+        return rows;
+}
+
+size_t test_isas(dci_isa out[6])
+{
+        size_t n = 0;
+        for (dci_isa isa = DCI_ISA_SCALAR; isa <= DCI_ISA_NEON; isa++)
+                if (dci_isa_available(isa))
+                        out[n++] = isa;
+        return n;
+}
+
+const char *test_trace_dir(void)
+{
+        const char *dir = getenv("DCI_TEST_TRACE");
+        return dir != NULL ? dir : DCI_SOURCE_DIR "/bench/data/smollm2-debref-layer06_head0";
+}
+
+int test_main(Suite *suite)
+{
+        SRunner *runner = srunner_create(suite);
+        srunner_run_all(runner, CK_ENV);
+        int failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

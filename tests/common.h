@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* What every suite shares: a runner, status checks, contexts, reproducible numbers. */
+#ifndef DCI_TESTS_COMMON_H
+#define DCI_TESTS_COMMON_H
+
+#include <check.h>
+#include <stdlib.h>
+
+#include "core/internal.h"
+#include "dci/dci.h"
+
+/* Fails with the library's own sentence. */
+#define ck_ok(call)                                                                                                    \
+        do {                                                                                                           \
+                dci_status ck_ok_status = (call);                                                                      \
+                ck_assert_msg(ck_ok_status == DCI_OK, "%s: %s: %s", #call, dci_status_name(ck_ok_status),              \
+                              dci_last_error());                                                                       \
+        } while (0)
+
+/* Wants this status, and a sentence that contains `part`. */
+#define ck_refused(call, status, part) test_refused((call), (status), (part), #call, __FILE__, __LINE__)
+void test_refused(dci_status got, dci_status wanted, const char *part, const char *call, const char *file, int line);
+
+/* A context with defaults and the pthread executor (so that tsan sees every thread), or with the given thread count. */
+dci_context *test_context(int32_t n_threads);
+
+/* An allocator that counts, checks sizes on free, and fails the n-th allocation. */
+typedef struct test_memory {
+        atomic_size_t live_bytes, live_blocks, calls;
+        atomic_size_t fail_at; /* 1-based; 0: never */
+} test_memory;
+dci_allocator test_allocator(test_memory *memory);
+dci_context *test_context_with(test_memory *memory, int32_t n_threads);
+
+/* n x dim normal numbers, the same for the same seed. Free with free(). */
+float *test_normal(size_t n, size_t dim, uint64_t seed);
+
+/* Levels of this machine, scalar first; returns how many. */
+size_t test_isas(dci_isa out[6]);
+dci_context *test_context_isa(dci_isa isa);
+
+/* Folder of the trace in the repository, from the environment or the source tree. */
+const char *test_trace_dir(void);
+
+/* Runs one suite; returns the exit status. */
+int test_main(Suite *suite);
+
+#endif

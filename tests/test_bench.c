@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* dci-bench: what it prints and writes is true, and a command line that means nothing is one sentence and code 2. */
+#include "tests/bench_files.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "simd/convert.h"
+
+/* Sanitizers need address space beyond any limit. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+#define N 300
+#define DIM 20
+#define N_QUERIES 12
+
+static float *base, *queries;
+
+static void write_f32(const char *name, const float *rows, size_t n, size_t dim)
+{
+        char shape[64];
+        snprintf(shape, sizeof shape, "%zu, %zu", n, dim);
+        bench_write_npy(name, "<f4", shape, rows, n * dim * sizeof *rows);
+}
+
+static void setup(void)
+{
+        scratch_open();
+        base = test_normal(N, DIM, 1);
+        queries = test_normal(N_QUERIES, DIM, 2);
+        write_f32("base.npy", base, N, DIM);
+        write_f32("query.npy", queries, N_QUERIES, DIM);
+}
+
+static void teardown(void)
+{
+        free(base);
+        free(queries);
+        scratch_close();
+}
+
+/* Evaluates scratch_path anew in each run: the folder is the test's own. */
+#define RUN(...) BENCH("ann", "--base", scratch_path("base.npy"), "--query", scratch_path("query.npy"), __VA_ARGS__)
+#define JSON "--json", scratch_path("r.json"), "--cache", "none", "--repeat", "1"
+
+/* --- the command line -------------------------------------------------------------------------------------------------- */
+
+START_TEST(help_names_every_option_and_code)
+{
+        static const char *const words[] = {"--base",        "--query",         "--truth",   "--data",   "--trace",
+                                            "--limit-base",  "--limit-queries", "--metric",  "--k ",     "--kind",
+                                            "--rows",        "--mode",          "--threads", "--repeat", "--isa",
+                                            "--truth-check", "--cache",         "--json",    "--help",   "exit codes",
+                                            "examples",      ".fvecs",          ".fbin",     ".hdf5",    "idx3"};
+        bench_result result = BENCH("ann", "--help");
+        ck_assert_int_eq(result.code, 0);
+        ck_assert_str_eq(result.err, "");
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+                ck_assert_msg(strstr(result.out, words[i]) != NULL, "the help does not say '%s'", words[i]);
+        result = BENCH("--help");
+        ck_assert_int_eq(result.code, 0);
+        ck_assert_ptr_nonnull(strstr(result.out, "ann"));
+}
+END_TEST
+
+START_TEST(version_is_the_librarys)
+{
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "dci-bench %s\n", dci_version());
+        bench_result result = BENCH("--version");
+        ck_assert_int_eq(result.code, 0);
+        ck_assert_str_eq(result.out, wanted);
+}
+END_TEST
+
+static const struct {
+        const char *arguments[8];
+        const char *part;
+} mistakes[] = {
+        {{NULL}, "a command is missing"},
+        {{"anns"}, "unknown command 'anns'"},
+        {{"ann"}, "data is missing"},
+        {{"ann", "--frobnicate", "1"}, "unknown option '--frobnicate'"},
+        {{"ann", "stray"}, "unknown option 'stray'"},
+        {{"ann", "--bas", "x"}, "unknown option '--bas'"},
+        {{"ann", "--k"}, "--k wants a value"},
+        {{"ann", "--k", "0"}, "--k wants an integer of 1 to 16777216, not '0'"},
+        {{"ann", "--k", "16777217"}, "not '16777217'"},
+        {{"ann", "--k", "-1"}, "not '-1'"},
+        {{"ann", "--k=1e3"}, "not '1e3'"},
+        {{"ann", "--k", "18446744073709551617"}, "not '18446744073709551617'"},
+        {{"ann", "--k", "3", "--k", "4"}, "--k is given twice"},
+        {{"ann", "--threads", "1025"}, "--threads wants an integer of 1 to 1024"},
+        {{"ann", "--repeat", "0"}, "--repeat wants an integer of 1 to 1000"},
+        {{"ann", "--truth-check", "0"}, "--truth-check wants an integer"},
+        {{"ann", "--limit-base", "0"}, "--limit-base wants an integer"},
+        {{"ann", "--metric", "manhattan"}, "--metric wants one of ip, l2, cosine, not 'manhattan'"},
+        {{"ann", "--kind", "tree"}, "--kind wants one of flat"},
+        {{"ann", "--rows", "f64"}, "--rows wants one of f32, f16, bf16"},
+        {{"ann", "--mode", "all"}, "--mode wants one of one, batch, both"},
+        {{"ann", "--isa", "mmx"}, "--isa wants one of"},
+        {{"ann", "--json="}, "--json wants a value"},
+        {{"ann", "--base", "a.npy"}, "--base needs --query"},
+        {{"ann", "--query", "a.npy"}, "--query needs --base"},
+        {{"ann", "--base", "a.npy", "--query", "b.npy"}, "--metric is missing"},
+        {{"ann", "--data", "a.hdf5", "--trace", "b"}, "exclude each other"},
+        {{"ann", "--data", "a.hdf5", "--truth", "t.ivecs", "--limit-base", "9"}, "does not fit --limit-base"},
+};
+
+START_TEST(a_mistake_on_the_command_line_is_named)
+{
+        bench_result result = bench_run(mistakes[_i].arguments);
+        bench_refused(result, 2, mistakes[_i].part);
+        ck_assert_ptr_nonnull(strstr(result.err, "--help'"));
+        ck_assert_str_eq(result.out, "");
+}
+END_TEST
+
+START_TEST(a_level_this_machine_lacks_is_refused)
+{
+        static const char *const names[] = {"scalar", "avx2", "avx512", "amx", "neon"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+                dci_isa isa = DCI_ISA_SCALAR + (dci_isa)i;
+                if (!dci_isa_available(isa)) {
+                        bench_refused(RUN("--metric", "ip", "--isa", names[i], JSON), 2, names[i]);
+                        continue;
+                }
+                json_t *report = bench_good(RUN("--metric", "ip", "--isa", names[i], JSON));
+                const json_t *row = json_array_get(json_object_get(report, "rows"), 0);
+                ck_assert_str_eq(json_string_value(json_object_get(row, "isa")), names[i]);
+                json_decref(report);
+        }
+}
+END_TEST
+
+/* --- the report -------------------------------------------------------------------------------------------------------- */
+
+static void expect_strings(const json_t *object, const char *const *names, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                ck_assert_msg(json_string_length(json_object_get(object, names[i])) > 0, "'%s' is no text", names[i]);
+}
+
+static void expect_row(const json_t *report, size_t i, const char *mode)
+{
+        static const char *const texts[] = {"index", "mode", "isa", "metric", "rows", "dataset"};
+        static const char *const numbers[] = {"build_s",    "qps",   "qps_min",        "qps_max", "recall",
+                                              "dist_comps", "bytes", "read_floor_qps", "total1k"};
+        const json_t *row = json_array_get(json_object_get(report, "rows"), i);
+        expect_strings(row, texts, sizeof texts / sizeof *texts);
+        for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++)
+                ck_assert_msg(bench_number(report, i, numbers[j]) > 0, "%s is not positive", numbers[j]);
+        ck_assert_str_eq(json_string_value(json_object_get(row, "index")), "flat");
+        ck_assert_str_eq(json_string_value(json_object_get(row, "mode")), mode);
+        ck_assert(json_is_object(json_object_get(row, "params")));
+        ck_assert(json_is_null(json_object_get(row, "share")));
+        ck_assert_double_eq(bench_number(report, i, "recall"), 1);
+        ck_assert_double_eq(bench_number(report, i, "dist_comps"), N);
+        ck_assert_double_ge(bench_number(report, i, "bytes"), N * DIM * 4);
+        ck_assert_double_eq(bench_number(report, i, "threads"), 2);
+        ck_assert_double_eq(bench_number(report, i, "n"), N);
+        ck_assert_double_eq(bench_number(report, i, "dim"), DIM);
+        ck_assert_double_eq(bench_number(report, i, "k"), 7);
+        ck_assert_double_eq(bench_number(report, i, "n_queries"), N_QUERIES);
+        ck_assert_double_le(bench_number(report, i, "qps_min"), bench_number(report, i, "qps"));
+        ck_assert_double_le(bench_number(report, i, "qps"), bench_number(report, i, "qps_max"));
+        double total = bench_number(report, i, "build_s") + 1000 / bench_number(report, i, "qps");
+        ck_assert_double_le(fabs(bench_number(report, i, "total1k") - total), 1e-6 * total);
+}
+
+START_TEST(json_and_table_hold_what_they_promise)
+{
+        static const char *const metrics[] = {"l2", "ip", "cosine"};
+        static const char *const machine[] = {"cpu", "isa", "compiler", "library", "date"};
+        static const char *const titles[] = {"index",  "build s", "queries/s",  "read floor/s", "of floor",
+                                             "recall", "share",   "dist/query", "memory"};
+        for (size_t m = 0; m < sizeof metrics / sizeof *metrics; m++) {
+                bench_result result = RUN("--metric", metrics[m], "--k", "7", "--threads", "2", "--repeat", "2",
+                                          "--cache", "none", "--json", scratch_path("r.json"));
+                json_t *report = bench_good(result);
+                expect_strings(json_object_get(report, "machine"), machine, sizeof machine / sizeof *machine);
+                ck_assert(json_is_integer(json_object_get(json_object_get(report, "machine"), "cores")));
+                ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 2);
+                expect_row(report, 0, "one");
+                expect_row(report, 1, "batch");
+                for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+                        ck_assert_ptr_nonnull(strstr(result.out, titles[i]));
+                json_decref(report);
+        }
+}
+END_TEST
+
+START_TEST(mode_and_limits_are_obeyed)
+{
+        json_t *report =
+                bench_good(RUN("--metric", "l2", "--mode", "one", "--limit-base", "50", "--limit-queries", "3", JSON));
+        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 1);
+        ck_assert_double_eq(bench_number(report, 0, "n"), 50);
+        ck_assert_double_eq(bench_number(report, 0, "n_queries"), 3);
+        ck_assert_double_eq(bench_number(report, 0, "k"), 10);
+        ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(more_neighbours_than_rows_are_all_rows)
+{
+        json_t *report = bench_good(RUN("--metric", "ip", "--k", "1000", JSON));
+        ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+        ck_assert_double_eq(bench_number(report, 0, "k"), 1000);
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(equal_rows_do_not_cost_recall)
+{
+        for (size_t i = DIM; i < N * DIM; i++)
+                base[i] = base[i % (2 * DIM)];
+        write_f32("base.npy", base, N, DIM);
+        json_t *report = bench_good(RUN("--metric", "l2", "--truth-check", "99", JSON));
+        ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+        ck_assert_double_eq(json_number_value(json_object_get(json_object_get(report, "truth"), "checked")), N_QUERIES);
+        json_decref(report);
+}
+END_TEST
+
+typedef struct scored {
+        double score;
+        size_t id;
+} scored;
+
+static int better(const void *a, const void *b)
+{
+        const scored *x = a, *y = b;
+        return (x->score < y->score) - (x->score > y->score);
+}
+
+/* The BEST best of `rows` under IP, by plain double precision. */
+#define BEST 100
+static void find_best(const float *rows, const float *query, size_t best[BEST])
+{
+        scored all[N];
+        for (size_t i = 0; i < N; i++) {
+                all[i] = (scored){0, i};
+                for (size_t j = 0; j < DIM; j++)
+                        all[i].score += (double)query[j] * rows[i * DIM + j];
+        }
+        qsort(all, N, sizeof *all, better);
+        for (size_t i = 0; i < BEST; i++)
+                best[i] = all[i].id;
+}
+
+/* Rows rounded to bfloat16 rank differently; what the recall must be is counted here. */
+START_TEST(recall_counts_what_rounded_rows_miss)
+{
+        float *rounded = test_normal(N, DIM, 1);
+        size_t kept = 0;
+        for (size_t i = 0; i < N * DIM; i++)
+                rounded[i] = dci_bf16_to_float(dci_float_to_bf16(rounded[i]));
+        for (size_t q = 0; q < N_QUERIES; q++) {
+                size_t truth[BEST], found[BEST];
+                find_best(base, queries + q * DIM, truth);
+                find_best(rounded, queries + q * DIM, found);
+                for (size_t i = 0; i < BEST * BEST; i++)
+                        kept += truth[i / BEST] == found[i % BEST];
+        }
+        free(rounded);
+        ck_assert_uint_lt(kept, BEST * N_QUERIES);
+        json_t *report = bench_good(RUN("--metric", "ip", "--rows", "bf16", "--k", "100", JSON));
+        for (size_t i = 0; i < 2; i++)
+                ck_assert_double_le(fabs(bench_number(report, i, "recall") - (double)kept / (BEST * N_QUERIES)), 1e-8);
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(numbers_that_are_none_are_refused_by_name)
+{
+        base[17 * DIM + 3] = NAN;
+        write_f32("base.npy", base, N, DIM);
+        bench_refused(RUN("--metric", "l2", JSON), 2, "17");
+        base[17 * DIM + 3] = 0;
+        write_f32("base.npy", base, N, DIM);
+        queries[5 * DIM] = INFINITY;
+        write_f32("query.npy", queries, N_QUERIES, DIM);
+        bench_refused(RUN("--metric", "l2", JSON), 2, "5");
+}
+END_TEST
+
+START_TEST(a_report_that_cannot_be_written_is_said_before_and_after)
+{
+        bench_refused(RUN("--metric", "l2", "--json", scratch_path("absent/r.json")), 2, "--json");
+        bench_refused(RUN("--metric", "l2", "--json", scratch_path("")), 2, "--json");
+        if (access("/dev/full", W_OK) == 0)
+                bench_refused(RUN("--metric", "l2", "--cache", "none", "--repeat", "1", "--json", "/dev/full"), 1,
+                              "could not be written");
+}
+END_TEST
+
+/* --- the cache ----------------------------------------------------------------------------------------------------------- */
+
+static const char *origin_of(json_t *report)
+{
+        static char origin[32];
+        snprintf(origin, sizeof origin, "%s",
+                 json_string_value(json_object_get(json_object_get(report, "truth"), "origin")));
+        ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+        json_decref(report);
+        return origin;
+}
+
+/* The folder is the scratch folder itself: its only .npy beside base and query is the cache. */
+static void cache_name(char *out, size_t size)
+{
+        char command[2048];
+        snprintf(command, sizeof command, "ls '%s' | grep '^truth-'", scratch_path(""));
+        FILE *list = popen(command, "r");
+        ck_assert_ptr_nonnull(list);
+        ck_assert_ptr_nonnull(fgets(out, (int)size, list));
+        out[strcspn(out, "\n")] = '\0';
+        ck_assert_int_eq(pclose(list), 0);
+}
+
+#define RUN_CACHED()                                                                                                   \
+        RUN("--metric", "cosine", "--cache", scratch_path(""), "--repeat", "1", "--mode", "batch", "--json",           \
+            scratch_path("r.json"))
+
+START_TEST(a_cached_truth_is_used_and_a_damaged_one_replaced)
+{
+        char name[256];
+        size_t n_bytes;
+        ck_assert_str_eq(origin_of(bench_good(RUN_CACHED())), "computed");
+        ck_assert_str_eq(origin_of(bench_good(RUN_CACHED())), "cached");
+        cache_name(name, sizeof name);
+        unsigned char *bytes = scratch_get(name, &n_bytes);
+        /* In the header, in an id, in a score, in a checksum; and cut short. */
+        const size_t at[] = {3, 128, 128 + 8 * 14 + 2, 128 + 8 * 20, n_bytes - 30};
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+                bytes[at[i]] ^= 4;
+                scratch_put(name, bytes, i < 4 ? n_bytes : n_bytes - 1);
+                bytes[at[i]] ^= 4;
+                bench_result result = RUN_CACHED();
+                ck_assert_msg(strstr(result.err, "damaged and will be replaced") != NULL, "'%s'", result.err);
+                result.err[0] = '\0';
+                ck_assert_str_eq(origin_of(bench_good(result)), "computed");
+                scratch_expect(name, bytes, n_bytes);
+        }
+        free(bytes);
+}
+END_TEST
+
+START_TEST(the_cache_is_keyed_by_what_the_truth_depends_on)
+{
+        json_decref(bench_good(RUN_CACHED()));
+        base[0] += 1;
+        write_f32("base.npy", base, N, DIM);
+        ck_assert_str_eq(origin_of(bench_good(RUN_CACHED())), "computed");
+        queries[0] += 1;
+        write_f32("query.npy", queries, N_QUERIES, DIM);
+        ck_assert_str_eq(origin_of(bench_good(RUN_CACHED())), "computed");
+        ck_assert_str_eq(origin_of(bench_good(RUN_CACHED())), "cached");
+        ck_assert_uint_eq(scratch_count(), 5); /* base, query, three truths */
+}
+END_TEST
+
+START_TEST(a_cache_that_cannot_be_written_is_only_a_note)
+{
+        bench_result result = RUN("--metric", "l2", "--cache", scratch_path("base.npy/x"), "--repeat", "1", "--json",
+                                  scratch_path("r.json"));
+        ck_assert_ptr_nonnull(strstr(result.err, "note: the true neighbours were not kept"));
+        result.err[0] = '\0';
+        ck_assert_str_eq(origin_of(bench_good(result)), "computed");
+}
+END_TEST
+
+/* --- memory ---------------------------------------------------------------------------------------------------------------- */
+
+#if !SANITIZED
+/* 8 GiB of rows that exist only as a hole, and an address space that cannot hold them. */
+START_TEST(too_little_memory_ends_with_code_1)
+{
+        unsigned char head[8] = {0, 0, 32, 0, 0, 4, 0, 0}; /* 2^21 rows of 2^10 */
+        scratch_put("big.fbin", head, sizeof head);
+        ck_assert_int_eq(truncate(scratch_path("big.fbin"), 8 + ((off_t)1 << 33)), 0);
+        struct rlimit limit;
+        ck_assert_int_eq(getrlimit(RLIMIT_AS, &limit), 0);
+        limit.rlim_cur = (rlim_t)4 << 30;
+        ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+        bench_refused(BENCH("ann", "--base", scratch_path("big.fbin"), "--query", scratch_path("query.npy"), "--metric",
+                            "l2"),
+                      1, "no memory");
+}
+END_TEST
+#endif
+
+/* --- traces ------------------------------------------------------------------------------------------------------------------ */
+
+#define TOKENS 60
+#define PROMPT 40
+#define FIRST 36
+#define GROUP 2
+#define M (TOKENS - FIRST)
+#define SINK 16
+#define SCALE 0.5
+
+/* meta.json with one field replaced; name NULL: none. */
+static void write_meta(const char *name, const char *value)
+{
+        static const char *const fields[][2] = {{"tokens", "60"}, {"prompt", "40"}, {"first_query", "36"},
+                                                {"group", "2"},   {"scale", "0.5"}, {"model", "\"normal numbers\""}};
+        char text[512] = "{";
+        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+                const char *what = name != NULL && strcmp(name, fields[i][0]) == 0 ? value : fields[i][1];
+                size_t used = strlen(text);
+                snprintf(text + used, sizeof text - used, "%s\"%s\": %s", i > 0 ? ", " : "", fields[i][0], what);
+        }
+        strcat(text, "}");
+        scratch_put("meta.json", text, strlen(text));
+}
+
+static void write_trace(float **out_keys, float **out_queries)
+{
+        *out_keys = test_normal(TOKENS, DIM, 3);
+        *out_queries = test_normal(GROUP * M, DIM, 4);
+        write_f32("keys.npy", *out_keys, TOKENS, DIM);
+        bench_write_npy("queries.npy", "<f4", "2, 24, 20", *out_queries, GROUP * M * DIM * sizeof(float));
+        write_meta(NULL, NULL);
+}
+
+/* The k heaviest prompt tokens of one query by a plain loop: adds the kept and the whole contested weight. */
+static void weigh(const float *keys, const float *query, size_t position, size_t k, double *kept, double *whole)
+{
+        scored all[TOKENS];
+        double sum = 0;
+        for (size_t i = 0; i <= position; i++) {
+                all[i] = (scored){0, i};
+                for (size_t j = 0; j < DIM; j++)
+                        all[i].score += (double)query[j] * keys[i * DIM + j];
+                sum += exp(SCALE * all[i].score);
+        }
+        qsort(all, PROMPT, sizeof *all, better);
+        for (size_t i = 0; i < PROMPT; i++) {
+                double weight = all[i].id >= SINK ? exp(SCALE * all[i].score) / sum : 0;
+                *whole += weight;
+                *kept += i < k ? weight : 0;
+        }
+}
+
+#define RUN_TRACE(...) BENCH("ann", "--trace", scratch_path(""), JSON, __VA_ARGS__)
+
+START_TEST(a_trace_reports_the_kept_attention)
+{
+        static const char *const ks[] = {"1", "5", "40", "41"};
+        float *keys, *all_queries;
+        write_trace(&keys, &all_queries);
+        for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+                double kept = 0, whole = 0;
+                for (size_t head = 0; head < GROUP; head++)
+                        for (size_t t = PROMPT; t < TOKENS; t++)
+                                weigh(keys, all_queries + (head * M + t - FIRST) * DIM, t, (size_t)atoi(ks[i]), &kept,
+                                      &whole);
+                json_t *report = bench_good(RUN_TRACE("--k", ks[i]));
+                for (size_t row = 0; row < 2; row++) {
+                        ck_assert_double_le(fabs(bench_number(report, row, "share") - kept / whole), 1e-8);
+                        ck_assert_double_eq(bench_number(report, row, "recall"), 1);
+                        ck_assert_double_eq(bench_number(report, row, "n"), PROMPT);
+                        ck_assert_double_eq(bench_number(report, row, "n_queries"), GROUP * (TOKENS - PROMPT));
+                }
+                json_decref(report);
+        }
+        free(keys);
+        free(all_queries);
+}
+END_TEST
+
+START_TEST(a_trace_has_its_own_defaults)
+{
+        float *keys, *all_queries;
+        write_trace(&keys, &all_queries);
+        free(keys);
+        free(all_queries);
+        json_t *report = bench_good(RUN_TRACE("--mode", "batch"));
+        const json_t *row = json_array_get(json_object_get(report, "rows"), 0);
+        ck_assert_str_eq(json_string_value(json_object_get(row, "metric")), "ip");
+        ck_assert_double_eq(bench_number(report, 0, "k"), 100);
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(a_trace_that_contradicts_itself_is_refused)
+{
+        static const struct {
+                const char *name, *value, *part;
+        } lies[] = {{"tokens", "61", "60 keys"},
+                    {"tokens", "-1", "'tokens' must be"},
+                    {"tokens", "\"60\"", "'tokens' must be"},
+                    {"tokens", "1e300", "'tokens' must be"},
+                    {"prompt", "60", "prompt < tokens"},
+                    {"prompt", "16", "16 < prompt"},
+                    {"first_query", "41", "first_query <= prompt"},
+                    {"first_query", "35", "must be 2 x 25 x 20"},
+                    {"group", "0", "group >= 1"},
+                    {"group", "3", "must be 3 x 24 x 20"},
+                    {"scale", "0", "'scale' must be"},
+                    {"scale", "null", "'scale' must be"},
+                    {"scale", "}", "not JSON"}};
+        float *keys, *all_queries;
+        write_trace(&keys, &all_queries);
+        for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+                write_meta(lies[i].name, lies[i].value);
+                bench_refused(RUN_TRACE("--k", "5"), 2, lies[i].part);
+        }
+        write_meta(NULL, NULL);
+        keys[(TOKENS - 1) * DIM] = NAN; /* after the prompt: no index ever sees it */
+        write_f32("keys.npy", keys, TOKENS, DIM);
+        bench_refused(RUN_TRACE("--k", "5"), 2, "NaN");
+        free(keys);
+        free(all_queries);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+        Suite *s = suite_create("bench");
+        const struct {
+                const char *name;
+                const TTest *tests[10];
+        } cases[] = {
+                {"command line",
+                 {help_names_every_option_and_code, version_is_the_librarys, a_level_this_machine_lacks_is_refused}},
+                {"report",
+                 {json_and_table_hold_what_they_promise, mode_and_limits_are_obeyed,
+                  more_neighbours_than_rows_are_all_rows, equal_rows_do_not_cost_recall,
+                  recall_counts_what_rounded_rows_miss, numbers_that_are_none_are_refused_by_name,
+                  a_report_that_cannot_be_written_is_said_before_and_after}},
+                {"cache",
+                 {a_cached_truth_is_used_and_a_damaged_one_replaced, the_cache_is_keyed_by_what_the_truth_depends_on,
+                  a_cache_that_cannot_be_written_is_only_a_note}},
+                {"trace",
+                 {a_trace_reports_the_kept_attention, a_trace_has_its_own_defaults,
+                  a_trace_that_contradicts_itself_is_refused}},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                TCase *tests = tcase_create(cases[i].name);
+                tcase_set_timeout(tests, 120);
+                tcase_add_checked_fixture(tests, setup, teardown);
+                for (size_t j = 0; cases[i].tests[j] != NULL; j++)
+                        tcase_add_test(tests, cases[i].tests[j]);
+                if (i == 0)
+                        tcase_add_loop_test(tests, a_mistake_on_the_command_line_is_named, 0,
+                                            (int)(sizeof mistakes / sizeof *mistakes));
+                suite_add_tcase(s, tests);
+        }
+#if !SANITIZED
+        TCase *memory = tcase_create("memory");
+        tcase_add_checked_fixture(memory, setup, teardown);
+        tcase_add_test(memory, too_little_memory_ends_with_code_1);
+        suite_add_tcase(s, memory);
+#endif
+        return s;
+}
+
+int main(void)
+{
+        return test_main(suite());
+}

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* dci-bench and files: every format gives the same answers, and whatever is wrong with a file is one sentence and code 2. */
+#include "tests/bench_files.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#define N 60
+#define DIM 9
+#define N_QUERIES 5
+#define K 4
+
+static unsigned char *base, *queries;
+static int32_t *neighbours;
+
+static void setup(void)
+{
+        scratch_open();
+        base = bench_values(N, DIM, 1);
+        queries = bench_values(N_QUERIES, DIM, 2);
+        neighbours = bench_neighbours(base, N, queries, N_QUERIES, DIM, K);
+}
+
+static void teardown(void)
+{
+        free(base);
+        free(queries);
+        free(neighbours);
+        scratch_close();
+}
+
+/* The scratch path of a name with a format's suffix. */
+static const char *file_of(const bench_format *format, const char *stem)
+{
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", stem, format->suffix);
+        return scratch_path(name);
+}
+
+static void write_as(const bench_format *format, const char *stem, const unsigned char *values, size_t n, size_t dim)
+{
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", stem, format->suffix);
+        format->write(name, values, n, dim);
+}
+
+#define QUICK "--metric", "l2", "--k", "4", "--repeat", "1", "--mode", "batch", "--cache", "none"
+
+/* The neighbours come from integer arithmetic in this file: rows read wrongly could not agree with them. */
+START_TEST(every_row_format_agrees_with_known_neighbours)
+{
+        const bench_format *format = &bench_formats[_i], *other = &bench_formats[((size_t)_i + 3) % bench_n_formats];
+        write_as(format, "base", base, N, DIM);
+        write_as(other, "query", queries, N_QUERIES, DIM);
+        bench_write_ivecs("truth.ivecs", neighbours, N_QUERIES, K);
+        json_t *report =
+                bench_good(BENCH("ann", "--base", file_of(format, "base"), "--query", file_of(other, "query"),
+                                 "--truth", scratch_path("truth.ivecs"), "--json", scratch_path("r.json"), QUICK));
+        ck_assert_str_eq(json_string_value(json_object_get(json_object_get(report, "truth"), "origin")), "file");
+        ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+        ck_assert_double_eq(bench_number(report, 0, "n"), N);
+        ck_assert_double_eq(bench_number(report, 0, "dim"), DIM);
+        ck_assert_double_eq(bench_number(report, 0, "n_queries"), N_QUERIES);
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(a_file_cut_anywhere_is_refused)
+{
+        const bench_format *format = &bench_formats[_i];
+        size_t n_bytes, stride = format->row_bytes + 2 * format->row_bytes_each;
+        write_as(&bench_formats[0], "query", queries, 1, 2);
+        write_as(format, "whole", base, 3, 2);
+        char whole[64], cut[64];
+        snprintf(whole, sizeof whole, "whole%s", format->suffix);
+        snprintf(cut, sizeof cut, "cut%s", format->suffix);
+        unsigned char *bytes = scratch_get(whole, &n_bytes);
+        /* The header of a .npy file is 128 bytes of which the most are blanks. */
+        for (size_t i = 0; i < n_bytes; i += i < 100 && n_bytes > 100 ? 7 : 1) {
+                if (stride > 0 && i > 0 && i % stride == 0)
+                        continue;
+                scratch_put(cut, bytes, i);
+                bench_refused(
+                        BENCH("ann", "--base", file_of(format, "cut"), "--query", scratch_path("query.npy"), QUICK), 2,
+                        "cut");
+        }
+        free(bytes);
+}
+END_TEST
+
+START_TEST(bytes_behind_the_end_are_refused)
+{
+        const bench_format *format = &bench_formats[_i];
+        size_t n_bytes;
+        write_as(&bench_formats[0], "query", queries, 1, 2);
+        write_as(format, "base", base, 3, 2);
+        char name[64];
+        snprintf(name, sizeof name, "base%s", format->suffix);
+        unsigned char *bytes = scratch_get(name, &n_bytes);
+        bytes[n_bytes] = 7; /* scratch_get leaves room for one */
+        scratch_put(name, bytes, n_bytes + 1);
+        free(bytes);
+        bench_result result = BENCH("ann", "--base", scratch_path(name), "--query", scratch_path("query.npy"), QUICK);
+        /* gzip's own rule: what follows a whole stream and is no gzip is ignored. */
+        if (strstr(name, ".gz") != NULL)
+                ck_assert_int_eq(result.code, 0);
+        else
+                bench_refused(result, 2, "base");
+}
+END_TEST
+
+typedef struct lie {
+        const char *suffix, *part;
+        size_t n_bytes;
+        unsigned char bytes[40];
+} lie;
+
+static const lie lies[] = {
+        {".fbin", "do not make", 16, {255, 255, 255, 255, 255, 255, 15, 0}},
+        {".fbin", "0 rows", 8, {0, 0, 0, 0, 4, 0, 0, 0}},
+        {".fbin", "0 elements", 8, {4, 0, 0, 0, 0, 0, 0, 0}},
+        {".u8bin", "4294967295 elements", 12, {1, 0, 0, 0, 255, 255, 255, 255}},
+        {".i8bin", "do not make", 12, {0, 0, 0, 128, 2, 0, 0, 0}},
+        {".fvecs", "0 elements", 12, {0}},
+        {".fvecs", "4294967295 elements", 12, {255, 255, 255, 255}},
+        {".bvecs", "row 1 says it has 3 elements", 12, {2, 0, 0, 0, 1, 1, 3, 0, 0, 0, 1, 1}},
+        {"-idx3-ubyte",
+         "4294967295 images",
+         20,
+         {0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}},
+        {"-idx3-ubyte", "0 images", 16, {0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1}},
+        {"-idx3-ubyte", "cannot come from 17 bytes", 17, {0, 0, 8, 3, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1}},
+        {"-idx1-ubyte", "not recognised", 12, {0, 0, 8, 1, 0, 0, 0, 4, 1, 2, 3, 4}},
+        {".txt", "not recognised", 4, {'r', 'o', 'w', 's'}},
+        {".ivecs", "--truth", 8, {1, 0, 0, 0, 1, 0, 0, 0}},
+        {".ibin", "--truth", 12, {1, 0, 0, 0, 1, 0, 0, 0}},
+        {".hdf5", "--data", 16, {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'}},
+};
+
+START_TEST(a_lying_header_is_refused)
+{
+        const lie *l = &lies[_i];
+        char name[64];
+        snprintf(name, sizeof name, "lie%s", l->suffix);
+        scratch_put(name, l->bytes, l->n_bytes);
+        write_as(&bench_formats[0], "query", queries, 1, 2);
+        bench_refused(BENCH("ann", "--base", scratch_path(name), "--query", scratch_path("query.npy"), QUICK), 2,
+                      l->part);
+}
+END_TEST
+
+START_TEST(a_gzip_that_promises_too_much_is_refused)
+{
+        unsigned char idx[24] = {0, 0, 8, 3, 0, 255, 255, 255, 0, 0, 4, 0, 0, 0, 4, 0};
+        gzFile gz = gzopen(scratch_path("big-idx3-ubyte.gz"), "wb");
+        ck_assert_int_eq(gzwrite(gz, idx, sizeof idx), (int)sizeof idx);
+        ck_assert_int_eq(gzclose(gz), Z_OK);
+        write_as(&bench_formats[0], "query", queries, 1, 2);
+        bench_refused(
+                BENCH("ann", "--base", scratch_path("big-idx3-ubyte.gz"), "--query", scratch_path("query.npy"), QUICK),
+                2, "cannot come from");
+}
+END_TEST
+
+START_TEST(a_damaged_gzip_is_refused)
+{
+        size_t n_bytes;
+        write_as(&bench_formats[0], "query", queries, 1, DIM);
+        write_as(&bench_formats[9], "base", base, N, DIM);
+        unsigned char *bytes = scratch_get("base-idx3-ubyte.gz", &n_bytes);
+        bytes[n_bytes - 6] ^= 1; /* its checksum */
+        scratch_put("base-idx3-ubyte.gz", bytes, n_bytes);
+        free(bytes);
+        bench_refused(
+                BENCH("ann", "--base", scratch_path("base-idx3-ubyte.gz"), "--query", scratch_path("query.npy"), QUICK),
+                2, "damaged");
+}
+END_TEST
+
+START_TEST(rows_of_another_length_are_refused)
+{
+        write_as(&bench_formats[0], "base", base, N, DIM);
+        write_as(&bench_formats[3], "query", queries, 2, DIM - 1);
+        bench_refused(BENCH("ann", "--base", scratch_path("base.npy"), "--query", scratch_path("query.fvecs"), QUICK),
+                      2, "rows of 8 elements, but those of");
+}
+END_TEST
+
+START_TEST(what_is_no_file_is_refused)
+{
+        static const struct {
+                const char *name, *part;
+        } odd[] = {{"absent.fbin", "No such file"},
+                   {"folder.fbin", "a directory"},
+                   {"fifo.fbin", "a FIFO"},
+                   {"folder.npy", "a directory"}};
+        write_as(&bench_formats[0], "query", queries, 2, DIM);
+        mkdir(scratch_path("folder.fbin"), 0777);
+        mkdir(scratch_path("folder.npy"), 0777);
+        mkfifo(scratch_path("fifo.fbin"), 0666);
+        for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+                bench_refused(
+                        BENCH("ann", "--base", scratch_path(odd[i].name), "--query", scratch_path("query.npy"), QUICK),
+                        2, odd[i].part);
+        bench_refused(BENCH("ann", "--data", scratch_path("absent.hdf5")), 2, "No such file");
+        bench_refused(BENCH("ann", "--trace", scratch_path("absent")), 2, "No such file");
+}
+END_TEST
+
+/* --- true neighbours -------------------------------------------------------------------------------------------------- */
+
+static bench_result run_truth(const char *truth)
+{
+        return BENCH("ann", "--base", scratch_path("base.npy"), "--query", scratch_path("query.npy"), "--truth",
+                     scratch_path(truth), "--json", scratch_path("r.json"), QUICK);
+}
+
+static void write_pair(void)
+{
+        write_as(&bench_formats[0], "base", base, N, DIM);
+        write_as(&bench_formats[0], "query", queries, N_QUERIES, DIM);
+}
+
+START_TEST(every_truth_format_is_read)
+{
+        static const char *const names[] = {"t.ivecs", "t.ibin", "d.ibin", "t32.npy", "t64.npy"};
+        int64_t wide[N_QUERIES * K];
+        write_pair();
+        for (size_t i = 0; i < N_QUERIES * K; i++)
+                wide[i] = neighbours[i];
+        bench_write_ivecs("t.ivecs", neighbours, N_QUERIES, K);
+        bench_write_ibin("t.ibin", neighbours, N_QUERIES, K, false);
+        bench_write_ibin("d.ibin", neighbours, N_QUERIES, K, true);
+        bench_write_npy("t32.npy", "<i4", "5, 4", neighbours, sizeof wide / 2);
+        bench_write_npy("t64.npy", "<i8", "5, 4", wide, sizeof wide);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+                json_t *report = bench_good(run_truth(names[i]));
+                ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+                json_decref(report);
+        }
+}
+END_TEST
+
+START_TEST(a_truth_that_cannot_be_is_refused)
+{
+        int32_t ids[N_QUERIES * K];
+        write_pair();
+        memcpy(ids, neighbours, sizeof ids);
+        bench_write_ivecs("narrow.ivecs", ids, N_QUERIES, K - 1);
+        bench_refused(run_truth("narrow.ivecs"), 2, "3 neighbours per query, 4 are needed");
+        bench_write_ivecs("short.ivecs", ids, N_QUERIES - 1, K);
+        bench_refused(run_truth("short.ivecs"), 2, "neighbours of 4 queries, but there are 5");
+        ids[K + 1] = N;
+        bench_write_ivecs("outside.ivecs", ids, N_QUERIES, K);
+        bench_refused(run_truth("outside.ivecs"), 2, "neighbour 1 of query 1 is row 60, but there are 60");
+        ids[K + 1] = ids[K];
+        bench_write_ivecs("twice.ivecs", ids, N_QUERIES, K);
+        bench_refused(run_truth("twice.ivecs"), 2, "query 1 names row");
+        bench_write_npy("float.npy", "<f4", "5, 4", ids, sizeof ids);
+        bench_refused(run_truth("float.npy"), 2, "ids are int32 or int64");
+        write_as(&bench_formats[3], "rows", base, N_QUERIES, K);
+        bench_refused(run_truth("rows.fvecs"), 2, "not ids");
+        scratch_put("truth.txt", "1 2 3 4", 7);
+        bench_refused(run_truth("truth.txt"), 2, "not recognised");
+}
+END_TEST
+
+START_TEST(a_wrong_truth_ends_with_code_1)
+{
+        int32_t ids[N_QUERIES * K];
+        int32_t *all = bench_neighbours(base, N, queries, N_QUERIES, DIM, N);
+        write_pair();
+        memcpy(ids, neighbours, sizeof ids);
+        ids[2 * K] = all[2 * N + N - 1]; /* the farthest row instead of the nearest */
+        free(all);
+        bench_write_ivecs("wrong.ivecs", ids, N_QUERIES, K);
+        bench_refused(run_truth("wrong.ivecs"), 1, "query 2 has");
+}
+END_TEST
+
+/* --- HDF5 ---------------------------------------------------------------------------------------------------------------- */
+
+static void h5_table(hid_t file, const char *name, hid_t stored, hid_t memory, const void *data, size_t n, size_t dim,
+                     bool packed)
+{
+        hsize_t shape[2] = {n, dim};
+        hid_t space = H5Screate_simple(2, shape, NULL), properties = H5Pcreate(H5P_DATASET_CREATE);
+        if (packed) {
+                ck_assert_int_ge(H5Pset_chunk(properties, 2, shape), 0);
+                ck_assert_int_ge(H5Pset_deflate(properties, 6), 0);
+        }
+        hid_t dataset = H5Dcreate2(file, name, stored, space, H5P_DEFAULT, properties, H5P_DEFAULT);
+        ck_assert_int_ge(dataset, 0);
+        if (data != NULL)
+                ck_assert_int_ge(H5Dwrite(dataset, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data), 0);
+        H5Dclose(dataset);
+        H5Pclose(properties);
+        H5Sclose(space);
+}
+
+/* distance NULL: no attribute. */
+static void h5_distance(hid_t file, const char *distance, bool variable)
+{
+        if (distance == NULL)
+                return;
+        hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+        H5Tset_size(type, variable ? H5T_VARIABLE : strlen(distance) + 1);
+        hid_t attribute = H5Acreate2(file, "distance", type, space, H5P_DEFAULT, H5P_DEFAULT);
+        ck_assert_int_ge(H5Awrite(attribute, type, variable ? (const void *)&distance : distance), 0);
+        H5Aclose(attribute);
+        H5Tclose(type);
+        H5Sclose(space);
+}
+
+static hid_t h5_create(void)
+{
+        hid_t file = H5Fcreate(scratch_path("d.hdf5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+        ck_assert_int_ge(file, 0);
+        return file;
+}
+
+static void h5_whole(const char *distance, bool variable, bool packed, bool with_neighbours)
+{
+        hid_t file = h5_create();
+        h5_table(file, "train", H5T_IEEE_F32LE, H5T_NATIVE_UCHAR, base, N, DIM, packed);
+        h5_table(file, "test", packed ? H5T_STD_U8LE : H5T_IEEE_F64LE, H5T_NATIVE_UCHAR, queries, N_QUERIES, DIM,
+                 false);
+        if (with_neighbours)
+                h5_table(file, "neighbors", H5T_STD_I32LE, H5T_NATIVE_INT, neighbours, N_QUERIES, K, false);
+        h5_distance(file, distance, variable);
+        H5Fclose(file);
+}
+
+#define H5_RUN(...)                                                                                                    \
+        BENCH("ann", "--data", scratch_path("d.hdf5"), "--repeat", "1", "--mode", "batch", "--cache", "none",          \
+              __VA_ARGS__)
+
+START_TEST(an_hdf5_file_brings_its_metric_and_truth)
+{
+        static const struct {
+                const char *distance, *metric, *origin, *k;
+                bool variable, packed, with_neighbours;
+        } files[] = {{"euclidean", "l2", "file", "4", false, false, true},
+                     {"euclidean", "l2", "computed", "5", true, true, true}, /* more than the file has */
+                     {"euclidean", "l2", "computed", "4", true, true, false},
+                     {"angular", "cosine", "computed", "4", true, false, false},
+                     {"dot", "ip", "computed", "4", true, false, false}};
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+                h5_whole(files[i].distance, files[i].variable, files[i].packed, files[i].with_neighbours);
+                json_t *report = bench_good(H5_RUN("--json", scratch_path("r.json"), "--k", files[i].k));
+                const json_t *row = json_array_get(json_object_get(report, "rows"), 0);
+                ck_assert_str_eq(json_string_value(json_object_get(row, "metric")), files[i].metric);
+                ck_assert_str_eq(json_string_value(json_object_get(json_object_get(report, "truth"), "origin")),
+                                 files[i].origin);
+                ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+                ck_assert_double_eq(bench_number(report, 0, "n"), N);
+                json_decref(report);
+        }
+}
+END_TEST
+
+START_TEST(an_hdf5_file_without_a_known_distance_needs_a_metric)
+{
+        static const char *const distances[] = {NULL, "hamming",
+                                                "a distance with a name of more than thirty characters"};
+        for (size_t i = 0; i < sizeof distances / sizeof *distances; i++) {
+                h5_whole(distances[i], true, false, true);
+                bench_refused(H5_RUN("--k", "4"), 2, "give --metric");
+                /* The neighbours were made for another metric: they are not believed. */
+                json_t *report = bench_good(H5_RUN("--json", scratch_path("r.json"), "--metric", "ip", "--k", "4"));
+                ck_assert_str_eq(json_string_value(json_object_get(json_object_get(report, "truth"), "origin")),
+                                 "computed");
+                json_decref(report);
+        }
+}
+END_TEST
+
+START_TEST(a_truncated_hdf5_file_is_refused)
+{
+        size_t n_bytes;
+        h5_whole("euclidean", true, true, true);
+        unsigned char *bytes = scratch_get("d.hdf5", &n_bytes);
+        for (size_t i = 0; i < n_bytes; i += 1 + n_bytes / 40) {
+                scratch_put("d.hdf5", bytes, i);
+                bench_refused(H5_RUN("--k", "4"), 2, "d.hdf5");
+        }
+        scratch_put("d.hdf5", bytes, n_bytes - 1);
+        bench_refused(H5_RUN("--k", "4"), 2, "d.hdf5");
+        free(bytes);
+}
+END_TEST
+
+/* Each breaks one thing about an otherwise good file. */
+static void h5_nothing(hid_t file)
+{
+        (void)file;
+}
+
+static void h5_no_test(hid_t file)
+{
+        h5_table(file, "train", H5T_IEEE_F32LE, H5T_NATIVE_UCHAR, base, N, DIM, false);
+}
+
+static void h5_other_dim(hid_t file)
+{
+        h5_no_test(file);
+        h5_table(file, "test", H5T_IEEE_F32LE, H5T_NATIVE_UCHAR, queries, N_QUERIES, DIM - 1, false);
+}
+
+static void h5_unwritten(hid_t file)
+{
+        hsize_t shape[2] = {(hsize_t)1 << 30, 1 << 10}, chunk[2] = {1, 1 << 10};
+        hid_t space = H5Screate_simple(2, shape, NULL), properties = H5Pcreate(H5P_DATASET_CREATE);
+        H5Pset_chunk(properties, 2, chunk);
+        H5Dclose(H5Dcreate2(file, "train", H5T_IEEE_F32LE, space, H5P_DEFAULT, properties, H5P_DEFAULT));
+        H5Pclose(properties);
+        H5Sclose(space);
+}
+
+static void h5_cube(hid_t file)
+{
+        hsize_t shape[3] = {2, 3, 4};
+        hid_t space = H5Screate_simple(3, shape, NULL);
+        H5Dclose(H5Dcreate2(file, "train", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+        H5Sclose(space);
+}
+
+static void h5_text(hid_t file)
+{
+        hsize_t shape[2] = {2, 3};
+        hid_t space = H5Screate_simple(2, shape, NULL);
+        H5Dclose(H5Dcreate2(file, "train", H5T_C_S1, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+        H5Sclose(space);
+}
+
+static void h5_few_neighbours(hid_t file)
+{
+        h5_no_test(file);
+        h5_table(file, "test", H5T_IEEE_F32LE, H5T_NATIVE_UCHAR, queries, N_QUERIES, DIM, false);
+        h5_table(file, "neighbors", H5T_STD_I32LE, H5T_NATIVE_INT, neighbours, N_QUERIES - 1, K, false);
+}
+
+static void h5_group(hid_t file)
+{
+        H5Gclose(H5Gcreate2(file, "train", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+}
+
+START_TEST(an_hdf5_file_of_the_wrong_form_is_refused)
+{
+        static const struct {
+                void (*write)(hid_t file);
+                const char *part;
+        } files[] = {{h5_nothing, "no readable dataset train"},
+                     {h5_no_test, "no readable dataset test"},
+                     {h5_other_dim, "train has rows of 9 elements, test of 8"},
+                     {h5_unwritten, "0 bytes are stored"},
+                     {h5_cube, "two dimensions"},
+                     {h5_text, "does not hold numbers"},
+                     {h5_few_neighbours, "neighbors of 4 queries"},
+                     {h5_group, "no readable dataset train"}};
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+                hid_t file = h5_create();
+                files[i].write(file);
+                h5_distance(file, "euclidean", true);
+                H5Fclose(file);
+                bench_refused(H5_RUN("--k", "4"), 2, files[i].part);
+        }
+}
+END_TEST
+
+static Suite *suite(void)
+{
+        Suite *s = suite_create("bench files");
+        TCase *rows = tcase_create("rows");
+        tcase_set_timeout(rows, 120);
+        tcase_add_checked_fixture(rows, setup, teardown);
+        tcase_add_loop_test(rows, every_row_format_agrees_with_known_neighbours, 0, (int)bench_n_formats);
+        tcase_add_loop_test(rows, a_file_cut_anywhere_is_refused, 0, (int)bench_n_formats);
+        tcase_add_loop_test(rows, bytes_behind_the_end_are_refused, 0, (int)bench_n_formats);
+        tcase_add_loop_test(rows, a_lying_header_is_refused, 0, (int)(sizeof lies / sizeof *lies));
+        tcase_add_test(rows, a_gzip_that_promises_too_much_is_refused);
+        tcase_add_test(rows, a_damaged_gzip_is_refused);
+        tcase_add_test(rows, rows_of_another_length_are_refused);
+        tcase_add_test(rows, what_is_no_file_is_refused);
+        suite_add_tcase(s, rows);
+        TCase *truth = tcase_create("truth");
+        tcase_set_timeout(truth, 120);
+        tcase_add_checked_fixture(truth, setup, teardown);
+        tcase_add_test(truth, every_truth_format_is_read);
+        tcase_add_test(truth, a_truth_that_cannot_be_is_refused);
+        tcase_add_test(truth, a_wrong_truth_ends_with_code_1);
+        suite_add_tcase(s, truth);
+        TCase *hdf5 = tcase_create("hdf5");
+        tcase_set_timeout(hdf5, 120);
+        tcase_add_checked_fixture(hdf5, setup, teardown);
+        tcase_add_test(hdf5, an_hdf5_file_brings_its_metric_and_truth);
+        tcase_add_test(hdf5, an_hdf5_file_without_a_known_distance_needs_a_metric);
+        tcase_add_test(hdf5, a_truncated_hdf5_file_is_refused);
+        tcase_add_test(hdf5, an_hdf5_file_of_the_wrong_form_is_refused);
+        suite_add_tcase(s, hdf5);
+        return s;
+}
+
+int main(void)
+{
+        return test_main(suite());
+}
