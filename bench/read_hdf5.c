@@ -45,7 +45,7 @@ static dci_status check_stored(const table *t, hid_t type, uint64_t file_bytes)
         if (properties >= 0)
                 H5Pclose(properties);
         bool fits = element > 0 && dci_mul(t->n, t->width, &count) && dci_mul(count, element, &bytes);
-        if (!fits || stored == 0 || stored > file_bytes ||
+        if (!fits || stored > file_bytes ||
             (filtered ? bytes / FILTER_MAX_RATIO > stored : bytes > stored))
                 return dci_fail(DCI_ERR_FORMAT, "%s: dataset %s says %zu x %zu, but %llu bytes are stored", t->path,
                                 t->name, t->n, t->width, (unsigned long long)stored);

@@ -39,9 +39,17 @@ if(DCI_STATIC AND NOT DCI_PYTHON_WHEEL)
 endif()
 if(DCI_SHARED OR DCI_PYTHON_WHEEL)
     dci_add_library(dci_shared SHARED)
-    # The ABI may change with every minor version until 1.0, so the SONAME carries it.
-    set_target_properties(dci_shared PROPERTIES EXPORT_NAME dci VERSION ${PROJECT_VERSION}
-        SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    set_target_properties(dci_shared PROPERTIES EXPORT_NAME dci)
+    # The ABI may change with every minor version until 1.0, so the SONAME carries it. A wheel cannot hold the links that go
+    # with it and loads the library by path.
+    if(NOT DCI_PYTHON_WHEEL)
+        set_target_properties(dci_shared PROPERTIES VERSION ${PROJECT_VERSION}
+            SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    endif()
+    # A source missing from the list must fail here, not when a program loads the library.
+    if(NOT DCI_SANITIZE)
+        target_link_options(dci_shared PRIVATE -Wl,-z,defs)
+    endif()
     add_library(dci::dci ALIAS dci_shared)
 elseif(DCI_STATIC)
     add_library(dci::dci ALIAS dci_static)

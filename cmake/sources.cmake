@@ -19,6 +19,7 @@ set(dci_sources
     src/simd/topk.c
     src/transform/cosine.c
     src/transform/mips.c
+    src/transform/transform.c
     src/index/config.c
     src/index/filter.c
     src/index/flat.c

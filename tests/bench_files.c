@@ -179,6 +179,13 @@ void bench_write_npy(const char *file, const char *type, const char *shape, cons
         scratch_put(file, b.bytes, b.n);
 }
 
+void bench_write_f32(const char *file, const float *rows, size_t n, size_t dim)
+{
+        char shape[64];
+        snprintf(shape, sizeof shape, "%zu, %zu", n, dim);
+        bench_write_npy(file, "<f4", shape, rows, n * dim * sizeof *rows);
+}
+
 static void write_npy_as(const char *file, const unsigned char *values, size_t n, size_t dim, const char *type,
                          uint16_t (*shorten)(float))
 {

@@ -68,6 +68,23 @@ START_TEST(every_row_format_agrees_with_known_neighbours)
 }
 END_TEST
 
+/* Read as unsigned, the second row would be the nearest, and the named truth wrong. */
+START_TEST(signed_bytes_keep_their_sign)
+{
+        static const unsigned char rows[14] = {3, 0, 0, 0, 2, 0, 0, 0, 0xff, 0x80, 5, 5, 0x7f, 0};
+        static const float query[2] = {-1, -128};
+        static const int32_t nearest[3] = {0, 1, 2};
+        scratch_put("rows.i8bin", rows, sizeof rows);
+        bench_write_npy("query.npy", "<f4", "1, 2", query, sizeof query);
+        bench_write_ivecs("truth.ivecs", nearest, 1, 3);
+        json_t *report = bench_good(BENCH("ann", "--base", scratch_path("rows.i8bin"), "--query",
+                                          scratch_path("query.npy"), "--truth", scratch_path("truth.ivecs"), "--metric",
+                                          "l2", "--k", "1", "--repeat", "1", "--json", scratch_path("r.json")));
+        ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+        json_decref(report);
+}
+END_TEST
+
 START_TEST(a_file_cut_anywhere_is_refused)
 {
         const bench_format *format = &bench_formats[_i];
@@ -162,6 +179,19 @@ START_TEST(a_gzip_that_promises_too_much_is_refused)
         bench_refused(
                 BENCH("ann", "--base", scratch_path("big-idx3-ubyte.gz"), "--query", scratch_path("query.npy"), QUICK),
                 2, "cannot come from");
+}
+END_TEST
+
+START_TEST(a_gzip_that_holds_more_is_refused)
+{
+        unsigned char idx[20] = {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2};
+        gzFile gz = gzopen(scratch_path("more-idx3-ubyte.gz"), "wb");
+        ck_assert_int_eq(gzwrite(gz, idx, sizeof idx), (int)sizeof idx);
+        ck_assert_int_eq(gzclose(gz), Z_OK);
+        write_as(&bench_formats[0], "query", queries, 1, 2);
+        bench_refused(
+                BENCH("ann", "--base", scratch_path("more-idx3-ubyte.gz"), "--query", scratch_path("query.npy"), QUICK),
+                2, "bytes follow the last image");
 }
 END_TEST
 
@@ -482,7 +512,9 @@ static Suite *suite(void)
         tcase_add_loop_test(rows, bytes_behind_the_end_are_refused, 0, (int)bench_n_formats);
         tcase_add_loop_test(rows, a_lying_header_is_refused, 0, (int)(sizeof lies / sizeof *lies));
         tcase_add_test(rows, a_gzip_that_promises_too_much_is_refused);
+        tcase_add_test(rows, a_gzip_that_holds_more_is_refused);
         tcase_add_test(rows, a_damaged_gzip_is_refused);
+        tcase_add_test(rows, signed_bytes_keep_their_sign);
         tcase_add_test(rows, rows_of_another_length_are_refused);
         tcase_add_test(rows, what_is_no_file_is_refused);
         suite_add_tcase(s, rows);

@@ -541,6 +541,7 @@ int main(void)
 {
         Suite *suite = suite_create("file");
         TCase *memory = tcase_create("memory");
+        tcase_set_timeout(memory, 120);
         tcase_add_test(memory, crc_gives_the_published_values);
         tcase_add_test(memory, crc_equals_bit_by_bit_at_every_length_and_alignment);
         tcase_add_test(memory, crc_of_every_byte_at_every_place_is_right);
@@ -556,6 +557,7 @@ int main(void)
         tcase_add_test(memory, the_first_failing_write_ends_the_file);
         suite_add_tcase(suite, memory);
         TCase *disk = tcase_create("disk");
+        tcase_set_timeout(disk, 120);
         tcase_add_checked_fixture(disk, scratch_open, scratch_close);
         tcase_add_test(disk, bad_sections_are_refused_before_a_byte_is_written_or_read);
         tcase_add_test(disk, a_saved_file_loads_and_replaces_what_was_there);

@@ -314,6 +314,7 @@ int main(void)
 {
         Suite *suite = suite_create("file_io");
         TCase *disk = tcase_create("disk");
+        tcase_set_timeout(disk, 120);
         tcase_add_checked_fixture(disk, scratch_open, scratch_close);
         tcase_add_test(disk, a_replaced_file_holds_the_new_bytes_and_nothing_else_is_left);
         tcase_add_test(disk, a_path_without_a_folder_means_the_working_directory);

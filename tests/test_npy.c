@@ -461,6 +461,7 @@ int main(void)
 {
         Suite *suite = suite_create("npy");
         TCase *tests = tcase_create("files");
+        tcase_set_timeout(tests, 120);
         tcase_add_checked_fixture(tests, scratch_open, scratch_close);
         tcase_add_test(tests, every_type_and_rank_comes_back);
         tcase_add_test(tests, headers_are_written_as_numpy_writes_them);

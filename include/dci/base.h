@@ -41,13 +41,13 @@ extern "C" {
 typedef int32_t dci_status;
 enum {
         DCI_OK = 0,
-        DCI_ERR_INVALID = 1,     /**< an argument is NULL, zero, out of range or contradicts another */
-        DCI_ERR_NUMBER = 2,      /**< a row holds NaN or infinity, or is too large to score; the message names the row */
-        DCI_ERR_MEMORY = 3,      /**< the allocator returned NULL */
-        DCI_ERR_LIMIT = 4,       /**< a size overflows or exceeds a stated limit; nothing was allocated */
-        DCI_ERR_EXISTS = 5,      /**< an id is already in use, or twice in one batch */
-        DCI_ERR_NOT_FOUND = 6,   /**< an id is not in the object */
-        DCI_ERR_FULL = 7,        /**< a fixed budget is used up */
+        DCI_ERR_INVALID = 1,   /**< an argument is NULL, zero, out of range or contradicts another */
+        DCI_ERR_NUMBER = 2,    /**< a row holds NaN or infinity, or is too large to score; the message names the row */
+        DCI_ERR_MEMORY = 3,    /**< the allocator returned NULL */
+        DCI_ERR_LIMIT = 4,     /**< a size overflows or exceeds a stated limit; nothing was allocated */
+        DCI_ERR_EXISTS = 5,    /**< an id is already in use, or twice in one batch */
+        DCI_ERR_NOT_FOUND = 6, /**< an id is not in the object */
+        DCI_ERR_FULL = 7,      /**< a fixed budget is used up */
         DCI_ERR_UNSUPPORTED = 8, /**< valid, but not offered by this build, CPU or kind */
         DCI_ERR_IO = 9,          /**< the operating system refused a read or write */
         DCI_ERR_FORMAT = 10,     /**< a file is truncated, damaged or not of the expected kind */
@@ -80,6 +80,9 @@ DCI_API size_t dci_dtype_size(dci_dtype dtype);
 
 /** "f32", "f16", "bf16", or "unknown". */
 DCI_API const char *dci_dtype_name(dci_dtype dtype);
+
+/** Largest number of elements of a row. */
+#define DCI_MAX_DIM ((size_t)1 << 20)
 
 /** Instruction set of the row kernels. Each level includes those the line names; results are the same bits at avx2, avx512,
  *  amx and neon, and within the rounding stated in index.h at scalar. */
@@ -129,9 +132,9 @@ typedef struct dci_executor {
 
 /** Which threads run a call's parallel region. */
 enum {
-        DCI_EXECUTOR_OPENMP = 0,  /**< the process's OpenMP runtime; DCI_ERR_UNSUPPORTED if built without it */
+        DCI_EXECUTOR_OPENMP = 0,   /**< the process's OpenMP runtime; DCI_ERR_UNSUPPORTED if built without it */
         DCI_EXECUTOR_PTHREADS = 1, /**< a pool that the context owns; also for hosts that fork */
-        DCI_EXECUTOR_CALLER = 2   /**< dci_context_config.executor */
+        DCI_EXECUTOR_CALLER = 2    /**< dci_context_config.executor */
 };
 
 /** What to create a context with. Prepare with dci_context_config_init. */

@@ -43,30 +43,31 @@ enum {
 
 /** Who owns the memory of the rows. */
 enum {
-        DCI_ROWS_OWNED = 0,   /**< add copies the rows */
-        DCI_ROWS_BORROWED = 1 /**< add remembers where they are: the caller keeps them, unchanged, until they are removed or the
+        DCI_ROWS_OWNED = 0, /**< add copies the rows */
+        DCI_ROWS_BORROWED =
+                1 /**< add remembers where they are: the caller keeps them, unchanged, until they are removed or the
                                    index is destroyed. 8 bytes per row instead of a copy; rows need only the alignment of
                                    their elements. */
 };
 
-/** Largest dim, and most rows of one index (slots are int32). */
-#define DCI_MAX_DIM ((size_t)1 << 20)
+/** Most rows of one index (slots are int32). */
 #define DCI_MAX_ROWS (((size_t)1 << 31) - 64)
 
 /** What to create an index with. Prepare with dci_index_config_init. */
 typedef struct dci_index_config {
         size_t struct_size;
-        size_t dim;           /**< elements per row, 1 to DCI_MAX_DIM; no default */
-        dci_index_kind kind;  /**< default DCI_KIND_FLAT */
-        dci_metric metric;    /**< default DCI_METRIC_L2 */
-        dci_dtype dtype;      /**< rows as stored; default DCI_F32 */
-        dci_dtype add_dtype;  /**< rows as passed to add; 0 (default): dtype. Converted by rounding to nearest even; a value that
+        size_t dim;          /**< elements per row, 1 to DCI_MAX_DIM; no default */
+        dci_index_kind kind; /**< default DCI_KIND_FLAT */
+        dci_metric metric;   /**< default DCI_METRIC_L2 */
+        dci_dtype dtype;     /**< rows as stored; default DCI_F32 */
+        dci_dtype
+                add_dtype; /**< rows as passed to add; 0 (default): dtype. Converted by rounding to nearest even; a value that
                                    overflows is refused. BORROWED needs dtype. */
         dci_dtype query_dtype; /**< queries as passed to search; 0 (default): dtype. Queries are never rounded. */
-        int32_t storage;      /**< DCI_ROWS_OWNED (default) or DCI_ROWS_BORROWED */
-        int32_t zero_rows;    /**< COSINE only: DCI_ZERO_REFUSE (default) or DCI_ZERO_KEEP, see transform.h; a row or query
+        int32_t storage;       /**< DCI_ROWS_OWNED (default) or DCI_ROWS_BORROWED */
+        int32_t zero_rows; /**< COSINE only: DCI_ZERO_REFUSE (default) or DCI_ZERO_KEEP, see transform.h; a row or query
                                    shorter than 2^-40 counts as zero */
-        int32_t reserved;     /**< zero */
+        int32_t reserved;  /**< zero */
 } dci_index_config;
 
 /** Fills every byte of `config` with defaults. struct_size: sizeof(dci_index_config). */
@@ -110,7 +111,8 @@ DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, s
 DCI_API dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids);
 
 /** Copies rows as they are stored: out_rows is n x dim of the index's dtype, ld apart. Unknown ids are DCI_ERR_NOT_FOUND. */
-DCI_API dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t *ids, void *out_rows, size_t ld);
+DCI_API dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t *ids, void *out_rows,
+                                         size_t ld);
 
 /** Writes up to `capacity` ids, ascending, and how many rows there are. out_ids may be NULL with capacity 0. */
 DCI_API dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_t *out_ids, size_t *out_count);
@@ -118,18 +120,19 @@ DCI_API dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_
 /** Which rows a search may return. */
 enum {
         DCI_FILTER_NONE = 0,
-        DCI_FILTER_IDS = 1,     /**< ids[0 .. n): ascending, distinct; ids that are not in the index are ignored */
-        DCI_FILTER_BITMAP = 2,  /**< bit (id - first_id) of bits[], least significant first; outside [first_id, first_id + n): no */
+        DCI_FILTER_IDS = 1, /**< ids[0 .. n): ascending, distinct; ids that are not in the index are ignored */
+        DCI_FILTER_BITMAP =
+                2, /**< bit (id - first_id) of bits[], least significant first; outside [first_id, first_id + n): no */
         DCI_FILTER_CALLBACK = 3 /**< fn(ctx, id) != 0; asked once per stored row and call, on the calling thread */
 };
 typedef struct dci_filter {
         size_t struct_size;
         int32_t kind; /**< DCI_FILTER_* */
         int32_t reserved;
-        size_t n;           /**< ids, or bits */
-        const int64_t *ids; /**< IDS */
-        const uint64_t *bits; /**< BITMAP: (n + 63) / 64 words */
-        int64_t first_id;     /**< BITMAP */
+        size_t n;                             /**< ids, or bits */
+        const int64_t *ids;                   /**< IDS */
+        const uint64_t *bits;                 /**< BITMAP: (n + 63) / 64 words */
+        int64_t first_id;                     /**< BITMAP */
         int32_t (*fn)(void *ctx, int64_t id); /**< CALLBACK */
         void *ctx;
 } dci_filter;

@@ -27,7 +27,7 @@ enum {
  * dtype      of rows and out_rows.
  * rows       n x dim, ld apart. Refused: NaN, infinity, squared norms beyond FLT_MAX / 8 (the message names the row).
  * zero_rows  DCI_ZERO_REFUSE or DCI_ZERO_KEEP.
- * out_rows   n x dim, ld_out apart; may be `rows` itself with ld_out = ld, else must not overlap it. Row by row:
+ * out_rows   n x dim, ld_out apart; may be `rows` itself with ld_out = ld, else must not overlap it, gaps between rows included. Row by row:
  *            f32 norms come out within 4 ulp of 1, f16 and bf16 within their rounding per element.
  *
  * All rows are checked before the first is written. Cost: O(n dim). Thread rule: any number of calls side by side.
@@ -55,10 +55,12 @@ DCI_API dci_status dci_mips_init(dci_mips *mips, size_t struct_size);
 
 /**
  * Makes c large enough for more keys. An unfitted lift takes the largest squared norm as c^2; later, if a key is longer, c^2
- * doubles until it fits (headroom: a growth costs one relift of what is stored, and n keys cause at most log2(max / first)
- * of them). All keys zero: c^2 becomes the smallest normal number.
+ * doubles until it fits, to FLT_MAX / 8 at most (headroom: a growth costs one relift of what is stored, and n keys cause at most log2(max / first)
+ * of them). All keys zero: c^2 becomes FLT_MIN.
+ * Refused: an unusable number as above (DCI_ERR_NUMBER, the row named).
  *
- * out_grew   1 if c^2 changed and stored lifts need dci_mips_relift, else 0; may be NULL. On error nothing changes.
+ * out_grew   1 if c^2 changed and stored lifts need dci_mips_relift, else 0 (also for the first fit: nothing is stored yet);
+ *            may be NULL. On error nothing changes.
  */
 DCI_API dci_status dci_mips_fit(dci_context *context, dci_mips *mips, size_t n, size_t dim, dci_dtype dtype,
                                 const void *keys, size_t ld, int32_t *out_grew);
@@ -70,7 +72,8 @@ enum {
 };
 
 /**
- * T_K: lifts keys. out has dim + 1 columns. A key longer than c is refused naming the row (fit first).
+ * T_K: lifts keys. out has dim + 1 columns. A key longer than c is DCI_ERR_NUMBER naming the row (fit first); a lift that was
+ * never fitted is DCI_ERR_INVALID.
  * In place: out = keys with ld_out = ld >= dim + 1; with DCI_MIPS_UNSCALED only column dim is written.
  */
 DCI_API dci_status dci_mips_keys(dci_context *context, const dci_mips *mips, int32_t form, size_t n, size_t dim,

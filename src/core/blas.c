@@ -16,15 +16,16 @@ static size_t min_size(size_t a, size_t b)
         return a < b ? a : b;
 }
 
-void dci_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+void dci_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c,
+                 size_t ldc)
 {
         for (size_t i = 0; i < m; i += TILE) {
                 for (size_t j = 0; j < n; j += TILE) {
                         for (size_t p = 0; p < k; p += TILE) {
                                 cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)min_size(TILE, m - i),
-                                            (int)min_size(TILE, n - j), (int)min_size(TILE, k - p), 1.0f, a + i * lda + p,
-                                            (int)lda, b + j * ldb + p, (int)ldb, p == 0 ? 0.0f : 1.0f, c + i * ldc + j,
-                                            (int)ldc);
+                                            (int)min_size(TILE, n - j), (int)min_size(TILE, k - p), 1.0f,
+                                            a + i * lda + p, (int)lda, b + j * ldb + p, (int)ldb, p == 0 ? 0.0f : 1.0f,
+                                            c + i * ldc + j, (int)ldc);
                         }
                 }
         }

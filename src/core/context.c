@@ -38,24 +38,26 @@ dci_status dci_context_config_init(dci_context_config *config, size_t struct_siz
 
 static dci_status check_config(const dci_context_config *config)
 {
-        dci_status status =
-                dci_check_struct_size("dci_context_config", config, config->struct_size, sizeof *config);
+        dci_status status = dci_check_struct_size("dci_context_config", config, config->struct_size, sizeof *config);
         if (status != DCI_OK)
                 return status;
         if ((config->allocator.alloc == NULL) != (config->allocator.free == NULL))
                 return dci_fail(DCI_ERR_INVALID, "allocator.alloc and allocator.free must be both set or both NULL");
         if (config->n_threads < 0 || config->n_threads > MAX_THREADS)
-                return dci_fail(DCI_ERR_INVALID, "n_threads is %d, allowed are 0 to %d", (int)config->n_threads, MAX_THREADS);
+                return dci_fail(DCI_ERR_INVALID, "n_threads is %d, allowed are 0 to %d", (int)config->n_threads,
+                                MAX_THREADS);
         switch (config->executor_kind) {
         case DCI_EXECUTOR_OPENMP:
                 if (!dci_openmp_built())
-                        return dci_fail(DCI_ERR_UNSUPPORTED, "this build of dci has no OpenMP; use DCI_EXECUTOR_PTHREADS");
+                        return dci_fail(DCI_ERR_UNSUPPORTED,
+                                        "this build of dci has no OpenMP; use DCI_EXECUTOR_PTHREADS");
                 break;
         case DCI_EXECUTOR_PTHREADS:
                 break;
         case DCI_EXECUTOR_CALLER:
                 if (config->executor.parallel_for == NULL)
-                        return dci_fail(DCI_ERR_INVALID, "DCI_EXECUTOR_CALLER needs executor.parallel_for, which is NULL");
+                        return dci_fail(DCI_ERR_INVALID,
+                                        "DCI_EXECUTOR_CALLER needs executor.parallel_for, which is NULL");
                 break;
         default:
                 return dci_fail(DCI_ERR_INVALID, "unknown executor_kind %d", (int)config->executor_kind);

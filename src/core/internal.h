@@ -119,6 +119,7 @@ bool dci_is_busy(const void *object);
 
 /* c[i * ldc + j] = sum_p a[i * lda + p] * b[j * ldb + p], i < m, j < n, p < k: rows against rows. Tiles are fixed and small
  * enough that OpenBLAS never starts threads of its own, whatever its settings; a result depends on the tile grid alone. */
-void dci_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+void dci_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c,
+                 size_t ldc);
 
 #endif

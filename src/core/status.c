@@ -101,13 +101,14 @@ const char *dci_dtype_name(dci_dtype dtype)
 dci_status dci_check_struct_size(const char *name, const void *object, size_t struct_size, size_t known)
 {
         if (struct_size < known || struct_size > LONGEST_STRUCT)
-                return dci_fail(DCI_ERR_INVALID, "%s has struct_size %zu, expected %zu: prepare it with its init function",
-                                name, struct_size, known);
+                return dci_fail(DCI_ERR_INVALID,
+                                "%s has struct_size %zu, expected %zu: prepare it with its init function", name,
+                                struct_size, known);
         const unsigned char *bytes = object;
         for (size_t i = known; i < struct_size; i++)
                 if (bytes[i] != 0)
-                        return dci_fail(DCI_ERR_UNSUPPORTED, "%s uses a field at byte %zu, this library knows %zu bytes", name,
-                                        i, known);
+                        return dci_fail(DCI_ERR_UNSUPPORTED,
+                                        "%s uses a field at byte %zu, this library knows %zu bytes", name, i, known);
         return DCI_OK;
 }
 

@@ -18,7 +18,8 @@ dci_status dci_filter_check(const dci_filter *filter)
                         return dci_fail(DCI_ERR_INVALID, "filter.ids is NULL, n is %zu", filter->n);
                 for (size_t i = 1; i < filter->n; i++)
                         if (filter->ids[i] <= filter->ids[i - 1])
-                                return dci_fail(DCI_ERR_INVALID, "filter.ids must ascend: number %zu is %lld after %lld", i,
+                                return dci_fail(DCI_ERR_INVALID,
+                                                "filter.ids must ascend: number %zu is %lld after %lld", i,
                                                 (long long)filter->ids[i], (long long)filter->ids[i - 1]);
                 return DCI_OK;
         case DCI_FILTER_BITMAP:

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots, size_t count,
-                    float *out)
+void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots,
+                    size_t count, float *out)
 {
         const dci_rows *rows = flat->view.rows;
         const dci_queries *queries = flat->queries;
@@ -23,8 +23,8 @@ void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t
         if (n_queries == 1)
                 flat->kernels->score_rows[rows->dtype - 1][form](q, pointers, count, rows->dim, out);
         else
-                flat->kernels->score_many[rows->dtype - 1][form](q, queries->ld, n_queries, pointers, count, rows->dim, out,
-                                                                 DCI_TOPK_BLOCK);
+                flat->kernels->score_many[rows->dtype - 1][form](q, queries->ld, n_queries, pointers, count, rows->dim,
+                                                                 out, DCI_TOPK_BLOCK);
         if (flat->metric != DCI_METRIC_COSINE)
                 return;
         float inverse[DCI_TOPK_BLOCK];
@@ -170,8 +170,8 @@ dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, flo
                         status = DCI_ERR_MEMORY;
         }
         if (status == DCI_OK) {
-                dci_region region = {flat->context, d.n_groups * d.n_segments, n_workers, search_task, &d, flat->progress,
-                                     flat->n * n_queries, flat->object};
+                dci_region region = {flat->context,  d.n_groups * d.n_segments, n_workers,   search_task, &d,
+                                     flat->progress, flat->n * n_queries,       flat->object};
                 status = dci_parallel(&region);
         }
         if (status == DCI_OK && n_parts > 0)

@@ -118,11 +118,13 @@ static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, float 
         for (size_t q = 0; q < n_queries; q++) {
                 float length = w->length[q], query_lost = w->lost[q], limit = w->lists[q].limit;
                 float error = query_lost * longest + (length + query_lost) * lost +
-                              gamma * (length + query_lost) * (longest + lost) + dim * 0x1p-120f * (1.0f + length + longest);
+                              gamma * (length + query_lost) * (longest + lost) +
+                              dim * 0x1p-120f * (1.0f + length + longest);
                 if (l2) {
                         error = 2.0f * error + gamma_l2 * (longest * longest + length * length);
                         /* g >= limit - error, solved for product - |row|^2 / 2. */
-                        w->threshold[q] = 0.5f * (limit - error + w->norm2[q]) - gamma_l2 * (longest * longest + length * length);
+                        w->threshold[q] =
+                                0.5f * (limit - error + w->norm2[q]) - gamma_l2 * (longest * longest + length * length);
                 } else {
                         w->threshold[q] = limit - error;
                 }
@@ -131,7 +133,8 @@ static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, float 
 }
 
 /* Prepares the rows of a tile; writes their offsets, returns the longest length and the largest loss. */
-static void load_tile(const batch *b, batch_worker *w, size_t first, size_t n_rows, int32_t *slots, float *longest, float *lost)
+static void load_tile(const batch *b, batch_worker *w, size_t first, size_t n_rows, int32_t *slots, float *longest,
+                      float *lost)
 {
         const dci_flat *flat = b->flat;
         const dci_rows *rows = flat->view.rows;
@@ -181,8 +184,8 @@ static void multiply(const batch *b, batch_worker *w, size_t block, size_t first
         const float *rows = b->flat->metric == DCI_METRIC_COSINE ? w->queries_f32 + first * b->flat->view.rows->dim
                                                                  : queries->rows + (block + first) * queries->ld;
         size_t ld = b->flat->metric == DCI_METRIC_COSINE ? b->flat->view.rows->dim : queries->ld;
-        dci_gemm_nt(n_rows, columns, b->flat->view.rows->dim, w->rows_f32, b->flat->view.rows->dim, rows, ld, w->products,
-                    DCI_BATCH_COLUMNS);
+        dci_gemm_nt(n_rows, columns, b->flat->view.rows->dim, w->rows_f32, b->flat->view.rows->dim, rows, ld,
+                    w->products, DCI_BATCH_COLUMNS);
 }
 
 static void scan_rows(const batch *b, batch_worker *w, size_t block, size_t n_queries)
@@ -196,8 +199,9 @@ static void scan_rows(const batch *b, batch_worker *w, size_t block, size_t n_qu
                 bound_tile(b, w, n_queries, longest, lost);
                 for (size_t q = 0; q < n_queries; q += DCI_BATCH_COLUMNS) {
                         multiply(b, w, block, q, n_queries, n_rows);
-                        b->flat->kernels->tile_hits(w->products, DCI_BATCH_COLUMNS, n_rows, DCI_BATCH_COLUMNS / DCI_LANES,
-                                                    w->offset, w->threshold + q, w->hits);
+                        b->flat->kernels->tile_hits(w->products, DCI_BATCH_COLUMNS, n_rows,
+                                                    DCI_BATCH_COLUMNS / DCI_LANES, w->offset, w->threshold + q,
+                                                    w->hits);
                         enter_hits(b, w, block, q, n_rows, slots);
                 }
         }
@@ -230,7 +234,8 @@ static void plan(batch *b, size_t *n_tasks, size_t *n_workers)
 {
         const size_t n = b->flat->queries->n, dim = b->flat->view.rows->dim;
         size_t block = BLOCK_QUERIES, list_bytes = b->capacity * (2 * sizeof(float) + sizeof(int32_t));
-        while (block > DCI_BATCH_COLUMNS && (block * list_bytes > LIST_BYTES || block * b->dim_padded * 2 > QUERY_BYTES))
+        while (block > DCI_BATCH_COLUMNS &&
+               (block * list_bytes > LIST_BYTES || block * b->dim_padded * 2 > QUERY_BYTES))
                 block /= 2;
         size_t work = 0;
         if (!dci_mul(b->flat->n * dim, n, &work))
@@ -246,7 +251,8 @@ static void plan(batch *b, size_t *n_tasks, size_t *n_workers)
         *n_workers = workers < *n_tasks ? workers : *n_tasks;
 }
 
-dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
+dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
+                                 dci_search_stats *stats)
 {
         batch b = {.flat = flat, .k = k, .out_ids = out_ids, .out_scores = out_scores};
         size_t n_tasks, n_workers;
@@ -257,8 +263,9 @@ dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_id
         dci_status status = dci_batch_workers_create(&b, n_workers);
         if (status != DCI_OK)
                 return status;
-        dci_region region = {flat->context, n_tasks, n_workers, search_block, &b, flat->progress, flat->n * flat->queries->n,
-                             flat->object};
+        dci_region region = {
+                flat->context, n_tasks, n_workers, search_block, &b, flat->progress, flat->n * flat->queries->n,
+                flat->object};
         status = dci_parallel(&region);
         for (size_t i = 0; i < n_workers; i++)
                 stats->distances += b.workers[i].scored;

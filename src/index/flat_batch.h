@@ -6,8 +6,9 @@
 
 #include "index/index_internal.h"
 
-#define DCI_BATCH_ROWS 128   /* of a tile */
-#define DCI_BATCH_COLUMNS 32 /* queries multiplied at a time (two masks of 16): their products stay in the first-level cache */
+#define DCI_BATCH_ROWS 128 /* of a tile */
+#define DCI_BATCH_COLUMNS                                                                                              \
+        32 /* queries multiplied at a time (two masks of 16): their products stay in the first-level cache */
 
 /* Rows that may still be among the k best of one query. */
 typedef struct batch_list {
@@ -32,7 +33,7 @@ typedef struct batch_worker {
         /* cutting and settling */
         float *floats, *kept;
         int32_t *order;
-        uint64_t *keys; /* 2 x capacity */
+        uint64_t *keys;  /* 2 x capacity */
         uint64_t scored; /* canonical scores computed */
 } batch_worker;
 

@@ -33,7 +33,8 @@ static void *take(arena *a, size_t count, size_t size)
 
 static void lay_out(const batch *b, batch_worker *w, arena *a)
 {
-        const size_t dim = b->flat->view.rows->dim, block = (b->block + DCI_BATCH_COLUMNS - 1) / DCI_BATCH_COLUMNS * DCI_BATCH_COLUMNS;
+        const size_t dim = b->flat->view.rows->dim,
+                     block = (b->block + DCI_BATCH_COLUMNS - 1) / DCI_BATCH_COLUMNS * DCI_BATCH_COLUMNS;
         const bool amx = b->amx != NULL;
         w->rows_bf16 = take(a, amx ? DCI_BATCH_ROWS * b->dim_padded : 0, sizeof *w->rows_bf16);
         w->row = take(a, b->dim_padded, sizeof *w->row);
@@ -61,7 +62,8 @@ static void lay_out(const batch *b, batch_worker *w, arena *a)
         /* OpenBLAS leaves the columns of missing queries as they are: they must hold numbers. */
         memset(w->products, 0, DCI_BATCH_ROWS * DCI_BATCH_COLUMNS * sizeof *w->products);
         for (size_t q = 0; q < block; q++)
-                w->lists[q] = (batch_list){.value = values + q * b->capacity, .error = errors + q * b->capacity,
+                w->lists[q] = (batch_list){.value = values + q * b->capacity,
+                                           .error = errors + q * b->capacity,
                                            .slot = slots + q * b->capacity};
 }
 
@@ -101,7 +103,8 @@ void dci_batch_workers_destroy(batch *b)
 void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_t n_queries)
 {
         const dci_queries *queries = b->flat->queries;
-        const size_t dim = b->flat->view.rows->dim, columns = (n_queries + DCI_BATCH_COLUMNS - 1) / DCI_BATCH_COLUMNS * DCI_BATCH_COLUMNS;
+        const size_t dim = b->flat->view.rows->dim,
+                     columns = (n_queries + DCI_BATCH_COLUMNS - 1) / DCI_BATCH_COLUMNS * DCI_BATCH_COLUMNS;
         const bool cosine = b->flat->metric == DCI_METRIC_COSINE;
         uint16_t *packed = w->rows_bf16; /* free until the first tile */
         for (size_t q = 0; q < columns; q++) {

@@ -149,7 +149,8 @@ dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t
         if (ids == NULL || out_rows == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", ids == NULL ? "ids" : "out_rows");
         if (ld < index->config.dim)
-                return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld, index->config.dim);
+                return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld,
+                                index->config.dim);
         const size_t element = dci_dtype_size(index->config.dtype);
         size_t row_bytes, total;
         if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
@@ -158,7 +159,8 @@ dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t
         dci_view view = dci_rows_view(&index->rows);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
                 if (dci_index_slot(index, &view, ids[i]) < 0)
-                        status = dci_fail(DCI_ERR_NOT_FOUND, "id %lld (number %zu) is not in the index", (long long)ids[i], i);
+                        status = dci_fail(DCI_ERR_NOT_FOUND, "id %lld (number %zu) is not in the index",
+                                          (long long)ids[i], i);
         for (size_t i = 0; i < n && status == DCI_OK; i++) {
                 int32_t slot = dci_index_slot(index, &view, ids[i]);
                 const void *row;

@@ -199,16 +199,18 @@ typedef struct dci_flat {
 
 /* Canonical scores of `count` <= DCI_TOPK_BLOCK rows (positions first .. in the selection, or `slots`) for n_queries <= 8
  * queries from `query` on: out[q * DCI_TOPK_BLOCK + i]. */
-void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots, size_t count,
-                    float *out);
+void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots,
+                    size_t count, float *out);
 
 /* Writes one query's results from sorted keys, padded to k. */
 void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t k, int64_t *out_ids, float *out_scores);
 
-dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats);
+dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
+                           dci_search_stats *stats);
 /* For large batches; the same results. */
 bool dci_flat_batch_suits(const dci_flat *flat, size_t k);
-dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats);
+dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
+                                 dci_search_stats *stats);
 
 DCI_INLINE bool dci_metric_descending(dci_metric metric)
 {

@@ -26,15 +26,16 @@ dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *ro
                 }
                 if (!finite)
                         return dci_fail(DCI_ERR_NUMBER, "%s %zu holds NaN or infinity", what, number);
-                return dci_fail(DCI_ERR_NUMBER, "%s %zu is too large (an element is %g): its squared norm must be at most %g",
-                                what, number, (double)widest, (double)DCI_MAX_NORM2);
+                return dci_fail(DCI_ERR_NUMBER,
+                                "%s %zu is too large (an element is %g): its squared norm must be at most %g", what,
+                                number, (double)widest, (double)DCI_MAX_NORM2);
         }
         if (out_inverse_norm == NULL)
                 return DCI_OK;
         bool zero = norm2 < DCI_MIN_NORM2;
         if (zero && index->config.zero_rows == DCI_ZERO_REFUSE)
-                return dci_fail(DCI_ERR_NUMBER, "%s %zu is zero (length below 2^-40) and has no direction for COSINE", what,
-                                number);
+                return dci_fail(DCI_ERR_NUMBER, "%s %zu is zero (length below 2^-40) and has no direction for COSINE",
+                                what, number);
         *out_inverse_norm = zero ? 0.0f : 1.0f / sqrtf(norm2);
         return DCI_OK;
 }
@@ -74,7 +75,8 @@ static dci_status place_row(const batch *b, size_t i, float *scratch)
                 checked = target;
         }
         chunk->ids[offset] = b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
-        return dci_check_row(index, stored, checked, "row", i, chunk->inverse_norms == NULL ? NULL : &chunk->inverse_norms[offset]);
+        return dci_check_row(index, stored, checked, "row", i,
+                             chunk->inverse_norms == NULL ? NULL : &chunk->inverse_norms[offset]);
 }
 
 static void place_task(void *arg, size_t task, size_t worker)
@@ -165,10 +167,11 @@ static dci_status map_prepare(batch *b, map_change *change)
         memset(change, 0, sizeof *change);
         if (map == NULL && ids_are_slots(b))
                 return DCI_OK;
-        change->map = map;
         change->replaces = map == NULL || !dci_idmap_has_room(map, b->n);
-        if (!change->replaces)
+        if (!change->replaces) {
+                change->map = map;
                 return DCI_OK;
+        }
         for (int i = 0; i < 2; i++) {
                 change->notes[i] = dci_alloc(index->context, 1, sizeof *change->notes[i]);
                 if (change->notes[i] == NULL)
@@ -211,7 +214,8 @@ static dci_status map_enter(batch *b, const map_change *change)
                 dci_idmap_remove(change->map, b->ids[j]);
         if (!change->replaces)
                 dci_index_exclusive_end(b->index);
-        return dci_fail(DCI_ERR_EXISTS, in_index ? "id %lld of row %zu is in the index already" : "id %lld of row %zu comes twice",
+        return dci_fail(DCI_ERR_EXISTS,
+                        in_index ? "id %lld of row %zu is in the index already" : "id %lld of row %zu comes twice",
                         (long long)id, i);
 }
 
@@ -241,10 +245,11 @@ static dci_status add_batch(batch *b, const dci_progress *progress)
         b->first = atomic_load(&index->rows.n);
         b->first_id = index->next_id;
         if (b->n > DCI_MAX_ROWS - b->first)
-                return dci_fail(DCI_ERR_LIMIT, "%zu rows added to %zu exceed the %zu of one index", b->n, b->first, DCI_MAX_ROWS);
+                return dci_fail(DCI_ERR_LIMIT, "%zu rows added to %zu exceed the %zu of one index", b->n, b->first,
+                                DCI_MAX_ROWS);
         if (b->ids == NULL && (uint64_t)b->n > (uint64_t)(INT64_MAX - b->first_id))
-                return dci_fail(DCI_ERR_LIMIT, "%zu consecutive ids from %lld on exceed %lld", b->n, (long long)b->first_id,
-                                (long long)INT64_MAX - 1);
+                return dci_fail(DCI_ERR_LIMIT, "%zu consecutive ids from %lld on exceed %lld", b->n,
+                                (long long)b->first_id, (long long)INT64_MAX - 1);
         size_t chunks_before = index->rows.n_chunks;
         dci_status status = dci_rows_reserve(&index->rows, b->first + b->n, &index->retired);
         if (status != DCI_OK)

@@ -132,8 +132,9 @@ static dci_status run(range *s, dci_range_result *out)
                 return DCI_ERR_MEMORY;
         if (!dci_mul(flat->n * flat->view.rows->dim, n_queries, &work))
                 work = SIZE_MAX;
-        dci_region region = {flat->context, n_tasks, dci_workers_for(flat->context, n_tasks, work), range_task, s,
-                             flat->progress, flat->n * n_queries, flat->object};
+        dci_region region = {flat->context,       n_tasks,     dci_workers_for(flat->context, n_tasks, work),
+                             range_task,          s,           flat->progress,
+                             flat->n * n_queries, flat->object};
         dci_status status = dci_parallel(&region);
         if (status == DCI_OK && atomic_load(&s->out_of_memory))
                 status = dci_fail(DCI_ERR_MEMORY, "no memory for the matches of %zu queries", n_queries);
@@ -149,15 +150,16 @@ static dci_status check_result(const dci_range_result *out_result)
 {
         if (out_result == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_result is NULL");
-        dci_status status = dci_check_struct_size("dci_range_result", out_result, out_result->struct_size, sizeof *out_result);
+        dci_status status =
+                dci_check_struct_size("dci_range_result", out_result, out_result->struct_size, sizeof *out_result);
         if (status == DCI_OK && out_result->memory != NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_result still holds the matches of %zu queries: free it first",
                                 out_result->n_queries);
         return status;
 }
 
-dci_status dci_index_range_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, float radius,
-                                  const dci_search_params *params, dci_range_result *out_result)
+dci_status dci_index_range_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld,
+                                  float radius, const dci_search_params *params, dci_range_result *out_result)
 {
         static const size_t no_offsets[1] = {0};
         dci_status status = dci_index_enter(index);

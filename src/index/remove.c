@@ -18,12 +18,14 @@ static dci_status find_slots(const dci_index *index, size_t n, const int64_t *id
         for (size_t i = 0; i < n; i++) {
                 slots[i] = dci_index_slot(index, &view, ids[i]);
                 if (slots[i] < 0)
-                        return dci_fail(DCI_ERR_NOT_FOUND, "id %lld (number %zu) is not in the index", (long long)ids[i], i);
+                        return dci_fail(DCI_ERR_NOT_FOUND, "id %lld (number %zu) is not in the index",
+                                        (long long)ids[i], i);
         }
         qsort(slots, n, sizeof *slots, compare_slots);
         for (size_t i = 1; i < n; i++)
                 if (slots[i] == slots[i - 1])
-                        return dci_fail(DCI_ERR_EXISTS, "id %lld is named twice", (long long)dci_view_id(&view, slots[i]));
+                        return dci_fail(DCI_ERR_EXISTS, "id %lld is named twice",
+                                        (long long)dci_view_id(&view, slots[i]));
         return DCI_OK;
 }
 

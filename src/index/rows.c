@@ -35,7 +35,8 @@ static size_t chunk_ids_offset(const dci_rows *rows, size_t capacity)
 
 static size_t chunk_bytes(const dci_rows *rows, size_t capacity)
 {
-        return chunk_ids_offset(rows, capacity) + capacity * sizeof(int64_t) + (rows->with_norms ? capacity * sizeof(float) : 0);
+        return chunk_ids_offset(rows, capacity) + capacity * sizeof(int64_t) +
+               (rows->with_norms ? capacity * sizeof(float) : 0);
 }
 
 static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
@@ -74,14 +75,15 @@ static size_t capacity_of(const dci_rows *rows)
 {
         if (rows->n_chunks == 0)
                 return 0;
-        return ((rows->n_chunks - 1) << rows->chunk_shift) + atomic_load(&rows->table)->chunk[rows->n_chunks - 1].capacity;
+        return ((rows->n_chunks - 1) << rows->chunk_shift) +
+               atomic_load(&rows->table)->chunk[rows->n_chunks - 1].capacity;
 }
 
 /* What a reserve prepares before it changes anything. */
 typedef struct growth {
         dci_chunk_table *table;
-        size_t n_chunks;      /* in the new table */
-        size_t n_kept;        /* taken over from the old one; the others are new */
+        size_t n_chunks;       /* in the new table */
+        size_t n_kept;         /* taken over from the old one; the others are new */
         dci_retired *notes[2]; /* for the old table and the old first chunk */
 } growth;
 
@@ -164,7 +166,8 @@ dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired)
                 return DCI_ERR_MEMORY;
         }
         dci_chunk_table *old = atomic_load(&rows->table);
-        if (old != NULL && g.n_kept == 0)
+        /* A table may be there without chunks, after everything was removed. */
+        if (rows->n_chunks > 0 && g.n_kept == 0)
                 retire(retired, g.notes[0], old->chunk[0].rows, chunk_bytes(rows, old->chunk[0].capacity));
         else
                 dci_free(rows->context, g.notes[0], 1, sizeof *g.notes[0]);
@@ -197,8 +200,8 @@ void dci_rows_move(dci_rows *rows, size_t from, size_t to)
         size_t a, b;
         const dci_chunk *source = dci_rows_chunk(rows, from, &a);
         dci_chunk *target = dci_rows_chunk(rows, to, &b);
-        memcpy((unsigned char *)target->rows + b * rows->row_bytes, (const unsigned char *)source->rows + a * rows->row_bytes,
-               rows->row_bytes);
+        memcpy((unsigned char *)target->rows + b * rows->row_bytes,
+               (const unsigned char *)source->rows + a * rows->row_bytes, rows->row_bytes);
         target->ids[b] = source->ids[a];
         if (rows->with_norms)
                 target->inverse_norms[b] = source->inverse_norms[a];
@@ -277,7 +280,8 @@ void dci_view_inverse_norms(const dci_view *view, size_t first, const int32_t *s
         for (size_t i = 0; i < count;) {
                 size_t slot = slots != NULL ? (size_t)slots[i] : first + i, offset = slot & (full - 1);
                 size_t here = slots != NULL ? 1 : (full - offset < count - i ? full - offset : count - i);
-                memcpy(out + i, view->table->chunk[slot >> view->rows->chunk_shift].inverse_norms + offset, here * sizeof *out);
+                memcpy(out + i, view->table->chunk[slot >> view->rows->chunk_shift].inverse_norms + offset,
+                       here * sizeof *out);
                 i += here;
         }
 }

@@ -16,7 +16,8 @@ static dci_status check_queries(const dci_index *index, size_t n, const void *qu
         if (queries == NULL)
                 return dci_fail(DCI_ERR_INVALID, "queries is NULL");
         if (ld < index->config.dim)
-                return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld, index->config.dim);
+                return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld,
+                                index->config.dim);
         if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
                 return dci_fail(DCI_ERR_LIMIT, "%zu queries of %zu elements exceed the address space", n, ld);
         if ((uintptr_t)queries % element != 0)
@@ -128,8 +129,8 @@ dci_status dci_index_search(const dci_index *index, size_t n_queries, const void
         if (k == 0)
                 return dci_fail(DCI_ERR_INVALID, "k is 0, expected at least 1");
         if (k > MAX_K || n_queries > MAX_RESULTS / k)
-                return dci_fail(DCI_ERR_LIMIT, "%zu queries with k %zu: k is at most %zu, their product %zu", n_queries, k, MAX_K,
-                                MAX_RESULTS);
+                return dci_fail(DCI_ERR_LIMIT, "%zu queries with k %zu: k is at most %zu, their product %zu", n_queries,
+                                k, MAX_K, MAX_RESULTS);
         if (n_queries == 0)
                 return DCI_OK;
         if (out_ids == NULL)

@@ -46,7 +46,7 @@ static dci_isa best_x86(void)
         if (!avx512 || !bmi || (xcr0 & 0xe6) != 0xe6) /* and opmask, upper halves, zmm16-31 */
                 return DCI_ISA_AVX2;
         bool bf16 = max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, 5);
-        bool amx = has(d7, 22) && has(d7, 24); /* AMX-BF16, AMX-TILE */
+        bool amx = has(d7, 22) && has(d7, 24);            /* AMX-BF16, AMX-TILE */
         if (!amx || !bf16 || (xcr0 & 0x60000) != 0x60000) /* tile configuration and data */
                 return DCI_ISA_AVX512;
         return DCI_ISA_AMX;

@@ -72,8 +72,8 @@ typedef struct dci_amx_kernels {
         void (*begin)(void);
         void (*end)(void);
         /* products[row * ld + query], n_rows a multiple of 32, n_groups a multiple of 2. */
-        void (*products)(const uint16_t *rows, size_t n_rows, size_t dim_padded, const uint16_t *queries, size_t n_groups,
-                         float *products, size_t ld);
+        void (*products)(const uint16_t *rows, size_t n_rows, size_t dim_padded, const uint16_t *queries,
+                         size_t n_groups, float *products, size_t ld);
 } dci_amx_kernels;
 
 extern const dci_kernels dci_kernels_scalar;

@@ -60,8 +60,8 @@ static void end(void)
 }
 
 /* 32 rows x 32 queries in four accumulators: every loaded tile is used twice. */
-DCI_INLINE void block(const uint16_t *rows, size_t dim_padded, const uint16_t *query_0, const uint16_t *query_1, float *out,
-                      size_t ld)
+DCI_INLINE void block(const uint16_t *rows, size_t dim_padded, const uint16_t *query_0, const uint16_t *query_1,
+                      float *out, size_t ld)
 {
         const size_t row_bytes = dim_padded * sizeof *rows;
         _tile_zero(0);

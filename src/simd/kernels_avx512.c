@@ -61,8 +61,7 @@ DCI_INLINE __m512 fold2(__m512 a, __m512 b)
 DCI_INLINE void v_reduce(const __m512 *acc, float *out)
 {
         __m512 four[4];
-        UNROLL for (int g = 0; g < 4; g++)
-                four[g] = fold4(fold8(acc[g], acc[4 + g]), fold8(acc[8 + g], acc[12 + g]));
+        UNROLL for (int g = 0; g < 4; g++) four[g] = fold4(fold8(acc[g], acc[4 + g]), fold8(acc[8 + g], acc[12 + g]));
         __m512 a = fold2(four[0], four[1]), b = fold2(four[2], four[3]);
         _mm512_storeu_ps(out, _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd)));
 }

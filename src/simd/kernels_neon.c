@@ -27,22 +27,19 @@ DCI_INLINE V v_zero(void)
 
 DCI_INLINE V v_fma(V x, V y, V z)
 {
-        UNROLL for (int i = 0; i < 4; i++)
-                z.q[i] = vfmaq_f32(z.q[i], x.q[i], y.q[i]);
+        UNROLL for (int i = 0; i < 4; i++) z.q[i] = vfmaq_f32(z.q[i], x.q[i], y.q[i]);
         return z;
 }
 
 DCI_INLINE V v_sub(V x, V y)
 {
-        UNROLL for (int i = 0; i < 4; i++)
-                x.q[i] = vsubq_f32(x.q[i], y.q[i]);
+        UNROLL for (int i = 0; i < 4; i++) x.q[i] = vsubq_f32(x.q[i], y.q[i]);
         return x;
 }
 
 DCI_INLINE void v_store(float *p, V x)
 {
-        UNROLL for (int i = 0; i < 4; i++)
-                vst1q_f32(p + 4 * i, x.q[i]);
+        UNROLL for (int i = 0; i < 4; i++) vst1q_f32(p + 4 * i, x.q[i]);
 }
 
 DCI_INLINE V v_load_f32(const float *p)

@@ -17,52 +17,52 @@ typedef struct V {
 #define TABLE dci_kernels_scalar
 #define ISA DCI_ISA_SCALAR
 
-DCI_INLINE V v_zero(void)
+static inline V v_zero(void)
 {
         V a = {{0}};
         return a;
 }
 
-DCI_INLINE V v_fma(V a, V b, V c)
+static inline V v_fma(V a, V b, V c)
 {
         for (int l = 0; l < 16; l++)
                 c.lane[l] += a.lane[l] * b.lane[l];
         return c;
 }
 
-DCI_INLINE V v_sub(V a, V b)
+static inline V v_sub(V a, V b)
 {
         for (int l = 0; l < 16; l++)
                 a.lane[l] -= b.lane[l];
         return a;
 }
 
-DCI_INLINE void v_store(float *p, V a)
+static inline void v_store(float *p, V a)
 {
         memcpy(p, a.lane, sizeof a.lane);
 }
 
-DCI_INLINE V v_tail_f32(const float *p, size_t n)
+static inline V v_tail_f32(const float *p, size_t n)
 {
         V a = v_zero();
         memcpy(a.lane, p, n * sizeof *p);
         return a;
 }
 
-DCI_INLINE V v_load_f32(const float *p)
+static inline V v_load_f32(const float *p)
 {
         return v_tail_f32(p, 16);
 }
 
 #define DEFINE_LOAD(dtype, convert)                                                                                    \
-        DCI_INLINE V v_tail_##dtype(const uint16_t *p, size_t n)                                                       \
+        static inline V v_tail_##dtype(const uint16_t *p, size_t n)                                                    \
         {                                                                                                              \
                 V a = v_zero();                                                                                        \
                 for (size_t l = 0; l < n; l++)                                                                         \
                         a.lane[l] = convert(p[l]);                                                                     \
                 return a;                                                                                              \
         }                                                                                                              \
-        DCI_INLINE V v_load_##dtype(const uint16_t *p)                                                                 \
+        static inline V v_load_##dtype(const uint16_t *p)                                                              \
         {                                                                                                              \
                 return v_tail_##dtype(p, 16);                                                                          \
         }
@@ -70,7 +70,7 @@ DCI_INLINE V v_load_f32(const float *p)
 DEFINE_LOAD(f16, dci_f16_to_float)
 DEFINE_LOAD(bf16, dci_bf16_to_float)
 
-DCI_INLINE void v_reduce(const V *acc, float *out)
+static inline void v_reduce(const V *acc, float *out)
 {
         V a = acc[0];
         for (int half = 8; half > 0; half /= 2)
@@ -79,7 +79,7 @@ DCI_INLINE void v_reduce(const V *acc, float *out)
         out[0] = a.lane[0];
 }
 
-DCI_INLINE uint16_t v_hits(V products, float offset, V thresholds)
+static inline uint16_t v_hits(V products, float offset, V thresholds)
 {
         unsigned hits = 0;
         for (unsigned l = 0; l < 16; l++)

@@ -47,16 +47,15 @@ DCI_INLINE V step_l2(V x, V y, V acc)
                         size_t p = 0;                                                                                  \
                         for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                 \
                                 V x = v_load_f32(query + p);                                                           \
-                                UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++)                                       \
-                                        sum[i] = STEP(x, load(row[i] + p), sum[i]);                                    \
+                                UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++) sum[i] =                              \
+                                        STEP(x, load(row[i] + p), sum[i]);                                             \
                         }                                                                                              \
                         if (p < dim) {                                                                                 \
                                 V x = v_tail_f32(query + p, dim - p);                                                  \
-                                UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++)                                       \
-                                        sum[i] = STEP(x, tail(row[i] + p, dim - p), sum[i]);                           \
+                                UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++) sum[i] =                              \
+                                        STEP(x, tail(row[i] + p, dim - p), sum[i]);                                    \
                         }                                                                                              \
-                        UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++)                                               \
-                                acc[r + i] = sum[i];                                                                   \
+                        UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++) acc[r + i] = sum[i];                          \
                 }                                                                                                      \
                 v_reduce(acc, out);                                                                                    \
         }                                                                                                              \
@@ -64,10 +63,10 @@ DCI_INLINE V step_l2(V x, V y, V acc)
         static void name##_rows(const float *query, const void *const *rows, size_t n_rows, size_t dim, float *out)    \
         {                                                                                                              \
                 size_t r = 0;                                                                                          \
-                if (dim == 64)                                                                                         \
+                if (GROUP > 1 && dim == 64)                                                                            \
                         for (; r + GROUP <= n_rows; r += GROUP)                                                        \
                                 name##_group(query, rows + r, 64, out + r);                                            \
-                else if (dim == 128)                                                                                   \
+                else if (GROUP > 1 && dim == 128)                                                                      \
                         for (; r + GROUP <= n_rows; r += GROUP)                                                        \
                                 name##_group(query, rows + r, 128, out + r);                                           \
                 for (; r + GROUP <= n_rows; r += GROUP)                                                                \
@@ -89,20 +88,17 @@ DCI_INLINE V step_l2(V x, V y, V acc)
         {                                                                                                              \
                 V acc[GROUP];                                                                                          \
                 const T *row[GROUP_R];                                                                                 \
-                UNROLL for (size_t i = 0; i < GROUP_R; i++)                                                            \
-                        row[i] = (const T *)row_of[i];                                                                 \
-                UNROLL for (size_t i = 0; i < GROUP; i++)                                                              \
-                        acc[i] = v_zero();                                                                             \
+                UNROLL for (size_t i = 0; i < GROUP_R; i++) row[i] = (const T *)row_of[i];                             \
+                UNROLL for (size_t i = 0; i < GROUP; i++) acc[i] = v_zero();                                           \
                 size_t p = 0;                                                                                          \
                 for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                         \
                         V y[GROUP_R];                                                                                  \
-                        UNROLL for (size_t i = 0; i < GROUP_R; i++)                                                    \
-                                y[i] = load(row[i] + p);                                                               \
+                        UNROLL for (size_t i = 0; i < GROUP_R; i++) y[i] = load(row[i] + p);                           \
                         UNROLL for (size_t q = 0; q < GROUP_Q; q++)                                                    \
                         {                                                                                              \
                                 V x = v_load_f32(query[q] + p);                                                        \
-                                UNROLL for (size_t i = 0; i < GROUP_R; i++)                                            \
-                                        acc[q * GROUP_R + i] = STEP(x, y[i], acc[q * GROUP_R + i]);                    \
+                                UNROLL for (size_t i = 0; i < GROUP_R; i++) acc[q * GROUP_R + i] =                     \
+                                        STEP(x, y[i], acc[q * GROUP_R + i]);                                           \
                         }                                                                                              \
                 }                                                                                                      \
                 if (p < dim) {                                                                                         \

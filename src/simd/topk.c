@@ -54,7 +54,8 @@ static void sift_by_id(uint64_t *keys, size_t root, size_t n, dci_slot_ids ids)
                 size_t child = 2 * root + 1;
                 if (child >= n)
                         return;
-                if (child + 1 < n && ids.fn(ids.ctx, dci_topk_slot(keys[child])) < ids.fn(ids.ctx, dci_topk_slot(keys[child + 1])))
+                if (child + 1 < n &&
+                    ids.fn(ids.ctx, dci_topk_slot(keys[child])) < ids.fn(ids.ctx, dci_topk_slot(keys[child + 1])))
                         child++;
                 if (ids.fn(ids.ctx, dci_topk_slot(keys[root])) >= ids.fn(ids.ctx, dci_topk_slot(keys[child])))
                         return;
@@ -121,7 +122,8 @@ size_t dci_topk_bytes(size_t k)
         return (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
 }
 
-void dci_topk_init(dci_topk *topk, const dci_kernels *kernels, dci_slot_ids ids, size_t k, bool descending, void *scratch)
+void dci_topk_init(dci_topk *topk, const dci_kernels *kernels, dci_slot_ids ids, size_t k, bool descending,
+                   void *scratch)
 {
         topk->kernels = kernels;
         topk->ids = ids;
@@ -192,6 +194,7 @@ size_t dci_topk_finish(dci_topk *topk)
         sort_entries(topk);
         if (!topk->descending) /* the same order, with the scores as they were given */
                 for (size_t i = 0; i < topk->n; i++)
-                        topk->keys[i] = dci_topk_key(-dci_topk_score(topk->keys[i], true), dci_topk_slot(topk->keys[i]), false);
+                        topk->keys[i] =
+                                dci_topk_key(-dci_topk_score(topk->keys[i], true), dci_topk_slot(topk->keys[i]), false);
         return topk->n < topk->k ? topk->n : topk->k;
 }

@@ -43,7 +43,8 @@ typedef struct dci_topk {
 
 /* Bytes of scratch that a selection needs, a multiple of a cache line, for k up to 2^31. */
 size_t dci_topk_bytes(size_t k);
-void dci_topk_init(dci_topk *topk, const dci_kernels *kernels, dci_slot_ids ids, size_t k, bool descending, void *scratch);
+void dci_topk_init(dci_topk *topk, const dci_kernels *kernels, dci_slot_ids ids, size_t k, bool descending,
+                   void *scratch);
 
 /* Offers n <= DCI_TOPK_BLOCK scores: of slots[i], or of first_slot + i when slots is NULL. Slots ascend over the life of the
  * selection. */

@@ -8,8 +8,8 @@
 #include "dci/transform.h"
 #include "transform/transform_internal.h"
 
-/* A fit ends below this: the last doubling starts below the squared norm of some key. */
-#define MAX_C_SQUARED (2 * TRANSFORM_MAX_NORM2)
+/* No key is longer, and longer lifts could not be stored in an index. */
+#define MAX_C_SQUARED TRANSFORM_MAX_NORM2
 
 typedef struct mips_lift {
         double c, c_squared;
@@ -66,7 +66,7 @@ dci_status dci_mips_fit(dci_context *context, dci_mips *mips, size_t n, size_t d
         double c_squared = mips->c_squared;
         if (c_squared > 0)
                 while (c_squared < longest)
-                        c_squared *= 2;
+                        c_squared = c_squared > MAX_C_SQUARED / 2 ? MAX_C_SQUARED : 2 * c_squared;
         else if (n > 0) /* for zero keys, a c whose square is still a normal f32, as lifted rows are f32 */
                 c_squared = longest > 0 ? longest : (double)FLT_MIN;
         if (out_grew != NULL)

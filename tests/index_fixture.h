@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#ifndef DCI_TESTS_INDEX_FIXTURE_H
+#define DCI_TESTS_INDEX_FIXTURE_H
+
+#include "index/index_internal.h"
+#include "tests/common.h"
+
+static inline dci_index_config index_config(size_t dim, dci_metric metric, dci_dtype dtype)
+{
+        dci_index_config config;
+        ck_ok(dci_index_config_init(&config, sizeof config));
+        config.dim = dim;
+        config.metric = metric;
+        config.dtype = dtype;
+        return config;
+}
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Same bits at any thread count; searches beside adds and removes see whole batches. Run under tsan, too. */
+#include "tests/common.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "tests/index_fixture.h"
+
+START_TEST(results_are_the_same_bits_at_any_thread_count_and_batch_size)
+{
+        enum { N = 30000, DIM = 48, Q = 300, K = 37 };
+        static const int32_t threads[] = {1, 2, 7};
+        static const size_t batches[] = {1, 2, 9, 15, 16, 64, 300};
+        float *rows = test_normal(N, DIM, 1), *queries = test_normal(Q, DIM, 2);
+        int64_t *want = malloc(Q * K * sizeof *want), *got = malloc(Q * K * sizeof *got);
+        float *want_scores = malloc(Q * K * sizeof *want_scores), *scores = malloc(Q * K * sizeof *scores);
+        for (dci_metric metric = DCI_METRIC_L2; metric <= DCI_METRIC_COSINE; metric++) {
+                for (size_t t = 0; t < 3; t++) {
+                        dci_context *context = test_context(threads[t]);
+                        dci_index_config config = index_config(DIM, metric, DCI_F16);
+                        dci_index *index = NULL;
+                        config.add_dtype = config.query_dtype = DCI_F32;
+                        ck_ok(dci_index_create(context, &config, &index));
+                        ck_ok(dci_index_add(index, N, rows, DIM, NULL, NULL));
+                        for (size_t b = 0; b < sizeof batches / sizeof batches[0]; b++) {
+                                size_t limit = batches[b] < 15 ? 30 : Q; /* few are enough where each costs a scan */
+                                for (size_t q = 0; q < limit; q += batches[b]) {
+                                        size_t n = limit - q < batches[b] ? limit - q : batches[b];
+                                        ck_ok(dci_index_search(index, n, queries + q * DIM, DIM, K, NULL, got + q * K,
+                                                               scores + q * K));
+                                }
+                                if (t == 0 && b == 0) { /* the rest of the reference, one query per call */
+                                        for (size_t q = limit; q < Q; q++)
+                                                ck_ok(dci_index_search(index, 1, queries + q * DIM, DIM, K, NULL,
+                                                                       got + q * K, scores + q * K));
+                                        memcpy(want, got, Q * K * sizeof *want);
+                                        memcpy(want_scores, scores, Q * K * sizeof *want_scores);
+                                }
+                                ck_assert_msg(memcmp(want, got, limit * K * sizeof *want) == 0,
+                                              "metric %d threads %d batch %zu", metric, threads[t], batches[b]);
+                                ck_assert_int_eq(memcmp(want_scores, scores, limit * K * sizeof *scores), 0);
+                        }
+                        dci_index_destroy(index);
+                        dci_context_destroy(context);
+                }
+        }
+        free(rows);
+        free(queries);
+        free(want);
+        free(got);
+        free(want_scores);
+        free(scores);
+}
+END_TEST
+
+START_TEST(one_query_over_many_rows_uses_all_threads_and_gives_the_same)
+{
+        enum { N = 70000, DIM = 64, K = 1000 };
+        dci_context *one = test_context(1), *four = test_context(4);
+        dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
+        float *rows = test_normal(N, DIM, 1);
+        int64_t a[K], b[K];
+        for (size_t i = 0; i < N * DIM; i++)
+                rows[i] = (float)(int)(rows[i] * 1.5f); /* integers: many ties across the segments */
+        for (int t = 0; t < 2; t++) {
+                dci_index *index = NULL;
+                ck_ok(dci_index_create(t == 0 ? one : four, &config, &index));
+                ck_ok(dci_index_add(index, N, rows, DIM, NULL, NULL));
+                ck_ok(dci_index_search(index, 1, rows, DIM, K, NULL, t == 0 ? a : b, NULL));
+                dci_index_destroy(index);
+        }
+        ck_assert_int_eq(memcmp(a, b, sizeof a), 0);
+        free(rows);
+        dci_context_destroy(one);
+        dci_context_destroy(four);
+}
+END_TEST
+
+/* --- searches beside one writer --------------------------------------------------------------------------------------- */
+
+enum { BATCH = 50, ROUNDS = 120, SIDE = 8, READERS = 3 };
+
+typedef struct shared {
+        dci_index *index;
+        atomic_bool done;
+        atomic_size_t searches;
+        atomic_llong added, removed; /* batches whose add has returned, and whose removal had begun */
+        const float *rows;
+} shared;
+
+/* Row j of batch b is at distance j^2 from the query, in its own direction; ids are b * BATCH + j. So a search that sees a
+ * batch must see all of it. */
+static void *reader(void *arg)
+{
+        shared *s = arg;
+        const float query[SIDE] = {0};
+        const size_t k = (size_t)BATCH * ROUNDS;
+        int64_t *ids = malloc(k * sizeof *ids);
+        size_t *seen = malloc(ROUNDS * sizeof *seen);
+        while (!atomic_load(&s->done)) {
+                long long added = atomic_load(&s->added);
+                dci_status status = dci_index_search(s->index, 1, query, SIDE, k, NULL, ids, NULL);
+                long long removed = atomic_load(&s->removed);
+                if (status != DCI_OK)
+                        return (void *)"a search failed";
+                memset(seen, 0, ROUNDS * sizeof *seen);
+                for (size_t i = 0; i < k && ids[i] >= 0; i++)
+                        seen[ids[i] / BATCH]++;
+                for (long long b = 0; b < ROUNDS; b++) {
+                        if (seen[b] != 0 && seen[b] != BATCH)
+                                return (void *)"a search saw a part of a batch";
+                        if (seen[b] == 0 && b < added && b >= removed)
+                                return (void *)"a search missed a batch whose add had returned";
+                }
+                atomic_fetch_add(&s->searches, 1);
+        }
+        free(ids);
+        free(seen);
+        return NULL;
+}
+
+START_TEST(searches_beside_a_writer_see_whole_batches)
+{
+        for (int explicit_ids = 0; explicit_ids < 2; explicit_ids++) {
+                dci_context *context = test_context(1);
+                dci_index_config config = index_config(SIDE, DCI_METRIC_L2, DCI_F32);
+                shared s = {0};
+                pthread_t threads[READERS];
+                int64_t ids[BATCH];
+                float rows[BATCH * SIDE];
+                ck_ok(dci_index_create(context, &config, &s.index));
+                for (size_t i = 0; i < READERS; i++)
+                        ck_assert_int_eq(pthread_create(&threads[i], NULL, reader, &s), 0);
+                for (long long b = 0; b < ROUNDS; b++) {
+                        for (size_t j = 0; j < BATCH; j++) {
+                                ids[j] = b * BATCH + (long long)j;
+                                for (size_t p = 0; p < SIDE; p++)
+                                        rows[j * SIDE + p] = p == (size_t)b % SIDE ? (float)j : 0.0f;
+                        }
+                        ck_ok(dci_index_add(s.index, BATCH, rows, SIDE, explicit_ids ? ids : NULL, NULL));
+                        atomic_store(&s.added, b + 1);
+                        if (b % 3 == 2) {
+                                long long oldest = b / 3; /* a batch at a time, from the oldest */
+                                for (size_t j = 0; j < BATCH; j++)
+                                        ids[j] = oldest * BATCH + (long long)j;
+                                atomic_store(&s.removed, oldest + 1);
+                                ck_ok(dci_index_remove(s.index, BATCH, ids));
+                        }
+                }
+                while (atomic_load(&s.searches) < READERS) /* each has a last look at the final state */
+                        continue;
+                atomic_store(&s.done, true);
+                for (size_t i = 0; i < READERS; i++) {
+                        void *complaint = NULL;
+                        pthread_join(threads[i], &complaint);
+                        ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
+                }
+                ck_assert_uint_eq(dci_index_count(s.index), BATCH * (ROUNDS - ROUNDS / 3));
+                dci_index_destroy(s.index);
+                dci_context_destroy(context);
+        }
+}
+END_TEST
+
+static void *adder(void *arg)
+{
+        shared *s = arg;
+        for (int i = 0; i < 200; i++)
+                if (dci_index_add(s->index, 3, s->rows, SIDE, NULL, NULL) != DCI_OK)
+                        return (void *)"an add failed";
+        return NULL;
+}
+
+START_TEST(adds_from_many_threads_queue_up)
+{
+        dci_context *context = test_context(2);
+        dci_index_config config = index_config(SIDE, DCI_METRIC_IP, DCI_F32);
+        shared s = {0};
+        pthread_t threads[READERS];
+        float *rows = test_normal(3, SIDE, 1);
+        s.rows = rows;
+        ck_ok(dci_index_create(context, &config, &s.index));
+        for (size_t i = 0; i < READERS; i++)
+                ck_assert_int_eq(pthread_create(&threads[i], NULL, adder, &s), 0);
+        for (size_t i = 0; i < READERS; i++) {
+                void *complaint = NULL;
+                pthread_join(threads[i], &complaint);
+                ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
+        }
+        int64_t *ids = malloc(READERS * 600 * sizeof *ids);
+        size_t count;
+        ck_ok(dci_index_ids(s.index, READERS * 600, ids, &count));
+        ck_assert_uint_eq(count, READERS * 600);
+        for (size_t i = 0; i < count; i++)
+                ck_assert_int_eq(ids[i], (int64_t)i);
+        free(ids);
+        free(rows);
+        dci_index_destroy(s.index);
+        dci_context_destroy(context);
+}
+END_TEST
+
+START_TEST(an_index_outlives_the_callers_hold_on_its_context)
+{
+        test_memory memory;
+        dci_context *context = test_context_with(&memory, 2);
+        dci_index_config config = index_config(SIDE, DCI_METRIC_IP, DCI_F32);
+        dci_index *index = NULL;
+        dci_range_result result;
+        const float row[SIDE] = {1};
+        ck_ok(dci_range_result_init(&result, sizeof result));
+        ck_ok(dci_index_create(context, &config, &index));
+        dci_context_destroy(context);
+        ck_ok(dci_index_add(index, 1, row, SIDE, NULL, NULL));
+        ck_ok(dci_index_range_search(index, 1, row, SIDE, 0.5f, NULL, &result));
+        dci_index_destroy(index);
+        ck_assert_int_eq(result.ids[0], 0); /* and a result outlives both */
+        dci_range_result_free(&result);
+        ck_assert_uint_eq(atomic_load(&memory.live_blocks), 0);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("index threads");
+        TCase *threads = tcase_create("threads");
+        tcase_set_timeout(threads, 600);
+        tcase_add_test(threads, results_are_the_same_bits_at_any_thread_count_and_batch_size);
+        tcase_add_test(threads, one_query_over_many_rows_uses_all_threads_and_gives_the_same);
+        tcase_add_test(threads, searches_beside_a_writer_see_whole_batches);
+        tcase_add_test(threads, adds_from_many_threads_queue_up);
+        tcase_add_test(threads, an_index_outlives_the_callers_hold_on_its_context);
+        suite_add_tcase(suite, threads);
+        return test_main(suite);
+}
