@@ -20,24 +20,24 @@
 
 /* A thread sanitizer does not see the synchronisation of OpenMP runtimes, refuses to work in the child of a process with
  * threads, and has a thread of its own. */
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
+#ifndef __has_feature
+#define __has_feature(x) 0
 #endif
-#endif
-#ifndef UNDER_TSAN
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#else
 #define UNDER_TSAN 0
 #endif
 
+/* LLVM's OpenMP runtime loses memory of teams whose size changes; its leaks are not ours. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+        return "leak:libomp";
+}
+
 /* The executors: the caller's one after another, on its own threads beside the calling one, and on its own threads alone. */
 enum { SERIAL, BESIDE, ALONE, POOL, OPENMP };
-
-static int end_of_kinds(void)
-{
-        return dci_openmp_built() && !UNDER_TSAN ? OPENMP + 1 : OPENMP;
-}
 
 typedef struct piece {
         void (*fn)(void *arg, size_t i);
@@ -557,9 +557,19 @@ START_TEST(one_thread_is_the_calling_thread)
 END_TEST
 #endif
 
-static void add_tests(TCase *tcase)
+static void add_tests(TCase *tcase, bool openblas)
 {
-        const int n_kinds = end_of_kinds();
+        const int n_kinds = dci_openmp_built() && !UNDER_TSAN ? OPENMP + 1 : OPENMP;
+#ifdef __linux__
+        if (openblas) {
+                tcase_add_test(tcase, openblas_threads_sleep_through_products);
+                return;
+        }
+        tcase_add_loop_test(tcase, one_thread_is_the_calling_thread, 0, n_kinds);
+        if (!UNDER_TSAN)
+                tcase_add_test(tcase, products_use_no_thread_of_openblas);
+#endif
+        (void)openblas;
         tcase_add_loop_test(tcase, every_task_runs_once_on_a_worker_of_its_own, 0, n_kinds);
         tcase_add_loop_test(tcase, nested_regions_run_on_the_same_context, 0, n_kinds);
         tcase_add_loop_test(tcase, one_context_serves_several_threads_at_once, 0, n_kinds);
@@ -571,13 +581,8 @@ static void add_tests(TCase *tcase)
         tcase_add_test(tcase, simultaneous_products_are_the_same_bits);
         if (!UNDER_TSAN) {
                 tcase_add_loop_test(tcase, a_child_goes_on_with_the_context, 0, n_kinds);
-                tcase_add_loop_test(tcase, a_child_of_a_running_region_goes_on_with_the_context, 0, n_kinds);
+                tcase_add_loop_test(tcase, a_child_of_a_running_region_goes_on_with_the_context, POOL, n_kinds);
         }
-#ifdef __linux__
-        tcase_add_loop_test(tcase, one_thread_is_the_calling_thread, 0, n_kinds);
-        if (!UNDER_TSAN)
-                tcase_add_test(tcase, products_use_no_thread_of_openblas);
-#endif
 }
 
 int main(int argc, char **argv)
@@ -586,13 +591,7 @@ int main(int argc, char **argv)
         TCase *tcase = tcase_create("executor");
         tcase_set_timeout(tcase, 120);
         suite_add_tcase(suite, tcase);
-        if (argc == 1)
-                add_tests(tcase);
-#ifdef __linux__
-        if (argc == 2 && strcmp(argv[1], "openblas") == 0)
-                tcase_add_test(tcase, openblas_threads_sleep_through_products);
-#else
+        add_tests(tcase, argc > 1);
         (void)argv;
-#endif
         return test_main(suite);
 }

@@ -8,8 +8,20 @@
 
 #include <string.h>
 
+/* Sanitizers check every access: unrolled kernels would take them minutes and gigabytes to compile. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DCI_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define DCI_SANITIZED 1
+#endif
+#endif
+#ifndef DCI_SANITIZED
+#define DCI_SANITIZED 0
+#endif
+
 /* Unrolls a loop of constant count, which the kernels need to keep arrays of vectors in registers. */
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !DCI_SANITIZED
 #define UNROLL _Pragma("GCC unroll 16")
 #else
 #define UNROLL

@@ -30,6 +30,7 @@ DCI_INLINE V step_l2(V x, V y, V acc)
  * what the prefetcher follows best, and the CPU overlaps the short chains of neighbouring rows by itself. The usual head
  * dimensions are constants, so that their loops unroll. */
 #define ROWS_AT_ONCE (GROUP < 2 ? 1 : 2)
+#define USUAL_DIMS (GROUP > 1 && !DCI_SANITIZED)
 
 #define DEFINE_SCORE(name, T, load, tail, STEP)                                                                        \
         DCI_INLINE void name##_group(const float *query, const void *const *rows, size_t dim, float *out)              \
@@ -63,10 +64,10 @@ DCI_INLINE V step_l2(V x, V y, V acc)
         static void name##_rows(const float *query, const void *const *rows, size_t n_rows, size_t dim, float *out)    \
         {                                                                                                              \
                 size_t r = 0;                                                                                          \
-                if (GROUP > 1 && dim == 64)                                                                            \
+                if (USUAL_DIMS && dim == 64)                                                                           \
                         for (; r + GROUP <= n_rows; r += GROUP)                                                        \
                                 name##_group(query, rows + r, 64, out + r);                                            \
-                else if (GROUP > 1 && dim == 128)                                                                      \
+                else if (USUAL_DIMS && dim == 128)                                                                     \
                         for (; r + GROUP <= n_rows; r += GROUP)                                                        \
                                 name##_group(query, rows + r, 128, out + r);                                           \
                 for (; r + GROUP <= n_rows; r += GROUP)                                                                \

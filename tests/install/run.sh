@@ -68,5 +68,6 @@ export PKG_CONFIG_LIBDIR=$pc_dir
 "$cc" -std=c11 -o "$work/pc_shared" "$here/consumer.c" $(pkg-config --cflags --libs dci) -Wl,-rpath,"$lib_dir"
 runs "pkg-config, shared" "$work/pc_shared" yes
 # shellcheck disable=SC2046
-"$cc" -std=c11 -static -o "$work/pc_static" "$here/consumer.c" $(pkg-config --static --cflags --libs dci)
+"$cc" -std=c11 -static -o "$work/pc_static" "$here/consumer.c" $(pkg-config --static --cflags --libs dci) 2>"$work/log" ||
+    { cat "$work/log"; fail "linking with pkg-config --static"; }
 runs "pkg-config, --static" "$work/pc_static" no
