@@ -98,12 +98,15 @@ dci_status bench_read_vecs_ids(dci_context *context, const char *path, size_t li
 bool bench_is_idx(const unsigned char *head, size_t n_head);
 dci_status bench_read_idx(dci_context *context, const char *path, size_t limit, bench_rows *out);
 
-/* --- read_hdf5.c: ann-benchmarks files ------------------------------------------------------------------------------- */
+/* --- read_hdf5.c, hdf5_child.c: ann-benchmarks files ------------------------------------------------------------------------------- */
 
 bool bench_is_hdf5(const unsigned char *head, size_t n_head);
-/* Fills base, queries, metric and, where present, truth. */
+/* Fills base, queries, metric and, where present, truth. libhdf5 runs in a process of its own. */
 dci_status bench_read_hdf5(dci_context *context, const char *path, size_t limit_base, size_t limit_queries,
                            bench_dataset *out);
+/* The same in this process. n_bytes: the file's size. */
+dci_status bench_parse_hdf5(dci_context *context, const char *path, uint64_t n_bytes, size_t limit_base,
+                            size_t limit_queries, bench_dataset *out);
 
 /* --- trace.c ---------------------------------------------------------------------------------------------------------- */
 

@@ -45,8 +45,7 @@ static dci_status check_stored(const table *t, hid_t type, uint64_t file_bytes)
         if (properties >= 0)
                 H5Pclose(properties);
         bool fits = element > 0 && dci_mul(t->n, t->width, &count) && dci_mul(count, element, &bytes);
-        if (!fits || stored > file_bytes ||
-            (filtered ? bytes / FILTER_MAX_RATIO > stored : bytes > stored))
+        if (!fits || stored > file_bytes || (filtered ? bytes / FILTER_MAX_RATIO > stored : bytes > stored))
                 return dci_fail(DCI_ERR_FORMAT, "%s: dataset %s says %zu x %zu, but %llu bytes are stored", t->path,
                                 t->name, t->n, t->width, (unsigned long long)stored);
         return DCI_OK;
@@ -190,26 +189,18 @@ static dci_metric metric_of(const char *distance)
         return 0;
 }
 
-dci_status bench_read_hdf5(dci_context *context, const char *path, size_t limit_base, size_t limit_queries,
-                           bench_dataset *out)
+dci_status bench_parse_hdf5(dci_context *context, const char *path, uint64_t n_bytes, size_t limit_base,
+                            size_t limit_queries, bench_dataset *out)
 {
-        FILE *plain;
-        uint64_t bytes;
         char distance[32];
-        dci_status status = bench_open(path, &plain, &bytes);
-        if (status != DCI_OK)
-                return status;
-        fclose(plain);
         /* libhdf5 prints its own stack of errors unless told not to; one sentence is enough. */
         H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
         hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
         if (file < 0)
                 return dci_fail(DCI_ERR_FORMAT, "%s: not an HDF5 file, or a damaged one", path);
-        snprintf(out->name, sizeof out->name, "%s", bench_base_name(path));
-        snprintf(out->truth_file, sizeof out->truth_file, "%s", path);
-        status = read_rows(context, file, path, "train", bytes, limit_base, &out->base);
+        dci_status status = read_rows(context, file, path, "train", n_bytes, limit_base, &out->base);
         if (status == DCI_OK)
-                status = read_rows(context, file, path, "test", bytes, limit_queries, &out->queries);
+                status = read_rows(context, file, path, "test", n_bytes, limit_queries, &out->queries);
         if (status == DCI_OK && out->base.dim != out->queries.dim)
                 status = dci_fail(DCI_ERR_FORMAT, "%s: train has rows of %zu elements, test of %zu", path,
                                   out->base.dim, out->queries.dim);
@@ -217,7 +208,7 @@ dci_status bench_read_hdf5(dci_context *context, const char *path, size_t limit_
                 out->metric = metric_of(distance);
         /* The neighbours are those among all rows: useless among a part of them. */
         if (status == DCI_OK && limit_base == BENCH_ALL)
-                status = read_neighbors(context, file, path, bytes, out->queries.n, out);
+                status = read_neighbors(context, file, path, n_bytes, out->queries.n, out);
         H5Fclose(file);
         return status;
 }

@@ -24,6 +24,8 @@ set(dci_sources
     src/index/filter.c
     src/index/flat.c
     src/index/flat_batch.c
+    src/index/flat_batch_rows.c
+    src/index/flat_batch_sample.c
     src/index/flat_batch_state.c
     src/index/idmap.c
     src/index/index.c

@@ -81,6 +81,14 @@ void bench_refused(bench_result result, int code, const char *part)
         ck_assert_msg(end != NULL && end[1] == '\0', "'%s' is not one line", result.err);
 }
 
+void bench_composed(bench_result result)
+{
+        if (result.code == 0)
+                ck_assert_str_eq(result.err, "");
+        else
+                bench_refused(result, result.code == 1 ? 1 : 2, "");
+}
+
 double bench_number(const json_t *report, size_t i, const char *name)
 {
         const json_t *value = json_object_get(json_array_get(json_object_get(report, "rows"), i), name);

@@ -4,11 +4,22 @@
 #ifndef DCI_TESTS_BENCH_FILES_H
 #define DCI_TESTS_BENCH_FILES_H
 
-#include <hdf5.h>
 #include <jansson.h>
 
 #include "tests/common.h"
 #include "tests/scratch.h"
+
+/* Sanitizers need address space beyond any limit, and print more than one line. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BENCH_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define BENCH_SANITIZED 1
+#endif
+#endif
+#ifndef BENCH_SANITIZED
+#define BENCH_SANITIZED 0
+#endif
 
 /* --- running ------------------------------------------------------------------------------------------------------ */
 
@@ -27,6 +38,9 @@ json_t *bench_good(bench_result result);
 
 /* Wants this exit code, and one line on stderr that contains `part`. */
 void bench_refused(bench_result result, int code, const char *part);
+
+/* Whatever a file has become: success and silence, or a failure in one line. Neither a crash nor a stack of messages. */
+void bench_composed(bench_result result);
 
 /* The number `name` of row `i` of the report. */
 double bench_number(const json_t *report, size_t i, const char *name);

@@ -12,18 +12,6 @@
 
 #include "simd/convert.h"
 
-/* Sanitizers need address space beyond any limit. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 #define N 300
 #define DIM 20
 #define N_QUERIES 12
@@ -324,7 +312,7 @@ END_TEST
 
 /* --- memory ---------------------------------------------------------------------------------------------------------------- */
 
-#if !SANITIZED
+#if !BENCH_SANITIZED
 /* 8 GiB of rows that exist only as a hole, and an address space that cannot hold them. */
 START_TEST(too_little_memory_ends_with_code_1)
 {
@@ -368,7 +356,7 @@ static Suite *suite(void)
                                             (int)(sizeof mistakes / sizeof *mistakes));
                 suite_add_tcase(s, tests);
         }
-#if !SANITIZED
+#if !BENCH_SANITIZED
         TCase *memory = tcase_create("memory");
         tcase_add_checked_fixture(memory, setup, teardown);
         tcase_add_test(memory, too_little_memory_ends_with_code_1);

@@ -19,12 +19,20 @@ void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t
         const float *q = queries->rows + query * queries->ld;
         if (slots == NULL && !flat->selection->all)
                 slots = flat->selection->slots + first;
-        dci_view_pointers(&flat->view, first, slots, count, pointers);
-        if (n_queries == 1)
-                flat->kernels->score_rows[rows->dtype - 1][form](q, pointers, count, rows->dim, out);
-        else
-                flat->kernels->score_many[rows->dtype - 1][form](q, queries->ld, n_queries, pointers, count, rows->dim,
-                                                                 out, DCI_TOPK_BLOCK);
+        size_t done = 0, run;
+        for (const void *base; n_queries == 1 && slots == NULL && !rows->borrowed && done < count; done += run) {
+                base = dci_view_run(&flat->view, first + done, count - done, &run);
+                flat->kernels->score_strided[rows->dtype - 1][form](q, base, rows->row_bytes, run, rows->dim,
+                                                                    out + done);
+        }
+        if (done < count) {
+                dci_view_pointers(&flat->view, first, slots, count, pointers);
+                if (n_queries == 1)
+                        flat->kernels->score_rows[rows->dtype - 1][form](q, pointers, count, rows->dim, out);
+                else
+                        flat->kernels->score_many[rows->dtype - 1][form](q, queries->ld, n_queries, pointers, count,
+                                                                         rows->dim, out, DCI_TOPK_BLOCK);
+        }
         if (flat->metric != DCI_METRIC_COSINE)
                 return;
         float inverse[DCI_TOPK_BLOCK];
@@ -47,6 +55,18 @@ void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t 
         }
 }
 
+void dci_flat_scan(const dci_flat *flat, size_t query, size_t n_queries, size_t begin, size_t end, dci_topk *topk)
+{
+        float scores[DCI_MANY_QUERIES * DCI_TOPK_BLOCK];
+        for (size_t first = begin; first < end; first += DCI_TOPK_BLOCK) {
+                size_t count = end - first < DCI_TOPK_BLOCK ? end - first : DCI_TOPK_BLOCK;
+                const int32_t *slots = flat->selection->all ? NULL : flat->selection->slots + first;
+                dci_flat_score(flat, query, n_queries, first, slots, count, scores);
+                for (size_t i = 0; i < n_queries; i++)
+                        dci_topk_add(&topk[i], scores + i * DCI_TOPK_BLOCK, count, (int32_t)first, slots);
+        }
+}
+
 /* One search, shared by its tasks. A task is a group of queries over a segment of rows. */
 typedef struct direct {
         const dci_flat *flat;
@@ -59,19 +79,6 @@ typedef struct direct {
         int64_t *out_ids;
         float *out_scores;
 } direct;
-
-static void scan(const direct *d, size_t query, size_t n_queries, size_t begin, size_t end, dci_topk *topk)
-{
-        const dci_flat *flat = d->flat;
-        float scores[DCI_MANY_QUERIES * DCI_TOPK_BLOCK];
-        for (size_t first = begin; first < end; first += DCI_TOPK_BLOCK) {
-                size_t count = end - first < DCI_TOPK_BLOCK ? end - first : DCI_TOPK_BLOCK;
-                const int32_t *slots = flat->selection->all ? NULL : flat->selection->slots + first;
-                dci_flat_score(flat, query, n_queries, first, slots, count, scores);
-                for (size_t i = 0; i < n_queries; i++)
-                        dci_topk_add(&topk[i], scores + i * DCI_TOPK_BLOCK, count, (int32_t)first, slots);
-        }
-}
 
 static void search_task(void *arg, size_t task, size_t worker)
 {
@@ -87,7 +94,7 @@ static void search_task(void *arg, size_t task, size_t worker)
         for (size_t i = 0; i < n_queries; i++)
                 dci_topk_init(&topk[i], flat->kernels, flat->ids, d->k_held, dci_metric_descending(flat->metric),
                               scratch + i * dci_topk_bytes(d->k_held));
-        scan(d, query, n_queries, begin, end, topk);
+        dci_flat_scan(flat, query, n_queries, begin, end, topk);
         for (size_t i = 0; i < n_queries; i++) {
                 size_t q = query + i, n = dci_topk_finish(&topk[i]);
                 if (d->n_segments == 1) {

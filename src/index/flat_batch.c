@@ -19,7 +19,7 @@
 
 #define MIN_QUERIES 16
 #define MIN_ROWS 256
-#define BLOCK_QUERIES 512
+#define BLOCK_QUERIES 1024
 #define LIST_BYTES ((size_t)8 << 20)
 #define QUERY_BYTES ((size_t)1 << 20)
 
@@ -85,21 +85,32 @@ static void make_room(const batch *b, batch_worker *w, size_t query, batch_list 
 }
 
 /* Enters the rows of a tile whose bits are set for queries [first, first + DCI_BATCH_COLUMNS) of the block. */
-static void enter_hits(const batch *b, batch_worker *w, size_t block, size_t first, size_t n_rows, const int32_t *slots)
+static void enter_hits(const batch *b, batch_worker *w, size_t block, size_t first, const batch_rows *tile)
 {
         const bool l2 = b->flat->metric == DCI_METRIC_L2;
-        for (size_t r = 0; r < n_rows; r++) {
+        uint8_t hit_rows[DCI_BATCH_ROWS];
+        size_t n_hit = 0;
+        for (size_t r = 0; r < tile->n; r++) { /* without a branch: whether a row hits cannot be predicted */
+                hit_rows[n_hit] = (uint8_t)r;
+                n_hit += (w->hits[2 * r] | w->hits[2 * r + 1]) != 0;
+        }
+        for (size_t i = 0; i < n_hit; i++) {
+                const size_t r = hit_rows[i];
+                const float *products = w->products + r * DCI_BATCH_COLUMNS;
+                const float offset = tile->offset[r];
+                const int32_t slot = tile->slots[r];
                 uint32_t bits = w->hits[2 * r] | (uint32_t)w->hits[2 * r + 1] << 16;
-                for (; bits != 0; bits &= bits - 1) {
+                do {
                         size_t column = (size_t)dci_lowest_bit(bits), q = first + column;
                         batch_list *list = &w->lists[q];
-                        float product = w->products[r * DCI_BATCH_COLUMNS + column];
-                        list->value[list->n] = l2 ? 2.0f * (product - w->offset[r]) - w->norm2[q] : product;
-                        list->error[list->n] = w->error[q];
-                        list->slot[list->n++] = slots[r];
-                        if (list->n == b->capacity)
+                        size_t n = list->n++;
+                        list->value[n] = l2 ? 2.0f * (products[column] - offset) - w->norm2[q] : products[column];
+                        list->error[n] = w->error[q];
+                        list->slot[n] = slot;
+                        if (DCI_UNLIKELY(n + 1 == b->capacity))
                                 make_room(b, w, block + q, list);
-                }
+                        bits &= bits - 1;
+                } while (bits != 0);
         }
 }
 
@@ -109,8 +120,9 @@ static void enter_hits(const batch *b, batch_worker *w, size_t block, size_t fir
  * for summing in any order in binary32, for the canonical kernel's own rounding and for this computation's. tiny covers the
  * numbers below 2^-126 that tile arithmetic flushes to zero.
  */
-static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, float longest, float lost)
+static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, const batch_rows *tile)
 {
+        const float longest = tile->longest, lost = tile->lost;
         const float dim = (float)b->flat->view.rows->dim;
         const float gamma = (2.0f * dim + dim / 16.0f + 160.0f) * 0x1p-24f;
         const float gamma_l2 = (dim / 16.0f + 40.0f) * 0x1p-23f;
@@ -132,79 +144,45 @@ static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, float 
         }
 }
 
-/* Prepares the rows of a tile; writes their offsets, returns the longest length and the largest loss. */
-static void load_tile(const batch *b, batch_worker *w, size_t first, size_t n_rows, int32_t *slots, float *longest,
-                      float *lost)
-{
-        const dci_flat *flat = b->flat;
-        const dci_rows *rows = flat->view.rows;
-        const void *pointers[DCI_BATCH_ROWS];
-        float inverse[DCI_BATCH_ROWS];
-        const bool cosine = flat->metric == DCI_METRIC_COSINE;
-        for (size_t r = 0; r < n_rows; r++)
-                slots[r] = flat->selection->all ? (int32_t)(first + r) : flat->selection->slots[first + r];
-        dci_view_pointers(&flat->view, first, flat->selection->all ? NULL : slots, n_rows, pointers);
-        if (cosine)
-                dci_view_inverse_norms(&flat->view, first, flat->selection->all ? NULL : slots, n_rows, inverse);
-        float most_lost = 0.0f, most_norm2 = 0.0f;
-        for (size_t r = 0; r < n_rows; r++) {
-                float norm2 = cosine ? 1.0f : flat->kernels->norm2[rows->dtype - 1](pointers[r], rows->dim);
-                float *wide = b->amx != NULL ? w->row : w->rows_f32 + r * rows->dim;
-                const float *row = pointers[r];
-                if (rows->dtype != DCI_F32 || cosine || b->amx == NULL) {
-                        flat->kernels->widen[rows->dtype - 1](pointers[r], rows->dim, wide);
-                        row = wide;
-                }
-                for (size_t p = 0; cosine && p < rows->dim; p++)
-                        wide[p] *= inverse[r];
-                if (b->amx != NULL) {
-                        float lost2 = b->amx->pack_row(row, rows->dim, b->dim_padded, w->rows_bf16 + r * b->dim_padded);
-                        most_lost = lost2 > most_lost ? lost2 : most_lost;
-                }
-                most_norm2 = norm2 > most_norm2 ? norm2 : most_norm2;
-                w->offset[r] = flat->metric == DCI_METRIC_L2 ? 0.5f * norm2 : 0.0f;
-        }
-        if (b->amx != NULL) /* tiles are multiplied whole */
-                memset(w->rows_bf16 + n_rows * b->dim_padded, 0,
-                       (DCI_BATCH_ROWS - n_rows) * b->dim_padded * sizeof *w->rows_bf16);
-        *longest = dci_batch_length(most_norm2, rows->dim);
-        *lost = b->amx == NULL ? 0.0f : dci_batch_length(most_lost, rows->dim);
-}
-
-static void multiply(const batch *b, batch_worker *w, size_t block, size_t first, size_t n_queries, size_t n_rows)
-{
-        const dci_queries *queries = b->flat->queries;
-        if (b->amx != NULL) {
-                size_t whole = (n_rows + 31) / 32 * 32;
-                b->amx->products(w->rows_bf16, whole, b->dim_padded, w->queries_bf16 + first * b->dim_padded,
-                                 DCI_BATCH_COLUMNS / DCI_LANES, w->products, DCI_BATCH_COLUMNS);
-                return;
-        }
-        size_t columns = n_queries - first < DCI_BATCH_COLUMNS ? n_queries - first : DCI_BATCH_COLUMNS;
-        const float *rows = b->flat->metric == DCI_METRIC_COSINE ? w->queries_f32 + first * b->flat->view.rows->dim
-                                                                 : queries->rows + (block + first) * queries->ld;
-        size_t ld = b->flat->metric == DCI_METRIC_COSINE ? b->flat->view.rows->dim : queries->ld;
-        dci_gemm_nt(n_rows, columns, b->flat->view.rows->dim, w->rows_f32, b->flat->view.rows->dim, rows, ld,
-                    w->products, DCI_BATCH_COLUMNS);
-}
-
 static void scan_rows(const batch *b, batch_worker *w, size_t block, size_t n_queries)
 {
         const size_t n = b->flat->n;
-        int32_t slots[DCI_BATCH_ROWS];
+        batch_rows *tile = &w->tile;
         for (size_t first = 0; first < n; first += DCI_BATCH_ROWS) {
-                size_t n_rows = n - first < DCI_BATCH_ROWS ? n - first : DCI_BATCH_ROWS;
-                float longest, lost;
-                load_tile(b, w, first, n_rows, slots, &longest, &lost);
-                bound_tile(b, w, n_queries, longest, lost);
+                dci_batch_load_rows(b, w, first, 1, n - first < DCI_BATCH_ROWS ? n - first : DCI_BATCH_ROWS, tile);
+                bound_tile(b, w, n_queries, tile);
                 for (size_t q = 0; q < n_queries; q += DCI_BATCH_COLUMNS) {
-                        multiply(b, w, block, q, n_queries, n_rows);
-                        b->flat->kernels->tile_hits(w->products, DCI_BATCH_COLUMNS, n_rows,
-                                                    DCI_BATCH_COLUMNS / DCI_LANES, w->offset, w->threshold + q,
+                        dci_batch_multiply(b, w, tile, block, q, n_queries, w->products);
+                        b->flat->kernels->tile_hits(w->products, DCI_BATCH_COLUMNS, tile->n,
+                                                    DCI_BATCH_COLUMNS / DCI_LANES, tile->offset, w->threshold + q,
                                                     w->hits);
-                        enter_hits(b, w, block, q, n_rows, slots);
+                        enter_hits(b, w, block, q, tile);
                 }
         }
+}
+
+/* A guess held if k rows reach it: then whatever it kept out is worse than all of them. Otherwise the query is done again
+ * row by row, which takes no guess. */
+static void finish_query(const batch *b, batch_worker *w, size_t block, size_t q)
+{
+        const dci_flat *flat = b->flat;
+        const bool descending = dci_metric_descending(flat->metric);
+        batch_list *list = &w->lists[q];
+        const uint64_t *keys = w->keys;
+        if (list->n > b->k)
+                cut_list(b, w, list);
+        size_t n = settle(b, w, block + q, list);
+        float kth = n == b->k ? dci_topk_score(w->keys[n - 1], descending) : 0.0f;
+        if (n < b->k || (descending ? kth : -kth) < w->guess[q]) {
+                dci_topk topk;
+                dci_topk_init(&topk, flat->kernels, flat->ids, b->k, descending, w->topk);
+                dci_flat_scan(flat, block + q, 1, 0, flat->n, &topk);
+                w->scored += flat->n;
+                n = dci_topk_finish(&topk);
+                keys = topk.keys;
+        }
+        dci_flat_emit(flat, keys, n, b->k, b->out_ids + (block + q) * b->k,
+                      b->out_scores == NULL ? NULL : b->out_scores + (block + q) * b->k);
 }
 
 static void search_block(void *arg, size_t task, size_t worker)
@@ -216,16 +194,13 @@ static void search_block(void *arg, size_t task, size_t worker)
         dci_batch_load_queries(b, w, block, n_queries);
         if (b->amx != NULL)
                 b->amx->begin();
+        if (b->n_sample > 0)
+                dci_batch_guess(b, w, block, n_queries);
         scan_rows(b, w, block, n_queries);
         if (b->amx != NULL)
                 b->amx->end();
-        for (size_t q = 0; q < n_queries; q++) {
-                if (w->lists[q].n > b->k)
-                        cut_list(b, w, &w->lists[q]);
-                size_t n = settle(b, w, block + q, &w->lists[q]);
-                dci_flat_emit(b->flat, w->keys, n, b->k, b->out_ids + (block + q) * b->k,
-                              b->out_scores == NULL ? NULL : b->out_scores + (block + q) * b->k);
-        }
+        for (size_t q = 0; q < n_queries; q++)
+                finish_query(b, w, block, q);
 }
 
 /* Queries of one task: enough to make preparing a tile cheap, few enough for their lists and packed forms to stay in cache,
@@ -258,6 +233,7 @@ dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_id
         size_t n_tasks, n_workers;
         b.amx = dci_amx_for(flat->context);
         b.dim_padded = (flat->view.rows->dim + 31) / 32 * 32;
+        dci_batch_plan_sample(&b);
         b.capacity = k + (k < 64 ? 128 : 2 * k);
         plan(&b, &n_tasks, &n_workers);
         dci_status status = dci_batch_workers_create(&b, n_workers);

@@ -18,22 +18,36 @@ typedef struct batch_list {
         int32_t *slot;
 } batch_list;
 
+/* Rows in the form that the products need. */
+typedef struct batch_rows {
+        size_t n;
+        uint16_t *bf16; /* AMX: a multiple of 32 rows, zero padded */
+        float *f32;     /* OpenBLAS */
+        float *offset;  /* L2: half the squared norm, which a row's products fall short by; else 0 */
+        int32_t *slots;
+        float longest, lost; /* length of the longest row; largest length that rounding took away */
+} batch_rows;
+
 typedef struct batch_worker {
         void *memory;
         size_t n_bytes;
         /* the tile */
-        uint16_t *rows_bf16;
-        float *rows_f32, *row, *offset, *products;
+        batch_rows tile;
+        float *row, *products;
         uint16_t *hits;
         /* the block of queries */
         uint16_t *queries_bf16;
         float *queries_f32; /* COSINE without AMX: unit queries */
         float *norm2, *length, *lost, *threshold, *error;
         batch_list *lists;
+        /* see flat_batch_sample.c */
+        batch_rows sample;
+        float *sample_products, *guess;
         /* cutting and settling */
         float *floats, *kept;
         int32_t *order;
         uint64_t *keys;  /* 2 x capacity */
+        void *topk;      /* memory for one selection: a query whose guess failed */
         uint64_t scored; /* canonical scores computed */
 } batch_worker;
 
@@ -42,6 +56,7 @@ typedef struct batch {
         const dci_amx_kernels *amx; /* NULL: OpenBLAS */
         size_t k, capacity;         /* capacity of a list */
         size_t block, dim_padded;
+        size_t n_sample, sample_rank; /* 0: no guesses */
         size_t n_workers;
         batch_worker *workers;
         int64_t *out_ids;
@@ -56,6 +71,16 @@ void dci_batch_workers_destroy(batch *b);
 
 /* Packs a block of queries and empties their lists. */
 void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_t n_queries);
+
+/* flat_batch_rows.c: prepares n_rows rows, at positions first, first + step, .. of the selection; then multiplies them with
+ * the block's queries [first, first + DCI_BATCH_COLUMNS): products[row * DCI_BATCH_COLUMNS + column]. */
+void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t step, size_t n_rows, batch_rows *rows);
+void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows, size_t block, size_t first,
+                        size_t n_queries, float *products);
+
+/* flat_batch_sample.c */
+void dci_batch_plan_sample(batch *b);
+void dci_batch_guess(const batch *b, batch_worker *w, size_t block, size_t n_queries);
 
 DCI_INLINE int dci_lowest_bit(uint32_t bits)
 {

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Memory of a batch search, and its queries in the form that the tiles multiply with. */
+/* Memory of a batch search: one allocation per worker. */
 #include "index/index_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "index/flat_batch.h"
-
-float dci_batch_length(float squared, size_t dim)
-{
-        float slack = 1.0f + ((float)dim / 16.0f + 16.0f) * 0x1p-23f;
-        return sqrtf(squared) * slack + sqrtf((float)dim) * 0x1p-74f;
-}
 
 /* Hands out parts of one allocation; with memory NULL it only measures. */
 typedef struct arena {
@@ -31,15 +24,23 @@ static void *take(arena *a, size_t count, size_t size)
         return a->memory == NULL ? NULL : a->memory + at;
 }
 
+static void take_rows(const batch *b, arena *a, size_t n, batch_rows *rows)
+{
+        const bool amx = b->amx != NULL;
+        rows->bf16 = take(a, amx ? n * b->dim_padded : 0, sizeof *rows->bf16);
+        rows->f32 = take(a, amx ? 0 : n * b->flat->view.rows->dim, sizeof *rows->f32);
+        rows->offset = take(a, n, sizeof *rows->offset);
+        rows->slots = take(a, n, sizeof *rows->slots);
+}
+
 static void lay_out(const batch *b, batch_worker *w, arena *a)
 {
         const size_t dim = b->flat->view.rows->dim,
                      block = (b->block + DCI_BATCH_COLUMNS - 1) / DCI_BATCH_COLUMNS * DCI_BATCH_COLUMNS;
         const bool amx = b->amx != NULL;
-        w->rows_bf16 = take(a, amx ? DCI_BATCH_ROWS * b->dim_padded : 0, sizeof *w->rows_bf16);
+        take_rows(b, a, DCI_BATCH_ROWS, &w->tile);
+        take_rows(b, a, b->n_sample, &w->sample);
         w->row = take(a, b->dim_padded, sizeof *w->row);
-        w->rows_f32 = take(a, amx ? 0 : DCI_BATCH_ROWS * dim, sizeof *w->rows_f32);
-        w->offset = take(a, DCI_BATCH_ROWS, sizeof *w->offset);
         w->products = take(a, DCI_BATCH_ROWS * DCI_BATCH_COLUMNS, sizeof *w->products);
         w->hits = take(a, DCI_BATCH_ROWS * (DCI_BATCH_COLUMNS / DCI_LANES), sizeof *w->hits);
         w->queries_bf16 = take(a, amx ? block * b->dim_padded : 0, sizeof *w->queries_bf16);
@@ -53,6 +54,9 @@ static void lay_out(const batch *b, batch_worker *w, arena *a)
         float *values = take(a, block * b->capacity, sizeof *values);
         float *errors = take(a, block * b->capacity, sizeof *errors);
         int32_t *slots = take(a, block * b->capacity, sizeof *slots);
+        w->sample_products = take(a, b->n_sample * DCI_BATCH_COLUMNS, sizeof *w->sample_products);
+        w->guess = take(a, block, sizeof *w->guess);
+        w->topk = take(a, dci_topk_bytes(b->k), 1);
         w->floats = take(a, b->capacity, sizeof *w->floats);
         w->kept = take(a, b->capacity + DCI_LANES, sizeof *w->kept);
         w->order = take(a, b->capacity + DCI_LANES, sizeof *w->order);
@@ -61,6 +65,7 @@ static void lay_out(const batch *b, batch_worker *w, arena *a)
                 return;
         /* OpenBLAS leaves the columns of missing queries as they are: they must hold numbers. */
         memset(w->products, 0, DCI_BATCH_ROWS * DCI_BATCH_COLUMNS * sizeof *w->products);
+        memset(w->sample_products, 0, b->n_sample * DCI_BATCH_COLUMNS * sizeof *w->sample_products);
         for (size_t q = 0; q < block; q++)
                 w->lists[q] = (batch_list){.value = values + q * b->capacity,
                                            .error = errors + q * b->capacity,
@@ -98,41 +103,4 @@ void dci_batch_workers_destroy(batch *b)
         for (size_t i = 0; i < b->n_workers; i++)
                 dci_free(b->flat->context, b->workers[i].memory, b->workers[i].n_bytes, 1);
         dci_free(b->flat->context, b->workers, b->n_workers, sizeof *b->workers);
-}
-
-void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_t n_queries)
-{
-        const dci_queries *queries = b->flat->queries;
-        const size_t dim = b->flat->view.rows->dim,
-                     columns = (n_queries + DCI_BATCH_COLUMNS - 1) / DCI_BATCH_COLUMNS * DCI_BATCH_COLUMNS;
-        const bool cosine = b->flat->metric == DCI_METRIC_COSINE;
-        uint16_t *packed = w->rows_bf16; /* free until the first tile */
-        for (size_t q = 0; q < columns; q++) {
-                uint16_t *group = w->queries_bf16 + q / DCI_LANES * DCI_LANES * b->dim_padded;
-                w->lists[q].n = 0;
-                w->lists[q].limit = -INFINITY;
-                w->lost[q] = 0.0f;
-                if (q >= n_queries) { /* fills the last group; never hit */
-                        w->threshold[q] = INFINITY;
-                        if (b->amx != NULL) {
-                                memset(packed, 0, b->dim_padded * sizeof *packed);
-                                b->amx->place_query(packed, b->dim_padded, q % DCI_LANES, group);
-                        }
-                        continue;
-                }
-                const float *row = queries->rows + (block + q) * queries->ld;
-                w->norm2[q] = b->flat->kernels->norm2[DCI_F32 - 1](row, dim);
-                if (cosine) {
-                        float *unit = b->amx != NULL ? w->row : w->queries_f32 + q * dim;
-                        for (size_t p = 0; p < dim; p++)
-                                unit[p] = row[p] * queries->inverse_norms[block + q];
-                        w->norm2[q] = 1.0f;
-                        row = unit;
-                }
-                w->length[q] = dci_batch_length(w->norm2[q], dim);
-                if (b->amx != NULL) {
-                        w->lost[q] = dci_batch_length(b->amx->pack_row(row, dim, b->dim_padded, packed), dim);
-                        b->amx->place_query(packed, b->dim_padded, q % DCI_LANES, group);
-                }
-        }
 }

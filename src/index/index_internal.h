@@ -51,6 +51,8 @@ dci_view dci_rows_view(const dci_rows *rows);
 
 /* Pointers to `count` rows: slots[i], or first + i when slots is NULL. */
 void dci_view_pointers(const dci_view *view, size_t first, const int32_t *slots, size_t count, const void **out);
+/* Owned rows that lie one behind the other from `first` on: at most `count`, in *out_run. */
+const void *dci_view_run(const dci_view *view, size_t first, size_t count, size_t *out_run);
 int64_t dci_view_id(const dci_view *view, int32_t slot);
 void dci_view_inverse_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out);
 
@@ -201,6 +203,9 @@ typedef struct dci_flat {
  * queries from `query` on: out[q * DCI_TOPK_BLOCK + i]. */
 void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots,
                     size_t count, float *out);
+
+/* Offers rows [begin, end) of the selection to the selections of n_queries <= 8 queries. */
+void dci_flat_scan(const dci_flat *flat, size_t query, size_t n_queries, size_t begin, size_t end, dci_topk *topk);
 
 /* Writes one query's results from sorted keys, padded to k. */
 void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t k, int64_t *out_ids, float *out_scores);

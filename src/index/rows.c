@@ -267,6 +267,13 @@ void dci_view_pointers(const dci_view *view, size_t first, const int32_t *slots,
         }
 }
 
+const void *dci_view_run(const dci_view *view, size_t first, size_t count, size_t *out_run)
+{
+        size_t full = (size_t)1 << view->rows->chunk_shift, left = full - (first & (full - 1));
+        *out_run = left < count ? left : count;
+        return row_pointer(view, first);
+}
+
 int64_t dci_view_id(const dci_view *view, int32_t slot)
 {
         size_t at = (size_t)slot;

@@ -27,6 +27,10 @@ enum { DCI_FORM_DOT = 0, DCI_FORM_L2 = 1, DCI_N_FORMS = 2 };
 /* out[i] = query . rows[i], or |query - rows[i]|^2. */
 typedef void (*dci_score_rows_fn)(const float *query, const void *const *rows, size_t n_rows, size_t dim, float *out);
 
+/* The same for rows `stride` bytes apart, which saves making the pointers. */
+typedef void (*dci_score_strided_fn)(const float *query, const void *base, size_t stride, size_t n_rows, size_t dim,
+                                     float *out);
+
 /* out[q * ld_out + i]: 1 to 8 queries, ld_query elements apart, against all rows in one pass over them. */
 typedef void (*dci_score_many_fn)(const float *queries, size_t ld_query, size_t n_queries, const void *const *rows,
                                   size_t n_rows, size_t dim, float *out, size_t ld_out);
@@ -34,6 +38,7 @@ typedef void (*dci_score_many_fn)(const float *queries, size_t ld_query, size_t 
 typedef struct dci_kernels {
         dci_isa isa;
         dci_score_rows_fn score_rows[DCI_N_DTYPES][DCI_N_FORMS];
+        dci_score_strided_fn score_strided[DCI_N_DTYPES][DCI_N_FORMS];
         dci_score_many_fn score_many[DCI_N_DTYPES][DCI_N_FORMS];
 
         /* Squared norm of one row in the canonical order; not finite exactly when the row holds NaN or infinity, or overflows. */
@@ -52,6 +57,11 @@ typedef struct dci_kernels {
          * k-th largest. 1 <= k <= n, no NaN; order: scratch for n. */
         float (*reached_by)(const float *values, size_t n, size_t k, int32_t *order);
 
+        /* Per column c < n_columns (a multiple of 16): a number that at least `rank` of the n_rows products[row * ld + c] reach,
+         * and few more. 1 <= rank <= n_rows, no NaN. */
+        void (*columns_reached_by)(const float *products, size_t ld, size_t n_rows, size_t n_columns, size_t rank,
+                                   float *out);
+
         /* Bit q of out[row * n_groups + g] is set unless products[row * ld + 16 g + q] - offset[row] < thresholds[16 g + q]:
          * a NaN counts as a hit, because a candidate too many costs time and one too few is wrong. */
         void (*tile_hits)(const float *products, size_t ld, size_t n_rows, size_t n_groups, const float *offset,
@@ -64,8 +74,9 @@ typedef struct dci_kernels {
  * pairs of coordinates interleaved as the tile unit wants them: [dim_padded / 2][16][2].
  */
 typedef struct dci_amx_kernels {
-        /* Rounds one row to bf16, zero padded; returns the squared norm of what rounding took away. */
-        float (*pack_row)(const float *row, size_t dim, size_t dim_padded, uint16_t *out);
+        /* Rounds one row to bf16, zero padded. Returns the squared norm of what rounding took away; *out_norm2 is that of the
+         * row, summed in another order than norm2 does. */
+        float (*pack_row)(const float *row, size_t dim, size_t dim_padded, uint16_t *out, float *out_norm2);
         /* Places a packed row as query `q` of 16. */
         void (*place_query)(const uint16_t *packed, size_t dim_padded, size_t q, uint16_t *group);
         /* Tile registers of this thread: taken before products, given back after the last. */

@@ -15,9 +15,9 @@
 #define TILE_ROWS 16
 #define TILE_DIMS 32 /* bf16 in the 64 bytes of a tile row */
 
-static float pack_row(const float *row, size_t dim, size_t dim_padded, uint16_t *out)
+static float pack_row(const float *row, size_t dim, size_t dim_padded, uint16_t *out, float *out_norm2)
 {
-        __m512 lost = _mm512_setzero_ps();
+        __m512 lost = _mm512_setzero_ps(), norm2 = lost;
         for (size_t p = 0; p < dim_padded; p += 16) {
                 size_t left = p < dim ? dim - p : 0;
                 __mmask16 valid = left < 16 ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff;
@@ -26,8 +26,10 @@ static float pack_row(const float *row, size_t dim, size_t dim_padded, uint16_t 
                 __m512 back = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
                 __m512 difference = _mm512_sub_ps(x, back);
                 lost = _mm512_fmadd_ps(difference, difference, lost);
+                norm2 = _mm512_fmadd_ps(x, x, norm2);
                 _mm256_storeu_si256((__m256i *)(out + p), half);
         }
+        *out_norm2 = _mm512_reduce_add_ps(norm2);
         return _mm512_reduce_add_ps(lost);
 }
 

@@ -74,31 +74,45 @@ static void sort_by_id(uint64_t *keys, size_t n, dci_slot_ids ids)
         }
 }
 
-void dci_topk_sort(uint64_t *keys, size_t n, uint64_t *scratch, dci_slot_ids ids)
+/* Radix sort by bytes from the lowest: the four of the slot, unless slots ascend already, then the four of the score. Bytes
+ * that all keys share cost no pass. */
+static void radix_sort(uint64_t *keys, size_t n, uint64_t *scratch)
 {
-        const size_t run = 12;
-        for (size_t i = 0; i < n; i += run)
-                insertion_sort(keys + i, n - i < run ? n - i : run);
+        bool ascending = true;
+        uint64_t all = keys[0], any = keys[0];
+        for (size_t i = 1; i < n; i++) {
+                ascending = ascending && (uint32_t)keys[i - 1] < (uint32_t)keys[i];
+                all &= keys[i];
+                any |= keys[i];
+        }
         uint64_t *from = keys, *to = scratch;
-        for (size_t width = run; width < n; width *= 2) {
-                for (size_t i = 0; i < n; i += 2 * width) {
-                        size_t middle = n - i < width ? n : i + width, end = n - i < 2 * width ? n : i + 2 * width;
-                        size_t a = i, b = middle, o = i;
-                        while (a < middle && b < end) {
-                                bool second = from[b] < from[a];
-                                to[o++] = second ? from[b] : from[a];
-                                a += !second;
-                                b += second;
-                        }
-                        memcpy(to + o, from + a, (middle - a) * sizeof *to);
-                        memcpy(to + o + (middle - a), from + b, (end - b) * sizeof *to);
+        for (unsigned shift = ascending ? 32 : 0; shift < 64; shift += 8) {
+                size_t start[256] = {0}, sum = 0;
+                if (((all ^ any) >> shift & 255) == 0)
+                        continue;
+                for (size_t i = 0; i < n; i++)
+                        start[from[i] >> shift & 255]++;
+                for (size_t digit = 0; digit < 256; digit++) {
+                        size_t count = start[digit];
+                        start[digit] = sum;
+                        sum += count;
                 }
+                for (size_t i = 0; i < n; i++)
+                        to[start[from[i] >> shift & 255]++] = from[i];
                 uint64_t *t = from;
                 from = to;
                 to = t;
         }
         if (from != keys)
                 memcpy(keys, from, n * sizeof *keys);
+}
+
+void dci_topk_sort(uint64_t *keys, size_t n, uint64_t *scratch, dci_slot_ids ids)
+{
+        if (n <= 48)
+                insertion_sort(keys, n);
+        else
+                radix_sort(keys, n, scratch);
         if (ids.fn == NULL)
                 return;
         for (size_t i = 0, j; i < n; i = j) {
