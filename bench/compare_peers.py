@@ -19,7 +19,9 @@ import tempfile
 
 
 def run(command, environment):
-    result = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    result = subprocess.run(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+    )
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)}\nfailed with {result.returncode}: {result.stderr.strip()}")
 

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * libhdf5 crashes on some damaged files. So a child process reads the file and sends what it found through a pipe: a parcel
+ * libhdf5 crashes on some damaged files and never ends on others. So a child process reads the file and sends what it found through a pipe: a parcel
  * that says how much, then the rows. Whatever happens to the child is one sentence here.
  */
 #include "bench/dataset.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /* Systems promise less than 2^31 bytes per read or write. */
 #define MAX_TRANSFER ((size_t)1 << 30)
+
+/* CPU time the child may take: generous for what a file of this size can hold, little for going round in circles. */
+#define CPU_SECONDS(n_bytes) (20 + (n_bytes) / 1000000)
 
 typedef struct parcel {
         dci_status status;
@@ -57,8 +61,10 @@ static void run_child(int pipe_end, dci_context *context, const char *path, uint
 {
         bench_dataset data;
         parcel p;
+        struct rlimit cpu = {CPU_SECONDS(n_bytes), CPU_SECONDS(n_bytes)};
         memset(&data, 0, sizeof data);
         memset(&p, 0, sizeof p);
+        setrlimit(RLIMIT_CPU, &cpu);
         p.status = bench_parse_hdf5(context, path, n_bytes, limit_base, limit_queries, &data);
         snprintf(p.sentence, sizeof p.sentence, "%s", dci_last_error());
         p.metric = data.metric;

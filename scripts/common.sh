@@ -31,7 +31,7 @@ need_packages() {
         dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
     done
     if [[ ${#missing[@]} -gt 0 ]]; then
-        step "installing ${missing[*]}" packages install_packages "${missing[@]}"
+        step_or_stop "installing ${missing[*]}" packages install_packages "${missing[@]}"
     fi
 }
 
@@ -54,11 +54,12 @@ make_venv() {
 }
 
 failed_steps=()
+last_step=0
 
 # Runs a command with its output in a log: step HEADING LOG-NAME COMMAND... prints one line with the time it took; on failure the
 # end of the log, too, and the step is noted in failed_steps. Never call it in a condition: set -e would not hold inside.
 step() {
-    local heading=$1 log=$logs/$2.log began=$SECONDS code
+    local heading=$1 log=$logs/$2.log began=$SECONDS
     shift 2
     mkdir -p "$logs"
     printf '%s ... ' "$heading"
@@ -67,9 +68,9 @@ step() {
         set -e
         "$@"
     ) >"$log" 2>&1
-    code=$?
+    last_step=$?
     set -e
-    if [[ $code == 0 ]]; then
+    if [[ $last_step == 0 ]]; then
         echo "$((SECONDS - began)) s"
     else
         echo "FAILED after $((SECONDS - began)) s"
@@ -79,7 +80,12 @@ step() {
     fi
 }
 
-# Ends the script if a step failed: for steps that the following ones build on.
+# The same for what all later steps build on: a failure ends the script.
+step_or_stop() {
+    step "$@"
+    [[ $last_step == 0 ]] || stop_if_failed
+}
+
 stop_if_failed() {
     if [[ ${#failed_steps[@]} -gt 0 ]]; then
         printf 'FAILED: %s\n' "${failed_steps[@]}"

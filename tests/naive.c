@@ -141,3 +141,13 @@ void naive_round(dci_dtype dtype, size_t n, const float *in, float *out)
         dci_kernels_scalar.widen[dtype - 1](narrow, n, out);
         free(narrow);
 }
+
+void naive_fill(naive *model, dci_dtype dtype, size_t n, const float *rows, const int64_t *ids)
+{
+        float *stored = malloc(n * model->dim * sizeof *stored + 1);
+        ck_assert_ptr_nonnull(stored);
+        naive_round(dtype, n * model->dim, rows, stored);
+        for (size_t i = 0; i < n; i++)
+                naive_add(model, stored + i * model->dim, ids != NULL ? ids[i] : (int64_t)i);
+        free(stored);
+}

@@ -27,6 +27,9 @@ double naive_score(const naive *model, const float *query, size_t row, double *o
 void naive_check(const naive *model, const float *query, size_t k, bool (*admits)(int64_t id), const int64_t *ids,
                  const float *scores, const char *what);
 
+/* Adds n rows as an index of this format stores them; ids NULL: 0 to n - 1. */
+void naive_fill(naive *model, dci_dtype dtype, size_t n, const float *rows, const int64_t *ids);
+
 /* Rounds n floats through a format, as storing does. */
 void naive_round(dci_dtype dtype, size_t n, const float *in, float *out);
 /* Converts n floats to a format. */

@@ -62,7 +62,7 @@ START_TEST(one_query_over_many_rows_uses_all_threads_and_gives_the_same)
         dci_context *one = test_context(1), *four = test_context(4);
         dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
         float *rows = test_normal(N, DIM, 1);
-        int64_t a[K], b[K];
+        int64_t a[K] = {0}, b[K] = {0};
         for (size_t i = 0; i < N * DIM; i++)
                 rows[i] = (float)(int)(rows[i] * 1.5f); /* integers: many ties across the segments */
         for (int t = 0; t < 2; t++) {
@@ -93,33 +93,41 @@ typedef struct shared {
 
 /* Row j of batch b is at distance j^2 from the query, in its own direction; ids are b * BATCH + j. So a search that sees a
  * batch must see all of it. */
+static const char *look(shared *s, int64_t *ids, size_t *seen)
+{
+        const float query[SIDE] = {0};
+        const size_t k = (size_t)BATCH * ROUNDS;
+        long long added = atomic_load(&s->added);
+        dci_status status = dci_index_search(s->index, 1, query, SIDE, k, NULL, ids, NULL);
+        long long removed = atomic_load(&s->removed);
+        if (status != DCI_OK)
+                return "a search failed";
+        memset(seen, 0, ROUNDS * sizeof *seen);
+        for (size_t i = 0; i < k && ids[i] >= 0; i++)
+                seen[ids[i] / BATCH]++;
+        for (long long b = 0; b < ROUNDS; b++) {
+                if (seen[b] != 0 && seen[b] != BATCH)
+                        return "a search saw a part of a batch";
+                if (b < added && b >= removed && seen[b] == 0)
+                        return "a search missed a batch whose add had returned";
+        }
+        atomic_fetch_add(&s->searches, 1);
+        return NULL;
+}
+
 static void *reader(void *arg)
 {
         shared *s = arg;
-        const float query[SIDE] = {0};
-        const size_t k = (size_t)BATCH * ROUNDS;
-        int64_t *ids = malloc(k * sizeof *ids);
+        const char *complaint = NULL;
+        int64_t *ids = malloc((size_t)BATCH * ROUNDS * sizeof *ids);
         size_t *seen = malloc(ROUNDS * sizeof *seen);
-        while (!atomic_load(&s->done)) {
-                long long added = atomic_load(&s->added);
-                dci_status status = dci_index_search(s->index, 1, query, SIDE, k, NULL, ids, NULL);
-                long long removed = atomic_load(&s->removed);
-                if (status != DCI_OK)
-                        return (void *)"a search failed";
-                memset(seen, 0, ROUNDS * sizeof *seen);
-                for (size_t i = 0; i < k && ids[i] >= 0; i++)
-                        seen[ids[i] / BATCH]++;
-                for (long long b = 0; b < ROUNDS; b++) {
-                        if (seen[b] != 0 && seen[b] != BATCH)
-                                return (void *)"a search saw a part of a batch";
-                        if (seen[b] == 0 && b < added && b >= removed)
-                                return (void *)"a search missed a batch whose add had returned";
-                }
-                atomic_fetch_add(&s->searches, 1);
-        }
+        while (complaint == NULL && !atomic_load(&s->done))
+                complaint = ids == NULL || seen == NULL ? "no memory" : look(s, ids, seen);
+        if (complaint != NULL) /* the test waits for searches that will not come */
+                atomic_fetch_add(&s->searches, READERS);
         free(ids);
         free(seen);
-        return NULL;
+        return (void *)(uintptr_t)complaint;
 }
 
 START_TEST(searches_beside_a_writer_see_whole_batches)
@@ -170,7 +178,7 @@ static void *adder(void *arg)
         shared *s = arg;
         for (int i = 0; i < 200; i++)
                 if (dci_index_add(s->index, 3, s->rows, SIDE, NULL, NULL) != DCI_OK)
-                        return (void *)"an add failed";
+                        return (void *)(uintptr_t) "an add failed";
         return NULL;
 }
 

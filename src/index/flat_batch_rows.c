@@ -77,11 +77,25 @@ void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows,
                                  DCI_BATCH_COLUMNS);
                 return;
         }
-        const bool cosine = b->flat->metric == DCI_METRIC_COSINE;
         size_t columns = n_queries - first < DCI_BATCH_COLUMNS ? n_queries - first : DCI_BATCH_COLUMNS;
-        const float *from = cosine ? w->queries_f32 + first * dim : queries->rows + (block + first) * queries->ld;
-        dci_gemm_nt(rows->n, columns, dim, rows->f32, dim, from, cosine ? dim : queries->ld, products,
-                    DCI_BATCH_COLUMNS);
+        const float *from = w->queries_f32 + first * dim;
+        size_t ld = dim;
+        if (b->flat->metric != DCI_METRIC_COSINE) {
+                from = queries->rows + (block + first) * queries->ld;
+                ld = queries->ld;
+        }
+        if (b->flat->kernels->isa == DCI_ISA_SCALAR) {
+                dci_gemm_nt(rows->n, columns, dim, rows->f32, dim, from, ld, products, DCI_BATCH_COLUMNS);
+                return;
+        }
+        /* Rows and queries change places, so that a row's products lie side by side. */
+        const void *pointers[DCI_BATCH_COLUMNS];
+        for (size_t c = 0; c < columns; c++)
+                pointers[c] = from + c * ld;
+        for (size_t r = 0; r < rows->n; r += DCI_MANY_QUERIES)
+                b->flat->kernels->score_many[DCI_F32 - 1][DCI_FORM_DOT](
+                        rows->f32 + r * dim, dim, rows->n - r < DCI_MANY_QUERIES ? rows->n - r : DCI_MANY_QUERIES,
+                        pointers, columns, dim, products + r * DCI_BATCH_COLUMNS, DCI_BATCH_COLUMNS);
 }
 
 void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_t n_queries)

@@ -53,6 +53,11 @@ typedef struct batch {
         atomic_size_t bad_task; /* lowest task with a refused row */
 } batch;
 
+static int64_t batch_id(const batch *b, size_t i)
+{
+        return b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
+}
+
 static dci_status place_row(const batch *b, size_t i, float *scratch)
 {
         dci_index *index = b->index;
@@ -74,7 +79,7 @@ static dci_status place_row(const batch *b, size_t i, float *scratch)
                 }
                 checked = target;
         }
-        chunk->ids[offset] = b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
+        chunk->ids[offset] = batch_id(b, i);
         return dci_check_row(index, stored, checked, "row", i,
                              chunk->inverse_norms == NULL ? NULL : &chunk->inverse_norms[offset]);
 }
@@ -200,7 +205,7 @@ static dci_status map_enter(batch *b, const map_change *change)
         size_t i = 0;
         int64_t id = 0;
         for (; change->map != NULL && i < b->n; i++) {
-                id = b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
+                id = batch_id(b, i);
                 if (!dci_idmap_insert(change->map, id, (int32_t)(b->first + i)))
                         break;
         }
@@ -211,7 +216,7 @@ static dci_status map_enter(batch *b, const map_change *change)
         if (!change->replaces)
                 dci_index_exclusive_begin(b->index);
         for (size_t j = 0; j < i; j++)
-                dci_idmap_remove(change->map, b->ids[j]);
+                dci_idmap_remove(change->map, batch_id(b, j));
         if (!change->replaces)
                 dci_index_exclusive_end(b->index);
         return dci_fail(DCI_ERR_EXISTS,

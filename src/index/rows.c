@@ -137,7 +137,7 @@ static bool growth_prepare(dci_rows *rows, size_t n, growth *g)
                         return false;
                 g->n_chunks++;
         }
-        if (first_grows) {
+        if (first_grows && g->n_chunks > 0) {
                 size_t used = atomic_load(&rows->n);
                 const dci_chunk *from = &old->chunk[0], *to = &g->table->chunk[0];
                 memcpy(to->rows, from->rows, used * rows->row_bytes);

@@ -132,7 +132,7 @@ static size_t capacity_for(size_t k)
 
 size_t dci_topk_bytes(size_t k)
 {
-        size_t n_bytes = capacity_for(k) * (sizeof(float) + sizeof(int32_t) + 2 * sizeof(uint64_t));
+        size_t n_bytes = capacity_for(k) * (2 * sizeof(float) + 2 * sizeof(int32_t) + 2 * sizeof(uint64_t));
         return (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
 }
 
@@ -146,9 +146,16 @@ void dci_topk_init(dci_topk *topk, const dci_kernels *kernels, dci_slot_ids ids,
         topk->n = 0;
         topk->capacity = capacity_for(k);
         topk->threshold = descending ? -INFINITY : INFINITY;
-        topk->keys = scratch;
-        topk->good = (float *)(topk->keys + 2 * topk->capacity);
-        topk->slots = (int32_t *)(topk->good + topk->capacity);
+        unsigned char *at = scratch;
+        topk->keys = (void *)at;
+        at += 2 * topk->capacity * sizeof *topk->keys;
+        topk->good = (void *)at;
+        at += topk->capacity * sizeof *topk->good;
+        topk->kept = (void *)at;
+        at += topk->capacity * sizeof *topk->kept;
+        topk->slots = (void *)at;
+        at += topk->capacity * sizeof *topk->slots;
+        topk->order = (void *)at;
 }
 
 /* Sorts what is there into topk->keys. */
@@ -172,13 +179,11 @@ static void cut_ties(dci_topk *topk)
 
 static void cut(dci_topk *topk)
 {
-        float *kept = (float *)topk->keys;
-        int32_t *at = (int32_t *)(topk->keys + topk->capacity);
-        float reached = topk->kernels->reached_by(topk->good, topk->n, topk->k, at);
-        size_t n = topk->kernels->keep_at_least(topk->good, topk->n, reached, kept, at);
-        memcpy(topk->good, kept, n * sizeof *kept);
+        float reached = topk->kernels->reached_by(topk->good, topk->n, topk->k, topk->order);
+        size_t n = topk->kernels->keep_at_least(topk->good, topk->n, reached, topk->kept, topk->order);
+        memcpy(topk->good, topk->kept, n * sizeof *topk->good);
         for (size_t i = 0; i < n; i++) /* ascending: nothing is overwritten before it moved */
-                topk->slots[i] = topk->slots[at[i]];
+                topk->slots[i] = topk->slots[topk->order[i]];
         topk->n = n;
         if (n > topk->k + topk->k / 8)
                 cut_ties(topk);

@@ -38,7 +38,9 @@ typedef struct dci_topk {
         float threshold; /* what a value must reach */
         float *good;     /* scores, negated where smaller is better */
         int32_t *slots;
-        uint64_t *keys; /* 2 x capacity, scratch */
+        float *kept; /* scratch */
+        int32_t *order;
+        uint64_t *keys; /* 2 x capacity */
 } dci_topk;
 
 /* Bytes of scratch that a selection needs, a multiple of a cache line, for k up to 2^31. */
