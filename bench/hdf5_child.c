@@ -16,7 +16,7 @@
 #define MAX_TRANSFER ((size_t)1 << 30)
 
 /* CPU time the child may take: generous for what a file of this size can hold, little for going round in circles. */
-#define CPU_SECONDS(n_bytes) (20 + (n_bytes) / 1000000)
+#define CPU_SECONDS(n_bytes) (10 + (n_bytes) / 1000000)
 
 typedef struct parcel {
         dci_status status;

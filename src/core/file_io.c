@@ -152,6 +152,7 @@ dci_status dci_replace_begin(const char *path, dci_replacement *out_replacement)
         if (status != DCI_OK)
                 return status;
         struct stat old;
+        /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): open_directory sets the target. */
         bool exists = fstatat(replacement.directory, replacement.target, &old, AT_SYMLINK_NOFOLLOW) == 0;
         mode_t mode = 0666; /* less the umask, like any new file */
         if (exists) {
