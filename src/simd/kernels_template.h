@@ -26,10 +26,13 @@ DCI_INLINE V step_l2(V x, V y, V acc)
         return v_fma(difference, difference, acc);
 }
 
-/* GROUP rows against one query, two at a time: rows that lie one behind the other are then read nearly in order, which is
- * what the prefetcher follows best, and the CPU overlaps the short chains of neighbouring rows by itself. The usual head
- * dimensions are constants, so that their loops unroll. */
-#define ROWS_AT_ONCE (GROUP < 2 ? 1 : 2)
+/* GROUP rows against one query, a few at a time. Short rows two at a time: they are then read nearly in order, which is what
+ * the prefetcher follows best, and the CPU overlaps the short chains of neighbouring rows by itself. Long rows eight at a time:
+ * memory delivers more through several streams, each long enough to be followed. The usual head dimensions are constants, so
+ * that their loops unroll. */
+#define MOST_AT_ONCE (GROUP < 8 ? GROUP : 8)
+#define FEW_AT_ONCE (GROUP < 2 ? 1 : 2)
+#define LONG_DIM 256
 #define USUAL_DIMS (GROUP > 1 && !DCI_SANITIZED)
 
 /* Where rows are: pointers, or, when there are none, one behind the other. */
@@ -67,14 +70,14 @@ DCI_INLINE void fetch_ahead(row_set rows, size_t n_rows, size_t row_bytes)
 }
 
 #define DEFINE_SCORE(name, T, load, tail, STEP)                                                                        \
-        DCI_INLINE void name##_group(const float *query, row_set rows, size_t dim, float *out)                         \
+        DCI_INLINE void name##_group(const float *query, row_set rows, size_t dim, size_t at_once, float *out)         \
         {                                                                                                              \
                 V acc[GROUP];                                                                                          \
-                UNROLL for (size_t r = 0; r < GROUP; r += ROWS_AT_ONCE)                                                \
+                UNROLL for (size_t r = 0; r < GROUP; r += at_once)                                                     \
                 {                                                                                                      \
-                        V sum[ROWS_AT_ONCE];                                                                           \
-                        const T *row[ROWS_AT_ONCE];                                                                    \
-                        UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++)                                               \
+                        V sum[MOST_AT_ONCE];                                                                           \
+                        const T *row[MOST_AT_ONCE];                                                                    \
+                        UNROLL for (size_t i = 0; i < at_once; i++)                                                    \
                         {                                                                                              \
                                 sum[i] = v_zero();                                                                     \
                                 row[i] = (const T *)row_at(rows, r + i);                                               \
@@ -82,28 +85,29 @@ DCI_INLINE void fetch_ahead(row_set rows, size_t n_rows, size_t row_bytes)
                         size_t p = 0;                                                                                  \
                         for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                 \
                                 V x = v_load_f32(query + p);                                                           \
-                                UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++) sum[i] =                              \
+                                UNROLL for (size_t i = 0; i < at_once; i++) sum[i] =                                   \
                                         STEP(x, load(row[i] + p), sum[i]);                                             \
                         }                                                                                              \
                         if (p < dim) {                                                                                 \
                                 V x = v_tail_f32(query + p, dim - p);                                                  \
-                                UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++) sum[i] =                              \
+                                UNROLL for (size_t i = 0; i < at_once; i++) sum[i] =                                   \
                                         STEP(x, tail(row[i] + p, dim - p), sum[i]);                                    \
                         }                                                                                              \
-                        UNROLL for (size_t i = 0; i < ROWS_AT_ONCE; i++) acc[r + i] = sum[i];                          \
+                        UNROLL for (size_t i = 0; i < at_once; i++) acc[r + i] = sum[i];                               \
                 }                                                                                                      \
                 v_reduce(acc, out);                                                                                    \
         }                                                                                                              \
                                                                                                                        \
         /* All whole groups; returns how many rows that were. Inlined with a constant dim where that is usual. */      \
-        DCI_INLINE size_t name##_groups(const float *query, row_set rows, size_t n_rows, size_t dim, float *out)       \
+        DCI_INLINE size_t name##_groups(const float *query, row_set rows, size_t n_rows, size_t dim, size_t at_once,   \
+                                        float *out)                                                                    \
         {                                                                                                              \
                 size_t r = 0;                                                                                          \
                 for (; r + GROUP <= n_rows; r += GROUP) {                                                              \
                         row_set here = rows_from(rows, r);                                                             \
                         if (dim <= 128)                                                                                \
                                 fetch_ahead(here, n_rows - r, dim * sizeof(T));                                        \
-                        name##_group(query, here, dim, out + r);                                                       \
+                        name##_group(query, here, dim, at_once, out + r);                                              \
                 }                                                                                                      \
                 return r;                                                                                              \
         }                                                                                                              \
@@ -112,11 +116,13 @@ DCI_INLINE void fetch_ahead(row_set rows, size_t n_rows, size_t row_bytes)
         {                                                                                                              \
                 size_t r;                                                                                              \
                 if (USUAL_DIMS && dim == 64)                                                                           \
-                        r = name##_groups(query, rows, n_rows, 64, out);                                               \
+                        r = name##_groups(query, rows, n_rows, 64, FEW_AT_ONCE, out);                                  \
                 else if (USUAL_DIMS && dim == 128)                                                                     \
-                        r = name##_groups(query, rows, n_rows, 128, out);                                              \
+                        r = name##_groups(query, rows, n_rows, 128, FEW_AT_ONCE, out);                                 \
+                else if (dim < LONG_DIM)                                                                               \
+                        r = name##_groups(query, rows, n_rows, dim, FEW_AT_ONCE, out);                                 \
                 else                                                                                                   \
-                        r = name##_groups(query, rows, n_rows, dim, out);                                              \
+                        r = name##_groups(query, rows, n_rows, dim, MOST_AT_ONCE, out);                                \
                 if (r == n_rows)                                                                                       \
                         return;                                                                                        \
                 const void *last[GROUP];                                                                               \
@@ -124,7 +130,7 @@ DCI_INLINE void fetch_ahead(row_set rows, size_t n_rows, size_t row_bytes)
                 for (size_t i = 0; i < GROUP; i++) /* the last row stands in for the missing ones */                   \
                         last[i] = row_at(rows, r + i < n_rows ? r + i : n_rows - 1);                                   \
                 row_set rest = {last, NULL, 0};                                                                        \
-                name##_group(query, rest, dim, scores);                                                                \
+                name##_group(query, rest, dim, FEW_AT_ONCE, scores);                                                   \
                 for (size_t i = 0; r + i < n_rows; i++)                                                                \
                         out[r + i] = scores[i];                                                                        \
         }                                                                                                              \
