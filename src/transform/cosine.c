@@ -8,17 +8,17 @@
 
 static void write_unit(const transform_job *job, size_t row)
 {
-        double norm2 = transform_norm2(&job->in, row);
-        transform_scale(&job->in, row, norm2 > 0 ? 1 / sqrt(norm2) : 0, transform_out(job, row));
+        double norm2 = dci_transform_norm2(&job->in, row);
+        dci_transform_scale(&job->in, row, norm2 > 0 ? 1 / sqrt(norm2) : 0, transform_out(job, row));
 }
 
 static dci_status check_rows(const transform_rows *rows, int32_t zero_rows)
 {
         for (size_t row = 0; row < rows->n; row++) {
                 double norm2 = 0;
-                if (transform_surely_within(rows, row, TRANSFORM_MAX_NORM2))
+                if (dci_transform_surely_within(rows, row, TRANSFORM_MAX_NORM2))
                         continue;
-                dci_status status = transform_check_row(rows, row, &norm2);
+                dci_status status = dci_transform_check_row(rows, row, &norm2);
                 if (status != DCI_OK)
                         return status;
                 if (norm2 == 0 && zero_rows == DCI_ZERO_REFUSE)
@@ -43,8 +43,8 @@ dci_status dci_cosine_transform(dci_context *context, size_t n, size_t dim, dci_
                 .columns_out = dim,
                 .write = write_unit,
         };
-        dci_status status = transform_check_job(&job);
+        dci_status status = dci_transform_check_job(&job);
         if (status == DCI_OK)
                 status = check_rows(&job.in, zero_rows);
-        return status == DCI_OK ? transform_write(context, &job) : status;
+        return status == DCI_OK ? dci_transform_write(context, &job) : status;
 }

@@ -45,7 +45,7 @@ dci_status dci_mips_fit(dci_context *context, dci_mips *mips, size_t n, size_t d
         if (status != DCI_OK)
                 return status;
         transform_rows rows = {context->kernels, "keys", "key", keys, n, dim, ld, dtype};
-        status = transform_check_input(&rows, &n_bytes);
+        status = dci_transform_check_input(&rows, &n_bytes);
         if (status != DCI_OK)
                 return status;
 
@@ -54,9 +54,9 @@ dci_status dci_mips_fit(dci_context *context, dci_mips *mips, size_t n, size_t d
         double longest = mips->c_squared;
         for (size_t row = 0; row < n; row++) {
                 double norm2 = 0;
-                if (transform_surely_within(&rows, row, longest))
+                if (dci_transform_surely_within(&rows, row, longest))
                         continue;
-                status = transform_check_row(&rows, row, &norm2);
+                status = dci_transform_check_row(&rows, row, &norm2);
                 if (status != DCI_OK)
                         return status;
                 if (norm2 > longest)
@@ -81,9 +81,9 @@ static void write_key(const transform_job *job, size_t row)
         const transform_rows *keys = &job->in;
         float *out = transform_out(job, row);
         /* Before the key itself is overwritten. Not below 0: the check compared the same sum with c^2. */
-        double rest = lift->c_squared - transform_norm2(keys, row);
+        double rest = lift->c_squared - dci_transform_norm2(keys, row);
         if (lift->form == DCI_MIPS_SCALED) {
-                transform_scale(keys, row, 1 / lift->c, out);
+                dci_transform_scale(keys, row, 1 / lift->c, out);
                 out[keys->dim] = (float)sqrt(rest / lift->c_squared);
         } else {
                 if (job->out != keys->data)
@@ -96,9 +96,9 @@ static void write_query(const transform_job *job, size_t row)
 {
         const mips_lift *lift = job->arg;
         float *out = transform_out(job, row);
-        double norm2 = transform_norm2(&job->in, row);
+        double norm2 = dci_transform_norm2(&job->in, row);
         double length = lift->form == DCI_MIPS_SCALED ? 1 : lift->c;
-        transform_scale(&job->in, row, norm2 > 0 ? length / sqrt(norm2) : 0, out);
+        dci_transform_scale(&job->in, row, norm2 > 0 ? length / sqrt(norm2) : 0, out);
         out[job->in.dim] = 0;
 }
 
@@ -107,9 +107,9 @@ static dci_status check_rows(const transform_rows *rows, double limit)
 {
         for (size_t row = 0; row < rows->n; row++) {
                 double norm2 = 0;
-                if (transform_surely_within(rows, row, limit))
+                if (dci_transform_surely_within(rows, row, limit))
                         continue;
-                dci_status status = transform_check_row(rows, row, &norm2);
+                dci_status status = dci_transform_check_row(rows, row, &norm2);
                 if (status != DCI_OK)
                         return status;
                 if (norm2 > limit)
@@ -127,7 +127,7 @@ static dci_status lift_rows(dci_context *context, const dci_mips *mips, int32_t 
         job->in.kernels = context->kernels;
         job->in.dtype = DCI_F32;
         job->columns_out = job->in.dim + 1; /* dim, unchecked so far, may wrap this to 0: then dim itself is refused */
-        dci_status status = transform_check_job(job);
+        dci_status status = dci_transform_check_job(job);
         if (status != DCI_OK)
                 return status;
         if (mips->c_squared == 0 && job->in.n > 0)
@@ -138,7 +138,7 @@ static dci_status lift_rows(dci_context *context, const dci_mips *mips, int32_t 
                 return status;
         mips_lift lift = {sqrt(mips->c_squared), mips->c_squared, form};
         job->arg = &lift;
-        return transform_write(context, job);
+        return dci_transform_write(context, job);
 }
 
 dci_status dci_mips_keys(dci_context *context, const dci_mips *mips, int32_t form, size_t n, size_t dim,

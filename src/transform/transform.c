@@ -8,8 +8,8 @@
 #include "simd/convert.h"
 #include "transform/transform_internal.h"
 
-dci_status transform_check_span(const char *name, const void *data, size_t n, size_t columns, size_t ld,
-                                size_t element_size, size_t *out_bytes)
+dci_status dci_transform_check_span(const char *name, const void *data, size_t n, size_t columns, size_t ld,
+                                    size_t element_size, size_t *out_bytes)
 {
         size_t count = 0, bytes = 0;
         if (data == NULL && n > 0)
@@ -25,7 +25,7 @@ dci_status transform_check_span(const char *name, const void *data, size_t n, si
         return DCI_OK;
 }
 
-dci_status transform_check_input(const transform_rows *rows, size_t *out_bytes)
+dci_status dci_transform_check_input(const transform_rows *rows, size_t *out_bytes)
 {
         if (rows->dim == 0)
                 return dci_fail(DCI_ERR_INVALID, "dim is 0, allowed are 1 to %zu", DCI_MAX_DIM);
@@ -34,18 +34,18 @@ dci_status transform_check_input(const transform_rows *rows, size_t *out_bytes)
         size_t element_size = dci_dtype_size(rows->dtype);
         if (element_size == 0)
                 return dci_fail(DCI_ERR_INVALID, "unknown dtype %d", (int)rows->dtype);
-        return transform_check_span(rows->array, rows->data, rows->n, rows->dim, rows->ld, element_size, out_bytes);
+        return dci_transform_check_span(rows->array, rows->data, rows->n, rows->dim, rows->ld, element_size, out_bytes);
 }
 
-dci_status transform_check_job(const transform_job *job)
+dci_status dci_transform_check_job(const transform_job *job)
 {
         const transform_rows *in = &job->in;
         size_t in_bytes = 0, out_bytes = 0;
-        dci_status status = transform_check_input(in, &in_bytes);
+        dci_status status = dci_transform_check_input(in, &in_bytes);
         if (status != DCI_OK)
                 return status;
-        status = transform_check_span(job->out_name, job->out, in->n, job->columns_out, job->ld_out,
-                                      dci_dtype_size(in->dtype), &out_bytes);
+        status = dci_transform_check_span(job->out_name, job->out, in->n, job->columns_out, job->ld_out,
+                                          dci_dtype_size(in->dtype), &out_bytes);
         if (status != DCI_OK)
                 return status;
         if (job->out == in->data && job->ld_out == in->ld)
@@ -59,7 +59,7 @@ dci_status transform_check_job(const transform_job *job)
         return DCI_OK;
 }
 
-double transform_norm2(const transform_rows *rows, size_t row)
+double dci_transform_norm2(const transform_rows *rows, size_t row)
 {
         const unsigned char *elements = transform_row(rows, row);
         size_t element_size = dci_dtype_size(rows->dtype);
@@ -85,7 +85,7 @@ double transform_norm2(const transform_rows *rows, size_t row)
 
 /* The margin is twice the error of
  * the scalar kernel, (dim / 8 + 6) 2^-24; all that underflows is below 2^-130. */
-bool transform_surely_within(const transform_rows *rows, size_t row, double limit)
+bool dci_transform_surely_within(const transform_rows *rows, size_t row, double limit)
 {
         float norm2 = rows->kernels->norm2[rows->dtype - 1](transform_row(rows, row), rows->dim);
         if (limit > TRANSFORM_MAX_NORM2)
@@ -94,9 +94,9 @@ bool transform_surely_within(const transform_rows *rows, size_t row, double limi
         return norm2 >= 0x1p-100f && (double)norm2 <= (1 - margin) * limit;
 }
 
-dci_status transform_check_row(const transform_rows *rows, size_t row, double *out_norm2)
+dci_status dci_transform_check_row(const transform_rows *rows, size_t row, double *out_norm2)
 {
-        double norm2 = transform_norm2(rows, row);
+        double norm2 = dci_transform_norm2(rows, row);
         if (!isfinite(norm2))
                 return dci_fail(DCI_ERR_NUMBER, "%s %zu holds NaN or infinity", rows->item, row);
         if (norm2 > TRANSFORM_MAX_NORM2)
@@ -106,7 +106,7 @@ dci_status transform_check_row(const transform_rows *rows, size_t row, double *o
         return DCI_OK;
 }
 
-void transform_scale(const transform_rows *rows, size_t row, double factor, void *out)
+void dci_transform_scale(const transform_rows *rows, size_t row, double factor, void *out)
 {
         const unsigned char *elements = transform_row(rows, row);
         unsigned char *scaled = out;
@@ -137,7 +137,7 @@ static void write_task(void *arg, size_t task, size_t worker)
                 job->write(job, row);
 }
 
-dci_status transform_write(dci_context *context, transform_job *job)
+dci_status dci_transform_write(dci_context *context, transform_job *job)
 {
         const transform_rows *in = &job->in;
         size_t n_rows = rows_per_task(in);

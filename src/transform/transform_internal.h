@@ -56,26 +56,26 @@ static inline void *transform_out(const transform_job *job, size_t row)
 }
 
 /* Bytes from the first to the last element of n rows. */
-dci_status transform_check_span(const char *name, const void *data, size_t n, size_t columns, size_t ld,
-                                size_t element_size, size_t *out_bytes);
-dci_status transform_check_input(const transform_rows *rows, size_t *out_bytes);
+dci_status dci_transform_check_span(const char *name, const void *data, size_t n, size_t columns, size_t ld,
+                                    size_t element_size, size_t *out_bytes);
+dci_status dci_transform_check_input(const transform_rows *rows, size_t *out_bytes);
 /* Everything but the numbers. Output over input is fine row on row only; the gaps between rows count as the array's. */
-dci_status transform_check_job(const transform_job *job);
+dci_status dci_transform_check_job(const transform_job *job);
 
 /* Squared norm of a row: a double sum in a fixed order, the same at every level. */
-double transform_norm2(const transform_rows *rows, size_t row);
+double dci_transform_norm2(const transform_rows *rows, size_t row);
 /* Whether the float kernel, several times faster, already proves that the row is finite, not zero, and its squared norm at
- * most `limit` and the library's own. False means that transform_norm2 must decide. */
-bool transform_surely_within(const transform_rows *rows, size_t row, double limit);
+ * most `limit` and the library's own. False means that dci_transform_norm2 must decide. */
+bool dci_transform_surely_within(const transform_rows *rows, size_t row, double limit);
 /* The squared norm of a row, or a refusal that names it. */
-dci_status transform_check_row(const transform_rows *rows, size_t row, double *out_norm2);
+dci_status dci_transform_check_row(const transform_rows *rows, size_t row, double *out_norm2);
 
 /* out = factor * row; out may be the row itself. */
-void transform_scale(const transform_rows *rows, size_t row, double factor, void *out);
+void dci_transform_scale(const transform_rows *rows, size_t row, double factor, void *out);
 
 /* Writes all rows, which must be checked: the check is a pass of its own, so that a refusal leaves the output alone. It
  * runs on the calling thread, because with the float kernel it takes a fraction of the time of the writes, and a call
  * opens one region at most. */
-dci_status transform_write(dci_context *context, transform_job *job);
+dci_status dci_transform_write(dci_context *context, transform_job *job);
 
 #endif
