@@ -158,6 +158,7 @@ DCI_API dci_status dci_context_config_init(dci_context_config *config, size_t st
  *
  * Thread rule: all functions on a context may be called from any thread at the same time.
  * Fork: a child process may go on using the context; with OPENMP and PTHREADS, the child runs on the calling thread alone.
+ * A context that a child creates after its parent used OpenMP should be of another kind: OpenMP runtimes do not survive forks.
  */
 typedef struct dci_context dci_context;
 

@@ -43,24 +43,27 @@ int32_t dci_default_threads(int32_t executor_kind)
         return cpu_count();
 }
 
-/* The object whose callback runs on this thread; what a callback calls on it is refused. */
-static _Thread_local const void *busy_object;
+/* The innermost callback that runs on this thread; what a callback calls on its object is refused. */
+static _Thread_local const dci_busy_mark *busy;
 
-dci_busy_mark dci_busy_enter(const void *object)
+void dci_busy_enter(dci_busy_mark *mark, const void *object)
 {
-        dci_busy_mark mark = {busy_object};
-        busy_object = object;
-        return mark;
+        mark->object = object;
+        mark->outer = busy;
+        busy = mark;
 }
 
-void dci_busy_leave(dci_busy_mark mark)
+void dci_busy_leave(const dci_busy_mark *mark)
 {
-        busy_object = mark.previous;
+        busy = mark->outer;
 }
 
 bool dci_is_busy(const void *object)
 {
-        return busy_object == object && object != NULL;
+        for (const dci_busy_mark *mark = busy; mark != NULL; mark = mark->outer)
+                if (mark->object == object)
+                        return true;
+        return false;
 }
 
 typedef struct region_state {
@@ -79,9 +82,10 @@ static void report(region_state *state)
         size_t n_done = atomic_load(&state->done), done = region->progress_total;
         if (n_done < region->n_tasks)
                 done = (size_t)((double)n_done / (double)region->n_tasks * (double)region->progress_total);
-        dci_busy_mark mark = dci_busy_enter(region->object);
+        dci_busy_mark mark;
+        dci_busy_enter(&mark, region->object);
         int32_t stop = region->progress->fn(region->progress->ctx, done, region->progress_total);
-        dci_busy_leave(mark);
+        dci_busy_leave(&mark);
         if (stop != 0)
                 atomic_store(&state->cancelled, true);
 }

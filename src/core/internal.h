@@ -107,17 +107,20 @@ typedef struct dci_region {
 size_t dci_workers_for(const dci_context *context, size_t n_tasks, size_t work);
 dci_status dci_parallel(const dci_region *region);
 
-/* Runs one callback of the user with `object` marked busy for this thread; entry points refuse when dci_is_busy. */
+/* Brackets one callback of the user: `object` is busy for this thread, and so are those whose callbacks it runs inside of;
+ * entry points refuse when dci_is_busy. The mark lives on the caller's stack until it leaves. */
 typedef struct dci_busy_mark {
-        const void *previous;
+        const void *object;
+        const struct dci_busy_mark *outer;
 } dci_busy_mark;
-dci_busy_mark dci_busy_enter(const void *object);
-void dci_busy_leave(dci_busy_mark mark);
+void dci_busy_enter(dci_busy_mark *mark, const void *object);
+void dci_busy_leave(const dci_busy_mark *mark);
 bool dci_is_busy(const void *object);
 
 /* --- blas.c: OpenBLAS on fixed tiles, from our own threads ------------------------------------------------------ */
 
-/* c[i * ldc + j] = sum_p a[i * lda + p] * b[j * ldb + p], i < m, j < n, p < k: rows against rows. Tiles are fixed and small
+/* m, n, k >= 1, leading dimensions at most INT_MAX.
+ * c[i * ldc + j] = sum_p a[i * lda + p] * b[j * ldb + p], i < m, j < n, p < k: rows against rows. Tiles are fixed and small
  * enough that OpenBLAS never starts threads of its own, whatever its settings; a result depends on the tile grid alone. */
 void dci_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c,
                  size_t ldc);

@@ -49,11 +49,12 @@ dci_status dci_filter_ask(const dci_index *index, const dci_filter *filter, dci_
         dci_index_read_end(index);
         if (out->ids == NULL)
                 return DCI_ERR_MEMORY;
-        dci_busy_mark mark = dci_busy_enter(index);
+        dci_busy_mark mark;
+        dci_busy_enter(&mark, index);
         for (size_t i = 0; i < out->capacity; i++)
                 if (filter->fn(filter->ctx, out->ids[i]) != 0)
                         out->ids[out->n++] = out->ids[i];
-        dci_busy_leave(mark);
+        dci_busy_leave(&mark);
         return DCI_OK;
 }
 

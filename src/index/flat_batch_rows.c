@@ -3,6 +3,7 @@
 /* Rows and queries in the form that the products need, and the products. */
 #include "index/index_internal.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -84,7 +85,7 @@ void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows,
                 from = queries->rows + (block + first) * queries->ld;
                 ld = queries->ld;
         }
-        if (b->flat->kernels->isa == DCI_ISA_SCALAR) {
+        if (b->flat->kernels->isa == DCI_ISA_SCALAR && ld <= INT_MAX) {
                 dci_gemm_nt(rows->n, columns, dim, rows->f32, dim, from, ld, products, DCI_BATCH_COLUMNS);
                 return;
         }

@@ -52,12 +52,32 @@ static dci_isa best_x86(void)
         return DCI_ISA_AMX;
 }
 
+#if defined(__linux__) && defined(SYS_arch_prctl)
+#define TILE_DATA 18 /* state component */
+static long tile_call(int request, unsigned long argument)
+{
+        return syscall(SYS_arch_prctl, request, argument);
+}
+#endif
+
+/* Whether the system would let a process use tiles. */
+static bool tiles_exist(void)
+{
+#ifdef TILE_DATA
+        const int get_supported = 0x1021;
+        uint64_t supported = 0;
+        return tile_call(get_supported, (unsigned long)(uintptr_t)&supported) == 0 && (supported >> TILE_DATA & 1) != 0;
+#else
+        return false;
+#endif
+}
+
 /* Linux saves tile registers only for processes that asked. The permission covers all threads and is never given back. */
 static bool permit_tiles(void)
 {
-#if defined(__linux__) && defined(SYS_arch_prctl)
-        const int request_permission = 0x1023, tile_data = 18;
-        return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#ifdef TILE_DATA
+        const int request_permission = 0x1023;
+        return tile_call(request_permission, TILE_DATA) == 0;
 #else
         return false;
 #endif
@@ -86,7 +106,7 @@ int32_t dci_isa_available(dci_isa isa)
                 return 0;
 #if defined(__x86_64__)
         if (isa == DCI_ISA_AMX)
-                return permit_tiles();
+                return tiles_exist();
 #endif
         return 1;
 }
@@ -115,14 +135,19 @@ dci_status dci_isa_choose(dci_isa wish, dci_isa *out_isa)
                                         environment);
         }
         dci_isa best = best_isa();
-        if (wish == DCI_ISA_AUTO) {
-                /* The only level that can be missing although the CPU has it is the one that needs a permission. */
-                *out_isa = dci_isa_available(best) ? best : DCI_ISA_AVX512;
-                return DCI_OK;
-        }
-        if (!dci_isa_available(wish))
+        if (!dci_isa_available(best)) /* the CPU has tiles, the system does not save them */
+                best = DCI_ISA_AVX512;
+        if (wish != DCI_ISA_AUTO && !dci_isa_available(wish))
                 return dci_fail(DCI_ERR_UNSUPPORTED, "%s asks for %s, this machine runs at most %s", named_by,
                                 isa_names[wish], isa_names[best]);
-        *out_isa = wish;
+        *out_isa = wish == DCI_ISA_AUTO ? best : wish;
+#if defined(__x86_64__)
+        if (*out_isa == DCI_ISA_AMX && !permit_tiles()) {
+                if (wish == DCI_ISA_AMX)
+                        return dci_fail(DCI_ERR_UNSUPPORTED, "%s asks for amx, the system refused the permission",
+                                        named_by);
+                *out_isa = DCI_ISA_AVX512;
+        }
+#endif
         return DCI_OK;
 }

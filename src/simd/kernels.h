@@ -7,7 +7,8 @@
  * ascending i; then partials l and l + 8 are added, l and l + 4, l and l + 2, and the last two. Every kernel of every level
  * but scalar follows it exactly, so a score does not depend on which kernel computed it. Scalar rounds products too.
  *
- * Tolerance against exact arithmetic, u = 2^-24:  (dim / 16 + 6) u sum |a_i b_i|  (scalar: one u more per term of the chain).
+ * Tolerance against exact arithmetic, u = 2^-24:  (dim / 16 + 6) u sum |a_i b_i|, and (dim / 16 + 8) u of the sum for
+ * squared differences (scalar: one u more per term of the chain).
  *
  * Rows come as pointers, so that contiguous chunks, borrowed rows, gathered ids and pages are one case; they need only the
  * alignment of their elements. Queries are float. dim >= 1.

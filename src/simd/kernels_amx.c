@@ -91,6 +91,8 @@ static void products(const uint16_t *rows, size_t n_rows, size_t dim_padded, con
                      float *out, size_t ld)
 {
         const size_t group = dim_padded * TILE_ROWS;
+        /* Tile loads do not tell gcc 12 that they read memory: what was packed must be stored by now. */
+        __asm__ volatile("" ::: "memory");
         for (size_t g = 0; g < n_groups; g += 2)
                 for (size_t r = 0; r < n_rows; r += 2 * TILE_ROWS)
                         block(rows + r * dim_padded, dim_padded, queries + g * group, queries + (g + 1) * group,
