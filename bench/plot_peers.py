@@ -12,7 +12,7 @@ import statistics
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
+import matplotlib.pyplot as plt
 
 COLOURS = {"dci": "#1b7f5c", "other": "#9aa5b1"}
 

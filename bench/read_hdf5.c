@@ -92,6 +92,8 @@ static dci_status table_open(hid_t file, const char *path, const char *name, uin
 static dci_status table_read(const table *t, size_t n, hid_t memory_type, void *out)
 {
         size_t element = H5Tget_size(memory_type), row_bytes = t->width * element;
+        if (row_bytes == 0)
+                return dci_fail(DCI_ERR_FORMAT, "%zu columns of %zu bytes hold nothing to read", t->width, element);
         size_t step = READ_BYTES / row_bytes > 0 ? READ_BYTES / row_bytes : 1;
         bench_progress progress;
         dci_status status = DCI_OK;

@@ -53,6 +53,7 @@ static const char *cache_name(size_t k)
         static char name[256];
         char command[2048];
         snprintf(command, sizeof command, "ls '%s' | grep '^truth-.*-k%zu[.]npy$'", scratch_path(""), k);
+        /* NOLINTNEXTLINE(cert-env33-c): a fixed command in the test's own folder. */
         FILE *list = popen(command, "r");
         ck_assert_ptr_nonnull(list);
         ck_assert_ptr_nonnull(fgets(name, sizeof name, list));
@@ -249,8 +250,8 @@ START_TEST(a_trace_reports_the_kept_attention)
                 double kept = 0, whole = 0;
                 for (size_t head = 0; head < GROUP; head++)
                         for (size_t t = PROMPT; t < TOKENS; t++)
-                                weigh(keys, all_queries + (head * M + t - FIRST) * DIM, t, (size_t)atoi(ks[i]), &kept,
-                                      &whole);
+                                weigh(keys, all_queries + (head * M + t - FIRST) * DIM, t, strtoul(ks[i], NULL, 10),
+                                      &kept, &whole);
                 json_t *report = bench_good(RUN_TRACE("--k", ks[i]));
                 for (size_t row = 0; row < 2; row++) {
                         ck_assert_double_le(fabs(bench_number(report, row, "share") - kept / whole), 1e-8);

@@ -3,7 +3,7 @@
 /*
  * Exact search for large batches: propose by cheap arithmetic, decide by the canonical kernel.
  *
- * A tile of rows is prepared once (rounded to bf16 for AMX, widened to float for OpenBLAS) and multiplied with every query
+ * A tile of rows is prepared once (rounded to bf16 for AMX, else widened to float) and multiplied with every query
  * of a block. Each product comes with a bound on how far it may lie from the canonical score, so "product + bound below the
  * k-th best lower bound so far" is proof that a row cannot enter. What remains, little more than k rows, is scored by the
  * canonical kernel. So the answer is that of flat.c, bit for bit.

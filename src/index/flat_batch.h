@@ -22,7 +22,7 @@ typedef struct batch_list {
 typedef struct batch_rows {
         size_t n;
         uint16_t *bf16; /* AMX: a multiple of 32 rows, zero padded */
-        float *f32;     /* OpenBLAS */
+        float *f32;     /* without AMX */
         float *offset;  /* L2: half the squared norm, which a row's products fall short by; else 0 */
         int32_t *slots;
         float longest, lost; /* length of the longest row; largest length that rounding took away */
@@ -53,7 +53,7 @@ typedef struct batch_worker {
 
 typedef struct batch {
         const dci_flat *flat;
-        const dci_amx_kernels *amx; /* NULL: OpenBLAS */
+        const dci_amx_kernels *amx; /* NULL: other kernels multiply */
         size_t k, capacity;         /* capacity of a list */
         size_t block, dim_padded;
         size_t n_sample, sample_rank; /* 0: no guesses */

@@ -140,10 +140,9 @@ static bool growth_prepare(dci_rows *rows, size_t n, growth *g)
         if (first_grows && g->n_chunks > 0) {
                 size_t used = atomic_load(&rows->n);
                 const dci_chunk *from = &old->chunk[0], *to = &g->table->chunk[0];
-                /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): both chunks were created. */
                 memcpy(to->rows, from->rows, used * rows->row_bytes);
                 memcpy(to->ids, from->ids, used * sizeof *to->ids);
-                if (rows->with_norms)
+                if (rows->with_norms) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): then both have them */
                         memcpy(to->inverse_norms, from->inverse_norms, used * sizeof *to->inverse_norms);
         }
         return true;
