@@ -111,7 +111,7 @@ class Index:
         if names is not None and names.size != n:
             raise InvalidError(f"{n} rows but {names.size} ids")
         where = None if names is None else address(names)
-        if n * self._dim <= _guard.WATCHED_WORK:
+        if n * self._dim <= _guard.WATCHED_WORK >> 6:
             check(lib.dci_index_add(handle.value, n, address(rows), ld, where, None))
             return
         with CallGuard() as guard:
