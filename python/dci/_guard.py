@@ -11,8 +11,8 @@ from typing import Any, Callable, Optional
 
 from ._structs import FILTER_FN, PROGRESS_FN, Progress
 
-# Multiply-adds from which a call is worth watching (64 for each element added): some tens of milliseconds on one core, so that
-# the half millisecond that watching costs does not show.
+# Multiply-adds from which a call is worth watching (64 for each element added): some tens of milliseconds on one core, so
+# that the half millisecond that watching costs does not show.
 WATCHED_WORK = 1 << 32
 
 Handler = Callable[[int, Optional[FrameType]], Any]
