@@ -19,7 +19,7 @@
 
 #define MIN_QUERIES 16
 #define MIN_ROWS 256
-#define BLOCK_QUERIES 1024
+#define BLOCK_QUERIES 512
 #define LIST_BYTES ((size_t)8 << 20)
 #define QUERY_BYTES ((size_t)1 << 20)
 
