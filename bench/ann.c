@@ -46,14 +46,18 @@ static bool file_truth_applies(const ann_state *state, dci_metric metric, size_t
 
 static dci_status report(const ann_job *job, int argc, char **argv)
 {
-        ann_row rows[2];
-        ann_report result = {.job = job, .rows = rows, .argc = argc, .argv = argv};
-        dci_status status = ann_measure(job, rows, &result.n_rows);
+        ann_row *rows = NULL;
+        ann_report result = {.job = job, .argc = argc, .argv = argv};
+        dci_status status = ann_measure(job, &rows, &result.n_rows);
         if (status != DCI_OK)
                 return status;
+        result.rows = rows;
         bench_machine_describe(job->context, &result.machine);
         ann_print_table(&result);
-        return job->options->json != NULL ? ann_write_json(&result, job->options->json) : DCI_OK;
+        if (job->options->json != NULL)
+                status = ann_write_json(&result, job->options->json);
+        dci_free(job->context, rows, result.n_rows, sizeof *rows);
+        return status;
 }
 
 static dci_status run(ann_state *state, int argc, char **argv)

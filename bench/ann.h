@@ -6,6 +6,7 @@
 
 #include "bench/dataset.h"
 #include "bench/exact.h"
+#include "bench/options.h"
 
 enum { ANN_MODE_ONE = 1, ANN_MODE_BATCH = 2, ANN_MODE_BOTH = 3 };
 
@@ -16,8 +17,10 @@ typedef struct ann_options {
         bool own_truth;    /* --truth own */
         dci_metric metric; /* 0: what the data says */
         size_t k;          /* 0: 100 on traces, else 10 */
-        dci_index_kind kind;
-        dci_dtype rows; /* 0: as the base file holds them */
+        int32_t kinds;     /* bits 1 << DCI_KIND_*; FLAT is always among them */
+        dci_dtype rows;    /* 0: as the base file holds them */
+        size_t num_comp_indices, num_simp_indices, seed;
+        bench_shares prop_to_visit, prop_to_retrieve; /* every pair of the two is one effort */
         size_t threads, repeat, truth_check;
         const char *cache; /* folder, or NULL */
         char default_cache[4096];
@@ -29,7 +32,7 @@ typedef struct ann_options {
 /* Parses and checks that the options go together. *out_help: print the help instead. */
 dci_status ann_options_parse(int argc, char **argv, ann_options *out, bool *out_help);
 void ann_print_help(void);
-/* "l2", "ip", "cosine"; "flat" */
+/* "l2", "ip", "cosine"; "flat", "pdci" */
 const char *ann_metric_name(dci_metric metric);
 const char *ann_kind_name(dci_index_kind kind);
 
@@ -39,7 +42,9 @@ const char *ann_kind_name(dci_index_kind kind);
 typedef struct ann_row {
         dci_index_kind kind;
         dci_dtype rows;
-        int32_t mode; /* ANN_MODE_ONE or ANN_MODE_BATCH */
+        int32_t mode;                                    /* ANN_MODE_ONE or ANN_MODE_BATCH */
+        size_t num_comp_indices, num_simp_indices, seed; /* PDCI */
+        double prop_to_visit, prop_to_retrieve;          /* 1 for kinds that always spend everything */
         int32_t threads;
         size_t n, dim, k, n_queries;
         dci_metric metric;
@@ -47,8 +52,8 @@ typedef struct ann_row {
         bench_spread qps;     /* queries per second */
         double read_floor_qps;
         double recall;
-        double share;      /* negative: no trace */
-        double dist_comps; /* per query */
+        double share;                  /* negative: no trace */
+        double dist_comps, candidates; /* per query */
         size_t bytes;
 } ann_row;
 
@@ -62,8 +67,9 @@ typedef struct ann_job {
         size_t k;
 } ann_job;
 
-/* Builds, warms up and measures one kind; writes one row per mode. */
-dci_status ann_measure(const ann_job *job, ann_row rows[2], size_t *out_n_rows);
+/* Builds, warms up and measures all kinds; one row per kind, mode and effort. The caller frees *out_rows, *out_n_rows rows of
+ * job->context's memory. */
+dci_status ann_measure(const ann_job *job, ann_row **out_rows, size_t *out_n_rows);
 
 /* --- ann_report.c ------------------------------------------------------------------------------------------------------- */
 

@@ -10,27 +10,32 @@
 #define FLOOR_SECONDS 0.05
 /* Queries between two looks at the progress line; the clock stands still meanwhile. */
 #define QUERIES_PER_LOOK 64
-
-/* The arms of a round. */
-enum { ARM_FLOOR, ARM_ONE, ARM_BATCH, N_ARMS };
+/* Arrays by kind; kinds count from 1. */
+#define N_KINDS (DCI_KIND_PDCI + 1)
 
 typedef struct bench_run {
         const ann_job *job;
-        dci_index *index;
-        const void *stored; /* the rows as the index stores them */
+        dci_index *indices[N_KINDS]; /* NULL: not asked for */
+        bench_spread build_s[N_KINDS];
+        const void *stored; /* the rows as the indices store them */
         void *owned_stored; /* NULL: `stored` is the base itself */
         size_t stored_bytes;
-        int64_t *ids[N_ARMS]; /* n_queries x k, for the arms that search */
+        ann_row *rows; /* what takes turns in a round, beside the floor */
+        size_t n_rows;
+        double *seconds; /* n_rows + 1 times `repeat`: of each row and last of the floor */
+        int64_t *ids;    /* n_queries x k: what the last row searched found */
         float *scores;
-        double *seconds[N_ARMS]; /* one value per round */
-        uint64_t visited[N_ARMS];
         bench_progress progress;
 } bench_run;
 
-static bool arm_runs(const ann_options *options, int arm)
+static bool is_asked(const ann_options *options, dci_index_kind kind)
 {
-        return arm == ARM_FLOOR || (arm == ARM_ONE && (options->mode & ANN_MODE_ONE) != 0) ||
-               (arm == ARM_BATCH && (options->mode & ANN_MODE_BATCH) != 0);
+        return (options->kinds & 1 << kind) != 0;
+}
+
+static double *seconds_of(const bench_run *run, size_t row)
+{
+        return run->seconds + row * run->job->options->repeat;
 }
 
 static dci_dtype rows_dtype(const ann_job *job)
@@ -38,7 +43,52 @@ static dci_dtype rows_dtype(const ann_job *job)
         return job->options->rows != 0 ? job->options->rows : job->dataset->base.dtype;
 }
 
-static dci_status build_once(bench_run *run, double *out_seconds)
+/* --- what is measured ---------------------------------------------------------------------------------------------------- */
+
+static ann_row row_of(const ann_job *job, dci_index_kind kind, int32_t mode)
+{
+        const ann_options *options = job->options;
+        ann_row row = {.kind = kind, .rows = rows_dtype(job), .mode = mode, .k = job->k, .metric = job->metric};
+        if (kind == DCI_KIND_PDCI) {
+                row.num_comp_indices = options->num_comp_indices;
+                row.num_simp_indices = options->num_simp_indices;
+                row.seed = options->seed;
+        }
+        row.threads = dci_context_threads(job->context);
+        row.n = job->dataset->base.n;
+        row.dim = job->dataset->base.dim;
+        row.n_queries = job->dataset->queries.n;
+        row.share = -1;
+        return row;
+}
+
+/* One row per kind, mode and effort; returns how many. With rows NULL only counts. */
+static size_t list_rows(const ann_job *job, ann_row *rows)
+{
+        static const bench_shares everything = {1, {1}};
+        const ann_options *options = job->options;
+        size_t n = 0;
+        for (dci_index_kind kind = DCI_KIND_FLAT; kind < N_KINDS; kind++) {
+                const bool pdci = kind == DCI_KIND_PDCI;
+                const bench_shares *visit = pdci ? &options->prop_to_visit : &everything;
+                const bench_shares *retrieve = pdci ? &options->prop_to_retrieve : &everything;
+                const size_t n_efforts = is_asked(options, kind) ? visit->n * retrieve->n : 0;
+                for (int32_t mode = ANN_MODE_ONE; mode <= ANN_MODE_BATCH; mode++) {
+                        for (size_t e = 0; (options->mode & mode) != 0 && e < n_efforts; e++, n++) {
+                                if (rows == NULL)
+                                        continue;
+                                rows[n] = row_of(job, kind, mode);
+                                rows[n].prop_to_visit = visit->values[e / retrieve->n];
+                                rows[n].prop_to_retrieve = retrieve->values[e % retrieve->n];
+                        }
+                }
+        }
+        return n;
+}
+
+/* --- building ------------------------------------------------------------------------------------------------------------ */
+
+static dci_status build_once(bench_run *run, dci_index_kind kind, double *out_seconds)
 {
         const ann_job *job = run->job;
         const bench_rows *base = &job->dataset->base;
@@ -47,41 +97,53 @@ static dci_status build_once(bench_run *run, double *out_seconds)
         if (status != DCI_OK)
                 return status;
         config.dim = base->dim;
-        config.kind = job->options->kind;
+        config.kind = kind;
         config.metric = job->metric;
         config.dtype = rows_dtype(job);
         config.add_dtype = base->dtype;
         config.query_dtype = job->dataset->queries.dtype;
         config.zero_rows = DCI_ZERO_KEEP;
+        config.num_comp_indices = job->options->num_comp_indices;
+        config.num_simp_indices = job->options->num_simp_indices;
+        config.seed = job->options->seed;
+        dci_index_destroy(run->indices[kind]);
+        run->indices[kind] = NULL;
         bench_progress_begin(&run->progress, "building");
         dci_progress callback = bench_progress_callback(&run->progress);
         double start = bench_seconds();
-        status = dci_index_create(job->context, &config, &run->index);
+        status = dci_index_create(job->context, &config, &run->indices[kind]);
         if (status == DCI_OK)
-                status = dci_index_add(run->index, base->n, base->data, base->dim, NULL, &callback);
+                status = dci_index_add(run->indices[kind], base->n, base->data, base->dim, NULL, &callback);
         *out_seconds = bench_seconds() - start;
         bench_progress_end(&run->progress);
         return status == DCI_OK ? status : bench_fail_about("base", status);
 }
 
-/* Builds up to `repeat` times and keeps the last index. */
-static dci_status build(bench_run *run, bench_spread *out_seconds)
+/* Builds up to `repeat` times, the kinds in turns, and keeps the last indices. */
+static dci_status build(bench_run *run)
 {
-        double *seconds = run->seconds[ARM_FLOOR], spent = 0; /* borrowed: the rounds come later */
+        const ann_options *options = run->job->options;
+        double spent = 0;
         size_t n = 0;
-        while (n < run->job->options->repeat && (n == 0 || spent < BUILD_SECONDS)) {
-                dci_index_destroy(run->index);
-                run->index = NULL;
-                dci_status status = build_once(run, &seconds[n]);
-                if (status != DCI_OK)
-                        return status;
-                spent += seconds[n++];
+        for (; n < options->repeat && (n == 0 || spent < BUILD_SECONDS); n++) {
+                for (dci_index_kind kind = DCI_KIND_FLAT; kind < N_KINDS; kind++) {
+                        if (!is_asked(options, kind))
+                                continue;
+                        /* Borrowed: the rounds come later, and have at least a row for each kind. */
+                        double *seconds = &seconds_of(run, (size_t)kind - 1)[n];
+                        dci_status status = build_once(run, kind, seconds);
+                        if (status != DCI_OK)
+                                return status;
+                        spent += *seconds;
+                }
         }
-        *out_seconds = bench_spread_of(seconds, n);
+        for (dci_index_kind kind = DCI_KIND_FLAT; kind < N_KINDS; kind++)
+                if (is_asked(options, kind))
+                        run->build_s[kind] = bench_spread_of(seconds_of(run, (size_t)kind - 1), n);
         return DCI_OK;
 }
 
-/* What the floor reads: the base itself when it is stored as it came, else a copy as the index stores it. */
+/* What the floor reads: the base itself when it is stored as it came, else a copy as the indices store it. */
 static dci_status fetch_stored(bench_run *run)
 {
         const bench_rows *base = &run->job->dataset->base;
@@ -97,80 +159,54 @@ static dci_status fetch_stored(bench_run *run)
         for (size_t i = 0; status == DCI_OK && i < base->n; i++)
                 ids[i] = (int64_t)i;
         if (status == DCI_OK)
-                status = dci_index_reconstruct(run->index, base->n, ids, run->owned_stored, base->dim);
+                status = dci_index_reconstruct(run->indices[DCI_KIND_FLAT], base->n, ids, run->owned_stored, base->dim);
         dci_free(context, ids, base->n, sizeof *ids);
         run->stored = run->owned_stored;
         return status;
 }
 
-static dci_status search_one(bench_run *run, double *out_seconds)
+/* --- searching ------------------------------------------------------------------------------------------------------------ */
+
+/* Where every row is a candidate, every row is looked at, although most of a batch is ranked by cheaper arithmetic and never
+ * scored. Below that, whatever is scored was a candidate. */
+static uint64_t distances_of(const dci_search_stats *stats)
+{
+        return stats->candidates == stats->visited ? stats->visited : stats->distances;
+}
+
+static dci_status search(bench_run *run, ann_row *row, double *out_seconds)
 {
         const bench_rows *queries = &run->job->dataset->queries;
-        size_t k = run->job->k, row_bytes = queries->dim * dci_dtype_size(queries->dtype);
+        const size_t k = run->job->k, row_bytes = queries->dim * dci_dtype_size(queries->dtype);
+        const size_t per_call = row->mode == ANN_MODE_ONE ? 1 : queries->n;
+        const size_t per_look = row->mode == ANN_MODE_ONE ? QUERIES_PER_LOOK : queries->n;
+        uint64_t distances = 0, candidates = 0;
         dci_search_params params;
         dci_search_stats stats;
         dci_search_params_init(&params, sizeof params);
         dci_search_stats_init(&stats, sizeof stats);
         params.stats = &stats;
-        run->visited[ARM_ONE] = 0;
+        params.prop_to_visit = row->prop_to_visit;
+        params.prop_to_retrieve = row->prop_to_retrieve;
         *out_seconds = 0;
-        for (size_t first = 0; first < queries->n; first += QUERIES_PER_LOOK) {
-                size_t last = queries->n - first < QUERIES_PER_LOOK ? queries->n : first + QUERIES_PER_LOOK;
+        for (size_t first = 0; first < queries->n; first += per_look) {
+                size_t last = queries->n - first < per_look ? queries->n : first + per_look;
                 double start = bench_seconds();
-                for (size_t i = first; i < last; i++) {
-                        dci_status status = dci_index_search(run->index, 1, (const char *)queries->data + i * row_bytes,
-                                                             queries->dim, k, &params, run->ids[ARM_ONE] + i * k,
-                                                             run->scores + i * k);
+                for (size_t i = first; i < last; i += per_call) {
+                        dci_status status = dci_index_search(run->indices[row->kind], per_call,
+                                                             (const char *)queries->data + i * row_bytes, queries->dim,
+                                                             k, &params, run->ids + i * k, run->scores + i * k);
                         if (status != DCI_OK)
                                 return bench_fail_about("queries", status);
-                        run->visited[ARM_ONE] += stats.visited;
+                        distances += distances_of(&stats);
+                        candidates += stats.candidates;
                 }
                 *out_seconds += bench_seconds() - start;
                 bench_progress_step(&run->progress, last, queries->n);
         }
+        row->dist_comps = (double)distances / (double)queries->n;
+        row->candidates = (double)candidates / (double)queries->n;
         return DCI_OK;
-}
-
-static dci_status search_batch(bench_run *run, double *out_seconds)
-{
-        const bench_rows *queries = &run->job->dataset->queries;
-        dci_search_params params;
-        dci_search_stats stats;
-        dci_search_params_init(&params, sizeof params);
-        dci_search_stats_init(&stats, sizeof stats);
-        params.stats = &stats;
-        double start = bench_seconds();
-        dci_status status = dci_index_search(run->index, queries->n, queries->data, queries->dim, run->job->k, &params,
-                                             run->ids[ARM_BATCH], run->scores);
-        *out_seconds = bench_seconds() - start;
-        run->visited[ARM_BATCH] = stats.visited;
-        return status == DCI_OK ? status : bench_fail_about("queries", status);
-}
-
-/* The rounds: round 0 warms up. The arms take turns, so that a slow spell of the machine hits all of them. */
-static dci_status measure_rounds(bench_run *run)
-{
-        const ann_options *options = run->job->options;
-        dci_status status = DCI_OK;
-        for (size_t round = 0; status == DCI_OK && round <= options->repeat; round++) {
-                size_t slot = round > 0 ? round - 1 : 0;
-                for (int arm = 0; status == DCI_OK && arm < N_ARMS; arm++) {
-                        char label[64];
-                        if (!arm_runs(options, arm))
-                                continue;
-                        snprintf(label, sizeof label, "searching, round %zu of %zu,", round, options->repeat);
-                        bench_progress_begin(&run->progress, round > 0 ? label : "searching, warming up,");
-                        if (arm == ARM_FLOOR)
-                                run->seconds[arm][slot] =
-                                        bench_read_floor(run->stored, run->stored_bytes, FLOOR_SECONDS);
-                        else if (arm == ARM_ONE)
-                                status = search_one(run, &run->seconds[arm][slot]);
-                        else
-                                status = search_batch(run, &run->seconds[arm][slot]);
-                        bench_progress_end(&run->progress);
-                }
-        }
-        return status;
 }
 
 /* Share of the true neighbours among the returned ids, see BENCH_RECALL_TOLERANCE. */
@@ -200,6 +236,39 @@ static dci_status recall_of(const ann_job *job, const int64_t *ids, double *out_
         return enough ? DCI_OK : DCI_ERR_MEMORY;
 }
 
+/* One turn of one row. Round 0 warms up and is where the answers are judged: later rounds give the same. */
+static dci_status take_turn(bench_run *run, size_t number, size_t round)
+{
+        const ann_job *job = run->job;
+        ann_row *row = &run->rows[number];
+        char label[64];
+        snprintf(label, sizeof label, "searching, round %zu of %zu,", round, job->options->repeat);
+        bench_progress_begin(&run->progress, round > 0 ? label : "searching, warming up,");
+        dci_status status = search(run, row, &seconds_of(run, number)[round > 0 ? round - 1 : 0]);
+        bench_progress_end(&run->progress);
+        if (status != DCI_OK || round > 0)
+                return status;
+        status = recall_of(job, run->ids, &row->recall);
+        if (status == DCI_OK && job->share != NULL)
+                status = bench_share_of(job->share, job->dataset, run->ids, job->k, &row->share);
+        return status;
+}
+
+/* All take turns, so that a slow spell of the machine hits all of them. */
+static dci_status measure_rounds(bench_run *run)
+{
+        dci_status status = DCI_OK;
+        for (size_t round = 0; status == DCI_OK && round <= run->job->options->repeat; round++) {
+                seconds_of(run, run->n_rows)[round > 0 ? round - 1 : 0] =
+                        bench_read_floor(run->stored, run->stored_bytes, FLOOR_SECONDS);
+                for (size_t i = 0; status == DCI_OK && i < run->n_rows; i++)
+                        status = take_turn(run, i, round);
+        }
+        return status;
+}
+
+/* --- the run -------------------------------------------------------------------------------------------------------------- */
+
 /* Queries per second from seconds per n: the fastest round is the highest rate. */
 static bench_spread rate_of(bench_spread seconds, double n)
 {
@@ -210,85 +279,74 @@ static bench_spread rate_of(bench_spread seconds, double n)
         return rate;
 }
 
-static dci_status fill_row(bench_run *run, int arm, ann_row *row)
+static dci_status fill_times(bench_run *run)
 {
-        const ann_job *job = run->job;
-        size_t repeat = job->options->repeat, n_queries = job->dataset->queries.n;
-        dci_memory_report memory;
-        dci_memory_report_init(&memory, sizeof memory);
-        dci_status status = dci_index_memory(run->index, &memory);
-        if (status == DCI_OK)
-                status = recall_of(job, run->ids[arm], &row->recall);
-        row->share = -1;
-        if (status == DCI_OK && job->share != NULL)
-                status = bench_share_of(job->share, job->dataset, run->ids[arm], job->k, &row->share);
-        row->kind = job->options->kind;
-        row->rows = rows_dtype(job);
-        row->mode = arm == ARM_ONE ? ANN_MODE_ONE : ANN_MODE_BATCH;
-        row->threads = dci_context_threads(job->context);
-        row->n = job->dataset->base.n;
-        row->dim = job->dataset->base.dim;
-        row->k = job->k;
-        row->n_queries = n_queries;
-        row->metric = job->metric;
-        row->qps = rate_of(bench_spread_of(run->seconds[arm], repeat), (double)n_queries);
-        row->read_floor_qps = rate_of(bench_spread_of(run->seconds[ARM_FLOOR], repeat), 1).median;
-        row->dist_comps = (double)run->visited[arm] / (double)n_queries;
-        row->bytes = memory.total;
-        return status;
+        const size_t repeat = run->job->options->repeat;
+        const double floor_qps = rate_of(bench_spread_of(seconds_of(run, run->n_rows), repeat), 1).median;
+        for (size_t i = 0; i < run->n_rows; i++) {
+                ann_row *row = &run->rows[i];
+                dci_memory_report memory;
+                dci_memory_report_init(&memory, sizeof memory);
+                dci_status status = dci_index_memory(run->indices[row->kind], &memory);
+                if (status != DCI_OK)
+                        return status;
+                row->bytes = memory.total;
+                row->build_s = run->build_s[row->kind];
+                row->qps = rate_of(bench_spread_of(seconds_of(run, i), repeat), (double)row->n_queries);
+                row->read_floor_qps = floor_qps;
+        }
+        return DCI_OK;
 }
 
 static dci_status run_open(const ann_job *job, bench_run *run)
 {
-        size_t n_queries = job->dataset->queries.n, repeat = job->options->repeat;
+        size_t n_queries = job->dataset->queries.n;
         memset(run, 0, sizeof *run);
         run->job = job;
+        run->n_rows = list_rows(job, NULL);
+        run->rows = dci_alloc(job->context, run->n_rows, sizeof *run->rows);
+        run->seconds = dci_alloc(job->context, run->n_rows + 1, job->options->repeat * sizeof *run->seconds);
+        run->ids = dci_alloc(job->context, n_queries, job->k * sizeof *run->ids);
         run->scores = dci_alloc(job->context, n_queries, job->k * sizeof *run->scores);
-        bool enough = run->scores != NULL;
-        for (int arm = 0; arm < N_ARMS; arm++) {
-                run->seconds[arm] = dci_alloc(job->context, repeat, sizeof *run->seconds[arm]);
-                enough = enough && run->seconds[arm] != NULL;
-                if (arm == ARM_FLOOR || !arm_runs(job->options, arm))
-                        continue;
-                run->ids[arm] = dci_alloc(job->context, n_queries, job->k * sizeof *run->ids[arm]);
-                enough = enough && run->ids[arm] != NULL;
-        }
-        return enough ? DCI_OK : DCI_ERR_MEMORY;
+        if (run->rows == NULL || run->seconds == NULL || run->ids == NULL || run->scores == NULL)
+                return DCI_ERR_MEMORY;
+        list_rows(job, run->rows);
+        return DCI_OK;
 }
 
+/* All but the rows. */
 static void run_close(bench_run *run)
 {
         const ann_job *job = run->job;
         size_t n_queries = job->dataset->queries.n;
-        dci_index_destroy(run->index);
+        for (dci_index_kind kind = DCI_KIND_FLAT; kind < N_KINDS; kind++)
+                dci_index_destroy(run->indices[kind]);
         dci_free(job->context, run->owned_stored, run->stored_bytes, 1);
         dci_free(job->context, run->scores, n_queries, job->k * sizeof *run->scores);
-        for (int arm = 0; arm < N_ARMS; arm++) {
-                dci_free(job->context, run->seconds[arm], job->options->repeat, sizeof *run->seconds[arm]);
-                dci_free(job->context, run->ids[arm], n_queries, job->k * sizeof *run->ids[arm]);
-        }
+        dci_free(job->context, run->ids, n_queries, job->k * sizeof *run->ids);
+        dci_free(job->context, run->seconds, run->n_rows + 1, job->options->repeat * sizeof *run->seconds);
 }
 
-dci_status ann_measure(const ann_job *job, ann_row rows[2], size_t *out_n_rows)
+dci_status ann_measure(const ann_job *job, ann_row **out_rows, size_t *out_n_rows)
 {
         bench_run run;
-        bench_spread build_s = {0, 0, 0};
+        *out_rows = NULL;
         *out_n_rows = 0;
         dci_status status = run_open(job, &run);
         if (status == DCI_OK)
-                status = build(&run, &build_s);
+                status = build(&run);
         if (status == DCI_OK)
                 status = fetch_stored(&run);
         if (status == DCI_OK)
                 status = measure_rounds(&run);
-        for (int arm = ARM_ONE; status == DCI_OK && arm < N_ARMS; arm++) {
-                if (!arm_runs(job->options, arm))
-                        continue;
-                ann_row *row = &rows[(*out_n_rows)++];
-                memset(row, 0, sizeof *row);
-                row->build_s = build_s;
-                status = fill_row(&run, arm, row);
-        }
+        if (status == DCI_OK)
+                status = fill_times(&run);
         run_close(&run);
-        return status;
+        if (status != DCI_OK) {
+                dci_free(job->context, run.rows, run.n_rows, sizeof *run.rows);
+                return status;
+        }
+        *out_rows = run.rows;
+        *out_n_rows = run.n_rows;
+        return DCI_OK;
 }

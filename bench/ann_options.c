@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 #include "bench/ann.h"
-#include "bench/options.h"
 
 #include <string.h>
 
 static const bench_choice metrics[] = {
         {"ip", DCI_METRIC_IP}, {"l2", DCI_METRIC_L2}, {"cosine", DCI_METRIC_COSINE}, {NULL, 0}};
-static const bench_choice kinds[] = {{"flat", DCI_KIND_FLAT}, {NULL, 0}};
+static const bench_choice kinds[] = {{"flat", DCI_KIND_FLAT}, {"pdci", DCI_KIND_PDCI}, {NULL, 0}};
 static const bench_choice dtypes[] = {{"f32", DCI_F32}, {"f16", DCI_F16}, {"bf16", DCI_BF16}, {NULL, 0}};
 static const bench_choice modes[] = {
         {"one", ANN_MODE_ONE}, {"batch", ANN_MODE_BATCH}, {"both", ANN_MODE_BOTH}, {NULL, 0}};
@@ -72,24 +71,42 @@ static const char help_options[] =
         "what to measure:\n"
         "  --metric ip|l2|cosine     default: ip on traces, the file's own for HDF5; otherwise it must be given\n"
         "  --k K                     neighbours per query, 1 to 16777216 (default 100 on traces, else 10)\n"
-        "  --kind flat               index kind (default flat: exact search)\n"
+        "  --kind LIST               index kinds, comma separated: flat (exact search), pdci (Prioritized DCI). flat "
+        "is "
+        "always\n"
+        "                            measured, as what the others are held against (default flat)\n"
         "  --rows f32|f16|bf16       number format of the stored rows (default: the base file's)\n"
         "  --mode one|batch|both     one query per call, all queries in one call, or both (default both)\n"
         "  --threads N               threads a call may use, 1 to 1024 (default 1)\n"
         "  --repeat R                measured rounds, 1 to 1000 (default 3)\n"
         "  --isa NAME                auto, scalar, avx2, avx512, amx or neon (default auto: the best there is)\n"
         "\n"
+        "of pdci, refused without it; flat always spends everything:\n"
+        "  --num-comp-indices N      composite indices, each of which proposes candidates, 1 to 4096 (default 2)\n"
+        "  --num-simp-indices N      simple indices (random directions) of each, 1 to 4096 (default 7); 4096 in all\n"
+        "  --seed N                  of the directions, 0 to 9223372036854775807 (default 0)\n"
+        "  --prop-to-visit LIST      share of the rows that a composite index may visit, above 0 and at most 1, at "
+        "most "
+        "32\n"
+        "                            of them, comma separated (default 1)\n"
+        "  --prop-to-retrieve LIST   share of the rows that a composite index may make candidates, as above (default\n"
+        "                            0.005,0.01,0.02,0.05,0.1,0.2,0.5,0.8,1)\n"
+        "  Each pair of the two shares is an effort and gives one table row per mode. With both 1, search is exact.\n"
+        "\n"
         "truth and output:\n"
         "  --truth-check N           queries whose true neighbours are verified by a full loop in double precision, at "
         "least 1\n"
         "                            (default 8); a mismatch ends the run with exit code 1\n"
         "  --cache FOLDER|none       where computed neighbours are kept (default $XDG_CACHE_HOME/dci or ~/.cache/dci)\n"
-        "  --json FILE               also write the results as JSON: {machine, command, dataset, rows}\n"
+        "  --json FILE               also write the results as JSON: {machine, command, truth, recall_tolerance, "
+        "rows}.\n"
+        "                            A row has the columns above and more; its candidates: per query, before scoring\n"
         "  --help                    this text\n";
 
 static const char help_meaning[] =
         "\n"
         "what the columns mean:\n"
+        "  params        pdci: composite indices x simple indices of each, then the shares to visit and to retrieve\n"
         "  build s       median time to create the index and add all rows\n"
         "  recall        share of the true k neighbours found. A returned id counts, once, when its score in double "
         "precision\n"
@@ -97,7 +114,15 @@ static const char help_meaning[] =
         "  share         traces only: softmax weight of the returned prompt tokens after the first 16, over that of "
         "all prompt\n"
         "                tokens after the first 16; both sums run over all queries before the division\n"
-        "  dist/query    rows looked at per query\n"
+        "  dist/query    distances computed per query: rows that were candidates and whose score was computed. Where "
+        "all rows\n"
+        "                are candidates (flat, and pdci at full effort) it is all rows looked at, although batches "
+        "rank "
+        "them by\n"
+        "                cheaper arithmetic first. pdci's projections are not counted: see 1k s and queries/s for "
+        "their "
+        "cost\n"
+        "  of n          dist/query over the number of rows\n"
         "  read floor/s  how often per second one thread could read every stored row byte once, with the widest loads\n"
         "  of floor      queries/s over read floor/s, for one query per call\n"
         "  1k s          build plus 1,000 queries, in seconds\n"
@@ -108,6 +133,8 @@ static const char help_meaning[] =
         "\n"
         "examples:\n"
         "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0\n"
+        "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0 --kind flat,pdci --prop-to-retrieve "
+        "0.05,0.2,1\n"
         "  dci-bench ann --data fashion-mnist-784-euclidean.hdf5 --rows f16 --json flat.json\n"
         "  dci-bench ann --base train-images-idx3-ubyte.gz --query t10k-images-idx3-ubyte.gz --metric l2 "
         "--limit-queries 1000\n"
@@ -117,6 +144,54 @@ static const char help_meaning[] =
 void ann_print_help(void)
 {
         printf("%s%s%s", help_usage, help_options, help_meaning);
+}
+
+static bool has_kind(const ann_options *o, dci_index_kind kind)
+{
+        return (o->kinds & 1 << kind) != 0;
+}
+
+static dci_status check_pdci(const ann_options *o)
+{
+        const struct {
+                const char *name;
+                bool given;
+        } options[] = {{"num-comp-indices", o->num_comp_indices != BENCH_ALL},
+                       {"num-simp-indices", o->num_simp_indices != BENCH_ALL},
+                       {"seed", o->seed != BENCH_ALL},
+                       {"prop-to-visit", o->prop_to_visit.n > 0},
+                       {"prop-to-retrieve", o->prop_to_retrieve.n > 0}};
+        for (size_t i = 0; !has_kind(o, DCI_KIND_PDCI) && i < sizeof options / sizeof *options; i++)
+                if (options[i].given)
+                        return dci_fail(DCI_ERR_INVALID, "--%s needs --kind pdci", options[i].name);
+        return DCI_OK;
+}
+
+/* What the command line left open, as the library has it; the sweep reaches from almost nothing to exact search. */
+static dci_status fill_pdci(ann_options *o)
+{
+        static const bench_shares all = {1, {1}}, sweep = {9, {0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1}};
+        dci_index_config config;
+        dci_status status = dci_index_config_init(&config, sizeof config);
+        if (status != DCI_OK)
+                return status;
+        if (o->num_comp_indices == BENCH_ALL)
+                o->num_comp_indices = config.num_comp_indices;
+        if (o->num_simp_indices == BENCH_ALL)
+                o->num_simp_indices = config.num_simp_indices;
+        if (o->seed == BENCH_ALL)
+                o->seed = (size_t)config.seed;
+        if (o->prop_to_visit.n == 0)
+                o->prop_to_visit = all;
+        if (o->prop_to_retrieve.n == 0)
+                o->prop_to_retrieve = sweep;
+        /* The index would say so too, but after the truth has been computed. Both are at most 4096. */
+        if (o->num_comp_indices * o->num_simp_indices > DCI_MAX_SIMPLE_INDICES)
+                return dci_fail(DCI_ERR_INVALID,
+                                "%zu composite indices of %zu simple ones each: --num-comp-indices times "
+                                "--num-simp-indices is at most %zu",
+                                o->num_comp_indices, o->num_simp_indices, DCI_MAX_SIMPLE_INDICES);
+        return DCI_OK;
 }
 
 /* Options that contradict or miss each other. */
@@ -137,7 +212,7 @@ static dci_status check_together(const ann_options *o)
         if (s->truth != NULL && s->limit_base != BENCH_ALL)
                 return dci_fail(DCI_ERR_INVALID,
                                 "--truth names neighbours among all base rows and does not fit --limit-base");
-        return DCI_OK;
+        return check_pdci(o);
 }
 
 static dci_status parse(int argc, char **argv, ann_options *o, bool *out_help)
@@ -153,7 +228,12 @@ static dci_status parse(int argc, char **argv, ann_options *o, bool *out_help)
                 {"limit-queries", OPTION_SIZE, &o->source.limit_queries, 1, all, NULL},
                 {"metric", OPTION_CHOICE, &o->metric, 0, 0, metrics},
                 {"k", OPTION_SIZE, &o->k, 1, (size_t)1 << 24, NULL},
-                {"kind", OPTION_CHOICE, &o->kind, 0, 0, kinds},
+                {"kind", OPTION_CHOICES, &o->kinds, 0, 0, kinds},
+                {"num-comp-indices", OPTION_SIZE, &o->num_comp_indices, 1, DCI_MAX_SIMPLE_INDICES, NULL},
+                {"num-simp-indices", OPTION_SIZE, &o->num_simp_indices, 1, DCI_MAX_SIMPLE_INDICES, NULL},
+                {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
+                {"prop-to-visit", OPTION_SHARES, &o->prop_to_visit, 0, 0, NULL},
+                {"prop-to-retrieve", OPTION_SHARES, &o->prop_to_retrieve, 0, 0, NULL},
                 {"rows", OPTION_CHOICE, &o->rows, 0, 0, dtypes},
                 {"mode", OPTION_CHOICE, &o->mode, 0, 0, modes},
                 {"threads", OPTION_SIZE, &o->threads, 1, 1024, NULL},
@@ -164,7 +244,10 @@ static dci_status parse(int argc, char **argv, ann_options *o, bool *out_help)
                 {"json", OPTION_TEXT, &o->json, 0, 0, NULL},
         };
         dci_status status = bench_parse_options(argc, argv, table, sizeof table / sizeof *table, out_help);
-        return status != DCI_OK || *out_help ? status : check_together(o);
+        if (status != DCI_OK || *out_help)
+                return status;
+        status = check_together(o);
+        return status == DCI_OK ? fill_pdci(o) : status;
 }
 
 dci_status ann_options_parse(int argc, char **argv, ann_options *out, bool *out_help)
@@ -172,7 +255,7 @@ dci_status ann_options_parse(int argc, char **argv, ann_options *out, bool *out_
         memset(out, 0, sizeof *out);
         out->source.limit_base = BENCH_ALL;
         out->source.limit_queries = BENCH_ALL;
-        out->kind = DCI_KIND_FLAT;
+        out->num_comp_indices = out->num_simp_indices = out->seed = BENCH_ALL;
         out->threads = 1;
         out->repeat = 3;
         out->truth_check = 8;
@@ -180,6 +263,7 @@ dci_status ann_options_parse(int argc, char **argv, ann_options *out, bool *out_
         dci_status status = parse(argc, argv, out, out_help);
         if (status != DCI_OK)
                 return bench_fail_more(status, "; try 'dci-bench ann --help'");
+        out->kinds |= 1 << DCI_KIND_FLAT;
         if (out->source.truth != NULL && strcmp(out->source.truth, "own") == 0) {
                 out->source.truth = NULL;
                 out->own_truth = true;

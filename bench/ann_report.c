@@ -20,6 +20,16 @@ static void print_index(const ann_row *row, char *out)
         snprintf(out, CELL_BYTES, "%s", ann_kind_name(row->kind));
 }
 
+/* What the row was measured with, as far as its kind asks for anything. */
+static void print_params(const ann_row *row, char *out)
+{
+        if (row->kind == DCI_KIND_PDCI)
+                snprintf(out, CELL_BYTES, "%zux%zu visit %g retrieve %g", row->num_comp_indices, row->num_simp_indices,
+                         row->prop_to_visit, row->prop_to_retrieve);
+        else
+                snprintf(out, CELL_BYTES, "-");
+}
+
 static void print_rows(const ann_row *row, char *out)
 {
         snprintf(out, CELL_BYTES, "%s", dci_dtype_name(row->rows));
@@ -84,6 +94,11 @@ static void print_distances(const ann_row *row, char *out)
         bench_format_count(out, CELL_BYTES, row->dist_comps);
 }
 
+static void print_of_n(const ann_row *row, char *out)
+{
+        snprintf(out, CELL_BYTES, "%.2f %%", 100 * row->dist_comps / (double)row->n);
+}
+
 static void print_bytes(const ann_row *row, char *out)
 {
         bench_format_bytes(out, CELL_BYTES, row->bytes);
@@ -100,19 +115,11 @@ static void print_total(const ann_row *row, char *out)
 }
 
 static const column columns[] = {
-        {"index", print_index},
-        {"rows", print_rows},
-        {"mode", print_mode},
-        {"build s", print_build},
-        {"queries/s", print_qps},
-        {"min..max", print_spread},
-        {"read floor/s", print_floor},
-        {"of floor", print_ratio},
-        {"recall", print_recall},
-        {"share", print_share},
-        {"dist/query", print_distances},
-        {"memory", print_bytes},
-        {"1k s", print_total},
+        {"index", print_index},     {"params", print_params},      {"rows", print_rows},
+        {"mode", print_mode},       {"build s", print_build},      {"queries/s", print_qps},
+        {"min..max", print_spread}, {"read floor/s", print_floor}, {"of floor", print_ratio},
+        {"recall", print_recall},   {"share", print_share},        {"dist/query", print_distances},
+        {"of n", print_of_n},       {"memory", print_bytes},       {"1k s", print_total},
 };
 #define N_COLUMNS (sizeof columns / sizeof *columns)
 
@@ -158,20 +165,32 @@ void ann_print_table(const ann_report *report)
         printf("\n");
 }
 
+/* The index and the effort of the search; flat has nothing to choose and always spends everything. */
+static json_t *params_json(const ann_row *row)
+{
+        const char *kind = ann_kind_name(row->kind);
+        if (row->kind != DCI_KIND_PDCI)
+                return json_pack("{s:s}", "kind", kind);
+        return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f}", "kind", kind, "num_comp_indices",
+                         (json_int_t)row->num_comp_indices, "num_simp_indices", (json_int_t)row->num_simp_indices,
+                         "seed", (json_int_t)row->seed, "prop_to_visit", row->prop_to_visit, "prop_to_retrieve",
+                         row->prop_to_retrieve);
+}
+
 static json_t *row_json(const ann_report *report, const ann_row *row)
 {
-        /* params: the effort of the search; flat always spends everything. */
         return json_pack(
-                "{s:s, s:{}, s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f,"
-                " s:f, s:f, s:o, s:f}",
-                "index", ann_kind_name(row->kind), "params", "dataset", report->job->dataset->name, "mode",
-                mode_name(row->mode), "rows", dci_dtype_name(row->rows), "metric", ann_metric_name(row->metric), "isa",
-                report->machine.isa, "threads", (int)row->threads, "n", (json_int_t)row->n, "dim", (json_int_t)row->dim,
-                "k", (json_int_t)row->k, "n_queries", (json_int_t)row->n_queries, "bytes", (json_int_t)row->bytes,
-                "build_s", row->build_s.median, "build_s_min", row->build_s.min, "build_s_max", row->build_s.max, "qps",
-                row->qps.median, "qps_min", row->qps.min, "qps_max", row->qps.max, "read_floor_qps",
-                row->read_floor_qps, "recall", row->recall, "share",
-                row->share >= 0 ? json_real(row->share) : json_null(), "dist_comps", row->dist_comps);
+                "{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f,"
+                " s:f, s:f, s:o, s:f, s:f}",
+                "index", ann_kind_name(row->kind), "params", params_json(row), "dataset", report->job->dataset->name,
+                "mode", mode_name(row->mode), "rows", dci_dtype_name(row->rows), "metric", ann_metric_name(row->metric),
+                "isa", report->machine.isa, "threads", (int)row->threads, "n", (json_int_t)row->n, "dim",
+                (json_int_t)row->dim, "k", (json_int_t)row->k, "n_queries", (json_int_t)row->n_queries, "bytes",
+                (json_int_t)row->bytes, "build_s", row->build_s.median, "build_s_min", row->build_s.min, "build_s_max",
+                row->build_s.max, "qps", row->qps.median, "qps_min", row->qps.min, "qps_max", row->qps.max,
+                "read_floor_qps", row->read_floor_qps, "recall", row->recall, "share",
+                row->share >= 0 ? json_real(row->share) : json_null(), "dist_comps", row->dist_comps, "candidates",
+                row->candidates);
 }
 
 static json_t *report_json(const ann_report *report)

@@ -3,6 +3,7 @@
 #include "bench/options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static dci_status parse_size(const bench_option *option, const char *text)
@@ -20,20 +21,70 @@ static dci_status parse_size(const bench_option *option, const char *text)
         return DCI_OK;
 }
 
-static dci_status parse_choice(const bench_option *option, const char *text)
+static const bench_choice *find_choice(const bench_option *option, const char *text, size_t n)
 {
+        const bench_choice *choice = option->choices;
+        while (choice->name != NULL && (strlen(choice->name) != n || strncmp(choice->name, text, n) != 0))
+                choice++;
+        return choice->name != NULL ? choice : NULL;
+}
+
+/* One name, or several with commas between them. */
+static dci_status parse_choices(const bench_option *option, const char *text)
+{
+        const bool several = option->kind == OPTION_CHOICES;
+        const bench_choice *choice;
+        int32_t chosen = 0;
+        const char *item = text;
+        do {
+                size_t n = several ? strcspn(item, ",") : strlen(item);
+                choice = find_choice(option, item, n);
+                if (choice != NULL)
+                        chosen |= several ? 1 << choice->value : choice->value;
+                item += n;
+        } while (choice != NULL && *item++ == ',');
+        if (choice != NULL) {
+                *(int32_t *)option->value = chosen;
+                return DCI_OK;
+        }
         char names[256] = "";
         size_t used = 0;
-        for (const bench_choice *choice = option->choices; choice->name != NULL; choice++) {
-                if (strcmp(text, choice->name) == 0) {
-                        *(int32_t *)option->value = choice->value;
-                        return DCI_OK;
-                }
+        for (choice = option->choices; choice->name != NULL; choice++) {
                 int n = snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", choice->name);
                 if (n > 0 && (size_t)n < sizeof names - used)
                         used += (size_t)n;
         }
-        return dci_fail(DCI_ERR_INVALID, "--%s wants one of %s, not '%s'", option->name, names, text);
+        return dci_fail(DCI_ERR_INVALID, "--%s wants one %s%s, not '%s'", option->name, several ? "or more of " : "of ",
+                        names, text);
+}
+
+/* strtod alone would take blanks, signs, hexadecimal digits, "inf" and "nan", too. */
+static bool parse_share(const char *text, size_t n, double *out)
+{
+        char *end;
+        if ((*text < '0' || *text > '9') && *text != '.')
+                return false;
+        *out = strtod(text, &end);
+        return strspn(text, "0123456789.eE+-") == n && end == text + n && *out > 0 && *out <= 1;
+}
+
+static dci_status parse_shares(const bench_option *option, const char *text)
+{
+        bench_shares shares = {0};
+        bool valid = true;
+        const char *item = text;
+        do {
+                size_t n = strcspn(item, ",");
+                valid = shares.n < BENCH_MAX_SHARES && parse_share(item, n, &shares.values[shares.n]);
+                shares.n++;
+                item += n;
+        } while (valid && *item++ == ',');
+        if (!valid)
+                return dci_fail(DCI_ERR_INVALID,
+                                "--%s wants numbers above 0 and at most 1, comma separated and at most %d, not '%s'",
+                                option->name, BENCH_MAX_SHARES, text);
+        *(bench_shares *)option->value = shares;
+        return DCI_OK;
 }
 
 static dci_status parse_value(const bench_option *option, const char *text)
@@ -42,7 +93,10 @@ static dci_status parse_value(const bench_option *option, const char *text)
         case OPTION_SIZE:
                 return parse_size(option, text);
         case OPTION_CHOICE:
-                return parse_choice(option, text);
+        case OPTION_CHOICES:
+                return parse_choices(option, text);
+        case OPTION_SHARES:
+                return parse_shares(option, text);
         default:
                 if (*text == '\0')
                         return dci_fail(DCI_ERR_INVALID, "--%s wants a value, not an empty one", option->name);

@@ -7,15 +7,24 @@
 #include "bench/bench.h"
 
 enum {
-        OPTION_TEXT,  /* const char * */
-        OPTION_SIZE,  /* size_t in [min, max] */
-        OPTION_CHOICE /* int32_t, one of `choices` */
+        OPTION_TEXT,    /* const char * */
+        OPTION_SIZE,    /* size_t in [min, max] */
+        OPTION_CHOICE,  /* int32_t, one of `choices` */
+        OPTION_CHOICES, /* int32_t, some of `choices`, comma separated: the bits 1 << value */
+        OPTION_SHARES   /* bench_shares, comma separated */
 };
 
 typedef struct bench_choice {
         const char *name; /* NULL ends the list */
         int32_t value;
 } bench_choice;
+
+/* Numbers above 0 and at most 1. */
+#define BENCH_MAX_SHARES 32
+typedef struct bench_shares {
+        size_t n;
+        double values[BENCH_MAX_SHARES];
+} bench_shares;
 
 typedef struct bench_option {
         const char *name; /* without the dashes */

@@ -16,10 +16,12 @@ set(dci_sources
     src/simd/cpu.c
     src/simd/kernels.c
     src/simd/kernels_scalar.c
+    src/simd/select.c
     src/simd/topk.c
     src/transform/cosine.c
     src/transform/mips.c
     src/transform/transform.c
+    src/index/chooser.c
     src/index/config.c
     src/index/filter.c
     src/index/flat.c
@@ -30,6 +32,9 @@ set(dci_sources
     src/index/idmap.c
     src/index/index.c
     src/index/insert.c
+    src/index/pdci.c
+    src/index/pdci_search.c
+    src/index/project.c
     src/index/range.c
     src/index/remove.c
     src/index/rows.c

@@ -20,16 +20,28 @@ as_root() {
     fi
 }
 
-# Installs what dpkg does not know as installed; asks for nothing, and for no password, when all is there.
+# Prints those packages that dpkg does not know as installed.
+missing_packages() {
+    local package
+    for package in "$@"; do
+        dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || echo "$package"
+    done
+}
+
+# Whether the packages are there, or can be installed without asking for a password: for steps that may be left out.
+can_have_packages() {
+    command -v apt-get >/dev/null || return 1
+    [[ -z $(missing_packages "$@") || $EUID == 0 ]] || sudo -n true 2>/dev/null
+}
+
+# Installs what is missing; asks for nothing, and for no password, when all is there.
 need_packages() {
-    local package missing=()
+    local missing
     if ! command -v dpkg-query >/dev/null; then
         echo "This is not a Debian system; these packages' counterparts are taken to be installed: $*"
         return
     fi
-    for package in "$@"; do
-        dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
-    done
+    mapfile -t missing < <(missing_packages "$@")
     if [[ ${#missing[@]} -gt 0 ]]; then
         step_or_stop "installing ${missing[*]}" packages install_packages "${missing[@]}"
     fi

@@ -42,11 +42,38 @@ static void teardown(void)
 
 START_TEST(help_names_every_option_and_code)
 {
-        static const char *const words[] = {"--base",        "--query",         "--truth",   "--data",   "--trace",
-                                            "--limit-base",  "--limit-queries", "--metric",  "--k ",     "--kind",
-                                            "--rows",        "--mode",          "--threads", "--repeat", "--isa",
-                                            "--truth-check", "--cache",         "--json",    "--help",   "exit codes",
-                                            "examples",      ".fvecs",          ".fbin",     ".hdf5",    "idx3"};
+        static const char *const words[] = {"--num-comp-indices",
+                                            "--num-simp-indices",
+                                            "--seed",
+                                            "--prop-to-visit",
+                                            "--prop-to-retrieve",
+                                            "0.005,0.01,0.02,0.05,0.1,0.2,0.5,0.8,1",
+                                            "pdci",
+                                            "--base",
+                                            "--query",
+                                            "--truth",
+                                            "--data",
+                                            "--trace",
+                                            "--limit-base",
+                                            "--limit-queries",
+                                            "--metric",
+                                            "--k ",
+                                            "--kind",
+                                            "--rows",
+                                            "--mode",
+                                            "--threads",
+                                            "--repeat",
+                                            "--isa",
+                                            "--truth-check",
+                                            "--cache",
+                                            "--json",
+                                            "--help",
+                                            "exit codes",
+                                            "examples",
+                                            ".fvecs",
+                                            ".fbin",
+                                            ".hdf5",
+                                            "idx3"};
         bench_result result = BENCH("ann", "--help");
         ck_assert_int_eq(result.code, 0);
         ck_assert_str_eq(result.err, "");
@@ -69,7 +96,7 @@ START_TEST(version_is_the_librarys)
 END_TEST
 
 static const struct {
-        const char *arguments[8];
+        const char *arguments[10];
         const char *part;
 } mistakes[] = {
         {{NULL}, "a command is missing"},
@@ -90,7 +117,35 @@ static const struct {
         {{"ann", "--truth-check", "0"}, "--truth-check wants an integer"},
         {{"ann", "--limit-base", "0"}, "--limit-base wants an integer"},
         {{"ann", "--metric", "manhattan"}, "--metric wants one of ip, l2, cosine, not 'manhattan'"},
-        {{"ann", "--kind", "tree"}, "--kind wants one of flat"},
+        {{"ann", "--kind", "tree"}, "--kind wants one or more of flat, pdci, not 'tree'"},
+        {{"ann", "--kind", "pdci,tree"}, "not 'pdci,tree'"},
+        {{"ann", "--kind", "flat,"}, "not 'flat,'"},
+        {{"ann", "--kind", "flat pdci"}, "not 'flat pdci'"},
+        {{"ann", "--kind", "pdc"}, "not 'pdc'"},
+        {{"ann", "--num-comp-indices", "0"}, "--num-comp-indices wants an integer of 1 to 4096, not '0'"},
+        {{"ann", "--num-simp-indices", "4097"}, "--num-simp-indices wants an integer of 1 to 4096, not '4097'"},
+        {{"ann", "--data", "a.hdf5", "--kind", "pdci", "--num-comp-indices", "65", "--num-simp-indices=64"},
+         "65 composite indices of 64 simple ones each: --num-comp-indices times --num-simp-indices is at most 4096"},
+        {{"ann", "--seed", "-1"}, "--seed wants an integer of 0 to 9223372036854775807, not '-1'"},
+        {{"ann", "--seed", "9223372036854775808"}, "not '9223372036854775808'"},
+        {{"ann", "--prop-to-visit", "0"}, "--prop-to-visit wants numbers above 0 and at most 1"},
+        {{"ann", "--prop-to-visit", "0.5,1.01"}, "not '0.5,1.01'"},
+        {{"ann", "--prop-to-visit="}, "--prop-to-visit wants numbers"},
+        {{"ann", "--prop-to-retrieve", "0.1,,1"}, "--prop-to-retrieve wants numbers"},
+        {{"ann", "--prop-to-retrieve", "0.1,"}, "not '0.1,'"},
+        {{"ann", "--prop-to-retrieve", "-0.1"}, "not '-0.1'"},
+        {{"ann", "--prop-to-retrieve", "nan"}, "not 'nan'"},
+        {{"ann", "--prop-to-retrieve", "0x.8"}, "not '0x.8'"},
+        {{"ann", "--prop-to-retrieve", " 0.1"}, "not ' 0.1'"},
+        {{"ann", "--prop-to-retrieve", "1e-400"}, "not '1e-400'"},
+        {{"ann", "--prop-to-retrieve", "0.5.5"}, "not '0.5.5'"},
+        {{"ann", "--prop-to-retrieve", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"},
+         "at most 32"},
+        {{"ann", "--data", "a.hdf5", "--num-comp-indices", "2"}, "--num-comp-indices needs --kind pdci"},
+        {{"ann", "--data", "a.hdf5", "--num-simp-indices", "7"}, "--num-simp-indices needs --kind pdci"},
+        {{"ann", "--data", "a.hdf5", "--kind", "flat", "--seed", "0"}, "--seed needs --kind pdci"},
+        {{"ann", "--data", "a.hdf5", "--prop-to-visit", "1"}, "--prop-to-visit needs --kind pdci"},
+        {{"ann", "--data", "a.hdf5", "--prop-to-retrieve", "1"}, "--prop-to-retrieve needs --kind pdci"},
         {{"ann", "--rows", "f64"}, "--rows wants one of f32, f16, bf16"},
         {{"ann", "--mode", "all"}, "--mode wants one of one, batch, both"},
         {{"ann", "--isa", "mmx"}, "--isa wants one of"},
@@ -139,18 +194,19 @@ static void expect_strings(const json_t *object, const char *const *names, size_
 static void expect_row(const json_t *report, size_t i, const char *mode)
 {
         static const char *const texts[] = {"index", "mode", "isa", "metric", "rows", "dataset"};
-        static const char *const numbers[] = {"build_s",    "qps",   "qps_min",        "qps_max", "recall",
-                                              "dist_comps", "bytes", "read_floor_qps", "total1k"};
+        static const char *const numbers[] = {"build_s",    "qps",        "qps_min", "qps_max",        "recall",
+                                              "dist_comps", "candidates", "bytes",   "read_floor_qps", "total1k"};
         const json_t *row = json_array_get(json_object_get(report, "rows"), i);
         expect_strings(row, texts, sizeof texts / sizeof *texts);
         for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++)
                 ck_assert_msg(bench_number(report, i, numbers[j]) > 0, "%s is not positive", numbers[j]);
         ck_assert_str_eq(json_string_value(json_object_get(row, "index")), "flat");
         ck_assert_str_eq(json_string_value(json_object_get(row, "mode")), mode);
-        ck_assert(json_is_object(json_object_get(row, "params")));
+        ck_assert_str_eq(json_string_value(json_object_get(json_object_get(row, "params"), "kind")), "flat");
         ck_assert(json_is_null(json_object_get(row, "share")));
         ck_assert_double_eq(bench_number(report, i, "recall"), 1);
         ck_assert_double_eq(bench_number(report, i, "dist_comps"), N);
+        ck_assert_double_eq(bench_number(report, i, "candidates"), N);
         ck_assert_double_ge(bench_number(report, i, "bytes"), N * DIM * 4);
         ck_assert_double_eq(bench_number(report, i, "threads"), 2);
         ck_assert_double_eq(bench_number(report, i, "n"), N);
@@ -167,8 +223,8 @@ START_TEST(json_and_table_hold_what_they_promise)
 {
         static const char *const metrics[] = {"l2", "ip", "cosine"};
         static const char *const machine[] = {"cpu", "isa", "compiler", "library", "date"};
-        static const char *const titles[] = {"index",  "build s", "queries/s",  "read floor/s", "of floor",
-                                             "recall", "share",   "dist/query", "memory"};
+        static const char *const titles[] = {"index", "build s",    "queries/s", "read floor/s", "of floor", "recall",
+                                             "share", "dist/query", "memory",    "params",       "of n",     "1k s"};
         for (size_t m = 0; m < sizeof metrics / sizeof *metrics; m++) {
                 bench_result result = RUN("--metric", metrics[m], "--k", "7", "--threads", "2", "--repeat", "2",
                                           "--cache", "none", "--json", scratch_path("r.json"));
@@ -310,6 +366,129 @@ START_TEST(a_report_that_cannot_be_written_is_said_before_and_after)
 }
 END_TEST
 
+/* --- Prioritized DCI ------------------------------------------------------------------------------------------------------- */
+
+/* Ends where the seed is wanted. */
+#define PDCI                                                                                                           \
+        "--metric", "l2", "--k", "7", "--kind", "pdci", "--num-comp-indices", "3", "--num-simp-indices", "4", "--seed"
+
+/* Distances per query, asked of the library itself. */
+static double distances_of(uint64_t seed, double visit, double retrieve)
+{
+        dci_context *context;
+        dci_index *index;
+        dci_index_config config;
+        dci_search_params params;
+        dci_search_stats stats;
+        int64_t ids[N_QUERIES * 7];
+        ck_assert_int_eq(dci_context_create(NULL, &context), DCI_OK);
+        ck_assert_int_eq(dci_index_config_init(&config, sizeof config), DCI_OK);
+        ck_assert_int_eq(dci_search_params_init(&params, sizeof params), DCI_OK);
+        ck_assert_int_eq(dci_search_stats_init(&stats, sizeof stats), DCI_OK);
+        config.dim = DIM;
+        config.kind = DCI_KIND_PDCI;
+        config.metric = DCI_METRIC_L2;
+        config.num_comp_indices = 3;
+        config.num_simp_indices = 4;
+        config.seed = seed;
+        params.prop_to_visit = visit;
+        params.prop_to_retrieve = retrieve;
+        params.stats = &stats;
+        ck_assert_int_eq(dci_index_create(context, &config, &index), DCI_OK);
+        ck_assert_int_eq(dci_index_add(index, N, base, DIM, NULL, NULL), DCI_OK);
+        ck_assert_int_eq(dci_index_search(index, N_QUERIES, queries, DIM, 7, &params, ids, NULL), DCI_OK);
+        dci_index_destroy(index);
+        dci_context_destroy(context);
+        return (double)stats.distances / N_QUERIES;
+}
+
+static double param_of(const json_t *report, size_t i, const char *name)
+{
+        const json_t *row = json_array_get(json_object_get(report, "rows"), i);
+        const json_t *value = json_object_get(json_object_get(row, "params"), name);
+        ck_assert_msg(json_is_number(value), "row %zu has no parameter '%s'", i, name);
+        return json_number_value(value);
+}
+
+static void expect_name(const json_t *report, size_t i, const char *name, const char *wanted)
+{
+        const json_t *row = json_array_get(json_object_get(report, "rows"), i);
+        ck_assert_str_eq(json_string_value(json_object_get(row, name)), wanted);
+}
+
+START_TEST(each_effort_is_a_row_per_mode_beside_flat)
+{
+        static const double visits[] = {0.3, 1}, retrieves[] = {0.05, 0.2, 1};
+        bench_result result = RUN(PDCI, "5", "--prop-to-visit", "0.3,1", "--prop-to-retrieve", "0.05,0.2,1.0", JSON);
+        json_t *report = bench_good(result);
+        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 2 + 2 * 2 * 3);
+        expect_name(report, 0, "index", "flat");
+        expect_name(report, 1, "index", "flat");
+        for (size_t i = 2; i < 14; i++) {
+                double visit = visits[(i - 2) / 3 % 2], retrieve = retrieves[(i - 2) % 3];
+                bool full = visit == 1 && retrieve == 1;
+                expect_name(report, i, "index", "pdci");
+                expect_name(report, i, "mode", i < 8 ? "one" : "batch");
+                ck_assert_double_eq(param_of(report, i, "prop_to_visit"), visit);
+                ck_assert_double_eq(param_of(report, i, "prop_to_retrieve"), retrieve);
+                ck_assert_double_eq(param_of(report, i, "num_comp_indices"), 3);
+                ck_assert_double_eq(param_of(report, i, "num_simp_indices"), 4);
+                ck_assert_double_eq(param_of(report, i, "seed"), 5);
+                /* At full effort a batch is ranked by cheaper arithmetic first; all rows are looked at all the same. */
+                double wanted = full ? N : distances_of(5, visit, retrieve);
+                ck_assert_double_le(fabs(bench_number(report, i, "dist_comps") - wanted), 1e-6);
+                ck_assert_double_eq(bench_number(report, i, "candidates"), bench_number(report, i, "dist_comps"));
+                ck_assert_double_ge(bench_number(report, i, "dist_comps"), 7);
+                ck_assert(full ? bench_number(report, i, "recall") == 1 : bench_number(report, i, "recall") > 0);
+                ck_assert_double_eq(bench_number(report, i, "read_floor_qps"),
+                                    bench_number(report, 0, "read_floor_qps"));
+                ck_assert_double_ge(bench_number(report, i, "bytes"), bench_number(report, 0, "bytes") + 3 * 4 * 4 * N);
+                double total = bench_number(report, i, "build_s") + 1000 / bench_number(report, i, "qps");
+                ck_assert_double_le(fabs(bench_number(report, i, "total1k") - total), 1e-6 * total);
+        }
+        ck_assert_double_lt(bench_number(report, 2, "recall"), 1);
+        ck_assert_ptr_nonnull(strstr(result.out, "3x4 visit 0.3 retrieve 0.05"));
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(the_default_sweep_ends_with_exact_search)
+{
+        json_t *report = bench_good(RUN("--metric", "ip", "--kind", "flat,pdci", "--mode", "batch", JSON));
+        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 1 + 9);
+        for (size_t i = 1; i < 10; i++) {
+                ck_assert_double_eq(param_of(report, i, "prop_to_visit"), 1);
+                ck_assert_double_eq(param_of(report, i, "num_comp_indices"), 2);
+                ck_assert_double_eq(param_of(report, i, "num_simp_indices"), 7);
+                ck_assert_double_eq(param_of(report, i, "seed"), 0);
+                if (i > 1) {
+                        ck_assert_double_gt(param_of(report, i, "prop_to_retrieve"),
+                                            param_of(report, i - 1, "prop_to_retrieve"));
+                        ck_assert_double_ge(bench_number(report, i, "recall"), bench_number(report, i - 1, "recall"));
+                }
+        }
+        ck_assert_double_eq(bench_number(report, 9, "recall"), 1);
+        ck_assert_double_eq(bench_number(report, 9, "dist_comps"), N);
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(a_seed_decides_what_is_found)
+{
+        static const char *const seeds[] = {"0", "0", "9223372036854775807"};
+        double recall[3], distances[3];
+        for (size_t i = 0; i < 3; i++) {
+                json_t *report = bench_good(RUN(PDCI, seeds[i], "--prop-to-retrieve", "0.1", "--mode", "batch", JSON));
+                recall[i] = bench_number(report, 1, "recall");
+                distances[i] = bench_number(report, 1, "dist_comps");
+                json_decref(report);
+        }
+        ck_assert_double_eq(recall[0], recall[1]);
+        ck_assert_double_eq(distances[0], distances[1]);
+        ck_assert_double_ne(distances[0], distances[2]);
+}
+END_TEST
+
 /* --- memory ---------------------------------------------------------------------------------------------------------------- */
 
 #if !BENCH_SANITIZED
@@ -344,6 +523,9 @@ static Suite *suite(void)
                   more_neighbours_than_rows_are_all_rows, equal_rows_do_not_cost_recall,
                   scores_too_close_for_float_are_told_apart, recall_counts_what_rounded_rows_miss,
                   numbers_that_are_none_are_refused_by_name, a_report_that_cannot_be_written_is_said_before_and_after}},
+                {"Prioritized DCI",
+                 {each_effort_is_a_row_per_mode_beside_flat, the_default_sweep_ends_with_exact_search,
+                  a_seed_decides_what_is_found}},
         };
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
                 TCase *tests = tcase_create(cases[i].name);

@@ -440,6 +440,44 @@ START_TEST(every_allocation_may_fail_once)
 }
 END_TEST
 
+START_TEST(a_remove_that_cannot_shrink_the_map_succeeds_and_leaves_the_last_error)
+{
+        enum { LEFT = 5 };
+        const size_t failing[] = {0, 2, 3}; /* of a remove's allocations: none; the new map; its entries */
+        const int64_t unknown = 42;
+        float *rows = test_normal(MANY, DIM, 1);
+        int64_t *ids = malloc(MANY * sizeof *ids), found;
+        size_t map_bytes[3];
+        for (size_t i = 0; i < MANY; i++)
+                ids[i] = (int64_t)(1000 + i);
+        for (size_t f = 0; f < 3; f++) {
+                test_memory memory;
+                dci_context *c = test_context_with(&memory, 1);
+                dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
+                dci_index *index = NULL;
+                ck_ok(dci_index_create(c, &config, &index));
+                ck_ok(dci_index_add(index, MANY, rows, DIM, ids, NULL));
+                ck_refused(dci_index_remove(index, 1, &unknown), DCI_ERR_NOT_FOUND, "id 42");
+                const size_t before = atomic_load(&memory.calls);
+                atomic_store(&memory.fail_at, failing[f] == 0 ? 0 : before + failing[f]);
+                ck_ok(dci_index_remove(index, MANY - LEFT, ids));
+                ck_assert_uint_eq(atomic_load(&memory.calls) - before, failing[f] == 0 ? 3 : failing[f]);
+                ck_assert_msg(strstr(dci_last_error(), "id 42") != NULL, "the last error is '%s'", dci_last_error());
+                ck_assert_uint_eq(dci_index_count(index), LEFT);
+                ck_ok(dci_index_search(index, 1, rows + (MANY - 1) * DIM, DIM, 1, NULL, &found, NULL));
+                ck_assert_int_eq(found, ids[MANY - 1]);
+                map_bytes[f] = dci_idmap_bytes(atomic_load(&index->map));
+                ck_ok(dci_index_remove(index, LEFT, ids + MANY - LEFT)); /* the map knows them */
+                dci_index_destroy(index);
+                dci_context_destroy(c);
+        }
+        ck_assert_uint_lt(map_bytes[0], map_bytes[1] / 8);
+        ck_assert_uint_eq(map_bytes[1], map_bytes[2]);
+        free(ids);
+        free(rows);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("index faults");
@@ -457,6 +495,7 @@ int main(void)
         tcase_set_timeout(refusals, 60);
         tcase_set_timeout(memory, 300);
         tcase_add_test(memory, every_allocation_may_fail_once);
+        tcase_add_test(memory, a_remove_that_cannot_shrink_the_map_succeeds_and_leaves_the_last_error);
         suite_add_tcase(suite, refusals);
         suite_add_tcase(suite, memory);
         return test_main(suite);

@@ -39,7 +39,10 @@ enum { DCI_METRIC_L2 = 1, DCI_METRIC_IP = 2, DCI_METRIC_COSINE = 3 };
 /** How rows are found. */
 typedef int32_t dci_index_kind;
 enum {
-        DCI_KIND_FLAT = 1 /**< every row is scored: exact, no build, the measure of all other kinds */
+        DCI_KIND_FLAT = 1, /**< every row is scored: exact, no build, the measure of all other kinds */
+        DCI_KIND_PDCI =
+                2 /**< Prioritized DCI (Li and Malik 2017): rows are ranked by their projections on random directions,
+                               and the best ranked are scored; exact at full effort */
 };
 
 /** Who owns the memory of the rows. */
@@ -50,6 +53,9 @@ enum {
                                    index is destroyed. 8 bytes per row instead of a copy; rows need only the alignment of
                                    their elements. */
 };
+
+/** Most simple indices of all composite indices together. */
+#define DCI_MAX_SIMPLE_INDICES ((size_t)4096)
 
 /** Most rows of one index (slots are int32). */
 #define DCI_MAX_ROWS (((size_t)1 << 31) - 64)
@@ -69,6 +75,10 @@ typedef struct dci_index_config {
         int32_t zero_rows; /**< COSINE only: DCI_ZERO_REFUSE (default) or DCI_ZERO_KEEP, see transform.h; a row or query
                                    shorter than 2^-40 counts as zero */
         int32_t reserved;  /**< zero */
+        size_t num_comp_indices; /**< PDCI: composite indices, 1 or more; default 2. Each proposes its own candidates. */
+        size_t num_simp_indices; /**< PDCI: simple indices of each composite index, 1 or more; default 7. One simple index is one
+                                      random unit direction and costs 4 bytes per row. At most DCI_MAX_SIMPLE_INDICES in all. */
+        uint64_t seed; /**< PDCI: of the directions; default 0. The same seed gives the same directions everywhere. */
 } dci_index_config;
 
 /** Fills every byte of `config` with defaults. struct_size: sizeof(dci_index_config). */
@@ -99,6 +109,10 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  * progress   NULL, or reports in rows.
  *
  * Errors: DCI_ERR_NUMBER (row named), DCI_ERR_EXISTS (id named), DCI_ERR_LIMIT, DCI_ERR_MEMORY, DCI_ERR_CANCELLED.
+ * PDCI: rows are projected too, O(n dim simple indices); nothing that is there already moves or is built anew. Under IP, a row
+ * longer than all before raises the c of the MIPS lift (transform.h; here c^2 is the power of two at or above the largest
+ * squared norm ever added, so it does not depend on the order of adds): lifts are computed from norms when a search begins, so
+ * that costs nothing and the results are those of an index built with the larger c.
  * Cost: O(n dim); memory grows in chunks of at most 256 KiB or 16 rows, existing rows do not move.
  */
 DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
@@ -145,24 +159,32 @@ DCI_API dci_status dci_filter_init(dci_filter *filter, size_t struct_size);
 typedef struct dci_search_stats {
         size_t struct_size;
         uint64_t queries;
-        uint64_t visited;   /**< (query, row) pairs looked at, by whatever arithmetic: the "dist_comps" of benchmarks */
-        uint64_t distances; /**< canonical scores computed */
-        uint64_t proposed;  /**< pairs ranked by cheaper arithmetic first; 0 when every pair was scored canonically */
+        uint64_t visited;    /**< (query, row) pairs looked at, by whatever arithmetic */
+        uint64_t distances;  /**< canonical scores computed: the "dist_comps" of benchmarks */
+        uint64_t proposed;   /**< pairs ranked by cheaper arithmetic first; 0 when every pair was scored canonically */
+        uint64_t candidates; /**< distinct (query, row) pairs that the composite indices retrieved; FLAT: all rows */
 } dci_search_stats;
 DCI_API dci_status dci_search_stats_init(dci_search_stats *stats, size_t struct_size);
 
 /**
  * What a search may spend, and on which rows. Prepare with dci_search_params_init.
  * The effort fields carry their published names (Prioritized DCI, Li and Malik 2017). FLAT checks their range and always
- * spends everything.
+ * spends everything. PDCI: a composite index visits (row, simple index) pairs in the order of their projected difference to
+ * the query, num_simp_indices * num_to_visit of them at most (k_1 of the paper), and retrieves each row that it has visited in
+ * all its simple indices, num_to_retrieve of them at most (k_2); it goes on beyond both until it has k. All that were
+ * retrieved are scored. Budgets are per query and composite index, shares are of the rows that the filter admits, and a
+ * filtered search finds what an index of the admitted rows alone would. Equal differences are visited by lower id.
+ * Under IP a query shorter than 2^-40 ranks as the zero query does: rows near the origin's projections first.
  */
 typedef struct dci_search_params {
         size_t struct_size;
-        double prop_to_visit;     /**< (0, 1], default 1: share of the rows that may be visited */
-        double prop_to_retrieve;  /**< (0, 1], default 1: share of the rows whose distance may be computed */
+        double prop_to_visit;     /**< (0, 1], default 1: share of the rows that each composite index may visit */
+        double prop_to_retrieve;  /**< (0, 1], default 1: share of the rows that each composite index may retrieve */
         const dci_filter *filter; /**< NULL (default): all rows */
         dci_search_stats *stats;  /**< NULL (default), or where to report; set, not added to */
         dci_progress progress;    /**< in (query, row) pairs; fn NULL (default): none */
+        size_t num_to_visit; /**< rows that each composite index may visit, in place of prop_to_visit; 0 (default): as that says */
+        size_t num_to_retrieve; /**< rows that each composite index may retrieve, in place of prop_to_retrieve; 0 (default) */
 } dci_search_params;
 DCI_API dci_status dci_search_params_init(dci_search_params *params, size_t struct_size);
 
@@ -182,9 +204,10 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  * out_ids      n_queries x k, best first; ties by lower id.
  * out_scores   n_queries x k: squared distance, inner product or cosine; may be NULL.
  *
+ * Cost (PDCI): O(n simple indices + candidates dim) per query; at full effort as FLAT. Scratch: 40 bytes per row and thread.
  * Cost (FLAT): O(n dim) per query; from 16 queries per call on, rows are ranked in tiles by the fastest arithmetic the CPU
  * has, with an error bound, and only those within the bound are scored: batches cost a fraction of single queries.
- * Scratch: O(dim + k) per query in flight and thread. k beyond 2^24 or n_queries * k beyond 2^40 is DCI_ERR_LIMIT.
+ * Scratch (FLAT): O(dim + k) per query in flight and thread. k beyond 2^24 or n_queries * k beyond 2^40 is DCI_ERR_LIMIT.
  */
 DCI_API dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                                     const dci_search_params *params, int64_t *out_ids, float *out_scores);
@@ -214,10 +237,11 @@ DCI_API void dci_range_result_free(dci_range_result *result);
 /** Bytes an index holds. */
 typedef struct dci_memory_report {
         size_t struct_size;
-        size_t rows;  /**< rows, used or reserved (BORROWED: the pointers to them) */
-        size_t ids;   /**< ids by slot, and the map from id to slot */
-        size_t norms; /**< COSINE: one float per row */
-        size_t other; /**< tables and the object itself */
+        size_t rows;        /**< rows, used or reserved (BORROWED: the pointers to them) */
+        size_t ids;         /**< ids by slot, and the map from id to slot */
+        size_t norms;       /**< COSINE, and IP of kind PDCI: one float per row */
+        size_t projections; /**< PDCI: one float per row and simple index */
+        size_t other;       /**< tables and the object itself */
         size_t total;
 } dci_memory_report;
 DCI_API dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size);

@@ -41,6 +41,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_index_ids": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p]),
     "dci_index_search": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_void_p, c_void_p, c_void_p]),
     "dci_index_range_search": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_float, c_void_p, c_void_p]),
+    "dci_index_set_defaults": (c_int32, [c_void_p, c_void_p]),
+    "dci_index_get_defaults": (c_int32, [c_void_p, c_void_p]),
     "dci_range_result_free": (None, [c_void_p]),
     "dci_index_memory": (c_int32, [c_void_p, c_void_p]),
     "dci_context_config_init": (c_int32, [c_void_p, c_size_t]),

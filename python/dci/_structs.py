@@ -9,7 +9,7 @@ from ctypes import CFUNCTYPE, c_double, c_int32, c_int64, c_size_t, c_uint64, c_
 
 # Names of the Python interface for the C enums.
 METRICS = {"l2": 1, "ip": 2, "cosine": 3}
-KINDS = {"flat": 1}
+KINDS = {"flat": 1, "pdci": 2}
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
 STORAGES = {"owned": 0, "borrowed": 1}
 ZERO_ROWS = {"refuse": 0, "keep": 1}
@@ -61,6 +61,9 @@ class IndexConfig(ctypes.Structure):
         ("storage", c_int32),
         ("zero_rows", c_int32),
         ("reserved", c_int32),
+        ("num_comp_indices", c_size_t),
+        ("num_simp_indices", c_size_t),
+        ("seed", c_uint64),
     ]
 
 
@@ -85,6 +88,7 @@ class Stats(ctypes.Structure):
         ("visited", c_uint64),
         ("distances", c_uint64),
         ("proposed", c_uint64),
+        ("candidates", c_uint64),
     ]
 
 
@@ -96,6 +100,8 @@ class SearchParams(ctypes.Structure):
         ("filter", c_void_p),
         ("stats", c_void_p),
         ("progress", Progress),
+        ("num_to_visit", c_size_t),
+        ("num_to_retrieve", c_size_t),
     ]
 
 
@@ -116,6 +122,7 @@ class MemoryReport(ctypes.Structure):
         ("rows", c_size_t),
         ("ids", c_size_t),
         ("norms", c_size_t),
+        ("projections", c_size_t),
         ("other", c_size_t),
         ("total", c_size_t),
     ]

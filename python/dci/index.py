@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, byref, c_size_t, memmove
-from typing import Any, Literal, NamedTuple, SupportsIndex, overload
+from typing import Any, Literal, NamedTuple, Optional, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ from .context import Context, default_context
 Ids = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 Rows = npt.NDArray[Any]
+# prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve; None: the index's default.
+Effort = tuple[Optional[float], Optional[float], Optional[SupportsIndex], Optional[SupportsIndex]]
 
 
 class SearchStats(NamedTuple):
@@ -32,6 +34,7 @@ class SearchStats(NamedTuple):
     visited: int  #: (query, row) pairs looked at, by whatever arithmetic
     distances: int  #: scores computed by the canonical kernel
     proposed: int  #: pairs ranked by cheaper arithmetic first
+    candidates: int  #: distinct (query, row) pairs that the composite indices retrieved; "flat": all pairs
 
 
 class Index:
@@ -40,7 +43,9 @@ class Index:
     dim         elements per row.
     metric      "ip" (inner product, larger is better), "l2" (squared distance, smaller is better), "cosine" (larger is
                 better).
-    kind        "flat": every row is scored, so results are exact.
+    kind        "flat": every row is scored, so results are exact. "pdci" (Prioritized DCI): rows are ranked by their
+                projections on random directions and the best ranked are scored, as many as the effort of a search allows;
+                exact at full effort, which is the default (see search and set_defaults).
     dtype       rows as stored: "float32", "float16" or "bfloat16".
     storage     "owned": add copies the rows. "borrowed": add remembers where they are and the index keeps their memory alive
                 until it is empty or closed; the caller must not change it (resizing or closing it included). Rows that would
@@ -48,6 +53,12 @@ class Index:
     zero_rows   "cosine" only: "refuse" or "keep" rows and queries of all zeros.
     context     threads and instruction set; None: default_context().
     input_dtype rows and queries as passed to add and search; None: dtype. Borrowed rows always have dtype.
+    num_comp_indices
+                "pdci" only: composite indices, 1 or more. Each proposes its own candidates.
+    num_simp_indices
+                "pdci" only: simple indices of each composite index, 1 or more; each is one random direction and costs
+                4 bytes per row. num_comp_indices * num_simp_indices is at most 4096.
+    seed        "pdci" only: of the directions, 0 to 2**64 - 1. The same seed gives the same directions everywhere.
 
     Rows and queries have shape (n, dim), or (dim,) for one. Arrays of the input dtype whose rows are contiguous are read
     in place, whatever lies between rows; others are copied once. A float32 input takes all real numbers and rounds them to
@@ -59,7 +70,7 @@ class Index:
     long searches and adds, which then have changed nothing. Errors are exceptions derived from DciError.
     """
 
-    __slots__ = ("_context", "_dim", "_dtype", "_handle", "_input", "_kind", "_lock", "_metric", "_storage")
+    __slots__ = ("_context", "_dim", "_dtype", "_handle", "_input", "_kind", "_lock", "_metric", "_n_simple", "_storage")
 
     def __init__(
         self,
@@ -72,6 +83,9 @@ class Index:
         zero_rows: str = "refuse",
         context: Context | None = None,
         input_dtype: npt.DTypeLike | None = None,
+        num_comp_indices: SupportsIndex = 2,
+        num_simp_indices: SupportsIndex = 7,
+        seed: SupportsIndex = 0,
     ) -> None:
         self._handle: Handle | None = None
         self._dim = as_count(dim, "dim")
@@ -90,6 +104,10 @@ class Index:
         config.storage = chosen(_structs.STORAGES, storage, "storage")
         config.add_dtype = self._dtype.code if storage == "borrowed" else self._input.code
         config.zero_rows = chosen(_structs.ZERO_ROWS, zero_rows, "zero_rows")
+        config.num_comp_indices = as_count(num_comp_indices, "num_comp_indices")
+        config.num_simp_indices = as_count(num_simp_indices, "num_simp_indices")
+        config.seed = as_count(seed, "seed", 2**64 - 1)
+        self._n_simple = config.num_comp_indices * config.num_simp_indices if kind == "pdci" else 0
         self._handle = create(lib.dci_index_create, lib.dci_index_destroy, self._context._handle.value, byref(config))
 
     def add(self, x: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> None:
@@ -111,7 +129,7 @@ class Index:
         if names is not None and names.size != n:
             raise InvalidError(f"{n} rows but {names.size} ids")
         where = None if names is None else address(names)
-        if n * self._dim <= _guard.WATCHED_WORK >> 6:
+        if n * self._dim * (64 + self._n_simple) <= _guard.WATCHED_WORK:
             check(lib.dci_index_add(handle.value, n, address(rows), ld, where, None))
             return
         with CallGuard() as guard:
@@ -152,6 +170,10 @@ class Index:
         k: SupportsIndex = ...,
         *,
         filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
     ) -> tuple[Ids, Scores]: ...
@@ -162,6 +184,10 @@ class Index:
         k: SupportsIndex = ...,
         *,
         filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
     ) -> tuple[Ids, Scores, SearchStats]: ...
@@ -171,6 +197,10 @@ class Index:
         k: SupportsIndex = 10,
         *,
         filter: Filter | None = None,
+        prop_to_visit: float | None = None,
+        prop_to_retrieve: float | None = None,
+        num_to_visit: SupportsIndex | None = None,
+        num_to_retrieve: SupportsIndex | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
     ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
@@ -180,8 +210,16 @@ class Index:
         k       may exceed the number of rows: results are padded with id -1 and score NaN.
         filter  rows that may be returned: an array of ids; a bool mask, element i for id i; a Bitmap; or a function that
                 gets an id and is asked once per stored row and call.
+        prop_to_visit, prop_to_retrieve
+                "pdci": shares, above 0 and at most 1, of the rows that the filter admits: how many each composite index may
+                visit, and how many it may retrieve as candidates, which are all scored. It goes on beyond both until it has
+                k. "flat" checks them and always scores all rows.
+        num_to_visit, num_to_retrieve
+                the same as numbers of rows, in place of the shares; 0: as the shares say.
         stats   also return a SearchStats.
         out     (ids, scores), C-contiguous int64 and float32 of the result's shape, to write to.
+
+        What is None is as set_defaults has it; a share that is given replaces a default number, too.
 
         Returns ids and scores of shape (n, k), or (k,) for a one-dimensional q, best first, ties by lower id.
         """
@@ -191,19 +229,47 @@ class Index:
         shape = (k,) if rows.ndim == 1 else (n, k)
         ids, scores = (np.empty(shape, np.int64), np.empty(shape, np.float32)) if out is None else _checked(out, shape)
         where = (address(ids), address(scores))
-        found = self._run(lib.dci_index_search, handle, (n, address(rows), ld, k), where, filter, stats)
+        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve)
+        found = self._run(lib.dci_index_search, handle, (n, address(rows), ld, k), where, filter, effort, stats)
         return (ids, scores) if found is None else (ids, scores, found)
 
     @overload
     def range_search(
-        self, q: npt.ArrayLike, radius: float, *, filter: Filter | None = ..., stats: Literal[False] = ...
+        self,
+        q: npt.ArrayLike,
+        radius: float,
+        *,
+        filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
+        stats: Literal[False] = ...,
     ) -> tuple[Ids, Ids, Scores]: ...
     @overload
     def range_search(
-        self, q: npt.ArrayLike, radius: float, *, filter: Filter | None = ..., stats: Literal[True]
+        self,
+        q: npt.ArrayLike,
+        radius: float,
+        *,
+        filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
+        stats: Literal[True],
     ) -> tuple[Ids, Ids, Scores, SearchStats]: ...
     def range_search(
-        self, q: npt.ArrayLike, radius: float, *, filter: Filter | None = None, stats: bool = False
+        self,
+        q: npt.ArrayLike,
+        radius: float,
+        *,
+        filter: Filter | None = None,
+        prop_to_visit: float | None = None,
+        prop_to_retrieve: float | None = None,
+        num_to_visit: SupportsIndex | None = None,
+        num_to_retrieve: SupportsIndex | None = None,
+        stats: bool = False,
     ) -> tuple[Ids, Ids, Scores] | tuple[Ids, Ids, Scores, SearchStats]:
         """Finds every row that scores at least as well as a radius: squared distance <= radius for "l2", score >= it else.
 
@@ -211,14 +277,15 @@ class Index:
         radius  rounded to float32, as scores are.
 
         Returns offsets of shape (n + 1,), ids and scores: those of query i are [offsets[i]:offsets[i + 1]], best first.
-        filter and stats as in search.
+        filter, effort and stats as in search; "pdci" finds those among its candidates.
         """
         handle = self._open()
         rows, n, ld = as_rows(q, self._dim, self._input, "q")
         result = prepared(_structs.RangeResult)
         try:
-            where = (byref(result),)
-            found = self._run(lib.dci_index_range_search, handle, (n, address(rows), ld, radius), where, filter, stats)
+            before, after = (n, address(rows), ld, radius), (byref(result),)
+            effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve)
+            found = self._run(lib.dci_index_range_search, handle, before, after, filter, effort, stats)
             offsets = _copied(result.offsets, n + 1, np.uintp).astype(np.int64)
             ids = _copied(result.ids, int(offsets[-1]), np.int64)
             scores = _copied(result.scores, int(offsets[-1]), np.float32)
@@ -233,14 +300,16 @@ class Index:
         before: tuple[Any, ...],
         after: tuple[Any, ...],
         filter: Filter | None,
+        effort: Effort,
         stats: bool,
     ) -> SearchStats | None:
         """Calls a search function. What a plain call does not need, it does not pay for."""
-        watched = before[0] * self._count(handle) * self._dim > _guard.WATCHED_WORK
-        if filter is None and not stats and not watched:
+        watched = before[0] * self._count(handle) * (self._dim + self._n_simple) > _guard.WATCHED_WORK
+        if filter is None and not stats and not watched and effort == _DEFAULT:
             check(function(handle.value, *before, None, *after))
             return None
-        params = prepared(_structs.SearchParams)
+        params = self._defaults(handle)
+        _set_effort(params, effort)
         report = prepared(_structs.Stats)
         guard = CallGuard() if watched or callable(filter) else None
         if stats:
@@ -256,7 +325,31 @@ class Index:
                 status = function(handle.value, *before, byref(params), *after)
             guard.raise_kept()
             check(status)
-        return SearchStats(report.queries, report.visited, report.distances, report.proposed) if stats else None
+        return SearchStats(*(getattr(report, name) for name in SearchStats._fields)) if stats else None
+
+    def set_defaults(
+        self,
+        *,
+        prop_to_visit: float | None = None,
+        prop_to_retrieve: float | None = None,
+        num_to_visit: SupportsIndex | None = None,
+        num_to_retrieve: SupportsIndex | None = None,
+    ) -> None:
+        """Sets the effort of searches that do not name their own, see search. What is None is full effort again."""
+        params = prepared(_structs.SearchParams)
+        _set_effort(params, (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve))
+        check(lib.dci_index_set_defaults(self._open().value, byref(params)))
+
+    def get_defaults(self) -> dict[str, float]:
+        """The effort of searches that do not name their own: set_defaults(**get_defaults()) changes nothing."""
+        params = self._defaults(self._open())
+        return {name: getattr(params, name) for name in _EFFORT}
+
+    @staticmethod
+    def _defaults(handle: Handle) -> _structs.SearchParams:
+        params = prepared(_structs.SearchParams)
+        check(lib.dci_index_get_defaults(handle.value, byref(params)))
+        return params
 
     def reconstruct(self, ids: npt.ArrayLike) -> Rows:
         """Copies rows as they are stored. ids: (n,), or one integer.
@@ -285,10 +378,11 @@ class Index:
         check(lib.dci_index_reserve(self._open().value, as_count(n, "n")))
 
     def memory(self) -> dict[str, int]:
-        """Bytes the index holds: rows (used or reserved; the pointers to them if borrowed), ids, norms, other, total."""
+        """Bytes the index holds: rows (used or reserved; the pointers to them if borrowed), ids, norms, projections, other,
+        total."""
         report = prepared(_structs.MemoryReport)
         check(lib.dci_index_memory(self._open().value, byref(report)))
-        return {name: getattr(report, name) for name in ("rows", "ids", "norms", "other", "total")}
+        return {name: getattr(report, name) for name in _MEMORY}
 
     @property
     def count(self) -> int:
@@ -358,6 +452,22 @@ class Index:
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"count={self.count}"
         return f"Index(dim={self._dim}, metric={self._metric!r}, kind={self._kind!r}, dtype={self.dtype!r}, {state})"
+
+
+_MEMORY = ("rows", "ids", "norms", "projections", "other", "total")
+_EFFORT = ("prop_to_visit", "prop_to_retrieve", "num_to_visit", "num_to_retrieve")
+_DEFAULT: Effort = (None, None, None, None)
+
+
+def _set_effort(params: _structs.SearchParams, effort: Effort) -> None:
+    visit, retrieve, n_visit, n_retrieve = effort
+    for name, share, number in (("to_visit", visit, n_visit), ("to_retrieve", retrieve, n_retrieve)):
+        if share is not None:
+            setattr(params, "prop_" + name, share)
+        if number is not None:
+            setattr(params, "num_" + name, as_count(number, "num_" + name))
+        elif share is not None:
+            setattr(params, "num_" + name, 0)  # a number would go before the share
 
 
 def _checked(out: tuple[Ids, Scores], shape: tuple[int, ...]) -> tuple[Ids, Scores]:

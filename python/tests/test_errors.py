@@ -74,6 +74,13 @@ def test_a_refusal_is_its_exception_and_changes_nothing(index, name):
         ({"dim": 4, "input_dtype": np.int8}, "input_dtype is 'int8'"),
         ({"dim": 4, "storage": "lent"}, "storage is 'lent'"),
         ({"dim": 4, "zero_rows": "drop"}, "zero_rows is 'drop'"),
+        ({"dim": 4, "kind": "tree"}, "kind is 'tree', wanted one of 'flat', 'pdci'"),
+        ({"dim": 4, "kind": "pdci", "num_comp_indices": 0}, "num_comp_indices is 0, expected at least 1"),
+        ({"dim": 4, "kind": "pdci", "num_simp_indices": 0}, "num_simp_indices is 0, expected at least 1"),
+        ({"dim": 4, "kind": "pdci", "num_simp_indices": -1}, "num_simp_indices is -1"),
+        ({"dim": 4, "kind": "pdci", "num_comp_indices": 65, "num_simp_indices": 64}, "at most 4096"),
+        ({"dim": 4, "kind": "pdci", "seed": -1}, "seed is -1"),
+        ({"dim": 4, "kind": "pdci", "seed": 2**64}, "seed is 18446744073709551616"),
     ],
 )
 def test_an_index_that_cannot_be_is_refused(options, part):

@@ -109,7 +109,8 @@ def test_stats_report_every_pair(keys, queries):
     index = dci.Index(64, dtype="float16")
     index.add(keys)
     *_, stats = index.search(queries[:3], 2, stats=True)
-    assert stats == dci.SearchStats(queries=3, visited=3 * len(keys), distances=3 * len(keys), proposed=0)
+    every = 3 * len(keys)
+    assert stats == dci.SearchStats(3, visited=every, distances=every, proposed=0, candidates=every)
     *_, stats = index.range_search(queries[0], 0.0, stats=True)
     assert (stats.queries, stats.visited) == (1, len(keys))
 
@@ -201,7 +202,7 @@ def test_reserve_takes_the_memory_of_the_rows():
     assert report["rows"] >= 1000 * 64 * 4
     index.add(normal(1000, 64))
     assert index.memory()["rows"] == report["rows"]
-    assert report["total"] == sum(report[part] for part in ("rows", "ids", "norms", "other"))
+    assert report["total"] == sum(report[part] for part in ("rows", "ids", "norms", "projections", "other"))
 
 
 def test_properties_say_what_the_index_is():

@@ -29,10 +29,27 @@
 
 #define DCI_CACHE_LINE 64
 
+/* Number of the lowest bit that is set; bits != 0. */
+DCI_INLINE int dci_lowest_bit(uint64_t bits)
+{
+#if defined(__GNUC__)
+        return __builtin_ctzll(bits);
+#else
+        int n = 0;
+        for (; (bits & 1) == 0; bits >>= 1)
+                n++;
+        return n;
+#endif
+}
+
 /* --- status.c: the last error of this thread ------------------------------------------------------------------ */
 
 /* Records the sentence and returns `status`, so that a check reads: return dci_fail(DCI_ERR_INVALID, "..."). */
 dci_status dci_fail(dci_status status, const char *format, ...) DCI_PRINTF(2, 3);
+
+/* Between dci_may_fail(true) and dci_may_fail(false) this thread's failures leave no sentence: for steps that a call can do
+ * without, since a call that succeeds must not touch the last error. */
+void dci_may_fail(bool allowed);
 
 /* Checks what every config and result struct begins with. `known`: the size this library was built with. */
 dci_status dci_check_struct_size(const char *name, const void *object, size_t struct_size, size_t known);

@@ -10,6 +10,7 @@
 
 /* Thread local, so that no call can disturb another thread's sentence and none needs a lock. */
 static _Thread_local char last_error[MESSAGE_BYTES];
+static _Thread_local bool may_fail;
 
 const char *dci_last_error(void)
 {
@@ -18,11 +19,18 @@ const char *dci_last_error(void)
 
 dci_status dci_fail(dci_status status, const char *format, ...)
 {
+        if (may_fail)
+                return status;
         va_list arguments;
         va_start(arguments, format);
         vsnprintf(last_error, sizeof last_error, format, arguments);
         va_end(arguments);
         return status;
+}
+
+void dci_may_fail(bool allowed)
+{
+        may_fail = allowed;
 }
 
 const char *dci_status_name(dci_status status)

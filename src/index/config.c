@@ -13,6 +13,8 @@ dci_status dci_index_config_init(dci_index_config *config, size_t struct_size)
         config->kind = DCI_KIND_FLAT;
         config->metric = DCI_METRIC_L2;
         config->dtype = DCI_F32;
+        config->num_comp_indices = 2;
+        config->num_simp_indices = 7;
         return DCI_OK;
 }
 
@@ -46,6 +48,18 @@ dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size)
         return dci_struct_init("dci_memory_report", report, struct_size, sizeof *report);
 }
 
+static dci_status check_simple_indices(const dci_index_config *config)
+{
+        if (config->num_comp_indices == 0 || config->num_simp_indices == 0)
+                return dci_fail(DCI_ERR_INVALID, "%s is 0, expected at least 1",
+                                config->num_comp_indices == 0 ? "num_comp_indices" : "num_simp_indices");
+        size_t n = 0;
+        if (!dci_mul(config->num_comp_indices, config->num_simp_indices, &n) || n > DCI_MAX_SIMPLE_INDICES)
+                return dci_fail(DCI_ERR_LIMIT, "%zu composite indices of %zu simple ones each: at most %zu in all",
+                                config->num_comp_indices, config->num_simp_indices, DCI_MAX_SIMPLE_INDICES);
+        return DCI_OK;
+}
+
 dci_status dci_index_config_check(const dci_index_config *config)
 {
         dci_status status = dci_check_struct_size("dci_index_config", config, config->struct_size, sizeof *config);
@@ -55,7 +69,7 @@ dci_status dci_index_config_check(const dci_index_config *config)
                 return dci_fail(DCI_ERR_INVALID, "dim is 0, allowed are 1 to %zu", DCI_MAX_DIM);
         if (config->dim > DCI_MAX_DIM)
                 return dci_fail(DCI_ERR_LIMIT, "dim is %zu, allowed are 1 to %zu", config->dim, DCI_MAX_DIM);
-        if (config->kind != DCI_KIND_FLAT)
+        if (config->kind != DCI_KIND_FLAT && config->kind != DCI_KIND_PDCI)
                 return dci_fail(DCI_ERR_INVALID, "unknown index kind %d", (int)config->kind);
         if (config->metric < DCI_METRIC_L2 || config->metric > DCI_METRIC_COSINE)
                 return dci_fail(DCI_ERR_INVALID, "unknown metric %d", (int)config->metric);
@@ -74,7 +88,7 @@ dci_status dci_index_config_check(const dci_index_config *config)
                 return dci_fail(DCI_ERR_INVALID, "unknown zero_rows %d", (int)config->zero_rows);
         if (config->reserved != 0)
                 return dci_fail(DCI_ERR_INVALID, "dci_index_config.reserved is %d, not 0", (int)config->reserved);
-        return DCI_OK;
+        return config->kind == DCI_KIND_PDCI ? check_simple_indices(config) : DCI_OK;
 }
 
 static dci_status check_share(const char *name, double value)

@@ -36,7 +36,7 @@ void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t
         if (flat->metric != DCI_METRIC_COSINE)
                 return;
         float inverse[DCI_TOPK_BLOCK];
-        dci_view_inverse_norms(&flat->view, first, slots, count, inverse);
+        dci_view_norms(&flat->view, first, slots, count, inverse);
         for (size_t i = 0; i < n_queries; i++) {
                 const float scale = queries->inverse_norms[query + i];
                 float *scores = out + i * DCI_TOPK_BLOCK;
@@ -184,7 +184,7 @@ dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, flo
         if (status == DCI_OK && n_parts > 0)
                 merge_parts(&d);
         stats->queries = n_queries;
-        stats->visited = stats->distances = (uint64_t)flat->n * n_queries;
+        stats->visited = stats->distances = stats->candidates = (uint64_t)flat->n * n_queries;
         dci_free(flat->context, d.n_parts, n_parts, sizeof *d.n_parts);
         dci_free(flat->context, d.parts, n_keys, sizeof *d.parts);
         dci_free(flat->context, d.scratch, n_workers, d.worker_bytes);

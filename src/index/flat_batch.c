@@ -247,6 +247,6 @@ dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_id
                 stats->distances += b.workers[i].scored;
         dci_batch_workers_destroy(&b);
         stats->queries = flat->queries->n;
-        stats->visited = stats->proposed = (uint64_t)flat->n * flat->queries->n;
+        stats->visited = stats->proposed = stats->candidates = (uint64_t)flat->n * flat->queries->n;
         return status;
 }

@@ -82,16 +82,4 @@ void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows,
 void dci_batch_plan_sample(batch *b);
 void dci_batch_guess(const batch *b, batch_worker *w, size_t block, size_t n_queries);
 
-DCI_INLINE int dci_lowest_bit(uint32_t bits)
-{
-#if defined(__GNUC__)
-        return __builtin_ctz(bits);
-#else
-        int n = 0;
-        for (; (bits & 1) == 0; bits >>= 1)
-                n++;
-        return n;
-#endif
-}
-
 #endif

@@ -52,7 +52,7 @@ void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t s
                 }
                 dci_view_pointers(&flat->view, 0, rows->slots + begin, count, pointers);
                 if (flat->metric == DCI_METRIC_COSINE)
-                        dci_view_inverse_norms(&flat->view, 0, rows->slots + begin, count, inverse);
+                        dci_view_norms(&flat->view, 0, rows->slots + begin, count, inverse);
                 for (size_t r = 0; r < count; r++) {
                         float norm2, lost = load_row(b, w, pointers[r], inverse[r], begin + r, rows, &norm2);
                         most_lost = lost > most_lost ? lost : most_lost;

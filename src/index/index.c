@@ -25,7 +25,13 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
                 index->config.add_dtype = config->dtype;
         if (index->config.query_dtype == 0)
                 index->config.query_dtype = config->dtype;
+        status = dci_directions_create(context, &index->config, &index->directions);
+        if (status != DCI_OK) {
+                dci_free(context, index, 1, sizeof *index);
+                return status;
+        }
         dci_rows_init(&index->rows, context, &index->config);
+        atomic_init(&index->c_squared, 0.0f);
         dci_search_params_init(&index->defaults, sizeof index->defaults);
         atomic_init(&index->map, NULL);
         pthread_mutex_init(&index->writers, NULL);
@@ -54,6 +60,7 @@ void dci_index_destroy(dci_index *index)
         dci_context *context = index->context;
         free_retired(index);
         dci_rows_destroy(&index->rows);
+        dci_directions_destroy(context, &index->directions);
         dci_idmap_destroy(context, atomic_load(&index->map));
         pthread_mutex_destroy(&index->defaults_lock);
         pthread_rwlock_destroy(&index->state);
@@ -225,10 +232,11 @@ dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_repor
         pthread_mutex_lock(writers);
         dci_rows_bytes(&index->rows, out_report);
         out_report->ids += dci_idmap_bytes(atomic_load(&index->map));
-        out_report->other += sizeof *index;
+        out_report->other += sizeof *index + dci_directions_bytes(&index->directions);
         for (const dci_retired *note = index->retired; note != NULL; note = note->next)
                 out_report->other += note->n_bytes + sizeof *note;
         pthread_mutex_unlock(writers);
-        out_report->total = out_report->rows + out_report->ids + out_report->norms + out_report->other;
+        out_report->total =
+                out_report->rows + out_report->ids + out_report->norms + out_report->projections + out_report->other;
         return DCI_OK;
 }

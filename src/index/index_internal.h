@@ -14,12 +14,13 @@
 
 /* --- rows.c: rows by slot, in chunks that never move -------------------------------------------------------------- */
 
-/* One allocation: rows (or pointers to borrowed rows), then ids, then for COSINE 1 / |row|. */
+/* One allocation: rows (or pointers to borrowed rows), ids, norms and projections. */
 typedef struct dci_chunk {
         void *rows;
         int64_t *ids;
-        float *inverse_norms; /* NULL unless COSINE */
-        size_t capacity;      /* rows; all chunks but a lone first one have rows_per_chunk */
+        float *norms;       /* COSINE: 1 / |row|; IP of kind PDCI: |row|^2; else NULL */
+        float *projections; /* PDCI: [simple index][row]; else NULL */
+        size_t capacity;    /* rows, a multiple of 16; all chunks but a lone first one have rows_per_chunk */
 } dci_chunk;
 
 /* Grows by replacement, so that a reader that holds the old one can finish with it. */
@@ -33,6 +34,7 @@ typedef struct dci_rows {
         size_t dim;
         dci_dtype dtype;
         bool borrowed, with_norms;
+        size_t n_simple; /* projections of each row */
         size_t row_bytes;
         unsigned chunk_shift; /* rows_per_chunk = 1 << chunk_shift */
         size_t n_chunks;      /* writers only */
@@ -54,7 +56,7 @@ void dci_view_pointers(const dci_view *view, size_t first, const int32_t *slots,
 /* Owned rows that lie one behind the other from `first` on: at most `count`, in *out_run. */
 const void *dci_view_run(const dci_view *view, size_t first, size_t count, size_t *out_run);
 int64_t dci_view_id(const dci_view *view, int32_t slot);
-void dci_view_inverse_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out);
+void dci_view_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out);
 
 /* An allocation that readers may still use; freed when none can. */
 typedef struct dci_retired {
@@ -102,6 +104,28 @@ void dci_idmap_set(dci_idmap *map, int64_t id, int32_t slot);
 void dci_idmap_remove(dci_idmap *map, int64_t id);
 size_t dci_idmap_bytes(const dci_idmap *map);
 
+/* --- project.c: projections on random directions -------------------------------------------------------------------- */
+
+typedef struct dci_directions {
+        size_t n, dim;
+        float *vectors; /* n x dim: the first dim coordinates */
+        float *weights; /* IP: the last coordinate of each, which multiplies the lift; else NULL */
+} dci_directions;
+
+/* n_simple directions drawn from the config's seed; none for other kinds. */
+dci_status dci_directions_create(dci_context *context, const dci_index_config *config, dci_directions *out);
+void dci_directions_destroy(dci_context *context, dci_directions *directions);
+size_t dci_directions_bytes(const dci_directions *directions);
+
+struct dci_queries;
+/* Fills the projections of rows in unpublished slots [first, first + count). */
+void dci_project_rows(dci_index *index, size_t first, size_t count);
+/* Projections of one query, as P-DCI compares it: unit length under COSINE, length c under IP. */
+void dci_project_query(const dci_index *index, const struct dci_queries *queries, size_t query, float c_squared,
+                       float *out);
+/* The c^2 of rows as long as this: powers of two, so that it depends on the longest row alone, not on the order of adds. */
+float dci_lift_c_squared(float longest_norm2);
+
 /* --- the index ------------------------------------------------------------------------------------------------------ */
 
 struct dci_index {
@@ -119,6 +143,10 @@ struct dci_index {
         _Atomic(dci_idmap *) map; /* NULL while the id of every row is its slot */
         int64_t next_id;          /* one more than the largest id ever used */
         dci_retired *retired;
+
+        dci_directions directions; /* PDCI */
+        /* IP of kind PDCI: c^2 of the lift, published before the rows that need it, so it suffices for all that a view sees. */
+        _Atomic(float) c_squared;
 
         pthread_mutex_t defaults_lock;
         dci_search_params defaults;
@@ -144,27 +172,31 @@ int32_t dci_index_slot(const dci_index *index, const dci_view *view, int64_t id)
  * keep their precision. */
 #define DCI_MIN_NORM2 0x1p-80f
 
-/* Checks one stored row or query. DCI_ERR_NUMBER names it: `what` ("row", "query") and `number`. For COSINE writes 1 / |row|,
- * or 0 for a zero row that may stay. */
+/* Checks one stored row or query. DCI_ERR_NUMBER names it: `what` ("row", "query") and `number`. *out_norm, unless NULL: for COSINE 1 / |row|,
+ * or 0 for a zero row that may stay; else |row|^2. */
 dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *row, const char *what, size_t number,
-                         float *out_inverse_norm);
+                         float *out_norm);
 
 /* --- search.c, filter.c, flat.c, flat_batch.c, range.c -------------------------------------------------------------- */
 
 /* Queries as the cores want them: float rows, checked. */
-typedef struct dci_queries {
+typedef struct dci_queries dci_queries;
+struct dci_queries {
         size_t n, ld;
         const float *rows;
         float *inverse_norms; /* COSINE: 1 / |query|, 0 for a kept zero query; else NULL */
         void *owned;          /* scratch behind both */
         size_t owned_bytes;
-} dci_queries;
+};
 
 dci_status dci_queries_prepare(const dci_index *index, size_t n, const void *queries, size_t ld, dci_queries *out);
 void dci_queries_free(const dci_index *index, dci_queries *queries);
 
 /* Merges params with the index's defaults and checks them. */
 dci_status dci_params_resolve(const dci_index *index, const dci_search_params *params, dci_search_params *out);
+
+/* Reports to the caller who asked for it. */
+void dci_stats_set(const dci_search_params *params, const dci_search_stats *stats);
 
 /* Slots that a filter admits. all: no filter. */
 typedef struct dci_selection {

@@ -11,7 +11,7 @@
 #define TASK_BYTES ((size_t)128 << 10)
 
 dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *row, const char *what, size_t number,
-                         float *out_inverse_norm)
+                         float *out_norm)
 {
         float norm2 = index->context->kernels->norm2[dtype - 1](row, index->config.dim);
         if (!(norm2 <= DCI_MAX_NORM2)) {
@@ -30,13 +30,17 @@ dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *ro
                                 "%s %zu is too large (an element is %g): its squared norm must be at most %g", what,
                                 number, (double)widest, (double)DCI_MAX_NORM2);
         }
-        if (out_inverse_norm == NULL)
+        if (out_norm == NULL)
                 return DCI_OK;
+        if (index->config.metric != DCI_METRIC_COSINE) {
+                *out_norm = norm2;
+                return DCI_OK;
+        }
         bool zero = norm2 < DCI_MIN_NORM2;
         if (zero && index->config.zero_rows == DCI_ZERO_REFUSE)
                 return dci_fail(DCI_ERR_NUMBER, "%s %zu is zero (length below 2^-40) and has no direction for COSINE",
                                 what, number);
-        *out_inverse_norm = zero ? 0.0f : 1.0f / sqrtf(norm2);
+        *out_norm = zero ? 0.0f : 1.0f / sqrtf(norm2);
         return DCI_OK;
 }
 
@@ -80,8 +84,7 @@ static dci_status place_row(const batch *b, size_t i, float *scratch)
                 checked = target;
         }
         chunk->ids[offset] = batch_id(b, i);
-        return dci_check_row(index, stored, checked, "row", i,
-                             chunk->inverse_norms == NULL ? NULL : &chunk->inverse_norms[offset]);
+        return dci_check_row(index, stored, checked, "row", i, chunk->norms == NULL ? NULL : &chunk->norms[offset]);
 }
 
 static void place_task(void *arg, size_t task, size_t worker)
@@ -97,6 +100,8 @@ static void place_task(void *arg, size_t task, size_t worker)
                         continue;
                 return;
         }
+        if (b->index->rows.n_simple > 0)
+                dci_project_rows(b->index, b->first + task * b->rows_per_task, end - task * b->rows_per_task);
 }
 
 /* Copies and checks all rows, in one region. */
@@ -106,7 +111,8 @@ static dci_status place_rows(batch *b, const dci_progress *progress)
         size_t input_bytes = index->config.dim * dci_dtype_size(index->config.add_dtype);
         b->rows_per_task = TASK_BYTES / input_bytes + 1;
         size_t n_tasks = (b->n + b->rows_per_task - 1) / b->rows_per_task;
-        size_t n_workers = dci_workers_for(index->context, n_tasks, b->n * index->config.dim);
+        size_t n_workers =
+                dci_workers_for(index->context, n_tasks, b->n * index->config.dim * (1 + index->rows.n_simple));
         if (index->config.add_dtype != index->config.dtype) {
                 b->scratch = dci_alloc(index->context, n_workers * index->config.dim, sizeof *b->scratch);
                 if (b->scratch == NULL)
@@ -243,6 +249,18 @@ static void map_publish(dci_index *index, map_change *change)
         }
 }
 
+/* Squared norm of the longest row so far, the batch included: c^2 stands for those before. */
+static float longest_norm2(const batch *b)
+{
+        float longest = atomic_load(&b->index->c_squared);
+        for (size_t i = 0; i < b->n; i++) {
+                size_t offset;
+                const dci_chunk *chunk = dci_rows_chunk(&b->index->rows, b->first + i, &offset);
+                longest = chunk->norms[offset] > longest ? chunk->norms[offset] : longest;
+        }
+        return longest;
+}
+
 static dci_status add_batch(batch *b, const dci_progress *progress)
 {
         dci_index *index = b->index;
@@ -272,6 +290,8 @@ static dci_status add_batch(batch *b, const dci_progress *progress)
                 return status;
         }
         map_publish(index, &change);
+        if (index->directions.weights != NULL)
+                atomic_store(&index->c_squared, dci_lift_c_squared(longest_norm2(b)));
         for (size_t i = 0; b->ids != NULL && i < b->n; i++)
                 if (b->ids[i] >= index->next_id)
                         index->next_id = b->ids[i] + 1;

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/pdci_search.h"
+
 /* Matches of one group of queries, in growing lists. */
 typedef struct matches {
         uint64_t *keys;
@@ -20,6 +22,7 @@ typedef struct dci_range_memory {
 
 typedef struct range {
         const dci_flat *flat;
+        dci_chooser *chooser; /* of the rows of each query; NULL: all rows for all queries */
         float radius;
         matches *lists; /* one per query */
         atomic_bool out_of_memory;
@@ -41,9 +44,9 @@ static bool grow(dci_context *context, matches *list, size_t n)
         return true;
 }
 
-static bool collect(const range *s, matches *list, const float *scores, size_t count, size_t first)
+static bool collect(const range *s, const dci_flat *flat, matches *list, const float *scores, size_t count,
+                    size_t first)
 {
-        const dci_flat *flat = s->flat;
         const bool descending = dci_metric_descending(flat->metric);
         float kept[DCI_TOPK_BLOCK + DCI_LANES];
         int32_t at[DCI_TOPK_BLOCK + DCI_LANES];
@@ -59,19 +62,31 @@ static bool collect(const range *s, matches *list, const float *scores, size_t c
         return true;
 }
 
+/* Queries of one task: those that look at the same rows share the reading of them. */
+static size_t group_of(const range *s)
+{
+        return s->chooser != NULL ? 1 : DCI_MANY_QUERIES;
+}
+
 static void range_task(void *arg, size_t task, size_t worker)
 {
         range *s = arg;
-        const dci_flat *flat = s->flat;
-        const size_t query = task * DCI_MANY_QUERIES, left = flat->queries->n - query;
-        const size_t n_queries = left < DCI_MANY_QUERIES ? left : DCI_MANY_QUERIES;
+        const size_t group = group_of(s), query = task * group, left = s->flat->queries->n - query;
+        const size_t n_queries = left < group ? left : group;
         float scores[DCI_MANY_QUERIES * DCI_TOPK_BLOCK];
-        (void)worker;
+        dci_flat chosen = *s->flat;
+        const dci_flat *flat = &chosen;
+        dci_selection candidates;
+        if (s->chooser != NULL) {
+                dci_chooser_choose(s->chooser, query, worker, &candidates);
+                chosen.selection = &candidates;
+                chosen.n = candidates.n;
+        }
         for (size_t first = 0; first < flat->n; first += DCI_TOPK_BLOCK) {
                 size_t count = flat->n - first < DCI_TOPK_BLOCK ? flat->n - first : DCI_TOPK_BLOCK;
                 dci_flat_score(flat, query, n_queries, first, NULL, count, scores);
                 for (size_t i = 0; i < n_queries; i++) {
-                        if (collect(s, &s->lists[query + i], scores + i * DCI_TOPK_BLOCK, count, first))
+                        if (collect(s, flat, &s->lists[query + i], scores + i * DCI_TOPK_BLOCK, count, first))
                                 continue;
                         atomic_store(&s->out_of_memory, true);
                         return;
@@ -126,14 +141,14 @@ static dci_status run(range *s, dci_range_result *out)
 {
         const dci_flat *flat = s->flat;
         const size_t n_queries = flat->queries->n;
-        size_t n_tasks = (n_queries + DCI_MANY_QUERIES - 1) / DCI_MANY_QUERIES, work = 0;
+        size_t n_tasks = (n_queries + group_of(s) - 1) / group_of(s), work = 0;
         s->lists = dci_calloc(flat->context, n_queries, sizeof *s->lists);
         if (s->lists == NULL)
                 return DCI_ERR_MEMORY;
         if (!dci_mul(flat->n * flat->view.rows->dim, n_queries, &work))
                 work = SIZE_MAX;
-        dci_region region = {flat->context,       n_tasks,     dci_workers_for(flat->context, n_tasks, work),
-                             range_task,          s,           flat->progress,
+        size_t n_workers = s->chooser != NULL ? s->chooser->n_workers : dci_workers_for(flat->context, n_tasks, work);
+        dci_region region = {flat->context,       n_tasks,     n_workers, range_task, s, flat->progress,
                              flat->n * n_queries, flat->object};
         dci_status status = dci_parallel(&region);
         if (status == DCI_OK && atomic_load(&s->out_of_memory))
@@ -143,6 +158,32 @@ static dci_status run(range *s, dci_range_result *out)
         for (size_t q = 0; q < n_queries; q++)
                 dci_free(flat->context, s->lists[q].keys, s->lists[q].capacity, sizeof(uint64_t));
         dci_free(flat->context, s->lists, n_queries, sizeof *s->lists);
+        return status;
+}
+
+/* With all rows, or with those that P-DCI chooses. */
+static dci_status run_kind(range *s, const dci_index *index, const dci_search_params *params, dci_range_result *out,
+                           dci_search_stats *stats)
+{
+        const dci_flat *flat = s->flat;
+        dci_pdci_effort effort;
+        if (!dci_pdci_budget(index, params, flat->n, 0, &effort)) {
+                stats->queries = flat->queries->n;
+                stats->visited = stats->distances = stats->candidates = (uint64_t)flat->n * flat->queries->n;
+                return run(s, out);
+        }
+        dci_pdci_search pdci;
+        dci_status status = dci_pdci_begin(&pdci, index, flat, &effort);
+        if (status != DCI_OK)
+                return status;
+        s->chooser = &pdci.chooser;
+        status = dci_chooser_begin(s->chooser);
+        if (status == DCI_OK) {
+                status = run(s, out);
+                dci_chooser_report(s->chooser, stats);
+                dci_chooser_end(s->chooser);
+        }
+        dci_pdci_end(&pdci);
         return status;
 }
 
@@ -180,14 +221,11 @@ dci_status dci_index_range_search(const dci_index *index, size_t n_queries, cons
                 return status;
         range s = {.flat = &reading.flat, .radius = radius};
         atomic_init(&s.out_of_memory, false);
-        status = run(&s, out_result);
+        dci_search_stats stats = {0};
+        status = run_kind(&s, index, &reading.params, out_result, &stats);
         dci_reading_end(index, &reading);
-        if (status == DCI_OK && reading.params.stats != NULL) {
-                dci_search_stats *stats = reading.params.stats;
-                stats->queries = n_queries;
-                stats->visited = stats->distances = (uint64_t)reading.flat.n * n_queries;
-                stats->proposed = 0;
-        }
+        if (status == DCI_OK)
+                dci_stats_set(&reading.params, &stats);
         return status;
 }
 

@@ -66,13 +66,15 @@ static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
         dci_rows_shrink(&index->rows, left);
 }
 
-/* A map much larger than what it holds is made anew; when memory is short the old one stays. */
+/* A map much larger than what it holds is made anew; when memory is short the old one stays, and the call succeeds. */
 static void shrink_map(dci_index *index)
 {
         dci_idmap *old = atomic_load(&index->map);
         if (old->n >= (old->mask + 1) / 8)
                 return;
+        dci_may_fail(true);
         dci_idmap *map = dci_idmap_create(index->context, old->n);
+        dci_may_fail(false);
         if (map == NULL)
                 return;
         dci_view view = dci_rows_view(&index->rows);

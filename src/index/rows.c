@@ -17,26 +17,35 @@ void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config 
         rows->dim = config->dim;
         rows->dtype = config->dtype;
         rows->borrowed = config->storage == DCI_ROWS_BORROWED;
-        rows->with_norms = config->metric == DCI_METRIC_COSINE;
+        rows->n_simple = config->kind == DCI_KIND_PDCI ? config->num_comp_indices * config->num_simp_indices : 0;
+        rows->with_norms =
+                config->metric == DCI_METRIC_COSINE || (rows->n_simple > 0 && config->metric == DCI_METRIC_IP);
         rows->row_bytes = rows->borrowed ? sizeof(void *) : config->dim * dci_dtype_size(config->dtype);
         rows->chunk_shift = 4;
-        while (rows->chunk_shift < 20 && (rows->row_bytes << (rows->chunk_shift + 1)) <= CHUNK_BYTES)
+        size_t bytes = rows->row_bytes + rows->n_simple * sizeof(float);
+        while (rows->chunk_shift < 20 && (bytes << (rows->chunk_shift + 1)) <= CHUNK_BYTES)
                 rows->chunk_shift++;
         rows->n_chunks = 0;
         atomic_init(&rows->table, NULL);
         atomic_init(&rows->n, 0);
 }
 
-/* Rows, ids, norms, each at a multiple of 8: row_bytes may be odd multiples of 2. */
+/* Rows, ids, norms, each at a multiple of 8 (row_bytes may be odd multiples of 2), and projections at a cache line. */
 static size_t chunk_ids_offset(const dci_rows *rows, size_t capacity)
 {
         return (rows->row_bytes * capacity + 7) / 8 * 8;
 }
 
+static size_t chunk_projections_offset(const dci_rows *rows, size_t capacity)
+{
+        size_t end = chunk_ids_offset(rows, capacity) + capacity * sizeof(int64_t) +
+                     (rows->with_norms ? capacity * sizeof(float) : 0);
+        return rows->n_simple == 0 ? end : (end + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
+}
+
 static size_t chunk_bytes(const dci_rows *rows, size_t capacity)
 {
-        return chunk_ids_offset(rows, capacity) + capacity * sizeof(int64_t) +
-               (rows->with_norms ? capacity * sizeof(float) : 0);
+        return chunk_projections_offset(rows, capacity) + rows->n_simple * capacity * sizeof(float);
 }
 
 static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
@@ -47,7 +56,9 @@ static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
         out->capacity = capacity;
         out->rows = bytes;
         out->ids = (int64_t *)(void *)(bytes + chunk_ids_offset(rows, capacity));
-        out->inverse_norms = rows->with_norms ? (float *)(void *)(out->ids + capacity) : NULL;
+        out->norms = rows->with_norms ? (float *)(void *)(out->ids + capacity) : NULL;
+        out->projections =
+                rows->n_simple == 0 ? NULL : (float *)(void *)(bytes + chunk_projections_offset(rows, capacity));
         return true;
 }
 
@@ -143,7 +154,10 @@ static bool growth_prepare(dci_rows *rows, size_t n, growth *g)
                 memcpy(to->rows, from->rows, used * rows->row_bytes);
                 memcpy(to->ids, from->ids, used * sizeof *to->ids);
                 if (rows->with_norms) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): then both have them */
-                        memcpy(to->inverse_norms, from->inverse_norms, used * sizeof *to->inverse_norms);
+                        memcpy(to->norms, from->norms, used * sizeof *to->norms);
+                for (size_t j = 0; j < rows->n_simple; j++)
+                        memcpy(to->projections + j * to->capacity, from->projections + j * from->capacity,
+                               used * sizeof *to->projections);
         }
         return true;
 }
@@ -204,7 +218,9 @@ void dci_rows_move(dci_rows *rows, size_t from, size_t to)
                (const unsigned char *)source->rows + a * rows->row_bytes, rows->row_bytes);
         target->ids[b] = source->ids[a];
         if (rows->with_norms)
-                target->inverse_norms[b] = source->inverse_norms[a];
+                target->norms[b] = source->norms[a];
+        for (size_t j = 0; j < rows->n_simple; j++)
+                target->projections[j * target->capacity + b] = source->projections[j * source->capacity + a];
 }
 
 size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report)
@@ -217,6 +233,7 @@ size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report)
                 report->rows += chunk_ids_offset(rows, capacity);
                 report->ids += capacity * sizeof(int64_t);
                 report->norms += rows->with_norms ? capacity * sizeof(float) : 0;
+                report->projections += rows->n_simple * capacity * sizeof(float);
                 total += chunk_bytes(rows, capacity);
         }
         return total;
@@ -281,14 +298,13 @@ int64_t dci_view_id(const dci_view *view, int32_t slot)
         return chunk->ids[at & (((size_t)1 << view->rows->chunk_shift) - 1)];
 }
 
-void dci_view_inverse_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out)
+void dci_view_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out)
 {
         const size_t full = (size_t)1 << view->rows->chunk_shift;
         for (size_t i = 0; i < count;) {
                 size_t slot = slots != NULL ? (size_t)slots[i] : first + i, offset = slot & (full - 1);
                 size_t here = slots != NULL ? 1 : (full - offset < count - i ? full - offset : count - i);
-                memcpy(out + i, view->table->chunk[slot >> view->rows->chunk_shift].inverse_norms + offset,
-                       here * sizeof *out);
+                memcpy(out + i, view->table->chunk[slot >> view->rows->chunk_shift].norms + offset, here * sizeof *out);
                 i += here;
         }
 }

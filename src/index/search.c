@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/pdci_search.h"
+
 #define MAX_K ((size_t)1 << 24)
 #define MAX_RESULTS ((size_t)1 << 40)
 
@@ -120,6 +122,34 @@ void dci_reading_end(const dci_index *index, dci_reading *reading)
         dci_queries_free(index, &reading->queries);
 }
 
+static dci_status search_kind(const dci_index *index, const dci_reading *reading, size_t k, int64_t *out_ids,
+                              float *out_scores, dci_search_stats *stats)
+{
+        const dci_flat *flat = &reading->flat;
+        dci_pdci_effort effort;
+        if (dci_pdci_budget(index, &reading->params, flat->n, k, &effort)) {
+                dci_pdci_search pdci;
+                dci_status status = dci_pdci_begin(&pdci, index, flat, &effort);
+                if (status != DCI_OK)
+                        return status;
+                status = dci_chooser_search(&pdci.chooser, k, out_ids, out_scores, stats);
+                dci_pdci_end(&pdci);
+                return status;
+        }
+        if (dci_flat_batch_suits(flat, k))
+                return dci_flat_batch_search(flat, k, out_ids, out_scores, stats);
+        return dci_flat_search(flat, k, out_ids, out_scores, stats);
+}
+
+void dci_stats_set(const dci_search_params *params, const dci_search_stats *stats)
+{
+        if (params->stats == NULL)
+                return;
+        size_t struct_size = params->stats->struct_size;
+        *params->stats = *stats;
+        params->stats->struct_size = struct_size;
+}
+
 dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                             const dci_search_params *params, int64_t *out_ids, float *out_scores)
 {
@@ -140,14 +170,9 @@ dci_status dci_index_search(const dci_index *index, size_t n_queries, const void
         if (status != DCI_OK)
                 return status;
         dci_search_stats stats = {0};
-        if (dci_flat_batch_suits(&reading.flat, k))
-                status = dci_flat_batch_search(&reading.flat, k, out_ids, out_scores, &stats);
-        else
-                status = dci_flat_search(&reading.flat, k, out_ids, out_scores, &stats);
+        status = search_kind(index, &reading, k, out_ids, out_scores, &stats);
         dci_reading_end(index, &reading);
-        if (status == DCI_OK && reading.params.stats != NULL) {
-                stats.struct_size = reading.params.stats->struct_size;
-                *reading.params.stats = stats;
-        }
+        if (status == DCI_OK)
+                dci_stats_set(&reading.params, &stats);
         return status;
 }

@@ -67,6 +67,23 @@ typedef struct dci_kernels {
          * a NaN counts as a hit, because a candidate too many costs time and one too few is wrong. */
         void (*tile_hits)(const float *products, size_t ld, size_t n_rows, size_t n_groups, const float *offset,
                           const float *thresholds, uint16_t *out);
+
+        /* The largest projected difference of each row (P-DCI): out[i] = max over j < n_simple of
+         * |projections[j * stride + i] + weights[j] * lifts[i] - query[j]|; weights and lifts may be NULL, both. No NaN. */
+        void (*farthest)(const float *projections, size_t stride, size_t n_simple, const float *query,
+                         const float *weights, const float *lifts, size_t n, float *out);
+
+        /* The last coordinate of the unscaled MIPS lift: out[i] = sqrt(max(c_squared - norms2[i], 0)). */
+        void (*lift)(const float *norms2, size_t n, float c_squared, float *out);
+
+        /* Appends the values in [low, high], in order, and adds to *n_below how many are less than low. Room for n + 16. */
+        size_t (*keep_between)(const float *values, size_t n, float low, float high, float *out, size_t *n_below);
+
+        /* The k-th smallest of n values, exactly. 1 <= k <= n, no NaN; order: scratch for n. */
+        float (*kth_smallest)(const float *values, size_t n, size_t k, int32_t *order);
+
+        /* Sets bit i of `bits` where values[i] <= limit; leaves the others as they are. No NaN. */
+        void (*mark_at_most)(const float *values, size_t n, float limit, uint64_t *bits);
 } dci_kernels;
 
 /*

@@ -34,6 +34,16 @@ DCI_INLINE V v_sub(V x, V y)
         return (V){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
 }
 
+DCI_INLINE V v_max(V x, V y)
+{
+        return (V){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
+
+DCI_INLINE V v_sqrt(V x)
+{
+        return (V){_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)};
+}
+
 DCI_INLINE void v_store(float *p, V x)
 {
         _mm256_storeu_ps(p, x.a);

@@ -15,10 +15,13 @@ typedef __m512 V;
 #define GROUP_R 4
 #define TABLE dci_kernels_avx512
 #define ISA DCI_ISA_AVX512
+#define OWN_KEEP_BETWEEN
 
 #define v_zero() _mm512_setzero_ps()
 #define v_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define v_sub(a, b) _mm512_sub_ps(a, b)
+#define v_max(a, b) _mm512_max_ps(a, b)
+#define v_sqrt(a) _mm512_sqrt_ps(a)
 #define v_store(p, a) _mm512_storeu_ps(p, a)
 #define v_load_f32(p) _mm512_loadu_ps(p)
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
@@ -95,6 +98,25 @@ DCI_INLINE uint16_t v_hits(__m512 products, float offset, __m512 thresholds)
 
 DEFINE_KEEP(keep_at_least, _CMP_GE_OQ)
 DEFINE_KEEP(keep_at_most, _CMP_LE_OQ)
+
+static size_t keep_between(const float *values, size_t n, float low, float high, float *out, size_t *n_below)
+{
+        __m512 lowest = _mm512_set1_ps(low), highest = _mm512_set1_ps(high);
+        size_t kept = 0, below = 0;
+        for (size_t i = 0; i < n; i += 16) {
+                __mmask16 valid = n - i < 16 ? first(n - i) : (__mmask16)0xffff;
+                __m512 x = _mm512_maskz_loadu_ps(valid, values + i);
+                __mmask16 reached = _mm512_mask_cmp_ps_mask(valid, x, lowest, _CMP_GE_OQ);
+                __mmask16 hit = _mm512_mask_cmp_ps_mask(reached, x, highest, _CMP_LE_OQ);
+                below += (size_t)_mm_popcnt_u32(_mm512_mask_cmp_ps_mask(valid, x, lowest, _CMP_LT_OQ));
+                if (hit == 0)
+                        continue;
+                _mm512_storeu_ps(out + kept, _mm512_maskz_compress_ps(hit, x));
+                kept += (size_t)_mm_popcnt_u32(hit);
+        }
+        *n_below += below;
+        return kept;
+}
 
 static void narrow_f16(const float *in, size_t n, void *out)
 {

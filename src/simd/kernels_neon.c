@@ -37,6 +37,18 @@ DCI_INLINE V v_sub(V x, V y)
         return x;
 }
 
+DCI_INLINE V v_max(V x, V y)
+{
+        UNROLL for (int i = 0; i < 4; i++) x.q[i] = vmaxq_f32(x.q[i], y.q[i]);
+        return x;
+}
+
+DCI_INLINE V v_sqrt(V x)
+{
+        UNROLL for (int i = 0; i < 4; i++) x.q[i] = vsqrtq_f32(x.q[i]);
+        return x;
+}
+
 DCI_INLINE void v_store(float *p, V x)
 {
         UNROLL for (int i = 0; i < 4; i++) vst1q_f32(p + 4 * i, x.q[i]);

@@ -3,6 +3,7 @@
 /* Row kernels in portable C, for any CPU. Products are rounded before they are added: there may be no fused instruction. */
 #include "core/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "simd/convert.h"
@@ -34,6 +35,20 @@ static inline V v_sub(V a, V b)
 {
         for (int l = 0; l < 16; l++)
                 a.lane[l] -= b.lane[l];
+        return a;
+}
+
+static inline V v_max(V a, V b)
+{
+        for (int l = 0; l < 16; l++)
+                a.lane[l] = a.lane[l] > b.lane[l] ? a.lane[l] : b.lane[l];
+        return a;
+}
+
+static inline V v_sqrt(V a)
+{
+        for (int l = 0; l < 16; l++)
+                a.lane[l] = sqrtf(a.lane[l]);
         return a;
 }
 

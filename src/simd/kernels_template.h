@@ -4,7 +4,7 @@
  * The body of every row kernel, included once by each kernels_<isa>.c, which defines before:
  *
  *   V                       16 floats
- *   v_zero() v_fma(a, b, c) = a * b + c, v_sub(a, b)
+ *   v_zero() v_fma(a, b, c) = a * b + c, v_sub(a, b), v_max(a, b), v_sqrt(a)
  *   v_load_f32(p) v_load_f16(p) v_load_bf16(p)             16 elements, any alignment
  *   v_tail_f32(p, n) v_tail_f16(p, n) v_tail_bf16(p, n)    n < 16 elements and zeros; reads nothing beyond
  *   v_store(p, a)
@@ -14,6 +14,7 @@
  *   v_reduce(acc, out)      out[i] = canonical sum of acc[i], i < GROUP
  *   TABLE, ISA              name of the table, its level
  *   keep_at_least, keep_at_most, narrow_f16, narrow_bf16    functions with the signatures of the table
+ *   OWN_KEEP_BETWEEN        defined if keep_between is one of them
  */
 #include "simd/kernels.h"
 
@@ -362,6 +363,127 @@ static void tile_hits(const float *products, size_t ld, size_t n_rows, size_t n_
         }
 }
 
+DCI_INLINE V v_load_some(const float *p, size_t n)
+{
+        return n < DCI_LANES ? v_tail_f32(p, n) : v_load_f32(p);
+}
+
+DCI_INLINE void v_store_some(float *p, V a, size_t n)
+{
+        float last[DCI_LANES];
+        if (n >= DCI_LANES) {
+                v_store(p, a);
+                return;
+        }
+        v_store(last, a);
+        memcpy(p, last, n * sizeof *p);
+}
+
+DCI_INLINE V v_all(float x)
+{
+        float lanes[DCI_LANES];
+        for (size_t l = 0; l < DCI_LANES; l++)
+                lanes[l] = x;
+        return v_load_f32(lanes);
+}
+
+/* Four vectors of rows at a time, so that the chains of maxima overlap. */
+#define FARTHEST_VECTORS 4
+DCI_INLINE void farthest_rows(const float *projections, size_t stride, size_t n_simple, const float *query,
+                              const float *weights, const float *lifts, size_t n, size_t vectors, float *out)
+{
+        V most[FARTHEST_VECTORS], lift[FARTHEST_VECTORS];
+        UNROLL for (size_t v = 0; v < FARTHEST_VECTORS; v++) most[v] = lift[v] = v_zero();
+        UNROLL for (size_t v = 0; lifts != NULL && v < vectors; v++) lift[v] =
+                v_load_some(lifts + v * DCI_LANES, n - v * DCI_LANES);
+        for (size_t j = 0; j < n_simple; j++) {
+                const float *row = projections + j * stride;
+                V at = v_all(query[j]), weight = v_all(weights != NULL ? weights[j] : 0.0f);
+                UNROLL for (size_t v = 0; v < vectors; v++)
+                {
+                        V x = v_load_some(row + v * DCI_LANES, n - v * DCI_LANES);
+                        if (lifts != NULL)
+                                x = v_fma(weight, lift[v], x);
+                        V difference = v_sub(x, at);
+                        most[v] = v_max(most[v], v_max(difference, v_sub(v_zero(), difference)));
+                }
+        }
+        UNROLL for (size_t v = 0; v < vectors; v++) v_store_some(out + v * DCI_LANES, most[v], n - v * DCI_LANES);
+}
+
+static void farthest(const float *projections, size_t stride, size_t n_simple, const float *query, const float *weights,
+                     const float *lifts, size_t n, float *out)
+{
+        const size_t step = FARTHEST_VECTORS * DCI_LANES;
+        size_t i = 0;
+        if (lifts == NULL)
+                for (; i + step <= n; i += step)
+                        farthest_rows(projections + i, stride, n_simple, query, NULL, NULL, step, FARTHEST_VECTORS,
+                                      out + i);
+        else
+                for (; i + step <= n; i += step)
+                        farthest_rows(projections + i, stride, n_simple, query, weights, lifts + i, step,
+                                      FARTHEST_VECTORS, out + i);
+        for (; i < n; i += DCI_LANES)
+                farthest_rows(projections + i, stride, n_simple, query, weights, lifts != NULL ? lifts + i : NULL,
+                              n - i < DCI_LANES ? n - i : DCI_LANES, 1, out + i);
+}
+
+static void lift(const float *norms2, size_t n, float c_squared, float *out)
+{
+        V all = v_all(c_squared);
+        for (size_t i = 0; i < n; i += DCI_LANES) {
+                V rest = v_max(v_sub(all, v_load_some(norms2 + i, n - i)), v_zero());
+                v_store_some(out + i, v_sqrt(rest), n - i);
+        }
+}
+
+#ifndef OWN_KEEP_BETWEEN
+static size_t keep_between(const float *values, size_t n, float low, float high, float *out, size_t *n_below)
+{
+        size_t kept = 0, below = 0;
+        for (size_t i = 0; i < n; i++) {
+                out[kept] = values[i];
+                below += values[i] < low;
+                kept += values[i] >= low && values[i] <= high;
+        }
+        *n_below += below;
+        return kept;
+}
+#endif
+
+static float kth_smallest(const float *values, size_t n, size_t k, int32_t *order)
+{
+        int32_t low = INT32_MAX, high = INT32_MIN;
+        for (size_t i = 0; i < n; i++) {
+                order[i] = flip((int32_t)dci_float_bits(values[i]));
+                low = order[i] < low ? order[i] : low;
+                high = order[i] > high ? order[i] : high;
+        }
+        while (low < high) { /* at least k are at most high */
+                int32_t middle = (int32_t)(((int64_t)low + high) >> 1);
+                int32_t reached = 0;
+                for (size_t i = 0; i < n; i++)
+                        reached += order[i] <= middle;
+                if ((size_t)reached < k)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return dci_bits_float((uint32_t)flip(high));
+}
+
+static void mark_at_most(const float *values, size_t n, float limit, uint64_t *bits)
+{
+        V most = v_all(limit);
+        for (size_t i = 0; i < n; i += DCI_LANES) {
+                uint64_t hits = v_hits(most, 0.0f, v_load_some(values + i, n - i));
+                if (n - i < DCI_LANES)
+                        hits &= (UINT64_C(1) << (n - i)) - 1;
+                bits[i / 64] |= hits << (i % 64);
+        }
+}
+
 const dci_kernels TABLE = {
         .isa = ISA,
         .score_rows = {{dot_f32_rows, l2_f32_rows}, {dot_f16_rows, l2_f16_rows}, {dot_bf16_rows, l2_bf16_rows}},
@@ -377,4 +499,9 @@ const dci_kernels TABLE = {
         .reached_by = reached_by,
         .columns_reached_by = columns_reached_by,
         .tile_hits = tile_hits,
+        .farthest = farthest,
+        .lift = lift,
+        .keep_between = keep_between,
+        .kth_smallest = kth_smallest,
+        .mark_at_most = mark_at_most,
 };

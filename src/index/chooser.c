@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "index/chooser.h"
+
+static size_t lines(size_t n_bytes)
+{
+        return (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
+}
+
+dci_status dci_chooser_begin(dci_chooser *chooser)
+{
+        const dci_flat *flat = chooser->flat;
+        size_t work = 0;
+        if (!dci_mul(chooser->work, flat->queries->n, &work))
+                work = SIZE_MAX;
+        chooser->n_workers = dci_workers_for(flat->context, flat->queries->n, work);
+        chooser->worker_bytes = chooser->own_bytes + lines(chooser->most * sizeof(int32_t)) +
+                                (chooser->k_held == 0 ? 0 : dci_topk_bytes(chooser->k_held));
+        chooser->scratch = dci_alloc(flat->context, chooser->n_workers, chooser->worker_bytes);
+        chooser->counts = dci_calloc(flat->context, chooser->n_workers, sizeof *chooser->counts);
+        if (chooser->scratch != NULL && chooser->counts != NULL)
+                return DCI_OK;
+        dci_chooser_end(chooser);
+        return DCI_ERR_MEMORY;
+}
+
+void dci_chooser_end(dci_chooser *chooser)
+{
+        dci_free(chooser->flat->context, chooser->counts, chooser->n_workers, sizeof *chooser->counts);
+        dci_free(chooser->flat->context, chooser->scratch, chooser->n_workers, chooser->worker_bytes);
+}
+
+void *dci_chooser_choose(dci_chooser *chooser, size_t query, size_t worker, dci_selection *out)
+{
+        unsigned char *own = chooser->scratch + worker * chooser->worker_bytes;
+        int32_t *slots = (int32_t *)(void *)(own + chooser->own_bytes);
+        *out = (dci_selection){.slots = slots};
+        out->n = chooser->choose(chooser, query, own, slots, &chooser->counts[worker].visited);
+        chooser->counts[worker].candidates += out->n;
+        return own + chooser->own_bytes + lines(chooser->most * sizeof *slots);
+}
+
+void dci_chooser_report(const dci_chooser *chooser, dci_search_stats *stats)
+{
+        stats->queries = chooser->flat->queries->n;
+        for (size_t i = 0; i < chooser->n_workers; i++) {
+                stats->visited += chooser->counts[i].visited;
+                stats->candidates += chooser->counts[i].candidates;
+        }
+        stats->proposed = stats->visited;
+        stats->distances = stats->candidates;
+}
+
+typedef struct best {
+        dci_chooser *chooser;
+        size_t k;
+        int64_t *out_ids;
+        float *out_scores;
+} best;
+
+static void best_task(void *arg, size_t query, size_t worker)
+{
+        const best *b = arg;
+        dci_selection chosen;
+        void *memory = dci_chooser_choose(b->chooser, query, worker, &chosen);
+        dci_flat flat = *b->chooser->flat;
+        dci_topk topk;
+        flat.selection = &chosen;
+        flat.n = chosen.n;
+        dci_topk_init(&topk, flat.kernels, flat.ids, b->chooser->k_held, dci_metric_descending(flat.metric), memory);
+        dci_flat_scan(&flat, query, 1, 0, flat.n, &topk);
+        size_t n = dci_topk_finish(&topk);
+        dci_flat_emit(&flat, topk.keys, n, b->k, b->out_ids + query * b->k,
+                      b->out_scores == NULL ? NULL : b->out_scores + query * b->k);
+}
+
+dci_status dci_chooser_search(dci_chooser *chooser, size_t k, int64_t *out_ids, float *out_scores,
+                              dci_search_stats *stats)
+{
+        const dci_flat *flat = chooser->flat;
+        chooser->k_held = k < flat->n ? k : flat->n;
+        dci_status status = dci_chooser_begin(chooser);
+        if (status != DCI_OK)
+                return status;
+        best b = {chooser, k, out_ids, out_scores};
+        dci_region region = {flat->context,  flat->queries->n,           chooser->n_workers, best_task, &b,
+                             flat->progress, flat->n * flat->queries->n, flat->object};
+        status = dci_parallel(&region);
+        dci_chooser_report(chooser, stats);
+        dci_chooser_end(chooser);
+        return status;
+}

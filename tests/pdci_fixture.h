@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* What the suites of kind PDCI share. */
+#ifndef DCI_TESTS_PDCI_FIXTURE_H
+#define DCI_TESTS_PDCI_FIXTURE_H
+
+#include "tests/index_fixture.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const dci_metric all_metrics[] = {DCI_METRIC_L2, DCI_METRIC_IP, DCI_METRIC_COSINE};
+static const dci_dtype all_dtypes[] = {DCI_F32, DCI_F16, DCI_BF16};
+
+/* Kind PDCI with the default simple indices; rows and queries come as floats. */
+dci_index_config pdci_config(size_t dim, dci_metric metric, dci_dtype dtype);
+
+/* An index of these rows, dim apart; ids NULL: 0 to n - 1. n may be 0. */
+dci_index *pdci_index(dci_context *context, const dci_index_config *config, size_t n, const float *rows,
+                      const int64_t *ids);
+
+/* Budgets in rows; 0: all. */
+dci_search_params pdci_effort(size_t visit, size_t retrieve);
+
+/* n rows of the trace's "keys" or "queries", evenly spread, as floats. */
+enum { TRACE_DIM = 64 };
+float *pdci_trace(const char *name, size_t n);
+
+/* 0 to n - 1, shuffled. */
+int64_t *pdci_shuffled(size_t n, uint64_t seed);
+
+/* Results of a search, as one piece that can be compared bit by bit. */
+typedef struct pdci_found {
+        size_t n_queries, k;
+        int64_t *ids;
+        float *scores;
+} pdci_found;
+pdci_found pdci_search(const dci_index *index, size_t n_queries, const float *queries, size_t k,
+                       const dci_search_params *params);
+void pdci_found_free(pdci_found *found);
+/* The same ids and the same bits of scores. */
+bool pdci_same(const pdci_found *a, const pdci_found *b);
+
+/* Asks both indices, at small and large budgets and at full effort, and fails unless they answer the same. filter: NULL, or
+ * what the first may return. */
+void pdci_agree(const dci_index *index, const dci_filter *filter, const dci_index *other, size_t n_queries,
+                const float *queries, const char *what);
+
+/* A radius that every score reaches. */
+float pdci_any_radius(dci_metric metric);
+
+/* Candidates of one query, ascending by id, at most `capacity`; returns how many. */
+size_t pdci_candidates(const dci_index *index, const float *query, const dci_search_params *params, size_t capacity,
+                       int64_t *out_ids);
+
+#endif
