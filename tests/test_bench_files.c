@@ -1,36 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* dci-bench and files: every format gives the same answers, and whatever is wrong with a file is one sentence and code 2. */
-#include "tests/bench_files.h"
+#include "tests/bench_bytes.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <zlib.h>
-
-#define N 60
-#define DIM 9
-#define N_QUERIES 5
-#define K 4
-
-static unsigned char *base, *queries;
-static int32_t *neighbours;
-
-static void setup(void)
-{
-        scratch_open();
-        base = bench_values(N, DIM, 1);
-        queries = bench_values(N_QUERIES, DIM, 2);
-        neighbours = bench_neighbours(base, N, queries, N_QUERIES, DIM, K);
-}
-
-static void teardown(void)
-{
-        free(base);
-        free(queries);
-        free(neighbours);
-        scratch_close();
-}
 
 /* The scratch path of a name with a format's suffix. */
 static const char *file_of(const bench_format *format, const char *stem)

@@ -1,34 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* dci-bench and ann-benchmarks HDF5 files, good and bad. */
-#include "tests/bench_files.h"
+#include "tests/bench_bytes.h"
 
 #include <hdf5.h>
 #include <string.h>
-
-#define N 60
-#define DIM 9
-#define N_QUERIES 5
-#define K 4
-
-static unsigned char *base, *queries;
-static int32_t *neighbours;
-
-static void setup(void)
-{
-        scratch_open();
-        base = bench_values(N, DIM, 1);
-        queries = bench_values(N_QUERIES, DIM, 2);
-        neighbours = bench_neighbours(base, N, queries, N_QUERIES, DIM, K);
-}
-
-static void teardown(void)
-{
-        free(base);
-        free(queries);
-        free(neighbours);
-        scratch_close();
-}
 
 static void h5_table(hid_t file, const char *name, hid_t stored, hid_t memory, const void *data, size_t n, size_t dim,
                      bool packed)

@@ -25,9 +25,9 @@ static void ask_in_batches(const dci_index *index, size_t n_queries, const float
 /* Loops over metrics. Adds are projected by all threads, too. */
 START_TEST(results_are_the_same_bits_at_any_thread_count_and_batch_size)
 {
-        enum { N = 5500, DIM = TRACE_DIM, Q = 64, K = 9 };
+        enum { N = 5500, DIM = TRACE_DIM, Q = 32, K = 9 };
         static const int32_t threads[] = {1, 2, 7};
-        static const size_t batches[] = {Q, 1, 2, 9, 16};
+        static const size_t batches[] = {Q, 1, 3, 16};
         static const size_t budgets[][2] = {{2000, 0}, {0, 30}, {2500, 200}};
         float *keys = pdci_trace("keys", N), *queries = pdci_trace("queries", Q);
         pdci_found want[COUNT(budgets)];
@@ -38,7 +38,7 @@ START_TEST(results_are_the_same_bits_at_any_thread_count_and_batch_size)
                 for (size_t c = 0; c < COUNT(batches) * COUNT(budgets); c++) {
                         const size_t b = c % COUNT(budgets), batch = batches[c / COUNT(budgets)];
                         dci_search_params params = pdci_effort(budgets[b][0], budgets[b][1]);
-                        const size_t n = batch == Q ? Q : 18; /* few are enough to tell */
+                        const size_t n = batch == Q ? Q : 10; /* few are enough to tell */
                         if (t == 0 && batch == Q) {
                                 want[b] = pdci_search(index, Q, queries, K, &params);
                                 continue;
@@ -63,7 +63,7 @@ END_TEST
 /* Loops over metrics. */
 START_TEST(range_results_are_the_same_bits_at_any_thread_count)
 {
-        enum { N = 5500, DIM = TRACE_DIM, Q = 60 };
+        enum { N = 5500, DIM = TRACE_DIM, Q = 30 };
         float *keys = pdci_trace("keys", N), *queries = pdci_trace("queries", Q);
         dci_range_result results[2];
         dci_context *contexts[2] = {test_context(1), test_context(5)};

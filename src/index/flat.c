@@ -55,13 +55,35 @@ void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t 
         }
 }
 
+/* Selected rows that lie close together: reading all of them in order beats picking them, because memory delivers whole lines
+ * in order best. The scores of the others are dropped. False when they lie too far apart. */
+#define CLOSE 2
+static bool score_close(const dci_flat *flat, size_t query, const int32_t *slots, size_t count, float *out)
+{
+        static const dci_selection all = {.all = true};
+        const size_t first = (size_t)slots[0], span = (size_t)slots[count - 1] - first + 1;
+        float scores[CLOSE * DCI_TOPK_BLOCK];
+        if (count < DCI_TOPK_BLOCK || span > CLOSE * count || flat->view.rows->borrowed)
+                return false;
+        dci_flat whole = *flat;
+        whole.selection = &all;
+        for (size_t done = 0; done < span; done += DCI_TOPK_BLOCK) {
+                size_t here = span - done < DCI_TOPK_BLOCK ? span - done : DCI_TOPK_BLOCK;
+                dci_flat_score(&whole, query, 1, first + done, NULL, here, scores + done);
+        }
+        for (size_t i = 0; i < count; i++)
+                out[i] = scores[(size_t)slots[i] - first];
+        return true;
+}
+
 void dci_flat_scan(const dci_flat *flat, size_t query, size_t n_queries, size_t begin, size_t end, dci_topk *topk)
 {
         float scores[DCI_MANY_QUERIES * DCI_TOPK_BLOCK];
         for (size_t first = begin; first < end; first += DCI_TOPK_BLOCK) {
                 size_t count = end - first < DCI_TOPK_BLOCK ? end - first : DCI_TOPK_BLOCK;
                 const int32_t *slots = flat->selection->all ? NULL : flat->selection->slots + first;
-                dci_flat_score(flat, query, n_queries, first, slots, count, scores);
+                if (n_queries > 1 || slots == NULL || !score_close(flat, query, slots, count, scores))
+                        dci_flat_score(flat, query, n_queries, first, slots, count, scores);
                 for (size_t i = 0; i < n_queries; i++)
                         dci_topk_add(&topk[i], scores + i * DCI_TOPK_BLOCK, count, (int32_t)first, slots);
         }
