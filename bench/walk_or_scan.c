@@ -109,8 +109,8 @@ static size_t lower_bound(const place *sorted, size_t n, float x)
 /* The published walk until `retrieve` rows are candidates. Few simple indices: the next one is found by comparing all. */
 static size_t walk(cell *c, const float *query, size_t retrieve)
 {
-        size_t below[16], above[16], visits = 0, found = 0;
-        float down[16], up[16];
+        size_t below[16] = {0}, above[16] = {0}, visits = 0, found = 0;
+        float down[16] = {0}, up[16] = {0};
         memset(c->counts, 0, c->n);
         for (size_t j = 0; j < c->m; j++) {
                 const place *sorted = c->sorted + j * c->n;
@@ -156,7 +156,7 @@ static void compare(size_t n, size_t m, size_t dim, double share, dci_context *c
         double walked = 0, scanned = 0;
         size_t visits = 0;
         for (int q = 0; q < QUERIES; q++) {
-                float row[64], query[16];
+                float row[64] = {0}, query[16] = {0};
                 for (size_t p = 0; p < dim; p++)
                         row[p] = (float)dci_rng_normal(&rng);
                 for (size_t j = 0; j < m; j++)

@@ -117,7 +117,7 @@ static void lay_runs(scene *v)
         for (size_t r = 0; r < v->n_runs; r++) {
                 const size_t first = r * run, here = n - first < run ? n - first : run, stride = run + r % 3 * 5;
                 const size_t n_floats = (v->n_simple - 1) * stride + here;
-                float *projections = malloc(n_floats * sizeof *projections);
+                float *projections = malloc((n_floats + 1) * sizeof *projections);
                 for (size_t i = 0; i < n_floats; i++)
                         projections[i] = v->query[i / stride];
                 for (size_t j = 0; j < v->n_simple; j++)
@@ -452,6 +452,7 @@ static void check_answers(const dci_index *index, const pdci_walk *walk, const f
         const size_t n = dci_index_count(index), k = c % 2 == 0 ? 3 : MOST_K;
         bool *by_slot = calloc(n, sizeof *by_slot), *by_id = calloc(KEYS, sizeof *by_id);
         int64_t *got = calloc(n, sizeof *got);
+        ck_assert(by_slot != NULL && by_id != NULL && got != NULL);
         params->prop_to_visit = stated[c].prop_visit;
         params->prop_to_retrieve = stated[c].prop_retrieve;
         params->num_to_visit = stated[c].num_visit;
@@ -498,7 +499,7 @@ START_TEST(an_index_of_the_trace_answers_with_what_the_walk_retrieves)
         config.num_simp_indices = 7 - 2 * (size_t)_i;
         config.seed = 5;
         float *keys = pdci_trace("keys", KEYS), *queries = pdci_trace("queries", ASKED);
-        int64_t *ids = pdci_shuffled(KEYS, 3), slot_ids[KEYS];
+        int64_t *ids = pdci_shuffled(KEYS, 3), slot_ids[KEYS] = {0};
         dci_index *index = index_of_trace(context, &config, keys, ids);
         config.kind = DCI_KIND_FLAT;
         dci_index *flat = index_of_trace(context, &config, keys, ids);

@@ -57,7 +57,7 @@ START_TEST(full_effort_equals_flat_bit_for_bit)
         static const size_t batches[] = {1, 5, Q}, ks[] = {1, K, N + 5};
         const dci_dtype dtype = all_dtypes[_i / 3];
         float *keys = pdci_trace("keys", N), *queries = pdci_trace("queries", Q);
-        unsigned char *stored = malloc(N * DIM * sizeof(float));
+        void *stored = malloc(N * DIM * sizeof(float));
         dci_kernels_scalar.narrow[dtype - 1](keys, N * DIM, stored);
         dci_index *indices[3] = {NULL}; /* flat; owned; borrowed */
         for (int form = 0; form < 3; form++) {

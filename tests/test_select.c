@@ -160,8 +160,11 @@ START_TEST(mark_at_most_sets_bits_and_clears_none)
                 for (size_t i = 0; i < n; i++)
                         values[i] = number(&rng, n % 2 == 0, true);
                 for (size_t l = 0; l < COUNT(limits); l++) {
-                        for (size_t w = 0; w < words; w++)
-                                bits[w] = before[w] = dci_rng_next(&rng) & dci_rng_next(&rng);
+                        for (size_t w = 0; w < words; w++) {
+                                before[w] = dci_rng_next(&rng);
+                                before[w] &= dci_rng_next(&rng);
+                                bits[w] = before[w];
+                        }
                         kernels->mark_at_most(values, n, limits[l], bits);
                         for (size_t i = 0; i < words * 64; i++) {
                                 bool wanted = (before[i / 64] >> i % 64 & 1) != 0 || (i < n && values[i] <= limits[l]);

@@ -173,8 +173,9 @@ DCI_API dci_status dci_search_stats_init(dci_search_stats *stats, size_t struct_
  * the query, num_simp_indices * num_to_visit of them at most (k_1 of the paper), and retrieves each row that it has visited in
  * all its simple indices, num_to_retrieve of them at most (k_2); it goes on beyond both until it has k. All that were
  * retrieved are scored. Budgets are per query and composite index, shares are of the rows that the filter admits, and a
- * filtered search finds what an index of the admitted rows alone would. Equal differences are visited by lower id.
- * Under IP a query shorter than 2^-40 ranks as the zero query does: rows near the origin's projections first.
+ * filtered search finds what an index of the admitted rows alone would (under IP: one with the same c, which the longest row
+ * ever added decides). Equal differences are visited by lower id. Under IP a query shorter than 2^-40 is ranked as if it were
+ * zero; its scores are right, but which rows a budget finds is then arbitrary.
  */
 typedef struct dci_search_params {
         size_t struct_size;

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,14 @@ TRACE = ROOT / "bench" / "data" / "smollm2-debref-layer06_head0"
 
 METRICS = ("ip", "l2", "cosine")
 DTYPES = ("float32", "float16", "bfloat16")
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the tests run in the background of a shell, which has it ignored."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
 
 
 @pytest.fixture(scope="session")

@@ -10,13 +10,13 @@
 #include "simd/convert.h"
 
 /* Differences that a sample of a composite index consists of. */
-#define SAMPLE (2 * DCI_SELECT_SAMPLE)
+#define SAMPLE (8 * DCI_SELECT_SAMPLE)
 
 typedef struct pdci_scratch {
         float *farthest;    /* n: largest difference of each row; infinite where the row is not admitted */
         float *differences; /* n: differences of one simple index */
         float *kept;        /* n + 16 */
-        int32_t *order;     /* n + 2048 */
+        int32_t *order;     /* n + 8192 */
         uint64_t *keys;     /* 2 n */
 } pdci_scratch;
 

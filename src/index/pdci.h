@@ -39,7 +39,7 @@ typedef struct dci_pdci_cell {
 
 /* Budgets of one query, per composite index as published: k1 visits of (row, simple index) pairs, k2 candidates. */
 typedef struct dci_pdci_effort {
-        uint64_t visit;
+        uint64_t visit; /* 1 or more */
         size_t retrieve;
         size_t at_least; /* candidates that are retrieved whatever the budgets say: the k of the search */
 } dci_pdci_effort;

@@ -162,26 +162,28 @@ static dci_status run(range *s, dci_range_result *out)
 }
 
 /* With all rows, or with those that P-DCI chooses. */
-static dci_status run_kind(range *s, const dci_index *index, const dci_search_params *params, dci_range_result *out,
+static dci_status run_kind(const dci_index *index, const dci_reading *reading, float radius, dci_range_result *out,
                            dci_search_stats *stats)
 {
-        const dci_flat *flat = s->flat;
+        const dci_flat *flat = &reading->flat;
+        range s = {.flat = flat, .radius = radius};
         dci_pdci_effort effort;
-        if (!dci_pdci_budget(index, params, flat->n, 0, &effort)) {
+        atomic_init(&s.out_of_memory, false);
+        if (!dci_pdci_budget(index, &reading->params, flat->n, 0, &effort)) {
                 stats->queries = flat->queries->n;
                 stats->visited = stats->distances = stats->candidates = (uint64_t)flat->n * flat->queries->n;
-                return run(s, out);
+                return run(&s, out);
         }
         dci_pdci_search pdci;
         dci_status status = dci_pdci_begin(&pdci, index, flat, &effort);
         if (status != DCI_OK)
                 return status;
-        s->chooser = &pdci.chooser;
-        status = dci_chooser_begin(s->chooser);
+        s.chooser = &pdci.chooser;
+        status = dci_chooser_begin(s.chooser);
         if (status == DCI_OK) {
-                status = run(s, out);
-                dci_chooser_report(s->chooser, stats);
-                dci_chooser_end(s->chooser);
+                status = run(&s, out);
+                dci_chooser_report(s.chooser, stats);
+                dci_chooser_end(s.chooser);
         }
         dci_pdci_end(&pdci);
         return status;
@@ -219,10 +221,8 @@ dci_status dci_index_range_search(const dci_index *index, size_t n_queries, cons
         status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
         if (status != DCI_OK)
                 return status;
-        range s = {.flat = &reading.flat, .radius = radius};
-        atomic_init(&s.out_of_memory, false);
         dci_search_stats stats = {0};
-        status = run_kind(&s, index, &reading.params, out_result, &stats);
+        status = run_kind(index, &reading, radius, out_result, &stats);
         dci_reading_end(index, &reading);
         if (status == DCI_OK)
                 dci_stats_set(&reading.params, &stats);

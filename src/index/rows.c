@@ -155,7 +155,8 @@ static bool growth_prepare(dci_rows *rows, size_t n, growth *g)
                 memcpy(to->ids, from->ids, used * sizeof *to->ids);
                 if (rows->with_norms) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): then both have them */
                         memcpy(to->norms, from->norms, used * sizeof *to->norms);
-                for (size_t j = 0; j < rows->n_simple; j++)
+                for (size_t j = 0; j < rows->n_simple;
+                     j++) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): likewise */
                         memcpy(to->projections + j * to->capacity, from->projections + j * from->capacity,
                                used * sizeof *to->projections);
         }

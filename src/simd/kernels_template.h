@@ -289,7 +289,7 @@ static void narrow_f32(const float *in, size_t n, void *out)
 /* Floats as integers of the same order, and back: negative ones have their lower bits inverted. */
 DCI_INLINE int32_t flip(int32_t bits)
 {
-        return bits ^ (int32_t)((uint32_t)(bits >> 31) >> 1);
+        return bits ^ (bits < 0 ? INT32_MAX : 0);
 }
 
 /* Bisection over the integers: each step is one count, a loop without branches that compilers vectorise. */
