@@ -24,6 +24,11 @@ DCI_INLINE V v_zero(void)
         return (V){_mm256_setzero_ps(), _mm256_setzero_ps()};
 }
 
+DCI_INLINE V v_all(float x)
+{
+        return (V){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+
 DCI_INLINE V v_fma(V x, V y, V z)
 {
         return (V){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};

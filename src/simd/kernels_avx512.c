@@ -18,6 +18,7 @@ typedef __m512 V;
 #define OWN_KEEP_BETWEEN
 
 #define v_zero() _mm512_setzero_ps()
+#define v_all(x) _mm512_set1_ps(x)
 #define v_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define v_sub(a, b) _mm512_sub_ps(a, b)
 #define v_max(a, b) _mm512_max_ps(a, b)

@@ -25,6 +25,12 @@ DCI_INLINE V v_zero(void)
         return (V){{zero, zero, zero, zero}};
 }
 
+DCI_INLINE V v_all(float x)
+{
+        float32x4_t q = vdupq_n_f32(x);
+        return (V){{q, q, q, q}};
+}
+
 DCI_INLINE V v_fma(V x, V y, V z)
 {
         UNROLL for (int i = 0; i < 4; i++) z.q[i] = vfmaq_f32(z.q[i], x.q[i], y.q[i]);

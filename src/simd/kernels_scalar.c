@@ -24,6 +24,14 @@ static inline V v_zero(void)
         return a;
 }
 
+static inline V v_all(float x)
+{
+        V a;
+        for (int l = 0; l < 16; l++)
+                a.lane[l] = x;
+        return a;
+}
+
 static inline V v_fma(V a, V b, V c)
 {
         for (int l = 0; l < 16; l++)

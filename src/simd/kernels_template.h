@@ -4,7 +4,7 @@
  * The body of every row kernel, included once by each kernels_<isa>.c, which defines before:
  *
  *   V                       16 floats
- *   v_zero() v_fma(a, b, c) = a * b + c, v_sub(a, b), v_max(a, b), v_sqrt(a)
+ *   v_zero() v_all(x) v_fma(a, b, c) = a * b + c, v_sub(a, b), v_max(a, b), v_sqrt(a)
  *   v_load_f32(p) v_load_f16(p) v_load_bf16(p)             16 elements, any alignment
  *   v_tail_f32(p, n) v_tail_f16(p, n) v_tail_bf16(p, n)    n < 16 elements and zeros; reads nothing beyond
  *   v_store(p, a)
@@ -377,14 +377,6 @@ DCI_INLINE void v_store_some(float *p, V a, size_t n)
         }
         v_store(last, a);
         memcpy(p, last, n * sizeof *p);
-}
-
-DCI_INLINE V v_all(float x)
-{
-        float lanes[DCI_LANES];
-        for (size_t l = 0; l < DCI_LANES; l++)
-                lanes[l] = x;
-        return v_load_f32(lanes);
 }
 
 /* Four vectors of rows at a time, so that the chains of maxima overlap. */
