@@ -29,6 +29,12 @@
 
 #define DCI_CACHE_LINE 64
 
+/* Rounds up to whole cache lines, where the next part of a scratch area may begin. */
+DCI_INLINE size_t dci_lines(size_t n_bytes)
+{
+        return (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
+}
+
 /* Number of the lowest bit that is set; bits != 0. */
 DCI_INLINE int dci_lowest_bit(uint64_t bits)
 {

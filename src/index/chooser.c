@@ -6,11 +6,6 @@
 
 #include "index/chooser.h"
 
-static size_t lines(size_t n_bytes)
-{
-        return (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
-}
-
 dci_status dci_chooser_begin(dci_chooser *chooser)
 {
         const dci_flat *flat = chooser->flat;
@@ -18,7 +13,7 @@ dci_status dci_chooser_begin(dci_chooser *chooser)
         if (!dci_mul(chooser->work, flat->queries->n, &work))
                 work = SIZE_MAX;
         chooser->n_workers = dci_workers_for(flat->context, flat->queries->n, work);
-        chooser->worker_bytes = chooser->own_bytes + lines(chooser->most * sizeof(int32_t)) +
+        chooser->worker_bytes = chooser->own_bytes + dci_lines(chooser->most * sizeof(int32_t)) +
                                 (chooser->k_held == 0 ? 0 : dci_topk_bytes(chooser->k_held));
         chooser->scratch = dci_alloc(flat->context, chooser->n_workers, chooser->worker_bytes);
         chooser->counts = dci_calloc(flat->context, chooser->n_workers, sizeof *chooser->counts);
@@ -41,7 +36,7 @@ void *dci_chooser_choose(dci_chooser *chooser, size_t query, size_t worker, dci_
         *out = (dci_selection){.slots = slots};
         out->n = chooser->choose(chooser, query, own, slots, &chooser->counts[worker].visited);
         chooser->counts[worker].candidates += out->n;
-        return own + chooser->own_bytes + lines(chooser->most * sizeof *slots);
+        return own + chooser->own_bytes + dci_lines(chooser->most * sizeof *slots);
 }
 
 void dci_chooser_report(const dci_chooser *chooser, dci_search_stats *stats)

@@ -20,7 +20,7 @@ static void *take(arena *a, size_t count, size_t size)
         a->overflow = a->overflow || !dci_mul(count, size, &n_bytes) || n_bytes > SIZE_MAX / 4 || at > SIZE_MAX / 4;
         if (a->overflow)
                 return NULL;
-        a->used = at + (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
+        a->used = at + dci_lines(n_bytes);
         return a->memory == NULL ? NULL : a->memory + at;
 }
 

@@ -29,7 +29,7 @@ static size_t lay_out(unsigned char *bytes, size_t n, pdci_scratch *out)
         size_t at = 0;
         for (int i = 0; i < 5; i++) {
                 parts[i] = bytes == NULL ? NULL : bytes + at;
-                at += (sizes[i] + DCI_CACHE_LINE) / DCI_CACHE_LINE * DCI_CACHE_LINE;
+                at += dci_lines(sizes[i]);
         }
         *out = (pdci_scratch){parts[0], parts[1], parts[2], parts[3], parts[4]};
         return at;

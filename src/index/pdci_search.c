@@ -89,11 +89,6 @@ static dci_status prepare_cell(dci_pdci_search *s)
         return DCI_OK;
 }
 
-static size_t lines(size_t n_bytes)
-{
-        return (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
-}
-
 static size_t slots_of(const uint64_t *bits, size_t words, int32_t *out)
 {
         size_t n = 0;
@@ -110,8 +105,8 @@ static size_t choose(const dci_chooser *chooser, size_t query, void *scratch, in
         const size_t words = (s->cell.n + 63) / 64;
         unsigned char *at = scratch;
         uint64_t *bits = (uint64_t *)(void *)at;
-        float *projections = (float *)(void *)(at + lines(words * sizeof *bits));
-        void *rest = (unsigned char *)projections + lines(s->index->directions.n * sizeof *projections);
+        float *projections = (float *)(void *)(at + dci_lines(words * sizeof *bits));
+        void *rest = (unsigned char *)projections + dci_lines(s->index->directions.n * sizeof *projections);
         memset(bits, 0, words * sizeof *bits);
         dci_project_query(s->index, chooser->flat->queries, query, s->c_squared, projections);
         dci_pdci_candidates(&s->cell, projections, &s->effort, rest, bits);
@@ -133,8 +128,8 @@ dci_status dci_pdci_begin(dci_pdci_search *s, const dci_index *index, const dci_
         s->chooser.ctx = s;
         s->chooser.most = flat->n;
         s->chooser.work = flat->n * (n_simple + flat->view.rows->dim);
-        s->chooser.own_bytes =
-                lines((n + 63) / 64 * sizeof(uint64_t)) + lines(n_simple * sizeof(float)) + dci_pdci_scratch_bytes(n);
+        s->chooser.own_bytes = dci_lines((n + 63) / 64 * sizeof(uint64_t)) + dci_lines(n_simple * sizeof(float)) +
+                               dci_pdci_scratch_bytes(n);
         dci_status status = prepare_cell(s);
         if (status != DCI_OK)
                 dci_pdci_end(s);

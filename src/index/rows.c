@@ -40,7 +40,7 @@ static size_t chunk_projections_offset(const dci_rows *rows, size_t capacity)
 {
         size_t end = chunk_ids_offset(rows, capacity) + capacity * sizeof(int64_t) +
                      (rows->with_norms ? capacity * sizeof(float) : 0);
-        return rows->n_simple == 0 ? end : (end + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
+        return rows->n_simple == 0 ? end : dci_lines(end);
 }
 
 static size_t chunk_bytes(const dci_rows *rows, size_t capacity)

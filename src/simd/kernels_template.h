@@ -292,8 +292,8 @@ DCI_INLINE int32_t flip(int32_t bits)
         return bits ^ (bits < 0 ? INT32_MAX : 0);
 }
 
-/* Bisection over the integers: each step is one count, a loop without branches that compilers vectorise. */
-static float reached_by(const float *values, size_t n, size_t k, int32_t *order)
+/* n values as such integers, and the extremes of these. */
+DCI_INLINE void order_all(const float *values, size_t n, int32_t *order, int32_t *out_low, int32_t *out_high)
 {
         int32_t low = INT32_MAX, high = INT32_MIN;
         for (size_t i = 0; i < n; i++) {
@@ -301,6 +301,15 @@ static float reached_by(const float *values, size_t n, size_t k, int32_t *order)
                 low = order[i] < low ? order[i] : low;
                 high = order[i] > high ? order[i] : high;
         }
+        *out_low = low;
+        *out_high = high;
+}
+
+/* Bisection over the integers: each step is one count, a loop without branches that compilers vectorise. */
+static float reached_by(const float *values, size_t n, size_t k, int32_t *order)
+{
+        int32_t low, high;
+        order_all(values, n, order, &low, &high);
         while (low < high) { /* low is reached by at least k */
                 int32_t middle = (int32_t)(((int64_t)low + high + 1) >> 1);
                 int32_t reached = 0;
@@ -446,12 +455,8 @@ static size_t keep_between(const float *values, size_t n, float low, float high,
 
 static float kth_smallest(const float *values, size_t n, size_t k, int32_t *order)
 {
-        int32_t low = INT32_MAX, high = INT32_MIN;
-        for (size_t i = 0; i < n; i++) {
-                order[i] = flip((int32_t)dci_float_bits(values[i]));
-                low = order[i] < low ? order[i] : low;
-                high = order[i] > high ? order[i] : high;
-        }
+        int32_t low, high;
+        order_all(values, n, order, &low, &high);
         while (low < high) { /* at least k are at most high */
                 int32_t middle = (int32_t)(((int64_t)low + high) >> 1);
                 int32_t reached = 0;

@@ -133,7 +133,7 @@ static size_t capacity_for(size_t k)
 size_t dci_topk_bytes(size_t k)
 {
         size_t n_bytes = capacity_for(k) * (2 * sizeof(float) + 2 * sizeof(int32_t) + 2 * sizeof(uint64_t));
-        return (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
+        return dci_lines(n_bytes);
 }
 
 void dci_topk_init(dci_topk *topk, const dci_kernels *kernels, dci_slot_ids ids, size_t k, bool descending,
