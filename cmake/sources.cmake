@@ -16,6 +16,7 @@ set(dci_sources
     src/simd/cpu.c
     src/simd/kernels.c
     src/simd/kernels_scalar.c
+    src/simd/nearest.c
     src/simd/select.c
     src/simd/topk.c
     src/transform/cosine.c
@@ -29,16 +30,31 @@ set(dci_sources
     src/index/flat_batch_rows.c
     src/index/flat_batch_sample.c
     src/index/flat_batch_state.c
+    src/index/group.c
     src/index/idmap.c
     src/index/index.c
     src/index/insert.c
+    src/index/mdci.c
+    src/index/mdci_build.c
+    src/index/mdci_search.c
+    src/index/pages.c
     src/index/pdci.c
     src/index/pdci_search.c
     src/index/project.c
     src/index/range.c
     src/index/remove.c
     src/index/rows.c
-    src/index/search.c)
+    src/index/search.c
+    src/index/tree.c
+    src/index/tree_assign.c
+    src/index/tree_build.c
+    src/index/tree_edit.c
+    src/index/tree_insert.c
+    src/index/tree_near.c
+    src/index/tree_plan.c
+    src/index/tree_remove.c
+    src/index/tree_route.c
+    src/index/tree_search.c)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     list(APPEND dci_sources src/simd/kernels_avx2.c src/simd/kernels_avx512.c src/simd/kernels_amx.c)

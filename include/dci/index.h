@@ -18,6 +18,9 @@
  *  - Searches may run side by side, and beside one add or reserve: a batch is prepared outside the lock and published under
  *    a short writer lock, so a search sees all of a batch or none. Adds, removes and reserves queue up among themselves.
  *    A remove waits for running searches. Destroy must be the last call.
+ *  - MDCI: an add finds the places of its rows beside searches, then enters them while none runs (microseconds for a page of
+ *    rows). What moves every row - a batch of a quarter of the index or more, a longer row under IP, reclaiming memory after
+ *    removals - is built aside and swapped in.
  *  - One parallel region per call at most; none for small work. Results are the same bits at any thread count.
  *
  * Numbers
@@ -41,8 +44,12 @@ typedef int32_t dci_index_kind;
 enum {
         DCI_KIND_FLAT = 1, /**< every row is scored: exact, no build, the measure of all other kinds */
         DCI_KIND_PDCI =
-                2 /**< Prioritized DCI (Li and Malik 2017): rows are ranked by their projections on random directions,
+                2, /**< Prioritized DCI (Li and Malik 2017): rows are ranked by their projections on random directions,
                                and the best ranked are scored; exact at full effort */
+        DCI_KIND_MDCI =
+                3 /**< Multi-level DCI (Mao et al. 2026, "IceCache", algorithms 2 to 4): a tree of randomly promoted rows. Every
+                               row lies in the cell of the promoted row nearest to it, a search opens the best cells; rows come
+                               and go at any time; exact at full effort */
 };
 
 /** Who owns the memory of the rows. */
@@ -78,7 +85,15 @@ typedef struct dci_index_config {
         size_t num_comp_indices; /**< PDCI: composite indices, 1 or more; default 2. Each proposes its own candidates. */
         size_t num_simp_indices; /**< PDCI: simple indices of each composite index, 1 or more; default 7. One simple index is one
                                       random unit direction and costs 4 bytes per row. At most DCI_MAX_SIMPLE_INDICES in all. */
-        uint64_t seed; /**< PDCI: of the directions; default 0. The same seed gives the same directions everywhere. */
+        uint64_t seed; /**< PDCI, MDCI: of the directions and promotions; default 0. The same seed gives the same ones everywhere. */
+        double promotion_prob; /**< MDCI: chance of a row to become a node of the lowest level, [0.001, 0.5]; default 0.04 (published
+                                    runs: 0.03, 0.01). It is drawn from seed and id, so the order of adds has no part in it. */
+        double promotion_prob_subseq; /**< MDCI: chance of a node to become one of the next level, [0.001, 0.5]; default 0.2 */
+        size_t page_rows; /**< MDCI: rows of a page, a power of two from 4 to 256; default 16. Cells are made of whole pages. */
+        size_t top_nodes; /**< MDCI: another level is built above one of more nodes than this, 1 or more; default 4096: up to there,
+                               looking at all nodes costs less than a further level finds wrong. */
+        size_t cell_simp_indices; /**< MDCI: simple indices by which P-DCI ranks the rows of the opened cells, at most
+                                       DCI_MAX_SIMPLE_INDICES; default 0: all rows of an opened cell are scored, which is faster */
 } dci_index_config;
 
 /** Fills every byte of `config` with defaults. struct_size: sizeof(dci_index_config). */
@@ -113,7 +128,11 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  * longer than all before raises the c of the MIPS lift (transform.h; here c^2 is the power of two at or above the largest
  * squared norm ever added, so it does not depend on the order of adds): lifts are computed from norms when a search begins, so
  * that costs nothing and the results are those of an index built with the larger c.
- * Cost: O(n dim); memory grows in chunks of at most 256 KiB or 16 rows, existing rows do not move.
+ * MDCI: each row goes to the cell of the node nearest to it among all (by the metric's distance; under IP that of the lifted
+ * rows, cosine's for COSINE); a promoted one draws those rows of the nearest cells that are nearer to it. A batch of a quarter
+ * of the index or more builds the tree anew, O(n nodes dim) as tiles of matrix products, as does a longer row under IP that
+ * raises c^2.
+ * Cost: O(n dim), MDCI O(n dim nodes); memory grows in chunks of at most 256 KiB or 16 rows, existing rows do not move.
  */
 DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                                  const dci_progress *progress);
@@ -122,6 +141,8 @@ DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, s
  * Removes rows, all or none. n 0 does nothing. An id that is not in the index is DCI_ERR_NOT_FOUND, one named twice is
  * DCI_ERR_EXISTS. The last rows move into the gaps and memory is given back when a chunk is empty; what a former reserve
  * took beyond that is given back too. Cost: O(n dim), however many rows remain.
+ * MDCI: a cell's last row moves into a gap in it, so other pages stay as they are. When a promoted row goes, the rows of its cell
+ * go to the nearest of the other nodes. When more than half of the memory for rows is unused, the tree is built anew.
  */
 DCI_API dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids);
 
@@ -162,7 +183,7 @@ typedef struct dci_search_stats {
         uint64_t visited;    /**< (query, row) pairs looked at, by whatever arithmetic */
         uint64_t distances;  /**< canonical scores computed: the "dist_comps" of benchmarks */
         uint64_t proposed;   /**< pairs ranked by cheaper arithmetic first; 0 when every pair was scored canonically */
-        uint64_t candidates; /**< distinct (query, row) pairs that the composite indices retrieved; FLAT: all rows */
+        uint64_t candidates; /**< distinct (query, row) pairs that were chosen to be scored; FLAT: all rows */
 } dci_search_stats;
 DCI_API dci_status dci_search_stats_init(dci_search_stats *stats, size_t struct_size);
 
@@ -176,6 +197,11 @@ DCI_API dci_status dci_search_stats_init(dci_search_stats *stats, size_t struct_
  * filtered search finds what an index of the admitted rows alone would (under IP: one with the same c, which the longest row
  * ever added decides). Equal differences are visited by lower id. Under IP a query shorter than 2^-40 is ranked as if it were
  * zero; its scores are right, but which rows a budget finds is then arbitrary.
+ * MDCI: all nodes of the top level are ranked by their score for the query, the best field_of_view of them are opened, their
+ * children ranked, and so on down to the rows. A node's score is that of the mean of the rows beneath it (algorithm 4 ranks by
+ * the promoted row, which finds less; docs/tuning.md). With cell_simp_indices, P-DCI ranks the rows of all opened cells
+ * together, and prop_to_visit of the published text is called prop_to_retrieve here. A search that finds fewer than k rows opens
+ * more nodes. A filter that admits no more rows than the search would look at is answered exactly.
  */
 typedef struct dci_search_params {
         size_t struct_size;
@@ -186,6 +212,8 @@ typedef struct dci_search_params {
         dci_progress progress;    /**< in (query, row) pairs; fn NULL (default): none */
         size_t num_to_visit; /**< rows that each composite index may visit, in place of prop_to_visit; 0 (default): as that says */
         size_t num_to_retrieve; /**< rows that each composite index may retrieve, in place of prop_to_retrieve; 0 (default) */
+        size_t field_of_view; /**< MDCI: nodes opened at each level; 0 (default): prop_to_visit of its nodes, rounded up
+                                   (num_to_visit: as many as hold about so many rows) */
 } dci_search_params;
 DCI_API dci_status dci_search_params_init(dci_search_params *params, size_t struct_size);
 
@@ -205,6 +233,7 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  * out_ids      n_queries x k, best first; ties by lower id.
  * out_scores   n_queries x k: squared distance, inner product or cosine; may be NULL.
  *
+ * Cost (MDCI): O(nodes dim + rows of the opened cells dim) per query. Scratch: 28 bytes per node and 4 per row and thread.
  * Cost (PDCI): O(n simple indices + candidates dim) per query; at full effort as FLAT. Scratch: 40 bytes per row and thread.
  * Cost (FLAT): O(n dim) per query; from 16 queries per call on, rows are ranked in tiles by the fastest arithmetic the CPU
  * has, with an error bound, and only those within the bound are scored: batches cost a fraction of single queries.
@@ -212,6 +241,33 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  */
 DCI_API dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                                     const dci_search_params *params, int64_t *out_ids, float *out_scores);
+
+/** What a group search returns. */
+enum {
+        DCI_GROUP_EACH = 0,  /**< the k best of each query, among the rows of all nodes that the group opens */
+        DCI_GROUP_UNION = 1, /**< k rows for the whole group: the lists of its queries interleaved by rank, repeats dropped */
+};
+
+/**
+ * Searches for groups of queries that belong together, such as the query heads that share a kv head (GQA): MDCI descends once
+ * per group, opening the union of what its queries would open, and compares all queries of the group with a row while it is in
+ * a register. FLAT and PDCI find what dci_index_search finds.
+ *
+ * n_groups     0 does nothing.
+ * group_size   1 to DCI_MAX_GROUP queries of each group.
+ * queries      n_groups x group_size x dim rows of query_dtype, ld apart.
+ * k            of each query (EACH) or of the group (UNION).
+ * result       DCI_GROUP_EACH or DCI_GROUP_UNION
+ * out_ids      EACH: n_groups x group_size x k, best first. UNION: n_groups x k: the best row of the first query, of the second,
+ *              .., the second best of the first, .. Padded with id -1 and score NaN.
+ * out_scores   of the same shape; UNION: for the query that brought the row; may be NULL.
+ *
+ * Otherwise as dci_index_search; the effort is that of each query.
+ */
+#define DCI_MAX_GROUP ((size_t)8)
+DCI_API dci_status dci_index_search_group(const dci_index *index, size_t n_groups, size_t group_size,
+                                          const void *queries, size_t ld, size_t k, int32_t result,
+                                          const dci_search_params *params, int64_t *out_ids, float *out_scores);
 
 /** All rows within a radius, per query: query i owns ids and scores [offsets[i], offsets[i + 1]), best first. */
 typedef struct dci_range_result {
@@ -240,13 +296,63 @@ typedef struct dci_memory_report {
         size_t struct_size;
         size_t rows;        /**< rows, used or reserved (BORROWED: the pointers to them) */
         size_t ids;         /**< ids by slot, and the map from id to slot */
-        size_t norms;       /**< COSINE, and IP of kind PDCI: one float per row */
-        size_t projections; /**< PDCI: one float per row and simple index */
-        size_t other;       /**< tables and the object itself */
+        size_t norms;       /**< COSINE, and IP of kind PDCI or MDCI: one float per row */
+        size_t projections; /**< PDCI, MDCI: one float per row and simple index */
+        size_t other;       /**< tables, the nodes of MDCI, and the object itself */
         size_t total;
 } dci_memory_report;
 DCI_API dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size);
 DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_report);
+
+/* --- the pages of a tree: kind MDCI, refused for others with DCI_ERR_UNSUPPORTED --------------------------------------- */
+
+/**
+ * A page: up to page_rows rows of one cell, side by side in memory. It keeps its number while rows come and go; rows move
+ * between pages only when a promotion or the removal of a promoted row changes what is nearest, into a gap of their own cell, or
+ * when the tree is built anew (dci_index_add says when), and each such page is reported as changed.
+ */
+typedef struct dci_page {
+        int32_t page;     /**< its number, below n_pages of dci_tree_stats */
+        int32_t cell;     /**< number of the cell; changes when cells vanish */
+        uint32_t n_rows;  /**< 1 to page_rows */
+        uint32_t reserved;
+        uint64_t version; /**< of the index, when the page last changed */
+} dci_page;
+
+/** Writes up to `capacity` pages in use, cell by cell, and how many there are. out_pages may be NULL with capacity 0. O(pages). */
+DCI_API dci_status dci_index_pages(const dci_index *index, size_t capacity, dci_page *out_pages, size_t *out_count);
+
+/** The ids in a page: out_ids has room for page_rows, *out_count says how many there are; 0 for a page that is free. */
+DCI_API dci_status dci_index_page_ids(const dci_index *index, int32_t page, int64_t *out_ids, size_t *out_count);
+
+/**
+ * The log of changes: pages whose rows have changed since `version` (0: since the index was created), ascending, free ones
+ * among them; and the version now. Every add and remove that changes anything makes a new version, so a caller asks, brings its
+ * copy up to date, and asks again from *out_version. Nothing is forgotten and nothing piles up. capacity: room in out_pages; if
+ * more have changed, *out_count says so and only the first are written. O(pages).
+ */
+DCI_API dci_status dci_index_changes(const dci_index *index, uint64_t version, size_t capacity, int32_t *out_pages,
+                                     size_t *out_count, uint64_t *out_version);
+
+/** Most levels of nodes. */
+#define DCI_MAX_LEVELS 16
+
+/** The shape of a tree. Prepare with dci_tree_stats_init. */
+typedef struct dci_tree_stats {
+        size_t struct_size;
+        size_t n_rows;
+        size_t n_levels;               /**< of nodes; 0 in an empty index */
+        size_t n_nodes[DCI_MAX_LEVELS]; /**< [0]: the lowest level, whose cells hold rows */
+        size_t page_rows;
+        size_t n_pages;    /**< numbers in use or free */
+        size_t free_pages; /**< free among them */
+        double page_fill;  /**< rows per page in use, as a share of page_rows */
+        size_t empty_cells, median_cell, p99_cell, largest_cell; /**< rows of cells */
+        uint64_t version;  /**< see dci_index_changes */
+        uint64_t rebuilds; /**< how often the tree was built as a whole */
+} dci_tree_stats;
+DCI_API dci_status dci_tree_stats_init(dci_tree_stats *stats, size_t struct_size);
+DCI_API dci_status dci_index_tree_stats(const dci_index *index, dci_tree_stats *out_stats);
 
 #ifdef __cplusplus
 }

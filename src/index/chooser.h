@@ -11,7 +11,7 @@
 
 typedef struct dci_chooser dci_chooser;
 
-/* Writes the slots of the rows that a query should be compared with, and how many rows were looked at to find them. `scratch`
+/* Writes the slots of the rows that `group` queries from `query` on should be compared with, and how many rows were looked at to find them. `scratch`
  * is own_bytes of the worker's. Returns how many slots there are. */
 typedef size_t (*dci_choose_fn)(const dci_chooser *chooser, size_t query, void *scratch, int32_t *slots,
                                 uint64_t *visited);
@@ -21,9 +21,10 @@ struct dci_chooser {
         dci_choose_fn choose;
         const void *ctx;  /* the kind's */
         size_t own_bytes; /* a multiple of a cache line */
+        size_t group;     /* queries that share what is chosen, at most DCI_MANY_QUERIES; divides their number */
         size_t most;      /* slots at most */
         size_t k_held;    /* size of the selection in each worker's scratch; 0: none */
-        size_t work;      /* of one query, in multiply-adds or so */
+        size_t work;      /* of one group, in multiply-adds or so */
         /* set by begin */
         size_t n_workers, worker_bytes;
         unsigned char *scratch;
@@ -36,7 +37,8 @@ struct dci_chooser {
 dci_status dci_chooser_begin(dci_chooser *chooser);
 void dci_chooser_end(dci_chooser *chooser);
 
-/* One query's rows, in the worker's scratch; returns what of that is left for a selection of k_held. */
+/* The rows of the group that begins with a query, in the worker's scratch; returns what of that is left for its selections of
+ * k_held. */
 void *dci_chooser_choose(dci_chooser *chooser, size_t query, size_t worker, dci_selection *out);
 void dci_chooser_report(const dci_chooser *chooser, dci_search_stats *stats);
 

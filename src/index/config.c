@@ -15,6 +15,10 @@ dci_status dci_index_config_init(dci_index_config *config, size_t struct_size)
         config->dtype = DCI_F32;
         config->num_comp_indices = 2;
         config->num_simp_indices = 7;
+        config->promotion_prob = 0.04;
+        config->promotion_prob_subseq = 0.2;
+        config->page_rows = 16;
+        config->top_nodes = 4096;
         return DCI_OK;
 }
 
@@ -48,6 +52,11 @@ dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size)
         return dci_struct_init("dci_memory_report", report, struct_size, sizeof *report);
 }
 
+dci_status dci_tree_stats_init(dci_tree_stats *stats, size_t struct_size)
+{
+        return dci_struct_init("dci_tree_stats", stats, struct_size, sizeof *stats);
+}
+
 static dci_status check_simple_indices(const dci_index_config *config)
 {
         if (config->num_comp_indices == 0 || config->num_simp_indices == 0)
@@ -60,6 +69,31 @@ static dci_status check_simple_indices(const dci_index_config *config)
         return DCI_OK;
 }
 
+static dci_status check_promotion(const char *name, double value)
+{
+        if (!(value >= 0.001 && value <= 0.5)) /* refuses NaN too */
+                return dci_fail(DCI_ERR_INVALID, "%s is %g, allowed is [0.001, 0.5]", name, value);
+        return DCI_OK;
+}
+
+static dci_status check_tree(const dci_index_config *config)
+{
+        dci_status status = check_promotion("promotion_prob", config->promotion_prob);
+        if (status == DCI_OK)
+                status = check_promotion("promotion_prob_subseq", config->promotion_prob_subseq);
+        if (status != DCI_OK)
+                return status;
+        const size_t page = config->page_rows;
+        if (page < 4 || page > 256 || (page & (page - 1)) != 0)
+                return dci_fail(DCI_ERR_INVALID, "page_rows is %zu, allowed are powers of two from 4 to 256", page);
+        if (config->top_nodes == 0)
+                return dci_fail(DCI_ERR_INVALID, "top_nodes is 0, expected at least 1");
+        if (config->cell_simp_indices > DCI_MAX_SIMPLE_INDICES)
+                return dci_fail(DCI_ERR_LIMIT, "cell_simp_indices is %zu, at most %zu", config->cell_simp_indices,
+                                DCI_MAX_SIMPLE_INDICES);
+        return DCI_OK;
+}
+
 dci_status dci_index_config_check(const dci_index_config *config)
 {
         dci_status status = dci_check_struct_size("dci_index_config", config, config->struct_size, sizeof *config);
@@ -69,7 +103,7 @@ dci_status dci_index_config_check(const dci_index_config *config)
                 return dci_fail(DCI_ERR_INVALID, "dim is 0, allowed are 1 to %zu", DCI_MAX_DIM);
         if (config->dim > DCI_MAX_DIM)
                 return dci_fail(DCI_ERR_LIMIT, "dim is %zu, allowed are 1 to %zu", config->dim, DCI_MAX_DIM);
-        if (config->kind != DCI_KIND_FLAT && config->kind != DCI_KIND_PDCI)
+        if (config->kind < DCI_KIND_FLAT || config->kind > DCI_KIND_MDCI)
                 return dci_fail(DCI_ERR_INVALID, "unknown index kind %d", (int)config->kind);
         if (config->metric < DCI_METRIC_L2 || config->metric > DCI_METRIC_COSINE)
                 return dci_fail(DCI_ERR_INVALID, "unknown metric %d", (int)config->metric);
@@ -88,6 +122,8 @@ dci_status dci_index_config_check(const dci_index_config *config)
                 return dci_fail(DCI_ERR_INVALID, "unknown zero_rows %d", (int)config->zero_rows);
         if (config->reserved != 0)
                 return dci_fail(DCI_ERR_INVALID, "dci_index_config.reserved is %d, not 0", (int)config->reserved);
+        if (config->kind == DCI_KIND_MDCI)
+                return check_tree(config);
         return config->kind == DCI_KIND_PDCI ? check_simple_indices(config) : DCI_OK;
 }
 

@@ -44,14 +44,17 @@ dci_status dci_filter_ask(const dci_index *index, const dci_filter *filter, dci_
         dci_view view = dci_rows_view(&index->rows);
         out->capacity = view.n;
         out->ids = dci_alloc(index->context, view.n, sizeof *out->ids);
-        for (size_t i = 0; out->ids != NULL && i < view.n; i++)
-                out->ids[i] = dci_view_id(&view, (int32_t)i);
+        size_t n = 0;
+        for (size_t i = 0; out->ids != NULL && i < view.n; i++) {
+                out->ids[n] = dci_view_id(&view, (int32_t)i);
+                n += out->ids[n] >= 0; /* an empty slot has none */
+        }
         dci_index_read_end(index);
         if (out->ids == NULL)
                 return DCI_ERR_MEMORY;
         dci_busy_mark mark;
         dci_busy_enter(&mark, index);
-        for (size_t i = 0; i < out->capacity; i++)
+        for (size_t i = 0; i < n; i++)
                 if (filter->fn(filter->ctx, out->ids[i]) != 0)
                         out->ids[out->n++] = out->ids[i];
         dci_busy_leave(&mark);
@@ -78,9 +81,21 @@ static void admit_bitmap(const dci_view *view, const dci_filter *filter, uint64_
                 int64_t id = dci_view_id(view, (int32_t)slot);
                 /* Unsigned difference: ids are >= 0, first_id may be anything. */
                 uint64_t at = (uint64_t)id - (uint64_t)filter->first_id;
-                if (id >= filter->first_id && at < filter->n && (filter->bits[at / 64] >> (at % 64) & 1) != 0)
+                if (id >= 0 && id >= filter->first_id && at < filter->n &&
+                    (filter->bits[at / 64] >> (at % 64) & 1) != 0)
                         set_bit(bits, slot);
         }
+}
+
+dci_status dci_filter_occupied(const dci_index *index, const dci_view *view, dci_selection *out)
+{
+        *out = (dci_selection){.capacity = view->n};
+        out->slots = dci_alloc(index->context, view->n, sizeof *out->slots);
+        for (size_t slot = 0; out->slots != NULL && slot < view->n; slot++) {
+                out->slots[out->n] = (int32_t)slot;
+                out->n += dci_view_id(view, (int32_t)slot) >= 0;
+        }
+        return out->slots == NULL ? DCI_ERR_MEMORY : DCI_OK;
 }
 
 dci_status dci_filter_select(const dci_index *index, const dci_view *view, const dci_filter *filter,
@@ -88,7 +103,7 @@ dci_status dci_filter_select(const dci_index *index, const dci_view *view, const
 {
         memset(out, 0, sizeof *out);
         out->all = filter == NULL || filter->kind == DCI_FILTER_NONE;
-        out->n = view->n;
+        out->n = view->rows->gaps ? atomic_load(&index->n_live) : view->n;
         if (out->all)
                 return DCI_OK;
         size_t n_words = (view->n + 63) / 64;

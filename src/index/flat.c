@@ -82,7 +82,8 @@ void dci_flat_scan(const dci_flat *flat, size_t query, size_t n_queries, size_t 
         for (size_t first = begin; first < end; first += DCI_TOPK_BLOCK) {
                 size_t count = end - first < DCI_TOPK_BLOCK ? end - first : DCI_TOPK_BLOCK;
                 const int32_t *slots = flat->selection->all ? NULL : flat->selection->slots + first;
-                if (n_queries > 1 || slots == NULL || !score_close(flat, query, slots, count, scores))
+                if (n_queries > 1 || slots == NULL || flat->selection->scattered ||
+                    !score_close(flat, query, slots, count, scores))
                         dci_flat_score(flat, query, n_queries, first, slots, count, scores);
                 for (size_t i = 0; i < n_queries; i++)
                         dci_topk_add(&topk[i], scores + i * DCI_TOPK_BLOCK, count, (int32_t)first, slots);

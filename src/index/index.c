@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "index/config.h"
+#include "index/mdci.h"
 
 dci_status dci_index_create(dci_context *context, const dci_index_config *config, dci_index **out_index)
 {
@@ -32,8 +33,16 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
         }
         dci_rows_init(&index->rows, context, &index->config);
         atomic_init(&index->c_squared, 0.0f);
+        atomic_init(&index->n_live, 0);
         dci_search_params_init(&index->defaults, sizeof index->defaults);
         atomic_init(&index->map, NULL);
+        if (index->config.kind == DCI_KIND_MDCI)
+                status = dci_mdci_create(index);
+        if (status != DCI_OK) {
+                dci_directions_destroy(context, &index->directions);
+                dci_free(context, index, 1, sizeof *index);
+                return status;
+        }
         pthread_mutex_init(&index->writers, NULL);
         pthread_mutex_init(&index->turnstile, NULL);
         pthread_rwlock_init(&index->state, NULL);
@@ -60,6 +69,7 @@ void dci_index_destroy(dci_index *index)
         dci_context *context = index->context;
         free_retired(index);
         dci_rows_destroy(&index->rows);
+        dci_mdci_destroy(index);
         dci_directions_destroy(context, &index->directions);
         dci_idmap_destroy(context, atomic_load(&index->map));
         pthread_mutex_destroy(&index->defaults_lock);
@@ -123,7 +133,9 @@ dci_status dci_index_enter(const dci_index *index)
 
 size_t dci_index_count(const dci_index *index)
 {
-        return index == NULL ? 0 : atomic_load_explicit(&index->rows.n, memory_order_acquire);
+        if (index == NULL)
+                return 0;
+        return atomic_load_explicit(index->rows.gaps ? &index->n_live : &index->rows.n, memory_order_acquire);
 }
 
 dci_status dci_index_reserve(dci_index *index, size_t n_rows)
@@ -134,7 +146,9 @@ dci_status dci_index_reserve(dci_index *index, size_t n_rows)
         if (n_rows > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows wanted, an index holds at most %zu", n_rows, DCI_MAX_ROWS);
         pthread_mutex_lock(&index->writers);
-        status = dci_rows_reserve(&index->rows, n_rows, &index->retired);
+        /* MDCI: pages are filled to two thirds or more. */
+        const size_t n_slots = index->rows.gaps && n_rows <= DCI_MAX_ROWS / 2 ? n_rows + n_rows / 2 : n_rows;
+        status = dci_rows_reserve(&index->rows, n_slots, &index->retired);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;
@@ -194,6 +208,7 @@ dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_t *out_i
         dci_index_read_begin(index);
         dci_view view = dci_rows_view(&index->rows);
         int64_t *all = NULL;
+        size_t n = 0;
         bool direct = capacity >= view.n; /* else the smallest must be found among all */
         if (!direct && capacity > 0) {
                 all = dci_alloc(index->context, view.n, sizeof *all);
@@ -202,17 +217,20 @@ dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_t *out_i
         }
         int64_t *target = direct ? out_ids : all;
         if (target != NULL && status == DCI_OK) {
-                for (size_t i = 0; i < view.n; i++)
-                        target[i] = dci_view_id(&view, (int32_t)i);
+                for (size_t i = 0; i < view.n; i++) {
+                        target[n] = dci_view_id(&view, (int32_t)i);
+                        n += target[n] >= 0; /* an empty slot has none */
+                }
                 if (atomic_load(&index->map) != NULL)
-                        qsort(target, view.n, sizeof *target, compare_ids);
+                        qsort(target, n, sizeof *target, compare_ids);
                 if (!direct)
-                        memcpy(out_ids, all, capacity * sizeof *all);
+                        memcpy(out_ids, all, (capacity < n ? capacity : n) * sizeof *all);
         }
+        n = view.rows->gaps ? atomic_load(&index->n_live) : view.n;
         dci_index_read_end(index);
         dci_free(index->context, all, view.n, sizeof *all);
         if (status == DCI_OK)
-                *out_count = view.n;
+                *out_count = n;
         return status;
 }
 
@@ -233,6 +251,8 @@ dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_repor
         dci_rows_bytes(&index->rows, out_report);
         out_report->ids += dci_idmap_bytes(atomic_load(&index->map));
         out_report->other += sizeof *index + dci_directions_bytes(&index->directions);
+        if (index->tree != NULL)
+                out_report->other += dci_tree_bytes(index->tree);
         for (const dci_retired *note = index->retired; note != NULL; note = note->next)
                 out_report->other += note->n_bytes + sizeof *note;
         pthread_mutex_unlock(writers);

@@ -18,8 +18,8 @@
 typedef struct dci_chunk {
         void *rows;
         int64_t *ids;
-        float *norms;       /* COSINE: 1 / |row|; IP of kind PDCI: |row|^2; else NULL */
-        float *projections; /* PDCI: [simple index][row]; else NULL */
+        float *norms;       /* COSINE: 1 / |row|; IP of kinds PDCI and MDCI: |row|^2; else NULL */
+        float *projections; /* PDCI, MDCI: [simple index][row]; else NULL */
         size_t capacity;    /* rows, a multiple of 16; all chunks but a lone first one have rows_per_chunk */
 } dci_chunk;
 
@@ -34,6 +34,7 @@ typedef struct dci_rows {
         size_t dim;
         dci_dtype dtype;
         bool borrowed, with_norms;
+        bool gaps;       /* slots may be empty: their id is -1 */
         size_t n_simple; /* projections of each row */
         size_t row_bytes;
         unsigned chunk_shift; /* rows_per_chunk = 1 << chunk_shift */
@@ -77,25 +78,35 @@ void dci_rows_shrink(dci_rows *rows, size_t n);
 /* Where slot's parts are, for writers filling unpublished slots or moving rows without readers. */
 dci_chunk *dci_rows_chunk(dci_rows *rows, size_t slot, size_t *out_offset);
 void dci_rows_move(dci_rows *rows, size_t from, size_t to);
+/* The same from other rows of the same form. */
+void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t to);
+/* What the two hold changes places. Writers only, no readers. */
+void dci_rows_swap(dci_rows *a, dci_rows *b);
 size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report);
 
 /* --- idmap.c: id to slot ------------------------------------------------------------------------------------------- */
 
-/* Open addressing, linear probing, at most half full. One writer may insert beside readers; removing wants no readers. */
+/* An array by id, or open addressing, linear probing, at most half full. One writer may insert beside readers; removing wants no readers. */
 typedef struct dci_idmap_entry {
         _Atomic int64_t id; /* -1: empty */
         _Atomic int32_t slot;
 } dci_idmap_entry;
 
 typedef struct dci_idmap {
-        size_t n, mask; /* mask + 1 entries */
-        dci_idmap_entry *entries;
+        size_t n, mask;           /* mask + 1 entries */
+        dci_idmap_entry *entries; /* NULL if dense */
+        size_t n_dense;           /* ids below this */
+        _Atomic int32_t *dense;   /* -1: not there */
 } dci_idmap;
 
-/* A new map with room for n ids, or NULL with the error recorded. */
-dci_idmap *dci_idmap_create(dci_context *context, size_t n);
+/* A new map with room for n ids, all below `end`, or NULL with the error recorded. */
+dci_idmap *dci_idmap_create(dci_context *context, size_t n, int64_t end);
 void dci_idmap_destroy(dci_context *context, dci_idmap *map);
-bool dci_idmap_has_room(const dci_idmap *map, size_t n_more);
+bool dci_idmap_has_room(const dci_idmap *map, size_t n_more, int64_t end);
+/* Is it much larger than what it holds? */
+bool dci_idmap_is_sparse(const dci_idmap *map);
+/* What it has allocated besides itself. */
+void *dci_idmap_table(const dci_idmap *map, size_t *out_bytes);
 /* False, changing nothing, when the id is there already. */
 bool dci_idmap_insert(dci_idmap *map, int64_t id, int32_t slot);
 /* The slot, or -1. */
@@ -112,14 +123,16 @@ typedef struct dci_directions {
         float *weights; /* IP: the last coordinate of each, which multiplies the lift; else NULL */
 } dci_directions;
 
-/* n_simple directions drawn from the config's seed; none for other kinds. */
+/* Projections of each row. */
+size_t dci_index_simple_indices(const dci_index_config *config);
+/* As many directions, drawn from the config's seed. */
 dci_status dci_directions_create(dci_context *context, const dci_index_config *config, dci_directions *out);
 void dci_directions_destroy(dci_context *context, dci_directions *directions);
 size_t dci_directions_bytes(const dci_directions *directions);
 
 struct dci_queries;
 /* Fills the projections of rows in unpublished slots [first, first + count). */
-void dci_project_rows(dci_index *index, size_t first, size_t count);
+void dci_project_rows(const dci_index *index, dci_rows *rows, size_t first, size_t count);
 /* Projections of one query, as P-DCI compares it: unit length under COSINE, length c under IP. */
 void dci_project_query(const dci_index *index, const struct dci_queries *queries, size_t query, float c_squared,
                        float *out);
@@ -145,7 +158,10 @@ struct dci_index {
         dci_retired *retired;
 
         dci_directions directions; /* PDCI */
-        /* IP of kind PDCI: c^2 of the lift, published before the rows that need it, so it suffices for all that a view sees. */
+        struct dci_tree *tree;     /* MDCI; changed by those who hold `state` alone */
+        atomic_size_t n_live;      /* MDCI: rows, rows.n counts slots */
+
+        /* IP of kinds PDCI and MDCI: c^2 of the lift, published before the rows that need it, so it suffices for all that a view sees. */
         _Atomic(float) c_squared;
 
         pthread_mutex_t defaults_lock;
@@ -201,8 +217,9 @@ void dci_stats_set(const dci_search_params *params, const dci_search_stats *stat
 /* Slots that a filter admits. all: no filter. */
 typedef struct dci_selection {
         bool all;
+        bool scattered; /* slots in any order; else ascending */
         size_t n;
-        int32_t *slots; /* ascending */
+        int32_t *slots;
         size_t capacity;
 } dci_selection;
 
@@ -215,6 +232,8 @@ dci_status dci_filter_check(const dci_filter *filter);
 dci_status dci_filter_ask(const dci_index *index, const dci_filter *filter, dci_admitted *out);
 dci_status dci_filter_select(const dci_index *index, const dci_view *view, const dci_filter *filter,
                              const dci_admitted *admitted, dci_selection *out);
+/* Slots of all rows. */
+dci_status dci_filter_occupied(const dci_index *index, const dci_view *view, dci_selection *out);
 void dci_filter_free(const dci_index *index, dci_admitted *admitted, dci_selection *selection);
 
 /* One exact search over a view: the flat core. */
@@ -265,6 +284,13 @@ typedef struct dci_reading {
 dci_status dci_reading_begin(const dci_index *index, size_t n_queries, const void *queries, size_t ld,
                              const dci_search_params *params, dci_reading *out);
 void dci_reading_end(const dci_index *index, dci_reading *reading);
+/* Lists the rows of an index with gaps, if the selection says no more than "all". */
+dci_status dci_reading_name_all(const dci_index *index, dci_reading *reading);
+/* The k best of each query, however the kind finds them; groups of `group` queries share what they look at. */
+dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t group, size_t k, int64_t *out_ids,
+                           float *out_scores, dci_search_stats *stats);
+/* Refuses what cannot be: k 0, too large, too many results; out_ids NULL. */
+dci_status dci_search_check(size_t n_queries, size_t k, const int64_t *out_ids);
 
 /* Rows looked at by one task when fewer queries than threads share the rows out. */
 #define DCI_SEGMENT_ROWS ((size_t)2048)

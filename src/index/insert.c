@@ -8,6 +8,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/insert.h"
+#include "index/mdci.h"
+
 #define TASK_BYTES ((size_t)128 << 10)
 
 dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *row, const char *what, size_t number,
@@ -44,52 +47,39 @@ dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *ro
         return DCI_OK;
 }
 
-/* One batch on its way in. */
-typedef struct batch {
-        dci_index *index;
-        size_t n, first; /* rows, and the slot of the first */
-        const unsigned char *rows;
-        size_t ld_bytes;
-        const int64_t *ids;
-        int64_t first_id;
-        size_t rows_per_task;
-        float *scratch;         /* dim floats per worker, when formats differ */
-        atomic_size_t bad_task; /* lowest task with a refused row */
-} batch;
-
-static int64_t batch_id(const batch *b, size_t i)
+int64_t dci_batch_id(const dci_batch *b, size_t i)
 {
         return b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
 }
 
-static dci_status place_row(const batch *b, size_t i, float *scratch)
+static dci_status place_row(const dci_batch *b, size_t i, float *scratch)
 {
         dci_index *index = b->index;
         const dci_kernels *kernels = index->context->kernels;
         const dci_dtype add = index->config.add_dtype, stored = index->config.dtype;
         const unsigned char *row = b->rows + i * b->ld_bytes;
         size_t offset;
-        dci_chunk *chunk = dci_rows_chunk(&index->rows, b->first + i, &offset);
+        dci_chunk *chunk = dci_rows_chunk(b->target, b->first + i, &offset);
         const void *checked = row;
-        if (index->rows.borrowed) {
+        if (b->target->borrowed) {
                 ((const void **)chunk->rows)[offset] = row;
         } else {
-                unsigned char *target = (unsigned char *)chunk->rows + offset * index->rows.row_bytes;
+                unsigned char *target = (unsigned char *)chunk->rows + offset * b->target->row_bytes;
                 if (add == stored) {
-                        memcpy(target, row, index->rows.row_bytes);
+                        memcpy(target, row, b->target->row_bytes);
                 } else {
                         kernels->widen[add - 1](row, index->config.dim, scratch);
                         kernels->narrow[stored - 1](scratch, index->config.dim, target);
                 }
                 checked = target;
         }
-        chunk->ids[offset] = batch_id(b, i);
+        chunk->ids[offset] = dci_batch_id(b, i);
         return dci_check_row(index, stored, checked, "row", i, chunk->norms == NULL ? NULL : &chunk->norms[offset]);
 }
 
 static void place_task(void *arg, size_t task, size_t worker)
 {
-        batch *b = arg;
+        dci_batch *b = arg;
         float *scratch = b->scratch == NULL ? NULL : b->scratch + worker * b->index->config.dim;
         size_t end = (task + 1) * b->rows_per_task < b->n ? (task + 1) * b->rows_per_task : b->n;
         for (size_t i = task * b->rows_per_task; i < end; i++) {
@@ -100,19 +90,20 @@ static void place_task(void *arg, size_t task, size_t worker)
                         continue;
                 return;
         }
-        if (b->index->rows.n_simple > 0)
-                dci_project_rows(b->index, b->first + task * b->rows_per_task, end - task * b->rows_per_task);
+        if (b->target->n_simple > 0)
+                dci_project_rows(b->index, b->target, b->first + task * b->rows_per_task,
+                                 end - task * b->rows_per_task);
 }
 
 /* Copies and checks all rows, in one region. */
-static dci_status place_rows(batch *b, const dci_progress *progress)
+dci_status dci_batch_place(dci_batch *b, const dci_progress *progress)
 {
         dci_index *index = b->index;
         size_t input_bytes = index->config.dim * dci_dtype_size(index->config.add_dtype);
         b->rows_per_task = TASK_BYTES / input_bytes + 1;
         size_t n_tasks = (b->n + b->rows_per_task - 1) / b->rows_per_task;
         size_t n_workers =
-                dci_workers_for(index->context, n_tasks, b->n * index->config.dim * (1 + index->rows.n_simple));
+                dci_workers_for(index->context, n_tasks, b->n * index->config.dim * (1 + b->target->n_simple));
         if (index->config.add_dtype != index->config.dtype) {
                 b->scratch = dci_alloc(index->context, n_workers * index->config.dim, sizeof *b->scratch);
                 if (b->scratch == NULL)
@@ -154,7 +145,7 @@ static dci_status check_add(const dci_index *index, size_t n, const void *rows, 
 }
 
 /* Do the ids continue "id = slot"? */
-static bool ids_are_slots(const batch *b)
+static bool ids_are_slots(const dci_batch *b)
 {
         if (b->ids == NULL)
                 return b->first_id == (int64_t)b->first;
@@ -164,6 +155,17 @@ static bool ids_are_slots(const batch *b)
         return true;
 }
 
+/* One more than the largest id ever used, this batch included. */
+int64_t dci_batch_end(const dci_batch *b)
+{
+        int64_t end = b->index->next_id;
+        if (b->ids == NULL)
+                return b->first_id + (int64_t)b->n;
+        for (size_t i = 0; i < b->n; i++)
+                end = b->ids[i] >= end ? b->ids[i] + 1 : end;
+        return end;
+}
+
 /* How the id map changes: nothing, the present one gains entries, or another replaces it. */
 typedef struct map_change {
         dci_idmap *map;
@@ -171,14 +173,15 @@ typedef struct map_change {
         dci_retired *notes[2];
 } map_change;
 
-static dci_status map_prepare(batch *b, map_change *change)
+static dci_status map_prepare(dci_batch *b, map_change *change)
 {
         dci_index *index = b->index;
         dci_idmap *map = atomic_load(&index->map);
         memset(change, 0, sizeof *change);
         if (map == NULL && ids_are_slots(b))
                 return DCI_OK;
-        change->replaces = map == NULL || !dci_idmap_has_room(map, b->n);
+        const int64_t end = dci_batch_end(b);
+        change->replaces = map == NULL || !dci_idmap_has_room(map, b->n, end);
         if (!change->replaces) {
                 change->map = map;
                 return DCI_OK;
@@ -188,7 +191,7 @@ static dci_status map_prepare(batch *b, map_change *change)
                 if (change->notes[i] == NULL)
                         return DCI_ERR_MEMORY;
         }
-        change->map = dci_idmap_create(index->context, b->first + b->n);
+        change->map = dci_idmap_create(index->context, b->first + b->n, end);
         if (change->map == NULL)
                 return DCI_ERR_MEMORY;
         dci_view view = dci_rows_view(&index->rows);
@@ -197,7 +200,7 @@ static dci_status map_prepare(batch *b, map_change *change)
         return DCI_OK;
 }
 
-static void map_undo(const batch *b, const map_change *change)
+static void map_undo(const dci_batch *b, const map_change *change)
 {
         if (change->replaces)
                 dci_idmap_destroy(b->index->context, change->map);
@@ -206,12 +209,12 @@ static void map_undo(const batch *b, const map_change *change)
 }
 
 /* Enters the batch's ids; readers ignore slots beyond what is published. An id that is taken undoes all. */
-static dci_status map_enter(batch *b, const map_change *change)
+static dci_status map_enter(dci_batch *b, const map_change *change)
 {
         size_t i = 0;
         int64_t id = 0;
         for (; change->map != NULL && i < b->n; i++) {
-                id = batch_id(b, i);
+                id = dci_batch_id(b, i);
                 if (!dci_idmap_insert(change->map, id, (int32_t)(b->first + i)))
                         break;
         }
@@ -222,7 +225,7 @@ static dci_status map_enter(batch *b, const map_change *change)
         if (!change->replaces)
                 dci_index_exclusive_begin(b->index);
         for (size_t j = 0; j < i; j++)
-                dci_idmap_remove(change->map, batch_id(b, j));
+                dci_idmap_remove(change->map, dci_batch_id(b, j));
         if (!change->replaces)
                 dci_index_exclusive_end(b->index);
         return dci_fail(DCI_ERR_EXISTS,
@@ -236,8 +239,10 @@ static void map_publish(dci_index *index, map_change *change)
                 return;
         dci_idmap *old = atomic_load(&index->map);
         atomic_store_explicit(&index->map, change->map, memory_order_release);
-        void *parts[2] = {old, old == NULL ? NULL : old->entries};
-        size_t n_bytes[2] = {sizeof *old, old == NULL ? 0 : (old->mask + 1) * sizeof *old->entries};
+        void *parts[2] = {old, NULL};
+        size_t n_bytes[2] = {sizeof *old, 0};
+        if (old != NULL)
+                parts[1] = dci_idmap_table(old, &n_bytes[1]);
         for (int i = 0; i < 2; i++) {
                 dci_retired *note = change->notes[i];
                 if (old == NULL) {
@@ -250,18 +255,18 @@ static void map_publish(dci_index *index, map_change *change)
 }
 
 /* Squared norm of the longest row so far, the batch included: c^2 stands for those before. */
-static float longest_norm2(const batch *b)
+float dci_batch_longest(const dci_batch *b)
 {
         float longest = atomic_load(&b->index->c_squared);
         for (size_t i = 0; i < b->n; i++) {
                 size_t offset;
-                const dci_chunk *chunk = dci_rows_chunk(&b->index->rows, b->first + i, &offset);
+                const dci_chunk *chunk = dci_rows_chunk(b->target, b->first + i, &offset);
                 longest = chunk->norms[offset] > longest ? chunk->norms[offset] : longest;
         }
         return longest;
 }
 
-static dci_status add_batch(batch *b, const dci_progress *progress)
+static dci_status add_batch(dci_batch *b, const dci_progress *progress)
 {
         dci_index *index = b->index;
         map_change change;
@@ -279,7 +284,7 @@ static dci_status add_batch(batch *b, const dci_progress *progress)
                 return status;
         status = map_prepare(b, &change);
         if (status == DCI_OK)
-                status = place_rows(b, progress);
+                status = dci_batch_place(b, progress);
         if (status == DCI_OK)
                 status = map_enter(b, &change);
         if (status != DCI_OK) {
@@ -291,12 +296,8 @@ static dci_status add_batch(batch *b, const dci_progress *progress)
         }
         map_publish(index, &change);
         if (index->directions.weights != NULL)
-                atomic_store(&index->c_squared, dci_lift_c_squared(longest_norm2(b)));
-        for (size_t i = 0; b->ids != NULL && i < b->n; i++)
-                if (b->ids[i] >= index->next_id)
-                        index->next_id = b->ids[i] + 1;
-        if (b->ids == NULL)
-                index->next_id += (int64_t)b->n;
+                atomic_store(&index->c_squared, dci_lift_c_squared(dci_batch_longest(b)));
+        index->next_id = dci_batch_end(b);
         atomic_store_explicit(&index->rows.n, b->first + b->n, memory_order_release);
         return DCI_OK;
 }
@@ -310,10 +311,10 @@ dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld
         status = check_add(index, n, rows, ld, ids);
         if (status != DCI_OK)
                 return status;
-        batch b = {.index = index, .n = n, .rows = rows, .ids = ids};
+        dci_batch b = {.index = index, .target = &index->rows, .n = n, .rows = rows, .ids = ids};
         b.ld_bytes = ld * dci_dtype_size(index->config.add_dtype);
         pthread_mutex_lock(&index->writers);
-        status = add_batch(&b, progress);
+        status = index->config.kind == DCI_KIND_MDCI ? dci_mdci_add(&b, progress) : add_batch(&b, progress);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;

@@ -126,6 +126,7 @@ dci_status dci_pdci_begin(dci_pdci_search *s, const dci_index *index, const dci_
         s->chooser.flat = flat;
         s->chooser.choose = choose;
         s->chooser.ctx = s;
+        s->chooser.group = 1;
         s->chooser.most = flat->n;
         s->chooser.work = flat->n * (n_simple + flat->view.rows->dim);
         s->chooser.own_bytes = dci_lines((n + 63) / 64 * sizeof(uint64_t)) + dci_lines(n_simple * sizeof(float)) +

@@ -38,10 +38,10 @@ static void draw(const dci_rng *rng, size_t i, size_t dim, float *out, float *ou
 dci_status dci_directions_create(dci_context *context, const dci_index_config *config, dci_directions *out)
 {
         *out = (dci_directions){0};
-        if (config->kind != DCI_KIND_PDCI)
-                return DCI_OK;
         const bool lifted = config->metric == DCI_METRIC_IP;
-        out->n = config->num_comp_indices * config->num_simp_indices;
+        out->n = dci_index_simple_indices(config);
+        if (out->n == 0)
+                return DCI_OK;
         out->dim = config->dim;
         out->vectors = dci_alloc(context, out->n * out->dim, sizeof *out->vectors);
         out->weights = lifted ? dci_alloc(context, out->n, sizeof *out->weights) : NULL;
@@ -77,13 +77,13 @@ float dci_lift_c_squared(float longest_norm2)
         return ldexpf(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
 }
 
-static void project_block(dci_index *index, const dci_view *view, size_t first, size_t count)
+static void project_block(const dci_index *index, dci_rows *to, const dci_view *view, size_t first, size_t count)
 {
         const dci_directions *directions = &index->directions;
         const size_t dim = directions->dim;
         const void *rows[BLOCK_ROWS];
         size_t offset;
-        const dci_chunk *chunk = dci_rows_chunk(&index->rows, first, &offset);
+        const dci_chunk *chunk = dci_rows_chunk(to, first, &offset);
         dci_view_pointers(view, first, NULL, count, rows);
         for (size_t j = 0; j < directions->n; j += DCI_MANY_QUERIES) {
                 size_t n = directions->n - j < DCI_MANY_QUERIES ? directions->n - j : DCI_MANY_QUERIES;
@@ -100,14 +100,26 @@ static void project_block(dci_index *index, const dci_view *view, size_t first, 
         }
 }
 
-void dci_project_rows(dci_index *index, size_t first, size_t count)
+size_t dci_index_simple_indices(const dci_index_config *config)
 {
-        const dci_view view = dci_rows_view(&index->rows);
+        switch (config->kind) {
+        case DCI_KIND_PDCI:
+                return config->num_comp_indices * config->num_simp_indices;
+        case DCI_KIND_MDCI:
+                return config->cell_simp_indices;
+        default:
+                return 0;
+        }
+}
+
+void dci_project_rows(const dci_index *index, dci_rows *rows, size_t first, size_t count)
+{
+        const dci_view view = dci_rows_view(rows);
         for (size_t done = 0; done < count;) {
                 size_t offset, here = count - done < BLOCK_ROWS ? count - done : BLOCK_ROWS;
-                const dci_chunk *chunk = dci_rows_chunk(&index->rows, first + done, &offset);
+                const dci_chunk *chunk = dci_rows_chunk(rows, first + done, &offset);
                 here = chunk->capacity - offset < here ? chunk->capacity - offset : here;
-                project_block(index, &view, first + done, here);
+                project_block(index, rows, &view, first + done, here);
                 done += here;
         }
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/mdci.h"
 #include "index/pdci_search.h"
 
 /* Matches of one group of queries, in growing lists. */
@@ -161,15 +162,38 @@ static dci_status run(range *s, dci_range_result *out)
         return status;
 }
 
-/* With all rows, or with those that P-DCI chooses. */
-static dci_status run_kind(const dci_index *index, const dci_reading *reading, float radius, dci_range_result *out,
+static dci_status run_chosen(range *s, dci_chooser *chooser, dci_range_result *out, dci_search_stats *stats)
+{
+        s->chooser = chooser;
+        dci_status status = dci_chooser_begin(chooser);
+        if (status != DCI_OK)
+                return status;
+        status = run(s, out);
+        dci_chooser_report(chooser, stats);
+        dci_chooser_end(chooser);
+        return status;
+}
+
+/* With all rows, or with those that the kind chooses. */
+static dci_status run_kind(const dci_index *index, dci_reading *reading, float radius, dci_range_result *out,
                            dci_search_stats *stats)
 {
         const dci_flat *flat = &reading->flat;
         range s = {.flat = flat, .radius = radius};
         dci_pdci_effort effort;
         atomic_init(&s.out_of_memory, false);
+        dci_mdci_search mdci;
+        if (dci_mdci_effort(index, &reading->params, flat, 0, &mdci)) {
+                dci_status status = dci_mdci_begin(&mdci, index, flat, 1);
+                if (status == DCI_OK)
+                        status = run_chosen(&s, &mdci.chooser, out, stats);
+                dci_mdci_end(&mdci);
+                return status;
+        }
         if (!dci_pdci_budget(index, &reading->params, flat->n, 0, &effort)) {
+                dci_status status = dci_reading_name_all(index, reading);
+                if (status != DCI_OK)
+                        return status;
                 stats->queries = flat->queries->n;
                 stats->visited = stats->distances = stats->candidates = (uint64_t)flat->n * flat->queries->n;
                 return run(&s, out);
@@ -178,13 +202,7 @@ static dci_status run_kind(const dci_index *index, const dci_reading *reading, f
         dci_status status = dci_pdci_begin(&pdci, index, flat, &effort);
         if (status != DCI_OK)
                 return status;
-        s.chooser = &pdci.chooser;
-        status = dci_chooser_begin(s.chooser);
-        if (status == DCI_OK) {
-                status = run(&s, out);
-                dci_chooser_report(s.chooser, stats);
-                dci_chooser_end(s.chooser);
-        }
+        status = run_chosen(&s, &pdci.chooser, out, stats);
         dci_pdci_end(&pdci);
         return status;
 }

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include "index/mdci.h"
+
 static int compare_slots(const void *a, const void *b)
 {
         int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -36,7 +38,7 @@ static dci_status make_map(dci_index *index)
         if (atomic_load(&index->map) != NULL)
                 return DCI_OK;
         dci_view view = dci_rows_view(&index->rows);
-        dci_idmap *map = dci_idmap_create(index->context, view.n);
+        dci_idmap *map = dci_idmap_create(index->context, view.n, index->next_id);
         if (map == NULL)
                 return DCI_ERR_MEMORY;
         for (size_t slot = 0; slot < view.n; slot++)
@@ -70,10 +72,10 @@ static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
 static void shrink_map(dci_index *index)
 {
         dci_idmap *old = atomic_load(&index->map);
-        if (old->n >= (old->mask + 1) / 8)
+        if (!dci_idmap_is_sparse(old))
                 return;
         dci_may_fail(true);
-        dci_idmap *map = dci_idmap_create(index->context, old->n);
+        dci_idmap *map = dci_idmap_create(index->context, old->n, index->next_id);
         dci_may_fail(false);
         if (map == NULL)
                 return;
@@ -93,6 +95,13 @@ dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids)
                 return dci_fail(DCI_ERR_INVALID, "ids is NULL");
         if (n > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_NOT_FOUND, "%zu ids named, an index holds at most %zu", n, DCI_MAX_ROWS);
+        if (index->config.kind == DCI_KIND_MDCI) {
+                pthread_mutex_lock(&index->writers);
+                status = dci_mdci_remove(index, n, ids);
+                dci_index_collect(index);
+                pthread_mutex_unlock(&index->writers);
+                return status;
+        }
         int32_t *slots = dci_alloc(index->context, n, sizeof *slots);
         if (slots == NULL)
                 return DCI_ERR_MEMORY;

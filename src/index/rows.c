@@ -17,13 +17,17 @@ void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config 
         rows->dim = config->dim;
         rows->dtype = config->dtype;
         rows->borrowed = config->storage == DCI_ROWS_BORROWED;
-        rows->n_simple = config->kind == DCI_KIND_PDCI ? config->num_comp_indices * config->num_simp_indices : 0;
-        rows->with_norms =
-                config->metric == DCI_METRIC_COSINE || (rows->n_simple > 0 && config->metric == DCI_METRIC_IP);
+        rows->n_simple = dci_index_simple_indices(config);
+        rows->with_norms = config->metric == DCI_METRIC_COSINE ||
+                           (config->kind != DCI_KIND_FLAT && config->metric == DCI_METRIC_IP);
+        rows->gaps = config->kind == DCI_KIND_MDCI;
         rows->row_bytes = rows->borrowed ? sizeof(void *) : config->dim * dci_dtype_size(config->dtype);
         rows->chunk_shift = 4;
         size_t bytes = rows->row_bytes + rows->n_simple * sizeof(float);
         while (rows->chunk_shift < 20 && (bytes << (rows->chunk_shift + 1)) <= CHUNK_BYTES)
+                rows->chunk_shift++;
+        /* A page lies in one chunk. */
+        while (rows->gaps && (size_t)1 << rows->chunk_shift < config->page_rows)
                 rows->chunk_shift++;
         rows->n_chunks = 0;
         atomic_init(&rows->table, NULL);
@@ -59,6 +63,11 @@ static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
         out->norms = rows->with_norms ? (float *)(void *)(out->ids + capacity) : NULL;
         out->projections =
                 rows->n_simple == 0 ? NULL : (float *)(void *)(bytes + chunk_projections_offset(rows, capacity));
+        if (rows->gaps) { /* scans read through empty slots, and drop what they find */
+                memset(bytes, 0, chunk_bytes(rows, capacity));
+                for (size_t i = 0; i < capacity; i++)
+                        out->ids[i] = -1;
+        }
         return true;
 }
 
@@ -212,9 +221,27 @@ dci_chunk *dci_rows_chunk(dci_rows *rows, size_t slot, size_t *out_offset)
 
 void dci_rows_move(dci_rows *rows, size_t from, size_t to)
 {
+        dci_rows_copy(rows, from, rows, to);
+}
+
+void dci_rows_swap(dci_rows *a, dci_rows *b)
+{
+        dci_chunk_table *table = atomic_load(&a->table);
+        const size_t n = atomic_load(&a->n), n_chunks = a->n_chunks;
+        atomic_store(&a->table, atomic_load(&b->table));
+        atomic_store(&a->n, atomic_load(&b->n));
+        a->n_chunks = b->n_chunks;
+        atomic_store(&b->table, table);
+        atomic_store(&b->n, n);
+        b->n_chunks = n_chunks;
+}
+
+void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t to)
+{
         size_t a, b;
-        const dci_chunk *source = dci_rows_chunk(rows, from, &a);
-        dci_chunk *target = dci_rows_chunk(rows, to, &b);
+        const dci_rows *rows = from_rows;
+        const dci_chunk *source = dci_rows_chunk(from_rows, from, &a);
+        dci_chunk *target = dci_rows_chunk(to_rows, to, &b);
         memcpy((unsigned char *)target->rows + b * rows->row_bytes,
                (const unsigned char *)source->rows + a * rows->row_bytes, rows->row_bytes);
         target->ids[b] = source->ids[a];

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/mdci.h"
 #include "index/pdci_search.h"
 
 #define MAX_K ((size_t)1 << 24)
@@ -122,10 +123,29 @@ void dci_reading_end(const dci_index *index, dci_reading *reading)
         dci_queries_free(index, &reading->queries);
 }
 
-static dci_status search_kind(const dci_index *index, const dci_reading *reading, size_t k, int64_t *out_ids,
-                              float *out_scores, dci_search_stats *stats)
+/* Every row that counts, named: an index with gaps has no other way to say "all". */
+dci_status dci_reading_name_all(const dci_index *index, dci_reading *reading)
+{
+        if (!reading->flat.view.rows->gaps || !reading->selection.all)
+                return DCI_OK;
+        return dci_filter_occupied(index, &reading->flat.view, &reading->selection);
+}
+
+dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t group, size_t k, int64_t *out_ids,
+                           float *out_scores, dci_search_stats *stats)
 {
         const dci_flat *flat = &reading->flat;
+        dci_mdci_search mdci;
+        if (dci_mdci_effort(index, &reading->params, flat, k, &mdci)) {
+                dci_status status = dci_mdci_begin(&mdci, index, flat, group);
+                if (status == DCI_OK)
+                        status = dci_chooser_search(&mdci.chooser, k, out_ids, out_scores, stats);
+                dci_mdci_end(&mdci);
+                return status;
+        }
+        dci_status named = dci_reading_name_all(index, reading);
+        if (named != DCI_OK)
+                return named;
         dci_pdci_effort effort;
         if (dci_pdci_budget(index, &reading->params, flat->n, k, &effort)) {
                 dci_pdci_search pdci;
@@ -150,27 +170,33 @@ void dci_stats_set(const dci_search_params *params, const dci_search_stats *stat
         params->stats->struct_size = struct_size;
 }
 
+dci_status dci_search_check(size_t n_queries, size_t k, const int64_t *out_ids)
+{
+        if (k == 0)
+                return dci_fail(DCI_ERR_INVALID, "k is 0, expected at least 1");
+        if (k > MAX_K || n_queries > MAX_RESULTS / k)
+                return dci_fail(DCI_ERR_LIMIT, "%zu queries with k %zu: k is at most %zu, their product %zu", n_queries,
+                                k, MAX_K, MAX_RESULTS);
+        if (n_queries > 0 && out_ids == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_ids is NULL");
+        return DCI_OK;
+}
+
 dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                             const dci_search_params *params, int64_t *out_ids, float *out_scores)
 {
         dci_status status = dci_index_enter(index);
         if (status != DCI_OK)
                 return status;
-        if (k == 0)
-                return dci_fail(DCI_ERR_INVALID, "k is 0, expected at least 1");
-        if (k > MAX_K || n_queries > MAX_RESULTS / k)
-                return dci_fail(DCI_ERR_LIMIT, "%zu queries with k %zu: k is at most %zu, their product %zu", n_queries,
-                                k, MAX_K, MAX_RESULTS);
-        if (n_queries == 0)
-                return DCI_OK;
-        if (out_ids == NULL)
-                return dci_fail(DCI_ERR_INVALID, "out_ids is NULL");
+        status = dci_search_check(n_queries, k, out_ids);
+        if (status != DCI_OK || n_queries == 0)
+                return status;
         dci_reading reading;
         status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
         if (status != DCI_OK)
                 return status;
         dci_search_stats stats = {0};
-        status = search_kind(index, &reading, k, out_ids, out_scores, &stats);
+        status = dci_search_kind(index, &reading, 1, k, out_ids, out_scores, &stats);
         dci_reading_end(index, &reading);
         if (status == DCI_OK)
                 dci_stats_set(&reading.params, &stats);

@@ -68,6 +68,10 @@ typedef struct dci_kernels {
         void (*tile_hits)(const float *products, size_t ld, size_t n_rows, size_t n_groups, const float *offset,
                           const float *thresholds, uint16_t *out);
 
+        /* The largest products[row * ld + c] - offset[row] of each column c < n_columns (a multiple of 16). No NaN. */
+        void (*columns_best)(const float *products, size_t ld, size_t n_rows, size_t n_columns, const float *offset,
+                             float *out);
+
         /* The largest projected difference of each row (P-DCI): out[i] = max over j < n_simple of
          * |projections[j * stride + i] + weights[j] * lifts[i] - query[j]|; weights and lifts may be NULL, both. No NaN. */
         void (*farthest)(const float *projections, size_t stride, size_t n_simple, const float *query,

@@ -16,6 +16,8 @@
  *   keep_at_least, keep_at_most, narrow_f16, narrow_bf16    functions with the signatures of the table
  *   OWN_KEEP_BETWEEN        defined if keep_between is one of them
  */
+#include <math.h>
+
 #include "simd/kernels.h"
 
 #define STEP_DOT(x, y, acc) v_fma((x), (y), (acc))
@@ -372,6 +374,17 @@ static void tile_hits(const float *products, size_t ld, size_t n_rows, size_t n_
         }
 }
 
+static void columns_best(const float *products, size_t ld, size_t n_rows, size_t n_columns, const float *offset,
+                         float *out)
+{
+        for (size_t c = 0; c < n_columns; c += DCI_LANES) {
+                V best = v_all(-INFINITY);
+                for (size_t r = 0; r < n_rows; r++)
+                        best = v_max(best, v_sub(v_load_f32(products + r * ld + c), v_all(offset[r])));
+                v_store(out + c, best);
+        }
+}
+
 DCI_INLINE V v_load_some(const float *p, size_t n)
 {
         return n < DCI_LANES ? v_tail_f32(p, n) : v_load_f32(p);
@@ -496,6 +509,7 @@ const dci_kernels TABLE = {
         .reached_by = reached_by,
         .columns_reached_by = columns_reached_by,
         .tile_hits = tile_hits,
+        .columns_best = columns_best,
         .farthest = farthest,
         .lift = lift,
         .keep_between = keep_between,

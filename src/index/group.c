@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Group search: queries that belong together share what is looked at, and perhaps one list of results. */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "index/index_internal.h"
+
+static dci_status check_group(size_t n_groups, size_t group_size, int32_t result, size_t *out_queries)
+{
+        if (group_size == 0 || group_size > DCI_MAX_GROUP)
+                return dci_fail(DCI_ERR_INVALID, "group_size is %zu, allowed are 1 to %zu", group_size, DCI_MAX_GROUP);
+        if (result != DCI_GROUP_EACH && result != DCI_GROUP_UNION)
+                return dci_fail(DCI_ERR_INVALID, "unknown group result %d", (int)result);
+        if (!dci_mul(n_groups, group_size, out_queries))
+                return dci_fail(DCI_ERR_LIMIT, "%zu groups of %zu queries exceed the address space", n_groups,
+                                group_size);
+        return DCI_OK;
+}
+
+/* The ids of one union so far: open addressing, twice as many places as ids. */
+typedef struct id_set {
+        size_t mask;
+        int64_t *ids;
+} id_set;
+
+static bool enter(id_set *set, int64_t id)
+{
+        size_t at = (size_t)((uint64_t)id * UINT64_C(0x9e3779b97f4a7c15) >> 20) & set->mask;
+        for (; set->ids[at] != -1; at = (at + 1) & set->mask)
+                if (set->ids[at] == id)
+                        return false;
+        set->ids[at] = id;
+        return true;
+}
+
+/* The lists of one group, k_each long, interleaved by rank until there are k ids. Returns how many there are. */
+static size_t interleave(id_set *set, size_t group_size, size_t k_each, const int64_t *ids, const float *scores,
+                         size_t k, int64_t *out_ids, float *out_scores)
+{
+        size_t n = 0;
+        memset(set->ids, -1, (set->mask + 1) * sizeof *set->ids);
+        for (size_t rank = 0; rank < k_each; rank++) {
+                for (size_t q = 0; q < group_size && n < k; q++) {
+                        const size_t at = q * k_each + rank;
+                        if (ids[at] < 0 || !enter(set, ids[at]))
+                                continue;
+                        out_ids[n] = ids[at];
+                        if (out_scores != NULL)
+                                out_scores[n] = scores[at];
+                        n++;
+                }
+        }
+        return n;
+}
+
+typedef struct joining {
+        size_t n_groups, group_size, k, k_each;
+        int64_t *ids; /* of each query, k_each */
+        float *scores;
+        id_set set;
+} joining;
+
+static void joining_free(dci_context *context, joining *j)
+{
+        const size_t n = j->n_groups * j->group_size * j->k_each;
+        dci_free(context, j->ids, n, sizeof *j->ids);
+        dci_free(context, j->scores, n, sizeof *j->scores);
+        dci_free(context, j->set.ids, j->set.mask + 1, sizeof *j->set.ids);
+}
+
+static bool joining_allocate(dci_context *context, joining *j)
+{
+        const size_t n = j->n_groups * j->group_size * j->k_each;
+        size_t size = 16;
+        while (size < 2 * j->k)
+                size *= 2;
+        j->set.mask = size - 1;
+        j->ids = dci_alloc(context, n, sizeof *j->ids);
+        j->scores = dci_alloc(context, n, sizeof *j->scores);
+        j->set.ids = dci_alloc(context, size, sizeof *j->set.ids);
+        return j->ids != NULL && j->scores != NULL && j->set.ids != NULL;
+}
+
+/* Lists of k_each, joined. *out_short: one group has fewer than k ids, and longer lists would give more. */
+static dci_status join(const dci_index *index, dci_reading *reading, joining *j, int64_t *out_ids, float *out_scores,
+                       dci_search_stats *stats, bool *out_short)
+{
+        dci_status status = joining_allocate(index->context, j) ? DCI_OK : DCI_ERR_MEMORY;
+        if (status == DCI_OK)
+                status = dci_search_kind(index, reading, j->group_size, j->k_each, j->ids, j->scores, stats);
+        for (size_t g = 0; status == DCI_OK && g < j->n_groups; g++) {
+                const size_t at = g * j->group_size * j->k_each;
+                float *scores = out_scores == NULL ? NULL : out_scores + g * j->k;
+                size_t n = interleave(&j->set, j->group_size, j->k_each, j->ids + at, j->scores + at, j->k,
+                                      out_ids + g * j->k, scores);
+                *out_short = *out_short || (n < j->k && j->k_each < j->k && j->k_each < reading->flat.n);
+                for (; n < j->k; n++) {
+                        out_ids[g * j->k + n] = -1;
+                        if (scores != NULL)
+                                scores[n] = NAN;
+                }
+        }
+        joining_free(index->context, j);
+        return status;
+}
+
+/* The lists need be no longer than the union takes of them: about twice k shared out, unless the queries agree a lot. */
+static dci_status search_union(const dci_index *index, dci_reading *reading, size_t n_groups, size_t group_size,
+                               size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
+{
+        size_t k_each = 2 * ((k + group_size - 1) / group_size);
+        for (;;) {
+                joining j = {.n_groups = n_groups, .group_size = group_size, .k = k};
+                bool too_short = false;
+                j.k_each = k_each < k ? k_each : k;
+                *stats = (dci_search_stats){0};
+                dci_status status = join(index, reading, &j, out_ids, out_scores, stats, &too_short);
+                if (status != DCI_OK || !too_short)
+                        return status;
+                k_each *= 2;
+        }
+}
+
+dci_status dci_index_search_group(const dci_index *index, size_t n_groups, size_t group_size, const void *queries,
+                                  size_t ld, size_t k, int32_t result, const dci_search_params *params,
+                                  int64_t *out_ids, float *out_scores)
+{
+        size_t n_queries = 0;
+        dci_status status = dci_index_enter(index);
+        if (status == DCI_OK)
+                status = check_group(n_groups, group_size, result, &n_queries);
+        if (status == DCI_OK)
+                status = dci_search_check(n_queries, k, out_ids);
+        if (status != DCI_OK || n_queries == 0)
+                return status;
+        dci_reading reading;
+        status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
+        if (status != DCI_OK)
+                return status;
+        dci_search_stats stats = {0};
+        if (result == DCI_GROUP_EACH)
+                status = dci_search_kind(index, &reading, group_size, k, out_ids, out_scores, &stats);
+        else
+                status = search_union(index, &reading, n_groups, group_size, k, out_ids, out_scores, &stats);
+        dci_reading_end(index, &reading);
+        if (status == DCI_OK)
+                dci_stats_set(&reading.params, &stats);
+        return status;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The nearest node of each of many points, by tiles of products. At the top level against all nodes. Further down, points are
+ * first assigned to the top; those of one top node are then compared with what lies beneath the nodes around it, which holds the
+ * nearest node but for rare points at the rim.
+ */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "index/tree.h"
+#include "simd/nearest.h"
+
+#define TASK_POINTS 256
+/* Nodes that the points of one top node are compared with, at least, and top nodes that these come from, at most. */
+#define CANDIDATES 1024
+#define MOST_AROUND 256
+
+typedef struct assignment {
+        const dci_tree *tree;
+        size_t n; /* points: rows of the source, or, if that is NULL, the nodes of the level below `l` */
+        const dci_tree_source *source;
+        size_t l;
+        size_t worker_bytes;
+        unsigned char *scratch;
+        int32_t *out;
+        /* against all nodes */
+        dci_nearest nearest;
+        /* around a top node */
+        size_t most_candidates;
+        const size_t *starts; /* by top node: its points in `order` */
+        const int32_t *order;
+} assignment;
+
+static void take_point(const assignment *a, size_t i, float *out)
+{
+        const size_t wide = a->tree->dim + 1;
+        if (a->source != NULL)
+                dci_tree_source_point(a->tree, a->source, i, out);
+        else
+                memcpy(out, a->tree->levels[a->l - 1].points + i * wide, wide * sizeof *out);
+}
+
+static void all_task(void *arg, size_t task, size_t worker)
+{
+        const assignment *a = arg;
+        const size_t wide = a->tree->dim + 1, first = task * TASK_POINTS;
+        const size_t n = a->n - first < TASK_POINTS ? a->n - first : TASK_POINTS;
+        float *points = (float *)(void *)(a->scratch + worker * a->worker_bytes);
+        for (size_t i = 0; i < n; i++)
+                take_point(a, first + i, points + i * wide);
+        dci_nearest_find(&a->nearest, points, wide, n, points + dci_lines(TASK_POINTS * wide * sizeof *points) / 4,
+                         a->out + first, NULL);
+}
+
+static dci_status assign_to_all(assignment *a, size_t l, const dci_progress *progress, const void *object)
+{
+        dci_context *context = a->tree->context;
+        const dci_level *level = &a->tree->levels[l];
+        const size_t wide = a->tree->dim + 1, n_bytes = dci_nearest_bytes(context, level->n, wide);
+        void *memory = dci_alloc(context, n_bytes, 1);
+        dci_status status = DCI_ERR_MEMORY;
+        size_t n_workers = 0;
+        if (memory != NULL) {
+                const size_t n_tasks = (a->n + TASK_POINTS - 1) / TASK_POINTS;
+                dci_nearest_prepare(context, level->points, wide, level->n, wide, memory, &a->nearest);
+                a->worker_bytes = dci_lines(TASK_POINTS * wide * sizeof(float)) +
+                                  dci_lines(dci_nearest_scratch_bytes(&a->nearest));
+                n_workers = dci_workers_for(context, n_tasks, a->n * wide * (level->n / 16 + 1));
+                a->scratch = dci_alloc(context, n_workers, a->worker_bytes);
+                if (a->scratch != NULL) {
+                        dci_region region = {context, n_tasks, n_workers, all_task, a, progress, a->n, object};
+                        status = dci_parallel(&region);
+                }
+        }
+        dci_free(context, a->scratch, n_workers, a->worker_bytes);
+        dci_free(context, memory, n_bytes, 1);
+        return status;
+}
+
+/* Nodes of the lowest level beneath one node of level l. */
+static size_t beneath(const dci_tree *tree, size_t l, size_t node, int32_t *out)
+{
+        if (l == 0) {
+                if (out != NULL)
+                        *out = (int32_t)node;
+                return 1;
+        }
+        const dci_cell *cell = &tree->levels[l].cells[node];
+        size_t n = 0;
+        for (uint32_t i = 0; i < cell->n; i++)
+                n += beneath(tree, l - 1, (size_t)cell->items[i], out == NULL ? NULL : out + n);
+        return n;
+}
+
+/* Scratch of a worker that compares with what lies around a top node. */
+typedef struct around {
+        int32_t *candidates, *found;
+        float *centres, *points;
+        void *memory, *nearest, *near;
+} around;
+
+static size_t around_lay_out(const assignment *a, unsigned char *at, around *out)
+{
+        const dci_tree *tree = a->tree;
+        const size_t wide = tree->dim + 1;
+        const dci_nearest largest = {.dim_padded = (wide + 31) / 32 * 32};
+        const size_t sizes[] = {a->most_candidates * sizeof(int32_t),
+                                TASK_POINTS * sizeof(int32_t),
+                                a->most_candidates * wide * sizeof(float),
+                                TASK_POINTS * wide * sizeof(float),
+                                dci_nearest_bytes(tree->context, a->most_candidates, wide),
+                                dci_nearest_scratch_bytes(&largest),
+                                dci_tree_near_bytes(tree)};
+        void *parts[7];
+        size_t total = 0;
+        for (int i = 0; i < 7; i++) {
+                parts[i] = at == NULL ? NULL : at + total;
+                total += dci_lines(sizes[i]);
+        }
+        *out = (around){parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6]};
+        return total;
+}
+
+static void around_task(void *arg, size_t node, size_t worker)
+{
+        const assignment *a = arg;
+        const dci_tree *tree = a->tree;
+        const size_t wide = tree->dim + 1, top = tree->n_levels - 1;
+        const size_t begin = a->starts[node], end = a->starts[node + 1];
+        around s;
+        dci_near near[MOST_AROUND];
+        size_t n_near, n = 0;
+        if (begin == end)
+                return;
+        around_lay_out(a, a->scratch + worker * a->worker_bytes, &s);
+        dci_tree_near(tree, top, tree->levels[top].points + node * wide, 1, MOST_AROUND, NULL, s.near, near, &n_near);
+        for (size_t i = 0; i < n_near && n < CANDIDATES; i++)
+                n += beneath(tree, top, (size_t)near[i].node, s.candidates + n);
+        for (size_t t = 0; n == 0; t++) /* nothing lies around */
+                n = beneath(tree, top, t, s.candidates);
+        for (size_t i = 0; i < n; i++)
+                memcpy(s.centres + i * wide, tree->levels[0].points + (size_t)s.candidates[i] * wide,
+                       wide * sizeof *s.centres);
+        dci_nearest nearest;
+        dci_nearest_prepare(tree->context, s.centres, wide, n, wide, s.memory, &nearest);
+        for (size_t first = begin; first < end; first += TASK_POINTS) {
+                const size_t here = end - first < TASK_POINTS ? end - first : TASK_POINTS;
+                for (size_t i = 0; i < here; i++)
+                        take_point(a, (size_t)a->order[first + i], s.points + i * wide);
+                dci_nearest_find(&nearest, s.points, wide, here, s.nearest, s.found, NULL);
+                for (size_t i = 0; i < here; i++)
+                        a->out[a->order[first + i]] = s.candidates[s.found[i]];
+        }
+}
+
+static dci_status assign_around(assignment *a, const dci_progress *progress, const void *object)
+{
+        const dci_tree *tree = a->tree;
+        dci_context *context = tree->context;
+        const size_t top = tree->n_levels - 1, n_top = tree->levels[top].n;
+        size_t *starts = dci_calloc(context, n_top + 1, sizeof *starts);
+        int32_t *order = dci_alloc(context, a->n, sizeof *order);
+        dci_status status = DCI_ERR_MEMORY;
+        size_t largest = 0, n_workers = 0;
+        if (starts != NULL && order != NULL) {
+                for (size_t i = 0; i < a->n; i++)
+                        starts[a->out[i]]++;
+                for (size_t t = 0, sum = 0; t <= n_top; t++) {
+                        sum += starts[t];
+                        starts[t] = sum;
+                }
+                for (size_t i = a->n; i-- > 0;)
+                        order[--starts[a->out[i]]] = (int32_t)i;
+                for (size_t t = 0; t < n_top; t++) {
+                        const size_t n = beneath(tree, top, t, NULL);
+                        largest = n > largest ? n : largest;
+                }
+                around sizes;
+                a->starts = starts;
+                a->order = order;
+                a->most_candidates = CANDIDATES + largest;
+                a->worker_bytes = around_lay_out(a, NULL, &sizes);
+                n_workers = dci_workers_for(context, n_top, a->n * (tree->dim + 1) * (CANDIDATES / 16));
+                a->scratch = dci_alloc(context, n_workers, a->worker_bytes);
+                if (a->scratch != NULL) {
+                        dci_region region = {context, n_top, n_workers, around_task, a, progress, a->n, object};
+                        status = dci_parallel(&region);
+                }
+        }
+        dci_free(context, a->scratch, n_workers, a->worker_bytes);
+        dci_free(context, order, a->n, sizeof *order);
+        dci_free(context, starts, n_top + 1, sizeof *starts);
+        return status;
+}
+
+dci_status dci_tree_assign(const dci_tree *tree, const dci_tree_source *source, const dci_progress *progress,
+                           const void *object, int32_t *out)
+{
+        const size_t top = tree->n_levels - 1;
+        assignment a = {.tree = tree, .source = source, .n = source->n, .out = out};
+        dci_status status = assign_to_all(&a, top, top == 0 ? progress : NULL, object);
+        return status == DCI_OK && top != 0 ? assign_around(&a, progress, object) : status;
+}
+
+dci_status dci_tree_assign_top(const dci_tree *tree, size_t l, int32_t *out)
+{
+        assignment a = {.tree = tree, .l = l, .n = tree->levels[l - 1].n, .out = out};
+        return assign_to_all(&a, l, NULL, NULL);
+}
