@@ -133,7 +133,7 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
                                 dci_rows_copy(staged, i, &index->rows, (size_t)slots[i]);
                                 dci_idmap_insert(map, source->ids[i], slots[i]);
                         }
-                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty, plan.scratch);
+                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty);
                         atomic_store(&index->map, map);
                         publish(index);
                 }
@@ -185,9 +185,6 @@ dci_status dci_mdci_add(dci_batch *b, const dci_progress *progress)
         const bool much = b->n >= n_live / MUCH;
         dci_rows staged;
         dci_retired *none = NULL;
-        if (b->n > DCI_MAX_ROWS - n_live)
-                return dci_fail(DCI_ERR_LIMIT, "%zu rows added to %zu exceed the %zu of one index", b->n, n_live,
-                                DCI_MAX_ROWS);
         dci_rows_init(&staged, index->context, &index->config);
         staged.gaps = false;
         b->target = &staged;
@@ -246,7 +243,7 @@ static dci_status remove_few(dci_index *index, size_t n, const int64_t *ids, con
                 status = dci_tree_plan_adopt(&plan);
                 if (status == DCI_OK) {
                         dci_tree_remove(&plan, &store);
-                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty, plan.scratch);
+                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty);
                         publish(index);
                 }
                 dci_index_exclusive_end(index);

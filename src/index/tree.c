@@ -16,6 +16,7 @@ dci_tree *dci_tree_create(dci_context *context, const dci_index_config *config)
         tree->context = context;
         tree->metric = config->metric;
         tree->dim = config->dim;
+        tree->n_coords = config->dim + (config->metric == DCI_METRIC_IP ? 1 : 0);
         tree->page_rows = config->page_rows;
         tree->promotion_prob = config->promotion_prob;
         tree->promotion_prob_subseq = config->promotion_prob_subseq;
@@ -56,6 +57,7 @@ size_t dci_tree_bytes(const dci_tree *tree)
                 const dci_level *level = &tree->levels[l];
                 n += level->capacity * (sizeof *level->ids + (2 * tree->dim + 2) * sizeof(float) +
                                         sizeof *level->parents + sizeof *level->cells);
+                n += dci_nearest_bytes(tree->context, level->capacity, tree->n_coords);
                 for (size_t i = 0; i < level->n; i++)
                         n += level->cells[i].capacity * sizeof *level->cells[i].items;
         }
@@ -67,7 +69,8 @@ static void level_arrays_free(const dci_tree *tree, dci_level *level)
         dci_context *context = tree->context;
         dci_free(context, level->ids, level->capacity, sizeof *level->ids);
         dci_free(context, level->points, level->capacity * (tree->dim + 1), sizeof *level->points);
-        dci_free(context, level->offsets, level->capacity, sizeof *level->offsets);
+        dci_free(context, level->nearest_memory, dci_nearest_bytes(context, level->capacity, tree->n_coords), 1);
+        dci_free(context, level->lasts, level->capacity, sizeof *level->lasts);
         dci_free(context, level->routes, level->capacity * tree->dim, sizeof *level->routes);
         dci_free(context, level->parents, level->capacity, sizeof *level->parents);
         dci_free(context, level->cells, level->capacity, sizeof *level->cells);
@@ -82,23 +85,29 @@ bool dci_level_grow(const dci_tree *tree, const dci_level *level, size_t n, dci_
         dci_level grown = {.n = level->n, .capacity = capacity};
         grown.ids = dci_alloc(context, capacity, sizeof *grown.ids);
         grown.points = dci_alloc(context, capacity * wide, sizeof *grown.points);
-        grown.offsets = dci_alloc(context, capacity, sizeof *grown.offsets);
+        grown.nearest_memory = dci_alloc(context, dci_nearest_bytes(context, capacity, tree->n_coords), 1);
+        grown.lasts = dci_alloc(context, capacity, sizeof *grown.lasts);
         grown.routes = dci_alloc(context, capacity * tree->dim, sizeof *grown.routes);
         grown.parents = dci_alloc(context, capacity, sizeof *grown.parents);
         grown.cells = dci_calloc(context, capacity, sizeof *grown.cells);
-        if (grown.ids == NULL || grown.points == NULL || grown.offsets == NULL || grown.routes == NULL ||
-            grown.parents == NULL || grown.cells == NULL) {
+        if (grown.ids == NULL || grown.points == NULL || grown.nearest_memory == NULL || grown.lasts == NULL ||
+            grown.routes == NULL || grown.parents == NULL || grown.cells == NULL) {
                 level_arrays_free(tree, &grown);
                 return false;
         }
         if (level->n > 0) {
                 memcpy(grown.ids, level->ids, level->n * sizeof *grown.ids);
                 memcpy(grown.points, level->points, level->n * wide * sizeof *grown.points);
-                memcpy(grown.offsets, level->offsets, level->n * sizeof *grown.offsets);
+                dci_nearest_move(context, &level->nearest, grown.points, capacity, grown.nearest_memory,
+                                 &grown.nearest);
+                memcpy(grown.lasts, level->lasts, level->n * sizeof *grown.lasts);
                 memcpy(grown.routes, level->routes, level->n * tree->dim * sizeof *grown.routes);
                 memcpy(grown.parents, level->parents, level->n * sizeof *grown.parents);
                 memcpy(grown.cells, level->cells, level->n * sizeof *grown.cells);
         }
+        if (level->n == 0)
+                dci_nearest_init(context, grown.points, wide, capacity, tree->n_coords, grown.nearest_memory,
+                                 &grown.nearest);
         *out = grown;
         return true;
 }
@@ -126,7 +135,9 @@ size_t dci_level_append(dci_tree *tree, size_t l, int64_t id, const float *point
         const size_t wide = tree->dim + 1, at = level->n++;
         level->ids[at] = id;
         memcpy(level->points + at * wide, point, wide * sizeof *point);
-        level->offsets[at] = 0.5f * tree->context->kernels->norm2[DCI_F32 - 1](point, wide);
+        dci_nearest_resize(&level->nearest, level->n);
+        dci_nearest_put(&level->nearest, at);
+        level->lasts[at] = point[tree->dim];
         memset(level->routes + at * tree->dim, 0, tree->dim * sizeof *level->routes);
         level->parents[at] = -1;
         level->cells[at].n = level->cells[at].n_rows = 0; /* room for what comes may be there already */

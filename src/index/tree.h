@@ -19,6 +19,7 @@
 #define DCI_INDEX_TREE_H
 
 #include "index/index_internal.h"
+#include "simd/nearest.h"
 
 /* What a node has beneath it: at the lowest level pages, which hold n_rows rows, above nodes of the level below. */
 typedef struct dci_cell {
@@ -29,9 +30,11 @@ typedef struct dci_cell {
 /* Nodes of one level, by number. */
 typedef struct dci_level {
         size_t n, capacity;
-        int64_t *ids;     /* of the promoted rows */
-        float *points;    /* n x (dim + 1): the promoted rows as points, the lift last (0 unless IP) */
-        float *offsets;   /* |point|^2 / 2 */
+        int64_t *ids;        /* of the promoted rows */
+        float *points;       /* n x (dim + 1): the promoted rows as points, the lift last (0 unless IP) */
+        dci_nearest nearest; /* the points once more, to be compared with many at a time; its offsets: |point|^2 / 2 */
+        void *nearest_memory;
+        float *lasts;     /* the last coordinates once more, side by side */
         float *routes;    /* n x dim: mean of the rows beneath, each at unit length under COSINE */
         int32_t *parents; /* node of the level above; -1 at the top */
         dci_cell *cells;
@@ -41,6 +44,7 @@ typedef struct dci_tree {
         dci_context *context;
         dci_metric metric;
         size_t dim, page_rows, top_nodes;
+        size_t n_coords; /* of points that may differ from 0: dim + 1 under IP, else dim */
         double promotion_prob, promotion_prob_subseq;
         uint64_t seed;
 
@@ -146,7 +150,7 @@ dci_status dci_tree_route_all(dci_tree *tree, const dci_rows *rows);
 /* The same for one node above the lowest level, from its children. */
 void dci_tree_route_node(dci_tree *tree, size_t l, size_t node);
 /* The same after a change: beneath the nodes that are marked, and above them. dirty: by level and node, cleared. */
-void dci_tree_route_dirty(dci_tree *tree, const dci_rows *rows, uint8_t *const *dirty, float *scratch);
+void dci_tree_route_dirty(dci_tree *tree, const dci_rows *rows, uint8_t *const *dirty);
 
 /* --- tree_search.c --------------------------------------------------------------------------------------------------- */
 

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "index/tree.h"
-#include "simd/nearest.h"
 
 #define TASK_POINTS 256
 /* Nodes that the points of one top node are compared with, at least, and top nodes that these come from, at most. */
@@ -26,7 +25,7 @@ typedef struct assignment {
         unsigned char *scratch;
         int32_t *out;
         /* against all nodes */
-        dci_nearest nearest;
+        const dci_nearest *nearest;
         /* around a top node */
         size_t most_candidates;
         const size_t *starts; /* by top node: its points in `order` */
@@ -50,32 +49,25 @@ static void all_task(void *arg, size_t task, size_t worker)
         float *points = (float *)(void *)(a->scratch + worker * a->worker_bytes);
         for (size_t i = 0; i < n; i++)
                 take_point(a, first + i, points + i * wide);
-        dci_nearest_find(&a->nearest, points, wide, n, points + dci_lines(TASK_POINTS * wide * sizeof *points) / 4,
+        dci_nearest_find(a->nearest, points, wide, n, points + dci_lines(TASK_POINTS * wide * sizeof *points) / 4,
                          a->out + first, NULL);
 }
 
 static dci_status assign_to_all(assignment *a, size_t l, const dci_progress *progress, const void *object)
 {
         dci_context *context = a->tree->context;
-        const dci_level *level = &a->tree->levels[l];
-        const size_t wide = a->tree->dim + 1, n_bytes = dci_nearest_bytes(context, level->n, wide);
-        void *memory = dci_alloc(context, n_bytes, 1);
+        const size_t wide = a->tree->dim + 1, n_tasks = (a->n + TASK_POINTS - 1) / TASK_POINTS;
         dci_status status = DCI_ERR_MEMORY;
-        size_t n_workers = 0;
-        if (memory != NULL) {
-                const size_t n_tasks = (a->n + TASK_POINTS - 1) / TASK_POINTS;
-                dci_nearest_prepare(context, level->points, wide, level->n, wide, memory, &a->nearest);
-                a->worker_bytes = dci_lines(TASK_POINTS * wide * sizeof(float)) +
-                                  dci_lines(dci_nearest_scratch_bytes(&a->nearest));
-                n_workers = dci_workers_for(context, n_tasks, a->n * wide * (level->n / 16 + 1));
-                a->scratch = dci_alloc(context, n_workers, a->worker_bytes);
-                if (a->scratch != NULL) {
-                        dci_region region = {context, n_tasks, n_workers, all_task, a, progress, a->n, object};
-                        status = dci_parallel(&region);
-                }
+        a->nearest = &a->tree->levels[l].nearest;
+        a->worker_bytes =
+                dci_lines(TASK_POINTS * wide * sizeof(float)) + dci_lines(dci_nearest_scratch_bytes(a->nearest));
+        const size_t n_workers = dci_workers_for(context, n_tasks, a->n * wide * (a->nearest->n / 16 + 1));
+        a->scratch = dci_alloc(context, n_workers, a->worker_bytes);
+        if (a->scratch != NULL) {
+                dci_region region = {context, n_tasks, n_workers, all_task, a, progress, a->n, object};
+                status = dci_parallel(&region);
         }
         dci_free(context, a->scratch, n_workers, a->worker_bytes);
-        dci_free(context, memory, n_bytes, 1);
         return status;
 }
 
@@ -105,12 +97,12 @@ static size_t around_lay_out(const assignment *a, unsigned char *at, around *out
 {
         const dci_tree *tree = a->tree;
         const size_t wide = tree->dim + 1;
-        const dci_nearest largest = {.dim_padded = (wide + 31) / 32 * 32};
+        const dci_nearest largest = {.dim_padded = (tree->n_coords + 31) / 32 * 32};
         const size_t sizes[] = {a->most_candidates * sizeof(int32_t),
                                 TASK_POINTS * sizeof(int32_t),
                                 a->most_candidates * wide * sizeof(float),
                                 TASK_POINTS * wide * sizeof(float),
-                                dci_nearest_bytes(tree->context, a->most_candidates, wide),
+                                dci_nearest_bytes(tree->context, a->most_candidates, tree->n_coords),
                                 dci_nearest_scratch_bytes(&largest),
                                 dci_tree_near_bytes(tree)};
         void *parts[7];
@@ -144,7 +136,7 @@ static void around_task(void *arg, size_t node, size_t worker)
                 memcpy(s.centres + i * wide, tree->levels[0].points + (size_t)s.candidates[i] * wide,
                        wide * sizeof *s.centres);
         dci_nearest nearest;
-        dci_nearest_prepare(tree->context, s.centres, wide, n, wide, s.memory, &nearest);
+        dci_nearest_prepare(tree->context, s.centres, wide, n, tree->n_coords, s.memory, &nearest);
         for (size_t first = begin; first < end; first += TASK_POINTS) {
                 const size_t here = end - first < TASK_POINTS ? end - first : TASK_POINTS;
                 for (size_t i = 0; i < here; i++)

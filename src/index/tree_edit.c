@@ -89,7 +89,8 @@ void dci_tree_remove_node(dci_tree *tree, size_t l, size_t node, uint8_t *dirty)
                 const dci_cell *cell = &level->cells[last];
                 level->ids[node] = level->ids[last];
                 memcpy(level->points + node * wide, level->points + last * wide, wide * sizeof *level->points);
-                level->offsets[node] = level->offsets[last];
+                dci_nearest_put(&level->nearest, node);
+                level->lasts[node] = level->lasts[last];
                 memcpy(level->routes + node * tree->dim, level->routes + last * tree->dim,
                        tree->dim * sizeof *level->routes);
                 level->parents[node] = level->parents[last];
@@ -105,4 +106,5 @@ void dci_tree_remove_node(dci_tree *tree, size_t l, size_t node, uint8_t *dirty)
         }
         level->cells[last] = (dci_cell){0};
         level->n--;
+        dci_nearest_resize(&level->nearest, level->n);
 }

@@ -11,14 +11,13 @@
 #include <string.h>
 
 #include "index/tree.h"
-#include "simd/nearest.h"
 
 /* Cells whose rows may move to a new node. */
 #define CELLS_AROUND 8
 #define PAGE_MOST 256
 /* Points that one task places; from MANY on, tiles of products find the nearest of all nodes. */
 #define TASK_POINTS 64
-#define MANY 64
+#define MANY 4
 
 static float dot(const dci_tree *tree, const float *a, const float *b, size_t n)
 {
@@ -45,10 +44,9 @@ static bool allocate(dci_tree_plan *plan)
 /* Once for the nodes there are, once for the new ones. */
 typedef struct placing {
         const dci_tree_plan *plan;
-        dci_nearest nearest;
-        bool tiles;           /* nearest is ready; else the tree is asked */
-        const int32_t *names; /* of the centres of `nearest`; NULL: their numbers */
-        float *scores;        /* by new row: the best so far */
+        const dci_nearest *nearest; /* NULL: the tree is asked */
+        int32_t first;              /* number of its first centre */
+        float *scores;              /* by new row: the best so far */
         size_t worker_bytes;
         unsigned char *scratch;
 } placing;
@@ -68,12 +66,12 @@ static void place_task(void *arg, size_t task, size_t worker)
         const size_t n = plan->source->n, wide = plan->tree->dim + 1, first = task * TASK_POINTS;
         const size_t end = n - first < TASK_POINTS ? n : first + TASK_POINTS;
         void *scratch = p->scratch + worker * p->worker_bytes;
-        if (p->tiles) {
+        if (p->nearest != NULL) {
                 int32_t found[TASK_POINTS];
                 float scores[TASK_POINTS];
-                dci_nearest_find(&p->nearest, plan->points + first * wide, wide, end - first, scratch, found, scores);
+                dci_nearest_find(p->nearest, plan->points + first * wide, wide, end - first, scratch, found, scores);
                 for (size_t i = first; i < end; i++)
-                        take(p, i, scores[i - first], p->names == NULL ? found[i - first] : p->names[found[i - first]]);
+                        take(p, i, scores[i - first], p->first + found[i - first]);
                 return;
         }
         for (size_t i = first; i < end; i += DCI_MANY_QUERIES) {
@@ -86,62 +84,66 @@ static void place_task(void *arg, size_t task, size_t worker)
         }
 }
 
-/* Among n_centres points, ld apart, or in the tree if there are none. */
-static bool place(placing *p, const float *centres, size_t n_centres)
+/* Among some centres, or in the tree if there are none. */
+static bool place(placing *p, const dci_nearest *nearest)
 {
         const dci_tree_plan *plan = p->plan;
         dci_context *context = plan->tree->context;
         const size_t wide = plan->tree->dim + 1, n = plan->source->n, n_tasks = (n + TASK_POINTS - 1) / TASK_POINTS;
-        const size_t n_bytes = centres == NULL ? 0 : dci_nearest_bytes(context, n_centres, wide);
-        void *memory = dci_alloc(context, n_bytes, 1);
-        size_t n_workers = 0;
-        bool whole = memory != NULL;
-        p->tiles = centres != NULL;
-        if (whole && p->tiles)
-                dci_nearest_prepare(context, centres, wide, n_centres, wide, memory, &p->nearest);
-        if (whole) {
-                p->worker_bytes =
-                        p->tiles ? dci_lines(dci_nearest_scratch_bytes(&p->nearest)) : dci_tree_near_bytes(plan->tree);
-                n_workers = dci_workers_for(context, n_tasks, n * wide * (p->tiles ? n_centres / 16 : n_centres));
-                p->scratch = dci_alloc(context, n_workers, p->worker_bytes);
-                whole = p->scratch != NULL;
-        }
+        const size_t work = n * wide * (nearest != NULL ? nearest->n / 16 + 1 : plan->tree->top_nodes);
+        const size_t n_workers = dci_workers_for(context, n_tasks, work);
+        p->nearest = nearest;
+        p->worker_bytes =
+                nearest != NULL ? dci_lines(dci_nearest_scratch_bytes(nearest)) : dci_tree_near_bytes(plan->tree);
+        p->scratch = dci_alloc(context, n_workers, p->worker_bytes);
+        bool whole = p->scratch != NULL;
         if (whole) {
                 dci_region region = {context, n_tasks, n_workers, place_task, p, NULL, n, NULL};
                 whole = dci_parallel(&region) == DCI_OK;
         }
         dci_free(context, p->scratch, n_workers, p->worker_bytes);
-        dci_free(context, memory, n_bytes, 1);
         return whole;
 }
 
-/* Among the nodes there are; then among those that come, which are the points of the promoted rows. */
+/* Among those that come: the points of the promoted rows. */
+static bool place_among_new(placing *p, size_t n_new)
+{
+        const dci_tree_plan *plan = p->plan;
+        const dci_tree *tree = plan->tree;
+        dci_context *context = tree->context;
+        const size_t wide = tree->dim + 1, n_bytes = dci_nearest_bytes(context, n_new, tree->n_coords);
+        float *centres = dci_alloc(context, n_new * wide, sizeof *centres);
+        void *memory = dci_alloc(context, n_bytes, 1);
+        bool whole = centres != NULL && memory != NULL;
+        if (whole) {
+                dci_nearest nearest;
+                for (size_t i = 0, j = 0; i < plan->source->n; i++)
+                        if (plan->promoted[i] > 0)
+                                memcpy(centres + j++ * wide, plan->points + i * wide, wide * sizeof *centres);
+                dci_nearest_prepare(context, centres, wide, n_new, tree->n_coords, memory, &nearest);
+                p->first = (int32_t)tree->levels[0].n;
+                whole = place(p, &nearest);
+        }
+        dci_free(context, memory, n_bytes, 1);
+        dci_free(context, centres, n_new * wide, sizeof *centres);
+        return whole;
+}
+
 static bool place_all(dci_tree_plan *plan)
 {
         const dci_tree *tree = plan->tree;
         const dci_level *level = &tree->levels[0];
-        const size_t n = plan->source->n, wide = tree->dim + 1, n_new = plan->n_nodes[0] - level->n;
-        placing p = {.plan = plan};
-        p.scores = dci_alloc(tree->context, n, sizeof *p.scores);
-        float *centres = dci_alloc(tree->context, n_new * wide, sizeof *centres);
-        int32_t *names = dci_alloc(tree->context, n_new, sizeof *names);
-        bool whole = p.scores != NULL && centres != NULL && names != NULL;
-        for (size_t i = 0, j = 0; whole && i < n; i++) {
+        const size_t n = plan->source->n, n_new = plan->n_nodes[0] - level->n;
+        placing p = {.plan = plan, .scores = dci_alloc(tree->context, n, sizeof *p.scores)};
+        bool whole = p.scores != NULL;
+        for (size_t i = 0; whole && i < n; i++)
                 p.scores[i] = -INFINITY;
-                if (plan->promoted[i] == 0)
-                        continue;
-                memcpy(centres + j * wide, plan->points + i * wide, wide * sizeof *centres);
-                names[j] = (int32_t)(level->n + j);
-                j++;
-        }
-        whole = whole && place(&p, n >= MANY && tree->n_levels == 1 ? level->points : NULL, level->n);
-        p.names = names;
-        whole = whole && (n_new == 0 || place(&p, centres, n_new));
-        for (size_t i = 0, j = 0; whole && i < n; i++)
+        whole = whole && place(&p, n >= MANY && tree->n_levels == 1 ? &level->nearest : NULL);
+        whole = whole && (n_new == 0 || place_among_new(&p, n_new));
+        int32_t next = (int32_t)level->n;
+        for (size_t i = 0; whole && i < n; i++) /* a node's row is its own, even if an equal one was there before */
                 if (plan->promoted[i] > 0)
-                        plan->nodes[i] = names[j++];
-        dci_free(tree->context, names, n_new, sizeof *names);
-        dci_free(tree->context, centres, n_new * wide, sizeof *centres);
+                        plan->nodes[i] = next++;
         dci_free(tree->context, p.scores, n, sizeof *p.scores);
         return whole;
 }
@@ -160,8 +162,8 @@ static bool draw_rows(dci_tree_plan *plan, const float *point, int32_t node, int
         float *difference = plan->scratch;
         for (size_t p = 0; p < wide; p++)
                 difference[p] = point[p] - centre[p];
-        const float bound =
-                0.5f * dot(tree, point, point, wide) - level->offsets[own] + dot(tree, tree->mean, difference, wide);
+        const float bound = 0.5f * dot(tree, point, point, wide) - level->nearest.offsets[own] +
+                            dot(tree, tree->mean, difference, wide);
         size_t done = 0;
         for (uint32_t i = 0; i < cell->n; i++) {
                 const size_t left = cell->n_rows - done, here = left < tree->page_rows ? left : tree->page_rows;
@@ -199,7 +201,7 @@ static bool draw_nodes(dci_tree_plan *plan, size_t l, const float *point, int32_
         for (uint32_t i = 0; i < cell->n; i++) {
                 const float *child = tree->levels[l - 1].points + (size_t)cell->items[i] * wide;
                 const float gain = dot(tree, child, point, wide) - offset -
-                                   (dot(tree, child, centre, wide) - tree->levels[l].offsets[own]);
+                                   (dot(tree, child, centre, wide) - tree->levels[l].nearest.offsets[own]);
                 const dci_tree_move move = {cell->items[i], gain, node, (uint32_t)l};
                 if (gain > 0.0f && !dci_tree_plan_move(plan, move))
                         return false;

@@ -42,24 +42,37 @@ size_t dci_tree_near_bytes(const dci_tree *tree)
         return dci_lines(sizeof(block));
 }
 
+/* Products of the first coordinates become closeness. */
+static void adjust(const dci_level *level, float last, const int32_t *numbers, size_t first, size_t count,
+                   float *scores)
+{
+        const float *lasts = level->lasts + first, *offsets = level->nearest.offsets + first;
+        if (numbers == NULL) {
+                for (size_t i = 0; i < count; i++)
+                        scores[i] += last * lasts[i] - offsets[i];
+                return;
+        }
+        for (size_t i = 0; i < count; i++)
+                scores[i] += last * level->lasts[numbers[i]] - level->nearest.offsets[numbers[i]];
+}
+
 /* Offers `count` nodes, numbers[i] or first + i, to the best of each point. */
 static void offer(const dci_tree *tree, const dci_level *level, const float *points, size_t n_points, size_t most,
                   const uint8_t *gone, const int32_t *numbers, size_t first, size_t count, block *b, dci_near *out,
                   size_t *out_n)
 {
-        const size_t wide = tree->dim + 1;
+        const size_t wide = tree->dim + 1, dim = tree->dim;
         const dci_kernels *kernels = tree->context->kernels;
         for (size_t i = 0; i < count; i++)
                 b->pointers[i] = level->points + (numbers != NULL ? (size_t)numbers[i] : first + i) * wide;
         if (n_points == 1)
-                kernels->score_rows[DCI_F32 - 1][DCI_FORM_DOT](points, b->pointers, count, wide, b->scores);
+                kernels->score_rows[DCI_F32 - 1][DCI_FORM_DOT](points, b->pointers, count, dim, b->scores);
         else
-                kernels->score_many[DCI_F32 - 1][DCI_FORM_DOT](points, wide, n_points, b->pointers, count, wide,
+                kernels->score_many[DCI_F32 - 1][DCI_FORM_DOT](points, wide, n_points, b->pointers, count, dim,
                                                                b->scores, DCI_TOPK_BLOCK);
         for (size_t p = 0; p < n_points; p++) {
                 float *scores = b->scores + p * DCI_TOPK_BLOCK;
-                for (size_t i = 0; i < count; i++)
-                        scores[i] -= level->offsets[numbers != NULL ? (size_t)numbers[i] : first + i];
+                adjust(level, points[p * wide + dim], numbers, first, count, scores);
                 dci_near *best = out + p * most;
                 const float least = out_n[p] < most ? -INFINITY : best[most - 1].score;
                 const size_t kept = kernels->keep_at_least(scores, count, least, b->kept, b->order);

@@ -33,29 +33,32 @@ static void mark_gone(dci_tree_plan *plan)
         }
 }
 
-static float closeness(const dci_tree *tree, const dci_level *level, const float *point, int32_t node)
-{
-        const size_t wide = tree->dim + 1;
-        float product;
-        tree->context->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](point, level->points + (size_t)node * wide,
-                                                                         wide * sizeof *point, 1, wide, &product);
-        return product - level->offsets[node];
-}
+/* Nodes that are near to one that goes. */
+typedef struct around {
+        size_t n;
+        dci_near nodes[NODES_AROUND];
+        const void *points[NODES_AROUND];
+} around;
 
 /* A row, or a node, goes to the nearest of those around. */
-static bool send(dci_tree_plan *plan, size_t l, int64_t id, const float *point, const dci_near *around, size_t n_around)
+static bool send(dci_tree_plan *plan, size_t l, int64_t id, const float *point, const around *near)
 {
-        dci_near best = {-INFINITY, around[0].node};
-        for (size_t i = 0; i < n_around; i++) {
-                const float score = closeness(plan->tree, &plan->tree->levels[l], point, around[i].node);
-                if (score > best.score || (score == best.score && around[i].node < best.node))
-                        best = (dci_near){score, around[i].node};
+        const dci_tree *tree = plan->tree;
+        const dci_level *level = &tree->levels[l];
+        float products[NODES_AROUND] = {0};
+        dci_near best = {-INFINITY, near->nodes[0].node};
+        tree->context->kernels->score_rows[DCI_F32 - 1][DCI_FORM_DOT](point, near->points, near->n, tree->n_coords,
+                                                                      products);
+        for (size_t i = 0; i < near->n; i++) {
+                const int32_t node = near->nodes[i].node;
+                const float score = products[i] - level->nearest.offsets[node];
+                if (score > best.score || (score == best.score && node < best.node))
+                        best = (dci_near){score, node};
         }
         return dci_tree_plan_move(plan, (dci_tree_move){id, 0.0f, best.node, (uint32_t)l});
 }
 
-static bool dissolve_cell(dci_tree_plan *plan, const dci_idmap *leaving, size_t node, const dci_near *around,
-                          size_t n_around)
+static bool dissolve_cell(dci_tree_plan *plan, const dci_idmap *leaving, size_t node, const around *near)
 {
         const dci_tree *tree = plan->tree;
         const dci_cell *cell = &tree->levels[0].cells[node];
@@ -72,21 +75,20 @@ static bool dissolve_cell(dci_tree_plan *plan, const dci_idmap *leaving, size_t 
                 if (plan->rows->with_norms)
                         dci_view_norms(&view, (size_t)slot, NULL, 1, &norm);
                 dci_tree_point(tree, plan->rows->dtype, row, norm, plan->scratch);
-                if (!send(plan, 0, id, plan->scratch, around, n_around))
+                if (!send(plan, 0, id, plan->scratch, near))
                         return false;
         }
         return true;
 }
 
-static bool dissolve_node(dci_tree_plan *plan, size_t l, size_t node, const dci_near *around, size_t n_around)
+static bool dissolve_node(dci_tree_plan *plan, size_t l, size_t node, const around *near)
 {
         const dci_tree *tree = plan->tree;
         const dci_cell *cell = &tree->levels[l].cells[node];
         for (uint32_t i = 0; i < cell->n; i++) {
                 const int32_t child = cell->items[i];
                 if (plan->gone[l - 1][child] == 0 &&
-                    !send(plan, l, child, tree->levels[l - 1].points + (size_t)child * (tree->dim + 1), around,
-                          n_around))
+                    !send(plan, l, child, tree->levels[l - 1].points + (size_t)child * (tree->dim + 1), near))
                         return false;
         }
         return true;
@@ -96,21 +98,21 @@ static bool dissolve_node(dci_tree_plan *plan, size_t l, size_t node, const dci_
 static bool dissolve(dci_tree_plan *plan, const dci_idmap *leaving, void *scratch, bool *out_alone)
 {
         const dci_tree *tree = plan->tree;
-        dci_near around[NODES_AROUND];
-        size_t n_around;
+        around near;
         for (size_t l = 0; l < tree->n_levels; l++) {
                 const dci_level *level = &tree->levels[l];
                 for (size_t node = 0; node < level->n; node++) {
                         if (plan->gone[l][node] == 0)
                                 continue;
                         dci_tree_near(tree, l, level->points + node * (tree->dim + 1), 1, NODES_AROUND, plan->gone[l],
-                                      scratch, around, &n_around);
-                        if (n_around == 0) {
+                                      scratch, near.nodes, &near.n);
+                        for (size_t i = 0; i < near.n; i++)
+                                near.points[i] = level->points + (size_t)near.nodes[i].node * (tree->dim + 1);
+                        if (near.n == 0) {
                                 *out_alone = *out_alone || l == 0 || l + 1 < tree->n_levels;
                                 break;
                         }
-                        if (!(l == 0 ? dissolve_cell(plan, leaving, node, around, n_around)
-                                     : dissolve_node(plan, l, node, around, n_around)))
+                        if (!(l == 0 ? dissolve_cell(plan, leaving, node, &near) : dissolve_node(plan, l, node, &near)))
                                 return false;
                 }
         }

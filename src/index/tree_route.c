@@ -10,7 +10,9 @@
 
 #include "index/tree.h"
 
-static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node, float *scratch)
+#define MOST_PAGE_ROWS 256
+
+static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node)
 {
         const dci_level *level = &tree->levels[0];
         const dci_cell *cell = &level->cells[node];
@@ -22,22 +24,20 @@ static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node, float 
         for (uint32_t i = 0; i < cell->n; i++) {
                 const size_t left = cell->n_rows - done, here = left < tree->page_rows ? left : tree->page_rows;
                 const size_t first = (size_t)cell->items[i] * tree->page_rows;
-                for (size_t r = 0; r < here; r++) {
-                        const void *row;
-                        float norm = 1.0f;
-                        dci_view_pointers(&view, first + r, NULL, 1, &row);
-                        if (tree->metric == DCI_METRIC_COSINE)
-                                dci_view_norms(&view, first + r, NULL, 1, &norm);
-                        tree->context->kernels->widen[rows->dtype - 1](row, dim, scratch);
-                        for (size_t p = 0; p < dim; p++)
-                                route[p] += norm * scratch[p];
-                }
+                const void *pointers[MOST_PAGE_ROWS];
+                float norms[MOST_PAGE_ROWS];
+                dci_view_pointers(&view, first, NULL, here, pointers);
+                if (tree->metric == DCI_METRIC_COSINE)
+                        dci_view_norms(&view, first, NULL, here, norms);
+                tree->context->kernels->add_rows[rows->dtype - 1](
+                        pointers, tree->metric == DCI_METRIC_COSINE ? norms : NULL, here, dim, route);
                 done += here;
         }
         if (done == 0) /* an empty cell: where the node itself lies */
                 memcpy(route, level->points + node * (dim + 1), dim * sizeof *route);
+        const float share = done == 0 ? 1.0f : 1.0f / (float)done;
         for (size_t p = 0; p < dim; p++)
-                route[p] = done == 0 ? route[p] + tree->mean[p] : route[p] / (float)done;
+                route[p] = done == 0 ? route[p] + tree->mean[p] : route[p] * share;
 }
 
 static size_t rows_beneath(const dci_tree *tree, size_t l, size_t node)
@@ -67,7 +67,7 @@ void dci_tree_route_node(dci_tree *tree, size_t l, size_t node)
         }
 }
 
-void dci_tree_route_dirty(dci_tree *tree, const dci_rows *rows, uint8_t *const *dirty, float *scratch)
+void dci_tree_route_dirty(dci_tree *tree, const dci_rows *rows, uint8_t *const *dirty)
 {
         for (size_t l = 0; l < tree->n_levels; l++) {
                 const dci_level *level = &tree->levels[l];
@@ -75,7 +75,7 @@ void dci_tree_route_dirty(dci_tree *tree, const dci_rows *rows, uint8_t *const *
                         if (dirty[l][i] == 0)
                                 continue;
                         if (l == 0)
-                                route_cell(tree, rows, i, scratch);
+                                route_cell(tree, rows, i);
                         else
                                 dci_tree_route_node(tree, l, i);
                         if (level->parents[i] >= 0)
@@ -87,17 +87,17 @@ void dci_tree_route_dirty(dci_tree *tree, const dci_rows *rows, uint8_t *const *
 typedef struct routing {
         dci_tree *tree;
         const dci_rows *rows;
-        float *scratch;
 } routing;
 
 #define TASK_NODES 64
 
 static void route_task(void *arg, size_t task, size_t worker)
 {
+        (void)worker;
         const routing *r = arg;
         const size_t n = r->tree->levels[0].n, first = task * TASK_NODES;
         for (size_t i = first; i < n && i < first + TASK_NODES; i++)
-                route_cell(r->tree, r->rows, i, r->scratch + worker * r->tree->dim);
+                route_cell(r->tree, r->rows, i);
 }
 
 dci_status dci_tree_route_all(dci_tree *tree, const dci_rows *rows)
@@ -105,14 +105,11 @@ dci_status dci_tree_route_all(dci_tree *tree, const dci_rows *rows)
         dci_context *context = tree->context;
         const size_t n_tasks = (tree->levels[0].n + TASK_NODES - 1) / TASK_NODES;
         const size_t n_workers = dci_workers_for(context, n_tasks, tree->n_rows * tree->dim);
-        routing r = {tree, rows, dci_alloc(context, n_workers * tree->dim, sizeof *r.scratch)};
-        if (r.scratch == NULL)
-                return DCI_ERR_MEMORY;
+        routing r = {tree, rows};
         dci_region region = {context, n_tasks, n_workers, route_task, &r, NULL, 0, NULL};
         dci_status status = dci_parallel(&region);
         for (size_t l = 1; l < tree->n_levels; l++)
                 for (size_t i = 0; i < tree->levels[l].n; i++)
                         dci_tree_route_node(tree, l, i);
-        dci_free(context, r.scratch, n_workers * tree->dim, sizeof *r.scratch);
         return status;
 }

@@ -45,6 +45,9 @@ typedef struct dci_kernels {
         /* Squared norm of one row in the canonical order; not finite exactly when the row holds NaN or infinity, or overflows. */
         float (*norm2[DCI_N_DTYPES])(const void *row, size_t dim);
 
+        /* out[p] += sum over i < n of weights[i] * rows[i][p], i ascending, by fused multiply-add; weights NULL: all 1. */
+        void (*add_rows[DCI_N_DTYPES])(const void *const *rows, const float *weights, size_t n, size_t dim, float *out);
+
         /* Elements to float (exact), and float to elements by rounding to nearest even. */
         void (*widen[DCI_N_DTYPES])(const void *in, size_t n, float *out);
         void (*narrow[DCI_N_DTYPES])(const float *in, size_t n, void *out);

@@ -279,6 +279,45 @@ DEFINE_SCORE(l2_bf16, uint16_t, v_load_bf16, v_tail_bf16, STEP_L2)
                 }                                                                                                      \
         }
 
+/* Four vectors of columns at a time stay in registers while all rows pass. */
+#define COLUMN_VECTORS 4
+#define DEFINE_SUM(dtype, T)                                                                                           \
+        DCI_INLINE void add_columns_##dtype(const void *const *rows, const float *weights, size_t n, size_t column,    \
+                                            size_t vectors, size_t tail, float *out)                                   \
+        {                                                                                                              \
+                V acc[COLUMN_VECTORS];                                                                                 \
+                for (size_t v = 0; v < vectors; v++)                                                                   \
+                        acc[v] = tail != 0 ? v_tail_f32(out, tail) : v_load_f32(out + v * DCI_LANES);                  \
+                for (size_t i = 0; i < n; i++) {                                                                       \
+                        const T *row = (const T *)rows[i] + column;                                                    \
+                        const V weight = v_all(weights == NULL ? 1.0f : weights[i]);                                   \
+                        for (size_t v = 0; v < vectors; v++) {                                                         \
+                                V x = tail != 0 ? v_tail_##dtype(row, tail) : v_load_##dtype(row + v * DCI_LANES);     \
+                                acc[v] = v_fma(x, weight, acc[v]);                                                     \
+                        }                                                                                              \
+                }                                                                                                      \
+                float last[DCI_LANES];                                                                                 \
+                for (size_t v = 0; v < vectors; v++)                                                                   \
+                        v_store(tail != 0 ? last : out + v * DCI_LANES, acc[v]);                                       \
+                if (tail != 0)                                                                                         \
+                        memcpy(out, last, tail * sizeof *out);                                                         \
+        }                                                                                                              \
+                                                                                                                       \
+        static void add_rows_##dtype(const void *const *rows, const float *weights, size_t n, size_t dim, float *out)  \
+        {                                                                                                              \
+                size_t p = 0;                                                                                          \
+                for (; p + COLUMN_VECTORS * DCI_LANES <= dim; p += COLUMN_VECTORS * DCI_LANES)                         \
+                        add_columns_##dtype(rows, weights, n, p, COLUMN_VECTORS, 0, out + p);                          \
+                for (; p + DCI_LANES <= dim; p += DCI_LANES)                                                           \
+                        add_columns_##dtype(rows, weights, n, p, 1, 0, out + p);                                       \
+                if (p < dim)                                                                                           \
+                        add_columns_##dtype(rows, weights, n, p, 1, dim - p, out + p);                                 \
+        }
+
+DEFINE_SUM(f32, float)
+DEFINE_SUM(f16, uint16_t)
+DEFINE_SUM(bf16, uint16_t)
+
 DEFINE_ROW(f32, float)
 DEFINE_ROW(f16, uint16_t)
 DEFINE_ROW(bf16, uint16_t)
@@ -502,6 +541,7 @@ const dci_kernels TABLE = {
                           {dot_bf16_strided, l2_bf16_strided}},
         .score_many = {{dot_f32_many, l2_f32_many}, {dot_f16_many, l2_f16_many}, {dot_bf16_many, l2_bf16_many}},
         .norm2 = {norm2_f32, norm2_f16, norm2_bf16},
+        .add_rows = {add_rows_f32, add_rows_f16, add_rows_bf16},
         .widen = {widen_f32, widen_f16, widen_bf16},
         .narrow = {narrow_f32, narrow_f16, narrow_bf16},
         .keep_at_least = keep_at_least,

@@ -15,15 +15,10 @@ static size_t padded(size_t n, size_t to)
         return (n + to - 1) / to * to;
 }
 
-static size_t lines(size_t n_bytes)
+size_t dci_nearest_bytes(const dci_context *context, size_t capacity, size_t dim)
 {
-        return padded(n_bytes, DCI_CACHE_LINE);
-}
-
-size_t dci_nearest_bytes(const dci_context *context, size_t n, size_t dim)
-{
-        size_t packed = dci_amx_for(context) == NULL ? 0 : padded(n, 32) * padded(dim, 32) * sizeof(uint16_t);
-        return lines(padded(n, 32) * sizeof(float)) + lines(packed);
+        size_t packed = dci_amx_for(context) == NULL ? 0 : padded(capacity, 32) * padded(dim, 32) * sizeof(uint16_t);
+        return dci_lines(padded(capacity, 32) * sizeof(float)) + dci_lines(packed);
 }
 
 /* A centre that may be the nearest of a point, by its proposed score. */
@@ -47,38 +42,65 @@ static float length_bound(float squared, size_t dim)
         return sqrtf(squared) * slack + sqrtf((float)dim) * 0x1p-74f;
 }
 
-void dci_nearest_prepare(const dci_context *context, const float *centres, size_t ld, size_t n, size_t dim,
-                         void *memory, dci_nearest *out)
+void dci_nearest_init(const dci_context *context, const float *centres, size_t ld, size_t capacity, size_t dim,
+                      void *memory, dci_nearest *out)
 {
-        float longest = 0.0f, lost = 0.0f;
         *out = (dci_nearest){.kernels = context->kernels, .amx = dci_amx_for(context), .centres = centres, .ld = ld};
-        out->n = n;
         out->dim = dim;
-        out->n_padded = padded(n, 32);
+        out->capacity = padded(capacity, 32);
         out->dim_padded = padded(dim, 32);
         out->offsets = memory;
         out->packed = out->amx == NULL
                               ? NULL
-                              : (void *)((unsigned char *)memory + lines(out->n_padded * sizeof *out->offsets));
-        for (size_t c = 0; c < n; c++) {
-                const float *centre = centres + c * ld;
-                const float norm2 = out->kernels->norm2[DCI_F32 - 1](centre, dim);
-                out->offsets[c] = 0.5f * norm2;
-                longest = norm2 > longest ? norm2 : longest;
-                if (out->amx == NULL)
-                        continue;
-                float ignored;
-                float here =
-                        out->amx->pack_row(centre, dim, out->dim_padded, out->packed + c * out->dim_padded, &ignored);
-                lost = here > lost ? here : lost;
-        }
-        for (size_t c = n; c < out->n_padded; c++)
+                              : (void *)((unsigned char *)memory + dci_lines(out->capacity * sizeof *out->offsets));
+        for (size_t c = 0; c < out->capacity; c++)
                 out->offsets[c] = INFINITY;
-        if (out->amx != NULL)
-                memset(out->packed + n * out->dim_padded, 0,
-                       (out->n_padded - n) * out->dim_padded * sizeof *out->packed);
-        out->longest = length_bound(longest, dim);
-        out->lost = out->amx == NULL ? 0.0f : length_bound(lost, dim);
+        if (out->packed != NULL)
+                memset(out->packed, 0, out->capacity * out->dim_padded * sizeof *out->packed);
+}
+
+void dci_nearest_put(dci_nearest *nearest, size_t i)
+{
+        const float *centre = nearest->centres + i * nearest->ld;
+        const float norm2 = nearest->kernels->norm2[DCI_F32 - 1](centre, nearest->dim);
+        const float length = length_bound(norm2, nearest->dim);
+        nearest->offsets[i] = 0.5f * norm2;
+        nearest->longest = length > nearest->longest ? length : nearest->longest;
+        if (nearest->amx == NULL)
+                return;
+        float ignored;
+        const float lost2 = nearest->amx->pack_row(centre, nearest->dim, nearest->dim_padded,
+                                                   nearest->packed + i * nearest->dim_padded, &ignored);
+        const float lost = length_bound(lost2, nearest->dim);
+        nearest->lost = lost > nearest->lost ? lost : nearest->lost;
+}
+
+void dci_nearest_resize(dci_nearest *nearest, size_t n)
+{
+        for (size_t i = n; i < nearest->n; i++)
+                nearest->offsets[i] = INFINITY;
+        nearest->n = n;
+}
+
+void dci_nearest_move(const dci_context *context, const dci_nearest *nearest, const float *centres, size_t capacity,
+                      void *memory, dci_nearest *out)
+{
+        dci_nearest_init(context, centres, nearest->ld, capacity, nearest->dim, memory, out);
+        out->n = nearest->n;
+        out->longest = nearest->longest;
+        out->lost = nearest->lost;
+        memcpy(out->offsets, nearest->offsets, nearest->n * sizeof *out->offsets);
+        if (out->packed != NULL)
+                memcpy(out->packed, nearest->packed, nearest->n * out->dim_padded * sizeof *out->packed);
+}
+
+void dci_nearest_prepare(const dci_context *context, const float *centres, size_t ld, size_t n, size_t dim,
+                         void *memory, dci_nearest *out)
+{
+        dci_nearest_init(context, centres, ld, n, dim, memory, out);
+        out->n = n;
+        for (size_t c = 0; c < n; c++)
+                dci_nearest_put(out, c);
 }
 
 /* 32 points on their way. */

@@ -15,23 +15,34 @@
 
 #define DCI_NEAREST_POINTS 32 /* at a time */
 
-/* Centres made ready. Memory is the caller's. */
+/* Centres made ready; they may change one by one. Memory is the caller's. */
 typedef struct dci_nearest {
         const dci_kernels *kernels;
-        const dci_amx_kernels *amx; /* NULL: a matrix product proposes */
-        size_t n, n_padded, dim, dim_padded;
-        const float *centres; /* n x dim, ld apart */
+        const dci_amx_kernels *amx;          /* NULL: a matrix product proposes */
+        size_t n, capacity, dim, dim_padded; /* capacity: a multiple of 32 */
+        const float *centres;                /* n x dim, ld apart */
         size_t ld;
-        float *offsets;   /* n_padded: |centre|^2 / 2; infinite where there is no centre */
-        uint16_t *packed; /* AMX: n_padded x dim_padded */
-        float longest, lost;
+        float *offsets;      /* |centre|^2 / 2; infinite where there is no centre */
+        uint16_t *packed;    /* AMX: capacity x dim_padded, finite numbers everywhere */
+        float longest, lost; /* of all centres that there have been: |centre|, and what rounding took away */
 } dci_nearest;
 
-/* Bytes of memory for n centres, a multiple of a cache line, and of scratch for each worker. */
-size_t dci_nearest_bytes(const dci_context *context, size_t n, size_t dim);
+/* Bytes of memory for `capacity` centres, a multiple of a cache line, and of scratch for each worker. */
+size_t dci_nearest_bytes(const dci_context *context, size_t capacity, size_t dim);
 size_t dci_nearest_scratch_bytes(const dci_nearest *nearest);
 
-/* n, dim >= 1; finite numbers whose squared norms are below FLT_MAX / 8. The centres stay where they are, unchanged. */
+/* No centres yet, room for `capacity` of them. */
+void dci_nearest_init(const dci_context *context, const float *centres, size_t ld, size_t capacity, size_t dim,
+                      void *memory, dci_nearest *out);
+/* Centre i < n is new, or another one. */
+void dci_nearest_put(dci_nearest *nearest, size_t i);
+/* There are n centres now: the first of them. Those beyond the former n must be put. */
+void dci_nearest_resize(dci_nearest *nearest, size_t n);
+/* The same centres in larger memory. */
+void dci_nearest_move(const dci_context *context, const dci_nearest *nearest, const float *centres, size_t capacity,
+                      void *memory, dci_nearest *out);
+
+/* All in one. n, dim >= 1; finite numbers whose squared norms are below FLT_MAX / 8. The centres stay where they are, unchanged. */
 void dci_nearest_prepare(const dci_context *context, const float *centres, size_t ld, size_t n, size_t dim,
                          void *memory, dci_nearest *out);
 
