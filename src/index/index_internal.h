@@ -78,7 +78,7 @@ void dci_rows_shrink(dci_rows *rows, size_t n);
 /* Where slot's parts are, for writers filling unpublished slots or moving rows without readers. */
 dci_chunk *dci_rows_chunk(dci_rows *rows, size_t slot, size_t *out_offset);
 void dci_rows_move(dci_rows *rows, size_t from, size_t to);
-/* The same from other rows of the same form. */
+/* The same from other rows; borrowed ones may become owned. */
 void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t to);
 /* What the two hold changes places. Writers only, no readers. */
 void dci_rows_swap(dci_rows *a, dci_rows *b);

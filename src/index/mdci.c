@@ -185,7 +185,10 @@ dci_status dci_mdci_add(dci_batch *b, const dci_progress *progress)
         const bool much = b->n >= n_live / MUCH;
         dci_rows staged;
         dci_retired *none = NULL;
-        dci_rows_init(&staged, index->context, &index->config);
+        dci_index_config config = index->config;
+        if (config.add_dtype == config.dtype) /* they are copied once, to where they belong */
+                config.storage = DCI_ROWS_BORROWED;
+        dci_rows_init(&staged, index->context, &config);
         staged.gaps = false;
         b->target = &staged;
         b->first = 0;

@@ -63,11 +63,9 @@ static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
         out->norms = rows->with_norms ? (float *)(void *)(out->ids + capacity) : NULL;
         out->projections =
                 rows->n_simple == 0 ? NULL : (float *)(void *)(bytes + chunk_projections_offset(rows, capacity));
-        if (rows->gaps) { /* scans read through empty slots, and drop what they find */
-                memset(bytes, 0, chunk_bytes(rows, capacity));
-                for (size_t i = 0; i < capacity; i++)
-                        out->ids[i] = -1;
-        }
+        for (size_t i = 0; rows->gaps && i < capacity;
+             i++) /* scans may read through empty slots, and drop what they find */
+                out->ids[i] = -1;
         return true;
 }
 
@@ -242,8 +240,10 @@ void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t t
         const dci_rows *rows = from_rows;
         const dci_chunk *source = dci_rows_chunk(from_rows, from, &a);
         dci_chunk *target = dci_rows_chunk(to_rows, to, &b);
-        memcpy((unsigned char *)target->rows + b * rows->row_bytes,
-               (const unsigned char *)source->rows + a * rows->row_bytes, rows->row_bytes);
+        const void *row = (const unsigned char *)source->rows + a * rows->row_bytes;
+        if (rows->borrowed && !to_rows->borrowed)
+                row = ((const void *const *)source->rows)[a];
+        memcpy((unsigned char *)target->rows + b * to_rows->row_bytes, row, to_rows->row_bytes);
         target->ids[b] = source->ids[a];
         if (rows->with_norms)
                 target->norms[b] = source->norms[a];
