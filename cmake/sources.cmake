@@ -54,7 +54,8 @@ set(dci_sources
     src/index/tree_plan.c
     src/index/tree_remove.c
     src/index/tree_route.c
-    src/index/tree_search.c)
+    src/index/tree_search.c
+    src/index/tune.c)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     list(APPEND dci_sources src/simd/kernels_avx2.c src/simd/kernels_avx512.c src/simd/kernels_amx.c)

@@ -85,7 +85,8 @@ typedef struct dci_index_config {
         size_t num_comp_indices; /**< PDCI: composite indices, 1 or more; default 2. Each proposes its own candidates. */
         size_t num_simp_indices; /**< PDCI: simple indices of each composite index, 1 or more; default 7. One simple index is one
                                       random unit direction and costs 4 bytes per row. At most DCI_MAX_SIMPLE_INDICES in all. */
-        uint64_t seed; /**< PDCI, MDCI: of the directions and promotions; default 0. The same seed gives the same ones everywhere. */
+        uint64_t
+                seed; /**< PDCI, MDCI: of the directions and promotions; default 0. The same seed gives the same ones everywhere. */
         double promotion_prob; /**< MDCI: chance of a row to become a node of the lowest level, [0.001, 0.5]; default 0.04 (published
                                     runs: 0.03, 0.01). It is drawn from seed and id, so the order of adds has no part in it. */
         double promotion_prob_subseq; /**< MDCI: chance of a node to become one of the next level, [0.001, 0.5]; default 0.2 */
@@ -244,8 +245,9 @@ DCI_API dci_status dci_index_search(const dci_index *index, size_t n_queries, co
 
 /** What a group search returns. */
 enum {
-        DCI_GROUP_EACH = 0,  /**< the k best of each query, among the rows of all nodes that the group opens */
-        DCI_GROUP_UNION = 1, /**< k rows for the whole group: the lists of its queries interleaved by rank, repeats dropped */
+        DCI_GROUP_EACH = 0, /**< the k best of each query, among the rows of all nodes that the group opens */
+        DCI_GROUP_UNION =
+                1, /**< k rows for the whole group: the lists of its queries interleaved by rank, repeats dropped */
 };
 
 /**
@@ -304,6 +306,36 @@ typedef struct dci_memory_report {
 DCI_API dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size);
 DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_report);
 
+/** What dci_index_tune found. Prepare with dci_tune_result_init. */
+typedef struct dci_tune_result {
+        size_t struct_size;
+        size_t n_queries;       /**< that were measured */
+        double recall;          /**< of the effort chosen, on the queries that chose it */
+        double recall_held_out; /**< on those that did not: what to expect of others; NaN for a single query */
+        double distances;       /**< rows scored per query, on average */
+        double exact_distances; /**< the same for exact search of a single query: all rows */
+        size_t n_efforts;       /**< efforts tried */
+        double prop_to_visit, prop_to_retrieve; /**< what was set as the index's defaults; 1 and 1: full effort */
+} dci_tune_result;
+DCI_API dci_status dci_tune_result_init(dci_tune_result *result, size_t struct_size);
+
+/**
+ * Finds the cheapest effort (fewest rows scored) that reaches a recall on sample queries and makes it the index's default.
+ *
+ * n_queries      1 or more, as they will come: some hundred tell a recall to about 0.01. Even-numbered ones choose, odd-numbered
+ *                ones check.
+ * queries, ld, k as in dci_index_search.
+ * target_recall  (0, 1]: share of the exact k best that are found (a row as good as the k-th counts). 1 asks for full effort.
+ * out_result     may be NULL.
+ *
+ * Results are measured against exact search of the rows there are now; where nothing less reaches the target, full effort is
+ * set. MDCI tunes prop_to_visit (with cell_simp_indices prop_to_retrieve too), PDCI prop_to_retrieve, FLAT is always exact. On
+ * failure the defaults stay as they were. Searches may run beside it; a change of the index meanwhile spoils the measurement.
+ * Cost: one exact and some 10 to 60 partial searches of all queries.
+ */
+DCI_API dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
+                                  double target_recall, dci_tune_result *out_result);
+
 /* --- the pages of a tree: kind MDCI, refused for others with DCI_ERR_UNSUPPORTED --------------------------------------- */
 
 /**
@@ -312,9 +344,9 @@ DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *o
  * when the tree is built anew (dci_index_add says when), and each such page is reported as changed.
  */
 typedef struct dci_page {
-        int32_t page;     /**< its number, below n_pages of dci_tree_stats */
-        int32_t cell;     /**< number of the cell; changes when cells vanish */
-        uint32_t n_rows;  /**< 1 to page_rows */
+        int32_t page;    /**< its number, below n_pages of dci_tree_stats */
+        int32_t cell;    /**< number of the cell; changes when cells vanish */
+        uint32_t n_rows; /**< 1 to page_rows */
         uint32_t reserved;
         uint64_t version; /**< of the index, when the page last changed */
 } dci_page;
@@ -341,15 +373,15 @@ DCI_API dci_status dci_index_changes(const dci_index *index, uint64_t version, s
 typedef struct dci_tree_stats {
         size_t struct_size;
         size_t n_rows;
-        size_t n_levels;               /**< of nodes; 0 in an empty index */
+        size_t n_levels;                /**< of nodes; 0 in an empty index */
         size_t n_nodes[DCI_MAX_LEVELS]; /**< [0]: the lowest level, whose cells hold rows */
         size_t page_rows;
-        size_t n_pages;    /**< numbers in use or free */
-        size_t free_pages; /**< free among them */
-        double page_fill;  /**< rows per page in use, as a share of page_rows */
+        size_t n_pages;                                          /**< numbers in use or free */
+        size_t free_pages;                                       /**< free among them */
+        double page_fill;                                        /**< rows per page in use, as a share of page_rows */
         size_t empty_cells, median_cell, p99_cell, largest_cell; /**< rows of cells */
-        uint64_t version;  /**< see dci_index_changes */
-        uint64_t rebuilds; /**< how often the tree was built as a whole */
+        uint64_t version;                                        /**< see dci_index_changes */
+        uint64_t rebuilds;                                       /**< how often the tree was built as a whole */
 } dci_tree_stats;
 DCI_API dci_status dci_tree_stats_init(dci_tree_stats *stats, size_t struct_size);
 DCI_API dci_status dci_index_tree_stats(const dci_index *index, dci_tree_stats *out_stats);

@@ -52,6 +52,11 @@ dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size)
         return dci_struct_init("dci_memory_report", report, struct_size, sizeof *report);
 }
 
+dci_status dci_tune_result_init(dci_tune_result *result, size_t struct_size)
+{
+        return dci_struct_init("dci_tune_result", result, struct_size, sizeof *result);
+}
+
 dci_status dci_tree_stats_init(dci_tree_stats *stats, size_t struct_size)
 {
         return dci_struct_init("dci_tree_stats", stats, struct_size, sizeof *stats);
