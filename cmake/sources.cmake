@@ -9,6 +9,7 @@ set(dci_sources
     src/core/executor.c
     src/core/file.c
     src/core/file_io.c
+    src/core/file_read.c
     src/core/npy.c
     src/core/pool.c
     src/core/rng.c
