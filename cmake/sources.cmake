@@ -35,6 +35,10 @@ set(dci_sources
     src/index/insert.c
     src/index/pdci.c
     src/index/pdci_search.c
+    src/index/persist_check.c
+    src/index/persist_kinds.c
+    src/index/persist_load.c
+    src/index/persist_save.c
     src/index/project.c
     src/index/range.c
     src/index/remove.c

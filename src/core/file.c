@@ -336,7 +336,7 @@ static dci_status check_section(const dci_file_input *in, size_t i, dci_section 
 
 dci_status dci_file_check(const dci_file_input *in, uint32_t kind, dci_file *out_file)
 {
-        dci_file file = {.kind = kind};
+        dci_file file = {.kind = kind, .n_bytes = in->n_bytes};
         dci_status status = dci_file_check_header(in, kind);
         if (status == DCI_OK)
                 status = check_table(in, &file.n_sections);

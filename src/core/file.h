@@ -66,6 +66,7 @@ dci_status dci_file_save(const char *path, uint32_t kind, uint32_t version, size
 typedef struct dci_file {
         dci_context *context;
         uint32_t kind, version;
+        size_t n_bytes; /* of the whole file */
         size_t n_sections;
         dci_section sections[DCI_FILE_MAX_SECTIONS];
         void *owned; /* bytes read from a path or a feed, or mapped; NULL when the memory is the caller's */
@@ -85,7 +86,8 @@ dci_status dci_file_load(dci_context *context, const char *path, uint32_t kind, 
 /* The same, but the sections stay in the file, which must not be changed meanwhile (replacing it is allowed). A system that
  * cannot map files is DCI_ERR_UNSUPPORTED. */
 dci_status dci_file_map(dci_context *context, const char *path, uint32_t kind, dci_file *out_file);
-/* Ends a mapping that was taken out of a dci_file. */
+/* Takes the mapping out of a dci_file and empties that; the caller ends it with dci_file_unmap. */
+void *dci_file_release(dci_file *file, size_t *out_bytes);
 void dci_file_unmap(void *mapped, size_t n_bytes);
 
 /* Where bytes come from, one after the other. read fills `out` or returns a status other than DCI_OK. */

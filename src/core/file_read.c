@@ -117,6 +117,16 @@ dci_status dci_file_map(dci_context *context, const char *path, uint32_t kind, d
         return open_and_take(context, path, kind, map, out_file);
 }
 
+void *dci_file_release(dci_file *file, size_t *out_bytes)
+{
+        void *mapped = file->owned;
+        *out_bytes = file->n_owned;
+        file->owned = NULL;
+        dci_context_destroy(file->context);
+        dci_file_free(file);
+        return mapped;
+}
+
 /* Bytes that have arrived, in memory that doubles up to what the header says. */
 typedef struct arrival {
         dci_context *context;
