@@ -13,6 +13,18 @@ persist_case persist_case_of(int number)
         return c;
 }
 
+/* Worlds are made by the hundred, and these take a tenth of the time of normal numbers. */
+static float *uniform(size_t n)
+{
+        dci_rng rng;
+        dci_rng_seed(&rng, 1);
+        float *numbers = malloc(n * sizeof *numbers);
+        ck_assert_ptr_nonnull(numbers);
+        for (size_t i = 0; i < n; i++)
+                numbers[i] = (float)(dci_rng_uniform(&rng) - 0.5);
+        return numbers;
+}
+
 static void live(persist_world *w, int life)
 {
         int64_t ids[PERSIST_ROWS];
@@ -27,8 +39,10 @@ static void live(persist_world *w, int life)
                 ids[i] = i;
         if (life == LIFE_EMPTIED)
                 ck_ok(dci_index_remove(w->index, PERSIST_ROWS, ids));
-        for (int64_t i = 0; life == LIFE_REMOVED && i < PERSIST_ROWS; i += 3)
-                ck_ok(dci_index_remove(w->index, 1, &ids[i]));
+        for (int64_t i = 0; i < PERSIST_ROWS / 3; i++)
+                ids[i] = 3 * i;
+        if (life == LIFE_REMOVED)
+                ck_ok(dci_index_remove(w->index, PERSIST_ROWS / 3, ids));
 }
 
 persist_world persist_make(dci_context *context, persist_case c, int life)
@@ -41,7 +55,7 @@ persist_world persist_make(dci_context *context, persist_case c, int life)
         w.config.num_comp_indices = 3;
         w.config.num_simp_indices = 4;
         w.config.seed = UINT64_C(0xfedcba9876543210);
-        float *numbers = test_normal(2 * (size_t)PERSIST_ROWS, PERSIST_DIM, 1);
+        float *numbers = uniform(2 * (size_t)PERSIST_ROWS * PERSIST_DIM);
         for (size_t p = 0; c.metric == DCI_METRIC_COSINE && p < PERSIST_DIM; p++)
                 numbers[p] = numbers[2 * PERSIST_DIM + p] = 0.0f;
         w.row_bytes = PERSIST_DIM * dci_dtype_size(c.dtype);
@@ -144,7 +158,7 @@ void persist_reseal(const persist_bytes *bytes)
 
 static void agree_on_searches(const dci_index *a, const dci_index *b, const float *queries, const char *what)
 {
-        static const size_t budgets[][2] = {{0, 0}, {1, 0}, {40, 0}, {0, 3}, {90, 20}};
+        static const size_t budgets[][2] = {{0, 0}, {40, 0}, {90, 20}};
         enum { K = 9 };
         int64_t ids[2][PERSIST_QUERIES * K];
         float scores[2][PERSIST_QUERIES * K];

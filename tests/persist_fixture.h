@@ -21,7 +21,7 @@ persist_case persist_case_of(int number);
 /* What an index has been through before it is saved. */
 enum { LIFE_EMPTY, LIFE_ONE, LIFE_SLOTS, LIFE_IDS, LIFE_REMOVED, LIFE_EMPTIED, LIVES };
 
-enum { PERSIST_DIM = 19, PERSIST_ROWS = 4500 /* several chunks, whatever the format */, PERSIST_QUERIES = 5 };
+enum { PERSIST_DIM = 19, PERSIST_ROWS = 4500 /* several chunks, whatever the format */, PERSIST_QUERIES = 2 };
 
 /* An index and what it was made from; borrowed rows lie in `rows`. */
 typedef struct persist_world {
