@@ -5,6 +5,7 @@
 #define DCI_TESTS_PERSIST_FIXTURE_H
 
 #include "tests/index_fixture.h"
+#include "tests/persist_seal.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -35,11 +36,7 @@ typedef struct persist_world {
 persist_world persist_make(dci_context *context, persist_case c, int life);
 void persist_destroy(persist_world *world);
 
-/* Bytes of a saved index, in a block that ends with them. */
-typedef struct persist_bytes {
-        unsigned char *data;
-        size_t n;
-} persist_bytes;
+/* In a block that ends with the bytes. */
 persist_bytes persist_save(const dci_index *index);
 void persist_free(persist_bytes *bytes);
 bool persist_equal(const persist_bytes *a, const persist_bytes *b);
@@ -52,8 +49,5 @@ void persist_agree(const dci_index *a, const dci_index *b, const char *what);
 
 /* Where a section lies in a valid file; NULL if there is none. */
 unsigned char *persist_section(const persist_bytes *bytes, const char *name, size_t *out_bytes);
-
-/* Makes all checksums right again, as far as the section table points into the file. */
-void persist_reseal(const persist_bytes *bytes);
 
 #endif
