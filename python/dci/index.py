@@ -76,7 +76,19 @@ class Index:
     copying go the same way and give an index of default_context(). What was borrowed is owned afterwards.
     """
 
-    __slots__ = ("_add_input", "_context", "_dim", "_dtype", "_handle", "_input", "_kind", "_lock", "_metric", "_n_simple", "_storage")
+    __slots__ = (
+        "_add_input",
+        "_context",
+        "_dim",
+        "_dtype",
+        "_handle",
+        "_input",
+        "_kind",
+        "_lock",
+        "_metric",
+        "_n_simple",
+        "_storage",
+    )
 
     def __init__(
         self,
@@ -440,9 +452,8 @@ class Index:
         config = prepared(_structs.IndexConfig)
         check(lib.dci_index_get_config(handle.value, byref(config)))
         self._dim = config.dim
-        self._dtype, self._add_input, self._input = (
-            row_format(_name(_structs.DTYPES, code), "dtype") for code in (config.dtype, config.add_dtype, config.query_dtype)
-        )
+        formats = (config.dtype, config.add_dtype, config.query_dtype)
+        self._dtype, self._add_input, self._input = (row_format(_name(_structs.DTYPES, code), "dtype") for code in formats)
         self._kind, self._metric = _name(_structs.KINDS, config.kind), _name(_structs.METRICS, config.metric)
         self._storage, self._lock = "owned", nullcontext()
         self._n_simple = config.num_comp_indices * config.num_simp_indices if self._kind == "pdci" else 0
