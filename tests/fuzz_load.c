@@ -190,9 +190,7 @@ static bool use(dci_index *index)
         params.num_to_visit = below(3) == 0 ? 0 : below(40);
         params.num_to_retrieve = below(30);
         /* 0x3c3c is a number near 1 or near 0.01 in each format. */
-        unsigned char *query = malloc(dim * sizeof(float));
-        if (query == NULL)
-                return false;
+        unsigned char *query = room_for(dim * sizeof(float)).data;
         memset(query, 0x3c, dim * sizeof(float));
         right = right && dci_index_search(index, 1, query, dim, K, NULL, ids, scores) == DCI_OK;
         right = right && dci_index_search(index, 1, query, dim, 1 + below(K), &params, ids, scores) == DCI_OK;

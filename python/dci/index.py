@@ -72,8 +72,8 @@ class Index:
     Searches may run on several threads at once, beside one add; the interpreter lock is not held meanwhile. Ctrl-C stops
     long searches and adds, which then have changed nothing. Errors are exceptions derived from DciError.
 
-    An index is saved to a file or to bytes, with its rows, ids and defaults, and loaded from them on any machine; pickling and
-    copying go the same way and give an index of default_context(). What was borrowed is owned afterwards.
+    An index is saved to a file or to bytes, with its rows, ids and defaults, and loaded from them on any machine; pickling
+    and copying go the same way and give an index of default_context(). What was borrowed is owned afterwards.
     """
 
     __slots__ = (

@@ -130,6 +130,7 @@ static dci_status encode_front(uint32_t kind, uint32_t version, size_t n_parts, 
                 if (status != DCI_OK)
                         return status;
                 memcpy(entry, parts[i].name, 8);
+                /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): there is an offset for each section. */
                 dci_store_le64(entry + 8, offsets[i]);
                 dci_store_le64(entry + 16, parts[i].n_bytes);
                 dci_store_le32(entry + 24, crc);

@@ -122,18 +122,29 @@ dci_status dci_loading_check_c_squared(const dci_loading *loading)
         return DCI_OK;
 }
 
+/* The first of n projections that cannot be one, or n. */
+static size_t first_impossible(const float *projections, size_t n)
+{
+        size_t i = 0;
+        while (i < n && fabsf(projections[i]) <= MAX_PROJECTION) /* not NaN either */
+                i++;
+        return i;
+}
+
 dci_status dci_loading_check_projections(const dci_loading *loading)
 {
         const dci_rows *rows = loading->view.rows;
-        for (size_t first = 0; first < loading->n; first += (size_t)1 << rows->chunk_shift) {
+        const size_t full = (size_t)1 << loading->shape.chunk_shift;
+        for (size_t first = 0; first < loading->n; first += full) {
                 const dci_chunk *chunk = &loading->view.table->chunk[first >> rows->chunk_shift];
-                const size_t left = loading->n - first, n = chunk->capacity < left ? chunk->capacity : left;
-                for (size_t at = 0; at < rows->n_simple * n; at++) {
-                        const float value = chunk->projections[at / n * chunk->stride + at % n];
-                        if (!(fabsf(value) <= MAX_PROJECTION))
+                const size_t n = loading->n - first < full ? loading->n - first : full;
+                for (size_t j = 0; j < rows->n_simple; j++) {
+                        const float *projections = chunk->projections + j * chunk->stride;
+                        const size_t bad = first_impossible(projections, n);
+                        if (bad < n)
                                 return dci_fail(DCI_ERR_FORMAT,
-                                                "projection %zu of row %zu is %g in the file, none exceeds %g", at / n,
-                                                first + at % n, (double)value, (double)MAX_PROJECTION);
+                                                "projection %zu of row %zu is %g in the file, none exceeds %g", j,
+                                                first + bad, (double)projections[bad], (double)MAX_PROJECTION);
                 }
         }
         return DCI_OK;

