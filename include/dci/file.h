@@ -43,7 +43,7 @@ extern "C" {
  *
  * Errors: DCI_ERR_INVALID, DCI_ERR_IO with the system's words, DCI_ERR_MEMORY (64 KiB are taken), DCI_ERR_LIMIT (see above).
  * If only the last flush, that of the folder, fails, the new file is in place and the sentence says so.
- * Thread rule, of the three save functions: beside searches and other reads; adds, removes and reserves wait until the call is
+ * Thread rule, of the three save functions: beside searches; adds, removes, reserves and memory reports wait until the call is
  * over, as it waits for those that came before. So what is written is one state of the index.
  * Cost: O(bytes); rows are read twice, first for their checksums.
  */
