@@ -9,6 +9,7 @@ set(dci_sources
     src/core/executor.c
     src/core/file.c
     src/core/file_io.c
+    src/core/file_read.c
     src/core/npy.c
     src/core/pool.c
     src/core/rng.c
@@ -40,6 +41,10 @@ set(dci_sources
     src/index/pages.c
     src/index/pdci.c
     src/index/pdci_search.c
+    src/index/persist_check.c
+    src/index/persist_kinds.c
+    src/index/persist_load.c
+    src/index/persist_save.c
     src/index/project.c
     src/index/range.c
     src/index/remove.c

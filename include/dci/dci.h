@@ -7,6 +7,7 @@
  *   base.h       status, errors, number formats, context (memory, threads, instruction set)
  *   transform.h  unit rows, the MIPS lift T_K / T_Q
  *   index.h      "which k stored rows score highest for this row": exact search (kind FLAT)
+ *   file.h       indexes saved, loaded and mapped
  *
  * A first program is in README.md and is compiled by the test suite (tests/install/consumer.c).
  */
@@ -14,6 +15,7 @@
 #define DCI_DCI_H
 
 #include "dci/base.h"
+#include "dci/file.h"
 #include "dci/index.h"
 #include "dci/transform.h"
 

@@ -109,6 +109,10 @@ DCI_API dci_status dci_index_create(dci_context *context, const dci_index_config
 /** Frees the index. No other call may be running on it. NULL is allowed. */
 DCI_API void dci_index_destroy(dci_index *index);
 
+/** What the index was created with, 0 replaced by what it stands for: add_dtype and query_dtype are set, and an index that was
+ *  loaded is OWNED. out_config: prepared with dci_index_config_init. */
+DCI_API dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_config);
+
 /** Rows in the index; 0 for NULL. */
 DCI_API size_t dci_index_count(const dci_index *index);
 

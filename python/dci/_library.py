@@ -43,6 +43,14 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_index_range_search": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_float, c_void_p, c_void_p]),
     "dci_index_set_defaults": (c_int32, [c_void_p, c_void_p]),
     "dci_index_get_defaults": (c_int32, [c_void_p, c_void_p]),
+    "dci_index_get_config": (c_int32, [c_void_p, c_void_p]),
+    "dci_index_save": (c_int32, [c_void_p, c_char_p]),
+    "dci_index_save_memory": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p]),
+    "dci_index_save_stream": (c_int32, [c_void_p, c_void_p]),
+    "dci_index_load": (c_int32, [c_void_p, c_char_p, c_void_p]),
+    "dci_index_load_memory": (c_int32, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "dci_index_load_stream": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "dci_index_map": (c_int32, [c_void_p, c_char_p, c_void_p]),
     "dci_range_result_free": (None, [c_void_p]),
     "dci_index_memory": (c_int32, [c_void_p, c_void_p]),
     "dci_context_config_init": (c_int32, [c_void_p, c_size_t]),
@@ -52,6 +60,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_search_params_init": (c_int32, [c_void_p, c_size_t]),
     "dci_range_result_init": (c_int32, [c_void_p, c_size_t]),
     "dci_memory_report_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_writer_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_reader_init": (c_int32, [c_void_p, c_size_t]),
 }
 
 

@@ -18,6 +18,8 @@ ISAS = {"auto": 0, "scalar": 1, "avx2": 2, "avx512": 3, "amx": 4, "neon": 5}
 FILTER_IDS, FILTER_BITMAP, FILTER_CALLBACK = 1, 2, 3
 
 FILTER_FN = CFUNCTYPE(c_int32, c_void_p, c_int64)
+WRITE_FN = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t)
+READ_FN = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t)
 PROGRESS_FN = CFUNCTYPE(c_int32, c_void_p, c_size_t, c_size_t)
 
 
@@ -128,6 +130,14 @@ class MemoryReport(ctypes.Structure):
     ]
 
 
+class Writer(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("write", WRITE_FN), ("ctx", c_void_p)]
+
+
+class Reader(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("read", READ_FN), ("ctx", c_void_p), ("n_bytes", c_size_t)]
+
+
 # The C type behind each class, and with it the init function: <name>_init. Those without one are parts of others.
 C_NAMES: dict[type[ctypes.Structure], str] = {
     Progress: "dci_progress",
@@ -141,4 +151,6 @@ C_NAMES: dict[type[ctypes.Structure], str] = {
     SearchParams: "dci_search_params",
     RangeResult: "dci_range_result",
     MemoryReport: "dci_memory_report",
+    Writer: "dci_writer",
+    Reader: "dci_reader",
 }

@@ -7,13 +7,14 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, byref, c_size_t, memmove
-from typing import Any, Literal, NamedTuple, Optional, SupportsIndex, overload
+from os import PathLike, fsencode
+from typing import Any, Literal, NamedTuple, Optional, SupportsIndex, TypeVar, Union, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _guard, _structs
-from ._errors import InvalidError
+from ._errors import InvalidError, LimitError
 from ._filters import Filter, c_filter
 from ._guard import CallGuard
 from ._library import Handle, address, check, chosen, create, lib, prepared
@@ -24,6 +25,8 @@ Ids = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 Rows = npt.NDArray[Any]
 # prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve; None: the index's default.
+Path = Union[str, bytes, "PathLike[str]", "PathLike[bytes]"]
+Self = TypeVar("Self", bound="Index")
 Effort = tuple[Optional[float], Optional[float], Optional[SupportsIndex], Optional[SupportsIndex]]
 
 
@@ -68,9 +71,24 @@ class Index:
 
     Searches may run on several threads at once, beside one add; the interpreter lock is not held meanwhile. Ctrl-C stops
     long searches and adds, which then have changed nothing. Errors are exceptions derived from DciError.
+
+    An index is saved to a file or to bytes, with its rows, ids and defaults, and loaded from them on any machine; pickling
+    and copying go the same way and give an index of default_context(). What was borrowed is owned afterwards.
     """
 
-    __slots__ = ("_context", "_dim", "_dtype", "_handle", "_input", "_kind", "_lock", "_metric", "_n_simple", "_storage")
+    __slots__ = (
+        "_add_input",
+        "_context",
+        "_dim",
+        "_dtype",
+        "_handle",
+        "_input",
+        "_kind",
+        "_lock",
+        "_metric",
+        "_n_simple",
+        "_storage",
+    )
 
     def __init__(
         self,
@@ -91,6 +109,7 @@ class Index:
         self._dim = as_count(dim, "dim")
         self._dtype = row_format(dtype, "dtype")
         self._input = self._dtype if input_dtype is None else row_format(input_dtype, "input_dtype")
+        self._add_input = self._dtype if storage == "borrowed" else self._input
         self._kind, self._metric, self._storage = kind, metric, storage
         self._context = default_context() if context is None else context
         # Only borrowed rows need it: see _add_borrowed.
@@ -102,7 +121,7 @@ class Index:
         config.dtype = self._dtype.code
         config.query_dtype = self._input.code
         config.storage = chosen(_structs.STORAGES, storage, "storage")
-        config.add_dtype = self._dtype.code if storage == "borrowed" else self._input.code
+        config.add_dtype = self._add_input.code
         config.zero_rows = chosen(_structs.ZERO_ROWS, zero_rows, "zero_rows")
         config.num_comp_indices = as_count(num_comp_indices, "num_comp_indices")
         config.num_simp_indices = as_count(num_simp_indices, "num_simp_indices")
@@ -121,7 +140,7 @@ class Index:
         if self._storage == "borrowed":
             self._add_borrowed(handle, x, ids)
         else:
-            rows, n, ld = as_rows(x, self._dim, self._input, "x")
+            rows, n, ld = as_rows(x, self._dim, self._add_input, "x")
             self._add(handle, rows, n, ld, ids)
 
     def _add(self, handle: Handle, rows: Rows, n: int, ld: int, ids: npt.ArrayLike | None) -> None:
@@ -384,6 +403,66 @@ class Index:
         check(lib.dci_index_memory(self._open().value, byref(report)))
         return {name: getattr(report, name) for name in _MEMORY}
 
+    def save(self, path: Path) -> None:
+        """Saves the index to a file. A file that is there already is replaced as a whole, or, on any failure, not at all.
+
+        Searches go on meanwhile; adds and removes on other threads wait. docs/format.md describes the bytes.
+        """
+        check(lib.dci_index_save(self._open().value, _encoded(path)))
+
+    def to_bytes(self) -> bytes:
+        """The bytes that save would write."""
+        handle, n = self._open(), c_size_t()
+        while True:
+            check(lib.dci_index_save_memory(handle.value, 0, None, byref(n)))
+            out = np.empty(n.value, np.uint8)
+            status = lib.dci_index_save_memory(handle.value, out.size, address(out), byref(n))
+            # An add on another thread may have come between the two calls.
+            if status != LimitError.status or n.value <= out.size:
+                check(status)
+                return out[: n.value].tobytes()
+
+    @classmethod
+    def load(cls: type[Self], path: Path, context: Context | None = None) -> Self:
+        """Loads an index that save wrote, on this machine or another. It answers, and goes on, as the one that was saved.
+
+        context     threads and instruction set; None: default_context().
+
+        A damaged file raises FormatError, one of a newer version UnsupportedError.
+        """
+        return cls._loaded(context, lib.dci_index_load, _encoded(path))
+
+    @classmethod
+    def map(cls: type[Self], path: Path, context: Context | None = None) -> Self:
+        """As load, but rows stay in the file, which processes that map it share. It must not be written to meanwhile; saving
+        over it, or deleting it, is fine. add, remove and reserve raise UnsupportedError."""
+        return cls._loaded(context, lib.dci_index_map, _encoded(path))
+
+    @classmethod
+    def from_bytes(cls: type[Self], data: bytes | bytearray | memoryview, context: Context | None = None) -> Self:
+        """Loads an index from what to_bytes returned, or from the bytes of a file; any contiguous buffer will do."""
+        view = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+        return cls._loaded(context, lib.dci_index_load_memory, address(view), view.size)
+
+    @classmethod
+    def _loaded(cls: type[Self], context: Context | None, function: Any, *arguments: Any) -> Self:
+        self = cls.__new__(cls)
+        self._context = default_context() if context is None else context
+        handle = create(function, lib.dci_index_destroy, self._context._handle.value, *arguments)
+        config = prepared(_structs.IndexConfig)
+        check(lib.dci_index_get_config(handle.value, byref(config)))
+        self._dim = config.dim
+        formats = (config.dtype, config.add_dtype, config.query_dtype)
+        self._dtype, self._add_input, self._input = (row_format(_name(_structs.DTYPES, code), "dtype") for code in formats)
+        self._kind, self._metric = _name(_structs.KINDS, config.kind), _name(_structs.METRICS, config.metric)
+        self._storage, self._lock = "owned", nullcontext()
+        self._n_simple = config.num_comp_indices * config.num_simp_indices if self._kind == "pdci" else 0
+        self._handle = handle
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),)
+
     @property
     def count(self) -> int:
         """Rows in the index; also len()."""
@@ -468,6 +547,18 @@ def _set_effort(params: _structs.SearchParams, effort: Effort) -> None:
             setattr(params, "num_" + name, as_count(number, "num_" + name))
         elif share is not None:
             setattr(params, "num_" + name, 0)  # a number would go before the share
+
+
+def _encoded(path: Path) -> bytes:
+    name = fsencode(path)
+    if b"\0" in name:  # C would end the path there
+        raise InvalidError(f"path is {path!r}, which holds a zero byte")
+    return name
+
+
+def _name(names: dict[str, int], code: int) -> str:
+    """The Python name of a C constant."""
+    return next(name for name, value in names.items() if value == code)
 
 
 def _checked(out: tuple[Ids, Scores], shape: tuple[int, ...]) -> tuple[Ids, Scores]:

@@ -223,11 +223,11 @@ def test_an_empty_index_is_true():
     assert dci.Index(4)
 
 
-def test_an_index_cannot_be_pickled_or_deeply_copied():
-    index = dci.Index(4)
+def test_a_context_cannot_be_pickled_or_deeply_copied():
+    context = dci.Context()
     for call in (pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError, match="copied or pickled"):
-            call(index)
+            call(context)
 
 
 def test_numpy_blas_and_the_library_share_a_process(keys, queries):

@@ -8,7 +8,7 @@
 
 #include "core/file.h"
 
-#define HEADER_BYTES ((size_t)48)
+#define HEADER_BYTES DCI_FILE_HEADER_BYTES
 #define ENTRY_BYTES ((size_t)32)
 #define ALIGNMENT ((size_t)64)
 #define FRONT_BYTES (HEADER_BYTES + DCI_FILE_MAX_SECTIONS * ENTRY_BYTES)
@@ -16,18 +16,6 @@
 #define BYTE_ORDER_MARK UINT32_C(0x01020304)
 
 static const unsigned char magic[8] = {'d', 'c', 'i', 'F', 'I', 'L', 'E', '\n'};
-
-static void store_le32(unsigned char *at, uint32_t value)
-{
-        for (int i = 0; i < 4; i++)
-                at[i] = (unsigned char)(value >> 8 * i);
-}
-
-static void store_le64(unsigned char *at, uint64_t value)
-{
-        store_le32(at, (uint32_t)value);
-        store_le32(at + 4, (uint32_t)(value >> 32));
-}
 
 static bool align_up(size_t n, size_t *out)
 {
@@ -50,105 +38,169 @@ static bool name_is_valid(const char name[8])
         return n == 8;
 }
 
-/* The entry before `end` that has the name of entry `end`; `end` if there is none. */
-static size_t first_of_name(const dci_section *sections, size_t end)
+/* Of names `stride` bytes apart, the first that equals number `end`. */
+static size_t first_of_name(const void *names, size_t stride, size_t end)
 {
+        const unsigned char *first = names;
         size_t i = 0;
-        while (i < end && memcmp(sections[i].name, sections[end].name, 8) != 0)
+        while (i < end && memcmp(first + i * stride, first + end * stride, 8) != 0)
                 i++;
         return i;
 }
 
 /* --- writing ---------------------------------------------------------------------------------------------------- */
 
-/* Checks sections and gives each its offset; offsets[n_sections] is the length of the file. */
-static dci_status lay_out(size_t n_sections, const dci_section *sections, size_t offsets[DCI_FILE_MAX_SECTIONS + 1])
+static dci_status check_count(size_t n_sections, const void *sections)
 {
         if (n_sections > DCI_FILE_MAX_SECTIONS)
                 return dci_fail(DCI_ERR_LIMIT, "%zu sections, a file has at most %d", n_sections,
                                 DCI_FILE_MAX_SECTIONS);
         if (n_sections > 0 && sections == NULL)
                 return dci_fail(DCI_ERR_INVALID, "sections is NULL, n_sections is %zu", n_sections);
-        size_t end = HEADER_BYTES + n_sections * ENTRY_BYTES;
-        for (size_t i = 0; i < n_sections; i++) {
-                const dci_section *section = &sections[i];
-                if (!name_is_valid(section->name))
-                        return dci_fail(DCI_ERR_INVALID,
-                                        "the name of section %zu is not 1 to 8 printable characters, zero padded", i);
-                if (first_of_name(sections, i) < i)
-                        return dci_fail(DCI_ERR_INVALID, "sections %zu and %zu are both named '%.8s'",
-                                        first_of_name(sections, i), i, section->name);
-                if (section->data == NULL && section->n_bytes > 0)
-                        return dci_fail(DCI_ERR_INVALID, "section '%.8s' has %zu bytes at NULL", section->name,
-                                        section->n_bytes);
-                if (!align_up(end, &offsets[i]) || !dci_add(offsets[i], section->n_bytes, &end))
-                        return dci_fail(DCI_ERR_LIMIT,
-                                        "section '%.8s' of %zu bytes, after %zu bytes, overflows the file's length",
-                                        section->name, section->n_bytes, end);
-        }
-        offsets[n_sections] = end;
         return DCI_OK;
 }
 
-/* Header and section table; returns their length. */
-static size_t encode_front(uint32_t kind, uint32_t version, size_t n_sections, const dci_section *sections,
-                           const size_t *offsets, unsigned char front[FRONT_BYTES])
+/* Checks sections and gives each its offset; offsets[n_parts] is the length of the file. */
+static dci_status lay_out(size_t n_parts, const dci_part *parts, size_t offsets[DCI_FILE_MAX_SECTIONS + 1])
 {
-        size_t n_front = HEADER_BYTES + n_sections * ENTRY_BYTES;
-        memset(front, 0, n_front);
-        for (size_t i = 0; i < n_sections; i++) {
-                unsigned char *entry = front + HEADER_BYTES + i * ENTRY_BYTES;
-                /* The writer checked the sections. NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker) */
-                memcpy(entry, sections[i].name, 8);
-                /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): there is an offset for each section. */
-                store_le64(entry + 8, offsets[i]);
-                store_le64(entry + 16, sections[i].n_bytes);
-                store_le32(entry + 24, dci_crc32c(0, sections[i].data, sections[i].n_bytes));
+        dci_status status = check_count(n_parts, parts);
+        if (status != DCI_OK)
+                return status;
+        size_t end = HEADER_BYTES + n_parts * ENTRY_BYTES;
+        for (size_t i = 0; i < n_parts; i++) {
+                const dci_part *part = &parts[i];
+                if (!name_is_valid(part->name))
+                        return dci_fail(DCI_ERR_INVALID,
+                                        "the name of section %zu is not 1 to 8 printable characters, zero padded", i);
+                size_t first = first_of_name(parts, sizeof *parts, i);
+                if (first < i)
+                        return dci_fail(DCI_ERR_INVALID, "sections %zu and %zu are both named '%.8s'", first, i,
+                                        part->name);
+                if (!align_up(end, &offsets[i]) || !dci_add(offsets[i], part->n_bytes, &end))
+                        return dci_fail(DCI_ERR_LIMIT,
+                                        "section '%.8s' of %zu bytes, after %zu bytes, overflows the file's length",
+                                        part->name, part->n_bytes, end);
         }
-        memcpy(front, magic, sizeof magic);
-        store_le32(front + 8, CONTAINER_VERSION);
-        store_le32(front + 12, BYTE_ORDER_MARK);
-        store_le32(front + 16, kind);
-        store_le32(front + 20, version);
-        store_le32(front + 24, (uint32_t)n_sections);
-        store_le64(front + 32, offsets[n_sections]);
-        store_le32(front + 40, dci_crc32c(0, front + HEADER_BYTES, n_front - HEADER_BYTES));
-        store_le32(front + 44, dci_crc32c(0, front, 44));
-        return n_front;
+        offsets[n_parts] = end;
+        return DCI_OK;
 }
 
-static dci_status write_all(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_sections,
-                            const dci_section *sections, const size_t *offsets)
+static dci_status emit_section(const void *ctx, const dci_sink *sink)
+{
+        const dci_section *section = ctx;
+        return section->n_bytes == 0 ? DCI_OK : sink->write(sink->ctx, section->data, section->n_bytes);
+}
+
+/* Sections whose bytes lie in one piece. */
+static dci_status parts_of(size_t n_sections, const dci_section *sections, dci_part parts[DCI_FILE_MAX_SECTIONS])
+{
+        dci_status status = check_count(n_sections, sections);
+        for (size_t i = 0; i < n_sections && status == DCI_OK; i++) {
+                const dci_section *section = &sections[i];
+                if (section->data == NULL && section->n_bytes > 0)
+                        status = dci_fail(DCI_ERR_INVALID, "section '%.8s' has %zu bytes at NULL", section->name,
+                                          section->n_bytes);
+                memcpy(parts[i].name, section->name, sizeof parts[i].name);
+                parts[i].n_bytes = section->n_bytes;
+                parts[i].emit = emit_section;
+                parts[i].ctx = section;
+        }
+        return status;
+}
+
+/* A sink that only computes a checksum. */
+static dci_status add_to_crc(void *ctx, const void *data, size_t n_bytes)
+{
+        uint32_t *crc = ctx;
+        *crc = dci_crc32c(*crc, data, n_bytes);
+        return DCI_OK;
+}
+
+/* Header and section table. */
+static dci_status encode_front(uint32_t kind, uint32_t version, size_t n_parts, const dci_part *parts,
+                               const size_t *offsets, unsigned char front[FRONT_BYTES])
+{
+        size_t n_front = HEADER_BYTES + n_parts * ENTRY_BYTES;
+        memset(front, 0, n_front);
+        for (size_t i = 0; i < n_parts; i++) {
+                unsigned char *entry = front + HEADER_BYTES + i * ENTRY_BYTES;
+                uint32_t crc = 0;
+                const dci_sink sink = {&crc, add_to_crc};
+                dci_status status = parts[i].emit(parts[i].ctx, &sink);
+                if (status != DCI_OK)
+                        return status;
+                memcpy(entry, parts[i].name, 8);
+                /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): there is an offset for each section. */
+                dci_store_le64(entry + 8, offsets[i]);
+                dci_store_le64(entry + 16, parts[i].n_bytes);
+                dci_store_le32(entry + 24, crc);
+        }
+        memcpy(front, magic, sizeof magic);
+        dci_store_le32(front + 8, CONTAINER_VERSION);
+        dci_store_le32(front + 12, BYTE_ORDER_MARK);
+        dci_store_le32(front + 16, kind);
+        dci_store_le32(front + 20, version);
+        dci_store_le32(front + 24, (uint32_t)n_parts);
+        dci_store_le64(front + 32, offsets[n_parts]);
+        dci_store_le32(front + 40, dci_crc32c(0, front + HEADER_BYTES, n_front - HEADER_BYTES));
+        dci_store_le32(front + 44, dci_crc32c(0, front, 44));
+        return DCI_OK;
+}
+
+static dci_status write_all(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_parts,
+                            const dci_part *parts, const size_t *offsets)
 {
         static const unsigned char zeros[ALIGNMENT];
         unsigned char front[FRONT_BYTES];
-        size_t end = encode_front(kind, version, n_sections, sections, offsets, front);
-        dci_status status = sink->write(sink->ctx, front, end);
-        for (size_t i = 0; i < n_sections && status == DCI_OK; i++) {
+        size_t end = HEADER_BYTES + n_parts * ENTRY_BYTES;
+        dci_status status = encode_front(kind, version, n_parts, parts, offsets, front);
+        if (status == DCI_OK)
+                status = sink->write(sink->ctx, front, end);
+        for (size_t i = 0; i < n_parts && status == DCI_OK; i++) {
                 if (offsets[i] > end)
                         status = sink->write(sink->ctx, zeros, offsets[i] - end);
-                if (status == DCI_OK && sections[i].n_bytes > 0)
-                        status = sink->write(sink->ctx, sections[i].data, sections[i].n_bytes);
-                end = offsets[i] + sections[i].n_bytes;
+                if (status == DCI_OK)
+                        status = parts[i].emit(parts[i].ctx, sink);
+                end = offsets[i] + parts[i].n_bytes;
         }
+        return status;
+}
+
+dci_status dci_file_compose(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_parts,
+                            const dci_part *parts)
+{
+        if (sink == NULL || sink->write == NULL)
+                return dci_fail(DCI_ERR_INVALID, "%s is NULL", sink == NULL ? "sink" : "sink->write");
+        size_t offsets[DCI_FILE_MAX_SECTIONS + 1];
+        dci_status status = lay_out(n_parts, parts, offsets);
+        return status != DCI_OK ? status : write_all(sink, kind, version, n_parts, parts, offsets);
+}
+
+dci_status dci_file_measure(size_t n_parts, const dci_part *parts, size_t *out_bytes)
+{
+        size_t offsets[DCI_FILE_MAX_SECTIONS + 1];
+        dci_status status = lay_out(n_parts, parts, offsets);
+        if (status == DCI_OK)
+                *out_bytes = offsets[n_parts];
         return status;
 }
 
 dci_status dci_file_write(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_sections,
                           const dci_section *sections)
 {
-        if (sink == NULL || sink->write == NULL)
-                return dci_fail(DCI_ERR_INVALID, "%s is NULL", sink == NULL ? "sink" : "sink->write");
-        size_t offsets[DCI_FILE_MAX_SECTIONS + 1];
-        dci_status status = lay_out(n_sections, sections, offsets);
-        return status != DCI_OK ? status : write_all(sink, kind, version, n_sections, sections, offsets);
+        dci_part parts[DCI_FILE_MAX_SECTIONS];
+        dci_status status = parts_of(n_sections, sections, parts);
+        return status != DCI_OK ? status : dci_file_compose(sink, kind, version, n_sections, parts);
 }
 
 dci_status dci_file_save(const char *path, uint32_t kind, uint32_t version, size_t n_sections,
                          const dci_section *sections)
 {
+        dci_part parts[DCI_FILE_MAX_SECTIONS];
         size_t offsets[DCI_FILE_MAX_SECTIONS + 1];
-        dci_status status = lay_out(n_sections, sections, offsets);
+        dci_status status = parts_of(n_sections, sections, parts);
+        if (status == DCI_OK)
+                status = lay_out(n_sections, parts, offsets);
         if (status != DCI_OK)
                 return status;
         dci_replacement replacement;
@@ -156,17 +208,10 @@ dci_status dci_file_save(const char *path, uint32_t kind, uint32_t version, size
         if (status != DCI_OK)
                 return status;
         const dci_sink sink = {&replacement, dci_replace_write};
-        return dci_replace_end(&replacement, write_all(&sink, kind, version, n_sections, sections, offsets));
+        return dci_replace_end(&replacement, write_all(&sink, kind, version, n_sections, parts, offsets));
 }
 
 /* --- reading ---------------------------------------------------------------------------------------------------- */
-
-/* Bytes under examination, and what to call them in messages. */
-typedef struct input {
-        const char *name;
-        const unsigned char *bytes;
-        size_t n_bytes; /* of the whole file, though check_header looks at the first 48 alone */
-} input;
 
 typedef struct code_text {
         char text[12];
@@ -190,7 +235,7 @@ static code_text show_code(uint32_t code)
 }
 
 /* The order matters: what makes the rest of the header meaningful comes first, so that the sentence names the cause. */
-static dci_status check_header(const input *in, uint32_t kind)
+dci_status dci_file_check_header(const dci_file_input *in, uint32_t kind)
 {
         const unsigned char *header = in->bytes;
         if (in->n_bytes < HEADER_BYTES)
@@ -229,7 +274,7 @@ static dci_status check_header(const input *in, uint32_t kind)
         return DCI_OK;
 }
 
-static dci_status check_table(const input *in, size_t *out_n_sections)
+static dci_status check_table(const dci_file_input *in, size_t *out_n_sections)
 {
         uint32_t n_sections = dci_load_le32(in->bytes + 24);
         if (n_sections > DCI_FILE_MAX_SECTIONS)
@@ -249,7 +294,7 @@ static dci_status check_table(const input *in, size_t *out_n_sections)
 }
 
 /* Checks entry i and its bytes; *end is where the previous section ends, and moves on. */
-static dci_status check_section(const input *in, size_t i, dci_section *sections, size_t *end)
+static dci_status check_section(const dci_file_input *in, size_t i, dci_section *sections, size_t *end)
 {
         const unsigned char *entry = in->bytes + HEADER_BYTES + i * ENTRY_BYTES;
         dci_section *section = &sections[i];
@@ -258,9 +303,10 @@ static dci_status check_section(const input *in, size_t i, dci_section *sections
                 return dci_fail(DCI_ERR_FORMAT,
                                 "%s: the name of section %zu is not 1 to 8 printable characters, zero padded", in->name,
                                 i);
-        if (first_of_name(sections, i) < i)
-                return dci_fail(DCI_ERR_FORMAT, "%s: sections %zu and %zu are both named '%.8s'", in->name,
-                                first_of_name(sections, i), i, section->name);
+        size_t first = first_of_name(sections, sizeof *sections, i);
+        if (first < i)
+                return dci_fail(DCI_ERR_FORMAT, "%s: sections %zu and %zu are both named '%.8s'", in->name, first, i,
+                                section->name);
         uint64_t offset = dci_load_le64(entry + 8), length = dci_load_le64(entry + 16);
         if (dci_load_le32(entry + 28) != 0)
                 return dci_fail(DCI_ERR_FORMAT, "%s: section '%.8s' has %" PRIu32 " in a reserved field, wanted 0",
@@ -289,10 +335,10 @@ static dci_status check_section(const input *in, size_t i, dci_section *sections
         return DCI_OK;
 }
 
-static dci_status parse(const input *in, uint32_t kind, dci_file *out_file)
+dci_status dci_file_check(const dci_file_input *in, uint32_t kind, dci_file *out_file)
 {
-        dci_file file = {.kind = kind};
-        dci_status status = check_header(in, kind);
+        dci_file file = {.kind = kind, .n_bytes = in->n_bytes};
+        dci_status status = dci_file_check_header(in, kind);
         if (status == DCI_OK)
                 status = check_table(in, &file.n_sections);
         if (status != DCI_OK)
@@ -318,55 +364,8 @@ dci_status dci_file_parse(const void *memory, size_t n_bytes, uint32_t kind, dci
         memset(out_file, 0, sizeof *out_file);
         if (memory == NULL)
                 return dci_fail(DCI_ERR_INVALID, "memory is NULL");
-        const input in = {"the file in memory", memory, n_bytes};
-        return parse(&in, kind, out_file);
-}
-
-static dci_status load(dci_context *context, dci_source *source, uint32_t kind, dci_file *out_file)
-{
-        unsigned char header[HEADER_BYTES];
-        size_t n_header = source->n_bytes < HEADER_BYTES ? source->n_bytes : HEADER_BYTES;
-        dci_status status = dci_source_read(source, header, n_header);
-        if (status != DCI_OK)
-                return status;
-        /* A foreign file, however large, is refused before it costs memory. */
-        input in = {source->name, header, source->n_bytes};
-        status = check_header(&in, kind);
-        if (status != DCI_OK)
-                return status;
-        unsigned char *bytes = dci_alloc(context, source->n_bytes, 1);
-        if (bytes == NULL)
-                return DCI_ERR_MEMORY;
-        memcpy(bytes, header, HEADER_BYTES);
-        status = dci_source_read(source, bytes + HEADER_BYTES, source->n_bytes - HEADER_BYTES);
-        in.bytes = bytes;
-        if (status == DCI_OK)
-                status = parse(&in, kind, out_file);
-        if (status != DCI_OK) {
-                dci_free(context, bytes, source->n_bytes, 1);
-                return status;
-        }
-        dci_context_retain(context);
-        out_file->context = context;
-        out_file->owned = bytes;
-        out_file->n_owned = source->n_bytes;
-        return DCI_OK;
-}
-
-dci_status dci_file_load(dci_context *context, const char *path, uint32_t kind, dci_file *out_file)
-{
-        if (out_file == NULL)
-                return dci_fail(DCI_ERR_INVALID, "out_file is NULL");
-        memset(out_file, 0, sizeof *out_file);
-        if (context == NULL)
-                return dci_fail(DCI_ERR_INVALID, "context is NULL");
-        dci_source source;
-        dci_status status = dci_source_open(path, &source);
-        if (status != DCI_OK)
-                return status;
-        status = load(context, &source, kind, out_file);
-        dci_source_close(&source);
-        return status;
+        const dci_file_input in = {"the file in memory", memory, n_bytes};
+        return dci_file_check(&in, kind, out_file);
 }
 
 dci_status dci_file_section(const dci_file *file, const char *name, const void **out_data, size_t *out_bytes)
@@ -388,7 +387,10 @@ void dci_file_free(dci_file *file)
         if (file == NULL)
                 return;
         if (file->owned != NULL) {
-                dci_free(file->context, file->owned, file->n_owned, 1);
+                if (file->mapped)
+                        dci_file_unmap(file->owned, file->n_owned);
+                else
+                        dci_free(file->context, file->owned, file->n_owned, 1);
                 dci_context_destroy(file->context);
         }
         memset(file, 0, sizeof *file);

@@ -42,7 +42,23 @@ uint32_t dci_crc32c(uint32_t crc, const void *data, size_t n_bytes);
 dci_status dci_file_write(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_sections,
                           const dci_section *sections);
 
-/* The same to a path, through dci_replace_begin and dci_replace_end. */
+/* A section whose bytes lie in pieces: emit hands them to a sink, n_bytes in all, the same each time it is asked (first for
+ * the checksum, then to be written). */
+typedef struct dci_part {
+        char name[8];
+        size_t n_bytes;
+        dci_status (*emit)(const void *ctx, const dci_sink *sink);
+        const void *ctx;
+} dci_part;
+
+/* dci_file_write of such sections: the same bytes. */
+dci_status dci_file_compose(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_parts,
+                            const dci_part *parts);
+
+/* How many bytes dci_file_compose writes. */
+dci_status dci_file_measure(size_t n_parts, const dci_part *parts, size_t *out_bytes);
+
+/* The same as dci_file_write to a path, through dci_replace_begin and dci_replace_end. */
 dci_status dci_file_save(const char *path, uint32_t kind, uint32_t version, size_t n_sections,
                          const dci_section *sections);
 
@@ -50,10 +66,12 @@ dci_status dci_file_save(const char *path, uint32_t kind, uint32_t version, size
 typedef struct dci_file {
         dci_context *context;
         uint32_t kind, version;
+        size_t n_bytes; /* of the whole file */
         size_t n_sections;
         dci_section sections[DCI_FILE_MAX_SECTIONS];
-        void *owned; /* bytes read from a path, or NULL when the memory is the caller's */
+        void *owned; /* bytes read from a path or a feed, or mapped; NULL when the memory is the caller's */
         size_t n_owned;
+        bool mapped;
 } dci_file;
 
 /* Validates everything (magic, order, lengths against the real size, overlaps, alignment, every checksum, zero
@@ -64,6 +82,34 @@ dci_status dci_file_parse(const void *memory, size_t n_bytes, uint32_t kind, dci
 
 /* Reads a regular file and parses it. The header must agree with the file's size before anything is allocated. */
 dci_status dci_file_load(dci_context *context, const char *path, uint32_t kind, dci_file *out_file);
+
+/* The same, but the sections stay in the file, which must not be changed meanwhile (replacing it is allowed). A system that
+ * cannot map files is DCI_ERR_UNSUPPORTED. */
+dci_status dci_file_map(dci_context *context, const char *path, uint32_t kind, dci_file *out_file);
+/* Takes the mapping out of a dci_file and empties that; the caller ends it with dci_file_unmap. */
+void *dci_file_release(dci_file *file, size_t *out_bytes);
+void dci_file_unmap(void *mapped, size_t n_bytes);
+
+/* Where bytes come from, one after the other. read fills `out` or returns a status other than DCI_OK. */
+typedef struct dci_feed {
+        void *ctx;
+        dci_status (*read)(void *ctx, void *out, size_t n_bytes);
+        size_t n_bytes; /* how many there are; 0: what the header says */
+} dci_feed;
+
+/* Reads a container, and nothing beyond it, and parses it. Memory grows with what has arrived: 3 times that, at most, and
+ * 64 KiB, whatever the header claims. */
+dci_status dci_file_receive(dci_context *context, const dci_feed *feed, uint32_t kind, dci_file *out_file);
+
+/* Steps of the three: bytes under examination, and what to call them in messages. */
+typedef struct dci_file_input {
+        const char *name;
+        const unsigned char *bytes;
+        size_t n_bytes; /* of the whole file, though the header's check looks at the first DCI_FILE_HEADER_BYTES alone */
+} dci_file_input;
+#define DCI_FILE_HEADER_BYTES ((size_t)48)
+dci_status dci_file_check_header(const dci_file_input *in, uint32_t kind);
+dci_status dci_file_check(const dci_file_input *in, uint32_t kind, dci_file *out_file);
 
 /* The section of that name, or DCI_ERR_FORMAT naming it. */
 dci_status dci_file_section(const dci_file *file, const char *name, const void **out_data, size_t *out_bytes);
@@ -108,6 +154,18 @@ dci_status dci_replace_write(void *replacement, const void *data, size_t n_bytes
 dci_status dci_replace_end(dci_replacement *replacement, dci_status status);
 
 /* --- integers of the formats ------------------------------------------------------------------------------------ */
+
+DCI_INLINE void dci_store_le32(unsigned char *at, uint32_t value)
+{
+        for (int i = 0; i < 4; i++)
+                at[i] = (unsigned char)(value >> 8 * i);
+}
+
+DCI_INLINE void dci_store_le64(unsigned char *at, uint64_t value)
+{
+        dci_store_le32(at, (uint32_t)value);
+        dci_store_le32(at + 4, (uint32_t)(value >> 32));
+}
 
 DCI_INLINE uint32_t dci_load_le32(const unsigned char *at)
 {

@@ -132,6 +132,22 @@ dci_status dci_index_config_check(const dci_index_config *config)
         return config->kind == DCI_KIND_PDCI ? check_simple_indices(config) : DCI_OK;
 }
 
+dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_config)
+{
+        dci_status status = dci_index_enter(index);
+        if (status != DCI_OK)
+                return status;
+        if (out_config == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_config is NULL");
+        size_t struct_size = out_config->struct_size;
+        status = dci_check_struct_size("dci_index_config", out_config, struct_size, sizeof *out_config);
+        if (status != DCI_OK)
+                return status;
+        *out_config = index->config;
+        out_config->struct_size = struct_size;
+        return DCI_OK;
+}
+
 static dci_status check_share(const char *name, double value)
 {
         if (!(value > 0.0 && value <= 1.0)) /* refuses NaN too */

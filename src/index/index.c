@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/file.h"
 #include "index/config.h"
 #include "index/mdci.h"
 
@@ -72,6 +73,8 @@ void dci_index_destroy(dci_index *index)
         dci_mdci_destroy(index);
         dci_directions_destroy(context, &index->directions);
         dci_idmap_destroy(context, atomic_load(&index->map));
+        if (index->mapping != NULL)
+                dci_file_unmap(index->mapping, index->mapped_bytes);
         pthread_mutex_destroy(&index->defaults_lock);
         pthread_rwlock_destroy(&index->state);
         pthread_mutex_destroy(&index->turnstile);
@@ -129,6 +132,16 @@ dci_status dci_index_enter(const dci_index *index)
         return DCI_OK;
 }
 
+dci_status dci_index_enter_writer(const dci_index *index)
+{
+        dci_status status = dci_index_enter(index);
+        if (status == DCI_OK && index->mapping != NULL)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the index reads a mapped file, which is never written to: dci_index_load makes one "
+                                "that can be changed");
+        return status;
+}
+
 /* --- questions -------------------------------------------------------------------------------------------------------- */
 
 size_t dci_index_count(const dci_index *index)
@@ -140,7 +153,7 @@ size_t dci_index_count(const dci_index *index)
 
 dci_status dci_index_reserve(dci_index *index, size_t n_rows)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_enter_writer(index);
         if (status != DCI_OK)
                 return status;
         if (n_rows > DCI_MAX_ROWS)

@@ -17,10 +17,11 @@
 /* One allocation: rows (or pointers to borrowed rows), ids, norms and projections. */
 typedef struct dci_chunk {
         void *rows;
-        int64_t *ids;
+        int64_t *ids;       /* NULL in a mapped file whose ids are the slots */
         float *norms;       /* COSINE: 1 / |row|; IP of kinds PDCI and MDCI: |row|^2; else NULL */
         float *projections; /* PDCI, MDCI: [simple index][row]; else NULL */
         size_t capacity;    /* rows, a multiple of 16; all chunks but a lone first one have rows_per_chunk */
+        size_t stride;      /* from one simple index to the next: the capacity, or the rows of a mapped file */
 } dci_chunk;
 
 /* Grows by replacement, so that a reader that holds the old one can finish with it. */
@@ -35,6 +36,7 @@ typedef struct dci_rows {
         dci_dtype dtype;
         bool borrowed, with_norms;
         bool gaps;       /* slots may be empty: their id is -1 */
+        bool mapped;     /* chunks lie in a file and are not freed; nothing is added or removed */
         size_t n_simple; /* projections of each row */
         size_t row_bytes;
         unsigned chunk_shift; /* rows_per_chunk = 1 << chunk_shift */
@@ -71,6 +73,14 @@ void dci_rows_destroy(dci_rows *rows);
 
 /* Makes room for n rows in all without publishing any. What it replaces goes to `retired`. On failure nothing changed. */
 dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired);
+
+/* Parts of all rows as a file has them, in slot order. ids (int64), norms (float) and projections (float, [simple index][row])
+ * may be NULL. */
+typedef struct dci_rows_parts {
+        const void *rows, *ids, *norms, *projections;
+} dci_rows_parts;
+/* Lets empty `rows` read n rows where they lie, aligned, without publishing any. On failure nothing changed. */
+dci_status dci_rows_attach(dci_rows *rows, size_t n, const dci_rows_parts *parts);
 
 /* Gives back all chunks beyond those that n rows need. Writers only, no readers. */
 void dci_rows_shrink(dci_rows *rows, size_t n);
@@ -166,6 +176,9 @@ struct dci_index {
 
         pthread_mutex_t defaults_lock;
         dci_search_params defaults;
+
+        void *mapping; /* the file that a mapped index reads; NULL in others */
+        size_t mapped_bytes;
 };
 
 /* lock.c part of index.c */
@@ -178,6 +191,9 @@ void dci_index_collect(dci_index *index);
 
 /* Refuses NULL and calls from inside a callback of the same object. */
 dci_status dci_index_enter(const dci_index *index);
+
+/* The same for calls that change rows: refuses a mapped index, too. */
+dci_status dci_index_enter_writer(const dci_index *index);
 
 /* The slot of an id in a view, or -1. */
 int32_t dci_index_slot(const dci_index *index, const dci_view *view, int64_t id);

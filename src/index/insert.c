@@ -310,7 +310,7 @@ static dci_status check_room(const dci_batch *b)
 dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                          const dci_progress *progress)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_enter_writer(index);
         if (status != DCI_OK || n == 0)
                 return status;
         status = check_add(index, n, rows, ld, ids);

@@ -98,7 +98,7 @@ static size_t retrieve(const dci_mdci_search *s, size_t query, const ranking *r,
                 const size_t slot = (size_t)slots[i], offset = slot & (full - 1);
                 const dci_chunk *chunk = &view->table->chunk[slot >> view->rows->chunk_shift];
                 for (size_t j = 0; j < m; j++)
-                        r->projections[j * n + i] = chunk->projections[j * chunk->capacity + offset];
+                        r->projections[j * n + i] = chunk->projections[j * chunk->stride + offset];
         }
         dci_pdci_run run = {r->projections, n, n};
         dci_pdci_cell cell = {.kernels = flat->kernels,

@@ -48,7 +48,7 @@ static void fill_runs(const dci_view *view, dci_pdci_run *runs)
         for (size_t r = 0; left > 0; r++) {
                 const dci_chunk *chunk = &view->table->chunk[r];
                 size_t n = chunk->capacity < left ? chunk->capacity : left;
-                runs[r] = (dci_pdci_run){chunk->projections, chunk->capacity, n};
+                runs[r] = (dci_pdci_run){chunk->projections, chunk->stride, n};
                 left -= n;
         }
 }

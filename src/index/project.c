@@ -89,12 +89,12 @@ static void project_block(const dci_index *index, dci_rows *to, const dci_view *
                 size_t n = directions->n - j < DCI_MANY_QUERIES ? directions->n - j : DCI_MANY_QUERIES;
                 index->context->kernels->score_many[index->config.dtype - 1][DCI_FORM_DOT](
                         directions->vectors + j * dim, dim, n, rows, count, dim,
-                        chunk->projections + j * chunk->capacity + offset, chunk->capacity);
+                        chunk->projections + j * chunk->stride + offset, chunk->stride);
         }
         if (index->config.metric != DCI_METRIC_COSINE)
                 return;
         for (size_t j = 0; j < directions->n; j++) {
-                float *out = chunk->projections + j * chunk->capacity + offset;
+                float *out = chunk->projections + j * chunk->stride + offset;
                 for (size_t i = 0; i < count; i++)
                         out[i] *= chunk->norms[offset + i];
         }

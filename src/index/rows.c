@@ -30,6 +30,7 @@ void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config 
         while (rows->gaps && (size_t)1 << rows->chunk_shift < config->page_rows)
                 rows->chunk_shift++;
         rows->n_chunks = 0;
+        rows->mapped = false;
         atomic_init(&rows->table, NULL);
         atomic_init(&rows->n, 0);
 }
@@ -57,7 +58,7 @@ static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
         unsigned char *bytes = dci_alloc(rows->context, chunk_bytes(rows, capacity), 1);
         if (bytes == NULL)
                 return false;
-        out->capacity = capacity;
+        out->capacity = out->stride = capacity;
         out->rows = bytes;
         out->ids = (int64_t *)(void *)(bytes + chunk_ids_offset(rows, capacity));
         out->norms = rows->with_norms ? (float *)(void *)(out->ids + capacity) : NULL;
@@ -82,7 +83,7 @@ static size_t table_bytes(size_t capacity)
 void dci_rows_destroy(dci_rows *rows)
 {
         dci_chunk_table *table = atomic_load(&rows->table);
-        for (size_t i = 0; i < rows->n_chunks; i++)
+        for (size_t i = 0; i < rows->n_chunks && !rows->mapped; i++)
                 chunk_free(rows, &table->chunk[i]);
         if (table != NULL)
                 dci_free(rows->context, table, table_bytes(table->capacity), 1);
@@ -164,7 +165,7 @@ static bool growth_prepare(dci_rows *rows, size_t n, growth *g)
                         memcpy(to->norms, from->norms, used * sizeof *to->norms);
                 for (size_t j = 0; j < rows->n_simple;
                      j++) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): likewise */
-                        memcpy(to->projections + j * to->capacity, from->projections + j * from->capacity,
+                        memcpy(to->projections + j * to->stride, from->projections + j * from->stride,
                                used * sizeof *to->projections);
         }
         return true;
@@ -199,6 +200,36 @@ dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired)
                 dci_free(rows->context, g.notes[1], 1, sizeof *g.notes[1]);
         rows->n_chunks = g.n_chunks;
         atomic_store_explicit(&rows->table, g.table, memory_order_release);
+        return DCI_OK;
+}
+
+/* The chunks' pointers are not const, but nothing writes to a mapped index. */
+static void *at_offset(const void *base, size_t n_bytes)
+{
+        return base == NULL ? NULL : (unsigned char *)(uintptr_t)base + n_bytes;
+}
+
+dci_status dci_rows_attach(dci_rows *rows, size_t n, const dci_rows_parts *parts)
+{
+        const size_t full = (size_t)1 << rows->chunk_shift, n_chunks = (n + full - 1) >> rows->chunk_shift;
+        dci_chunk_table *table = dci_alloc(rows->context, table_bytes(n_chunks), 1);
+        if (table == NULL)
+                return DCI_ERR_MEMORY;
+        table->capacity = n_chunks;
+        for (size_t i = 0; i < n_chunks; i++) {
+                const size_t first = i << rows->chunk_shift;
+                table->chunk[i] = (dci_chunk){
+                        .rows = at_offset(parts->rows, first * rows->row_bytes),
+                        .ids = at_offset(parts->ids, first * sizeof(int64_t)),
+                        .norms = at_offset(parts->norms, first * sizeof(float)),
+                        .projections = at_offset(parts->projections, first * sizeof(float)),
+                        .capacity = n - first < full ? n - first : full,
+                        .stride = n,
+                };
+        }
+        rows->mapped = true;
+        rows->n_chunks = n_chunks;
+        atomic_store_explicit(&rows->table, table, memory_order_release);
         return DCI_OK;
 }
 
@@ -248,7 +279,7 @@ void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t t
         if (rows->with_norms)
                 target->norms[b] = source->norms[a];
         for (size_t j = 0; j < rows->n_simple; j++)
-                target->projections[j * target->capacity + b] = source->projections[j * source->capacity + a];
+                target->projections[j * target->stride + b] = source->projections[j * source->stride + a];
 }
 
 size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report)
@@ -256,7 +287,7 @@ size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report)
         const dci_chunk_table *table = atomic_load(&rows->table);
         size_t total = table == NULL ? 0 : table_bytes(table->capacity);
         report->other += total;
-        for (size_t i = 0; i < rows->n_chunks; i++) {
+        for (size_t i = 0; i < rows->n_chunks && !rows->mapped; i++) {
                 size_t capacity = table->chunk[i].capacity;
                 report->rows += chunk_ids_offset(rows, capacity);
                 report->ids += capacity * sizeof(int64_t);
@@ -323,7 +354,7 @@ int64_t dci_view_id(const dci_view *view, int32_t slot)
 {
         size_t at = (size_t)slot;
         const dci_chunk *chunk = &view->table->chunk[at >> view->rows->chunk_shift];
-        return chunk->ids[at & (((size_t)1 << view->rows->chunk_shift) - 1)];
+        return chunk->ids == NULL ? slot : chunk->ids[at & (((size_t)1 << view->rows->chunk_shift) - 1)];
 }
 
 void dci_view_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out)

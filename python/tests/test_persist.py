@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Saving, loading, mapping, pickling; and a second reader of the format, which knows docs/format.md alone."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import DTYPES, METRICS, in_float64, normal, stored
+from read_index import read_index
+
+import dci
+from dci import _structs
+
+KINDS = ("flat", "pdci")
+CASES = list(itertools.product(METRICS, DTYPES, KINDS, ("owned", "borrowed")))
+DIM, N = 12, 200
+
+
+def made(metric="ip", dtype="float32", kind="pdci", storage="owned", **options):
+    """An index with ids of its own, and its rows by slot as they were added."""
+    rows = stored(normal(N, DIM), dtype)
+    index = dci.Index(DIM, metric, kind=kind, dtype=dtype, storage=storage, num_simp_indices=3, seed=2**64 - 1, **options)
+    ids = np.random.default_rng(3).permutation(N) * 1_000_003
+    index.add(rows, ids)
+    index.set_defaults(prop_to_visit=0.5, num_to_retrieve=9)
+    return index, rows, ids
+
+
+def agree(a, b):
+    assert a.get_defaults() == b.get_defaults()
+    for name in ("dim", "metric", "kind", "dtype", "input_dtype", "count"):
+        assert getattr(a, name) == getattr(b, name), name
+    np.testing.assert_array_equal(a.ids(), b.ids())
+    np.testing.assert_array_equal(a.reconstruct(a.ids()), b.reconstruct(a.ids()))
+    queries = stored(normal(6, DIM, 9), a.input_dtype)
+    for one, other in zip(a.search(queries, 7), b.search(queries, 7)):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("metric", "dtype", "kind", "storage"), CASES)
+def test_a_second_reader_finds_rows_ids_and_config(metric, dtype, kind, storage):
+    index, rows, ids = made(metric, dtype, kind, storage)
+    config, found, found_ids, norms, projections = read_index(index.to_bytes())
+    assert (config["dim"], config["n_rows"], config["num_comp_indices"], config["num_simp_indices"]) == (DIM, N, 2, 3)
+    assert config["kind"] == _structs.KINDS[kind]
+    assert config["metric"] == _structs.METRICS[metric]
+    assert config["dtype"] == config["add_dtype"] == config["query_dtype"] == _structs.DTYPES[dtype]
+    assert (config["seed"], config["next_id"], config["zero_rows"]) == (2**64 - 1, ids.max() + 1, 0)
+    assert (config["prop_to_visit"], config["prop_to_retrieve"]) == (0.5, 1)
+    assert (config["num_to_visit"], config["num_to_retrieve"]) == (0, 9)
+    np.testing.assert_array_equal(found_ids, ids)
+    np.testing.assert_array_equal(found.view(np.uint8), rows.view(np.uint8))
+    squared = (in_float64(rows) ** 2).sum(1)
+    if metric == "cosine":
+        np.testing.assert_allclose(norms, squared**-0.5, rtol=1e-6)
+    elif metric == "ip" and kind == "pdci":
+        np.testing.assert_allclose(norms, squared, rtol=1e-6)
+    else:
+        assert norms is None
+    if kind == "pdci" and metric == "ip":
+        assert config["c_squared"] == 2.0 ** np.ceil(np.log2(squared.max()))
+    else:
+        assert config["c_squared"] == 0
+    assert (projections is None) == (kind == "flat")
+    if kind == "pdci":
+        # Directions are unit vectors, so no projection is longer than its row.
+        longest = np.ones(N) if metric == "cosine" else squared**0.5
+        assert projections.shape == (6, N)
+        assert (np.abs(projections) <= longest * (1 + 1e-5)).all() and np.abs(projections).max() > 0
+
+
+def test_ids_that_are_slots_are_left_out():
+    index = dci.Index(DIM, kind="pdci")
+    assert read_index(index.to_bytes())[1].shape == (0, DIM)
+    index.add(normal(5, DIM))
+    data = index.to_bytes()
+    assert b"ids\0" not in data[: 48 + 32 * 8]
+    np.testing.assert_array_equal(read_index(data)[2], np.arange(5))
+
+
+@pytest.mark.parametrize(("metric", "dtype", "kind", "storage"), CASES)
+def test_what_is_loaded_mapped_or_unpickled_answers_the_same(metric, dtype, kind, storage, tmp_path):
+    index, _, _ = made(metric, dtype, kind, storage)
+    path = tmp_path / "index"
+    index.save(path)
+    assert path.read_bytes() == index.to_bytes()
+    for again in (
+        dci.Index.load(path),
+        dci.Index.load(str(path)),
+        dci.Index.map(bytes(path)),
+        dci.Index.from_bytes(index.to_bytes()),
+        pickle.loads(pickle.dumps(index)),
+        copy.copy(index),
+        copy.deepcopy(index),
+    ):
+        agree(index, again)
+        assert again.storage == "owned"
+        assert again.to_bytes() == index.to_bytes()
+
+
+def test_a_loaded_index_goes_on_as_the_saved_one_would():
+    index, _, ids = made()
+    again = dci.Index.from_bytes(bytearray(index.to_bytes()))
+    for one in (index, again):
+        one.add(normal(20, DIM, 5))
+        one.remove(ids[::7])
+        one.set_defaults()
+    agree(index, again)
+    assert index.to_bytes() == again.to_bytes()
+
+
+def test_input_formats_survive():
+    wide, _, _ = made(dtype="float16", input_dtype="float32")
+    lent, rows, _ = made(dtype="float16", storage="borrowed", input_dtype="float32")
+    for index in (wide, lent):
+        again = dci.Index.from_bytes(index.to_bytes())
+        assert (again.dtype, again.input_dtype) == ("float16", "float32")
+        agree(index, again)
+    # A borrowed index takes its own format; the loaded one still does.
+    again.add(rows)
+    assert again.count == 2 * N
+
+
+def test_a_mapped_index_takes_no_rows(tmp_path):
+    index, rows, ids = made()
+    index.save(tmp_path / "index")
+    mapped = dci.Index.map(tmp_path / "index")
+    for call in (lambda: mapped.add(rows), lambda: mapped.remove(ids[:1]), lambda: mapped.reserve(5)):
+        with pytest.raises(dci.UnsupportedError, match="mapped"):
+            call()
+    mapped.set_defaults(num_to_retrieve=3)
+    assert mapped.get_defaults()["num_to_retrieve"] == 3
+    index.set_defaults(num_to_retrieve=3)
+    index.save(tmp_path / "index")
+    (tmp_path / "index").unlink()
+    agree(index, mapped)
+    agree(index, pickle.loads(pickle.dumps(mapped)))
+
+
+def test_the_context_is_the_callers(tmp_path):
+    index, _, _ = made()
+    index.save(tmp_path / "index")
+    context = dci.Context(threads=1, executor="pthreads")
+    for again in (
+        dci.Index.load(tmp_path / "index", context=context),
+        dci.Index.map(tmp_path / "index", context),
+        dci.Index.from_bytes(index.to_bytes(), context),
+    ):
+        assert again.context is context
+    assert dci.Index.load(tmp_path / "index").context is dci.default_context()
+
+
+def test_what_is_no_index_is_refused(tmp_path):
+    index, _, _ = made()
+    data = bytearray(index.to_bytes())
+    data[len(data) // 2] ^= 4
+    path = tmp_path / "damaged"
+    path.write_bytes(data)
+    for call in (dci.Index.load, dci.Index.map):
+        with pytest.raises(dci.FormatError, match="damaged"):
+            call(path)
+        with pytest.raises(dci.FileError, match="No such file"):
+            call(tmp_path / "absent")
+        with pytest.raises(dci.InvalidError, match="a directory"):
+            call(tmp_path)
+        with pytest.raises(dci.InvalidError, match="zero byte"):
+            call("a\0b")
+        with pytest.raises(TypeError):
+            call(None)
+    for wrong in (b"", b"x", bytes(data)):
+        with pytest.raises(dci.FormatError):
+            dci.Index.from_bytes(wrong)
+    with pytest.raises(TypeError):
+        dci.Index.from_bytes("text")
+    with pytest.raises(dci.FileError):
+        index.save(tmp_path / "absent" / "index")
+    index.close()
+    for call in (index.to_bytes, lambda: index.save(path), lambda: pickle.dumps(index)):
+        with pytest.raises(dci.InvalidError, match="closed"):
+            call()
+    assert path.read_bytes() == data
+
+
+def test_the_reader_is_a_program(tmp_path):
+    index, _, _ = made()
+    index.save(tmp_path / "index")
+    program = Path(__file__).with_name("read_index.py")
+    said = subprocess.run([sys.executable, program, tmp_path / "index"], check=True, capture_output=True, text=True).stdout
+    assert "'dim': 12" in said
