@@ -45,6 +45,7 @@ set(dci_sources
     src/index/persist_kinds.c
     src/index/persist_load.c
     src/index/persist_save.c
+    src/index/persist_tree.c
     src/index/project.c
     src/index/range.c
     src/index/remove.c

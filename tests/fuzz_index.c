@@ -232,6 +232,25 @@ static void follow(life *l)
         ck_assert_uint_eq(found, l->model.n);
 }
 
+/* What is loaded is what was saved, to the byte, and lives on in its place. */
+static void reload(life *l)
+{
+        size_t n_bytes, again;
+        ck_ok(dci_index_save_memory(l->index, 0, NULL, &n_bytes));
+        unsigned char *first = malloc(n_bytes), *second = malloc(n_bytes);
+        ck_ok(dci_index_save_memory(l->index, n_bytes, first, &again));
+        ck_assert_uint_eq(again, n_bytes);
+        dci_index *loaded = NULL;
+        ck_ok(dci_index_load_memory(l->context, first, n_bytes, &loaded));
+        ck_ok(dci_index_save_memory(loaded, n_bytes, second, &again));
+        ck_assert_uint_eq(again, n_bytes);
+        ck_assert(memcmp(first, second, n_bytes) == 0);
+        dci_index_destroy(l->index);
+        l->index = loaded;
+        free(first);
+        free(second);
+}
+
 static void run_sequence(uint64_t seed)
 {
         life l;
@@ -259,6 +278,8 @@ static void run_sequence(uint64_t seed)
                         tree_check(l.index);
                 if (below(&l, 3) == 0)
                         follow(&l);
+                if (below(&l, 10) == 0)
+                        reload(&l);
         }
         if (below(&l, 2) == 0)
                 while (l.model.n > 0)

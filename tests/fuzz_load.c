@@ -16,7 +16,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-enum { N_CORPUS = 2 * 3 * 3 * 4, FIXED = 20000 };
+enum { N_CORPUS = 3 * 3 * 3 * 4, FIXED = 20000 };
 
 static persist_bytes corpus[N_CORPUS];
 static dci_rng rng;
@@ -64,15 +64,19 @@ static persist_bytes seed_file(dci_context *context, size_t number)
         enum { DIM = 3, ROWS = 20 };
         dci_index_config config;
         dci_index *index = NULL;
-        const size_t shape = number / 18;
+        const size_t shape = number / 27;
         int64_t ids[ROWS];
         float rows[ROWS * DIM];
         must(dci_index_config_init(&config, sizeof config) == DCI_OK, "config");
         config.dim = DIM;
-        config.metric = DCI_METRIC_L2 + (int32_t)(number / 2 % 3);
-        config.dtype = DCI_F32 + (int32_t)(number / 6 % 3);
-        config.kind = DCI_KIND_FLAT + (int32_t)(number % 2);
+        config.metric = DCI_METRIC_L2 + (int32_t)(number / 3 % 3);
+        config.dtype = DCI_F32 + (int32_t)(number / 9 % 3);
+        config.kind = DCI_KIND_FLAT + (int32_t)(number % 3);
         config.add_dtype = DCI_F32;
+        config.promotion_prob = config.promotion_prob_subseq = 0.4; /* two levels of 20 rows */
+        config.top_nodes = 3;
+        config.page_rows = 4;
+        config.cell_simp_indices = number / 9 % 3;
         config.zero_rows = shape == 3 && config.metric == DCI_METRIC_COSINE ? DCI_ZERO_KEEP : DCI_ZERO_REFUSE;
         for (size_t p = 0; p < COUNT(rows); p++)
                 rows[p] = config.zero_rows == DCI_ZERO_KEEP && p < DIM ? 0.0f : (float)dci_rng_normal(&rng);

@@ -8,6 +8,11 @@
 
 persist_case persist_case_of(int number)
 {
+        if (number >= PERSIST_FLAT_CASES) {
+                const int tree = number - PERSIST_FLAT_CASES;
+                return (persist_case){DCI_KIND_MDCI, DCI_METRIC_L2 + tree % 3, DCI_F32 + tree / 3 % 3,
+                                      tree / 9 == 0 ? DCI_ROWS_OWNED : DCI_ROWS_BORROWED};
+        }
         const persist_case c = {number % 2 == 0 ? DCI_KIND_FLAT : DCI_KIND_PDCI, DCI_METRIC_L2 + number / 2 % 3,
                                 DCI_F32 + number / 6 % 3, number / 18 == 0 ? DCI_ROWS_OWNED : DCI_ROWS_BORROWED};
         return c;
@@ -55,6 +60,13 @@ persist_world persist_make(dci_context *context, persist_case c, int life)
         w.config.num_comp_indices = 3;
         w.config.num_simp_indices = 4;
         w.config.seed = UINT64_C(0xfedcba9876543210);
+        if (c.kind == DCI_KIND_MDCI) { /* few rows, and yet two levels */
+                w.config.promotion_prob = 0.2;
+                w.config.promotion_prob_subseq = 0.3;
+                w.config.top_nodes = 4;
+                w.config.page_rows = 8;
+                w.config.cell_simp_indices = c.dtype == DCI_F16 ? 2 : 0;
+        }
         float *numbers = uniform(2 * (size_t)PERSIST_ROWS * PERSIST_DIM);
         for (size_t p = 0; c.metric == DCI_METRIC_COSINE && p < PERSIST_DIM; p++)
                 numbers[p] = numbers[2 * PERSIST_DIM + p] = 0.0f;
@@ -71,6 +83,7 @@ persist_world persist_make(dci_context *context, persist_case c, int life)
         defaults.prop_to_retrieve = 0.3;
         defaults.num_to_visit = 50;
         defaults.num_to_retrieve = 7;
+        defaults.field_of_view = c.kind == DCI_KIND_MDCI ? 2 : 0;
         ck_ok(dci_index_set_defaults(w.index, &defaults));
         return w;
 }

@@ -16,7 +16,7 @@ typedef struct persist_case {
         dci_dtype dtype;
         int32_t storage;
 } persist_case;
-enum { PERSIST_CASES = 2 * 3 * 3 * 2 };
+enum { PERSIST_FLAT_CASES = 2 * 3 * 3 * 2, PERSIST_CASES = 3 * 3 * 3 * 2 }; /* the last third: MDCI */
 persist_case persist_case_of(int number);
 
 /* What an index has been through before it is saved. */

@@ -107,7 +107,7 @@ int main(void)
         Suite *suite = suite_create("persist threads");
         TCase *threads = tcase_create("threads");
         tcase_set_timeout(threads, 120);
-        tcase_add_loop_test(threads, saves_beside_searches_and_a_writer_hold_one_state, 0, 2);
+        tcase_add_loop_test(threads, saves_beside_searches_and_a_writer_hold_one_state, 0, 3);
         suite_add_tcase(suite, threads);
         return test_main(suite);
 }

@@ -34,17 +34,31 @@ typedef struct dci_saving {
 void dci_saving_add(dci_saving *saving, const char *name, size_t n_bytes,
                     dci_status (*emit)(const void *ctx, const dci_sink *sink));
 
+/* Writes n things of `size` bytes of a chunk, zeros in the place of those of empty slots: what lies there is left over. */
+dci_status dci_saving_emit(const dci_saving *saving, const dci_chunk *chunk, const void *things, size_t n, size_t size,
+                           const dci_sink *sink);
+
 /* Rows that chunk number `chunk` contributes to the view. */
 size_t dci_saving_chunk_rows(const dci_saving *saving, size_t chunk);
+
+/* Of kind MDCI: what the file says of its tree, and its sections. */
+typedef struct dci_loading_tree {
+        size_t n_live, n_levels, n_pages, n_pages_ever, n_free, n_items, total_nodes, n_nodes[DCI_MAX_LEVELS];
+        uint64_t version, built_version, n_builds;
+        int64_t lone_id;
+        const void *mean, *versions, *free_pages, *levels, *nodes, *counts, *items;
+} dci_loading_tree;
 
 /* One load. */
 typedef struct dci_loading {
         const dci_file *file;
         dci_index_config config;
         dci_search_params defaults;
-        size_t n;
+        const unsigned char *own; /* the kind's part of the config */
+        size_t n;                 /* slots; MDCI: some are empty */
         int64_t next_id;
         float c_squared;
+        dci_loading_tree tree;
         dci_rows shape;       /* what rows of this config look like: row_bytes, with_norms, n_simple */
         dci_rows_parts parts; /* in the file */
         uint64_t taken;       /* bits of the file's sections that were asked for */
@@ -54,6 +68,9 @@ typedef struct dci_loading {
 
 /* The data of a section that must have exactly count * size bytes. Refuses with DCI_ERR_FORMAT. */
 dci_status dci_loading_take(dci_loading *loading, const char *name, size_t count, size_t size, const void **out_data);
+/* The same for any number of things. */
+dci_status dci_loading_take_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
+                                size_t *out_count);
 bool dci_loading_has(const dci_loading *loading, const char *name);
 
 typedef struct dci_kind_format {

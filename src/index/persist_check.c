@@ -75,7 +75,9 @@ dci_status dci_loading_check_rows(const dci_loading *loading)
                 if (loading->shape.with_norms)
                         dci_view_norms(&loading->view, first, NULL, n, norms);
                 for (size_t i = 0; i < n && status == DCI_OK; i++)
-                        status = check_norm(loading, first + i, rows[i], loading->shape.with_norms ? &norms[i] : NULL);
+                        if (!loading->shape.gaps || dci_view_id(&loading->view, (int32_t)(first + i)) >= 0)
+                                status = check_norm(loading, first + i, rows[i],
+                                                    loading->shape.with_norms ? &norms[i] : NULL);
         }
         return status;
 }
@@ -91,9 +93,12 @@ dci_status dci_loading_check_ids(const dci_loading *loading)
         map = dci_idmap_create(loading->index->context, loading->n, loading->next_id);
         if (map == NULL)
                 return DCI_ERR_MEMORY;
+        dci_idmap_destroy(loading->index->context, atomic_load(&loading->index->map));
         atomic_store(&loading->index->map, map); /* the index frees it */
         for (size_t slot = 0; slot < loading->n; slot++) {
                 const int64_t id = dci_view_id(&loading->view, (int32_t)slot);
+                if (loading->shape.gaps && id == -1)
+                        continue;
                 if (id < 0 || id >= loading->next_id)
                         return dci_fail(DCI_ERR_FORMAT, "row %zu of the file has id %lld, allowed is 0 to %lld", slot,
                                         (long long)id, (long long)loading->next_id - 1);
@@ -108,14 +113,15 @@ dci_status dci_loading_check_c_squared(const dci_loading *loading)
 {
         const float c_squared = loading->c_squared;
         float longest = 0.0f;
-        for (size_t slot = 0; loading->index->directions.weights != NULL && slot < loading->n; slot++) {
+        const bool lifted = loading->config.kind != DCI_KIND_FLAT && loading->config.metric == DCI_METRIC_IP;
+        for (size_t slot = 0; lifted && slot < loading->n; slot++) {
                 float norm2;
                 dci_view_norms(&loading->view, slot, NULL, 1, &norm2);
                 longest = norm2 > longest ? norm2 : longest;
         }
         /* A power of two, as dci_lift_c_squared makes them; removed rows may have been longer than those that are left. */
         const bool possible = c_squared >= 0.0f && c_squared <= 0x1p125f && dci_lift_c_squared(c_squared) == c_squared;
-        const bool wanted = loading->index->directions.weights != NULL || c_squared == 0.0f;
+        const bool wanted = lifted || c_squared == 0.0f;
         if (!possible || !wanted || !(c_squared >= longest))
                 return dci_fail(DCI_ERR_FORMAT, "c^2 is %g in the file, whose longest row has the squared norm %g",
                                 (double)c_squared, (double)longest);

@@ -4,6 +4,7 @@
 #include "index/index_internal.h"
 
 #include "index/persist.h"
+#include "index/persist_tree.h"
 
 /* --- PDCI: projections, [simple index][row] ---------------------------------------------------------------------------- */
 
@@ -15,8 +16,8 @@ static dci_status emit_projections(const void *ctx, const dci_sink *sink)
                 size_t n;
                 for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0 && status == DCI_OK; c++) {
                         const dci_chunk *chunk = &s->view.table->chunk[c];
-                        status = sink->write(sink->ctx, chunk->projections + j * chunk->stride,
-                                             n * sizeof *chunk->projections);
+                        status = dci_saving_emit(s, chunk, chunk->projections + j * chunk->stride, n,
+                                                 sizeof *chunk->projections, sink);
                 }
         }
         return status;
@@ -38,11 +39,26 @@ static dci_status accept_pdci(dci_loading *loading)
         return dci_loading_check_projections(loading);
 }
 
+/* --- MDCI ----------------------------------------------------------------------------------------------------------------- */
+
+static void write_mdci(dci_saving *saving)
+{
+        if (saving->index->rows.n_simple > 0)
+                write_pdci(saving);
+        dci_tree_write(saving);
+}
+
 /* --- all kinds -------------------------------------------------------------------------------------------------------- */
 
 static const dci_kind_format formats[] = {
         {.kind = DCI_KIND_FLAT},
         {.kind = DCI_KIND_PDCI, .write = write_pdci, .find = find_pdci, .accept = accept_pdci},
+        {.kind = DCI_KIND_MDCI,
+         .write_config = dci_tree_write_config,
+         .read_config = dci_tree_read_config,
+         .write = write_mdci,
+         .find = dci_tree_find,
+         .accept = dci_tree_accept},
 };
 
 const dci_kind_format *dci_kind_format_of(dci_index_kind kind)

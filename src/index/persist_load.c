@@ -32,6 +32,17 @@ static size_t find_section(const dci_file *file, const char *name)
         return i;
 }
 
+dci_status dci_loading_take_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
+                                size_t *out_count)
+{
+        size_t n_bytes;
+        dci_status status = dci_file_section(loading->file, name, out_data, &n_bytes);
+        if (status != DCI_OK)
+                return status;
+        *out_count = n_bytes / size;
+        return dci_loading_take(loading, name, *out_count, size, out_data);
+}
+
 bool dci_loading_has(const dci_loading *loading, const char *name)
 {
         return find_section(loading->file, name) < loading->file->n_sections;
@@ -138,6 +149,7 @@ static dci_status decode_config(dci_loading *l, const unsigned char *at, const d
                                 (unsigned long long)next_id, (long long)INT64_MAX - 1);
         if (format->read_config == NULL)
                 return wants_zero(at, DCI_CONFIG_COMMON, DCI_CONFIG_BYTES);
+        l->own = at + DCI_CONFIG_COMMON;
         return format->read_config(at + DCI_CONFIG_COMMON, &l->config, &l->defaults);
 }
 

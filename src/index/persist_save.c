@@ -27,9 +27,9 @@ dci_status dci_persist_supported(void)
 bool dci_directions_are_in_proportion(const dci_index_config *config, size_t n_bytes)
 {
         const size_t few = (size_t)1 << 24; /* floats: 64 MiB */
-        size_t n = config->num_comp_indices * config->num_simp_indices;
+        const size_t n = dci_index_simple_indices(config);
         /* n * dim <= 2^12 * 2^20. 16 times the file is 4 floats for each of its bytes. */
-        return config->kind == DCI_KIND_FLAT || n * config->dim <= few || n * config->dim / 4 <= n_bytes;
+        return n * config->dim <= few || n * config->dim / 4 <= n_bytes;
 }
 
 /* --- sections ----------------------------------------------------------------------------------------------------------- */
@@ -51,6 +51,34 @@ size_t dci_saving_chunk_rows(const dci_saving *saving, size_t chunk)
         return saving->view.n - first < full ? saving->view.n - first : full;
 }
 
+static dci_status emit_zeros(size_t n_bytes, const dci_sink *sink)
+{
+        static const unsigned char zeros[512] = {0};
+        dci_status status = DCI_OK;
+        for (size_t done = 0; done < n_bytes && status == DCI_OK; done += sizeof zeros)
+                status = sink->write(sink->ctx, zeros, n_bytes - done < sizeof zeros ? n_bytes - done : sizeof zeros);
+        return status;
+}
+
+dci_status dci_saving_emit(const dci_saving *s, const dci_chunk *chunk, const void *things, size_t n, size_t size,
+                           const dci_sink *sink)
+{
+        if (!s->view.rows->gaps)
+                return sink->write(sink->ctx, things, n * size);
+        dci_status status = DCI_OK;
+        for (size_t first = 0, end; first < n && status == DCI_OK;
+             first = end) { /* runs of full slots, of empty ones */
+                const bool full = chunk->ids[first] >= 0;
+                end = first + 1;
+                while (end < n && (chunk->ids[end] >= 0) == full)
+                        end++;
+                status = full ? sink->write(sink->ctx, (const unsigned char *)things + first * size,
+                                            (end - first) * size)
+                              : emit_zeros((end - first) * size, sink);
+        }
+        return status;
+}
+
 static dci_status emit_config(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
@@ -62,7 +90,8 @@ static dci_status emit_owned_rows(const dci_saving *s, const dci_sink *sink)
         dci_status status = DCI_OK;
         size_t n;
         for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0 && status == DCI_OK; c++)
-                status = sink->write(sink->ctx, s->view.table->chunk[c].rows, n * s->view.rows->row_bytes);
+                status = dci_saving_emit(s, &s->view.table->chunk[c], s->view.table->chunk[c].rows, n,
+                                         s->view.rows->row_bytes, sink);
         return status;
 }
 
@@ -78,7 +107,9 @@ static dci_status emit_rows(const void *ctx, const dci_sink *sink)
                 const size_t n = s->view.n - first < BLOCK_ROWS ? s->view.n - first : BLOCK_ROWS;
                 dci_view_pointers(&s->view, first, NULL, n, rows);
                 for (size_t i = 0; i < n && status == DCI_OK; i++)
-                        status = sink->write(sink->ctx, rows[i], row_bytes);
+                        status = dci_view_id(&s->view, (int32_t)(first + i)) >= 0
+                                         ? sink->write(sink->ctx, rows[i], row_bytes)
+                                         : emit_zeros(row_bytes, sink);
         }
         return status;
 }
@@ -99,7 +130,8 @@ static dci_status emit_norms(const void *ctx, const dci_sink *sink)
         dci_status status = DCI_OK;
         size_t n;
         for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0 && status == DCI_OK; c++)
-                status = sink->write(sink->ctx, s->view.table->chunk[c].norms, n * sizeof(float));
+                status = dci_saving_emit(s, &s->view.table->chunk[c], s->view.table->chunk[c].norms, n, sizeof(float),
+                                         sink);
         return status;
 }
 
@@ -160,7 +192,7 @@ static dci_status gather(const dci_index *index, dci_saving *s)
         encode_config(s, format);
         dci_saving_add(s, "config", sizeof s->config, emit_config);
         dci_saving_add(s, "rows", n * dim * dci_dtype_size(index->config.dtype), emit_rows);
-        if (!ids_are_slots(&s->view))
+        if (s->view.rows->gaps || !ids_are_slots(&s->view))
                 dci_saving_add(s, "ids", n * sizeof(int64_t), emit_ids);
         if (index->rows.with_norms)
                 dci_saving_add(s, "norms", n * sizeof(float), emit_norms);
