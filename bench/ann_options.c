@@ -18,6 +18,7 @@ static const char help_usage[] =
         "data:\n";
 
 static const char help_truth[] =
+        "\n"
         "  --truth FILE|own     true neighbours of the queries, best first, at least k each (.ivecs, .ibin or .npy of "
         "int32 or\n"
         "                       int64). Default: those of an HDF5 file where they apply, else computed and kept in the "
@@ -78,9 +79,9 @@ static const char help_meaning[] =
         "batches "
         "rank "
         "them by\n"
-        "                cheaper arithmetic first. pdci's projections are not counted: see 1k s and queries/s for "
-        "their "
-        "cost\n"
+        "                cheaper arithmetic first. Neither pdci's projections nor mdci's nodes are counted: see "
+        "queries/s for\n"
+        "                their cost\n"
         "  of n          dist/query over the number of rows\n"
         "  read floor/s  how often per second one thread could read every stored row byte once, with the widest loads\n"
         "  of floor      queries/s over read floor/s, for one query per call\n"

@@ -265,19 +265,27 @@ static double exponent(const growth_state *g, int what)
         return m < 2 ? NAN : (m * sxy - sx * sy) / (m * sxx - sx * sx);
 }
 
+static void print_effort(const bench_effort *effort, char *out, size_t size)
+{
+        if (effort->field_of_view > 0)
+                snprintf(out, size, "view %zu", effort->field_of_view);
+        else
+                snprintf(out, size, "visit %g retrieve %g", effort->prop_to_visit, effort->prop_to_retrieve);
+}
+
 static void print_report(const growth_state *g)
 {
         const growth_options *o = &g->options;
+        char n[32], effort[64];
         printf("%s, squared L2, %zu elements of %zu dimensions, %zu queries, k %zu, recall %g\n\n",
-               bench_kind_name(g->options.kind), o->rows.dim, o->rows.latent, g->queries.n, o->k, o->recall);
-        printf("%12s  %10s  %8s  %8s  %8s  %8s  %10s  %12s  %10s\n", "rows", "build s", "view", "visit", "retrieve",
-               "recall", "us/query", "dist/query", "bytes/row");
+               bench_kind_name(o->kind), o->rows.dim, o->rows.latent, g->queries.n, o->k, o->recall);
+        printf("%12s  %10s  %24s  %8s  %10s  %12s  %10s\n", "rows", "build s", "effort", "recall", "us/query",
+               "dist/query", "bytes/row");
         for (size_t i = 0; i < o->sizes.n; i++) {
                 const growth_row *r = &g->rows[i];
-                char n[32];
                 bench_format_count(n, sizeof n, (double)r->n);
-                printf("%12s  %10.4f  %8zu  %8g  %8g  %8.4f  %10.1f  %12.1f  %10.1f%s\n", n, r->build_s,
-                       r->effort.field_of_view, r->effort.prop_to_visit, r->effort.prop_to_retrieve, r->recall,
+                print_effort(&r->effort, effort, sizeof effort);
+                printf("%12s  %10.4f  %24s  %8.4f  %10.1f  %12.1f  %10.1f%s\n", n, r->build_s, effort, r->recall,
                        r->query_us, r->dist_comps, (double)r->bytes / (double)r->n,
                        r->reached ? "" : "  recall not reached");
         }

@@ -18,6 +18,7 @@ static const char help_usage[] =
         "data (without any: random rows near a subspace, see 'growth'):\n";
 
 static const char help_options[] =
+        "\n"
         "  --dim D                   of random rows, 1 to 65536 (default 64)\n"
         "  --latent D                dimensions that random rows vary in, 1 to 65536 (default 16)\n"
         "\n"
