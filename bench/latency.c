@@ -82,13 +82,16 @@ static dci_status remove_rows(latency_state *s, size_t n, double *out_seconds)
         return status;
 }
 
-static dci_status write_pages(latency_state *s, size_t n_pages)
+/* Times n_pages pages, and goes on untimed until n_readers readers have their searches: a fast writer would be done before a
+ * reader has met it. */
+static dci_status write_pages(latency_state *s, size_t n_pages, atomic_size_t *done, size_t n_readers)
 {
+        double untimed;
         dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < n_pages; i++) {
-                status = add_rows(s, s->options.page, &s->adds[i]);
+        for (size_t i = 0; status == DCI_OK && (i < n_pages || (n_readers > 0 && atomic_load(done) < n_readers)); i++) {
+                status = add_rows(s, s->options.page, i < n_pages ? &s->adds[i] : &untimed);
                 if (status == DCI_OK)
-                        status = remove_rows(s, s->options.page, &s->removes[i]);
+                        status = remove_rows(s, s->options.page, i < n_pages ? &s->removes[i] : &untimed);
                 pause_us(s->options.pause_us);
         }
         return status;
@@ -96,11 +99,15 @@ static dci_status write_pages(latency_state *s, size_t n_pages)
 
 /* --- the readers -------------------------------------------------------------------------------------------------------------- */
 
+typedef struct meeting {
+        atomic_size_t started, done; /* readers that have begun; that have the searches they want, or have failed */
+        atomic_bool stop;            /* to be heeded by those that are done */
+} meeting;
+
 typedef struct reader {
         const latency_state *state;
-        atomic_size_t *started;
-        const atomic_bool *stop;
-        size_t first_query, at_most; /* searches */
+        meeting *all;
+        size_t first_query, wanted;
         double *samples;
         size_t n_searches;
         dci_status status;
@@ -132,13 +139,17 @@ static void *read_along(void *argument)
         int64_t *ids = dci_alloc(r->state->context, k, sizeof *ids);
         bench_effort_params(&effort, &params);
         r->status = ids != NULL ? DCI_OK : DCI_ERR_MEMORY;
-        atomic_fetch_add(r->started, 1);
-        while (r->status == DCI_OK && r->n_searches < r->at_most && !atomic_load(r->stop)) {
+        atomic_fetch_add(&r->all->started, 1);
+        while (r->status == DCI_OK && (r->n_searches < r->wanted || !atomic_load(&r->all->stop))) {
                 r->status = search_once(r, &params, ids, &seconds);
                 if (r->n_searches < READER_SAMPLES)
                         r->samples[r->n_searches] = seconds;
-                r->n_searches++;
+                if (++r->n_searches == r->wanted)
+                        atomic_fetch_add(&r->all->done, 1);
         }
+        /* A writer must not wait for one that failed. */
+        if (r->n_searches < r->wanted)
+                atomic_fetch_add(&r->all->done, 1);
         dci_free(r->state->context, ids, k, sizeof *ids);
         if (r->status != DCI_OK)
                 snprintf(r->sentence, sizeof r->sentence, "%s", dci_last_error());
@@ -172,21 +183,19 @@ static dci_status join(reader *readers, size_t n)
         return status;
 }
 
-/* Starts n readers; at_most: searches of each. */
-static dci_status start(latency_state *s, reader *readers, size_t n, size_t at_most, atomic_size_t *started,
-                        atomic_bool *stop)
+static dci_status start(latency_state *s, reader *readers, size_t n, meeting *all)
 {
         for (size_t i = 0; i < n; i++) {
-                readers[i] = (reader){.state = s, .started = started, .stop = stop, .at_most = at_most};
+                readers[i] = (reader){.state = s, .all = all, .wanted = s->options.calls};
                 readers[i].first_query = i * s->dataset.queries.n / n;
                 readers[i].samples = s->samples + i * READER_SAMPLES;
                 if (pthread_create(&readers[i].thread, NULL, read_along, &readers[i]) != 0) {
-                        atomic_store(stop, true);
+                        atomic_store(&all->stop, true);
                         join(readers, i);
                         return dci_fail(BENCH_ERR_RUN, "reader %zu of %zu could not be started", i + 1, n);
                 }
         }
-        while (atomic_load(started) < n)
+        while (atomic_load(&all->started) < n)
                 sched_yield();
         return DCI_OK;
 }
@@ -195,18 +204,20 @@ static dci_status start(latency_state *s, reader *readers, size_t n, size_t at_m
 static dci_status phase(latency_state *s, size_t n_readers, bool writer)
 {
         reader readers[LATENCY_MAX_READERS];
-        atomic_size_t started = 0;
-        atomic_bool stop = false;
+        meeting all;
         latency_row *row = &s->rows[s->n_rows++];
         const size_t calls = s->options.calls;
         *row = (latency_row){.readers = n_readers, .writer = writer};
-        dci_status status = start(s, readers, n_readers, writer ? SIZE_MAX : calls, &started, &stop);
+        atomic_init(&all.started, 0);
+        atomic_init(&all.done, 0);
+        atomic_init(&all.stop, !writer);
+        const double begin = bench_seconds();
+        dci_status status = start(s, readers, n_readers, &all);
         if (status != DCI_OK)
                 return status;
-        const double begin = bench_seconds();
         if (writer)
-                status = write_pages(s, calls);
-        atomic_store(&stop, writer);
+                status = write_pages(s, calls, &all.done, n_readers);
+        atomic_store(&all.stop, true);
         dci_status joined = join(readers, n_readers);
         row->seconds = bench_seconds() - begin;
         status = status == DCI_OK ? joined : status;
@@ -340,7 +351,7 @@ static dci_status open_index(latency_state *s)
         if (status == DCI_OK)
                 status = dci_index_add(s->index, o->n, base->data, base->dim, NULL, NULL);
         s->next = o->n;
-        return status == DCI_OK ? write_pages(s, WARM_UP_PAGES) : status;
+        return status == DCI_OK ? write_pages(s, WARM_UP_PAGES, NULL, 0) : status;
 }
 
 static dci_status run(latency_state *s, int argc, char **argv)

@@ -30,7 +30,9 @@ static const char help_options[] =
         "pages' worth\n"
         "                            or a quarter, whichever is less)\n"
         "  --page N                  rows per call, 1 to 4096 (default 16)\n"
-        "  --calls N                 additions, and as many removals, of each phase, 1 to 1000000 (default 1000)\n"
+        "  --calls N                 additions, as many removals, and at least as many searches of each reader, 1 to "
+        "1000000\n"
+        "                            (default 1000); the writer goes on untimed until all readers have them\n"
         "  --readers LIST            numbers of reader threads, 1 to 64 each, comma separated (default 1,2)\n"
         "  --pause-us N              what the writer waits after each removal, 0 to 1000000 (default 0)\n";
 
