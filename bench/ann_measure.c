@@ -146,20 +146,21 @@ static uint64_t distances_of(const dci_search_stats *stats)
         return stats->candidates == stats->visited ? stats->visited : stats->distances;
 }
 
-/* Searches for n queries in one call. A union's k ids per group stand where those of the group's number would be. */
+/* Searches for n queries in one call; the k ids of a query, or of a group's union, stand where its number says. */
 static dci_status call(bench_run *run, const ann_row *row, size_t first, size_t n, const dci_search_params *params)
 {
-        const ann_options *options = run->job->options;
+        const size_t k = run->job->k, group = run->job->options->group;
         const bench_rows *queries = &run->job->dataset->queries;
         const dci_index *index = run->indices[row->kind];
         const void *data = (const char *)queries->data + first * queries->dim * dci_dtype_size(queries->dtype);
-        const size_t list = (options->group_union ? first / options->group : first) * run->job->k;
-        if (options->group == 0)
-                return dci_index_search(index, n, data, queries->dim, run->job->k, params, run->ids + list,
-                                        run->scores + list);
-        return dci_index_search_group(index, n / options->group, options->group, data, queries->dim, run->job->k,
-                                      options->group_union ? DCI_GROUP_UNION : DCI_GROUP_EACH, params, run->ids + list,
-                                      run->scores + list);
+        if (group == 0)
+                return dci_index_search(index, n, data, queries->dim, k, params, run->ids + first * k,
+                                        run->scores + first * k);
+        const bool as_union = run->job->options->group_union;
+        const size_t list = as_union ? first / group : first;
+        return dci_index_search_group(index, n / group, group, data, queries->dim, k,
+                                      as_union ? DCI_GROUP_UNION : DCI_GROUP_EACH, params, run->ids + list * k,
+                                      run->scores + list * k);
 }
 
 static dci_status search(bench_run *run, ann_row *row, double *out_seconds)

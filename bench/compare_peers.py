@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--k", type=int, default=100)
     parser.add_argument("--only", default="faiss-flat,faiss-sq4", help="arms of the peers script")
     parser.add_argument("--rows", default="f32,f16,bf16", help="row formats of dci")
-    parser.add_argument("--ann", default="", help="further options of dci-bench ann, such as '--kind mdci --field-of-view 8,32'")
+    parser.add_argument("--ann", default="", help="more options of dci-bench ann: '--kind mdci --field-of-view 8,32'")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", help="write all rounds here")
     args = parser.parse_args()

@@ -10,9 +10,9 @@
 
 typedef struct parse {
         const char *path;
-        yaml_document_t *document;
         size_t n_rows;
         runbook *book;
+        yaml_document_t document;
 } parse;
 
 const char *runbook_operation_name(int32_t operation)
@@ -23,9 +23,9 @@ const char *runbook_operation_name(int32_t operation)
 
 /* --- nodes --------------------------------------------------------------------------------------------------------------- */
 
-static const yaml_node_t *node_at(const parse *p, int item)
+static const yaml_node_t *node_at(parse *p, int item)
 {
-        return yaml_document_get_node(p->document, item);
+        return yaml_document_get_node(&p->document, item);
 }
 
 /* The text of a scalar, else NULL; also if it holds control characters, which would tear a message apart. */
@@ -51,7 +51,7 @@ static bool size_of(const yaml_node_t *node, size_t *out)
         return true;
 }
 
-static const yaml_node_t *value_of(const parse *p, const yaml_node_t *mapping, const char *key)
+static const yaml_node_t *value_of(parse *p, const yaml_node_t *mapping, const char *key)
 {
         for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start; pair < mapping->data.mapping.pairs.top;
              pair++) {
@@ -64,8 +64,8 @@ static const yaml_node_t *value_of(const parse *p, const yaml_node_t *mapping, c
 
 /* --- one step ------------------------------------------------------------------------------------------------------------- */
 
-static dci_status read_range(const parse *p, const yaml_node_t *node, size_t number, const char *first,
-                             const char *last, size_t *out_start, size_t *out_end)
+static dci_status read_range(parse *p, const yaml_node_t *node, size_t number, const char *first, const char *last,
+                             size_t *out_start, size_t *out_end)
 {
         const char *const keys[] = {first, last};
         size_t *const values[] = {out_start, out_end};
@@ -84,9 +84,9 @@ static dci_status read_range(const parse *p, const yaml_node_t *node, size_t num
         return DCI_OK;
 }
 
-static dci_status read_replace(const parse *p, const yaml_node_t *node, size_t number, runbook_step *step)
+static dci_status read_replace(parse *p, const yaml_node_t *node, size_t number, runbook_step *step)
 {
-        size_t last_row;
+        size_t last_row = 0;
         dci_status status = read_range(p, node, number, "tags_start", "tags_end", &step->start, &step->end);
         if (status == DCI_OK)
                 status = read_range(p, node, number, "ids_start", "ids_end", &step->first_row, &last_row);
@@ -96,7 +96,7 @@ static dci_status read_replace(const parse *p, const yaml_node_t *node, size_t n
         return status;
 }
 
-static dci_status read_step(const parse *p, const yaml_node_t *node, size_t number, runbook_step *step)
+static dci_status read_step(parse *p, const yaml_node_t *node, size_t number, runbook_step *step)
 {
         static const ptrdiff_t n_keys[] = {0, 3, 3, 5, 1};
         if (node == NULL || node->type != YAML_MAPPING_NODE)
@@ -129,15 +129,16 @@ static dci_status read_step(const parse *p, const yaml_node_t *node, size_t numb
 /* --- the book -------------------------------------------------------------------------------------------------------------- */
 
 /* Steps are the keys that are integers. Counts them, and refuses other keys that mean nothing. */
-static dci_status count_steps(const parse *p, const yaml_node_t *node, size_t *out_n)
+static dci_status count_steps(parse *p, const yaml_node_t *node, size_t *out_n)
 {
         size_t number, n = 0, max_pts = 0;
         for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top;
              pair++) {
                 const yaml_node_t *key = node_at(p, pair->key);
                 const char *name = text_of(key);
-                bool known = name != NULL && (strcmp(name, "gt_url") == 0 || strcmp(name, "max_pts") == 0);
-                max_pts += known && name[0] == 'm';
+                const bool is_max = name != NULL && strcmp(name, "max_pts") == 0;
+                const bool known = is_max || (name != NULL && strcmp(name, "gt_url") == 0);
+                max_pts += is_max;
                 if (!known && !size_of(key, &number))
                         return dci_fail(DCI_ERR_FORMAT, "%s: '%.40s' is neither a step's number nor max_pts or gt_url",
                                         p->path, name != NULL ? name : "(no text)");
@@ -150,7 +151,7 @@ static dci_status count_steps(const parse *p, const yaml_node_t *node, size_t *o
         return n > 0 ? DCI_OK : dci_fail(DCI_ERR_FORMAT, "%s: '%s' has no steps", p->path, p->book->dataset);
 }
 
-static dci_status read_steps(const parse *p, const yaml_node_t *node)
+static dci_status read_steps(parse *p, const yaml_node_t *node)
 {
         runbook *book = p->book;
         dci_status status = count_steps(p, node, &book->n_steps);
@@ -179,21 +180,27 @@ static dci_status read_steps(const parse *p, const yaml_node_t *node)
         return status;
 }
 
-static dci_status choose_dataset(const parse *p, const char *wanted, const yaml_node_t **out)
+/* NULL, and dci_fail has said why, when there are no such steps. */
+static const yaml_node_t *choose_dataset(parse *p, const char *wanted)
 {
-        const yaml_node_t *root = yaml_document_get_root_node(p->document);
-        if (root == NULL || root->type != YAML_MAPPING_NODE)
-                return dci_fail(DCI_ERR_FORMAT, "%s: a runbook is a mapping from data sets to their steps", p->path);
+        const yaml_node_t *root = yaml_document_get_root_node(&p->document);
+        if (root == NULL || root->type != YAML_MAPPING_NODE) {
+                dci_fail(DCI_ERR_FORMAT, "%s: a runbook is a mapping from data sets to their steps", p->path);
+                return NULL;
+        }
         const yaml_node_pair_t *first = root->data.mapping.pairs.start;
         const ptrdiff_t n = root->data.mapping.pairs.top - first;
-        const char *name = wanted != NULL ? wanted : n > 0 ? text_of(node_at(p, first->key)) : NULL;
-        if (name == NULL || (wanted == NULL && n > 1))
-                return dci_fail(DCI_ERR_FORMAT, "%s: holds %td data sets; --dataset names one", p->path, n);
+        const char *name = wanted != NULL ? wanted : n == 1 ? text_of(node_at(p, first->key)) : NULL;
+        if (name == NULL) {
+                dci_fail(DCI_ERR_FORMAT, "%s: holds %td data sets; --dataset names one", p->path, n);
+                return NULL;
+        }
         snprintf(p->book->dataset, sizeof p->book->dataset, "%s", name);
-        *out = value_of(p, root, name);
-        if (*out == NULL || (*out)->type != YAML_MAPPING_NODE)
-                return dci_fail(DCI_ERR_FORMAT, "%s: holds no steps for a data set '%.100s'", p->path, name);
-        return DCI_OK;
+        const yaml_node_t *steps = value_of(p, root, name);
+        if (steps != NULL && steps->type == YAML_MAPPING_NODE)
+                return steps;
+        dci_fail(DCI_ERR_FORMAT, "%s: holds no steps for a data set '%.100s'", p->path, name);
+        return NULL;
 }
 
 /* Marks which ids live, step by step. */
@@ -221,31 +228,29 @@ static dci_status rehearse(const parse *p)
 
 static dci_status read_document(parse *p, const char *dataset)
 {
-        const yaml_node_t *steps = NULL;
-        dci_status status = choose_dataset(p, dataset, &steps);
-        if (status == DCI_OK)
-                status = read_steps(p, steps);
+        const yaml_node_t *steps = choose_dataset(p, dataset);
+        if (steps == NULL)
+                return DCI_ERR_FORMAT;
+        dci_status status = read_steps(p, steps);
         return status == DCI_OK ? rehearse(p) : status;
 }
 
 static dci_status load(FILE *file, parse *p, const char *dataset)
 {
         yaml_parser_t parser;
-        yaml_document_t document;
         dci_status status;
         if (!yaml_parser_initialize(&parser))
                 return dci_fail(DCI_ERR_MEMORY, "%s: no memory to read it", p->path);
         yaml_parser_set_input_file(&parser, file);
-        if (!yaml_parser_load(&parser, &document)) {
+        if (!yaml_parser_load(&parser, &p->document)) {
                 status = parser.error == YAML_MEMORY_ERROR
                                  ? dci_fail(DCI_ERR_MEMORY, "%s: no memory to read it", p->path)
                                  : dci_fail(DCI_ERR_FORMAT, "%s: not YAML (line %zu: %s)", p->path,
                                             parser.problem_mark.line + 1,
                                             parser.problem != NULL ? parser.problem : "unreadable");
         } else {
-                p->document = &document;
                 status = read_document(p, dataset);
-                yaml_document_delete(&document);
+                yaml_document_delete(&p->document);
         }
         yaml_parser_delete(&parser);
         return status;
@@ -255,7 +260,7 @@ dci_status runbook_read(dci_context *context, const char *path, const char *data
 {
         FILE *file;
         uint64_t bytes;
-        parse p = {path, NULL, n_rows, out};
+        parse p = {.path = path, .n_rows = n_rows, .book = out};
         memset(out, 0, sizeof *out);
         out->context = context;
         dci_status status = bench_open(path, &file, &bytes);
