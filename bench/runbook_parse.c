@@ -8,6 +8,9 @@
 /* The longest published runbooks have some thousand steps. */
 #define RUNBOOK_MAX_BYTES ((uint64_t)16 << 20)
 
+/* A runbook is a mapping of mappings of mappings. */
+#define RUNBOOK_MAX_DEPTH 16
+
 typedef struct parse {
         const char *path;
         size_t n_rows;
@@ -235,24 +238,55 @@ static dci_status read_document(parse *p, const char *dataset)
         return status == DCI_OK ? rehearse(p) : status;
 }
 
-static dci_status load(FILE *file, parse *p, const char *dataset)
+static dci_status fail_yaml(const char *path, const yaml_parser_t *parser)
 {
-        yaml_parser_t parser;
-        dci_status status;
-        if (!yaml_parser_initialize(&parser))
-                return dci_fail(DCI_ERR_MEMORY, "%s: no memory to read it", p->path);
-        yaml_parser_set_input_file(&parser, file);
-        if (!yaml_parser_load(&parser, &p->document)) {
-                status = parser.error == YAML_MEMORY_ERROR
-                                 ? dci_fail(DCI_ERR_MEMORY, "%s: no memory to read it", p->path)
-                                 : dci_fail(DCI_ERR_FORMAT, "%s: not YAML (line %zu: %s)", p->path,
-                                            parser.problem_mark.line + 1,
-                                            parser.problem != NULL ? parser.problem : "unreadable");
-        } else {
-                status = read_document(p, dataset);
-                yaml_document_delete(&p->document);
+        if (parser->error == YAML_MEMORY_ERROR)
+                return dci_fail(DCI_ERR_MEMORY, "%s: no memory to read it", path);
+        return dci_fail(DCI_ERR_FORMAT, "%s: not YAML (line %zu: %s)", path, parser->problem_mark.line + 1,
+                        parser->problem != NULL ? parser->problem : "unreadable");
+}
+
+/* libyaml's time grows with the square of the depth, so brackets without end are found before they are loaded. */
+static dci_status check_depth(yaml_parser_t *parser, const char *path)
+{
+        yaml_event_t event;
+        yaml_event_type_t type = YAML_NO_EVENT;
+        size_t depth = 0;
+        while (type != YAML_STREAM_END_EVENT) {
+                if (!yaml_parser_parse(parser, &event))
+                        return fail_yaml(path, parser);
+                type = event.type;
+                yaml_event_delete(&event);
+                depth += type == YAML_MAPPING_START_EVENT || type == YAML_SEQUENCE_START_EVENT;
+                depth -= type == YAML_MAPPING_END_EVENT || type == YAML_SEQUENCE_END_EVENT;
+                if (depth > RUNBOOK_MAX_DEPTH)
+                        return dci_fail(DCI_ERR_FORMAT, "%s: nested deeper than a runbook is", path);
         }
-        yaml_parser_delete(&parser);
+        return DCI_OK;
+}
+
+static dci_status load(yaml_parser_t *parser, parse *p, const char *dataset)
+{
+        if (!yaml_parser_load(parser, &p->document))
+                return fail_yaml(p->path, parser);
+        dci_status status = read_document(p, dataset);
+        yaml_document_delete(&p->document);
+        return status;
+}
+
+/* Twice from the start: first to look, then to load. */
+static dci_status read_file(FILE *file, parse *p, const char *dataset)
+{
+        dci_status status = DCI_OK;
+        for (int pass = 0; status == DCI_OK && pass < 2; pass++) {
+                yaml_parser_t parser;
+                rewind(file);
+                if (!yaml_parser_initialize(&parser))
+                        return dci_fail(DCI_ERR_MEMORY, "%s: no memory to read it", p->path);
+                yaml_parser_set_input_file(&parser, file);
+                status = pass == 0 ? check_depth(&parser, p->path) : load(&parser, p, dataset);
+                yaml_parser_delete(&parser);
+        }
         return status;
 }
 
@@ -270,7 +304,7 @@ dci_status runbook_read(dci_context *context, const char *path, const char *data
                 status = dci_fail(DCI_ERR_LIMIT, "%s: %llu bytes are too many for a runbook, at most %llu are read",
                                   path, (unsigned long long)bytes, (unsigned long long)RUNBOOK_MAX_BYTES);
         else
-                status = load(file, &p, dataset);
+                status = read_file(file, &p, dataset);
         fclose(file);
         if (status != DCI_OK)
                 runbook_free(out);

@@ -188,6 +188,18 @@ START_TEST(a_runbook_that_means_nothing_is_refused)
 }
 END_TEST
 
+START_TEST(brackets_without_end_are_refused_at_once)
+{
+        static char brackets[1 << 20];
+        memset(brackets, '[', sizeof brackets);
+        scratch_put("book.yaml", brackets, sizeof brackets);
+        bench_refused(PLAY(WRITTEN), 2, "nested deeper than a runbook is");
+        memset(brackets, '{', sizeof brackets);
+        scratch_put("book.yaml", brackets, sizeof brackets);
+        bench_refused(PLAY(WRITTEN), 2, "nested deeper than a runbook is");
+}
+END_TEST
+
 /* Cut anywhere, it is a shorter runbook or none. */
 START_TEST(a_damaged_runbook_is_refused_or_played)
 {
@@ -249,6 +261,7 @@ static Suite *suite(void)
         tcase_add_test(tests, one_of_several_data_sets_is_named);
         tcase_add_loop_test(tests, a_runbook_that_means_nothing_is_refused, 0,
                             (int)(sizeof bad_books / sizeof *bad_books));
+        tcase_add_test(tests, brackets_without_end_are_refused_at_once);
         tcase_add_test(tests, a_damaged_runbook_is_refused_or_played);
         tcase_add_loop_test(tests, a_mistake_on_the_command_line_is_named, 0,
                             (int)(sizeof mistakes / sizeof *mistakes));
