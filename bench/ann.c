@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 #include "bench/ann.h"
+#include "bench/report.h"
 
 #include <string.h>
 
@@ -14,27 +15,6 @@ typedef struct ann_state {
         bench_share share;
 } ann_state;
 
-static dci_status create_context(const ann_options *options, size_t n_threads, dci_context **out)
-{
-        dci_context_config config;
-        dci_status status = dci_context_config_init(&config, sizeof config);
-        if (status != DCI_OK)
-                return status;
-        config.n_threads = (int32_t)n_threads;
-        config.isa = options->isa;
-        return dci_context_create(&config, out);
-}
-
-static dci_status choose_metric(const ann_options *options, const bench_dataset *dataset, dci_metric *out)
-{
-        *out = options->metric != 0 ? options->metric : dataset->metric;
-        if (*out != 0)
-                return DCI_OK;
-        return dci_fail(DCI_ERR_INVALID,
-                        "%s: says no distance that dci has (euclidean, angular, dot, ip); give --metric",
-                        dataset->name);
-}
-
 /* The neighbours in a file are believed only for the metric they were made for. */
 static bool file_truth_applies(const ann_state *state, dci_metric metric, size_t k)
 {
@@ -42,6 +22,14 @@ static bool file_truth_applies(const ann_state *state, dci_metric metric, size_t
         if (state->options.own_truth || dataset->truth.width == 0)
                 return false;
         return state->options.source.truth != NULL || (metric == dataset->metric && k <= dataset->truth.width);
+}
+
+static dci_status check_groups(const ann_options *options, size_t n_queries)
+{
+        if (options->group == 0 || n_queries % options->group == 0)
+                return DCI_OK;
+        return dci_fail(DCI_ERR_INVALID, "--group %zu: the number of queries, %zu, is no multiple of it",
+                        options->group, n_queries);
 }
 
 static dci_status report(const ann_job *job, int argc, char **argv)
@@ -63,11 +51,11 @@ static dci_status report(const ann_job *job, int argc, char **argv)
 static dci_status run(ann_state *state, int argc, char **argv)
 {
         const ann_options *options = &state->options;
-        dci_status status = options->json != NULL ? ann_check_writable(options->json) : DCI_OK;
+        dci_status status = options->json != NULL ? bench_check_writable(options->json) : DCI_OK;
         if (status == DCI_OK)
-                status = create_context(options, options->threads, &state->measured);
+                status = bench_context(&options->index, options->index.threads, &state->measured);
         if (status == DCI_OK)
-                status = create_context(options, 0, &state->helper);
+                status = bench_context(&options->index, 0, &state->helper);
         if (status == DCI_OK)
                 status = bench_dataset_read(state->helper, &options->source, &state->dataset);
         if (status != DCI_OK)
@@ -75,7 +63,10 @@ static dci_status run(ann_state *state, int argc, char **argv)
         ann_job job = {
                 .context = state->measured, .options = options, .dataset = &state->dataset, .truth = &state->truth};
         job.k = options->k != 0 ? options->k : state->dataset.is_trace ? 100 : 10;
-        status = choose_metric(options, &state->dataset, &job.metric);
+        status = bench_source_metric(options->metric, &state->dataset, &job.metric);
+        if (status != DCI_OK)
+                return status;
+        status = check_groups(options, state->dataset.queries.n);
         if (status != DCI_OK)
                 return status;
         bench_truth_options wanted = {job.metric, job.k, options->cache, options->truth_check,

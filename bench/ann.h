@@ -4,37 +4,29 @@
 #ifndef DCI_BENCH_ANN_H
 #define DCI_BENCH_ANN_H
 
-#include "bench/dataset.h"
+#include "bench/common_options.h"
 #include "bench/exact.h"
-#include "bench/options.h"
-
-enum { ANN_MODE_ONE = 1, ANN_MODE_BATCH = 2, ANN_MODE_BOTH = 3 };
 
 /* --- ann_options.c ------------------------------------------------------------------------------------------------------ */
 
 typedef struct ann_options {
         bench_source source;
-        bool own_truth;    /* --truth own */
-        dci_metric metric; /* 0: what the data says */
-        size_t k;          /* 0: 100 on traces, else 10 */
-        int32_t kinds;     /* bits 1 << DCI_KIND_*; FLAT is always among them */
-        dci_dtype rows;    /* 0: as the base file holds them */
-        size_t num_comp_indices, num_simp_indices, seed;
-        bench_shares prop_to_visit, prop_to_retrieve; /* every pair of the two is one effort */
-        size_t threads, repeat, truth_check;
+        bool own_truth;            /* --truth own */
+        dci_metric metric;         /* 0: what the data says */
+        size_t k;                  /* 0: 100 on traces, else 10 */
+        bench_index_options index; /* FLAT is always among the kinds */
+        size_t group;              /* queries taken together, 0: each by itself */
+        bool group_union;          /* k rows for a group, instead of k for each of its queries */
+        size_t repeat, truth_check;
         const char *cache; /* folder, or NULL */
         char default_cache[4096];
-        dci_isa isa;
-        int32_t mode;     /* ANN_MODE_* */
+        int32_t mode;     /* BENCH_MODE_* */
         const char *json; /* NULL or where to write */
 } ann_options;
 
 /* Parses and checks that the options go together. *out_help: print the help instead. */
 dci_status ann_options_parse(int argc, char **argv, ann_options *out, bool *out_help);
 void ann_print_help(void);
-/* "l2", "ip", "cosine"; "flat", "pdci" */
-const char *ann_metric_name(dci_metric metric);
-const char *ann_kind_name(dci_index_kind kind);
 
 /* --- ann_measure.c ------------------------------------------------------------------------------------------------------ */
 
@@ -42,9 +34,9 @@ const char *ann_kind_name(dci_index_kind kind);
 typedef struct ann_row {
         dci_index_kind kind;
         dci_dtype rows;
-        int32_t mode;                                    /* ANN_MODE_ONE or ANN_MODE_BATCH */
-        size_t num_comp_indices, num_simp_indices, seed; /* PDCI */
-        double prop_to_visit, prop_to_retrieve;          /* 1 for kinds that always spend everything */
+        int32_t mode; /* BENCH_MODE_ONE or BENCH_MODE_BATCH: of queries, or of groups */
+        const ann_options *options;
+        bench_effort effort;
         int32_t threads;
         size_t n, dim, k, n_queries;
         dci_metric metric;
@@ -55,6 +47,7 @@ typedef struct ann_row {
         double share;                  /* negative: no trace */
         double dist_comps, candidates; /* per query */
         size_t bytes;
+        dci_tree_stats tree; /* n_levels 0: no tree */
 } ann_row;
 
 typedef struct ann_job {
@@ -71,6 +64,11 @@ typedef struct ann_job {
  * job->context's memory. */
 dci_status ann_measure(const ann_job *job, ann_row **out_rows, size_t *out_n_rows);
 
+/* --- ann_judge.c -------------------------------------------------------------------------------------------------------- */
+
+/* Recall and kept share of what a search returned: k ids per query, or per group for a union. */
+dci_status ann_judge(const ann_job *job, const int64_t *ids, ann_row *row);
+
 /* --- ann_report.c ------------------------------------------------------------------------------------------------------- */
 
 typedef struct ann_report {
@@ -83,8 +81,6 @@ typedef struct ann_report {
 } ann_report;
 
 void ann_print_table(const ann_report *report);
-/* Checked before hours of work rather than after. */
-dci_status ann_check_writable(const char *path);
 dci_status ann_write_json(const ann_report *report, const char *path);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 #include "bench/ann.h"
+#include "bench/report.h"
 
 #include <string.h>
 
@@ -10,13 +11,11 @@
 #define FLOOR_SECONDS 0.05
 /* Queries between two looks at the progress line; the clock stands still meanwhile. */
 #define QUERIES_PER_LOOK 64
-/* Arrays by kind; kinds count from 1. */
-#define N_KINDS (DCI_KIND_PDCI + 1)
 
 typedef struct bench_run {
         const ann_job *job;
-        dci_index *indices[N_KINDS]; /* NULL: not asked for */
-        bench_spread build_s[N_KINDS];
+        dci_index *indices[BENCH_N_KINDS]; /* NULL: not asked for */
+        bench_spread build_s[BENCH_N_KINDS];
         const void *stored; /* the rows as the indices store them */
         void *owned_stored; /* NULL: `stored` is the base itself */
         size_t stored_bytes;
@@ -28,11 +27,6 @@ typedef struct bench_run {
         bench_progress progress;
 } bench_run;
 
-static bool is_asked(const ann_options *options, dci_index_kind kind)
-{
-        return (options->kinds & 1 << kind) != 0;
-}
-
 static double *seconds_of(const bench_run *run, size_t row)
 {
         return run->seconds + row * run->job->options->repeat;
@@ -40,20 +34,15 @@ static double *seconds_of(const bench_run *run, size_t row)
 
 static dci_dtype rows_dtype(const ann_job *job)
 {
-        return job->options->rows != 0 ? job->options->rows : job->dataset->base.dtype;
+        return job->options->index.rows != 0 ? job->options->index.rows : job->dataset->base.dtype;
 }
 
 /* --- what is measured ---------------------------------------------------------------------------------------------------- */
 
 static ann_row row_of(const ann_job *job, dci_index_kind kind, int32_t mode)
 {
-        const ann_options *options = job->options;
         ann_row row = {.kind = kind, .rows = rows_dtype(job), .mode = mode, .k = job->k, .metric = job->metric};
-        if (kind == DCI_KIND_PDCI) {
-                row.num_comp_indices = options->num_comp_indices;
-                row.num_simp_indices = options->num_simp_indices;
-                row.seed = options->seed;
-        }
+        row.options = job->options;
         row.threads = dci_context_threads(job->context);
         row.n = job->dataset->base.n;
         row.dim = job->dataset->base.dim;
@@ -65,21 +54,17 @@ static ann_row row_of(const ann_job *job, dci_index_kind kind, int32_t mode)
 /* One row per kind, mode and effort; returns how many. With rows NULL only counts. */
 static size_t list_rows(const ann_job *job, ann_row *rows)
 {
-        static const bench_shares everything = {1, {1}};
         const ann_options *options = job->options;
         size_t n = 0;
-        for (dci_index_kind kind = DCI_KIND_FLAT; kind < N_KINDS; kind++) {
-                const bool pdci = kind == DCI_KIND_PDCI;
-                const bench_shares *visit = pdci ? &options->prop_to_visit : &everything;
-                const bench_shares *retrieve = pdci ? &options->prop_to_retrieve : &everything;
-                const size_t n_efforts = is_asked(options, kind) ? visit->n * retrieve->n : 0;
-                for (int32_t mode = ANN_MODE_ONE; mode <= ANN_MODE_BATCH; mode++) {
+        for (dci_index_kind kind = DCI_KIND_FLAT; kind < BENCH_N_KINDS; kind++) {
+                const size_t n_efforts =
+                        bench_has_kind(&options->index, kind) ? bench_effort_count(&options->index, kind) : 0;
+                for (int32_t mode = BENCH_MODE_ONE; mode <= BENCH_MODE_BATCH; mode++) {
                         for (size_t e = 0; (options->mode & mode) != 0 && e < n_efforts; e++, n++) {
                                 if (rows == NULL)
                                         continue;
                                 rows[n] = row_of(job, kind, mode);
-                                rows[n].prop_to_visit = visit->values[e / retrieve->n];
-                                rows[n].prop_to_retrieve = retrieve->values[e % retrieve->n];
+                                rows[n].effort = bench_effort_at(&options->index, kind, e);
                         }
                 }
         }
@@ -92,26 +77,13 @@ static dci_status build_once(bench_run *run, dci_index_kind kind, double *out_se
 {
         const ann_job *job = run->job;
         const bench_rows *base = &job->dataset->base;
-        dci_index_config config;
-        dci_status status = dci_index_config_init(&config, sizeof config);
-        if (status != DCI_OK)
-                return status;
-        config.dim = base->dim;
-        config.kind = kind;
-        config.metric = job->metric;
-        config.dtype = rows_dtype(job);
-        config.add_dtype = base->dtype;
-        config.query_dtype = job->dataset->queries.dtype;
-        config.zero_rows = DCI_ZERO_KEEP;
-        config.num_comp_indices = job->options->num_comp_indices;
-        config.num_simp_indices = job->options->num_simp_indices;
-        config.seed = job->options->seed;
         dci_index_destroy(run->indices[kind]);
         run->indices[kind] = NULL;
         bench_progress_begin(&run->progress, "building");
         dci_progress callback = bench_progress_callback(&run->progress);
         double start = bench_seconds();
-        status = dci_index_create(job->context, &config, &run->indices[kind]);
+        dci_status status = bench_index_create(job->context, &job->options->index, kind, job->metric, base->dim,
+                                               base->dtype, job->dataset->queries.dtype, &run->indices[kind]);
         if (status == DCI_OK)
                 status = dci_index_add(run->indices[kind], base->n, base->data, base->dim, NULL, &callback);
         *out_seconds = bench_seconds() - start;
@@ -126,8 +98,8 @@ static dci_status build(bench_run *run)
         double spent = 0;
         size_t n = 0;
         for (; n < options->repeat && (n == 0 || spent < BUILD_SECONDS); n++) {
-                for (dci_index_kind kind = DCI_KIND_FLAT; kind < N_KINDS; kind++) {
-                        if (!is_asked(options, kind))
+                for (dci_index_kind kind = DCI_KIND_FLAT; kind < BENCH_N_KINDS; kind++) {
+                        if (!bench_has_kind(&options->index, kind))
                                 continue;
                         /* Borrowed: the rounds come later, and have at least a row for each kind. */
                         double *seconds = &seconds_of(run, (size_t)kind - 1)[n];
@@ -137,8 +109,8 @@ static dci_status build(bench_run *run)
                         spent += *seconds;
                 }
         }
-        for (dci_index_kind kind = DCI_KIND_FLAT; kind < N_KINDS; kind++)
-                if (is_asked(options, kind))
+        for (dci_index_kind kind = DCI_KIND_FLAT; kind < BENCH_N_KINDS; kind++)
+                if (bench_has_kind(&options->index, kind))
                         run->build_s[kind] = bench_spread_of(seconds_of(run, (size_t)kind - 1), n);
         return DCI_OK;
 }
@@ -174,28 +146,41 @@ static uint64_t distances_of(const dci_search_stats *stats)
         return stats->candidates == stats->visited ? stats->visited : stats->distances;
 }
 
+/* Searches for n queries in one call; the k ids of a query, or of a group's union, stand where its number says. */
+static dci_status call(bench_run *run, const ann_row *row, size_t first, size_t n, const dci_search_params *params)
+{
+        const size_t k = run->job->k, group = run->job->options->group;
+        const bench_rows *queries = &run->job->dataset->queries;
+        const dci_index *index = run->indices[row->kind];
+        const void *data = (const char *)queries->data + first * queries->dim * dci_dtype_size(queries->dtype);
+        if (group == 0)
+                return dci_index_search(index, n, data, queries->dim, k, params, run->ids + first * k,
+                                        run->scores + first * k);
+        const bool as_union = run->job->options->group_union;
+        const size_t list = as_union ? first / group : first;
+        return dci_index_search_group(index, n / group, group, data, queries->dim, k,
+                                      as_union ? DCI_GROUP_UNION : DCI_GROUP_EACH, params, run->ids + list * k,
+                                      run->scores + list * k);
+}
+
 static dci_status search(bench_run *run, ann_row *row, double *out_seconds)
 {
         const bench_rows *queries = &run->job->dataset->queries;
-        const size_t k = run->job->k, row_bytes = queries->dim * dci_dtype_size(queries->dtype);
-        const size_t per_call = row->mode == ANN_MODE_ONE ? 1 : queries->n;
-        const size_t per_look = row->mode == ANN_MODE_ONE ? QUERIES_PER_LOOK : queries->n;
+        const size_t unit = run->job->options->group > 0 ? run->job->options->group : 1;
+        const size_t per_call = row->mode == BENCH_MODE_ONE ? unit : queries->n;
+        const size_t per_look = row->mode == BENCH_MODE_ONE ? unit * QUERIES_PER_LOOK : queries->n;
         uint64_t distances = 0, candidates = 0;
         dci_search_params params;
         dci_search_stats stats;
-        dci_search_params_init(&params, sizeof params);
+        bench_effort_params(&row->effort, &params);
         dci_search_stats_init(&stats, sizeof stats);
         params.stats = &stats;
-        params.prop_to_visit = row->prop_to_visit;
-        params.prop_to_retrieve = row->prop_to_retrieve;
         *out_seconds = 0;
         for (size_t first = 0; first < queries->n; first += per_look) {
                 size_t last = queries->n - first < per_look ? queries->n : first + per_look;
                 double start = bench_seconds();
                 for (size_t i = first; i < last; i += per_call) {
-                        dci_status status = dci_index_search(run->indices[row->kind], per_call,
-                                                             (const char *)queries->data + i * row_bytes, queries->dim,
-                                                             k, &params, run->ids + i * k, run->scores + i * k);
+                        dci_status status = call(run, row, i, per_call, &params);
                         if (status != DCI_OK)
                                 return bench_fail_about("queries", status);
                         distances += distances_of(&stats);
@@ -209,33 +194,6 @@ static dci_status search(bench_run *run, ann_row *row, double *out_seconds)
         return DCI_OK;
 }
 
-/* Share of the true neighbours among the returned ids, see BENCH_RECALL_TOLERANCE. */
-static dci_status recall_of(const ann_job *job, const int64_t *ids, double *out_recall)
-{
-        const bench_dataset *data = job->dataset;
-        const bench_truth *truth = job->truth;
-        dci_context *context = job->context;
-        size_t dim = data->base.dim, found = 0;
-        int64_t *distinct = dci_alloc(context, job->k, sizeof *distinct);
-        double *rows = dci_alloc(context, 2, dim * sizeof *rows);
-        bool enough = distinct != NULL && rows != NULL;
-        for (size_t i = 0; enough && i < truth->n_queries; i++) {
-                double limit =
-                        bench_key_limit(job->metric, truth->scores[(i + 1) * truth->k - 1], BENCH_RECALL_TOLERANCE);
-                size_t n = bench_distinct(ids + i * job->k, job->k, distinct), good = 0;
-                bench_row_to_double(&data->queries, i, rows);
-                for (size_t j = 0; j < n && (uint64_t)distinct[j] < data->base.n; j++) {
-                        bench_row_to_double(&data->base, (size_t)distinct[j], rows + dim);
-                        good += bench_key(job->metric, bench_score(job->metric, rows, rows + dim, dim)) <= limit;
-                }
-                found += good;
-        }
-        dci_free(context, distinct, job->k, sizeof *distinct);
-        dci_free(context, rows, 2, dim * sizeof *rows);
-        *out_recall = (double)found / ((double)truth->n_queries * (double)truth->k);
-        return enough ? DCI_OK : DCI_ERR_MEMORY;
-}
-
 /* One turn of one row. Round 0 warms up and is where the answers are judged: later rounds give the same. */
 static dci_status take_turn(bench_run *run, size_t number, size_t round)
 {
@@ -246,12 +204,7 @@ static dci_status take_turn(bench_run *run, size_t number, size_t round)
         bench_progress_begin(&run->progress, round > 0 ? label : "searching, warming up,");
         dci_status status = search(run, row, &seconds_of(run, number)[round > 0 ? round - 1 : 0]);
         bench_progress_end(&run->progress);
-        if (status != DCI_OK || round > 0)
-                return status;
-        status = recall_of(job, run->ids, &row->recall);
-        if (status == DCI_OK && job->share != NULL)
-                status = bench_share_of(job->share, job->dataset, run->ids, job->k, &row->share);
-        return status;
+        return status == DCI_OK && round == 0 ? ann_judge(job, run->ids, row) : status;
 }
 
 /* All take turns, so that a slow spell of the machine hits all of them. */
@@ -291,6 +244,7 @@ static dci_status fill_times(bench_run *run)
                 if (status != DCI_OK)
                         return status;
                 row->bytes = memory.total;
+                row->tree = bench_tree_of(run->indices[row->kind]);
                 row->build_s = run->build_s[row->kind];
                 row->qps = rate_of(bench_spread_of(seconds_of(run, i), repeat), (double)row->n_queries);
                 row->read_floor_qps = floor_qps;
@@ -319,7 +273,7 @@ static void run_close(bench_run *run)
 {
         const ann_job *job = run->job;
         size_t n_queries = job->dataset->queries.n;
-        for (dci_index_kind kind = DCI_KIND_FLAT; kind < N_KINDS; kind++)
+        for (dci_index_kind kind = DCI_KIND_FLAT; kind < BENCH_N_KINDS; kind++)
                 dci_index_destroy(run->indices[kind]);
         dci_free(job->context, run->owned_stored, run->stored_bytes, 1);
         dci_free(job->context, run->scores, n_queries, job->k * sizeof *run->scores);

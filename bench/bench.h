@@ -33,6 +33,12 @@ typedef struct bench_spread {
 } bench_spread;
 bench_spread bench_spread_of(double *values, size_t n);
 
+/* Of n >= 1 durations in seconds, which it sorts: median, 99th percentile (nearest rank) and maximum in microseconds. */
+typedef struct bench_latency {
+        double median, p99, max;
+} bench_latency;
+bench_latency bench_latency_of(double *seconds, size_t n);
+
 /* The part of a path after its last separator. */
 const char *bench_base_name(const char *path);
 
@@ -50,6 +56,9 @@ typedef struct bench_command {
 } bench_command;
 
 int bench_ann(int argc, char **argv);
+int bench_runbook(int argc, char **argv);
+int bench_growth(int argc, char **argv);
+int bench_latency_command(int argc, char **argv);
 
 /* --- progress.c: one line on stderr, only when it is a terminal ---------------------------------------------------- */
 

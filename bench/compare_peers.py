@@ -12,6 +12,7 @@ every program once, so that a slow minute of the machine hits all arms alike; a 
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -31,15 +32,29 @@ def load(path):
         return json.load(file)
 
 
+def name_of(row):
+    """dci, the kind, the rows, and the effort where there is one to choose."""
+    params = row["params"]
+    parts = ["dci", row["index"], row["rows"]]
+    if row["index"] == "pdci":
+        parts.append(f"{params['num_comp_indices']}x{params['num_simp_indices']} retrieve {params['prop_to_retrieve']:g}")
+    if params.get("field_of_view"):
+        parts.append(f"view {params['field_of_view']}")
+    elif row["index"] == "mdci":
+        parts.append(f"visit {params['prop_to_visit']:g}")
+    return " ".join(parts)
+
+
 def measure(args, environment, folder):
     """One round: {arm: (qps, recall, build_s, floor_qps or None)}."""
     arms = {}
     for rows in args.rows.split(","):
         out = os.path.join(folder, "dci.json")
         run([args.dci_bench, "ann", "--base", args.base, "--query", args.query, "--metric", args.metric,
-             "--k", str(args.k), "--rows", rows, "--threads", "1", "--repeat", "3", "--json", out], environment)
+             "--k", str(args.k), "--rows", rows, "--threads", "1", "--repeat", "3", "--json", out,
+             *shlex.split(args.ann)], environment)
         for row in load(out)["rows"]:
-            arms[f"dci flat {rows}", row["mode"]] = row["qps"], row["recall"], row["build_s"], row["read_floor_qps"]
+            arms[name_of(row), row["mode"]] = row["qps"], row["recall"], row["build_s"], row["read_floor_qps"]
     if args.peers:
         out = os.path.join(folder, "peers.json")
         run([sys.executable, args.peers, "--base", args.base, "--query", args.query, "--metric", args.metric,
@@ -61,6 +76,7 @@ def main():
     parser.add_argument("--k", type=int, default=100)
     parser.add_argument("--only", default="faiss-flat,faiss-sq4", help="arms of the peers script")
     parser.add_argument("--rows", default="f32,f16,bf16", help="row formats of dci")
+    parser.add_argument("--ann", default="", help="more options of dci-bench ann: '--kind mdci --field-of-view 8,32'")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", help="write all rounds here")
     args = parser.parse_args()
@@ -71,15 +87,16 @@ def main():
             rounds.append(measure(args, environment, folder))
             print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
     print(f"| arm | mode | queries/s (median of {args.rounds}; lowest, highest) | us per query | recall | build s | "
-          "time / read floor |\n|---|---|---|---|---|---|---|")
+          "time / read floor | build + 1,000 queries s |\n|---|---|---|---|---|---|---|---|")
     for arm in rounds[0]:
         values = [r[arm] for r in rounds]
         qps = [v[0] for v in values]
         middle = statistics.median(qps)
         floor = [v[3] / v[0] for v in values if v[3]]
         ratio = f"{statistics.median(floor):.2f}" if floor and arm[1] == "one" else ""
+        build = statistics.median([v[2] for v in values])
         print(f"| {arm[0]} | {arm[1]} | {middle:,.0f} ({min(qps):,.0f}, {max(qps):,.0f}) | {1e6 / middle:.1f} | "
-              f"{values[0][1]:.4f} | {statistics.median([v[2] for v in values]):.4f} | {ratio} |")
+              f"{values[0][1]:.4f} | {build:.4f} | {ratio} | {build + 1000 / middle:.3f} |")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump([{" / ".join(arm): value for arm, value in r.items()} for r in rounds], file, indent=1)

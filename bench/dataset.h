@@ -108,6 +108,19 @@ dci_status bench_read_hdf5(dci_context *context, const char *path, size_t limit_
 dci_status bench_parse_hdf5(dci_context *context, const char *path, uint64_t n_bytes, size_t limit_base,
                             size_t limit_queries, bench_dataset *out);
 
+/* --- synthetic.c ----------------------------------------------------------------------------------------------------- */
+
+/* f32 rows near a random subspace: `latent` normal coordinates times a random linear map to `dim`, plus normal noise of
+ * deviation `noise` in each element. The map depends on the seed alone; streams give other rows of the same kind, and the
+ * first rows of a longer set are those of a shorter one. */
+typedef struct bench_synthetic {
+        size_t dim, latent;
+        double noise;
+        uint64_t seed;
+} bench_synthetic;
+dci_status bench_synthetic_rows(dci_context *context, const bench_synthetic *what, uint64_t stream, size_t n,
+                                bench_rows *out);
+
 /* --- trace.c ---------------------------------------------------------------------------------------------------------- */
 
 /* Fills base (a view of the prompt's keys), queries and trace. */
@@ -125,9 +138,9 @@ typedef struct bench_share {
 } bench_share;
 
 dci_status bench_share_prepare(dci_context *context, const bench_dataset *dataset, bench_share *out);
-/* ids: n_queries x k as a search returned them; an id counts once. */
+/* ids: lists of k as a search returned them, each for `per_list` queries in a row; an id counts once for each of them. */
 dci_status bench_share_of(const bench_share *share, const bench_dataset *dataset, const int64_t *ids, size_t k,
-                          double *out_share);
+                          size_t per_list, double *out_share);
 void bench_share_free(bench_share *share);
 
 #endif

@@ -89,3 +89,53 @@ size_t bench_distinct(const int64_t *ids, size_t n, int64_t *out)
                         out[kept++] = out[i];
         return kept;
 }
+
+size_t bench_count_found(const bench_found *within, const double *query, const int64_t *ids, size_t n, double *scratch)
+{
+        size_t found = 0;
+        for (size_t j = 0; j < n && (uint64_t)ids[j] < within->n_ids; j++) {
+                int64_t row = within->row_of != NULL ? within->row_of[ids[j]] : ids[j];
+                if (row < 0)
+                        continue;
+                bench_row_to_double(within->base, (size_t)row, scratch);
+                double score = bench_score(within->metric, query, scratch, within->base->dim);
+                found += bench_key(within->metric, score) <= within->limit;
+        }
+        return found;
+}
+
+/* The greatest key that counts, given n true neighbours. */
+static double limit_of(const bench_found *within, const double *query, const int64_t *truth, size_t n, double *scratch)
+{
+        double limit = 0;
+        for (size_t j = 0; j < n; j++) {
+                int64_t row = within->row_of != NULL ? within->row_of[truth[j]] : truth[j];
+                bench_row_to_double(within->base, (size_t)row, scratch);
+                double score = bench_score(within->metric, query, scratch, within->base->dim);
+                double key = bench_key_limit(within->metric, score, BENCH_RECALL_TOLERANCE);
+                limit = j == 0 || key > limit ? key : limit;
+        }
+        return limit;
+}
+
+dci_status bench_recall(dci_context *context, const bench_found *within, const bench_rows *queries, size_t k,
+                        size_t true_k, const int64_t *truth, const int64_t *found, double *out_recall)
+{
+        const size_t dim = queries->dim;
+        double *rows = dci_alloc(context, 2, dim * sizeof *rows);
+        int64_t *distinct = dci_alloc(context, k, sizeof *distinct);
+        bool enough = rows != NULL && distinct != NULL;
+        bench_found here = *within;
+        size_t total = 0;
+        for (size_t i = 0; enough && i < queries->n; i++) {
+                bench_row_to_double(queries, i, rows);
+                here.limit = limit_of(within, rows, truth + i * k, true_k, rows + dim);
+                size_t n = bench_distinct(found + i * k, k, distinct);
+                size_t good = bench_count_found(&here, rows, distinct, n, rows + dim);
+                total += good < true_k ? good : true_k;
+        }
+        dci_free(context, rows, 2, dim * sizeof *rows);
+        dci_free(context, distinct, k, sizeof *distinct);
+        *out_recall = (double)total / ((double)queries->n * (double)true_k);
+        return enough ? DCI_OK : DCI_ERR_MEMORY;
+}

@@ -35,6 +35,23 @@ size_t bench_distinct(const int64_t *ids, size_t n, int64_t *out);
 /* The greatest key that counts as being among the best k, given the k-th true score. */
 double bench_key_limit(dci_metric metric, double kth_score, double tolerance);
 
+/* What counts as found. row_of: the row of each id, negative for an id that is not there; NULL: the id itself. */
+typedef struct bench_found {
+        const bench_rows *base;
+        const int64_t *row_of;
+        size_t n_ids; /* ids are below it */
+        dci_metric metric;
+        double limit; /* of bench_key_limit */
+} bench_found;
+
+/* How many of n distinct ids >= 0 have a key up to the limit. scratch: room for a row. */
+size_t bench_count_found(const bench_found *within, const double *query, const int64_t *ids, size_t n, double *scratch);
+
+/* Recall of `found` against `truth`, lists of k ids for each query whose first true_k >= 1 are the true neighbours, found in
+ * binary32: the limit of each query takes all of them in. within->limit is not looked at. */
+dci_status bench_recall(dci_context *context, const bench_found *within, const bench_rows *queries, size_t k,
+                        size_t true_k, const int64_t *truth, const int64_t *found, double *out_recall);
+
 /* --- truth.c ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct bench_truth {

@@ -8,6 +8,9 @@
 /* A new subcommand is one line here and one file. */
 static const bench_command commands[] = {
         {"ann", "build time, queries per second, recall and attention share of each index kind", bench_ann},
+        {"runbook", "a stream of insertions, removals and searches in the format of big-ann-benchmarks", bench_runbook},
+        {"latency", "how long one writer and several readers wait for each other", bench_latency_command},
+        {"growth", "how build and query time grow with the number of rows", bench_growth},
 };
 
 static void print_help(void)

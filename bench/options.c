@@ -6,18 +6,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-static dci_status parse_size(const bench_option *option, const char *text)
+/* The first n characters as an integer in the option's range. */
+static bool read_size(const bench_option *option, const char *text, size_t n, size_t *out)
 {
         size_t value = 0;
-        bool valid = *text != '\0';
-        for (const char *p = text; valid && *p != '\0'; p++) {
+        bool valid = n > 0;
+        for (const char *p = text; valid && p < text + n; p++) {
                 valid = *p >= '0' && *p <= '9' && dci_mul(value, 10, &value) &&
                         dci_add(value, (size_t)(*p - '0'), &value);
         }
-        if (!valid || value < option->min || value > option->max)
+        *out = value;
+        return valid && value >= option->min && value <= option->max;
+}
+
+static dci_status parse_size(const bench_option *option, const char *text)
+{
+        size_t value;
+        if (!read_size(option, text, strlen(text), &value))
                 return dci_fail(DCI_ERR_INVALID, "--%s wants an integer of %zu to %zu, not '%s'", option->name,
                                 option->min, option->max, text);
         *(size_t *)option->value = value;
+        return DCI_OK;
+}
+
+static dci_status parse_sizes(const bench_option *option, const char *text)
+{
+        bench_sizes sizes = {0};
+        bool valid = true;
+        const char *item = text;
+        do {
+                size_t n = strcspn(item, ",");
+                valid = sizes.n < BENCH_MAX_SHARES && read_size(option, item, n, &sizes.values[sizes.n]);
+                sizes.n++;
+                item += n;
+        } while (valid && *item++ == ',');
+        if (!valid)
+                return dci_fail(DCI_ERR_INVALID,
+                                "--%s wants integers of %zu to %zu, comma separated and at most %d, not '%s'",
+                                option->name, option->min, option->max, BENCH_MAX_SHARES, text);
+        *(bench_sizes *)option->value = sizes;
         return DCI_OK;
 }
 
@@ -68,6 +95,16 @@ static bool parse_share(const char *text, size_t n, double *out)
         return strspn(text, "0123456789.eE+-") == n && end == text + n && *out > 0 && *out <= 1;
 }
 
+static dci_status parse_one_share(const bench_option *option, const char *text)
+{
+        double share;
+        if (!parse_share(text, strlen(text), &share))
+                return dci_fail(DCI_ERR_INVALID, "--%s wants a number above 0 and at most 1, not '%s'", option->name,
+                                text);
+        *(double *)option->value = share;
+        return DCI_OK;
+}
+
 static dci_status parse_shares(const bench_option *option, const char *text)
 {
         bench_shares shares = {0};
@@ -95,8 +132,12 @@ static dci_status parse_value(const bench_option *option, const char *text)
         case OPTION_CHOICE:
         case OPTION_CHOICES:
                 return parse_choices(option, text);
+        case OPTION_SHARE:
+                return parse_one_share(option, text);
         case OPTION_SHARES:
                 return parse_shares(option, text);
+        case OPTION_SIZES:
+                return parse_sizes(option, text);
         default:
                 if (*text == '\0')
                         return dci_fail(DCI_ERR_INVALID, "--%s wants a value, not an empty one", option->name);
@@ -133,6 +174,12 @@ dci_status bench_parse_options(int argc, char **argv, const bench_option *option
                         return dci_fail(DCI_ERR_INVALID, "--%s is given twice", found->name);
                 seen |= bit;
                 const char *value = strchr(argv[i], '=');
+                if (found->kind == OPTION_FLAG) {
+                        if (value != NULL)
+                                return dci_fail(DCI_ERR_INVALID, "--%s takes no value", found->name);
+                        *(bool *)found->value = true;
+                        continue;
+                }
                 if (value == NULL && i + 1 == argc)
                         return dci_fail(DCI_ERR_INVALID, "--%s wants a value", found->name);
                 dci_status status = parse_value(found, value != NULL ? value + 1 : argv[++i]);

@@ -8,10 +8,13 @@
 
 enum {
         OPTION_TEXT,    /* const char * */
+        OPTION_FLAG,    /* bool, takes no value */
         OPTION_SIZE,    /* size_t in [min, max] */
         OPTION_CHOICE,  /* int32_t, one of `choices` */
         OPTION_CHOICES, /* int32_t, some of `choices`, comma separated: the bits 1 << value */
-        OPTION_SHARES   /* bench_shares, comma separated */
+        OPTION_SHARE,   /* double above 0 and at most 1 */
+        OPTION_SHARES,  /* bench_shares, comma separated */
+        OPTION_SIZES    /* bench_sizes in [min, max], comma separated */
 };
 
 typedef struct bench_choice {
@@ -25,6 +28,10 @@ typedef struct bench_shares {
         size_t n;
         double values[BENCH_MAX_SHARES];
 } bench_shares;
+typedef struct bench_sizes {
+        size_t n;
+        size_t values[BENCH_MAX_SHARES];
+} bench_sizes;
 
 typedef struct bench_option {
         const char *name; /* without the dashes */

@@ -57,6 +57,13 @@ bench_spread bench_spread_of(double *values, size_t n)
         return spread;
 }
 
+bench_latency bench_latency_of(double *seconds, size_t n)
+{
+        bench_spread spread = bench_spread_of(seconds, n);
+        bench_latency latency = {1e6 * spread.median, 1e6 * seconds[(99 * n + 99) / 100 - 1], 1e6 * spread.max};
+        return latency;
+}
+
 const char *bench_base_name(const char *path)
 {
         /* A folder's name may end with separators: the name is what stands before them. */

@@ -133,14 +133,14 @@ static double weight_of_ids(const bench_share *share, const bench_dataset *datas
 }
 
 dci_status bench_share_of(const bench_share *share, const bench_dataset *dataset, const int64_t *ids, size_t k,
-                          double *out_share)
+                          size_t per_list, double *out_share)
 {
         size_t dim = dataset->base.dim;
         int64_t *distinct = dci_alloc(share->context, k, sizeof *distinct);
         double *rows = dci_alloc(share->context, 2, dim * sizeof *rows), kept = 0;
         bool enough = distinct != NULL && rows != NULL;
         for (size_t i = 0; enough && i < share->n_queries; i++) {
-                size_t n = bench_distinct(ids + i * k, k, distinct);
+                size_t n = bench_distinct(ids + i / per_list * k, k, distinct);
                 kept += weight_of_ids(share, dataset, i, distinct, n, rows);
         }
         dci_free(share->context, distinct, k, sizeof *distinct);

@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # To build everything and to install the Python package; check and lint add theirs.
 # shellcheck disable=SC2034 # used by the scripts that source this file
 build_packages=(build-essential cmake ninja-build pkg-config libopenblas-dev check libsubunit-dev libhdf5-dev libjansson-dev
-    zlib1g-dev python3-venv python3-dev)
+    libyaml-dev zlib1g-dev python3-venv python3-dev)
 logs=build/logs
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 

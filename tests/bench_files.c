@@ -32,7 +32,7 @@ static void slurp(const char *name, char *out, size_t size)
 bench_result bench_run(const char *const *arguments)
 {
         bench_result result;
-        char *argv[32] = {(char *)DCI_BENCH_PATH};
+        char *argv[48] = {(char *)DCI_BENCH_PATH};
         int status;
         for (size_t i = 0; arguments[i] != NULL; i++) {
                 ck_assert_uint_lt(i + 2, sizeof argv / sizeof *argv);

@@ -91,7 +91,7 @@ static const struct {
         {{"ann", "--truth-check", "0"}, "--truth-check wants an integer"},
         {{"ann", "--limit-base", "0"}, "--limit-base wants an integer"},
         {{"ann", "--metric", "manhattan"}, "--metric wants one of ip, l2, cosine, not 'manhattan'"},
-        {{"ann", "--kind", "tree"}, "--kind wants one or more of flat, pdci, not 'tree'"},
+        {{"ann", "--kind", "tree"}, "--kind wants one or more of flat, pdci, mdci, not 'tree'"},
         {{"ann", "--kind", "pdci,tree"}, "not 'pdci,tree'"},
         {{"ann", "--kind", "flat,"}, "not 'flat,'"},
         {{"ann", "--kind", "flat pdci"}, "not 'flat pdci'"},
