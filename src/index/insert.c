@@ -271,13 +271,9 @@ static dci_status add_batch(dci_batch *b, const dci_progress *progress)
         dci_index *index = b->index;
         map_change change;
         b->first = atomic_load(&index->rows.n);
-        b->first_id = index->next_id;
         if (b->n > DCI_MAX_ROWS - b->first)
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows added to %zu exceed the %zu of one index", b->n, b->first,
                                 DCI_MAX_ROWS);
-        if (b->ids == NULL && (uint64_t)b->n > (uint64_t)(INT64_MAX - b->first_id))
-                return dci_fail(DCI_ERR_LIMIT, "%zu consecutive ids from %lld on exceed %lld", b->n,
-                                (long long)b->first_id, (long long)INT64_MAX - 1);
         size_t chunks_before = index->rows.n_chunks;
         dci_status status = dci_rows_reserve(&index->rows, b->first + b->n, &index->retired);
         if (status != DCI_OK)
@@ -302,6 +298,16 @@ static dci_status add_batch(dci_batch *b, const dci_progress *progress)
         return DCI_OK;
 }
 
+/* Rows without ids get consecutive ones, whatever the kind. */
+static dci_status number_batch(dci_batch *b)
+{
+        b->first_id = b->index->next_id;
+        if (b->ids == NULL && (uint64_t)b->n > (uint64_t)(INT64_MAX - b->first_id))
+                return dci_fail(DCI_ERR_LIMIT, "%zu consecutive ids from %lld on exceed %lld", b->n,
+                                (long long)b->first_id, (long long)INT64_MAX - 1);
+        return DCI_OK;
+}
+
 dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                          const dci_progress *progress)
 {
@@ -314,7 +320,9 @@ dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld
         dci_batch b = {.index = index, .target = &index->rows, .n = n, .rows = rows, .ids = ids};
         b.ld_bytes = ld * dci_dtype_size(index->config.add_dtype);
         pthread_mutex_lock(&index->writers);
-        status = index->config.kind == DCI_KIND_MDCI ? dci_mdci_add(&b, progress) : add_batch(&b, progress);
+        status = number_batch(&b);
+        if (status == DCI_OK)
+                status = index->config.kind == DCI_KIND_MDCI ? dci_mdci_add(&b, progress) : add_batch(&b, progress);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;
