@@ -112,6 +112,7 @@ static bool place(placing *p, const float *centres, size_t n_centres)
                 whole = dci_parallel(&region) == DCI_OK;
         }
         dci_free(context, p->scratch, n_workers, p->worker_bytes);
+        p->scratch = NULL; /* it is called twice */
         dci_free(context, memory, n_bytes, 1);
         return whole;
 }
