@@ -31,7 +31,7 @@ dci_index *mdci_flat_of(const dci_index *index)
         config.add_dtype = config.dtype;
         ck_ok(dci_index_create(index->context, &config, &flat));
         ck_ok(dci_index_ids(index, n, n > 0 ? ids : NULL, &count));
-        ck_assert_uint_eq(count, n);
+        test_hold(count == n);
         ck_ok(dci_index_reconstruct(index, n, ids, rows, config.dim));
         ck_ok(dci_index_add(flat, n, rows, config.dim, ids, NULL));
         free(rows);
@@ -43,7 +43,7 @@ double mdci_share_found(const pdci_found *want, const pdci_found *got)
 {
         const size_t k = want->k;
         size_t n = 0;
-        ck_assert(want->n_queries == got->n_queries && k == got->k);
+        test_hold(want->n_queries == got->n_queries && k == got->k);
         for (size_t q = 0; q < want->n_queries; q++)
                 for (size_t i = 0; i < k; i++)
                         for (size_t j = 0; j < k; j++)
@@ -79,7 +79,7 @@ static int64_t *sorted_ids(const dci_level *level)
 
 void mdci_same_nodes(const dci_index *a, const dci_index *b, const char *what)
 {
-        ck_assert(a->tree->n_levels > 0 && b->tree->n_levels > 0);
+        test_hold(a->tree->n_levels > 0 && b->tree->n_levels > 0);
         for (size_t l = 0; l < a->tree->n_levels && l < b->tree->n_levels; l++) {
                 const dci_level *x = &a->tree->levels[l], *y = &b->tree->levels[l];
                 ck_assert_msg(x->n == y->n, "%s: %zu and %zu nodes on level %zu", what, x->n, y->n, l);
@@ -169,9 +169,9 @@ void mdci_copy_check(const mdci_copy *copy, const dci_index *index)
         int64_t *ids = malloc(copy->page_rows * sizeof *ids);
         ck_ok(dci_index_pages(index, n_pages, pages, &n_pages));
         for (size_t i = 0; i < n_pages; i++) {
-                ck_assert_uint_lt((size_t)pages[i].page, copy->n_pages);
+                test_hold((size_t)pages[i].page < copy->n_pages);
                 ck_ok(dci_index_page_ids(index, pages[i].page, ids, &n_rows));
-                ck_assert(n_rows > 0 && n_rows == pages[i].n_rows);
+                test_hold(n_rows > 0 && n_rows == pages[i].n_rows);
                 ck_assert_msg(memcmp(copy->ids + (size_t)pages[i].page * copy->page_rows, ids, n_rows * sizeof *ids) ==
                                       0,
                               "page %d is another one in the copy", (int)pages[i].page);
@@ -179,8 +179,8 @@ void mdci_copy_check(const mdci_copy *copy, const dci_index *index)
         }
         for (size_t i = 0; i < copy->n_pages * copy->page_rows; i++)
                 held += copy->ids[i] >= 0;
-        ck_assert_uint_eq(sum, dci_index_count(index));
-        ck_assert_uint_eq(held, sum);
+        test_hold(sum == dci_index_count(index));
+        test_hold(held == sum);
         free(pages);
         free(ids);
 }
