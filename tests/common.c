@@ -75,6 +75,25 @@ dci_allocator test_allocator(test_memory *memory)
         return allocator;
 }
 
+size_t test_each_allocation_failing(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
+                                    size_t (*life)(void *prepared), const void *arg)
+{
+        size_t failures = 0;
+        bool reached = true;
+        for (size_t nth = 1; reached; nth++) {
+                test_memory memory;
+                dci_context *context = test_context_with(&memory, n_threads);
+                void *prepared = prepare(context, arg);
+                atomic_store(&memory.fail_at, atomic_load(&memory.calls) + nth);
+                failures += life(prepared);
+                reached = atomic_load(&memory.calls) >= atomic_load(&memory.fail_at);
+                dci_context_destroy(context);
+                ck_assert_uint_eq(atomic_load(&memory.live_blocks), 0);
+                ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
+        }
+        return failures;
+}
+
 float *test_normal(size_t n, size_t dim, uint64_t seed)
 {
         dci_rng rng;

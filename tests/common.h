@@ -18,6 +18,13 @@
                               dci_last_error());                                                                       \
         } while (0)
 
+/* An assertion that costs nothing while it holds: Check writes into a pipe for every one of its own. */
+#define test_hold(condition)                                                                                           \
+        do {                                                                                                           \
+                if (!(condition))                                                                                      \
+                        ck_abort_msg("'%s' does not hold", #condition);                                                \
+        } while (0)
+
 /* Wants this status, and a sentence that contains `part`. */
 #define ck_refused(call, status, part) test_refused((call), (status), (part), #call, __FILE__, __LINE__)
 void test_refused(dci_status got, dci_status wanted, const char *part, const char *call, const char *file, int line);
@@ -32,6 +39,12 @@ typedef struct test_memory {
 } test_memory;
 dci_allocator test_allocator(test_memory *memory);
 dci_context *test_context_with(test_memory *memory, int32_t n_threads);
+
+/* Every allocation failing in turn: life is called with what prepare has made, once for each allocation that it makes, which then
+ * returns NULL, until none does. It destroys what prepare made and returns how many calls failed; all memory must have come back
+ * then. Returns the sum of the failures: the rungs of the ladder. */
+size_t test_each_allocation_failing(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
+                                    size_t (*life)(void *prepared), const void *arg);
 
 /* n x dim normal numbers, the same for the same seed. Free with free(). */
 float *test_normal(size_t n, size_t dim, uint64_t seed);

@@ -162,13 +162,23 @@ static void tidy(dci_index *index)
         dci_may_fail(false);
 }
 
+/* A promoted row comes where chance had drawn none: that one's node goes, as if they had come together. */
+static bool ends_lone_node(const dci_batch *b)
+{
+        const dci_tree *tree = b->index->tree;
+        bool ends = false;
+        for (size_t i = 0; tree->lone_id >= 0 && i < b->n && !ends; i++)
+                ends = dci_tree_promotions(tree, dci_batch_id(b, i)) > 0;
+        return ends;
+}
+
 static dci_status add_staged(dci_batch *b, dci_rows *staged, bool much, const dci_progress *progress)
 {
         dci_index *index = b->index;
         float c_squared = 0.0f;
         if (index->config.metric == DCI_METRIC_IP)
                 c_squared = dci_lift_c_squared(dci_batch_longest(b));
-        if (much || c_squared != index->tree->c_squared)
+        if (much || c_squared != index->tree->c_squared || ends_lone_node(b))
                 return dci_mdci_rebuild(index, staged, NULL, c_squared, dci_batch_end(b), progress);
         dci_tree_source source;
         dci_status status = source_of(index->context, staged, b->n, &source);

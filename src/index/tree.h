@@ -7,7 +7,7 @@
  * whatever the order of adds. Each promoted row is a node of the lowest level, levels[0], and every row lies in the cell of the
  * node nearest to it. Nodes are promoted to the next level with promotion_prob_subseq and lie in cells there in the same way,
  * while a level has more nodes than a search likes to look at one by one. A search looks at all nodes of the top level and goes
- * down from the best ones. Should chance promote no row at all, the one of lowest id is the node.
+ * down from the best ones. Should chance promote no row at all, the one of lowest id is the node until a promoted one comes.
  *
  * Nearest is by squared distance between points: the row (L2), the row at unit length (COSINE), the row with its lift (IP); less
  * the mean of the rows that the tree was built from, which changes no distance but keeps numbers small.

@@ -68,6 +68,7 @@ static dci_status assign_to_all(assignment *a, size_t l, const dci_progress *pro
                 status = dci_parallel(&region);
         }
         dci_free(context, a->scratch, n_workers, a->worker_bytes);
+        a->scratch = NULL; /* what assigns around the top nodes frees its own */
         return status;
 }
 
