@@ -128,7 +128,7 @@ START_TEST(rows_that_come_bit_by_bit_are_found_as_well_as_after_a_bulk_build)
                 tree_check(index);
                 mdci_same_nodes(bulk, index, what);
                 const double share = tree_share_at_nearest(index), recall = mdci_recall(index, Q, queries, K, some);
-                ck_assert_msg(share >= 0.97, "%s: %g of the rows lie at their nearest node", what, share);
+                ck_assert_msg(share >= 0.93, "%s: %g of the rows lie at their nearest node", what, share);
                 ck_assert_msg(recall >= of_bulk - 0.01, "%s: %g found, %g after a bulk build", what, recall, of_bulk);
                 dci_index_destroy(index);
         }
@@ -384,7 +384,7 @@ START_TEST(trees_of_several_levels_obey_the_same_laws)
         ck_assert_msg(b >= a - 0.01, "%g found, %g with one level", b, a);
         ck_assert_msg(c >= b - 0.01, "%g found, %g after a bulk build", c, b);
         ck_assert_double_ge(tree_share_at_nearest(bulk), 0.9999);
-        ck_assert_double_ge(tree_share_at_nearest(index), 0.97);
+        ck_assert_double_ge(tree_share_at_nearest(index), 0.93);
         ck_assert_uint_eq(bulk->tree->n_levels, shapes[_i / 3].n_levels);
         ck_assert_uint_eq(index->tree->n_levels, shapes[_i / 3].n_levels);
         dci_index_destroy(plain);

@@ -133,7 +133,7 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
                                 dci_rows_copy(staged, i, &index->rows, (size_t)slots[i]);
                                 dci_idmap_insert(map, source->ids[i], slots[i]);
                         }
-                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty);
+                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty, plan.scratch);
                         atomic_store(&index->map, map);
                         publish(index);
                 }
@@ -256,7 +256,7 @@ static dci_status remove_few(dci_index *index, size_t n, const int64_t *ids, con
                 status = dci_tree_plan_adopt(&plan);
                 if (status == DCI_OK) {
                         dci_tree_remove(&plan, &store);
-                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty);
+                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty, plan.scratch);
                         publish(index);
                 }
                 dci_index_exclusive_end(index);

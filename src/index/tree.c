@@ -55,7 +55,7 @@ size_t dci_tree_bytes(const dci_tree *tree)
         size_t n = sizeof *tree + (tree->dim + 1) * sizeof(float) + tree->page_capacity * 16;
         for (size_t l = 0; l < DCI_MAX_LEVELS; l++) {
                 const dci_level *level = &tree->levels[l];
-                n += level->capacity * (sizeof *level->ids + (2 * tree->dim + 2) * sizeof(float) +
+                n += level->capacity * (sizeof *level->ids + (2 * tree->dim + 3) * sizeof(float) +
                                         sizeof *level->parents + sizeof *level->cells);
                 n += dci_nearest_bytes(tree->context, level->capacity, tree->n_coords);
                 for (size_t i = 0; i < level->n; i++)
@@ -70,6 +70,7 @@ static void level_arrays_free(const dci_tree *tree, dci_level *level)
         dci_free(context, level->ids, level->capacity, sizeof *level->ids);
         dci_free(context, level->points, level->capacity * (tree->dim + 1), sizeof *level->points);
         dci_free(context, level->nearest_memory, dci_nearest_bytes(context, level->capacity, tree->n_coords), 1);
+        dci_free(context, level->radii2, level->capacity, sizeof *level->radii2);
         dci_free(context, level->lasts, level->capacity, sizeof *level->lasts);
         dci_free(context, level->routes, level->capacity * tree->dim, sizeof *level->routes);
         dci_free(context, level->parents, level->capacity, sizeof *level->parents);
@@ -87,11 +88,12 @@ bool dci_level_grow(const dci_tree *tree, const dci_level *level, size_t n, dci_
         grown.points = dci_alloc(context, capacity * wide, sizeof *grown.points);
         grown.nearest_memory = dci_alloc(context, dci_nearest_bytes(context, capacity, tree->n_coords), 1);
         grown.lasts = dci_alloc(context, capacity, sizeof *grown.lasts);
+        grown.radii2 = dci_alloc(context, capacity, sizeof *grown.radii2);
         grown.routes = dci_alloc(context, capacity * tree->dim, sizeof *grown.routes);
         grown.parents = dci_alloc(context, capacity, sizeof *grown.parents);
         grown.cells = dci_calloc(context, capacity, sizeof *grown.cells);
         if (grown.ids == NULL || grown.points == NULL || grown.nearest_memory == NULL || grown.lasts == NULL ||
-            grown.routes == NULL || grown.parents == NULL || grown.cells == NULL) {
+            grown.radii2 == NULL || grown.routes == NULL || grown.parents == NULL || grown.cells == NULL) {
                 level_arrays_free(tree, &grown);
                 return false;
         }
@@ -101,6 +103,7 @@ bool dci_level_grow(const dci_tree *tree, const dci_level *level, size_t n, dci_
                 dci_nearest_move(context, &level->nearest, grown.points, capacity, grown.nearest_memory,
                                  &grown.nearest);
                 memcpy(grown.lasts, level->lasts, level->n * sizeof *grown.lasts);
+                memcpy(grown.radii2, level->radii2, level->n * sizeof *grown.radii2);
                 memcpy(grown.routes, level->routes, level->n * tree->dim * sizeof *grown.routes);
                 memcpy(grown.parents, level->parents, level->n * sizeof *grown.parents);
                 memcpy(grown.cells, level->cells, level->n * sizeof *grown.cells);
@@ -138,6 +141,7 @@ size_t dci_level_append(dci_tree *tree, size_t l, int64_t id, const float *point
         dci_nearest_resize(&level->nearest, level->n);
         dci_nearest_put(&level->nearest, at);
         level->lasts[at] = point[tree->dim];
+        level->radii2[at] = 0.0f;
         memset(level->routes + at * tree->dim, 0, tree->dim * sizeof *level->routes);
         level->parents[at] = -1;
         level->cells[at].n = level->cells[at].n_rows = 0; /* room for what comes may be there already */

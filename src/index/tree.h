@@ -35,6 +35,7 @@ typedef struct dci_level {
         dci_nearest nearest; /* the points once more, to be compared with many at a time; its offsets: |point|^2 / 2 */
         void *nearest_memory;
         float *lasts;     /* the last coordinates once more, side by side */
+        float *radii2;    /* squared distance from the point to the farthest thing in its cell */
         float *routes;    /* n x dim: mean of the rows beneath, each at unit length under COSINE */
         int32_t *parents; /* node of the level above; -1 at the top */
         dci_cell *cells;
@@ -124,6 +125,11 @@ size_t dci_tree_near_bytes(const dci_tree *tree);
 void dci_tree_near(const dci_tree *tree, size_t l, const float *points, size_t n_points, size_t most,
                    const uint8_t *gone, void *scratch, dci_near *out, size_t *out_n);
 
+/* Nodes of levels[l] whose cells may hold things that are nearer to a new node at `point`: the nearest ones, and those whose
+ * cells reach farthest in proportion to how far away they are, up to DCI_TREE_AROUND in all. Returns how many. */
+#define DCI_TREE_AROUND 32
+size_t dci_tree_around(const dci_tree *tree, size_t l, const float *point, void *scratch, int32_t *out);
+
 /* --- tree_assign.c: the nearest node of each of many points, by tiles of products ---------------------------------------------- */
 
 /* Of each row of a source the node of the lowest level; of each node of the level below levels[l], all nodes of which are
@@ -145,12 +151,12 @@ void dci_tree_enter_level(dci_tree *tree, int32_t *parents);
 
 /* --- tree_route.c ---------------------------------------------------------------------------------------------------- */
 
-/* The mean of the rows beneath every node. */
+/* The mean of the rows beneath every node, and how far its cell reaches. */
 dci_status dci_tree_route_all(dci_tree *tree, const dci_rows *rows);
 /* The same for one node above the lowest level, from its children. */
 void dci_tree_route_node(dci_tree *tree, size_t l, size_t node);
-/* The same after a change: beneath the nodes that are marked, and above them. dirty: by level and node, cleared. */
-void dci_tree_route_dirty(dci_tree *tree, const dci_rows *rows, uint8_t *const *dirty);
+/* The same after a change: beneath the nodes that are marked, and above them. dirty: by level and node; scratch: dim floats. */
+void dci_tree_route_dirty(dci_tree *tree, const dci_rows *rows, uint8_t *const *dirty, float *scratch);
 
 /* --- tree_search.c --------------------------------------------------------------------------------------------------- */
 

@@ -91,6 +91,7 @@ void dci_tree_remove_node(dci_tree *tree, size_t l, size_t node, uint8_t *dirty)
                 memcpy(level->points + node * wide, level->points + last * wide, wide * sizeof *level->points);
                 dci_nearest_put(&level->nearest, node);
                 level->lasts[node] = level->lasts[last];
+                level->radii2[node] = level->radii2[last];
                 memcpy(level->routes + node * tree->dim, level->routes + last * tree->dim,
                        tree->dim * sizeof *level->routes);
                 level->parents[node] = level->parents[last];

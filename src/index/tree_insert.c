@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Insertion (IceCache, algorithm 2): draw the promotions, find the nearest node, join its cell. A promoted row becomes a node,
- * and what is nearer to it than to its present node moves to it, as a bulk build would have had it: the rows of the nearest cells
- * are looked at, one product each.
+ * and what is nearer to it than to its present node moves to it, as a bulk build would have had it: the rows of the nearest
+ * cells and of those that reach far are looked at, one product each.
  */
 #include "core/internal.h"
 
@@ -12,9 +12,6 @@
 
 #include "index/tree.h"
 
-/* Cells whose rows may move to a new node. Of rows that come one by one 0.975 lie at their nearest node at last; with 8 cells it
- * is 0.85, and searches lose 0.002 of what they find. */
-#define CELLS_AROUND 32
 #define PAGE_MOST 256
 /* Points that one task places; from MANY on, tiles of products find the nearest of all nodes. */
 #define TASK_POINTS 64
@@ -213,12 +210,10 @@ static bool draw_nodes(dci_tree_plan *plan, size_t l, const float *point, int32_
 
 static bool draw(dci_tree_plan *plan, size_t l, const float *point, int32_t node, void *scratch)
 {
-        dci_near near[CELLS_AROUND];
-        size_t n;
-        dci_tree_near(plan->tree, l, point, 1, CELLS_AROUND, NULL, scratch, near, &n);
+        int32_t around[DCI_TREE_AROUND];
+        const size_t n = dci_tree_around(plan->tree, l, point, scratch, around);
         for (size_t i = 0; i < n; i++)
-                if (!(l == 0 ? draw_rows(plan, point, node, near[i].node)
-                             : draw_nodes(plan, l, point, node, near[i].node)))
+                if (!(l == 0 ? draw_rows(plan, point, node, around[i]) : draw_nodes(plan, l, point, node, around[i])))
                         return false;
         return true;
 }

@@ -63,13 +63,17 @@ static void offer(const dci_tree *tree, const dci_level *level, const float *poi
 {
         const size_t wide = tree->dim + 1, dim = tree->dim;
         const dci_kernels *kernels = tree->context->kernels;
-        for (size_t i = 0; i < count; i++)
+        const size_t stride = wide * sizeof(float);
+        for (size_t i = 0; (numbers != NULL || n_points > 1) && i < count; i++)
                 b->pointers[i] = level->points + (numbers != NULL ? (size_t)numbers[i] : first + i) * wide;
-        if (n_points == 1)
-                kernels->score_rows[DCI_F32 - 1][DCI_FORM_DOT](points, b->pointers, count, dim, b->scores);
-        else
+        if (n_points > 1)
                 kernels->score_many[DCI_F32 - 1][DCI_FORM_DOT](points, wide, n_points, b->pointers, count, dim,
                                                                b->scores, DCI_TOPK_BLOCK);
+        else if (numbers != NULL)
+                kernels->score_rows[DCI_F32 - 1][DCI_FORM_DOT](points, b->pointers, count, dim, b->scores);
+        else
+                kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](points, level->points + first * wide, stride, count,
+                                                                  dim, b->scores);
         for (size_t p = 0; p < n_points; p++) {
                 float *scores = b->scores + p * DCI_TOPK_BLOCK;
                 adjust(level, points[p * wide + dim], numbers, first, count, scores);
@@ -124,4 +128,51 @@ void dci_tree_near(const dci_tree *tree, size_t l, const float *points, size_t n
                 const size_t here = level->n - first < DCI_TOPK_BLOCK ? level->n - first : DCI_TOPK_BLOCK;
                 offer(tree, level, points, n_points, most, gone, NULL, first, here, scratch, out, out_n);
         }
+}
+
+/* Offers one block of numbers to a list of the largest. */
+static size_t keep(const dci_tree *tree, const float *values, size_t first, size_t count, size_t most, block *b,
+                   dci_near *best, size_t n)
+{
+        const float least = n < most ? -INFINITY : best[most - 1].score;
+        const size_t kept = tree->context->kernels->keep_at_least(values, count, least, b->kept, b->order);
+        for (size_t i = 0; i < kept; i++)
+                n = enter(best, n, most, b->kept[i], (int32_t)(first + (size_t)b->order[i]));
+        return n;
+}
+
+size_t dci_tree_around(const dci_tree *tree, size_t l, const float *point, void *scratch, int32_t *out)
+{
+        enum { EACH = DCI_TREE_AROUND / 2 };
+        const dci_level *level = &tree->levels[l];
+        const size_t wide = tree->dim + 1;
+        const dci_kernels *kernels = tree->context->kernels;
+        const float norm2 = kernels->norm2[DCI_F32 - 1](point, tree->n_coords);
+        block *b = scratch;
+        dci_near nearest[EACH], reaching[EACH];
+        size_t n_nearest = 0, n_reaching = 0;
+        for (size_t first = 0; first < level->n; first += DCI_TOPK_BLOCK) {
+                const size_t count = level->n - first < DCI_TOPK_BLOCK ? level->n - first : DCI_TOPK_BLOCK;
+                float *scores = b->scores, *reach = b->scores + DCI_TOPK_BLOCK;
+                kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](point, level->points + first * wide,
+                                                                  wide * sizeof *point, count, tree->dim, scores);
+                adjust(level, point[tree->dim], NULL, first, count, scores);
+                for (size_t i = 0; i < count; i++) {
+                        const float distance2 = norm2 - 2.0f * scores[i];
+                        reach[i] = level->radii2[first + i] / (distance2 > 0x1p-100f ? distance2 : 0x1p-100f);
+                }
+                n_nearest = keep(tree, scores, first, count, EACH, b, nearest, n_nearest);
+                n_reaching = keep(tree, reach, first, count, EACH, b, reaching, n_reaching);
+        }
+        size_t n = 0;
+        for (size_t i = 0; i < n_nearest; i++)
+                out[n++] = nearest[i].node;
+        for (size_t i = 0; i < n_reaching; i++) {
+                bool there = false;
+                for (size_t j = 0; j < n_nearest; j++)
+                        there = there || out[j] == reaching[i].node;
+                if (!there)
+                        out[n++] = reaching[i].node;
+        }
+        return n;
 }

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Removal: the rows leave their cells. A promoted row takes its node with it; what lay beneath that goes to the nearest of the
- * nodes that stay, one of those around it.
+ * nodes that stay.
  */
 #include "core/internal.h"
 
@@ -11,8 +11,7 @@
 
 #include "index/tree.h"
 
-/* Nodes that the rows of a vanishing cell are compared with. */
-#define NODES_AROUND 32
+#define AT_ONCE 32
 
 /* Which nodes go, level by level: those of the rows that leave. */
 static void mark_gone(dci_tree_plan *plan)
@@ -33,36 +32,51 @@ static void mark_gone(dci_tree_plan *plan)
         }
 }
 
-/* Nodes that are near to one that goes. */
-typedef struct around {
-        size_t n;
-        dci_near nodes[NODES_AROUND];
-        const void *points[NODES_AROUND];
-} around;
+/* Things on their way to the nearest of the nodes that stay. */
+typedef struct homeless {
+        dci_tree_plan *plan;
+        size_t l, n;
+        float *points; /* AT_ONCE x (dim + 1) */
+        int64_t ids[AT_ONCE];
+        void *scratch;
+} homeless;
 
-/* A row, or a node, goes to the nearest of those around. */
-static bool send(dci_tree_plan *plan, size_t l, int64_t id, const float *point, const around *near)
+/* Offsets of nodes that go are infinite meanwhile, so tiles of products pass them by. Only writers look at these. */
+static bool find_by_tiles(const homeless *h)
 {
-        const dci_tree *tree = plan->tree;
-        const dci_level *level = &tree->levels[l];
-        float products[NODES_AROUND] = {0};
-        dci_near best = {-INFINITY, near->nodes[0].node};
-        tree->context->kernels->score_rows[DCI_F32 - 1][DCI_FORM_DOT](point, near->points, near->n, tree->n_coords,
-                                                                      products);
-        for (size_t i = 0; i < near->n; i++) {
-                const int32_t node = near->nodes[i].node;
-                const float score = products[i] - level->nearest.offsets[node];
-                if (score > best.score || (score == best.score && node < best.node))
-                        best = (dci_near){score, node};
-        }
-        return dci_tree_plan_move(plan, (dci_tree_move){id, 0.0f, best.node, (uint32_t)l});
+        const dci_tree *tree = h->plan->tree;
+        return h->l == 0 && tree->n_levels == 1;
 }
 
-static bool dissolve_cell(dci_tree_plan *plan, const dci_idmap *leaving, size_t node, const around *near)
+/* False if memory is short. */
+static bool settle(homeless *h)
 {
-        const dci_tree *tree = plan->tree;
+        const dci_tree *tree = h->plan->tree;
+        const size_t wide = tree->dim + 1;
+        int32_t nodes[AT_ONCE] = {0};
+        bool whole = true;
+        if (find_by_tiles(h))
+                dci_nearest_find(&tree->levels[0].nearest, h->points, wide, h->n, h->scratch, nodes, NULL);
+        for (size_t i = 0; !find_by_tiles(h) && i < h->n; i += DCI_MANY_QUERIES) {
+                dci_near near[DCI_MANY_QUERIES];
+                size_t n_near[DCI_MANY_QUERIES];
+                const size_t here = h->n - i < DCI_MANY_QUERIES ? h->n - i : DCI_MANY_QUERIES;
+                dci_tree_near(tree, h->l, h->points + i * wide, here, 1, h->plan->gone[h->l], h->scratch, near, n_near);
+                for (size_t j = 0; j < here; j++)
+                        nodes[i + j] = near[j].node;
+        }
+        for (size_t i = 0; i < h->n && whole; i++)
+                whole = dci_tree_plan_move(h->plan, (dci_tree_move){h->ids[i], 0.0f, nodes[i], (uint32_t)h->l});
+        h->n = 0;
+        return whole;
+}
+
+static bool dissolve_cell(homeless *h, const dci_idmap *leaving, size_t node)
+{
+        const dci_tree *tree = h->plan->tree;
+        const dci_rows *rows = h->plan->rows;
         const dci_cell *cell = &tree->levels[0].cells[node];
-        const dci_view view = dci_rows_view(plan->rows);
+        const dci_view view = dci_rows_view(rows);
         for (size_t i = 0; i < cell->n_rows; i++) {
                 const int32_t slot =
                         cell->items[i / tree->page_rows] * (int32_t)tree->page_rows + (int32_t)(i % tree->page_rows);
@@ -72,49 +86,65 @@ static bool dissolve_cell(dci_tree_plan *plan, const dci_idmap *leaving, size_t 
                 if (dci_idmap_find(leaving, id) >= 0)
                         continue;
                 dci_view_pointers(&view, (size_t)slot, NULL, 1, &row);
-                if (plan->rows->with_norms)
+                if (rows->with_norms)
                         dci_view_norms(&view, (size_t)slot, NULL, 1, &norm);
-                dci_tree_point(tree, plan->rows->dtype, row, norm, plan->scratch);
-                if (!send(plan, 0, id, plan->scratch, near))
+                dci_tree_point(tree, rows->dtype, row, norm, h->points + h->n * (tree->dim + 1));
+                h->ids[h->n++] = id;
+                if (h->n == AT_ONCE && !settle(h))
                         return false;
         }
         return true;
 }
 
-static bool dissolve_node(dci_tree_plan *plan, size_t l, size_t node, const around *near)
+static bool dissolve_node(homeless *h, size_t node)
 {
-        const dci_tree *tree = plan->tree;
-        const dci_cell *cell = &tree->levels[l].cells[node];
+        const dci_tree *tree = h->plan->tree;
+        const size_t wide = tree->dim + 1;
+        const dci_cell *cell = &tree->levels[h->l].cells[node];
         for (uint32_t i = 0; i < cell->n; i++) {
                 const int32_t child = cell->items[i];
-                if (plan->gone[l - 1][child] == 0 &&
-                    !send(plan, l, child, tree->levels[l - 1].points + (size_t)child * (tree->dim + 1), near))
+                if (h->plan->gone[h->l - 1][child] != 0)
+                        continue;
+                memcpy(h->points + h->n * wide, tree->levels[h->l - 1].points + (size_t)child * wide,
+                       wide * sizeof *h->points);
+                h->ids[h->n++] = child;
+                if (h->n == AT_ONCE && !settle(h))
                         return false;
         }
         return true;
 }
 
-/* True too if nothing is left to go to: at the top, the level will vanish; at the bottom, *out_alone. */
-static bool dissolve(dci_tree_plan *plan, const dci_idmap *leaving, void *scratch, bool *out_alone)
+static bool dissolve_level(homeless *h, const dci_idmap *leaving)
+{
+        dci_level *level = &h->plan->tree->levels[h->l];
+        const uint8_t *gone = h->plan->gone[h->l];
+        bool whole = true;
+        for (size_t node = 0; node < level->n; node++)
+                if (gone[node] != 0)
+                        level->nearest.offsets[node] = INFINITY;
+        for (size_t node = 0; node < level->n && whole; node++)
+                if (gone[node] != 0)
+                        whole = h->l == 0 ? dissolve_cell(h, leaving, node) : dissolve_node(h, node);
+        whole = whole && settle(h);
+        for (size_t node = 0; node < level->n; node++)
+                if (gone[node] != 0)
+                        dci_nearest_put(&level->nearest, node);
+        return whole;
+}
+
+/* True too if nothing is left to go to: at the top, the level will vanish; below it, *out_alone. */
+static bool dissolve(dci_tree_plan *plan, const dci_idmap *leaving, homeless *h, bool *out_alone)
 {
         const dci_tree *tree = plan->tree;
-        around near;
-        for (size_t l = 0; l < tree->n_levels; l++) {
-                const dci_level *level = &tree->levels[l];
-                for (size_t node = 0; node < level->n; node++) {
-                        if (plan->gone[l][node] == 0)
-                                continue;
-                        dci_tree_near(tree, l, level->points + node * (tree->dim + 1), 1, NODES_AROUND, plan->gone[l],
-                                      scratch, near.nodes, &near.n);
-                        for (size_t i = 0; i < near.n; i++)
-                                near.points[i] = level->points + (size_t)near.nodes[i].node * (tree->dim + 1);
-                        if (near.n == 0) {
-                                *out_alone = *out_alone || l == 0 || l + 1 < tree->n_levels;
-                                break;
-                        }
-                        if (!(l == 0 ? dissolve_cell(plan, leaving, node, &near) : dissolve_node(plan, l, node, &near)))
-                                return false;
-                }
+        for (h->l = 0; h->l < tree->n_levels; h->l++) {
+                const size_t n = tree->levels[h->l].n;
+                size_t n_gone = 0;
+                for (size_t i = 0; i < n; i++)
+                        n_gone += plan->gone[h->l][i];
+                if (n_gone == n)
+                        *out_alone = *out_alone || h->l == 0 || h->l + 1 < tree->n_levels;
+                else if (n_gone > 0 && !dissolve_level(h, leaving))
+                        return false;
         }
         return true;
 }
@@ -136,13 +166,18 @@ dci_status dci_tree_plan_remove(dci_tree *tree, dci_rows *rows, const dci_idmap 
                 out->gone[l] = dci_calloc(context, out->n_nodes[l], sizeof *out->gone[l]);
                 whole = whole && out->gone[l] != NULL;
         }
-        void *scratch = dci_alloc(context, dci_tree_near_bytes(tree), 1);
-        whole = whole && scratch != NULL;
+        const size_t near_bytes = dci_tree_near_bytes(tree),
+                     nearest_bytes = dci_lines(dci_nearest_scratch_bytes(&tree->levels[0].nearest)),
+                     n_bytes = near_bytes > nearest_bytes ? near_bytes : nearest_bytes;
+        homeless h = {.plan = out, .scratch = dci_alloc(context, n_bytes, 1)};
+        h.points = dci_alloc(context, AT_ONCE * (tree->dim + 1), sizeof *h.points);
+        whole = whole && h.scratch != NULL && h.points != NULL;
         if (whole) {
                 mark_gone(out);
-                whole = dissolve(out, leaving, scratch, out_alone);
+                whole = dissolve(out, leaving, &h, out_alone);
         }
-        dci_free(context, scratch, dci_tree_near_bytes(tree), 1);
+        dci_free(context, h.points, AT_ONCE * (tree->dim + 1), sizeof *h.points);
+        dci_free(context, h.scratch, n_bytes, 1);
         if (!whole)
                 dci_tree_plan_free(out);
         return whole ? DCI_OK : DCI_ERR_MEMORY;
