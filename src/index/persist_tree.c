@@ -76,22 +76,28 @@ static dci_status put_u64(const dci_sink *sink, uint64_t value)
         return sink->write(sink->ctx, bytes, sizeof bytes);
 }
 
+/* Arrays that hold nothing may not be there. */
+static dci_status put(const dci_sink *sink, const void *data, size_t n_bytes)
+{
+        return n_bytes == 0 ? DCI_OK : sink->write(sink->ctx, data, n_bytes);
+}
+
 static dci_status emit_mean(const void *ctx, const dci_sink *sink)
 {
         const dci_tree *tree = ((const dci_saving *)ctx)->index->tree;
-        return sink->write(sink->ctx, tree->mean, (tree->dim + 1) * sizeof *tree->mean);
+        return put(sink, tree->mean, (tree->dim + 1) * sizeof *tree->mean);
 }
 
 static dci_status emit_versions(const void *ctx, const dci_sink *sink)
 {
         const dci_tree *tree = ((const dci_saving *)ctx)->index->tree;
-        return sink->write(sink->ctx, tree->page_version, tree->n_pages * sizeof *tree->page_version);
+        return put(sink, tree->page_version, tree->n_pages * sizeof *tree->page_version);
 }
 
 static dci_status emit_free(const void *ctx, const dci_sink *sink)
 {
         const dci_tree *tree = ((const dci_saving *)ctx)->index->tree;
-        return sink->write(sink->ctx, tree->free_pages, tree->n_free * sizeof *tree->free_pages);
+        return put(sink, tree->free_pages, tree->n_free * sizeof *tree->free_pages);
 }
 
 static dci_status emit_levels(const void *ctx, const dci_sink *sink)
@@ -108,7 +114,7 @@ static dci_status emit_nodes(const void *ctx, const dci_sink *sink)
         const dci_tree *tree = ((const dci_saving *)ctx)->index->tree;
         dci_status status = DCI_OK;
         for (size_t l = 0; l < tree->n_levels && status == DCI_OK; l++)
-                status = sink->write(sink->ctx, tree->levels[l].ids, tree->levels[l].n * sizeof(int64_t));
+                status = put(sink, tree->levels[l].ids, tree->levels[l].n * sizeof(int64_t));
         return status;
 }
 
@@ -129,8 +135,7 @@ static dci_status emit_items(const void *ctx, const dci_sink *sink)
         for (size_t l = 0; l < tree->n_levels; l++)
                 for (size_t i = 0; i < tree->levels[l].n && status == DCI_OK; i++) {
                         const dci_cell *cell = &tree->levels[l].cells[i];
-                        if (cell->n > 0)
-                                status = sink->write(sink->ctx, cell->items, cell->n * sizeof *cell->items);
+                        status = put(sink, cell->items, cell->n * sizeof *cell->items);
                 }
         return status;
 }
