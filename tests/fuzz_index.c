@@ -89,11 +89,12 @@ static void add(life *l)
         int64_t ids[MOST_BATCH];
         size_t n = 1 + below(l, below(l, 3) == 0 ? MOST_BATCH : 8);
         const size_t dim = l->config.dim;
+        const bool own = below(l, 3) == 0; /* the index gives the ids, on from the largest ever used */
         if (l->model.n + n > MOST_ROWS)
                 return;
         for (size_t i = 0; i < n; i++) {
                 draw_row(l, rows + i * dim);
-                l->next_id += 1 + (below(l, 10) == 0 ? (int64_t)below(l, 1000) : 0);
+                l->next_id += 1 + (!own && below(l, 10) == 0 ? (int64_t)below(l, 1000) : 0);
                 ids[i] = l->next_id - 1;
         }
         if (l->model.n > 0 && below(l, 8) == 0) { /* refused: an id that is there, and nothing changes */
@@ -102,7 +103,7 @@ static void add(life *l)
                 ck_refused(dci_index_add(l->index, n, rows, dim, ids, NULL), DCI_ERR_EXISTS, "in the index already");
                 ids[n - 1] = kept;
         }
-        ck_ok(dci_index_add(l->index, n, rows, dim, ids, NULL));
+        ck_ok(dci_index_add(l->index, n, rows, dim, own ? NULL : ids, NULL));
         for (size_t i = 0; i < n; i++) {
                 naive_round(l->config.dtype, dim, rows + i * dim, stored);
                 naive_add(&l->model, stored, ids[i]);
