@@ -111,7 +111,8 @@ DCI_API void dci_index_destroy(dci_index *index);
 /** Rows in the index; 0 for NULL. */
 DCI_API size_t dci_index_count(const dci_index *index);
 
-/** Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. */
+/** Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. MDCI: as long as
+ *  its pages are two thirds full or more; cells of few rows in large pages take more. */
 DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
 
 /**
