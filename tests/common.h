@@ -40,9 +40,9 @@ typedef struct test_memory {
 dci_allocator test_allocator(test_memory *memory);
 dci_context *test_context_with(test_memory *memory, int32_t n_threads);
 
-/* Every allocation failing in turn: life is called with what prepare has made, once for each allocation that it makes, which then
- * returns NULL, until none does. It destroys what prepare made and returns how many calls failed; all memory must have come back
- * then. Returns the sum of the failures: the rungs of the ladder. */
+/* Every allocation failing in turn: life is called with what prepare has made, once for each allocation that it
+ * makes, which then returns NULL, until none does. It destroys what prepare made and returns how many calls failed;
+ * all memory must have come back then. Returns the sum of the failures: the rungs of the ladder. */
 size_t test_each_allocation_failing(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
                                     size_t (*life)(void *prepared), const void *arg);
 

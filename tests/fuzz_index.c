@@ -28,9 +28,9 @@ typedef struct life {
         dci_index_config config;
         naive model;
         float clusters[6 * MOST_DIM];
-        int64_t next_id, largest; /* ids from here on were never used; the largest that was */
-        uint64_t version;         /* of the copy of pages */
-        int64_t *pages;           /* [page][page_rows] */
+        int64_t next_id;  /* ids from here on were never used */
+        uint64_t version; /* of the copy of pages */
+        int64_t *pages;   /* [page][page_rows] */
         size_t pages_capacity;
 } life;
 
@@ -72,7 +72,6 @@ static void begin(life *l, uint64_t seed)
         for (size_t i = 0; i < 6 * MOST_DIM; i++)
                 l->clusters[i] = (float)dci_rng_normal(&l->rng);
         ck_ok(dci_index_create(l->context, &l->config, &l->index));
-        l->largest = -1;
         naive_init(&l->model, l->config.dim, l->config.metric);
 }
 
@@ -90,25 +89,21 @@ static void add(life *l)
         int64_t ids[MOST_BATCH];
         size_t n = 1 + below(l, below(l, 3) == 0 ? MOST_BATCH : 8);
         const size_t dim = l->config.dim;
+        const bool own = below(l, 3) == 0; /* the index gives the ids, on from the largest ever used */
         if (l->model.n + n > MOST_ROWS)
                 return;
         for (size_t i = 0; i < n; i++) {
                 draw_row(l, rows + i * dim);
-                l->next_id += 1 + (below(l, 10) == 0 ? (int64_t)below(l, 1000) : 0);
+                l->next_id += 1 + (!own && below(l, 10) == 0 ? (int64_t)below(l, 1000) : 0);
                 ids[i] = l->next_id - 1;
         }
-        const bool numbered = below(l, 3) != 0; /* else the index gives ids: those after the largest ever used */
-        for (size_t i = 0; !numbered && i < n; i++)
-                ids[i] = l->largest + 1 + (int64_t)i;
-        l->next_id = ids[n - 1] + 1;
-        l->largest = ids[n - 1];
         if (l->model.n > 0 && below(l, 8) == 0) { /* refused: an id that is there, and nothing changes */
                 const int64_t kept = ids[n - 1];
                 ids[n - 1] = l->model.ids[below(l, l->model.n)];
                 ck_refused(dci_index_add(l->index, n, rows, dim, ids, NULL), DCI_ERR_EXISTS, "in the index already");
                 ids[n - 1] = kept;
         }
-        ck_ok(dci_index_add(l->index, n, rows, dim, numbered ? ids : NULL, NULL));
+        ck_ok(dci_index_add(l->index, n, rows, dim, own ? NULL : ids, NULL));
         for (size_t i = 0; i < n; i++) {
                 naive_round(l->config.dtype, dim, rows + i * dim, stored);
                 naive_add(&l->model, stored, ids[i]);

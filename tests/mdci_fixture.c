@@ -24,7 +24,7 @@ dci_index *mdci_flat_of(const dci_index *index)
         const size_t n = dci_index_count(index);
         size_t count;
         void *rows = malloc(n * config.dim * sizeof(float) + 1);
-        int64_t *ids = malloc(n * sizeof *ids + 1);
+        int64_t *ids = calloc(n + 1, sizeof *ids);
         dci_index *flat = NULL;
         config.kind = DCI_KIND_FLAT;
         config.storage = DCI_ROWS_OWNED;
@@ -146,7 +146,8 @@ size_t mdci_copy_follow(mdci_copy *copy, const dci_index *index)
         copy->page_rows = index->config.page_rows;
         do { /* a writer may have changed more meanwhile */
                 capacity = 2 * n + 8;
-                pages = realloc(pages, capacity * sizeof *pages);
+                free(pages);
+                pages = malloc(capacity * sizeof *pages);
                 ck_assert_ptr_nonnull(pages);
                 ck_ok(dci_index_changes(index, copy->version, capacity, pages, &n, &now));
         } while (n > capacity);

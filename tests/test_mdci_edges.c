@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Kind MDCI at its edges: few rows, equal rows, all or none promoted, smallest and largest shapes; and what it refuses. */
+/* Kind MDCI at its edges: few rows, equal rows, all or none promoted, smallest and largest shapes; and what it
+ * refuses. */
 #include "tests/common.h"
 
 #include <math.h>

@@ -10,8 +10,8 @@
 
 enum { DIM = 8, MANY = 700, ASKED = 8, K = 5 };
 
-/* One index, and what it held and answered before the step under way. Steps that fail for memory are tried again: there is one
- * failure only. */
+/* One index, and what it held and answered before the step under way. Steps that fail for memory are tried again:
+ * there is one failure only. */
 typedef struct life {
         dci_index *index;
         const float *rows, *queries;
@@ -40,7 +40,6 @@ static bool ask(life *l, pdci_found *out)
 /* Takes down what there is, after a step that succeeded. */
 static void remember(life *l)
 {
-        tree_check(l->index);
         mdci_copy_free(&l->pages);
         mdci_copy_follow(&l->pages, l->index);
         while (!ask(l, &l->answers))
@@ -92,6 +91,7 @@ static void *born(dci_context *context, const void *arg)
 static size_t buried(life *l)
 {
         const size_t failures = l->failures;
+        tree_check(l->index);
         dci_index_destroy(l->index);
         mdci_copy_free(&l->pages);
         pdci_found_free(&l->answers);
@@ -169,8 +169,8 @@ static size_t insert_longer_rows(void *prepared)
         return buried(l);
 }
 
-/* The top grows beyond twice top_nodes, page by page; then its nodes go. A call succeeds, too, if there is no memory for another
- * level: the next one makes it. */
+/* The top grows beyond twice top_nodes, page by page; then its nodes go. A call succeeds, too, if there is no memory
+ * for another level: the next one makes it. */
 static size_t add_a_level(void *prepared)
 {
         life *l = prepared;

@@ -251,8 +251,8 @@ END_TEST
 
 /* --- effort ------------------------------------------------------------------------------------------------------------------- */
 
-/* Loops over metrics. Under L2 the queries are keys that are not in the index: those of attention lie so far from all keys that
- * hardly more than one cell has near ones. */
+/* Loops over metrics. Under L2 the queries are keys that are not in the index: those of attention lie so far from all
+ * keys that hardly more than one cell has near ones. */
 START_TEST(recall_grows_with_effort)
 {
         enum { Q = 144 };
@@ -280,7 +280,8 @@ END_TEST
 
 /* --- instruction sets --------------------------------------------------------------------------------------------------------- */
 
-/* Loops over metrics. From avx2 on the same bits, trees and searches alike; scalar the same nodes, scores within rounding. */
+/* Loops over metrics. From avx2 on the same bits, trees and searches alike; scalar the same nodes, scores within
+ * rounding. */
 START_TEST(instruction_sets_give_the_same_bits_from_avx2_on)
 {
         enum { N = 3000, Q = 48 };

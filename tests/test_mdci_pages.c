@@ -69,8 +69,8 @@ static mdci_copy all_pages(const dci_index *index)
         return copy;
 }
 
-/* Pages of 16 unpromoted rows, as a cache adds them: a page that the log does not name is as it was, those it names are few, and
- * every number stays with the rows that it had. */
+/* Pages of 16 unpromoted rows, as a cache adds them: a page that the log does not name is as it was, those it names
+ * are few, and every number stays with the rows that it had. */
 START_TEST(pages_of_new_rows_change_only_the_pages_in_the_log)
 {
         enum { PAGE = 16, BEGIN = N / 2 };

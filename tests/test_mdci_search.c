@@ -255,7 +255,7 @@ START_TEST(each_query_of_a_group_gets_the_best_of_what_the_group_opens)
         const size_t size = 1 + (size_t)_i / 3, n_groups = Q / size;
         dci_index *index = new_index(all_metrics[_i % 3], 4096, 0), *flat = mdci_flat_of(index);
         dci_search_params params = mdci_effort(0.06), exact = mdci_effort(1.0);
-        id_list *opened = malloc(sizeof *opened);
+        id_list *opened = calloc(1, sizeof *opened);
         int64_t ids[Q * K];
         float scores[Q * K];
         dci_filter filter;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Kind MDCI: the same bits at any thread count and batch size; searches, groups, filters, pages and the log of changes beside a
- * writer. Run under tsan, too. */
+/* Kind MDCI: the same bits at any thread count and batch size; searches, groups, filters, pages and the log of
+ * changes beside a writer. Run under tsan, too. */
 #include "tests/common.h"
 
 #include <math.h>

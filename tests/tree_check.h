@@ -7,11 +7,13 @@
 #include "index/mdci.h"
 #include "tests/index_fixture.h"
 
-/* Every row in one slot of one page of one cell, and the map knows it; empty slots have no id; nodes are the promoted rows, with
- * their own rows' points, linked both ways; means are those of the rows beneath. Fails the test that calls it. */
+/* Every row in one slot of one page of one cell, and the map knows it; empty slots have no id; nodes are the promoted
+ * rows, with their own rows' points, linked both ways; means are those of the rows beneath. Fails the test that calls
+ * it. */
 void tree_check(const dci_index *index);
 
-/* Share of the rows that lie in the cell of the node nearest to them. */
+/* Share of the rows (of 3000 or so, evenly spread, if there are more) that lie in the cell of the node nearest to
+ * them. */
 double tree_share_at_nearest(const dci_index *index);
 
 #endif

@@ -116,7 +116,8 @@ DCI_API dci_status dci_index_get_config(const dci_index *index, dci_index_config
 /** Rows in the index; 0 for NULL. */
 DCI_API size_t dci_index_count(const dci_index *index);
 
-/** Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. */
+/** Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. MDCI: as long as
+ *  its pages are two thirds full or more; cells of few rows in large pages take more. */
 DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
 
 /**
@@ -217,8 +218,9 @@ typedef struct dci_search_params {
         dci_progress progress;    /**< in (query, row) pairs; fn NULL (default): none */
         size_t num_to_visit; /**< rows that each composite index may visit, in place of prop_to_visit; 0 (default): as that says */
         size_t num_to_retrieve; /**< rows that each composite index may retrieve, in place of prop_to_retrieve; 0 (default) */
-        size_t field_of_view; /**< MDCI: nodes opened at each level; 0 (default): prop_to_visit of its nodes, rounded up
-                                   (num_to_visit: as many as hold about so many rows) */
+        size_t field_of_view; /**< MDCI: nodes opened at each level; 0 (default): prop_to_visit of the lowest level's
+                                   nodes, rounded up (num_to_visit: as many as hold about so many rows), and four times that share,
+                                   16 at least, above it */
 } dci_search_params;
 DCI_API dci_status dci_search_params_init(dci_search_params *params, size_t struct_size);
 

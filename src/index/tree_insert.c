@@ -249,7 +249,7 @@ static bool place_nodes(dci_tree_plan *plan)
 {
         const dci_tree *tree = plan->tree;
         void *scratch = dci_alloc(tree->context, dci_tree_near_bytes(tree), 1);
-        int32_t next[DCI_MAX_LEVELS], own[DCI_MAX_LEVELS];
+        int32_t next[DCI_MAX_LEVELS] = {0}, own[DCI_MAX_LEVELS] = {0};
         bool whole = scratch != NULL;
         for (size_t l = 0; l < tree->n_levels; l++)
                 next[l] = (int32_t)tree->levels[l].n;

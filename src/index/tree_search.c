@@ -168,9 +168,19 @@ static size_t gather(const descent *d, const dci_descent *effort, size_t n, int3
         return found;
 }
 
-static size_t opened_of(double share, size_t field_of_view, size_t n)
+/* Above the lowest level more nodes are opened than the share says: their children are soon ranked, and a node that is missed there
+ * cannot be made good below. */
+#define SPARE 4
+#define FEWEST_ABOVE 16
+
+static size_t opened_of(double share, size_t field_of_view, size_t l, size_t n)
 {
-        const size_t wanted = field_of_view != 0 ? field_of_view : (size_t)ceil(share * (double)n);
+        size_t wanted = field_of_view;
+        if (wanted == 0) {
+                const double spared = (l > 0 ? SPARE : 1) * share * (double)n;
+                wanted = spared >= (double)n ? n : (size_t)ceil(spared);
+                wanted = l > 0 && wanted < FEWEST_ABOVE ? FEWEST_ABOVE : wanted;
+        }
         return wanted > 0 ? wanted : 1;
 }
 
@@ -191,7 +201,7 @@ size_t dci_tree_descend(const dci_tree *tree, const float *queries, size_t ld, s
                         const dci_level *level = &tree->levels[l];
                         rank(&d, level, n, all);
                         *visited += n * n_queries;
-                        n = keep_best(&d, n, all, opened_of(share, field_of_view, level->n));
+                        n = keep_best(&d, n, all, opened_of(share, field_of_view, l, level->n));
                         all = false;
                         if (l == 0)
                                 break;
