@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ctypes import addressof, byref, memmove
+from ctypes import addressof, byref, c_double, memmove
 from typing import Any, Literal, NamedTuple, Optional, SupportsIndex, overload
 
 import numpy as np
@@ -352,7 +352,8 @@ class Searchable:
         handle = self._open()
         rows, n, ld = as_rows(q, self._dim, self._input, "q")
         result = prepared(_structs.TuneResult)
-        check(lib.dci_index_tune(handle.value, n, address(rows), ld, as_count(k, "k"), target_recall, byref(result)))
+        target = c_double(target_recall)
+        check(lib.dci_index_tune(handle.value, n, address(rows), ld, as_count(k, "k"), target, byref(result)))
         return TuneResult(*(getattr(result, name) for name in TuneResult._fields))
 
     @staticmethod
