@@ -9,8 +9,7 @@ import signal
 
 import numpy as np
 import pytest
-from conftest import DTYPES, METRICS, TRACE, normal, stored
-from test_mdci import assert_same, of_kind, recall
+from conftest import DTYPES, METRICS, TRACE, assert_same, normal, of_kind, recall, stored
 
 import dci
 from dci import _guard

@@ -10,22 +10,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import DTYPES, METRICS, assert_exact, normal, stored
+from conftest import DEEP, DTYPES, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
 from read_index import read_tree
 
 import dci
 from dci import _guard
 
 FULL = {"prop_to_visit": 1.0, "prop_to_retrieve": 1.0, "num_to_visit": 0, "num_to_retrieve": 0, "field_of_view": 0}
-# Three levels of nodes from some hundred rows on.
-DEEP = {"promotion_prob": 0.2, "promotion_prob_subseq": 0.3, "top_nodes": 8, "page_rows": 4}
-
-
-def of_kind(kind, rows, metric="ip", ids=None, **options):
-    dtype = "bfloat16" if rows.dtype == np.uint16 else rows.dtype
-    index = dci.Index(rows.shape[1], metric, kind=kind, dtype=dtype, **options)
-    index.add(rows, ids)
-    return index
 
 
 def mdci(rows, metric="ip", **options):
@@ -35,15 +26,6 @@ def mdci(rows, metric="ip", **options):
 @pytest.fixture
 def index():
     return mdci(normal(2000, 32), "l2", **DEEP)
-
-
-def assert_same(found, wanted):
-    for got, want in zip(found, wanted):
-        np.testing.assert_array_equal(got, want)
-
-
-def recall(found, wanted):
-    return sum(np.intersect1d(got, want).size for got, want in zip(found, wanted)) / wanted.size
 
 
 def distances(index, query, k=1, **effort):

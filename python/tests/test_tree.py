@@ -8,9 +8,8 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from conftest import DTYPES, METRICS, in_float64, normal, stored
+from conftest import DEEP, DTYPES, METRICS, in_float64, normal, of_kind, stored
 from read_index import read_index, read_tree
-from test_mdci import DEEP, mdci
 
 import dci
 
@@ -194,6 +193,16 @@ def test_a_loaded_tree_goes_on_with_versions_and_pages(tmp_path):
     assert contents(loaded) == copy
 
 
+@pytest.mark.parametrize("page_rows", [4, 256])
+def test_a_full_page_is_read_whole_also_of_a_loaded_tree(page_rows):
+    index = dci.Index(12, kind="mdci", promotion_prob=0.001, page_rows=page_rows)
+    index.add(normal(2000, 12))
+    again = dci.Index.from_bytes(index.to_bytes())
+    page = index.pages()["page"][0]
+    assert index.page_ids(page).size == page_rows == again.tree_stats().page_rows
+    np.testing.assert_array_equal(again.page_ids(page), index.page_ids(page))
+
+
 # --- a second reader ------------------------------------------------------------------------------------------------
 
 
@@ -254,7 +263,7 @@ def test_a_second_reader_finds_rows_pages_and_nodes(metric, dtype, storage, cell
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_row_and_node_lies_beneath_the_node_nearest_to_it(metric, dtype):
-    index = mdci(stored(normal(600, 12), dtype), metric, **DEEP)
+    index = of_kind("mdci", stored(normal(600, 12), dtype), metric, **DEEP)
     data = index.to_bytes()
     config, rows, ids, norms, _ = read_index(data)
     read, points = read_tree(data), points_of(config, rows, norms, ids >= 0)
