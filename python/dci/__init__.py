@@ -27,8 +27,10 @@ from ._errors import (
 )
 from ._filters import Bitmap
 from ._library import __version__
+from ._search import SearchStats, TuneResult
+from ._tree import TreeStats
 from .context import Context, default_context, isa_available
-from .index import Index, SearchStats
+from .index import Index
 
 __all__ = [
     "Bitmap",
@@ -47,6 +49,8 @@ __all__ = [
     "NumberError",
     "OutOfMemoryError",
     "SearchStats",
+    "TreeStats",
+    "TuneResult",
     "UnsupportedError",
     "__version__",
     "default_context",

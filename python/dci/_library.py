@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from ctypes import c_char_p, c_float, c_int32, c_size_t, c_void_p
+from ctypes import c_char_p, c_double, c_float, c_int32, c_size_t, c_uint64, c_void_p
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Callable, TypeVar
@@ -40,6 +40,10 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_index_reconstruct": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p, c_size_t]),
     "dci_index_ids": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p]),
     "dci_index_search": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_void_p, c_void_p, c_void_p]),
+    "dci_index_search_group": (
+        c_int32,
+        [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_size_t, c_int32, c_void_p, c_void_p, c_void_p],
+    ),
     "dci_index_range_search": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_float, c_void_p, c_void_p]),
     "dci_index_set_defaults": (c_int32, [c_void_p, c_void_p]),
     "dci_index_get_defaults": (c_int32, [c_void_p, c_void_p]),
@@ -51,6 +55,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_index_load_memory": (c_int32, [c_void_p, c_void_p, c_size_t, c_void_p]),
     "dci_index_load_stream": (c_int32, [c_void_p, c_void_p, c_void_p]),
     "dci_index_map": (c_int32, [c_void_p, c_char_p, c_void_p]),
+    "dci_index_tune": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_double, c_void_p]),
+    "dci_index_pages": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p]),
+    "dci_index_page_ids": (c_int32, [c_void_p, c_int32, c_void_p, c_void_p]),
+    "dci_index_changes": (c_int32, [c_void_p, c_uint64, c_size_t, c_void_p, c_void_p, c_void_p]),
+    "dci_index_tree_stats": (c_int32, [c_void_p, c_void_p]),
     "dci_range_result_free": (None, [c_void_p]),
     "dci_index_memory": (c_int32, [c_void_p, c_void_p]),
     "dci_context_config_init": (c_int32, [c_void_p, c_size_t]),
@@ -60,6 +69,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_search_params_init": (c_int32, [c_void_p, c_size_t]),
     "dci_range_result_init": (c_int32, [c_void_p, c_size_t]),
     "dci_memory_report_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_tune_result_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_tree_stats_init": (c_int32, [c_void_p, c_size_t]),
     "dci_writer_init": (c_int32, [c_void_p, c_size_t]),
     "dci_reader_init": (c_int32, [c_void_p, c_size_t]),
 }

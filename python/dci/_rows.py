@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -65,6 +66,17 @@ def as_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[A
         if len(shape) == 2 and (array.strides[1] == size or dim == 1) and rest == 0 and ld >= dim:
             return array, n, ld
     return np.array(array, order="C"), n, dim
+
+
+def as_groups(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], tuple[int, ...], int]:
+    """As as_rows for groups of rows, with their shape less dim: (n_groups, group_size) or (group_size,). Copied too when the
+    groups do not follow each other at the distance of their rows."""
+    array = _convert(x, form, what)
+    shape = array.shape
+    if not 2 <= len(shape) <= 3 or shape[-1] != dim:
+        raise InvalidError(f"{what} has shape {shape}, wanted (n_groups, group_size, {dim}) or (group_size, {dim})")
+    rows, _, ld = as_rows(array.reshape(prod(shape[:-1]), dim), dim, form, what)
+    return rows, shape[:-1], ld
 
 
 def lent_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], int, int]:

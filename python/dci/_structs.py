@@ -5,17 +5,19 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import CFUNCTYPE, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 # Names of the Python interface for the C enums.
 METRICS = {"l2": 1, "ip": 2, "cosine": 3}
-KINDS = {"flat": 1, "pdci": 2}
+KINDS = {"flat": 1, "pdci": 2, "mdci": 3}
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
 STORAGES = {"owned": 0, "borrowed": 1}
 ZERO_ROWS = {"refuse": 0, "keep": 1}
 EXECUTORS = {"openmp": 0, "pthreads": 1}
 ISAS = {"auto": 0, "scalar": 1, "avx2": 2, "avx512": 3, "amx": 4, "neon": 5}
 FILTER_IDS, FILTER_BITMAP, FILTER_CALLBACK = 1, 2, 3
+GROUP_EACH, GROUP_UNION = 0, 1
+MAX_LEVELS = 16
 
 FILTER_FN = CFUNCTYPE(c_int32, c_void_p, c_int64)
 WRITE_FN = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t)
@@ -66,6 +68,11 @@ class IndexConfig(ctypes.Structure):
         ("num_comp_indices", c_size_t),
         ("num_simp_indices", c_size_t),
         ("seed", c_uint64),
+        ("promotion_prob", c_double),
+        ("promotion_prob_subseq", c_double),
+        ("page_rows", c_size_t),
+        ("top_nodes", c_size_t),
+        ("cell_simp_indices", c_size_t),
     ]
 
 
@@ -104,6 +111,7 @@ class SearchParams(ctypes.Structure):
         ("progress", Progress),
         ("num_to_visit", c_size_t),
         ("num_to_retrieve", c_size_t),
+        ("field_of_view", c_size_t),
     ]
 
 
@@ -130,6 +138,49 @@ class MemoryReport(ctypes.Structure):
     ]
 
 
+class TuneResult(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("n_queries", c_size_t),
+        ("recall", c_double),
+        ("recall_held_out", c_double),
+        ("distances", c_double),
+        ("exact_distances", c_double),
+        ("n_efforts", c_size_t),
+        ("prop_to_visit", c_double),
+        ("prop_to_retrieve", c_double),
+    ]
+
+
+class Page(ctypes.Structure):
+    _fields_ = [
+        ("page", c_int32),
+        ("cell", c_int32),
+        ("n_rows", c_uint32),
+        ("reserved", c_uint32),
+        ("version", c_uint64),
+    ]
+
+
+class TreeStats(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("n_rows", c_size_t),
+        ("n_levels", c_size_t),
+        ("n_nodes", c_size_t * MAX_LEVELS),
+        ("page_rows", c_size_t),
+        ("n_pages", c_size_t),
+        ("free_pages", c_size_t),
+        ("page_fill", c_double),
+        ("empty_cells", c_size_t),
+        ("median_cell", c_size_t),
+        ("p99_cell", c_size_t),
+        ("largest_cell", c_size_t),
+        ("version", c_uint64),
+        ("rebuilds", c_uint64),
+    ]
+
+
 class Writer(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("write", WRITE_FN), ("ctx", c_void_p)]
 
@@ -151,6 +202,9 @@ C_NAMES: dict[type[ctypes.Structure], str] = {
     SearchParams: "dci_search_params",
     RangeResult: "dci_range_result",
     MemoryReport: "dci_memory_report",
+    TuneResult: "dci_tune_result",
+    Page: "dci_page",
+    TreeStats: "dci_tree_stats",
     Writer: "dci_writer",
     Reader: "dci_reader",
 }

@@ -6,41 +6,28 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager, nullcontext
-from ctypes import addressof, byref, c_size_t, memmove
+from ctypes import byref, c_size_t
 from os import PathLike, fsencode
-from typing import Any, Literal, NamedTuple, Optional, SupportsIndex, TypeVar, Union, overload
+from typing import Any, SupportsIndex, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _guard, _structs
 from ._errors import InvalidError, LimitError
-from ._filters import Filter, c_filter
 from ._guard import CallGuard
 from ._library import Handle, address, check, chosen, create, lib, prepared
 from ._rows import as_count, as_ids, as_rows, lent_rows, row_format
+from ._search import Ids
+from ._tree import Paged
 from .context import Context, default_context
 
-Ids = npt.NDArray[np.int64]
-Scores = npt.NDArray[np.float32]
 Rows = npt.NDArray[Any]
-# prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve; None: the index's default.
 Path = Union[str, bytes, "PathLike[str]", "PathLike[bytes]"]
 Self = TypeVar("Self", bound="Index")
-Effort = tuple[Optional[float], Optional[float], Optional[SupportsIndex], Optional[SupportsIndex]]
 
 
-class SearchStats(NamedTuple):
-    """What a search did."""
-
-    queries: int
-    visited: int  #: (query, row) pairs looked at, by whatever arithmetic
-    distances: int  #: scores computed by the canonical kernel
-    proposed: int  #: pairs ranked by cheaper arithmetic first
-    candidates: int  #: distinct (query, row) pairs that the composite indices retrieved; "flat": all pairs
-
-
-class Index:
+class Index(Paged):
     """Stored rows, and which k of them score highest for a query.
 
     dim         elements per row.
@@ -48,7 +35,10 @@ class Index:
                 better).
     kind        "flat": every row is scored, so results are exact. "pdci" (Prioritized DCI): rows are ranked by their
                 projections on random directions and the best ranked are scored, as many as the effort of a search allows;
-                exact at full effort, which is the default (see search and set_defaults).
+                exact at full effort, which is the default (see search and set_defaults). "mdci" (Multi-level DCI): a tree of
+                randomly promoted rows; every row lies in the cell of the promoted row nearest to it, and a search opens the
+                best cells, as many as its effort allows; exact at full effort, the default. Rows come and go at any time and
+                lie in pages (see pages and changes).
     dtype       rows as stored: "float32", "float16" or "bfloat16".
     storage     "owned": add copies the rows. "borrowed": add remembers where they are and the index keeps their memory alive
                 until it is empty or closed; the caller must not change it (resizing or closing it included). Rows that would
@@ -61,7 +51,18 @@ class Index:
     num_simp_indices
                 "pdci" only: simple indices of each composite index, 1 or more; each is one random direction and costs
                 4 bytes per row. num_comp_indices * num_simp_indices is at most 4096.
-    seed        "pdci" only: of the directions, 0 to 2**64 - 1. The same seed gives the same directions everywhere.
+    seed        "pdci" and "mdci": of the directions and promotions, 0 to 2**64 - 1. The same seed gives the same ones
+                everywhere.
+    promotion_prob
+                "mdci" only: chance of a row to become a node of the lowest level, 0.001 to 0.5. It is drawn from seed and
+                id, so the order of adds has no part in it.
+    promotion_prob_subseq
+                "mdci" only: chance of a node to become one of the next level, 0.001 to 0.5.
+    page_rows   "mdci" only: rows of a page, a power of two from 4 to 256. Cells are made of whole pages.
+    top_nodes   "mdci" only: another level is built above one of more nodes than this, 1 or more.
+    cell_simp_indices
+                "mdci" only: simple indices by which P-DCI ranks the rows of the opened cells, at most 4096; 0: all rows of
+                an opened cell are scored, which is faster.
 
     Rows and queries have shape (n, dim), or (dim,) for one. Arrays of the input dtype whose rows are contiguous are read
     in place, whatever lies between rows; others are copied once. A float32 input takes all real numbers and rounds them to
@@ -79,14 +80,11 @@ class Index:
     __slots__ = (
         "_add_input",
         "_context",
-        "_dim",
         "_dtype",
-        "_handle",
-        "_input",
         "_kind",
         "_lock",
         "_metric",
-        "_n_simple",
+        "_promotion_prob",
         "_storage",
     )
 
@@ -104,8 +102,13 @@ class Index:
         num_comp_indices: SupportsIndex = 2,
         num_simp_indices: SupportsIndex = 7,
         seed: SupportsIndex = 0,
+        promotion_prob: float = 0.04,
+        promotion_prob_subseq: float = 0.2,
+        page_rows: SupportsIndex = 16,
+        top_nodes: SupportsIndex = 4096,
+        cell_simp_indices: SupportsIndex = 0,
     ) -> None:
-        self._handle: Handle | None = None
+        self._handle = None
         self._dim = as_count(dim, "dim")
         self._dtype = row_format(dtype, "dtype")
         self._input = self._dtype if input_dtype is None else row_format(input_dtype, "input_dtype")
@@ -126,8 +129,20 @@ class Index:
         config.num_comp_indices = as_count(num_comp_indices, "num_comp_indices")
         config.num_simp_indices = as_count(num_simp_indices, "num_simp_indices")
         config.seed = as_count(seed, "seed", 2**64 - 1)
-        self._n_simple = config.num_comp_indices * config.num_simp_indices if kind == "pdci" else 0
+        config.promotion_prob = promotion_prob
+        config.promotion_prob_subseq = promotion_prob_subseq
+        config.page_rows = as_count(page_rows, "page_rows")
+        config.top_nodes = as_count(top_nodes, "top_nodes")
+        config.cell_simp_indices = as_count(cell_simp_indices, "cell_simp_indices")
+        self._take(config)
         self._handle = create(lib.dci_index_create, lib.dci_index_destroy, self._context._handle.value, byref(config))
+
+    def _take(self, config: _structs.IndexConfig) -> None:
+        """Keeps what calls need to know of a config."""
+        simple = {"pdci": config.num_comp_indices * config.num_simp_indices, "mdci": config.cell_simp_indices}
+        self._n_simple = simple.get(self._kind, 0)
+        self._page_rows = config.page_rows
+        self._promotion_prob = config.promotion_prob if self._kind == "mdci" else 0.0
 
     def add(self, x: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> None:
         """Adds rows, all or none.
@@ -148,7 +163,9 @@ class Index:
         if names is not None and names.size != n:
             raise InvalidError(f"{n} rows but {names.size} ids")
         where = None if names is None else address(names)
-        if n * self._dim * (64 + self._n_simple) <= _guard.WATCHED_WORK:
+        # Rows of a tree are compared with its nodes.
+        n_nodes = self._promotion_prob * (self._count(handle) + n)
+        if n * self._dim * (64 + self._n_simple + n_nodes) <= _guard.WATCHED_WORK:
             check(lib.dci_index_add(handle.value, n, address(rows), ld, where, None))
             return
         with CallGuard() as guard:
@@ -181,194 +198,6 @@ class Index:
             check(lib.dci_index_remove(handle.value, names.size, address(names)))
             if handle.kept and self._count(handle) == 0:
                 handle.kept.clear()
-
-    @overload
-    def search(
-        self,
-        q: npt.ArrayLike,
-        k: SupportsIndex = ...,
-        *,
-        filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        stats: Literal[False] = ...,
-        out: tuple[Ids, Scores] | None = ...,
-    ) -> tuple[Ids, Scores]: ...
-    @overload
-    def search(
-        self,
-        q: npt.ArrayLike,
-        k: SupportsIndex = ...,
-        *,
-        filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        stats: Literal[True],
-        out: tuple[Ids, Scores] | None = ...,
-    ) -> tuple[Ids, Scores, SearchStats]: ...
-    def search(
-        self,
-        q: npt.ArrayLike,
-        k: SupportsIndex = 10,
-        *,
-        filter: Filter | None = None,
-        prop_to_visit: float | None = None,
-        prop_to_retrieve: float | None = None,
-        num_to_visit: SupportsIndex | None = None,
-        num_to_retrieve: SupportsIndex | None = None,
-        stats: bool = False,
-        out: tuple[Ids, Scores] | None = None,
-    ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
-        """Finds the k best rows for each query.
-
-        q       (n, dim), or (dim,) for one.
-        k       may exceed the number of rows: results are padded with id -1 and score NaN.
-        filter  rows that may be returned: an array of ids; a bool mask, element i for id i; a Bitmap; or a function that
-                gets an id and is asked once per stored row and call.
-        prop_to_visit, prop_to_retrieve
-                "pdci": shares, above 0 and at most 1, of the rows that the filter admits: how many each composite index may
-                visit, and how many it may retrieve as candidates, which are all scored. It goes on beyond both until it has
-                k. "flat" checks them and always scores all rows.
-        num_to_visit, num_to_retrieve
-                the same as numbers of rows, in place of the shares; 0: as the shares say.
-        stats   also return a SearchStats.
-        out     (ids, scores), C-contiguous int64 and float32 of the result's shape, to write to.
-
-        What is None is as set_defaults has it; a share that is given replaces a default number, too.
-
-        Returns ids and scores of shape (n, k), or (k,) for a one-dimensional q, best first, ties by lower id.
-        """
-        handle = self._open()
-        rows, n, ld = as_rows(q, self._dim, self._input, "q")
-        k = as_count(k, "k")
-        shape = (k,) if rows.ndim == 1 else (n, k)
-        ids, scores = (np.empty(shape, np.int64), np.empty(shape, np.float32)) if out is None else _checked(out, shape)
-        where = (address(ids), address(scores))
-        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve)
-        found = self._run(lib.dci_index_search, handle, (n, address(rows), ld, k), where, filter, effort, stats)
-        return (ids, scores) if found is None else (ids, scores, found)
-
-    @overload
-    def range_search(
-        self,
-        q: npt.ArrayLike,
-        radius: float,
-        *,
-        filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        stats: Literal[False] = ...,
-    ) -> tuple[Ids, Ids, Scores]: ...
-    @overload
-    def range_search(
-        self,
-        q: npt.ArrayLike,
-        radius: float,
-        *,
-        filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        stats: Literal[True],
-    ) -> tuple[Ids, Ids, Scores, SearchStats]: ...
-    def range_search(
-        self,
-        q: npt.ArrayLike,
-        radius: float,
-        *,
-        filter: Filter | None = None,
-        prop_to_visit: float | None = None,
-        prop_to_retrieve: float | None = None,
-        num_to_visit: SupportsIndex | None = None,
-        num_to_retrieve: SupportsIndex | None = None,
-        stats: bool = False,
-    ) -> tuple[Ids, Ids, Scores] | tuple[Ids, Ids, Scores, SearchStats]:
-        """Finds every row that scores at least as well as a radius: squared distance <= radius for "l2", score >= it else.
-
-        q       (n, dim), or (dim,) for one.
-        radius  rounded to float32, as scores are.
-
-        Returns offsets of shape (n + 1,), ids and scores: those of query i are [offsets[i]:offsets[i + 1]], best first.
-        filter, effort and stats as in search; "pdci" finds those among its candidates.
-        """
-        handle = self._open()
-        rows, n, ld = as_rows(q, self._dim, self._input, "q")
-        result = prepared(_structs.RangeResult)
-        try:
-            before, after = (n, address(rows), ld, radius), (byref(result),)
-            effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve)
-            found = self._run(lib.dci_index_range_search, handle, before, after, filter, effort, stats)
-            offsets = _copied(result.offsets, n + 1, np.uintp).astype(np.int64)
-            ids = _copied(result.ids, int(offsets[-1]), np.int64)
-            scores = _copied(result.scores, int(offsets[-1]), np.float32)
-        finally:
-            lib.dci_range_result_free(byref(result))
-        return (offsets, ids, scores) if found is None else (offsets, ids, scores, found)
-
-    def _run(
-        self,
-        function: Any,
-        handle: Handle,
-        before: tuple[Any, ...],
-        after: tuple[Any, ...],
-        filter: Filter | None,
-        effort: Effort,
-        stats: bool,
-    ) -> SearchStats | None:
-        """Calls a search function. What a plain call does not need, it does not pay for."""
-        watched = before[0] * self._count(handle) * (self._dim + self._n_simple) > _guard.WATCHED_WORK
-        if filter is None and not stats and not watched and effort == _DEFAULT:
-            check(function(handle.value, *before, None, *after))
-            return None
-        params = self._defaults(handle)
-        _set_effort(params, effort)
-        report = prepared(_structs.Stats)
-        guard = CallGuard() if watched or callable(filter) else None
-        if stats:
-            params.stats = addressof(report)
-        if filter is not None:
-            made, _alive = c_filter(filter, guard)
-            params.filter = addressof(made)
-        if guard is None:
-            check(function(handle.value, *before, byref(params), *after))
-        else:
-            with guard:
-                params.progress = guard.progress
-                status = function(handle.value, *before, byref(params), *after)
-            guard.raise_kept()
-            check(status)
-        return SearchStats(*(getattr(report, name) for name in SearchStats._fields)) if stats else None
-
-    def set_defaults(
-        self,
-        *,
-        prop_to_visit: float | None = None,
-        prop_to_retrieve: float | None = None,
-        num_to_visit: SupportsIndex | None = None,
-        num_to_retrieve: SupportsIndex | None = None,
-    ) -> None:
-        """Sets the effort of searches that do not name their own, see search. What is None is full effort again."""
-        params = prepared(_structs.SearchParams)
-        _set_effort(params, (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve))
-        check(lib.dci_index_set_defaults(self._open().value, byref(params)))
-
-    def get_defaults(self) -> dict[str, float]:
-        """The effort of searches that do not name their own: set_defaults(**get_defaults()) changes nothing."""
-        params = self._defaults(self._open())
-        return {name: getattr(params, name) for name in _EFFORT}
-
-    @staticmethod
-    def _defaults(handle: Handle) -> _structs.SearchParams:
-        params = prepared(_structs.SearchParams)
-        check(lib.dci_index_get_defaults(handle.value, byref(params)))
-        return params
 
     def reconstruct(self, ids: npt.ArrayLike) -> Rows:
         """Copies rows as they are stored. ids: (n,), or one integer.
@@ -456,7 +285,7 @@ class Index:
         self._dtype, self._add_input, self._input = (row_format(_name(_structs.DTYPES, code), "dtype") for code in formats)
         self._kind, self._metric = _name(_structs.KINDS, config.kind), _name(_structs.METRICS, config.metric)
         self._storage, self._lock = "owned", nullcontext()
-        self._n_simple = config.num_comp_indices * config.num_simp_indices if self._kind == "pdci" else 0
+        self._take(config)
         self._handle = handle
         return self
 
@@ -507,15 +336,6 @@ class Index:
         """Frees the index, once the calls that are running on it are done. Closing twice is allowed."""
         self._handle = None
 
-    def _open(self) -> Handle:
-        if self._handle is None:
-            raise InvalidError("the index is closed")
-        return self._handle
-
-    @staticmethod
-    def _count(handle: Handle) -> int:
-        return lib.dci_index_count(handle.value)  # type: ignore[no-any-return]
-
     def __len__(self) -> int:
         return self.count
 
@@ -534,19 +354,6 @@ class Index:
 
 
 _MEMORY = ("rows", "ids", "norms", "projections", "other", "total")
-_EFFORT = ("prop_to_visit", "prop_to_retrieve", "num_to_visit", "num_to_retrieve")
-_DEFAULT: Effort = (None, None, None, None)
-
-
-def _set_effort(params: _structs.SearchParams, effort: Effort) -> None:
-    visit, retrieve, n_visit, n_retrieve = effort
-    for name, share, number in (("to_visit", visit, n_visit), ("to_retrieve", retrieve, n_retrieve)):
-        if share is not None:
-            setattr(params, "prop_" + name, share)
-        if number is not None:
-            setattr(params, "num_" + name, as_count(number, "num_" + name))
-        elif share is not None:
-            setattr(params, "num_" + name, 0)  # a number would go before the share
 
 
 def _encoded(path: Path) -> bytes:
@@ -559,19 +366,3 @@ def _encoded(path: Path) -> bytes:
 def _name(names: dict[str, int], code: int) -> str:
     """The Python name of a C constant."""
     return next(name for name, value in names.items() if value == code)
-
-
-def _checked(out: tuple[Ids, Scores], shape: tuple[int, ...]) -> tuple[Ids, Scores]:
-    ids, scores = out
-    for array, dtype, name in ((ids, np.int64, "ids"), (scores, np.float32, "scores")):
-        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape or not array.flags.carray:
-            raise InvalidError(f"out: {name} must be a writeable C-contiguous {np.dtype(dtype).name} array of shape {shape}")
-    return ids, scores
-
-
-def _copied(pointer: int | None, n: int, dtype: Any) -> npt.NDArray[Any]:
-    """n elements of the library's memory, in NumPy's."""
-    array = np.empty(n, dtype)
-    if n:
-        memmove(address(array), pointer, array.nbytes)  # type: ignore[arg-type]
-    return array

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dci
+
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT / "bench" / "data" / "smollm2-debref-layer06_head0"
 
@@ -38,6 +40,29 @@ def queries() -> Any:
     """40 queries of that head, from all three query heads: (40, 64) float16."""
     every = np.load(TRACE / "queries.npy").reshape(-1, 64)
     return every[:: len(every) // 40][:40].copy()
+
+
+# Options of a tree with three levels of nodes from some hundred rows on.
+DEEP: dict[str, Any] = {"promotion_prob": 0.2, "promotion_prob_subseq": 0.3, "top_nodes": 8, "page_rows": 4}
+
+
+def of_kind(kind: str, rows: Any, metric: str = "ip", ids: Any = None, **options: Any) -> dci.Index:
+    """An index of a kind that holds these rows, in their format."""
+    dtype = "bfloat16" if rows.dtype == np.uint16 else rows.dtype
+    index = dci.Index(rows.shape[1], metric, kind=kind, dtype=dtype, **options)
+    index.add(rows, ids)
+    return index
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    """Two results are equal, array by array."""
+    for got, want in zip(found, wanted):
+        np.testing.assert_array_equal(got, want)
+
+
+def recall(found: Any, wanted: Any) -> float:
+    """The share of the wanted ids, (n_queries, k), that were found."""
+    return float(sum(np.intersect1d(got, want).size for got, want in zip(found, wanted)) / wanted.size)
 
 
 def normal(n: int, dim: int, seed: int = 1) -> Any:

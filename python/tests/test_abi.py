@@ -5,19 +5,22 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import re
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
 import dci
 from dci import _structs
 from dci._errors import ERRORS
-from dci._library import PROTOTYPES, lib
+from dci._library import PROTOTYPES, lib, prepared
+from dci._tree import PAGE
 
 HEADERS = sorted((ROOT / "include" / "dci").glob("*.h"))
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
@@ -36,6 +39,9 @@ CONSTANTS = {
     "DCI_FILTER_IDS": _structs.FILTER_IDS,
     "DCI_FILTER_BITMAP": _structs.FILTER_BITMAP,
     "DCI_FILTER_CALLBACK": _structs.FILTER_CALLBACK,
+    "DCI_GROUP_EACH": _structs.GROUP_EACH,
+    "DCI_GROUP_UNION": _structs.GROUP_UNION,
+    "DCI_MAX_LEVELS": _structs.MAX_LEVELS,
 }
 
 
@@ -70,13 +76,35 @@ def test_layouts_and_constants_are_the_compilers(tmp_path):
     assert dict(zip(wanted, map(int, said))) == wanted
 
 
+def declared_names(line):
+    """The names in a C declaration: of a function pointer, or of plain fields and arrays."""
+    pointer = re.search(r"\(\*(\w+)\)", line)
+    if pointer:
+        return [pointer.group(1)]
+    return [re.search(r"(\w+)(\[\w+\])?$", part.strip()).group(1) for part in line.split(",")]
+
+
 def test_every_field_of_every_struct_is_declared():
     text = "\n".join(path.read_text() for path in HEADERS)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     for struct, name in _structs.C_NAMES.items():
         body = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", text, re.S).group(1)
-        fields = [re.search(r"\(\*(\w+)\)|(\w+)$", line.strip()).group(1, 2) for line in body.split(";") if line.strip()]
-        assert [field for field, _ in struct._fields_] == [pointer or plain for pointer, plain in fields], name
+        fields = [field for line in body.split(";") if line.strip() for field in declared_names(line)]
+        assert [field for field, _ in struct._fields_] == fields, name
+
+
+def test_pages_are_the_same_to_numpy_and_ctypes():
+    wanted = np.dtype(_structs.Page)
+    names = [name for name in wanted.names if name != "reserved"]
+    assert list(PAGE.names) == names and PAGE.itemsize == wanted.itemsize
+    assert {name: PAGE.fields[name] for name in names} == {name: wanted.fields[name] for name in names}
+
+
+def test_the_packages_defaults_are_the_librarys():
+    config = prepared(_structs.IndexConfig)
+    given = inspect.signature(dci.Index).parameters
+    for name, _ in _structs.IndexConfig._fields_[-8:]:
+        assert given[name].default == getattr(config, name), name
 
 
 def test_every_called_function_has_the_headers_argument_count():

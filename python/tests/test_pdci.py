@@ -6,28 +6,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import DTYPES, METRICS, assert_exact, normal, stored
+from conftest import DTYPES, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
 
 import dci
 
 EFFORT = ("prop_to_visit", "prop_to_retrieve", "num_to_visit", "num_to_retrieve")
-FULL = {"prop_to_visit": 1.0, "prop_to_retrieve": 1.0, "num_to_visit": 0, "num_to_retrieve": 0}
+FULL = {"prop_to_visit": 1.0, "prop_to_retrieve": 1.0, "num_to_visit": 0, "num_to_retrieve": 0, "field_of_view": 0}
 
 
 def pdci(rows, metric="ip", **options):
-    index = dci.Index(rows.shape[1], metric, kind="pdci", dtype=rows.dtype, **options)
-    index.add(rows)
-    return index
+    return of_kind("pdci", rows, metric, **options)
 
 
 @pytest.fixture
 def index():
     return pdci(normal(2000, 32), "l2")
-
-
-def assert_same(found, wanted):
-    for got, want in zip(found, wanted):
-        np.testing.assert_array_equal(got, want)
 
 
 def candidates(index, query, k=1, **effort):
@@ -63,8 +56,7 @@ def test_less_effort_finds_most_neighbours_with_fewer_distances(keys, queries, m
     recalls, distances = [], []
     for share in (0.01, 0.1, 0.5):
         ids, _, stats = index.search(queries, 20, prop_to_retrieve=share, stats=True)
-        found = sum(np.intersect1d(got, want).size for got, want in zip(ids, wanted))
-        recalls.append(found / wanted.size)
+        recalls.append(recall(ids, wanted))
         distances.append(stats.distances / (stats.queries * len(keys)))
     assert recalls == sorted(recalls) and recalls[-1] > 0.8
     assert distances == sorted(distances) and distances[-1] < 0.9

@@ -19,18 +19,20 @@ from read_index import read_index
 import dci
 from dci import _structs
 
-KINDS = ("flat", "pdci")
+KINDS = ("flat", "pdci", "mdci")
 CASES = list(itertools.product(METRICS, DTYPES, KINDS, ("owned", "borrowed")))
 DIM, N = 12, 200
+TREE = {"promotion_prob": 0.2, "promotion_prob_subseq": 0.3, "page_rows": 4, "top_nodes": 5, "cell_simp_indices": 2}
 
 
 def made(metric="ip", dtype="float32", kind="pdci", storage="owned", **options):
-    """An index with ids of its own, and its rows by slot as they were added."""
+    """An index with ids of its own, and its rows and ids as they were added."""
     rows = stored(normal(N, DIM), dtype)
-    index = dci.Index(DIM, metric, kind=kind, dtype=dtype, storage=storage, num_simp_indices=3, seed=2**64 - 1, **options)
+    options = {"num_simp_indices": 3, "seed": 2**64 - 1, **TREE, **options}
+    index = dci.Index(DIM, metric, kind=kind, dtype=dtype, storage=storage, **options)
     ids = np.random.default_rng(3).permutation(N) * 1_000_003
     index.add(rows, ids)
-    index.set_defaults(prop_to_visit=0.5, num_to_retrieve=9)
+    index.set_defaults(prop_to_visit=0.5, num_to_retrieve=9, field_of_view=4 if kind == "mdci" else 0)
     return index, rows, ids
 
 
@@ -43,13 +45,29 @@ def agree(a, b):
     queries = stored(normal(6, DIM, 9), a.input_dtype)
     for one, other in zip(a.search(queries, 7), b.search(queries, 7)):
         np.testing.assert_array_equal(one, other)
+    if a.kind == "mdci":
+        assert a.tree_stats() == b.tree_stats()
+        np.testing.assert_array_equal(a.pages(), b.pages())
+        np.testing.assert_array_equal(a.changes()[0], b.changes()[0])
 
 
 @pytest.mark.parametrize(("metric", "dtype", "kind", "storage"), CASES)
 def test_a_second_reader_finds_rows_ids_and_config(metric, dtype, kind, storage):
     index, rows, ids = made(metric, dtype, kind, storage)
     config, found, found_ids, norms, projections = read_index(index.to_bytes())
-    assert (config["dim"], config["n_rows"], config["num_comp_indices"], config["num_simp_indices"]) == (DIM, N, 2, 3)
+    if kind == "mdci":
+        assert {name: config[name] for name in TREE} == TREE
+        assert (config["n_rows"], config["field_of_view"]) == (N, 4)
+        # Rows lie in the slots of the tree: as they were added from here on.
+        for part in (found, norms, projections if projections is None else projections.T):
+            assert part is None or not part[found_ids < 0].any()
+        slots = [int(np.flatnonzero(found_ids == one)[0]) for one in ids]
+        assert (found_ids >= 0).sum() == N
+        found, found_ids, projections = found[slots], found_ids[slots], projections[:, slots]
+        norms = norms if norms is None else norms[slots]
+    else:
+        assert config["n_slots"] == N
+    assert (config["dim"], config["num_comp_indices"], config["num_simp_indices"]) == (DIM, 2, 3)
     assert config["kind"] == _structs.KINDS[kind]
     assert config["metric"] == _structs.METRICS[metric]
     assert config["dtype"] == config["add_dtype"] == config["query_dtype"] == _structs.DTYPES[dtype]
@@ -61,19 +79,19 @@ def test_a_second_reader_finds_rows_ids_and_config(metric, dtype, kind, storage)
     squared = (in_float64(rows) ** 2).sum(1)
     if metric == "cosine":
         np.testing.assert_allclose(norms, squared**-0.5, rtol=1e-6)
-    elif metric == "ip" and kind == "pdci":
+    elif metric == "ip" and kind != "flat":
         np.testing.assert_allclose(norms, squared, rtol=1e-6)
     else:
         assert norms is None
-    if kind == "pdci" and metric == "ip":
+    if kind != "flat" and metric == "ip":
         assert config["c_squared"] == 2.0 ** np.ceil(np.log2(squared.max()))
     else:
         assert config["c_squared"] == 0
     assert (projections is None) == (kind == "flat")
-    if kind == "pdci":
+    if kind != "flat":
         # Directions are unit vectors, so no projection is longer than its row.
         longest = np.ones(N) if metric == "cosine" else squared**0.5
-        assert projections.shape == (6, N)
+        assert projections.shape == ({"pdci": 6, "mdci": 2}[kind], N)
         assert (np.abs(projections) <= longest * (1 + 1e-5)).all() and np.abs(projections).max() > 0
 
 
@@ -106,8 +124,10 @@ def test_what_is_loaded_mapped_or_unpickled_answers_the_same(metric, dtype, kind
         assert again.to_bytes() == index.to_bytes()
 
 
-def test_a_loaded_index_goes_on_as_the_saved_one_would():
-    index, _, ids = made()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_loaded_index_goes_on_as_the_saved_one_would(metric, kind):
+    index, _, ids = made(metric, kind=kind)
     again = dci.Index.from_bytes(bytearray(index.to_bytes()))
     for one in (index, again):
         one.add(normal(20, DIM, 5))
@@ -129,8 +149,9 @@ def test_input_formats_survive():
     assert again.count == 2 * N
 
 
-def test_a_mapped_index_takes_no_rows(tmp_path):
-    index, rows, ids = made()
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mapped_index_takes_no_rows(kind, tmp_path):
+    index, rows, ids = made(kind=kind)
     index.save(tmp_path / "index")
     mapped = dci.Index.map(tmp_path / "index")
     for call in (lambda: mapped.add(rows), lambda: mapped.remove(ids[:1]), lambda: mapped.reserve(5)):
@@ -189,9 +210,10 @@ def test_what_is_no_index_is_refused(tmp_path):
     assert path.read_bytes() == data
 
 
-def test_the_reader_is_a_program(tmp_path):
-    index, _, _ = made()
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reader_is_a_program(kind, tmp_path):
+    index, _, _ = made(kind=kind)
     index.save(tmp_path / "index")
     program = Path(__file__).with_name("read_index.py")
     said = subprocess.run([sys.executable, program, tmp_path / "index"], check=True, capture_output=True, text=True).stdout
-    assert "'dim': 12" in said
+    assert "'dim': 12" in said and ("'levels'" in said) == (kind == "mdci")

@@ -217,6 +217,8 @@ def test_calls_keep_no_reference_to_what_they_were_given():
     index.search(asked, 3, filter=ids, stats=True)
     index.search(asked, 3, filter=mask)
     index.range_search(asked, 0.0)
+    index.search_group(asked, 3, union=True)
+    index.tune(asked, 3, 0.9)
     index.reconstruct(ids)
     index.remove(ids)
     assert [sys.getrefcount(one) for one in given] == before

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Searches of an index, what they may spend, and finding out what they need to spend."""
+
+from __future__ import annotations
+
+from ctypes import addressof, byref, c_double, memmove
+from typing import Any, Literal, NamedTuple, Optional, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _guard, _structs
+from ._errors import InvalidError
+from ._filters import Filter, c_filter
+from ._guard import CallGuard
+from ._library import Handle, address, check, lib, prepared
+from ._rows import RowFormat, as_count, as_groups, as_rows
+
+Ids = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float32]
+# By _EFFORT; None: the index's default.
+Effort = tuple[
+    Optional[float], Optional[float], Optional[SupportsIndex], Optional[SupportsIndex], Optional[SupportsIndex]
+]
+
+
+class SearchStats(NamedTuple):
+    """What a search did."""
+
+    queries: int
+    visited: int  #: (query, row) pairs looked at, by whatever arithmetic
+    distances: int  #: scores computed by the canonical kernel
+    proposed: int  #: pairs ranked by cheaper arithmetic first
+    candidates: int  #: distinct (query, row) pairs that were chosen to be scored; "flat": all pairs
+
+
+class TuneResult(NamedTuple):
+    """What tune found."""
+
+    n_queries: int  #: that were measured
+    recall: float  #: of the effort chosen, on the queries that chose it
+    recall_held_out: float  #: on those that did not: what to expect of others; NaN for a single query
+    distances: float  #: rows scored per query, on average
+    exact_distances: float  #: the same for exact search of a single query: all rows
+    n_efforts: int  #: efforts tried
+    prop_to_visit: float  #: what was set as the index's default
+    prop_to_retrieve: float  #: the same
+
+
+class Searchable:
+    """An object of the library that answers searches; what Index is beyond that is in index.py."""
+
+    __slots__ = ("_dim", "_handle", "_input", "_n_simple")
+
+    _dim: int
+    _handle: Handle | None
+    _input: RowFormat
+    _n_simple: int
+
+    def _open(self) -> Handle:
+        if self._handle is None:
+            raise InvalidError("the index is closed")
+        return self._handle
+
+    @staticmethod
+    def _count(handle: Handle) -> int:
+        return lib.dci_index_count(handle.value)  # type: ignore[no-any-return]
+
+    @overload
+    def search(
+        self,
+        q: npt.ArrayLike,
+        k: SupportsIndex = ...,
+        *,
+        filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
+        field_of_view: SupportsIndex | None = ...,
+        stats: Literal[False] = ...,
+        out: tuple[Ids, Scores] | None = ...,
+    ) -> tuple[Ids, Scores]: ...
+    @overload
+    def search(
+        self,
+        q: npt.ArrayLike,
+        k: SupportsIndex = ...,
+        *,
+        filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
+        field_of_view: SupportsIndex | None = ...,
+        stats: Literal[True],
+        out: tuple[Ids, Scores] | None = ...,
+    ) -> tuple[Ids, Scores, SearchStats]: ...
+    def search(
+        self,
+        q: npt.ArrayLike,
+        k: SupportsIndex = 10,
+        *,
+        filter: Filter | None = None,
+        prop_to_visit: float | None = None,
+        prop_to_retrieve: float | None = None,
+        num_to_visit: SupportsIndex | None = None,
+        num_to_retrieve: SupportsIndex | None = None,
+        field_of_view: SupportsIndex | None = None,
+        stats: bool = False,
+        out: tuple[Ids, Scores] | None = None,
+    ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
+        """Finds the k best rows for each query.
+
+        q       (n, dim), or (dim,) for one.
+        k       may exceed the number of rows: results are padded with id -1 and score NaN.
+        filter  rows that may be returned: an array of ids; a bool mask, element i for id i; a Bitmap; or a function that
+                gets an id and is asked once per stored row and call.
+        prop_to_visit, prop_to_retrieve
+                shares, above 0 and at most 1. "pdci": of the rows that the filter admits: how many each composite index may
+                visit, and how many it may retrieve as candidates, which are all scored. It goes on beyond both until it has
+                k. "mdci": prop_to_visit of the nodes of each level, rounded up, are opened, and more if that finds fewer
+                than k rows; with cell_simp_indices, prop_to_retrieve of the rows in the opened cells are scored, else all
+                of them. "flat" checks them and always scores all rows.
+        num_to_visit, num_to_retrieve
+                the same as numbers of rows, in place of the shares; 0: as the shares say.
+        field_of_view
+                "mdci": nodes opened at each level, in place of prop_to_visit and num_to_visit; 0: as those say.
+        stats   also return a SearchStats.
+        out     (ids, scores), C-contiguous int64 and float32 of the result's shape, to write to.
+
+        What is None is as set_defaults has it; a share that is given replaces a default number, too, and a share or number
+        to visit a default field_of_view.
+
+        Returns ids and scores of shape (n, k), or (k,) for a one-dimensional q, best first, ties by lower id.
+        """
+        handle = self._open()
+        rows, n, ld = as_rows(q, self._dim, self._input, "q")
+        k = as_count(k, "k")
+        shape = (k,) if rows.ndim == 1 else (n, k)
+        ids, scores = _results(out, shape)
+        where = (address(ids), address(scores))
+        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view)
+        found = self._run(lib.dci_index_search, handle, n, (n, address(rows), ld, k), where, filter, effort, stats)
+        return (ids, scores) if found is None else (ids, scores, found)
+
+    @overload
+    def search_group(
+        self,
+        q: npt.ArrayLike,
+        k: SupportsIndex = ...,
+        *,
+        union: bool = ...,
+        filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
+        field_of_view: SupportsIndex | None = ...,
+        stats: Literal[False] = ...,
+        out: tuple[Ids, Scores] | None = ...,
+    ) -> tuple[Ids, Scores]: ...
+    @overload
+    def search_group(
+        self,
+        q: npt.ArrayLike,
+        k: SupportsIndex = ...,
+        *,
+        union: bool = ...,
+        filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
+        field_of_view: SupportsIndex | None = ...,
+        stats: Literal[True],
+        out: tuple[Ids, Scores] | None = ...,
+    ) -> tuple[Ids, Scores, SearchStats]: ...
+    def search_group(
+        self,
+        q: npt.ArrayLike,
+        k: SupportsIndex = 10,
+        *,
+        union: bool = False,
+        filter: Filter | None = None,
+        prop_to_visit: float | None = None,
+        prop_to_retrieve: float | None = None,
+        num_to_visit: SupportsIndex | None = None,
+        num_to_retrieve: SupportsIndex | None = None,
+        field_of_view: SupportsIndex | None = None,
+        stats: bool = False,
+        out: tuple[Ids, Scores] | None = None,
+    ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
+        """Searches for groups of queries that belong together, such as the query heads that share a kv head (GQA).
+
+        q       (n_groups, group_size, dim), or (group_size, dim) for one group; group_size 1 to 8.
+        k       rows for each query, or for the whole group if union is true.
+        union   False: the k best of each query, among the rows of all nodes that the group opens. True: one list for the
+                group, its queries' lists interleaved by rank (the best of the first query, of the second, .., the second
+                best of the first, ..), repeats dropped; a row's score is that for the query that brought it.
+
+        "mdci" descends the tree once per group, opening what any of its queries would open; the other kinds find what search
+        finds. filter, effort (that of each query), stats and out as in search.
+
+        Returns ids and scores of shape (n_groups, group_size, k), or (n_groups, k) if union is true, without the first axis
+        for a two-dimensional q; padded with id -1 and score NaN.
+        """
+        handle = self._open()
+        rows, groups, ld = as_groups(q, self._dim, self._input, "q")
+        k = as_count(k, "k")
+        shape = (*groups[:-1], k) if union else (*groups, k)
+        ids, scores = _results(out, shape)
+        n_groups, group_size = groups if len(groups) == 2 else (1, *groups)
+        before = (n_groups, group_size, address(rows), ld, k, _structs.GROUP_UNION if union else _structs.GROUP_EACH)
+        after = (address(ids), address(scores))
+        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view)
+        n = n_groups * group_size
+        found = self._run(lib.dci_index_search_group, handle, n, before, after, filter, effort, stats)
+        return (ids, scores) if found is None else (ids, scores, found)
+
+    @overload
+    def range_search(
+        self,
+        q: npt.ArrayLike,
+        radius: float,
+        *,
+        filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
+        field_of_view: SupportsIndex | None = ...,
+        stats: Literal[False] = ...,
+    ) -> tuple[Ids, Ids, Scores]: ...
+    @overload
+    def range_search(
+        self,
+        q: npt.ArrayLike,
+        radius: float,
+        *,
+        filter: Filter | None = ...,
+        prop_to_visit: float | None = ...,
+        prop_to_retrieve: float | None = ...,
+        num_to_visit: SupportsIndex | None = ...,
+        num_to_retrieve: SupportsIndex | None = ...,
+        field_of_view: SupportsIndex | None = ...,
+        stats: Literal[True],
+    ) -> tuple[Ids, Ids, Scores, SearchStats]: ...
+    def range_search(
+        self,
+        q: npt.ArrayLike,
+        radius: float,
+        *,
+        filter: Filter | None = None,
+        prop_to_visit: float | None = None,
+        prop_to_retrieve: float | None = None,
+        num_to_visit: SupportsIndex | None = None,
+        num_to_retrieve: SupportsIndex | None = None,
+        field_of_view: SupportsIndex | None = None,
+        stats: bool = False,
+    ) -> tuple[Ids, Ids, Scores] | tuple[Ids, Ids, Scores, SearchStats]:
+        """Finds every row that scores at least as well as a radius: squared distance <= radius for "l2", score >= it else.
+
+        q       (n, dim), or (dim,) for one.
+        radius  rounded to float32, as scores are.
+
+        Returns offsets of shape (n + 1,), ids and scores: those of query i are [offsets[i]:offsets[i + 1]], best first.
+        filter, effort and stats as in search; "pdci" and "mdci" find those among the rows that they score.
+        """
+        handle = self._open()
+        rows, n, ld = as_rows(q, self._dim, self._input, "q")
+        result = prepared(_structs.RangeResult)
+        try:
+            before, after = (n, address(rows), ld, radius), (byref(result),)
+            effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view)
+            found = self._run(lib.dci_index_range_search, handle, n, before, after, filter, effort, stats)
+            offsets = _copied(result.offsets, n + 1, np.uintp).astype(np.int64)
+            ids = _copied(result.ids, int(offsets[-1]), np.int64)
+            scores = _copied(result.scores, int(offsets[-1]), np.float32)
+        finally:
+            lib.dci_range_result_free(byref(result))
+        return (offsets, ids, scores) if found is None else (offsets, ids, scores, found)
+
+    def _run(
+        self,
+        function: Any,
+        handle: Handle,
+        n_queries: int,
+        before: tuple[Any, ...],
+        after: tuple[Any, ...],
+        filter: Filter | None,
+        effort: Effort,
+        stats: bool,
+    ) -> SearchStats | None:
+        """Calls a search function. What a plain call does not need, it does not pay for."""
+        watched = n_queries * self._count(handle) * (self._dim + self._n_simple) > _guard.WATCHED_WORK
+        if filter is None and not stats and not watched and effort == _DEFAULT:
+            check(function(handle.value, *before, None, *after))
+            return None
+        params = self._defaults(handle)
+        _set_effort(params, effort)
+        report = prepared(_structs.Stats)
+        guard = CallGuard() if watched or callable(filter) else None
+        if stats:
+            params.stats = addressof(report)
+        if filter is not None:
+            made, _alive = c_filter(filter, guard)
+            params.filter = addressof(made)
+        if guard is None:
+            check(function(handle.value, *before, byref(params), *after))
+        else:
+            with guard:
+                params.progress = guard.progress
+                status = function(handle.value, *before, byref(params), *after)
+            guard.raise_kept()
+            check(status)
+        return SearchStats(*(getattr(report, name) for name in SearchStats._fields)) if stats else None
+
+    def set_defaults(
+        self,
+        *,
+        prop_to_visit: float | None = None,
+        prop_to_retrieve: float | None = None,
+        num_to_visit: SupportsIndex | None = None,
+        num_to_retrieve: SupportsIndex | None = None,
+        field_of_view: SupportsIndex | None = None,
+    ) -> None:
+        """Sets the effort of searches that do not name their own, see search. What is None is full effort again."""
+        params = prepared(_structs.SearchParams)
+        _set_effort(params, (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view))
+        check(lib.dci_index_set_defaults(self._open().value, byref(params)))
+
+    def get_defaults(self) -> dict[str, float]:
+        """The effort of searches that do not name their own: set_defaults(**get_defaults()) changes nothing."""
+        params = self._defaults(self._open())
+        return {name: getattr(params, name) for name in _EFFORT}
+
+    def tune(self, q: npt.ArrayLike, k: SupportsIndex, target_recall: float) -> TuneResult:
+        """Finds the cheapest effort (fewest rows scored) that reaches a recall on sample queries, and makes it the default.
+
+        q               (n, dim), or (dim,) for one: queries as they will come; some hundred tell a recall to about 0.01.
+                        Those at even positions choose the effort, the others check it.
+        k               as in search.
+        target_recall   above 0, at most 1: share of the exact k best that are found (a row as good as the k-th counts). 1
+                        asks for full effort, which is also set where nothing less reaches the target.
+
+        "mdci" tunes prop_to_visit (with cell_simp_indices prop_to_retrieve, too), "pdci" prop_to_retrieve; "flat" is always
+        exact. It takes one exact and some 10 to 60 partial searches of all queries, which Ctrl-C does not end. If it fails,
+        the defaults stay as they were.
+        """
+        handle = self._open()
+        rows, n, ld = as_rows(q, self._dim, self._input, "q")
+        result = prepared(_structs.TuneResult)
+        target = c_double(target_recall)
+        check(lib.dci_index_tune(handle.value, n, address(rows), ld, as_count(k, "k"), target, byref(result)))
+        return TuneResult(*(getattr(result, name) for name in TuneResult._fields))
+
+    @staticmethod
+    def _defaults(handle: Handle) -> _structs.SearchParams:
+        params = prepared(_structs.SearchParams)
+        check(lib.dci_index_get_defaults(handle.value, byref(params)))
+        return params
+
+
+_EFFORT = ("prop_to_visit", "prop_to_retrieve", "num_to_visit", "num_to_retrieve", "field_of_view")
+_DEFAULT: Effort = (None, None, None, None, None)
+
+
+def _set_effort(params: _structs.SearchParams, effort: Effort) -> None:
+    visit, retrieve, n_visit, n_retrieve, field_of_view = effort
+    for name, share, number in (("to_visit", visit, n_visit), ("to_retrieve", retrieve, n_retrieve)):
+        if share is not None:
+            setattr(params, "prop_" + name, share)
+        if number is not None:
+            setattr(params, "num_" + name, as_count(number, "num_" + name))
+        elif share is not None:
+            setattr(params, "num_" + name, 0)  # a number would go before the share
+    if field_of_view is not None:
+        params.field_of_view = as_count(field_of_view, "field_of_view")
+    elif visit is not None or n_visit is not None:
+        params.field_of_view = 0  # it would go before both
+
+
+def _results(out: tuple[Ids, Scores] | None, shape: tuple[int, ...]) -> tuple[Ids, Scores]:
+    """Where a search writes to: new arrays, or the caller's if they fit."""
+    if out is None:
+        return np.empty(shape, np.int64), np.empty(shape, np.float32)
+    ids, scores = out
+    for array, dtype, name in ((ids, np.int64, "ids"), (scores, np.float32, "scores")):
+        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape or not array.flags.carray:
+            raise InvalidError(f"out: {name} must be a writeable C-contiguous {np.dtype(dtype).name} array of shape {shape}")
+    return ids, scores
+
+
+def _copied(pointer: int | None, n: int, dtype: Any) -> npt.NDArray[Any]:
+    """n elements of the library's memory, in NumPy's."""
+    array = np.empty(n, dtype)
+    if n:
+        memmove(address(array), pointer, array.nbytes)  # type: ignore[arg-type]
+    return array
