@@ -86,7 +86,7 @@ static void end(life *l)
 static void add(life *l)
 {
         float rows[MOST_BATCH * MOST_DIM], stored[MOST_DIM];
-        int64_t ids[MOST_BATCH];
+        int64_t ids[MOST_BATCH] = {0};
         size_t n = 1 + below(l, below(l, 3) == 0 ? MOST_BATCH : 8);
         const size_t dim = l->config.dim;
         const bool own = below(l, 3) == 0; /* the index gives the ids, on from the largest ever used */

@@ -9,6 +9,7 @@
 typedef struct dci_batch {
         dci_index *index;
         dci_rows *target; /* where the rows are put */
+        dci_rows staged;  /* MDCI: there, until the tree says where they belong */
         size_t n, first;  /* rows, and the slot of the first */
         const unsigned char *rows;
         size_t ld_bytes;

@@ -193,29 +193,28 @@ dci_status dci_mdci_add(dci_batch *b, const dci_progress *progress)
         dci_index *index = b->index;
         const size_t n_live = atomic_load(&index->n_live);
         const bool much = b->n >= n_live / MUCH;
-        dci_rows staged;
         dci_retired *none = NULL;
         dci_index_config config = index->config;
         if (config.add_dtype == config.dtype) /* they are copied once, to where they belong */
                 config.storage = DCI_ROWS_BORROWED;
-        dci_rows_init(&staged, index->context, &config);
-        staged.gaps = false;
-        b->target = &staged;
+        dci_rows_init(&b->staged, index->context, &config);
+        b->staged.gaps = false;
+        b->target = &b->staged;
         b->first = 0;
         dci_status status = check_ids(b);
         if (status == DCI_OK)
-                status = dci_rows_reserve(&staged, b->n, &none);
+                status = dci_rows_reserve(&b->staged, b->n, &none);
         if (status == DCI_OK)
                 status = dci_batch_place(b, much ? NULL : progress);
         if (status == DCI_OK) {
-                atomic_store(&staged.n, b->n);
-                status = add_staged(b, &staged, much, progress);
+                atomic_store(&b->staged.n, b->n);
+                status = add_staged(b, &b->staged, much, progress);
         }
         if (status == DCI_OK) {
                 index->next_id = dci_batch_end(b);
                 tidy(index);
         }
-        dci_rows_destroy(&staged);
+        dci_rows_destroy(&b->staged);
         return status;
 }
 

@@ -174,7 +174,7 @@ size_t dci_tree_descend_bytes(const dci_tree *tree);
  * of them opens. Room for n_admitted slots. *visited grows by the nodes and rows that were looked at. The tree holds at least
  * one row. */
 size_t dci_tree_descend(const dci_tree *tree, const float *queries, size_t ld, size_t n_queries,
-                        const dci_descent *descent, void *scratch, int32_t *out_slots, uint64_t *visited);
+                        const dci_descent *effort, void *scratch, int32_t *out_slots, uint64_t *visited);
 
 /* --- tree_edit.c: rows and nodes, in and out ----------------------------------------------------------------------------- */
 
@@ -245,8 +245,8 @@ void dci_tree_plan_free(dci_tree_plan *plan);
 dci_status dci_tree_plan_insert(dci_tree *tree, dci_rows *rows, const dci_tree_source *source, dci_tree_plan *out);
 void dci_tree_insert(dci_tree_plan *plan, const dci_tree_store *store, int32_t *out_slots);
 
-/* *out_alone: no node would be left for the rows that stay; the tree must be built anew. */
-dci_status dci_tree_plan_remove(dci_tree *tree, dci_rows *rows, const dci_idmap *map, size_t n, const int64_t *ids,
+/* leaving: a set of the ids. *out_alone: no node would be left for the rows that stay; the tree must be built anew. */
+dci_status dci_tree_plan_remove(dci_tree *tree, dci_rows *rows, const dci_idmap *leaving, size_t n, const int64_t *ids,
                                 dci_tree_plan *out, bool *out_alone);
 void dci_tree_remove(dci_tree_plan *plan, const dci_tree_store *store);
 

@@ -73,6 +73,7 @@ static dci_status assign_to_all(assignment *a, size_t l, const dci_progress *pro
 }
 
 /* Nodes of the lowest level beneath one node of level l. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as there are levels. */
 static size_t beneath(const dci_tree *tree, size_t l, size_t node, int32_t *out)
 {
         if (l == 0) {

@@ -101,6 +101,7 @@ static bool place(placing *p, const dci_nearest *nearest)
         }
         dci_free(context, p->scratch, n_workers, p->worker_bytes);
         p->scratch = NULL; /* it is called twice */
+        p->nearest = NULL;
         return whole;
 }
 

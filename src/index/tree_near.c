@@ -90,6 +90,7 @@ static void offer(const dci_tree *tree, const dci_level *level, const float *poi
 }
 
 /* Through the level above: the children of its nearest nodes. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as there are levels. */
 static void near_below(const dci_tree *tree, size_t l, const float *point, size_t most, const uint8_t *gone,
                        void *scratch, dci_near *out, size_t *out_n)
 {
@@ -109,6 +110,7 @@ static void near_below(const dci_tree *tree, size_t l, const float *point, size_
         }
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): likewise. */
 void dci_tree_near(const dci_tree *tree, size_t l, const float *points, size_t n_points, size_t most,
                    const uint8_t *gone, void *scratch, dci_near *out, size_t *out_n)
 {
