@@ -113,7 +113,7 @@ const char bench_index_help[] =
         "2)\n"
         "  --num-simp-indices N      pdci: simple indices (random directions) of each, 1 to 4096 (default 7); 4096 in "
         "all\n"
-        "  --promotion-prob P        mdci: chance of a row to become a node, 0.001 to 0.5 (default 0.04)\n"
+        "  --promotion-prob P        mdci: chance of a row to become a node, 0.001 to 0.5 (default 0.035)\n"
         "  --promotion-prob-subseq P mdci: chance of a node to become one of the next level, 0.001 to 0.5 (default "
         "0.2)\n"
         "  --page-rows N             mdci: rows of a page, a power of two from 4 to 256 (default 16)\n"

@@ -87,7 +87,7 @@ typedef struct dci_index_config {
                                       random unit direction and costs 4 bytes per row. At most DCI_MAX_SIMPLE_INDICES in all. */
         uint64_t
                 seed; /**< PDCI, MDCI: of the directions and promotions; default 0. The same seed gives the same ones everywhere. */
-        double promotion_prob; /**< MDCI: chance of a row to become a node of the lowest level, [0.001, 0.5]; default 0.04 (published
+        double promotion_prob; /**< MDCI: chance of a row to become a node of the lowest level, [0.001, 0.5]; default 0.035 (published
                                     runs: 0.03, 0.01). It is drawn from seed and id, so the order of adds has no part in it. */
         double promotion_prob_subseq; /**< MDCI: chance of a node to become one of the next level, [0.001, 0.5]; default 0.2 */
         size_t page_rows; /**< MDCI: rows of a page, a power of two from 4 to 256; default 16. Cells are made of whole pages. */

@@ -102,7 +102,7 @@ class Index(Paged):
         num_comp_indices: SupportsIndex = 2,
         num_simp_indices: SupportsIndex = 7,
         seed: SupportsIndex = 0,
-        promotion_prob: float = 0.04,
+        promotion_prob: float = 0.035,
         promotion_prob_subseq: float = 0.2,
         page_rows: SupportsIndex = 16,
         top_nodes: SupportsIndex = 4096,

@@ -15,7 +15,7 @@ dci_status dci_index_config_init(dci_index_config *config, size_t struct_size)
         config->dtype = DCI_F32;
         config->num_comp_indices = 2;
         config->num_simp_indices = 7;
-        config->promotion_prob = 0.04;
+        config->promotion_prob = 0.035;
         config->promotion_prob_subseq = 0.2;
         config->page_rows = 16;
         config->top_nodes = 4096;
