@@ -32,6 +32,7 @@ set(dci_sources
     src/index/flat_batch_sample.c
     src/index/flat_batch_state.c
     src/index/group.c
+    src/index/group_union.c
     src/index/idmap.c
     src/index/index.c
     src/index/insert.c

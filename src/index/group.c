@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/index_internal.h"
+#include "index/group.h"
+#include "index/mdci.h"
 
 static dci_status check_group(size_t n_groups, size_t group_size, int32_t result, size_t *out_queries)
 {
@@ -111,6 +112,14 @@ static dci_status join(const dci_index *index, dci_reading *reading, joining *j,
 static dci_status search_union(const dci_index *index, dci_reading *reading, size_t n_groups, size_t group_size,
                                size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
 {
+        dci_mdci_search mdci;
+        if (dci_mdci_effort(index, &reading->params, &reading->flat, k, &mdci)) {
+                dci_status status = dci_mdci_begin(&mdci, index, &reading->flat, group_size);
+                if (status == DCI_OK)
+                        status = dci_group_unite(&mdci.chooser, k, out_ids, out_scores, stats);
+                dci_mdci_end(&mdci);
+                return status;
+        }
         size_t k_each = 2 * ((k + group_size - 1) / group_size);
         for (;;) {
                 joining j = {.n_groups = n_groups, .group_size = group_size, .k = k};

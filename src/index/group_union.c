@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The union of a group's lists, where a kind chooses rows: chosen and scored once, then as many ranks of each query as the union
+ * takes are selected and sorted, no more.
+ */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "index/group.h"
+#include "simd/topk.h"
+
+typedef struct uniting {
+        dci_chooser *chooser;
+        size_t k, most; /* rows chosen, at most */
+        int64_t *out_ids;
+        float *out_scores;
+        size_t worker_bytes;
+        unsigned char *scratch;
+} uniting;
+
+/* Scratch of one worker. Rows go by their position among the chosen. */
+typedef struct part {
+        float *good; /* by query and row: the score, negated where smaller is better */
+        size_t ld;
+        float *kept;
+        int32_t *order;
+        uint64_t *keys, *sorting; /* by query and rank; room to sort one query's */
+        uint8_t *taken;           /* by row */
+} part;
+
+static size_t lay_out(const uniting *u, unsigned char *at, part *out)
+{
+        const size_t n = u->most + DCI_TOPK_BLOCK, group = u->chooser->group;
+        const size_t sizes[] = {group * n * sizeof(float),    n * sizeof(float),    n * sizeof(int32_t),
+                                group * n * sizeof(uint64_t), n * sizeof(uint64_t), n};
+        void *parts[6];
+        size_t total = 0;
+        for (int i = 0; i < 6; i++) {
+                parts[i] = at == NULL ? NULL : at + total;
+                total += dci_lines(sizes[i]);
+        }
+        *out = (part){parts[0], n, parts[1], parts[2], parts[3], parts[4], parts[5]};
+        return total;
+}
+
+static void score(const dci_flat *flat, size_t query, size_t group, const part *p)
+{
+        const bool descending = dci_metric_descending(flat->metric);
+        float scores[DCI_MANY_QUERIES * DCI_TOPK_BLOCK];
+        for (size_t first = 0; first < flat->n; first += DCI_TOPK_BLOCK) {
+                const size_t count = flat->n - first < DCI_TOPK_BLOCK ? flat->n - first : DCI_TOPK_BLOCK;
+                dci_flat_score(flat, query, group, first, flat->selection->slots + first, count, scores);
+                for (size_t q = 0; q < group; q++)
+                        for (size_t i = 0; i < count; i++)
+                                p->good[q * p->ld + first + i] =
+                                        descending ? scores[q * DCI_TOPK_BLOCK + i] : -scores[q * DCI_TOPK_BLOCK + i];
+        }
+}
+
+/* Marks the first `ranks` rows of a query and perhaps some more; *out_limit: what all those reach, and no others. Returns how many
+ * were not marked before. */
+static size_t mark(const dci_flat *flat, const part *p, size_t q, size_t ranks, float *out_limit)
+{
+        const float *good = p->good + q * p->ld;
+        size_t fresh = 0;
+        *out_limit = ranks < flat->n ? flat->kernels->reached_by(good, flat->n, ranks, p->order) : -INFINITY;
+        const size_t n = flat->kernels->keep_at_least(good, flat->n, *out_limit, p->kept, p->order);
+        for (size_t i = 0; i < n; i++) {
+                fresh += p->taken[p->order[i]] == 0;
+                p->taken[p->order[i]] = 1;
+        }
+        return fresh;
+}
+
+typedef struct position_ids {
+        const dci_view *view;
+        const int32_t *slots;
+} position_ids;
+
+static int64_t id_at(const void *ctx, int32_t position)
+{
+        const position_ids *p = ctx;
+        return dci_view_id(p->view, p->slots[position]);
+}
+
+static void sort_query(const dci_flat *flat, const part *p, size_t q, float limit, size_t *out_n)
+{
+        const position_ids positions = {&flat->view, flat->selection->slots};
+        uint64_t *keys = p->keys + q * p->ld;
+        const size_t n = flat->kernels->keep_at_least(p->good + q * p->ld, flat->n, limit, p->kept, p->order);
+        for (size_t i = 0; i < n; i++)
+                keys[i] = dci_topk_key(p->kept[i], p->order[i], true);
+        dci_topk_sort(keys, n, p->sorting, (dci_slot_ids){id_at, &positions});
+        *out_n = n;
+}
+
+/* Rank by rank, query by query, what was not there before. SIZE_MAX: a list ended too early. */
+static size_t interleave(const uniting *u, const dci_flat *flat, const part *p, const size_t *n_keys, int64_t *ids,
+                         float *scores)
+{
+        const bool descending = dci_metric_descending(flat->metric);
+        const size_t group = u->chooser->group;
+        size_t n = 0;
+        memset(p->taken, 0, flat->n);
+        for (size_t rank = 0; n < u->k && rank < flat->n; rank++) {
+                for (size_t q = 0; q < group && n < u->k; q++) {
+                        if (rank >= n_keys[q])
+                                return SIZE_MAX;
+                        const uint64_t key = p->keys[q * p->ld + rank];
+                        const int32_t position = dci_topk_slot(key);
+                        if (p->taken[position] != 0)
+                                continue;
+                        p->taken[position] = 1;
+                        ids[n] = dci_view_id(&flat->view, flat->selection->slots[position]);
+                        if (scores != NULL)
+                                scores[n] = descending ? dci_topk_score(key, true) : -dci_topk_score(key, true);
+                        n++;
+                }
+        }
+        return n;
+}
+
+/* As many ranks of each query as the union takes: more than a share each, and more until it is large enough. */
+static size_t unite(const uniting *u, const dci_flat *flat, const part *p, int64_t *ids, float *scores)
+{
+        const size_t group = u->chooser->group, wanted = u->k < flat->n ? u->k : flat->n;
+        size_t ranks = 2 * ((u->k + group - 1) / group), n_marked = 0, n = SIZE_MAX;
+        memset(p->taken, 0, flat->n);
+        while (n == SIZE_MAX) {
+                float limits[DCI_MANY_QUERIES] = {0};
+                size_t n_keys[DCI_MANY_QUERIES] = {0};
+                ranks += ranks / 16 + 1;
+                ranks = ranks < flat->n ? ranks : flat->n;
+                for (size_t q = 0; q < group; q++)
+                        n_marked += mark(flat, p, q, ranks, &limits[q]);
+                if (n_marked < wanted) { /* so many more as there are too few */
+                        ranks += ranks * (wanted - n_marked) / n_marked;
+                        continue;
+                }
+                for (size_t q = 0; q < group; q++)
+                        sort_query(flat, p, q, limits[q], &n_keys[q]);
+                n = interleave(u, flat, p, n_keys, ids, scores);
+                n_marked = wanted; /* should a list have ended too early, longer ones are large enough */
+        }
+        return n;
+}
+
+static void unite_task(void *arg, size_t task, size_t worker)
+{
+        const uniting *u = arg;
+        const size_t group = u->chooser->group, query = task * group;
+        dci_selection chosen;
+        part p;
+        lay_out(u, u->scratch + worker * u->worker_bytes, &p);
+        dci_chooser_choose(u->chooser, query, worker, &chosen);
+        dci_flat flat = *u->chooser->flat;
+        flat.selection = &chosen;
+        flat.n = chosen.n;
+        score(&flat, query, group, &p);
+        int64_t *ids = u->out_ids + task * u->k;
+        float *scores = u->out_scores == NULL ? NULL : u->out_scores + task * u->k;
+        for (size_t n = unite(u, &flat, &p, ids, scores); n < u->k; n++) {
+                ids[n] = -1;
+                if (scores != NULL)
+                        scores[n] = NAN;
+        }
+}
+
+dci_status dci_group_unite(dci_chooser *chooser, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
+{
+        const dci_flat *flat = chooser->flat;
+        uniting u = {.chooser = chooser, .k = k, .most = flat->n, .out_ids = out_ids, .out_scores = out_scores};
+        part sizes;
+        u.worker_bytes = lay_out(&u, NULL, &sizes);
+        chooser->k_held = 0;
+        dci_status status = dci_chooser_begin(chooser);
+        if (status != DCI_OK)
+                return status;
+        u.scratch = dci_alloc(flat->context, chooser->n_workers, u.worker_bytes);
+        status = u.scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        if (status == DCI_OK) {
+                const size_t n_groups = flat->queries->n / chooser->group;
+                dci_region region = {flat->context,
+                                     n_groups,
+                                     chooser->n_workers,
+                                     unite_task,
+                                     &u,
+                                     flat->progress,
+                                     flat->n * flat->queries->n,
+                                     flat->object};
+                status = dci_parallel(&region);
+        }
+        dci_free(flat->context, u.scratch, chooser->n_workers, u.worker_bytes);
+        dci_chooser_report(chooser, stats);
+        dci_chooser_end(chooser);
+        return status;
+}
