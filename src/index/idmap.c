@@ -40,7 +40,7 @@ dci_idmap *dci_idmap_create(dci_context *context, size_t n, int64_t end)
 {
         size_t size = 16;
         if ((uint64_t)end <= DENSE * (uint64_t)n)
-                return create_dense(context, (size_t)end + (size_t)end / 2 + size);
+                return create_dense(context, (size_t)end + (size_t)end / 4 + size);
         while (size / 2 < n) /* n is at most DCI_MAX_ROWS: no overflow */
                 size *= 2;
         dci_idmap *map = dci_alloc(context, 1, sizeof *map);
