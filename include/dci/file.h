@@ -8,6 +8,8 @@
  * What a file holds
  *  - The config, the search defaults, the rows as they are stored, their ids, and what was computed from them once (norms,
  *    projections). Directions come from the seed. Borrowed rows are saved as copies: what is loaded is OWNED.
+ *    What only trees have (promotion_prob to cell_simp_indices, field_of_view) is kept for MDCI alone.
+ *  - MDCI: the tree's shape, so pages keep their numbers and versions; its points and means are computed anew.
  *  - The same index gives the same bytes. Loaded and saved again it gives the same bytes, too.
  *  - A loaded index answers with the same bits as the one that was saved, at the same instruction set, and goes on exactly as
  *    that would have: ids that add chooses, what remove leaves, the c of the MIPS lift. At another instruction set scores are
