@@ -21,6 +21,8 @@
 
 #include "core/internal.h"
 
+#include <string.h>
+
 #define DCI_FILE_MAX_SECTIONS 64
 
 /* Where bytes go. write transfers everything or returns a status other than DCI_OK. */
@@ -175,6 +177,21 @@ DCI_INLINE uint32_t dci_load_le32(const unsigned char *at)
 DCI_INLINE uint64_t dci_load_le64(const unsigned char *at)
 {
         return dci_load_le32(at) | (uint64_t)dci_load_le32(at + 4) << 32;
+}
+
+DCI_INLINE void dci_store_f64(unsigned char *at, double value)
+{
+        uint64_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        dci_store_le64(at, bits);
+}
+
+DCI_INLINE double dci_load_f64(const unsigned char *at)
+{
+        const uint64_t bits = dci_load_le64(at);
+        double value;
+        memcpy(&value, &bits, sizeof value);
+        return value;
 }
 
 #endif

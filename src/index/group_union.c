@@ -75,25 +75,14 @@ static size_t mark(const dci_flat *flat, const part *p, size_t q, size_t ranks, 
         return fresh;
 }
 
-typedef struct position_ids {
-        const dci_view *view;
-        const int32_t *slots;
-} position_ids;
-
-static int64_t id_at(const void *ctx, int32_t position)
-{
-        const position_ids *p = ctx;
-        return dci_view_id(p->view, p->slots[position]);
-}
-
 static void sort_query(const dci_flat *flat, const part *p, size_t q, float limit, size_t *out_n)
 {
-        const position_ids positions = {&flat->view, flat->selection->slots};
+        const dci_positions positions = {&flat->view, flat->selection->slots};
         uint64_t *keys = p->keys + q * p->ld;
         const size_t n = flat->kernels->keep_at_least(p->good + q * p->ld, flat->n, limit, p->kept, p->order);
         for (size_t i = 0; i < n; i++)
                 keys[i] = dci_topk_key(p->kept[i], p->order[i], true);
-        dci_topk_sort(keys, n, p->sorting, (dci_slot_ids){id_at, &positions});
+        dci_topk_sort(keys, n, p->sorting, (dci_slot_ids){dci_position_id, &positions});
         *out_n = n;
 }
 

@@ -59,6 +59,12 @@ void dci_view_pointers(const dci_view *view, size_t first, const int32_t *slots,
 /* Owned rows that lie one behind the other from `first` on: at most `count`, in *out_run. */
 const void *dci_view_run(const dci_view *view, size_t first, size_t count, size_t *out_run);
 int64_t dci_view_id(const dci_view *view, int32_t slot);
+/* The ids of rows that go by their position in a list of slots: a dci_slot_ids whose ctx is a dci_positions. */
+typedef struct dci_positions {
+        const dci_view *view;
+        const int32_t *slots;
+} dci_positions;
+int64_t dci_position_id(const void *positions, int32_t position);
 void dci_view_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out);
 
 /* An allocation that readers may still use; freed when none can. */

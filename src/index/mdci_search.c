@@ -74,17 +74,6 @@ static size_t ranking_lay_out(const dci_mdci_search *s, unsigned char *at, ranki
         return total;
 }
 
-typedef struct position_ids {
-        const dci_view *view;
-        const int32_t *slots;
-} position_ids;
-
-static int64_t id_at(const void *ctx, int32_t position)
-{
-        const position_ids *p = ctx;
-        return dci_view_id(p->view, p->slots[position]);
-}
-
 /* Of n rows found, those that P-DCI retrieves for any query of the group. */
 static size_t retrieve(const dci_mdci_search *s, size_t query, const ranking *r, int32_t *slots, size_t n)
 {
@@ -93,7 +82,7 @@ static size_t retrieve(const dci_mdci_search *s, size_t query, const ranking *r,
         const size_t m = s->index->directions.n, full = (size_t)1 << view->rows->chunk_shift;
         const size_t words = (n + 63) / 64;
         const double share = ceil(s->retrieve * (double)n);
-        const position_ids positions = {view, slots};
+        const dci_positions positions = {view, slots};
         for (size_t i = 0; i < n; i++) {
                 const size_t slot = (size_t)slots[i], offset = slot & (full - 1);
                 const dci_chunk *chunk = &view->table->chunk[slot >> view->rows->chunk_shift];
@@ -107,7 +96,7 @@ static size_t retrieve(const dci_mdci_search *s, size_t query, const ranking *r,
                               .runs = &run,
                               .n_runs = 1,
                               .n = n,
-                              .ids = {id_at, &positions},
+                              .ids = {dci_position_id, &positions},
                               .n_admitted = n};
         if (s->index->directions.weights != NULL) {
                 dci_view_norms(view, 0, slots, n, r->norms);

@@ -81,14 +81,6 @@ static int32_t get_int32(const unsigned char *at)
         return value;
 }
 
-static double get_double(const unsigned char *at)
-{
-        const uint64_t bits = dci_load_le64(at);
-        double value;
-        memcpy(&value, &bits, sizeof value);
-        return value;
-}
-
 static dci_status wants_zero(const unsigned char *bytes, size_t from, size_t to)
 {
         for (size_t i = from; i < to; i++)
@@ -133,8 +125,8 @@ static dci_status decode_config(dci_loading *l, const unsigned char *at, const d
         l->config.zero_rows = get_int32(at + 36);
         l->config.seed = dci_load_le64(at + 56);
         l->next_id = (int64_t)(next_id & INT64_MAX);
-        l->defaults.prop_to_visit = get_double(at + 72);
-        l->defaults.prop_to_retrieve = get_double(at + 80);
+        l->defaults.prop_to_visit = dci_load_f64(at + 72);
+        l->defaults.prop_to_retrieve = dci_load_f64(at + 80);
         memcpy(&l->c_squared, &c_bits, sizeof l->c_squared);
         if (status == DCI_OK)
                 status = wants_zero(at, 108, DCI_CONFIG_COMMON);

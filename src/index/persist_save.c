@@ -144,13 +144,6 @@ static bool ids_are_slots(const dci_view *view)
         return true;
 }
 
-static void put_double(unsigned char *at, double value)
-{
-        uint64_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        dci_store_le64(at, bits);
-}
-
 static void encode_config(dci_saving *s, const dci_kind_format *format)
 {
         const dci_index *index = s->index;
@@ -173,8 +166,8 @@ static void encode_config(dci_saving *s, const dci_kind_format *format)
         dci_store_le64(at + 48, config->num_simp_indices);
         dci_store_le64(at + 56, config->seed);
         dci_store_le64(at + 64, (uint64_t)index->next_id);
-        put_double(at + 72, defaults.prop_to_visit);
-        put_double(at + 80, defaults.prop_to_retrieve);
+        dci_store_f64(at + 72, defaults.prop_to_visit);
+        dci_store_f64(at + 80, defaults.prop_to_retrieve);
         dci_store_le64(at + 88, defaults.num_to_visit);
         dci_store_le64(at + 96, defaults.num_to_retrieve);
         dci_store_le32(at + 104, c_bits);

@@ -33,29 +33,14 @@ enum {
         AT_END = 104
 };
 
-static void put_double(unsigned char *at, double value)
-{
-        uint64_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        dci_store_le64(at, bits);
-}
-
-static double get_double(const unsigned char *at)
-{
-        const uint64_t bits = dci_load_le64(at);
-        double value;
-        memcpy(&value, &bits, sizeof value);
-        return value;
-}
-
 /* --- saving ------------------------------------------------------------------------------------------------------------- */
 
 void dci_tree_write_config(const dci_index *index, const dci_search_params *defaults, unsigned char own[DCI_CONFIG_OWN])
 {
         const dci_index_config *config = &index->config;
         const dci_tree *tree = index->tree;
-        put_double(own + AT_PROMOTION, config->promotion_prob);
-        put_double(own + AT_SUBSEQ, config->promotion_prob_subseq);
+        dci_store_f64(own + AT_PROMOTION, config->promotion_prob);
+        dci_store_f64(own + AT_SUBSEQ, config->promotion_prob_subseq);
         dci_store_le64(own + AT_PAGE_ROWS, config->page_rows);
         dci_store_le64(own + AT_TOP_NODES, config->top_nodes);
         dci_store_le64(own + AT_CELL_SIMPLE, config->cell_simp_indices);
@@ -181,8 +166,8 @@ dci_status dci_tree_read_config(const unsigned char own[DCI_CONFIG_OWN], dci_ind
                                   &config->cell_simp_indices);
         if (status == DCI_OK)
                 status = get_size(own + AT_FIELD_OF_VIEW, "field_of_view", SIZE_MAX, &defaults->field_of_view);
-        config->promotion_prob = get_double(own + AT_PROMOTION);
-        config->promotion_prob_subseq = get_double(own + AT_SUBSEQ);
+        config->promotion_prob = dci_load_f64(own + AT_PROMOTION);
+        config->promotion_prob_subseq = dci_load_f64(own + AT_SUBSEQ);
         for (size_t i = AT_END; status == DCI_OK && i < DCI_CONFIG_OWN; i++)
                 if (own[i] != 0)
                         status = dci_fail(DCI_ERR_UNSUPPORTED,

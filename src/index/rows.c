@@ -357,6 +357,12 @@ int64_t dci_view_id(const dci_view *view, int32_t slot)
         return chunk->ids == NULL ? slot : chunk->ids[at & (((size_t)1 << view->rows->chunk_shift) - 1)];
 }
 
+int64_t dci_position_id(const void *positions, int32_t position)
+{
+        const dci_positions *p = positions;
+        return dci_view_id(p->view, p->slots[position]);
+}
+
 void dci_view_norms(const dci_view *view, size_t first, const int32_t *slots, size_t count, float *out)
 {
         const size_t full = (size_t)1 << view->rows->chunk_shift;
