@@ -126,7 +126,7 @@ static size_t unite(const uniting *u, const dci_flat *flat, const part *p, int64
                 for (size_t q = 0; q < group; q++)
                         n_marked += mark(flat, p, q, ranks, &limits[q]);
                 if (n_marked < wanted) { /* so many more as there are too few */
-                        ranks += ranks * (wanted - n_marked) / n_marked;
+                        ranks += ranks * (wanted - n_marked) / (n_marked + 1);
                         continue;
                 }
                 for (size_t q = 0; q < group; q++)
