@@ -148,8 +148,11 @@ dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *querie
                 status = dci_fail(DCI_ERR_INVALID, "n_queries is 0, expected at least 1");
         if (status == DCI_OK && !(target_recall > 0.0 && target_recall <= 1.0))
                 status = dci_fail(DCI_ERR_INVALID, "target_recall is %g, allowed is (0, 1]", target_recall);
+        if (status == DCI_OK && queries == NULL)
+                status = dci_fail(DCI_ERR_INVALID, "queries is NULL");
+        const int64_t somewhere = 0;
         if (status == DCI_OK)
-                status = dci_search_check(n_queries, k, (const int64_t *)queries);
+                status = dci_search_check(n_queries, k, &somewhere);
         if (status != DCI_OK)
                 return status;
         tuning t = {.index = index, .n_queries = n_queries, .ld = ld, .k = k, .queries = queries};

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Tuning: the cheapest effort that reaches a recall on sample queries becomes the default. */
+#include "tests/pdci_fixture.h"
+
+#include <math.h>
+
+enum { N = 3000, DIM = 64, Q = 60, K = 10 };
+
+static dci_context *context;
+static float *keys, *queries;
+
+static void setup(void)
+{
+        context = test_context(2);
+        keys = pdci_trace("keys", N);
+        queries = pdci_trace("queries", Q);
+}
+
+static void teardown(void)
+{
+        free(keys);
+        free(queries);
+        dci_context_destroy(context);
+}
+
+static dci_index *make(dci_index_kind kind, dci_metric metric, size_t cell_simple)
+{
+        dci_index_config config = index_config(DIM, metric, DCI_F32);
+        dci_index *index = NULL;
+        config.kind = kind;
+        config.cell_simp_indices = cell_simple;
+        ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_index_add(index, N, keys, DIM, NULL, NULL));
+        return index;
+}
+
+static dci_tune_result tune(dci_index *index, double target)
+{
+        dci_tune_result result;
+        ck_ok(dci_tune_result_init(&result, sizeof result));
+        ck_ok(dci_index_tune(index, Q, queries, DIM, K, target, &result));
+        return result;
+}
+
+/* Loops over metrics, for both kinds that have an effort, with and without simple indices of cells. */
+START_TEST(the_target_is_reached_with_fewer_distances_and_becomes_the_default)
+{
+        static const struct {
+                dci_index_kind kind;
+                size_t cell_simple;
+        } kinds[] = {{DCI_KIND_PDCI, 0}, {DCI_KIND_MDCI, 0}, {DCI_KIND_MDCI, 2}};
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+                dci_index *index = make(kinds[i].kind, DCI_METRIC_L2 + _i, kinds[i].cell_simple);
+                double before = 0.0;
+                for (double target = 0.5; target < 0.96; target += 0.15) {
+                        dci_search_params defaults;
+                        const dci_tune_result r = tune(index, target);
+                        ck_ok(dci_search_params_init(&defaults, sizeof defaults));
+                        ck_ok(dci_index_get_defaults(index, &defaults));
+                        ck_assert_double_ge(r.recall, target);
+                        ck_assert(r.recall_held_out >= target - 0.15 && r.recall_held_out <= 1.0);
+                        ck_assert_double_le(r.distances, r.exact_distances);
+                        ck_assert_double_ge(r.distances, 0.9 * before); /* more recall is not cheaper, but for luck */
+                        ck_assert(defaults.prop_to_visit == r.prop_to_visit);
+                        ck_assert(defaults.prop_to_retrieve == r.prop_to_retrieve);
+                        ck_assert_uint_ge(r.n_efforts, 1);
+                        ck_assert_uint_eq(r.n_queries, Q);
+                        before = r.distances;
+                }
+                if (kinds[i].kind == DCI_KIND_MDCI) /* half of the best needs no more than half of the rows */
+                        ck_assert_double_le(tune(index, 0.5).distances, N / 2);
+                dci_index_destroy(index);
+        }
+}
+END_TEST
+
+START_TEST(everything_asks_for_full_effort_and_flat_has_no_other)
+{
+        dci_index *tree = make(DCI_KIND_MDCI, DCI_METRIC_IP, 0), *flat = make(DCI_KIND_FLAT, DCI_METRIC_IP, 0);
+        tune(tree, 0.7);
+        const dci_tune_result all = tune(tree, 1.0), exact = tune(flat, 0.5);
+        ck_assert(all.prop_to_visit == 1.0 && all.recall == 1.0 && all.distances == N);
+        ck_assert(exact.prop_to_visit == 1.0 && exact.recall == 1.0 && exact.n_efforts == 0);
+        dci_index_destroy(tree);
+        dci_index_destroy(flat);
+}
+END_TEST
+
+START_TEST(a_lone_query_checks_nothing_and_an_empty_index_has_nothing_to_find)
+{
+        dci_index *tree = make(DCI_KIND_MDCI, DCI_METRIC_IP, 0), *empty = NULL;
+        dci_tune_result result;
+        ck_ok(dci_tune_result_init(&result, sizeof result));
+        ck_ok(dci_index_tune(tree, 1, queries, DIM, K, 0.9, &result));
+        ck_assert(isnan(result.recall_held_out));
+        dci_index_config config = index_config(DIM, DCI_METRIC_IP, DCI_F32);
+        config.kind = DCI_KIND_MDCI;
+        ck_ok(dci_index_create(context, &config, &empty));
+        ck_ok(dci_index_tune(empty, Q, queries, DIM, K, 0.9, &result));
+        ck_ok(dci_index_tune(empty, Q, queries, DIM, K, 0.9, NULL));
+        dci_index_destroy(empty);
+        dci_index_destroy(tree);
+}
+END_TEST
+
+START_TEST(what_cannot_be_is_refused_and_the_defaults_stay)
+{
+        dci_index *tree = make(DCI_KIND_MDCI, DCI_METRIC_IP, 0);
+        dci_search_params before, after;
+        ck_ok(dci_search_params_init(&before, sizeof before));
+        ck_ok(dci_search_params_init(&after, sizeof after));
+        before.prop_to_visit = 0.25;
+        ck_ok(dci_index_set_defaults(tree, &before));
+        ck_refused(dci_index_tune(tree, 0, queries, DIM, K, 0.9, NULL), DCI_ERR_INVALID, "n_queries is 0");
+        ck_refused(dci_index_tune(tree, Q, queries, DIM, 0, 0.9, NULL), DCI_ERR_INVALID, "k is 0");
+        ck_refused(dci_index_tune(tree, Q, queries, DIM, K, 0.0, NULL), DCI_ERR_INVALID, "target_recall is 0");
+        ck_refused(dci_index_tune(tree, Q, queries, DIM, K, 1.5, NULL), DCI_ERR_INVALID, "target_recall is 1.5");
+        ck_refused(dci_index_tune(tree, Q, queries, DIM, K, (double)NAN, NULL), DCI_ERR_INVALID, "target_recall is");
+        ck_refused(dci_index_tune(tree, Q, queries, DIM - 1, K, 0.9, NULL), DCI_ERR_INVALID, "ld is 63");
+        ck_refused(dci_index_tune(tree, Q, NULL, DIM, K, 0.9, NULL), DCI_ERR_INVALID, "queries is NULL");
+        ck_refused(dci_index_tune(NULL, Q, queries, DIM, K, 0.9, NULL), DCI_ERR_INVALID, "index is NULL");
+        dci_tune_result result = {.struct_size = 3};
+        ck_refused(dci_index_tune(tree, Q, queries, DIM, K, 0.9, &result), DCI_ERR_INVALID, "dci_tune_result");
+        ck_ok(dci_index_get_defaults(tree, &after));
+        ck_assert(after.prop_to_visit == 0.25);
+        dci_index_destroy(tree);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("tune");
+        TCase *tcase = tcase_create("laws");
+        tcase_set_timeout(tcase, 60);
+        tcase_add_checked_fixture(tcase, setup, teardown);
+        tcase_add_loop_test(tcase, the_target_is_reached_with_fewer_distances_and_becomes_the_default, 0, 3);
+        tcase_add_test(tcase, everything_asks_for_full_effort_and_flat_has_no_other);
+        tcase_add_test(tcase, a_lone_query_checks_nothing_and_an_empty_index_has_nothing_to_find);
+        tcase_add_test(tcase, what_cannot_be_is_refused_and_the_defaults_stay);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
