@@ -60,30 +60,18 @@ static void score(const dci_flat *flat, size_t query, size_t group, const part *
         }
 }
 
-/* Marks the first `ranks` rows of a query and perhaps some more; *out_limit: what all those reach, and no others. Returns how many
- * were not marked before. */
-static size_t mark(const dci_flat *flat, const part *p, size_t q, size_t ranks, float *out_limit)
-{
-        const float *good = p->good + q * p->ld;
-        size_t fresh = 0;
-        *out_limit = ranks < flat->n ? flat->kernels->reached_by(good, flat->n, ranks, p->order) : -INFINITY;
-        const size_t n = flat->kernels->keep_at_least(good, flat->n, *out_limit, p->kept, p->order);
-        for (size_t i = 0; i < n; i++) {
-                fresh += p->taken[p->order[i]] == 0;
-                p->taken[p->order[i]] = 1;
-        }
-        return fresh;
-}
-
-static void sort_query(const dci_flat *flat, const part *p, size_t q, float limit, size_t *out_n)
+/* The first `ranks` rows of a query, and perhaps some more, in order. Returns how many. */
+static size_t sort_query(const dci_flat *flat, const part *p, size_t q, size_t ranks)
 {
         const dci_positions positions = {&flat->view, flat->selection->slots};
+        const float *good = p->good + q * p->ld;
         uint64_t *keys = p->keys + q * p->ld;
-        const size_t n = flat->kernels->keep_at_least(p->good + q * p->ld, flat->n, limit, p->kept, p->order);
+        const float limit = ranks < flat->n ? flat->kernels->reached_by(good, flat->n, ranks, p->order) : -INFINITY;
+        const size_t n = flat->kernels->keep_at_least(good, flat->n, limit, p->kept, p->order);
         for (size_t i = 0; i < n; i++)
                 keys[i] = dci_topk_key(p->kept[i], p->order[i], true);
         dci_topk_sort(keys, n, p->sorting, (dci_slot_ids){dci_position_id, &positions});
-        *out_n = n;
+        return n;
 }
 
 /* Rank by rank, query by query, what was not there before. SIZE_MAX: a list ended too early. */
@@ -112,27 +100,22 @@ static size_t interleave(const uniting *u, const dci_flat *flat, const part *p, 
         return n;
 }
 
-/* As many ranks of each query as the union takes: more than a share each, and more until it is large enough. */
+/* How many ranks of each query a union of k rows out of n takes: as if half of the queries had nothing in common and the others
+ * added nothing. A guess too low is mended, one too high costs some sorting. */
+static size_t guess_ranks(size_t k, size_t n, size_t group)
+{
+        const double share = k < n ? 1.0 - pow(1.0 - (double)k / (double)n, 2.0 / (double)group) : 1.0;
+        return (size_t)(share * (double)n) + 8;
+}
+
 static size_t unite(const uniting *u, const dci_flat *flat, const part *p, int64_t *ids, float *scores)
 {
-        const size_t group = u->chooser->group, wanted = u->k < flat->n ? u->k : flat->n;
-        size_t ranks = 2 * ((u->k + group - 1) / group), n_marked = 0, n = SIZE_MAX;
-        memset(p->taken, 0, flat->n);
-        while (n == SIZE_MAX) {
-                float limits[DCI_MANY_QUERIES] = {0};
+        size_t ranks = guess_ranks(u->k, flat->n, u->chooser->group), n = SIZE_MAX;
+        for (; n == SIZE_MAX; ranks += ranks / 4) {
                 size_t n_keys[DCI_MANY_QUERIES] = {0};
-                ranks += ranks / 16 + 1;
-                ranks = ranks < flat->n ? ranks : flat->n;
-                for (size_t q = 0; q < group; q++)
-                        n_marked += mark(flat, p, q, ranks, &limits[q]);
-                if (n_marked < wanted) { /* so many more as there are too few */
-                        ranks += ranks * (wanted - n_marked) / (n_marked + 1);
-                        continue;
-                }
-                for (size_t q = 0; q < group; q++)
-                        sort_query(flat, p, q, limits[q], &n_keys[q]);
+                for (size_t q = 0; q < u->chooser->group; q++)
+                        n_keys[q] = sort_query(flat, p, q, ranks);
                 n = interleave(u, flat, p, n_keys, ids, scores);
-                n_marked = wanted; /* should a list have ended too early, longer ones are large enough */
         }
         return n;
 }
