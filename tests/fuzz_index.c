@@ -240,6 +240,8 @@ static void reload(life *l)
         ck_ok(dci_index_save_memory(loaded, n_bytes, second, &again));
         ck_assert_uint_eq(again, n_bytes);
         ck_assert(memcmp(first, second, n_bytes) == 0);
+        if (l->config.kind == DCI_KIND_MDCI)
+                tree_equal(l->index, loaded);
         dci_index_destroy(l->index);
         l->index = loaded;
         free(first);

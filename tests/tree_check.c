@@ -168,6 +168,20 @@ void tree_check(const dci_index *index)
         check_routes(index);
 }
 
+void tree_equal(const dci_index *a, const dci_index *b)
+{
+        const size_t dim = a->tree->dim;
+        ck_assert_uint_eq(a->tree->n_levels, b->tree->n_levels);
+        for (size_t l = 0; l < a->tree->n_levels; l++) {
+                const dci_level *x = &a->tree->levels[l], *y = &b->tree->levels[l];
+                ck_assert_uint_eq(x->n, y->n);
+                ck_assert(memcmp(x->points, y->points, x->n * (dim + 1) * sizeof *x->points) == 0);
+                ck_assert(memcmp(x->parents, y->parents, x->n * sizeof *x->parents) == 0);
+                ck_assert(memcmp(x->routes, y->routes, x->n * dim * sizeof *x->routes) == 0);
+                ck_assert(memcmp(x->radii2, y->radii2, x->n * sizeof *x->radii2) == 0);
+        }
+}
+
 double tree_share_at_nearest(const dci_index *index)
 {
         const dci_tree *tree = index->tree;

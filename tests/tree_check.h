@@ -12,6 +12,9 @@
  * it. */
 void tree_check(const dci_index *index);
 
+/* The two rank and reach by the same bits, level by level. */
+void tree_equal(const dci_index *a, const dci_index *b);
+
 /* Share of the rows (of 3000 or so, evenly spread, if there are more) that lie in the cell of the node nearest to
  * them. */
 double tree_share_at_nearest(const dci_index *index);

@@ -89,8 +89,9 @@ static dci_status check_tree(const dci_index_config *config)
         if (status != DCI_OK)
                 return status;
         const size_t page = config->page_rows;
-        if (page < 4 || page > 256 || (page & (page - 1)) != 0)
-                return dci_fail(DCI_ERR_INVALID, "page_rows is %zu, allowed are powers of two from 4 to 256", page);
+        if (page < 4 || page > DCI_MOST_PAGE_ROWS || (page & (page - 1)) != 0)
+                return dci_fail(DCI_ERR_INVALID, "page_rows is %zu, allowed are powers of two from 4 to %zu", page,
+                                DCI_MOST_PAGE_ROWS);
         if (config->top_nodes == 0)
                 return dci_fail(DCI_ERR_INVALID, "top_nodes is 0, expected at least 1");
         if (config->cell_simp_indices > DCI_MAX_SIMPLE_INDICES)

@@ -167,6 +167,18 @@ dci_status dci_index_reserve(dci_index *index, size_t n_rows)
         return status;
 }
 
+dci_idmap *dci_index_map_of(const dci_index *index, const dci_view *view, size_t n_more, int64_t end)
+{
+        const size_t n = view->rows->gaps ? atomic_load(&index->n_live) : view->n;
+        dci_idmap *map = dci_idmap_create(index->context, n + n_more, end);
+        for (size_t slot = 0; map != NULL && slot < view->n; slot++) {
+                const int64_t id = dci_view_id(view, (int32_t)slot);
+                if (id >= 0) /* an empty slot has none */
+                        dci_idmap_insert(map, id, (int32_t)slot);
+        }
+        return map;
+}
+
 int32_t dci_index_slot(const dci_index *index, const dci_view *view, int64_t id)
 {
         const dci_idmap *map = atomic_load_explicit(&index->map, memory_order_acquire);

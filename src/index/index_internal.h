@@ -201,6 +201,9 @@ dci_status dci_index_enter(const dci_index *index);
 /* The same for calls that change rows: refuses a mapped index, too. */
 dci_status dci_index_enter_writer(const dci_index *index);
 
+/* A new map of all rows of a view with room for n_more, all ids below `end`; NULL with the error recorded. */
+dci_idmap *dci_index_map_of(const dci_index *index, const dci_view *view, size_t n_more, int64_t end);
+
 /* The slot of an id in a view, or -1. */
 int32_t dci_index_slot(const dci_index *index, const dci_view *view, int64_t id);
 
@@ -313,6 +316,9 @@ dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t 
                            float *out_scores, dci_search_stats *stats);
 /* Refuses what cannot be: k 0, too large, too many results; out_ids NULL. */
 dci_status dci_search_check(size_t n_queries, size_t k, const int64_t *out_ids);
+
+/* Most rows of a page (MDCI). */
+#define DCI_MOST_PAGE_ROWS ((size_t)256)
 
 /* Rows looked at by one task when fewer queries than threads share the rows out. */
 #define DCI_SEGMENT_ROWS ((size_t)2048)

@@ -191,13 +191,9 @@ static dci_status map_prepare(dci_batch *b, map_change *change)
                 if (change->notes[i] == NULL)
                         return DCI_ERR_MEMORY;
         }
-        change->map = dci_idmap_create(index->context, b->first + b->n, end);
-        if (change->map == NULL)
-                return DCI_ERR_MEMORY;
-        dci_view view = dci_rows_view(&index->rows);
-        for (size_t slot = 0; slot < b->first; slot++)
-                dci_idmap_insert(change->map, dci_view_id(&view, (int32_t)slot), (int32_t)slot);
-        return DCI_OK;
+        const dci_view view = dci_rows_view(&index->rows);
+        change->map = dci_index_map_of(index, &view, b->n, end);
+        return change->map == NULL ? DCI_ERR_MEMORY : DCI_OK;
 }
 
 static void map_undo(const dci_batch *b, const map_change *change)

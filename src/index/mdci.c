@@ -88,14 +88,8 @@ static dci_idmap *map_for(dci_index *index, size_t n_more, int64_t end)
         dci_idmap *old = atomic_load(&index->map);
         if (dci_idmap_has_room(old, n_more, end))
                 return old;
-        dci_idmap *map = dci_idmap_create(index->context, old->n + n_more, end);
         const dci_view view = dci_rows_view(&index->rows);
-        for (size_t slot = 0; map != NULL && slot < view.n; slot++) {
-                const int64_t id = dci_view_id(&view, (int32_t)slot);
-                if (id >= 0)
-                        dci_idmap_insert(map, id, (int32_t)slot);
-        }
-        return map;
+        return dci_index_map_of(index, &view, n_more, end);
 }
 
 /* Slots that rows.n must cover. */

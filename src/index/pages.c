@@ -34,12 +34,11 @@ dci_status dci_index_pages(const dci_index *index, size_t capacity, dci_page *ou
         for (size_t i = 0; i < level->n; i++) {
                 const dci_cell *cell = &level->cells[i];
                 for (uint32_t p = 0; p < cell->n; p++, n++) {
-                        const size_t left = cell->n_rows - p * tree->page_rows;
                         const int32_t page = cell->items[p];
                         if (n >= capacity)
                                 continue;
                         out_pages[n] = (dci_page){.page = page, .cell = (int32_t)i};
-                        out_pages[n].n_rows = (uint32_t)(left < tree->page_rows ? left : tree->page_rows);
+                        out_pages[n].n_rows = (uint32_t)dci_tree_page_fill(tree, cell, p);
                         out_pages[n].version = tree->page_version[page];
                 }
         }

@@ -158,7 +158,7 @@ static dci_status get_size(const unsigned char *at, const char *name, uint64_t m
 dci_status dci_tree_read_config(const unsigned char own[DCI_CONFIG_OWN], dci_index_config *config,
                                 dci_search_params *defaults)
 {
-        dci_status status = get_size(own + AT_PAGE_ROWS, "page_rows", 256, &config->page_rows);
+        dci_status status = get_size(own + AT_PAGE_ROWS, "page_rows", DCI_MOST_PAGE_ROWS, &config->page_rows);
         if (status == DCI_OK)
                 status = get_size(own + AT_TOP_NODES, "top_nodes", SIZE_MAX, &config->top_nodes);
         if (status == DCI_OK)

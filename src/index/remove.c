@@ -38,11 +38,9 @@ static dci_status make_map(dci_index *index)
         if (atomic_load(&index->map) != NULL)
                 return DCI_OK;
         dci_view view = dci_rows_view(&index->rows);
-        dci_idmap *map = dci_idmap_create(index->context, view.n, index->next_id);
+        dci_idmap *map = dci_index_map_of(index, &view, 0, index->next_id);
         if (map == NULL)
                 return DCI_ERR_MEMORY;
-        for (size_t slot = 0; slot < view.n; slot++)
-                dci_idmap_insert(map, dci_view_id(&view, (int32_t)slot), (int32_t)slot);
         atomic_store_explicit(&index->map, map, memory_order_release);
         return DCI_OK;
 }
@@ -74,14 +72,12 @@ static void shrink_map(dci_index *index)
         dci_idmap *old = atomic_load(&index->map);
         if (!dci_idmap_is_sparse(old))
                 return;
+        const dci_view view = dci_rows_view(&index->rows);
         dci_may_fail(true);
-        dci_idmap *map = dci_idmap_create(index->context, old->n, index->next_id);
+        dci_idmap *map = dci_index_map_of(index, &view, 0, index->next_id);
         dci_may_fail(false);
         if (map == NULL)
                 return;
-        dci_view view = dci_rows_view(&index->rows);
-        for (size_t slot = 0; slot < view.n; slot++)
-                dci_idmap_insert(map, dci_view_id(&view, (int32_t)slot), (int32_t)slot);
         atomic_store_explicit(&index->map, map, memory_order_release);
         dci_idmap_destroy(index->context, old);
 }

@@ -36,13 +36,8 @@ void dci_tree_destroy(dci_tree *tree)
         if (tree == NULL)
                 return;
         dci_context *context = tree->context;
-        for (size_t l = 0; l < DCI_MAX_LEVELS; l++) {
-                dci_level *level = &tree->levels[l];
-                for (size_t i = 0; i < level->n; i++)
-                        dci_free(context, level->cells[i].items, level->cells[i].capacity,
-                                 sizeof *level->cells[i].items);
-                dci_level_forget(tree, level);
-        }
+        for (size_t l = 0; l < DCI_MAX_LEVELS; l++)
+                dci_level_destroy(tree, &tree->levels[l]);
         dci_free(context, tree->page_node, tree->page_capacity, sizeof *tree->page_node);
         dci_free(context, tree->page_version, tree->page_capacity, sizeof *tree->page_version);
         dci_free(context, tree->free_pages, tree->page_capacity, sizeof *tree->free_pages);
@@ -64,7 +59,7 @@ size_t dci_tree_bytes(const dci_tree *tree)
         return n;
 }
 
-static void level_arrays_free(const dci_tree *tree, dci_level *level)
+void dci_level_forget(const dci_tree *tree, dci_level *level)
 {
         dci_context *context = tree->context;
         dci_free(context, level->ids, level->capacity, sizeof *level->ids);
@@ -76,6 +71,13 @@ static void level_arrays_free(const dci_tree *tree, dci_level *level)
         dci_free(context, level->parents, level->capacity, sizeof *level->parents);
         dci_free(context, level->cells, level->capacity, sizeof *level->cells);
         *level = (dci_level){0};
+}
+
+void dci_level_destroy(const dci_tree *tree, dci_level *level)
+{
+        for (size_t i = 0; i < level->n; i++)
+                dci_free(tree->context, level->cells[i].items, level->cells[i].capacity, sizeof(int32_t));
+        dci_level_forget(tree, level);
 }
 
 bool dci_level_grow(const dci_tree *tree, const dci_level *level, size_t n, dci_level *out)
@@ -94,7 +96,7 @@ bool dci_level_grow(const dci_tree *tree, const dci_level *level, size_t n, dci_
         grown.cells = dci_calloc(context, capacity, sizeof *grown.cells);
         if (grown.ids == NULL || grown.points == NULL || grown.nearest_memory == NULL || grown.lasts == NULL ||
             grown.radii2 == NULL || grown.routes == NULL || grown.parents == NULL || grown.cells == NULL) {
-                level_arrays_free(tree, &grown);
+                dci_level_forget(tree, &grown);
                 return false;
         }
         if (level->n > 0) {
@@ -107,17 +109,12 @@ bool dci_level_grow(const dci_tree *tree, const dci_level *level, size_t n, dci_
                 memcpy(grown.routes, level->routes, level->n * tree->dim * sizeof *grown.routes);
                 memcpy(grown.parents, level->parents, level->n * sizeof *grown.parents);
                 memcpy(grown.cells, level->cells, level->n * sizeof *grown.cells);
-        }
-        if (level->n == 0)
+        } else {
                 dci_nearest_init(context, grown.points, wide, capacity, tree->n_coords, grown.nearest_memory,
                                  &grown.nearest);
+        }
         *out = grown;
         return true;
-}
-
-void dci_level_forget(const dci_tree *tree, dci_level *level)
-{
-        level_arrays_free(tree, level);
 }
 
 bool dci_level_reserve(const dci_tree *tree, dci_level *level, size_t n)
@@ -127,7 +124,7 @@ bool dci_level_reserve(const dci_tree *tree, dci_level *level, size_t n)
                 return true;
         if (!dci_level_grow(tree, level, n, &grown))
                 return false;
-        level_arrays_free(tree, level);
+        dci_level_forget(tree, level);
         *level = grown;
         return true;
 }
@@ -249,7 +246,7 @@ size_t dci_tree_cell_slots(const dci_tree *tree, const dci_cell *cell, int32_t *
 {
         size_t n = 0;
         for (uint32_t i = 0; i < cell->n; i++) {
-                const size_t left = cell->n_rows - n, here = left < tree->page_rows ? left : tree->page_rows;
+                const size_t here = dci_tree_page_fill(tree, cell, i);
                 const int32_t first = cell->items[i] * (int32_t)tree->page_rows;
                 for (size_t r = 0; r < here; r++)
                         out[n + r] = first + (int32_t)r;

@@ -76,6 +76,8 @@ size_t dci_tree_bytes(const dci_tree *tree);
  * dci_level_forget. False with nothing allocated when memory is short. */
 bool dci_level_grow(const dci_tree *tree, const dci_level *level, size_t n, dci_level *out);
 void dci_level_forget(const dci_tree *tree, dci_level *level);
+/* Frees the items too. */
+void dci_level_destroy(const dci_tree *tree, dci_level *level);
 /* Room for n nodes, without readers; for n more items of a cell; for n pages more than are in use. False with nothing lost. */
 bool dci_level_reserve(const dci_tree *tree, dci_level *level, size_t n);
 bool dci_cell_reserve(const dci_tree *tree, dci_cell *cell, size_t n_more);
@@ -104,6 +106,13 @@ typedef struct dci_tree_source {
 } dci_tree_source;
 void dci_tree_source_point(const dci_tree *tree, const dci_tree_source *source, size_t i, float *out);
 
+/* Rows in the i-th page of a cell: all but the last are full. */
+DCI_INLINE size_t dci_tree_page_fill(const dci_tree *tree, const dci_cell *cell, uint32_t i)
+{
+        const size_t left = cell->n_rows - i * tree->page_rows;
+        return left < tree->page_rows ? left : tree->page_rows;
+}
+
 /* Slots of a cell's rows, in order; returns how many. */
 size_t dci_tree_cell_slots(const dci_tree *tree, const dci_cell *cell, int32_t *out);
 
@@ -117,7 +126,7 @@ typedef struct dci_near {
         int32_t node;
 } dci_near;
 
-size_t dci_tree_near_bytes(const dci_tree *tree);
+size_t dci_tree_near_bytes(void);
 
 /* The `most` nodes of levels[l] nearest to each of n_points <= DCI_MANY_QUERIES points, best first: those of point i from
  * out[i * most] on, out_n[i] of them. Exact at the top level, else among the children of the nearest nodes above. `gone`, unless

@@ -106,7 +106,7 @@ static size_t around_lay_out(const assignment *a, unsigned char *at, around *out
                                 TASK_POINTS * wide * sizeof(float),
                                 dci_nearest_bytes(tree->context, a->most_candidates, tree->n_coords),
                                 dci_nearest_scratch_bytes(&largest),
-                                dci_tree_near_bytes(tree)};
+                                dci_tree_near_bytes()};
         void *parts[7];
         size_t total = 0;
         for (int i = 0; i < 7; i++) {

@@ -95,9 +95,7 @@ static dci_status make_level(dci_tree *tree, int32_t **out_parents)
                 return DCI_OK;
         }
         dci_free(tree->context, parents, below->capacity, sizeof *parents);
-        for (size_t i = 0; i < level->n; i++)
-                dci_free(tree->context, level->cells[i].items, level->cells[i].capacity, sizeof(int32_t));
-        dci_level_forget(tree, level);
+        dci_level_destroy(tree, level);
         return status;
 }
 
@@ -110,12 +108,18 @@ dci_status dci_tree_plan_level(dci_tree *tree, int32_t **out_parents)
         return make_level(tree, out_parents);
 }
 
-void dci_tree_enter_level(dci_tree *tree, int32_t *parents)
+/* The level that was made becomes the top. */
+static void raise_top(dci_tree *tree, int32_t *parents)
 {
         dci_level *below = &tree->levels[tree->n_levels - 1];
         dci_free(tree->context, below->parents, below->capacity, sizeof *below->parents);
         below->parents = parents;
         tree->n_levels++;
+}
+
+void dci_tree_enter_level(dci_tree *tree, int32_t *parents)
+{
+        raise_top(tree, parents);
         for (size_t i = 0; i < tree->levels[tree->n_levels - 1].n; i++)
                 dci_tree_route_node(tree, tree->n_levels - 1, i);
 }
@@ -127,10 +131,7 @@ static dci_status next_levels(dci_tree *tree)
                 dci_status status = make_level(tree, &parents);
                 if (status != DCI_OK || parents == NULL)
                         return status;
-                dci_level *below = &tree->levels[tree->n_levels - 1];
-                dci_free(tree->context, below->parents, below->capacity, sizeof *below->parents);
-                below->parents = parents;
-                tree->n_levels++;
+                raise_top(tree, parents);
         }
         return DCI_OK;
 }

@@ -12,7 +12,6 @@
 
 #include "index/tree.h"
 
-#define PAGE_MOST 256
 /* Points that one task places; from MANY on, tiles of products find the nearest of all nodes. */
 #define TASK_POINTS 64
 #define MANY 4
@@ -91,8 +90,7 @@ static bool place(placing *p, const dci_nearest *nearest)
         const size_t work = n * wide * (nearest != NULL ? nearest->n / 16 + 1 : plan->tree->top_nodes);
         const size_t n_workers = dci_workers_for(context, n_tasks, work);
         p->nearest = nearest;
-        p->worker_bytes =
-                nearest != NULL ? dci_lines(dci_nearest_scratch_bytes(nearest)) : dci_tree_near_bytes(plan->tree);
+        p->worker_bytes = nearest != NULL ? dci_lines(dci_nearest_scratch_bytes(nearest)) : dci_tree_near_bytes();
         p->scratch = dci_alloc(context, n_workers, p->worker_bytes);
         bool whole = p->scratch != NULL;
         if (whole) {
@@ -164,12 +162,11 @@ static bool draw_rows(dci_tree_plan *plan, const float *point, int32_t node, int
                 difference[p] = point[p] - centre[p];
         const float bound = 0.5f * dot(tree, point, point, wide) - level->nearest.offsets[own] +
                             dot(tree, tree->mean, difference, wide);
-        size_t done = 0;
         for (uint32_t i = 0; i < cell->n; i++) {
-                const size_t left = cell->n_rows - done, here = left < tree->page_rows ? left : tree->page_rows;
+                const size_t here = dci_tree_page_fill(tree, cell, i);
                 const size_t first = (size_t)cell->items[i] * tree->page_rows;
-                const void *pointers[PAGE_MOST];
-                float products[PAGE_MOST], norms[PAGE_MOST] = {0};
+                const void *pointers[DCI_MOST_PAGE_ROWS];
+                float products[DCI_MOST_PAGE_ROWS], norms[DCI_MOST_PAGE_ROWS] = {0};
                 dci_view_pointers(&view, first, NULL, here, pointers);
                 tree->context->kernels->score_rows[plan->rows->dtype - 1][DCI_FORM_DOT](difference, pointers, here, dim,
                                                                                         products);
@@ -185,7 +182,6 @@ static bool draw_rows(dci_tree_plan *plan, const float *point, int32_t node, int
                         if (x > bound && !dci_tree_plan_move(plan, move))
                                 return false;
                 }
-                done += here;
         }
         return true;
 }
@@ -249,7 +245,7 @@ static int32_t parent_of(const dci_tree_plan *plan, size_t i, size_t l, const in
 static bool place_nodes(dci_tree_plan *plan)
 {
         const dci_tree *tree = plan->tree;
-        void *scratch = dci_alloc(tree->context, dci_tree_near_bytes(tree), 1);
+        void *scratch = dci_alloc(tree->context, dci_tree_near_bytes(), 1);
         int32_t next[DCI_MAX_LEVELS] = {0}, own[DCI_MAX_LEVELS] = {0};
         bool whole = scratch != NULL;
         for (size_t l = 0; l < tree->n_levels; l++)
@@ -262,7 +258,7 @@ static bool place_nodes(dci_tree_plan *plan)
                         whole = draw(plan, l, plan->points + i * (tree->dim + 1), own[l], scratch);
                 }
         }
-        dci_free(tree->context, scratch, dci_tree_near_bytes(tree), 1);
+        dci_free(tree->context, scratch, dci_tree_near_bytes(), 1);
         return whole;
 }
 

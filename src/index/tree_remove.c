@@ -166,7 +166,7 @@ dci_status dci_tree_plan_remove(dci_tree *tree, dci_rows *rows, const dci_idmap 
                 out->gone[l] = dci_calloc(context, out->n_nodes[l], sizeof *out->gone[l]);
                 whole = whole && out->gone[l] != NULL;
         }
-        const size_t near_bytes = dci_tree_near_bytes(tree),
+        const size_t near_bytes = dci_tree_near_bytes(),
                      nearest_bytes = dci_lines(dci_nearest_scratch_bytes(&tree->levels[0].nearest)),
                      n_bytes = near_bytes > nearest_bytes ? near_bytes : nearest_bytes;
         homeless h = {.plan = out, .scratch = dci_alloc(context, n_bytes, 1)};

@@ -10,8 +10,6 @@
 
 #include "index/tree.h"
 
-#define MOST_PAGE_ROWS 256
-
 /* The largest squared distance from a node to some rows, whose products with it (COSINE) or squared distances but for the lift (L2,
  * IP) are known. */
 static float reach(const dci_tree *tree, const dci_level *level, size_t node, float node_norm2, const float *values,
@@ -46,12 +44,11 @@ static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node, float 
                 route[p] = 0.0f;
         }
         const float node_norm2 = kernels->norm2[DCI_F32 - 1](scratch, dim);
-        size_t done = 0;
         for (uint32_t i = 0; i < cell->n; i++) {
-                const size_t left = cell->n_rows - done, here = left < tree->page_rows ? left : tree->page_rows;
+                const size_t here = dci_tree_page_fill(tree, cell, i);
                 const size_t first = (size_t)cell->items[i] * tree->page_rows;
-                const void *pointers[MOST_PAGE_ROWS];
-                float norms[MOST_PAGE_ROWS] = {0}, values[MOST_PAGE_ROWS];
+                const void *pointers[DCI_MOST_PAGE_ROWS];
+                float norms[DCI_MOST_PAGE_ROWS] = {0}, values[DCI_MOST_PAGE_ROWS];
                 dci_view_pointers(&view, first, NULL, here, pointers);
                 if (rows->with_norms)
                         dci_view_norms(&view, first, NULL, here, norms);
@@ -60,13 +57,12 @@ static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node, float 
                                                                                           values);
                 const float far = reach(tree, level, node, node_norm2, values, norms, here);
                 most = far > most ? far : most;
-                done += here;
         }
         level->radii2[node] = most;
         /* An empty cell: where the node itself lies. */
-        const float share = done == 0 ? 0.0f : 1.0f / (float)done;
+        const float share = cell->n_rows == 0 ? 0.0f : 1.0f / (float)cell->n_rows;
         for (size_t p = 0; p < dim; p++)
-                route[p] = done == 0 ? scratch[p] : route[p] * share;
+                route[p] = cell->n_rows == 0 ? scratch[p] : route[p] * share;
 }
 
 static size_t rows_beneath(const dci_tree *tree, size_t l, size_t node)
@@ -93,16 +89,15 @@ void dci_tree_route_node(dci_tree *tree, size_t l, size_t node)
         cell->n_rows = 0;
         for (uint32_t i = 0; i < cell->n; i++)
                 cell->n_rows += (uint32_t)rows_beneath(tree, l - 1, (size_t)cell->items[i]);
-        if (cell->n_rows == 0)
-                return;
-        memset(route, 0, dim * sizeof *route);
         level->radii2[node] = 0.0f;
+        for (size_t p = 0; p < dim; p++) /* with no rows beneath: where the node itself lies */
+                route[p] = cell->n_rows == 0 ? level->points[node * (dim + 1) + p] + tree->mean[p] : 0.0f;
         for (uint32_t i = 0; i < cell->n; i++) {
                 const size_t child = (size_t)cell->items[i];
                 const float d2 = distance2(tree, level->points + node * (dim + 1), below->points + child * (dim + 1));
                 level->radii2[node] = d2 > level->radii2[node] ? d2 : level->radii2[node];
                 const float weight = (float)rows_beneath(tree, l - 1, child) / (float)cell->n_rows;
-                for (size_t p = 0; p < dim; p++)
+                for (size_t p = 0; cell->n_rows > 0 && p < dim; p++)
                         route[p] += weight * below->routes[child * dim + p];
         }
 }

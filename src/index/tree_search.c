@@ -5,7 +5,7 @@
  * ranked, and so on; the rows of the best nodes of the lowest level are what the query is compared with.
  *
  * The paper ranks nodes by the promoted row itself. The mean of a cell, which costs nothing more to compare with, finds more: at
- * the same number of rows 0.96 of the true neighbours in place of 0.94 on attention keys (docs/tuning.md).
+ * the same number of rows 0.96 of the true neighbours in place of 0.93 on attention keys (docs/tuning.md).
  */
 #include "core/internal.h"
 
@@ -154,10 +154,9 @@ static size_t gather(const descent *d, const dci_descent *effort, size_t n, int3
                         continue;
                 }
                 /* out has room for those that count alone: page by page, through a buffer. */
-                for (size_t done = 0, p = 0; done < cell->n_rows; done += d->tree->page_rows, p++) {
-                        const size_t left = cell->n_rows - done;
-                        const size_t here = left < d->tree->page_rows ? left : d->tree->page_rows;
-                        int32_t slots[256] = {0};
+                for (uint32_t p = 0; p < cell->n; p++) {
+                        const size_t here = dci_tree_page_fill(d->tree, cell, p);
+                        int32_t slots[DCI_MOST_PAGE_ROWS] = {0};
                         for (size_t r = 0; r < here; r++)
                                 slots[r] = cell->items[p] * (int32_t)d->tree->page_rows + (int32_t)r;
                         const size_t kept = keep_admitted(effort->admitted, slots, here);
