@@ -23,6 +23,16 @@ set(dci_sources
     src/transform/cosine.c
     src/transform/mips.c
     src/transform/transform.c
+    src/cluster/kmeans.c
+    src/cluster/kmeans_balance.c
+    src/cluster/kmeans_check.c
+    src/cluster/kmeans_config.c
+    src/cluster/kmeans_init.c
+    src/cluster/kmeans_output.c
+    src/cluster/kmeans_prepare.c
+    src/cluster/kmeans_problem.c
+    src/cluster/kmeans_run.c
+    src/cluster/kmeans_step.c
     src/index/chooser.c
     src/index/config.c
     src/index/filter.c

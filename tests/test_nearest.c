@@ -65,7 +65,7 @@ START_TEST(the_nearest_is_what_the_canonical_kernel_says)
                 void *memory = dci_alloc(context, n_bytes, 1);
                 dci_nearest nearest;
                 dci_nearest_prepare(context, centres, ld, n, dim, memory, &nearest);
-                const size_t scratch_bytes = dci_nearest_scratch_bytes(&nearest);
+                const size_t scratch_bytes = dci_nearest_scratch_bytes(context, nearest.dim);
                 void *scratch = dci_alloc(context, scratch_bytes, 1);
                 compare(context, &nearest, points, n_points, scratch);
                 dci_free(context, scratch, scratch_bytes, 1);
@@ -87,7 +87,7 @@ START_TEST(centres_that_come_go_and_change_are_as_if_made_ready_anew)
         void *memory[2] = {dci_alloc(context, small, 1), dci_alloc(context, large, 1)};
         dci_nearest nearest, moved;
         dci_nearest_init(context, centres, DIM, 64, DIM, memory[0], &nearest);
-        const size_t scratch_bytes = dci_nearest_scratch_bytes(&nearest);
+        const size_t scratch_bytes = dci_nearest_scratch_bytes(context, nearest.dim);
         void *scratch = dci_alloc(context, scratch_bytes, 1);
         for (size_t i = 0; i < 64; i++) {
                 dci_nearest_resize(&nearest, i + 1);
@@ -132,7 +132,7 @@ START_TEST(long_centres_cost_time_and_nothing_else)
         void *memory = dci_alloc(context, n_bytes, 1);
         dci_nearest nearest;
         dci_nearest_prepare(context, centres, DIM, N, DIM, memory, &nearest);
-        const size_t scratch_bytes = dci_nearest_scratch_bytes(&nearest);
+        const size_t scratch_bytes = dci_nearest_scratch_bytes(context, nearest.dim);
         void *scratch = dci_alloc(context, scratch_bytes, 1);
         compare(context, &nearest, points, POINTS, scratch);
         dci_free(context, scratch, scratch_bytes, 1);

@@ -452,7 +452,7 @@ START_TEST(packing_rounds_pads_and_tells_what_it_took)
                         double lost = 0, norm2 = 0;
                         float told_norm2;
                         memset(packed, 0xff, padded * sizeof *packed);
-                        float told = amx->pack_row(row, dim, padded, packed, &told_norm2);
+                        float told = amx->pack_row(row, dim, padded, packed, 32, &told_norm2);
                         dci_kernels_scalar.narrow[DCI_BF16 - 1](row, dim, rounded);
                         ck_assert_mem_eq(packed, rounded, dim * sizeof *packed);
                         for (size_t i = dim; i < padded; i++)
@@ -466,7 +466,7 @@ START_TEST(packing_rounds_pads_and_tells_what_it_took)
                         /* What is rounded already loses nothing. */
                         for (size_t i = 0; i < dim; i++)
                                 s->wide[i] = (float)half_value(DCI_BF16, packed[i]);
-                        ck_assert_float_eq(amx->pack_row(s->wide, dim, padded, packed, &told_norm2), 0.0f);
+                        ck_assert_float_eq(amx->pack_row(s->wide, dim, padded, packed, 32, &told_norm2), 0.0f);
                 }
         }
         free(s);
@@ -474,17 +474,19 @@ START_TEST(packing_rounds_pads_and_tells_what_it_took)
 }
 END_TEST
 
-/* n packed rows before the unmapped page, and their values. */
-static uint16_t *pack_rows(const dci_amx_kernels *amx, unsigned char *end, size_t n, size_t dim, uint64_t seed,
-                           float *values)
+/* n packed rows before the unmapped page, as tiles or row by row, and their values. */
+static uint16_t *pack_rows(const dci_amx_kernels *amx, unsigned char *end, bool tiles, size_t n, size_t dim,
+                           uint64_t seed, float *values)
 {
         const size_t padded = (dim + 31) / 32 * 32;
         uint16_t *packed = last_bytes(end, n * padded * sizeof *packed);
         float *rows = test_normal(n, dim, seed), norm2;
         for (size_t r = 0; r < n; r++) {
-                amx->pack_row(rows + r * dim, dim, padded, packed + r * padded, &norm2);
+                uint16_t *out = packed + (tiles ? dci_amx_row(r, padded) : r * padded);
+                amx->pack_row(rows + r * dim, dim, padded, out, tiles ? DCI_AMX_STEP : 32, &norm2);
                 for (size_t i = 0; i < dim; i++)
-                        values[r * dim + i] = (float)half_value(DCI_BF16, packed[r * padded + i]);
+                        values[r * dim + i] =
+                                (float)half_value(DCI_BF16, out[tiles ? i / 32 * DCI_AMX_STEP + i % 32 : i]);
         }
         free(rows);
         return packed;
@@ -516,8 +518,8 @@ START_TEST(tile_products_are_those_of_the_rounded_rows)
         for (size_t c = 0; c < 4 * COUNT(dims); c++) {
                 const size_t dim = dims[c / 4], padded = (dim + 31) / 32 * 32, n_rows = c % 2 ? 32 : 96;
                 const size_t n_groups = c / 2 % 2 ? 2 : 4, n_queries = 16 * n_groups, ld = n_queries + c % 3;
-                uint16_t *rows = pack_rows(amx, row_memory, n_rows, dim, c, row_values);
-                uint16_t *queries = pack_rows(amx, query_memory, n_queries, dim, c + 1000, query_values);
+                uint16_t *rows = pack_rows(amx, row_memory, true, n_rows, dim, c, row_values);
+                uint16_t *queries = pack_rows(amx, query_memory, false, n_queries, dim, c + 1000, query_values);
                 uint16_t *groups = last_bytes(group_memory, n_queries * padded * sizeof *groups);
                 float *out = last_bytes(out_memory, ((n_rows - 1) * ld + n_queries) * sizeof *out);
                 for (size_t q = 0; q < n_queries; q++)

@@ -82,6 +82,14 @@ DCI_API size_t dci_dtype_size(dci_dtype dtype);
 /** "f32", "f16", "bf16", or "unknown". */
 DCI_API const char *dci_dtype_name(dci_dtype dtype);
 
+/** What makes two rows near. */
+typedef int32_t dci_metric;
+enum {
+        DCI_METRIC_L2 = 1,    /**< squared Euclidean distance: less is nearer */
+        DCI_METRIC_IP = 2,    /**< inner product: more is nearer */
+        DCI_METRIC_COSINE = 3 /**< inner product of the unit rows: more is nearer */
+};
+
 /** Largest number of elements of a row. */
 #define DCI_MAX_DIM ((size_t)1 << 20)
 

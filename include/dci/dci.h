@@ -8,6 +8,7 @@
  *   transform.h  unit rows, the MIPS lift T_K / T_Q
  *   index.h      "which k stored rows score highest for this row": exact search (kind FLAT)
  *   file.h       indexes saved, loaded and mapped
+ *   kmeans.h     clusters of rows: cosine and Euclidean k-means, one problem or a layer's heads at once
  *
  * A first program is in README.md and is compiled by the test suite (tests/install/consumer.c).
  */
@@ -17,6 +18,7 @@
 #include "dci/base.h"
 #include "dci/file.h"
 #include "dci/index.h"
+#include "dci/kmeans.h"
 #include "dci/transform.h"
 
 #endif

@@ -37,9 +37,6 @@
 extern "C" {
 #endif
 
-typedef int32_t dci_metric;
-enum { DCI_METRIC_L2 = 1, DCI_METRIC_IP = 2, DCI_METRIC_COSINE = 3 };
-
 /** How rows are found. */
 typedef int32_t dci_index_kind;
 enum {

@@ -31,7 +31,8 @@ static float load_row(const batch *b, batch_worker *w, const void *stored, float
         for (size_t p = 0; cosine && p < from->dim; p++)
                 wide[p] *= scale;
         if (b->amx != NULL)
-                lost = b->amx->pack_row(row, from->dim, b->dim_padded, rows->bf16 + at * b->dim_padded, out_norm2);
+                lost = b->amx->pack_row(row, from->dim, b->dim_padded, rows->bf16 + dci_amx_row(at, b->dim_padded),
+                                        DCI_AMX_STEP, out_norm2);
         else
                 *out_norm2 = flat->kernels->norm2[DCI_F32 - 1](row, from->dim);
         return lost;
@@ -42,6 +43,8 @@ void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t s
         const dci_flat *flat = b->flat;
         const size_t dim = flat->view.rows->dim;
         float most_lost = 0.0f, most_norm2 = 0.0f;
+        if (b->amx != NULL && n_rows % 32 != 0) /* tiles are multiplied whole */
+                memset(rows->bf16 + n_rows / 32 * 32 * b->dim_padded, 0, 32 * b->dim_padded * sizeof *rows->bf16);
         for (size_t begin = 0; begin < n_rows; begin += DCI_BATCH_ROWS) {
                 const void *pointers[DCI_BATCH_ROWS];
                 float inverse[DCI_BATCH_ROWS] = {0};
@@ -60,8 +63,6 @@ void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t s
                         rows->offset[begin + r] = flat->metric == DCI_METRIC_L2 ? 0.5f * norm2 : 0.0f;
                 }
         }
-        if (b->amx != NULL && n_rows % 32 != 0) /* tiles are multiplied whole */
-                memset(rows->bf16 + n_rows * b->dim_padded, 0, (32 - n_rows % 32) * b->dim_padded * sizeof *rows->bf16);
         rows->n = n_rows;
         rows->longest = dci_batch_length(most_norm2, dim);
         rows->lost = b->amx == NULL ? 0.0f : dci_batch_length(most_lost, dim);
@@ -131,7 +132,8 @@ void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_
                 }
                 w->length[q] = dci_batch_length(w->norm2[q], dim);
                 if (b->amx != NULL) {
-                        w->lost[q] = dci_batch_length(b->amx->pack_row(row, dim, b->dim_padded, packed, &ignored), dim);
+                        w->lost[q] =
+                                dci_batch_length(b->amx->pack_row(row, dim, b->dim_padded, packed, 32, &ignored), dim);
                         b->amx->place_query(packed, b->dim_padded, q % DCI_LANES, group);
                 }
         }

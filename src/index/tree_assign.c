@@ -59,8 +59,8 @@ static dci_status assign_to_all(assignment *a, size_t l, const dci_progress *pro
         const size_t wide = a->tree->dim + 1, n_tasks = (a->n + TASK_POINTS - 1) / TASK_POINTS;
         dci_status status = DCI_ERR_MEMORY;
         a->nearest = &a->tree->levels[l].nearest;
-        a->worker_bytes =
-                dci_lines(TASK_POINTS * wide * sizeof(float)) + dci_lines(dci_nearest_scratch_bytes(a->nearest));
+        a->worker_bytes = dci_lines(TASK_POINTS * wide * sizeof(float)) +
+                          dci_lines(dci_nearest_scratch_bytes(context, a->nearest->dim));
         const size_t n_workers = dci_workers_for(context, n_tasks, a->n * wide * (a->nearest->n / 16 + 1));
         a->scratch = dci_alloc(context, n_workers, a->worker_bytes);
         if (a->scratch != NULL) {
@@ -99,13 +99,12 @@ static size_t around_lay_out(const assignment *a, unsigned char *at, around *out
 {
         const dci_tree *tree = a->tree;
         const size_t wide = tree->dim + 1;
-        const dci_nearest largest = {.dim_padded = (tree->n_coords + 31) / 32 * 32};
         const size_t sizes[] = {a->most_candidates * sizeof(int32_t),
                                 TASK_POINTS * sizeof(int32_t),
                                 a->most_candidates * wide * sizeof(float),
                                 TASK_POINTS * wide * sizeof(float),
                                 dci_nearest_bytes(tree->context, a->most_candidates, tree->n_coords),
-                                dci_nearest_scratch_bytes(&largest),
+                                dci_nearest_scratch_bytes(tree->context, tree->n_coords),
                                 dci_tree_near_bytes()};
         void *parts[7];
         size_t total = 0;

@@ -90,7 +90,8 @@ static bool place(placing *p, const dci_nearest *nearest)
         const size_t work = n * wide * (nearest != NULL ? nearest->n / 16 + 1 : plan->tree->top_nodes);
         const size_t n_workers = dci_workers_for(context, n_tasks, work);
         p->nearest = nearest;
-        p->worker_bytes = nearest != NULL ? dci_lines(dci_nearest_scratch_bytes(nearest)) : dci_tree_near_bytes();
+        p->worker_bytes =
+                nearest != NULL ? dci_lines(dci_nearest_scratch_bytes(context, nearest->dim)) : dci_tree_near_bytes();
         p->scratch = dci_alloc(context, n_workers, p->worker_bytes);
         bool whole = p->scratch != NULL;
         if (whole) {

@@ -167,7 +167,7 @@ dci_status dci_tree_plan_remove(dci_tree *tree, dci_rows *rows, const dci_idmap 
                 whole = whole && out->gone[l] != NULL;
         }
         const size_t near_bytes = dci_tree_near_bytes(),
-                     nearest_bytes = dci_lines(dci_nearest_scratch_bytes(&tree->levels[0].nearest)),
+                     nearest_bytes = dci_lines(dci_nearest_scratch_bytes(tree->context, tree->n_coords)),
                      n_bytes = near_bytes > nearest_bytes ? near_bytes : nearest_bytes;
         homeless h = {.plan = out, .scratch = dci_alloc(context, n_bytes, 1)};
         h.points = dci_alloc(context, AT_ONCE * (tree->dim + 1), sizeof *h.points);

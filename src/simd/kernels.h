@@ -24,6 +24,7 @@ enum { DCI_FORM_DOT = 0, DCI_FORM_L2 = 1, DCI_N_FORMS = 2 };
 /* Most queries of one score_many call, and the columns that tile kernels work on at a time. */
 #define DCI_MANY_QUERIES 8
 #define DCI_LANES 16
+#define DCI_PRODUCT_COLUMNS 32
 
 /* out[i] = query . rows[i], or |query - rows[i]|^2. */
 typedef void (*dci_score_rows_fn)(const float *query, const void *const *rows, size_t n_rows, size_t dim, float *out);
@@ -75,6 +76,18 @@ typedef struct dci_kernels {
         void (*columns_best)(const float *products, size_t ld, size_t n_rows, size_t n_columns, const float *offset,
                              float *out);
 
+        /* Of DCI_PRODUCT_COLUMNS columns: appends each row r with a hit as tile_hits means it, and its 32 bits. Room for n_rows + 1
+         * at both outputs. Returns how many. */
+        size_t (*rows_hit)(const float *products, size_t n_rows, const float *offset, const float *thresholds,
+                           uint32_t *out_rows, uint32_t *out_bits);
+
+        /* Columns of DCI_PRODUCT_COLUMNS rows (fewer: zeros), coordinate by coordinate: out[p * DCI_PRODUCT_COLUMNS + i]. */
+        void (*pack_columns)(const float *rows, size_t ld, size_t n_rows, size_t dim, float *out);
+
+        /* out[r * DCI_PRODUCT_COLUMNS + c] = rows[r] . column c of packed columns, summed in ascending order by fused
+         * multiply-add (scalar: product by product). Ranks candidates as a matrix product does; the row kernels decide. */
+        void (*products)(const float *rows, size_t ld, size_t n_rows, const float *columns, size_t dim, float *out);
+
         /* The largest projected difference of each row (P-DCI): out[i] = max over j < n_simple of
          * |projections[j * stride + i] + weights[j] * lifts[i] - query[j]|; weights and lifts may be NULL, both. No NaN. */
         void (*farthest)(const float *projections, size_t stride, size_t n_simple, const float *query,
@@ -94,15 +107,23 @@ typedef struct dci_kernels {
 } dci_kernels;
 
 /*
- * AMX: products of bf16-rounded rows and queries, for ranking only.
- * Packed rows: n_rows (a multiple of 32) x dim_padded (a multiple of 32) bf16. Packed queries: groups of 16, in each group
- * pairs of coordinates interleaved as the tile unit wants them: [dim_padded / 2][16][2].
+ * AMX: products of bf16-rounded rows and queries, for ranking only. dim_padded is a multiple of 32.
+ * Packed rows: groups of 16, in each group the tiles that the unit loads, one behind the other: [dim_padded / 32][16][32]; row r
+ * is written from dci_amx_row on, DCI_AMX_STEP from each 32 coordinates to the next. Packed queries: groups of 16, in each group
+ * pairs of coordinates interleaved as the unit wants them: [dim_padded / 2][16][2].
  */
+#define DCI_AMX_STEP ((size_t)512)
+DCI_INLINE size_t dci_amx_row(size_t r, size_t dim_padded)
+{
+        return r / 16 * 16 * dim_padded + r % 16 * 32;
+}
+
 typedef struct dci_amx_kernels {
-        /* Rounds one row to bf16, zero padded. Returns the squared norm of what rounding took away; *out_norm2 is that of the
+        /* Rounds one row to bf16, zero padded, its 32s of coordinates `step` apart in out. Returns the squared norm of what rounding took away; *out_norm2 is that of the
          * row, summed in another order than norm2 does. */
-        float (*pack_row)(const float *row, size_t dim, size_t dim_padded, uint16_t *out, float *out_norm2);
-        /* Places a packed row as query `q` of 16. */
+        float (*pack_row)(const float *row, size_t dim, size_t dim_padded, uint16_t *out, size_t step,
+                          float *out_norm2);
+        /* Places a row that was packed with step 32 as query `q` of 16. */
         void (*place_query)(const uint16_t *packed, size_t dim_padded, size_t q, uint16_t *group);
         /* Tile registers of this thread: taken before products, given back after the last. */
         void (*begin)(void);

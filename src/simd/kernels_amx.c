@@ -15,7 +15,7 @@
 #define TILE_ROWS 16
 #define TILE_DIMS 32 /* bf16 in the 64 bytes of a tile row */
 
-static float pack_row(const float *row, size_t dim, size_t dim_padded, uint16_t *out, float *out_norm2)
+static float pack_row(const float *row, size_t dim, size_t dim_padded, uint16_t *out, size_t step, float *out_norm2)
 {
         __m512 lost = _mm512_setzero_ps(), norm2 = lost;
         for (size_t p = 0; p < dim_padded; p += 16) {
@@ -27,7 +27,7 @@ static float pack_row(const float *row, size_t dim, size_t dim_padded, uint16_t 
                 __m512 difference = _mm512_sub_ps(x, back);
                 lost = _mm512_fmadd_ps(difference, difference, lost);
                 norm2 = _mm512_fmadd_ps(x, x, norm2);
-                _mm256_storeu_si256((__m256i *)(out + p), half);
+                _mm256_storeu_si256((__m256i *)(out + p / TILE_DIMS * step + p % TILE_DIMS), half);
         }
         *out_norm2 = _mm512_reduce_add_ps(norm2);
         return _mm512_reduce_add_ps(lost);
@@ -65,18 +65,17 @@ static void end(void)
 DCI_INLINE void block(const uint16_t *rows, size_t dim_padded, const uint16_t *query_0, const uint16_t *query_1,
                       float *out, size_t ld)
 {
-        const size_t row_bytes = dim_padded * sizeof *rows;
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
         for (size_t p = 0; p < dim_padded; p += TILE_DIMS) {
-                _tile_loadd(4, rows + p, row_bytes);
+                _tile_loadd(4, rows + p * TILE_ROWS, 64);
                 _tile_loadd(6, query_0 + p * TILE_ROWS, 64);
                 _tile_dpbf16ps(0, 4, 6);
                 _tile_loadd(7, query_1 + p * TILE_ROWS, 64);
                 _tile_dpbf16ps(1, 4, 7);
-                _tile_loadd(5, rows + TILE_ROWS * dim_padded + p, row_bytes);
+                _tile_loadd(5, rows + (dim_padded + p) * TILE_ROWS, 64);
                 _tile_dpbf16ps(2, 5, 6);
                 _tile_dpbf16ps(3, 5, 7);
         }

@@ -13,6 +13,8 @@ typedef __m512 V;
 #define GROUP 16
 #define GROUP_Q 4
 #define GROUP_R 4
+#define PRODUCT_ROWS 12
+#define PRODUCT_VECTORS 2
 #define TABLE dci_kernels_avx512
 #define ISA DCI_ISA_AVX512
 #define OWN_KEEP_BETWEEN

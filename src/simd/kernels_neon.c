@@ -16,6 +16,8 @@ typedef struct V {
 #define GROUP 4
 #define GROUP_Q 2
 #define GROUP_R 2
+#define PRODUCT_ROWS 6
+#define PRODUCT_VECTORS 1
 #define TABLE dci_kernels_neon
 #define ISA DCI_ISA_NEON
 

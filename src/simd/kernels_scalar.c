@@ -15,6 +15,8 @@ typedef struct V {
 #define GROUP 1
 #define GROUP_Q 1
 #define GROUP_R 1
+#define PRODUCT_ROWS 3
+#define PRODUCT_VECTORS 1
 #define TABLE dci_kernels_scalar
 #define ISA DCI_ISA_SCALAR
 

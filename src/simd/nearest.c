@@ -7,12 +7,23 @@
 
 #include "simd/nearest.h"
 
-#define GROUPS (DCI_NEAREST_POINTS / DCI_LANES)
+#define BLOCK DCI_NEAREST_BLOCK
+#define GROUPS (BLOCK / DCI_LANES)
 #define TILE_CENTRES 128 /* multiplied at a time */
+
+/* Points that are compared with a tile of centres while that is near: as many as fit in a part of the second cache. */
+#define MOST_POINTS 256
+#define POINT_BYTES ((size_t)256 << 10)
 
 static size_t padded(size_t n, size_t to)
 {
         return (n + to - 1) / to * to;
+}
+
+static size_t points_at_once(size_t dim_padded)
+{
+        const size_t n = POINT_BYTES / (dim_padded * sizeof(float)) / BLOCK * BLOCK;
+        return n < BLOCK ? BLOCK : n > MOST_POINTS ? MOST_POINTS : n;
 }
 
 size_t dci_nearest_bytes(const dci_context *context, size_t capacity, size_t dim)
@@ -21,18 +32,48 @@ size_t dci_nearest_bytes(const dci_context *context, size_t capacity, size_t dim
         return dci_lines(padded(capacity, 32) * sizeof(float)) + dci_lines(packed);
 }
 
+/* Of n points that are ready: lengths, what was lost, and the points as the products want them. */
+static size_t packed_bytes(bool amx, size_t n, size_t dim)
+{
+        return dci_lines(2 * n * sizeof(float)) +
+               padded(n, BLOCK) * (amx ? padded(dim, 32) * sizeof(uint16_t) : dim * sizeof(float));
+}
+
 /* A centre that may be the nearest of a point, by its proposed score. */
 typedef struct proposal {
         float score;
         int32_t centre, point;
 } proposal;
-#define MOST_PROPOSALS 2048
+#define MOST_PROPOSALS 4096
 
-/* Of one tile: products and hits; then proposals, packed points, one packed point. */
-size_t dci_nearest_scratch_bytes(const dci_nearest *nearest)
+/* Where the parts of a worker's scratch lie. */
+typedef struct parts {
+        float *products;
+        uint32_t *hit_rows, *hit_bits;
+        proposal *proposals;
+        void *points; /* dci_nearest_points of those that are not packed yet */
+        size_t total;
+} parts;
+
+static parts lay_out(const dci_nearest *nearest, unsigned char *at)
 {
-        return TILE_CENTRES * DCI_NEAREST_POINTS * sizeof(float) + TILE_CENTRES * GROUPS * sizeof(uint16_t) +
-               MOST_PROPOSALS * sizeof(proposal) + (DCI_NEAREST_POINTS + 1) * nearest->dim_padded * sizeof(uint16_t);
+        const size_t n = points_at_once(nearest->dim_padded);
+        const size_t sizes[] = {TILE_CENTRES * BLOCK * sizeof(float), (TILE_CENTRES + 1) * sizeof(uint32_t),
+                                (TILE_CENTRES + 1) * sizeof(uint32_t), MOST_PROPOSALS * sizeof(proposal),
+                                packed_bytes(nearest->amx != NULL, n, nearest->dim)};
+        unsigned char *part[5];
+        size_t total = 0;
+        for (int i = 0; i < 5; i++) {
+                part[i] = at == NULL ? NULL : at + total;
+                total += dci_lines(sizes[i]);
+        }
+        return (parts){(void *)part[0], (void *)part[1], (void *)part[2], (void *)part[3], part[4], total};
+}
+
+size_t dci_nearest_scratch_bytes(const dci_context *context, size_t dim)
+{
+        const dci_nearest nearest = {.amx = dci_amx_for(context), .dim = dim, .dim_padded = padded(dim, 32)};
+        return lay_out(&nearest, NULL).total;
 }
 
 /* From above: of a length whose square was computed in binary32. */
@@ -59,20 +100,31 @@ void dci_nearest_init(const dci_context *context, const float *centres, size_t l
                 memset(out->packed, 0, out->capacity * out->dim_padded * sizeof *out->packed);
 }
 
-void dci_nearest_put(dci_nearest *nearest, size_t i)
+static void put(dci_nearest *nearest, size_t i, const float *offset)
 {
         const float *centre = nearest->centres + i * nearest->ld;
         const float norm2 = nearest->kernels->norm2[DCI_F32 - 1](centre, nearest->dim);
         const float length = length_bound(norm2, nearest->dim);
-        nearest->offsets[i] = 0.5f * norm2;
-        nearest->longest = length > nearest->longest ? length : nearest->longest;
+        nearest->offsets[i] = offset == NULL ? 0.5f * norm2 : *offset;
+        nearest->highest = fmaxf(nearest->highest, fabsf(nearest->offsets[i]));
+        nearest->longest = fmaxf(nearest->longest, length);
         if (nearest->amx == NULL)
                 return;
         float ignored;
-        const float lost2 = nearest->amx->pack_row(centre, nearest->dim, nearest->dim_padded,
-                                                   nearest->packed + i * nearest->dim_padded, &ignored);
-        const float lost = length_bound(lost2, nearest->dim);
-        nearest->lost = lost > nearest->lost ? lost : nearest->lost;
+        const float lost2 =
+                nearest->amx->pack_row(centre, nearest->dim, nearest->dim_padded,
+                                       nearest->packed + dci_amx_row(i, nearest->dim_padded), DCI_AMX_STEP, &ignored);
+        nearest->lost = fmaxf(nearest->lost, length_bound(lost2, nearest->dim));
+}
+
+void dci_nearest_put(dci_nearest *nearest, size_t i)
+{
+        put(nearest, i, NULL);
+}
+
+void dci_nearest_put_offset(dci_nearest *nearest, size_t i, float offset)
+{
+        put(nearest, i, &offset);
 }
 
 void dci_nearest_resize(dci_nearest *nearest, size_t n)
@@ -89,9 +141,10 @@ void dci_nearest_move(const dci_context *context, const dci_nearest *nearest, co
         out->n = nearest->n;
         out->longest = nearest->longest;
         out->lost = nearest->lost;
+        out->highest = nearest->highest;
         memcpy(out->offsets, nearest->offsets, nearest->n * sizeof *out->offsets);
         if (out->packed != NULL)
-                memcpy(out->packed, nearest->packed, nearest->n * out->dim_padded * sizeof *out->packed);
+                memcpy(out->packed, nearest->packed, padded(nearest->n, 16) * out->dim_padded * sizeof *out->packed);
 }
 
 void dci_nearest_prepare(const dci_context *context, const float *centres, size_t ld, size_t n, size_t dim,
@@ -103,18 +156,69 @@ void dci_nearest_prepare(const dci_context *context, const float *centres, size_
                 dci_nearest_put(out, c);
 }
 
-/* 32 points on their way. */
+size_t dci_nearest_points_bytes(const dci_context *context, size_t n, size_t dim)
+{
+        return packed_bytes(dci_amx_for(context) != NULL, n, dim);
+}
+
+void dci_nearest_points_init(const dci_context *context, const float *points, size_t ld, size_t n, size_t dim,
+                             void *memory, dci_nearest_points *out)
+{
+        *out = (dci_nearest_points){
+                .kernels = context->kernels, .amx = dci_amx_for(context), .points = points, .ld = ld};
+        out->n = n;
+        out->dim = dim;
+        out->dim_padded = padded(dim, 32);
+        out->lengths = memory;
+        out->lost = out->lengths + n;
+        out->packed = (unsigned char *)memory + dci_lines(2 * n * sizeof(float));
+}
+
+/* Rounds point i and places it among those of its block, a piece at a time; returns how much rounding took away. */
+#define PIECE ((size_t)512)
+static float place_point(const dci_nearest_points *points, size_t i)
+{
+        uint16_t one[PIECE];
+        float lost2 = 0.0f, ignored;
+        uint16_t *group = (uint16_t *)points->packed + i / DCI_LANES * DCI_LANES * points->dim_padded;
+        for (size_t p = 0; p < points->dim; p += PIECE) {
+                const size_t dim = points->dim - p < PIECE ? points->dim - p : PIECE;
+                lost2 += points->amx->pack_row(points->points + i * points->ld + p, dim, padded(dim, 32), one, 32,
+                                               &ignored);
+                points->amx->place_query(one, padded(dim, 32), i % DCI_LANES, group + p * DCI_LANES);
+        }
+        return length_bound(lost2, points->dim);
+}
+
+void dci_nearest_points_pack(const dci_nearest_points *points, size_t first, size_t n)
+{
+        const size_t end = first + n;
+        if (points->amx != NULL && end % BLOCK != 0) /* blocks are multiplied whole */
+                memset((uint16_t *)points->packed + end / BLOCK * BLOCK * points->dim_padded, 0,
+                       BLOCK * points->dim_padded * sizeof(uint16_t));
+        for (size_t i = first; i < end; i++) {
+                const float norm2 = points->kernels->norm2[DCI_F32 - 1](points->points + i * points->ld, points->dim);
+                points->lengths[i] = length_bound(norm2, points->dim);
+                points->lost[i] = points->amx == NULL ? 0.0f : place_point(points, i);
+        }
+        for (size_t i = first; points->amx == NULL && i < end; i += BLOCK)
+                points->kernels->pack_columns(points->points + i * points->ld, points->ld,
+                                              end - i < BLOCK ? end - i : BLOCK, points->dim,
+                                              (float *)points->packed + i * points->dim);
+}
+
+/* Some points on their way. */
 typedef struct search {
         const dci_nearest *nearest;
-        const float *points;
-        size_t ld, n_points;
-        float *products; /* [centre of the tile][point] */
-        uint16_t *hits, *packed;
-        proposal *proposals;
+        const dci_nearest_points *points;
+        size_t first, n_points;
+        parts scratch;
+        bool scores; /* wanted: every best one is computed by the canonical kernel */
         size_t n_proposals;
+        uint16_t kept[MOST_POINTS]; /* proposals of a point that the last filter kept */
         /* by point: the best proposed score; how far it may be off, twice; the best canonical score and its centre */
-        float proposed[DCI_NEAREST_POINTS], slack[DCI_NEAREST_POINTS], best[DCI_NEAREST_POINTS];
-        int32_t at[DCI_NEAREST_POINTS];
+        float proposed[MOST_POINTS], slack[MOST_POINTS], best[MOST_POINTS];
+        int32_t at[MOST_POINTS];
 } search;
 
 /* |product - what the canonical kernel computes| is at most this for every centre (see flat_batch.c for the terms). */
@@ -123,69 +227,66 @@ static float error_bound(const dci_nearest *s, float length, float lost)
         const float dim = (float)s->dim;
         const float gamma = (2.0f * dim + dim / 16.0f + 160.0f) * 0x1p-24f;
         return lost * s->longest + (length + lost) * s->lost + gamma * (length + lost) * (s->longest + s->lost) +
-               dim * 0x1p-120f * (1.0f + length + s->longest) + 0x1p-22f * s->longest * s->longest;
+               dim * 0x1p-120f * (1.0f + length + s->longest) + 0x1p-22f * fmaxf(s->longest * s->longest, s->highest);
 }
 
 static void take_points(search *s)
 {
         const dci_nearest *nearest = s->nearest;
-        uint16_t *one = s->packed + DCI_NEAREST_POINTS * nearest->dim_padded;
-        for (size_t i = 0; i < DCI_NEAREST_POINTS; i++) {
-                float ignored, lost = 0.0f;
-                const float *point = s->points + i * s->ld;
-                const bool there = i < s->n_points;
-                if (nearest->amx != NULL) {
-                        if (there)
-                                lost = length_bound(
-                                        nearest->amx->pack_row(point, nearest->dim, nearest->dim_padded, one, &ignored),
-                                        nearest->dim);
-                        else
-                                memset(one, 0, nearest->dim_padded * sizeof *one);
-                        nearest->amx->place_query(one, nearest->dim_padded, i % DCI_LANES,
-                                                  s->packed + i / DCI_LANES * DCI_LANES * nearest->dim_padded);
-                }
-                float norm2 = there ? nearest->kernels->norm2[DCI_F32 - 1](point, nearest->dim) : 0.0f;
-                s->slack[i] = 2.0f * error_bound(nearest, length_bound(norm2, nearest->dim), lost);
+        const dci_nearest_points *points = s->points;
+        for (size_t i = 0; i < s->n_points; i++) {
+                s->slack[i] = 2.0f * error_bound(nearest, points->lengths[s->first + i], points->lost[s->first + i]);
                 s->proposed[i] = s->best[i] = -INFINITY;
                 s->at[i] = 0;
         }
-        if (nearest->amx == NULL) /* a matrix product leaves the columns of missing points as they are */
-                memset(s->products, 0, TILE_CENTRES * DCI_NEAREST_POINTS * sizeof *s->products);
+        for (size_t i = s->n_points; i % BLOCK != 0; i++)
+                s->proposed[i] = s->slack[i] = 0.0f; /* looked at, never used */
 }
 
-static void multiply(search *s, size_t first, size_t n_centres)
+static void multiply(const search *s, size_t block, size_t first, size_t n_centres)
 {
         const dci_nearest *nearest = s->nearest;
         if (nearest->amx != NULL)
                 nearest->amx->products(nearest->packed + first * nearest->dim_padded, padded(n_centres, 32),
-                                       nearest->dim_padded, s->packed, GROUPS, s->products, DCI_NEAREST_POINTS);
+                                       nearest->dim_padded,
+                                       (const uint16_t *)s->points->packed + (s->first + block) * nearest->dim_padded,
+                                       GROUPS, s->scratch.products, BLOCK);
         else
-                dci_gemm_nt(n_centres, s->n_points, nearest->dim, nearest->centres + first * nearest->ld, nearest->ld,
-                            s->points, s->ld, s->products, DCI_NEAREST_POINTS);
+                nearest->kernels->products(nearest->centres + first * nearest->ld, nearest->ld, n_centres,
+                                           (const float *)s->points->packed + (s->first + block) * nearest->dim,
+                                           nearest->dim, s->scratch.products);
 }
 
-/* Drops proposals that a better one excludes. */
+/* Drops proposals that a better one excludes, and counts what each point keeps. */
 static void filter(search *s)
 {
         size_t kept = 0;
+        memset(s->kept, 0, sizeof s->kept);
         for (size_t i = 0; i < s->n_proposals; i++) {
-                const proposal p = s->proposals[i];
-                s->proposals[kept] = p;
-                kept += !(p.score < s->proposed[p.point] - s->slack[p.point]);
+                const proposal p = s->scratch.proposals[i];
+                const bool keep = !(p.score < s->proposed[p.point] - s->slack[p.point]);
+                s->scratch.proposals[kept] = p;
+                kept += keep;
+                s->kept[p.point] = (uint16_t)(s->kept[p.point] + keep);
         }
         s->n_proposals = kept;
 }
 
-/* The canonical kernel decides. Centres ascend by point, so that equal ones keep the lower. */
+/* The canonical kernel decides, unless nothing is left to decide. Centres ascend by point, so that equal ones keep the lower. */
 static void settle(search *s)
 {
         const dci_nearest *nearest = s->nearest;
         for (size_t i = 0; i < s->n_proposals; i++) {
-                const int32_t point = s->proposals[i].point, centre = s->proposals[i].centre;
+                const int32_t point = s->scratch.proposals[i].point, centre = s->scratch.proposals[i].centre;
                 const float *row = nearest->centres + (size_t)centre * nearest->ld;
                 float score;
+                if (!s->scores && s->kept[point] == 1 && s->best[point] == -INFINITY) {
+                        s->at[point] = centre;
+                        continue;
+                }
                 nearest->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](
-                        s->points + (size_t)point * s->ld, row, nearest->ld * sizeof *row, 1, nearest->dim, &score);
+                        s->points->points + (s->first + (size_t)point) * s->points->ld, row, nearest->ld * sizeof *row,
+                        1, nearest->dim, &score);
                 score -= nearest->offsets[centre];
                 if (score > s->best[point]) {
                         s->best[point] = score;
@@ -195,40 +296,44 @@ static void settle(search *s)
         s->n_proposals = 0;
 }
 
-static void propose(search *s, size_t centre, uint32_t bits)
+static void propose(search *s, size_t block, size_t centre, uint32_t bits)
 {
         const float offset = s->nearest->offsets[centre];
-        const float *products = s->products + centre % TILE_CENTRES * DCI_NEAREST_POINTS;
-        if (s->n_proposals + DCI_NEAREST_POINTS > MOST_PROPOSALS) {
+        const float *products = s->scratch.products + centre % TILE_CENTRES * BLOCK;
+        if (s->n_proposals + BLOCK > MOST_PROPOSALS) {
                 filter(s);
-                if (s->n_proposals > MOST_PROPOSALS / 2)
+                if (s->n_proposals > MOST_PROPOSALS / 2) {
+                        memset(s->kept, 0xff, sizeof s->kept); /* others may follow: all are scored */
                         settle(s);
+                }
         }
         for (; bits != 0; bits &= bits - 1) {
                 int32_t point = dci_lowest_bit(bits);
-                s->proposals[s->n_proposals++] = (proposal){products[point] - offset, (int32_t)centre, point};
+                s->scratch.proposals[s->n_proposals++] =
+                        (proposal){products[point] - offset, (int32_t)centre, (int32_t)block + point};
         }
 }
 
-/* One tile of centres: raises what is the best so far, and enters those that may be as good. */
-static void scan_tile(search *s, size_t first, size_t n_centres)
+/* One tile of centres and one block of points: raises what is the best so far, and enters those that may be as good. */
+static void scan_tile(search *s, size_t block, size_t first, size_t n_centres)
 {
         const dci_nearest *nearest = s->nearest;
-        const uint32_t there = (uint32_t)((UINT64_C(1) << s->n_points) - 1);
-        float best[DCI_NEAREST_POINTS], thresholds[DCI_NEAREST_POINTS];
-        multiply(s, first, n_centres);
-        nearest->kernels->columns_best(s->products, DCI_NEAREST_POINTS, n_centres, DCI_NEAREST_POINTS,
-                                       nearest->offsets + first, best);
-        for (size_t i = 0; i < DCI_NEAREST_POINTS; i++) {
-                s->proposed[i] = best[i] > s->proposed[i] ? best[i] : s->proposed[i];
-                thresholds[i] = s->proposed[i] - s->slack[i];
+        const size_t n_here = s->n_points - block < BLOCK ? s->n_points - block : BLOCK;
+        const uint32_t there = (uint32_t)((UINT64_C(1) << n_here) - 1);
+        float best[BLOCK], thresholds[BLOCK];
+        multiply(s, block, first, n_centres);
+        nearest->kernels->columns_best(s->scratch.products, BLOCK, n_centres, BLOCK, nearest->offsets + first, best);
+        for (size_t i = 0; i < BLOCK; i++) {
+                float *proposed = s->proposed + block + i;
+                *proposed = best[i] > *proposed ? best[i] : *proposed;
+                thresholds[i] = *proposed - s->slack[block + i];
         }
-        nearest->kernels->tile_hits(s->products, DCI_NEAREST_POINTS, n_centres, GROUPS, nearest->offsets + first,
-                                    thresholds, s->hits);
-        for (size_t c = 0; c < n_centres; c++) {
-                uint32_t bits = (s->hits[2 * c] | (uint32_t)s->hits[2 * c + 1] << 16) & there;
+        const size_t n_hits = nearest->kernels->rows_hit(s->scratch.products, n_centres, nearest->offsets + first,
+                                                         thresholds, s->scratch.hit_rows, s->scratch.hit_bits);
+        for (size_t i = 0; i < n_hits; i++) {
+                const uint32_t bits = s->scratch.hit_bits[i] & there;
                 if (bits != 0)
-                        propose(s, first + c, bits);
+                        propose(s, block, first + s->scratch.hit_rows[i], bits);
         }
 }
 
@@ -236,11 +341,13 @@ static void find_some(search *s, int32_t *out, float *out_score)
 {
         const dci_nearest *nearest = s->nearest;
         s->n_proposals = 0;
+        s->scores = out_score != NULL;
         take_points(s);
         if (nearest->amx != NULL)
                 nearest->amx->begin();
         for (size_t c = 0; c < nearest->n; c += TILE_CENTRES)
-                scan_tile(s, c, nearest->n - c < TILE_CENTRES ? nearest->n - c : TILE_CENTRES);
+                for (size_t block = 0; block < s->n_points; block += BLOCK)
+                        scan_tile(s, block, c, nearest->n - c < TILE_CENTRES ? nearest->n - c : TILE_CENTRES);
         if (nearest->amx != NULL)
                 nearest->amx->end();
         filter(s);
@@ -250,21 +357,35 @@ static void find_some(search *s, int32_t *out, float *out_score)
                 memcpy(out_score, s->best, s->n_points * sizeof *out_score);
 }
 
+void dci_nearest_find_packed(const dci_nearest *nearest, const dci_nearest_points *points, size_t first, size_t n,
+                             void *scratch, int32_t *out, float *out_score)
+{
+        const size_t at_once = points_at_once(nearest->dim_padded);
+        search s = {.nearest = nearest, .points = points, .scratch = lay_out(nearest, scratch)};
+        for (size_t i = 0; i < n; i += at_once) {
+                s.first = first + i;
+                s.n_points = n - i < at_once ? n - i : at_once;
+                find_some(&s, out + i, out_score == NULL ? NULL : out_score + i);
+        }
+}
+
 void dci_nearest_find(const dci_nearest *nearest, const float *points, size_t ld, size_t n_points, void *scratch,
                       int32_t *out, float *out_score)
 {
-        unsigned char *at = scratch;
-        search s = {.nearest = nearest, .ld = ld};
-        s.products = (float *)(void *)at;
-        at += TILE_CENTRES * DCI_NEAREST_POINTS * sizeof *s.products;
-        s.hits = (uint16_t *)(void *)at;
-        at += TILE_CENTRES * GROUPS * sizeof *s.hits;
-        s.packed = (uint16_t *)(void *)at;
-        at += (DCI_NEAREST_POINTS + 1) * nearest->dim_padded * sizeof *s.packed;
-        s.proposals = (proposal *)(void *)at;
-        for (size_t i = 0; i < n_points; i += DCI_NEAREST_POINTS) {
-                s.points = points + i * ld;
-                s.n_points = n_points - i < DCI_NEAREST_POINTS ? n_points - i : DCI_NEAREST_POINTS;
+        const size_t at_once = points_at_once(nearest->dim_padded);
+        search s = {.nearest = nearest, .scratch = lay_out(nearest, scratch)};
+        for (size_t i = 0; i < n_points; i += at_once) {
+                dci_nearest_points some = {.kernels = nearest->kernels, .amx = nearest->amx, .ld = ld};
+                s.n_points = n_points - i < at_once ? n_points - i : at_once;
+                some.points = points + i * ld;
+                some.n = s.n_points;
+                some.dim = nearest->dim;
+                some.dim_padded = nearest->dim_padded;
+                some.lengths = s.scratch.points;
+                some.lost = some.lengths + at_once;
+                some.packed = (unsigned char *)s.scratch.points + dci_lines(2 * at_once * sizeof(float));
+                s.points = &some;
+                dci_nearest_points_pack(&some, 0, s.n_points);
                 find_some(&s, out + i, out_score == NULL ? NULL : out_score + i);
         }
 }

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * One problem of k-means while it is worked on, and the steps of a round.
+ *
+ * The space of the steps: rows become points p = x - m, x the row (minus its problem's mean if that is wanted; of unit length under
+ * COSINE) and m nearly the mean of the x. Nearest by any metric is then the highest p . c - offset(c) for centroids c = C - m:
+ *   L2, COSINE   offset |c|^2 / 2: the nearest point, which on the unit sphere is that of the highest cosine
+ *   IP           offset -m . c: x . C = p . c + m . c + what does not depend on C
+ * Small numbers make the error bounds of products small, so that few labels need the canonical kernel.
+ */
+#ifndef DCI_CLUSTER_KMEANS_INTERNAL_H
+#define DCI_CLUSTER_KMEANS_INTERNAL_H
+
+#include "core/internal.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "dci/kmeans.h"
+#include "simd/nearest.h"
+
+#define KM_TASK_ROWS ((size_t)256) /* a multiple of DCI_NEAREST_BLOCK; also the rows that are summed in binary32 */
+
+/* Squared lengths of rows: after up to two means have been taken away they still stay below FLT_MAX / 8. */
+#define KM_MOST_NORM2 (FLT_MAX / 256.0f)
+#define KM_LEAST_NORM2 0x1p-80f  /* under COSINE: shorter rows have no direction */
+#define KM_NO_DIRECTION INFINITY /* `own` of such a row */
+
+/* Why a row was refused. */
+enum { KM_BAD_NONE = 0, KM_BAD_NUMBER = 1, KM_BAD_DIRECTION = 2 };
+
+/* Scratch of one worker. */
+typedef struct km_worker {
+        void *nearest;
+        const void **pointers; /* KM_TASK_ROWS */
+        float *sum, *row;      /* one row of the widest kind each */
+        double *total;
+} km_worker;
+
+/* A row, and how badly it fits its cluster. */
+typedef struct km_fit {
+        float value;
+        int32_t row;
+} km_fit;
+
+typedef struct km_problem {
+        dci_context *context;
+        const dci_kmeans_config *config;
+        const dci_kmeans_input *input;
+        const dci_kernels *kernels;
+        size_t n, dim, k, n_tasks; /* tasks: of KM_TASK_ROWS rows */
+        size_t number;             /* of the problem in the call */
+        bool alone;                /* works on one thread, as a task of a region over problems */
+        size_t n_workers;
+        km_worker *workers;
+
+        /* Prepared once. */
+        const unsigned char *rows; /* of the caller */
+        float *points;             /* n x dim */
+        float *own;                /* n: see dci_km_value */
+        float *mean, *middle;      /* dim: what is subtracted on demand, and m */
+        float *task_sums;          /* n_tasks x dim: of the rows of a task */
+        double *task_value;        /* n_tasks */
+        size_t *task_count, *task_bad;
+        dci_nearest_points packed;
+        size_t bad_row;
+        int bad_kind;
+
+        /* Changing from round to round. */
+        float *centroids; /* k x dim, in the space of points */
+        float *raw;       /* DCI_CENTROID_MEAN: k x dim, the means that centroids are the directions of; else NULL */
+        float *prices;    /* capacity: k; else NULL */
+        void *nearest_memory;
+        int32_t *labels;         /* n */
+        float *scores;           /* n: p . c - offset(c) of the own centroid, without its price */
+        int32_t *order, *starts; /* n and k + 1: rows by label, ascending within one */
+        km_fit *fits;            /* n: scratch of what ranks rows */
+
+        /* The best run so far, if there are several. */
+        float *best_centroids, *best_raw, *best_scores;
+        int32_t *best_labels;
+        dci_kmeans_report report;
+        dci_kmeans_round *rounds, *best_rounds; /* rounds_room each */
+        size_t rounds_room;
+
+        double begin;                 /* seconds of the monotonic clock */
+        const dci_progress *progress; /* NULL if alone or not asked for */
+        size_t rounds_done, rounds_total;
+} km_problem;
+
+/* Some rows of a problem and the clusters that they may belong to: all, or a segment and its share. Labels count from the
+ * problem's first cluster. */
+typedef struct km_view {
+        km_problem *problem;
+        size_t first_row, n, first_cluster, k;
+        dci_nearest nearest;
+} km_view;
+
+/* Report of a problem; the caller's structs may be longer than ours. */
+DCI_INLINE dci_kmeans_report *dci_km_report(const dci_kmeans_result *result, size_t problem)
+{
+        return (dci_kmeans_report *)(void *)((unsigned char *)result->reports + problem * result->reports->struct_size);
+}
+
+/* --- kmeans_config.c ------------------------------------------------------------------------------------------- */
+
+/* Copies of what the caller gave, defaults filled in, everything but the rows checked. */
+dci_status dci_km_resolve(const dci_kmeans_config *config, const dci_kmeans_input *input,
+                          const dci_kmeans_result *result, dci_kmeans_config *out_config, dci_kmeans_input *out_input);
+
+/* --- kmeans_problem.c: memory, threads, clock ------------------------------------------------------------------- */
+
+/* Bytes of a problem at work; false on overflow. */
+bool dci_km_bytes(dci_context *context, const dci_kmeans_config *config, const dci_kmeans_input *input,
+                  size_t n_workers, size_t rounds_room, size_t *out_bytes);
+void dci_km_lay_out(dci_context *context, const dci_kmeans_config *config, const dci_kmeans_input *input,
+                    size_t n_workers, size_t rounds_room, void *memory, km_problem *out);
+
+/* fn(arg, task, worker) for all tasks: on the problem's one thread, or in a region. */
+dci_status dci_km_for(const km_problem *problem, size_t n_tasks, size_t work, dci_task_fn fn, void *arg);
+double dci_km_seconds(void);
+/* A round is done; DCI_ERR_CANCELLED if the caller has enough. */
+dci_status dci_km_round_done(km_problem *problem);
+
+/* Where row i of the caller's begins. */
+DCI_INLINE const void *dci_km_row(const km_problem *problem, size_t i)
+{
+        return problem->rows + i * problem->input->ld * dci_dtype_size(problem->config->dtype);
+}
+
+DCI_INLINE bool dci_km_cosine(const km_problem *problem)
+{
+        return problem->config->metric == DCI_METRIC_COSINE;
+}
+
+/* --- kmeans_prepare.c ------------------------------------------------------------------------------------------- */
+
+/* Points of the problem's rows. A bad row is told in bad_row and bad_kind. */
+dci_status dci_km_prepare(km_problem *problem);
+/* One centroid from the space of rows into that of points: under COSINE its direction. false: it has none, nothing is written. */
+bool dci_km_put_centroid(const km_problem *problem, const float *in_rows, float *out_in_points);
+
+/* --- kmeans_init.c ---------------------------------------------------------------------------------------------- */
+
+/* The first centroids of run `redo`. */
+dci_status dci_km_start(km_view *view, size_t redo, size_t segment);
+
+/* --- kmeans_step.c ---------------------------------------------------------------------------------------------- */
+
+/* The objective's part of one row with this score. */
+DCI_INLINE double dci_km_value(const km_problem *problem, size_t row, float score)
+{
+        const float own = problem->own[row];
+        if (problem->config->metric == DCI_METRIC_L2)
+                return fmax(0.0, (double)own - 2.0 * (double)score);
+        return own == KM_NO_DIRECTION ? 0.0 : (double)own + (double)score;
+}
+
+typedef struct km_assigned {
+        double objective;
+        size_t n_moved, n_empty;
+} km_assigned;
+
+/* Every row to the nearest centroid. */
+dci_status dci_km_assign(km_view *view, km_assigned *out);
+/* order and starts from labels. */
+void dci_km_sort(km_view *view);
+/* Gives empty clusters a row each, and sorts; returns how many it could. */
+size_t dci_km_repair(km_view *view);
+/* Centroids become means of their rows; sorted before. */
+dci_status dci_km_update(km_view *view);
+/* Sum of rows in ascending order of place: binary32 within KM_TASK_ROWS, binary64 beyond. rows(i) are base + order[i] * stride. */
+void dci_km_sum(const km_problem *problem, km_worker *worker, dci_dtype dtype, const void *base, size_t stride,
+                const int32_t *order, size_t n, size_t dim, double *out);
+
+/* --- kmeans_balance.c ------------------------------------------------------------------------------------------- */
+
+/* Every row to a cluster with room; prices have risen where there was too little. */
+dci_status dci_km_assign_balanced(km_view *view, bool last, km_assigned *out);
+
+/* --- kmeans_run.c ----------------------------------------------------------------------------------------------- */
+
+/* All runs of a problem; the best one's labels, scores and centroids stay, sorted, and its report. */
+dci_status dci_km_solve(km_problem *problem);
+
+/* --- kmeans_output.c -------------------------------------------------------------------------------------------- */
+
+dci_status dci_km_write(km_problem *problem, const dci_kmeans_result *result);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* From rows to points: checked, their mean taken away on demand, scaled to unit length under COSINE, moved near the origin. */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "cluster/kmeans_internal.h"
+
+/* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors small. */
+#define MIDDLE_ROWS ((size_t)1024)
+
+static size_t rows_of_task(const km_problem *p, size_t task)
+{
+        const size_t first = task * KM_TASK_ROWS;
+        return p->n - first < KM_TASK_ROWS ? p->n - first : KM_TASK_ROWS;
+}
+
+/* A row minus the mean, of unit length under COSINE. Returns why it cannot be used; *out_zero: it has no direction. */
+static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
+{
+        const void *row = dci_km_row(p, i);
+        *out_zero = false;
+        float norm2 = p->kernels->norm2[p->config->dtype - 1](row, p->dim);
+        if (!(norm2 <= KM_MOST_NORM2))
+                return KM_BAD_NUMBER;
+        p->kernels->widen[p->config->dtype - 1](row, p->dim, out);
+        if (p->config->subtract_mean != DCI_MEAN_NONE) {
+                for (size_t j = 0; j < p->dim; j++)
+                        out[j] -= p->mean[j];
+                norm2 = p->kernels->norm2[DCI_F32 - 1](out, p->dim);
+        }
+        if (!dci_km_cosine(p))
+                return KM_BAD_NONE;
+        if (norm2 < KM_LEAST_NORM2) {
+                memset(out, 0, p->dim * sizeof *out);
+                *out_zero = true;
+                return p->config->zero_rows == DCI_ZERO_KEEP ? KM_BAD_NONE : KM_BAD_DIRECTION;
+        }
+        const float scale = 1.0f / sqrtf(norm2);
+        for (size_t j = 0; j < p->dim; j++)
+                out[j] *= scale;
+        return KM_BAD_NONE;
+}
+
+/* What dci_km_value needs of a point; norm2 of the unit row. */
+static float own_of(const km_problem *p, const float *point, bool zero)
+{
+        const float norm2 = p->kernels->norm2[DCI_F32 - 1](point, p->dim);
+        if (p->config->metric == DCI_METRIC_L2)
+                return norm2;
+        if (dci_km_cosine(p)) /* u . C = (|u|^2 + |C|^2 - |u - C|^2) / 2, both of unit length */
+                return zero ? KM_NO_DIRECTION : (2.0f - norm2) / 2.0f;
+        float product; /* x . C = p . c + m . c + p . m + m . m */
+        p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](point, p->middle, 0, 1, p->dim, &product);
+        return product + p->kernels->norm2[DCI_F32 - 1](p->middle, p->dim);
+}
+
+static void prepare_task(void *arg, size_t task, size_t worker)
+{
+        km_problem *p = arg;
+        const size_t first = task * KM_TASK_ROWS, n = rows_of_task(p, task);
+        (void)worker;
+        p->task_bad[task] = SIZE_MAX;
+        for (size_t i = first; i < first + n; i++) {
+                float *point = p->points + i * p->dim;
+                bool zero;
+                if (take_row(p, i, point, &zero) != KM_BAD_NONE) {
+                        p->task_bad[task] = i;
+                        return;
+                }
+                for (size_t j = 0; j < p->dim; j++)
+                        point[j] -= p->middle[j];
+                p->own[i] = own_of(p, point, zero);
+        }
+        dci_nearest_points_pack(&p->packed, first, n);
+}
+
+static void sum_task(void *arg, size_t task, size_t worker)
+{
+        km_problem *p = arg;
+        const size_t first = task * KM_TASK_ROWS, n = rows_of_task(p, task);
+        float *sum = p->task_sums + task * p->dim;
+        p->task_bad[task] = SIZE_MAX;
+        for (size_t i = 0; i < n; i++) {
+                const void *row = dci_km_row(p, first + i);
+                p->workers[worker].pointers[i] = row;
+                if (!(p->kernels->norm2[p->config->dtype - 1](row, p->dim) <= KM_MOST_NORM2)) {
+                        p->task_bad[task] = first + i;
+                        return;
+                }
+        }
+        memset(sum, 0, p->dim * sizeof *sum);
+        p->kernels->add_rows[p->config->dtype - 1](p->workers[worker].pointers, NULL, n, p->dim, sum);
+}
+
+/* Whether a task met a row that cannot be used: the first of all is told. */
+static bool met_bad_row(km_problem *p)
+{
+        for (size_t task = 0; task < p->n_tasks; task++) {
+                if (p->task_bad[task] == SIZE_MAX)
+                        continue;
+                bool zero;
+                p->bad_row = p->task_bad[task];
+                p->bad_kind = take_row(p, p->bad_row, p->workers[0].row, &zero);
+                return true;
+        }
+        return false;
+}
+
+/* The mean of all rows, exact to binary32: tasks are added in their order. */
+static dci_status find_mean(km_problem *p)
+{
+        double *total = p->workers[0].total;
+        if (p->config->subtract_mean == DCI_MEAN_GIVEN)
+                memcpy(p->mean, p->input->means + p->number * p->dim, p->dim * sizeof *p->mean);
+        if (p->config->subtract_mean != DCI_MEAN_OWN)
+                return DCI_OK;
+        dci_status status = dci_km_for(p, p->n_tasks, p->n * p->dim, sum_task, p);
+        if (status != DCI_OK || met_bad_row(p))
+                return status;
+        memset(total, 0, p->dim * sizeof *total);
+        for (size_t task = 0; task < p->n_tasks; task++)
+                for (size_t j = 0; j < p->dim; j++)
+                        total[j] += (double)p->task_sums[task * p->dim + j];
+        for (size_t j = 0; j < p->dim; j++)
+                p->mean[j] = (float)(total[j] / (double)p->n);
+        return DCI_OK;
+}
+
+/* Bad rows are left out here, and found when their turn comes. */
+static void guess_middle(km_problem *p)
+{
+        const size_t step = (p->n + MIDDLE_ROWS - 1) / MIDDLE_ROWS;
+        float *sum = p->middle, *row = p->workers[0].row;
+        size_t n_used = 0;
+        memset(sum, 0, p->dim * sizeof *sum);
+        for (size_t i = 0; i < p->n; i += step) {
+                bool zero;
+                if (take_row(p, i, row, &zero) != KM_BAD_NONE)
+                        continue;
+                n_used++;
+                for (size_t j = 0; j < p->dim; j++)
+                        sum[j] += (row[j] - sum[j]) / (float)n_used; /* does not overflow, as a sum might */
+        }
+}
+
+dci_status dci_km_prepare(km_problem *p)
+{
+        p->bad_row = SIZE_MAX;
+        p->bad_kind = KM_BAD_NONE;
+        memset(p->mean, 0, p->dim * sizeof *p->mean);
+        dci_status status = find_mean(p);
+        if (status != DCI_OK || p->bad_row != SIZE_MAX)
+                return status;
+        guess_middle(p);
+        status = dci_km_for(p, p->n_tasks, 4 * p->n * p->dim, prepare_task, p);
+        if (status == DCI_OK)
+                met_bad_row(p);
+        return status;
+}
+
+bool dci_km_put_centroid(const km_problem *p, const float *in_rows, float *out_in_points)
+{
+        float scale = 1.0f;
+        if (dci_km_cosine(p)) {
+                const float norm2 = p->kernels->norm2[DCI_F32 - 1](in_rows, p->dim);
+                if (!(norm2 >= KM_LEAST_NORM2))
+                        return false;
+                scale = 1.0f / sqrtf(norm2);
+        }
+        for (size_t j = 0; j < p->dim; j++)
+                out_in_points[j] = in_rows[j] * scale - p->middle[j];
+        return true;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The steps of a round: rows to centroids, empty clusters repaired, centroids to the means of their rows. */
+#include "core/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/kmeans_internal.h"
+
+static size_t tasks_of(const km_view *view)
+{
+        return (view->n + KM_TASK_ROWS - 1) / KM_TASK_ROWS;
+}
+
+/* --- assignment ------------------------------------------------------------------------------------------------- */
+
+/* -m . c: what the products of points leave out of the inner products of rows. */
+static float ip_offset(const km_problem *p, const float *centroid)
+{
+        float product;
+        p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](p->middle, centroid, 0, 1, p->dim, &product);
+        return -product;
+}
+
+static void ready_centroids(km_view *view)
+{
+        km_problem *p = view->problem;
+        const float *centroids = p->centroids + view->first_cluster * p->dim;
+        dci_nearest_init(p->context, centroids, p->dim, view->k, p->dim, p->nearest_memory, &view->nearest);
+        dci_nearest_resize(&view->nearest, view->k);
+        for (size_t c = 0; c < view->k; c++)
+                if (p->config->metric == DCI_METRIC_IP)
+                        dci_nearest_put_offset(&view->nearest, c, ip_offset(p, centroids + c * p->dim));
+                else
+                        dci_nearest_put(&view->nearest, c);
+}
+
+static void assign_task(void *arg, size_t task, size_t worker)
+{
+        km_view *view = arg;
+        km_problem *p = view->problem;
+        const size_t begin = task * KM_TASK_ROWS, first = view->first_row + begin;
+        const size_t n = view->n - begin < KM_TASK_ROWS ? view->n - begin : KM_TASK_ROWS;
+        int32_t found[KM_TASK_ROWS];
+        double value = 0.0;
+        size_t moved = 0;
+        dci_nearest_find_packed(&view->nearest, &p->packed, first, n, p->workers[worker].nearest, found,
+                                p->scores + first);
+        for (size_t i = 0; i < n; i++) {
+                const int32_t label = p->own[first + i] == KM_NO_DIRECTION ? 0 : found[i];
+                moved += (size_t)(p->labels[first + i] != (int32_t)view->first_cluster + label);
+                p->labels[first + i] = (int32_t)view->first_cluster + label;
+                value += dci_km_value(p, first + i, p->scores[first + i]);
+        }
+        p->task_value[task] = value;
+        p->task_count[task] = moved;
+}
+
+dci_status dci_km_assign(km_view *view, km_assigned *out)
+{
+        km_problem *p = view->problem;
+        const size_t n_tasks = tasks_of(view);
+        ready_centroids(view);
+        *out = (km_assigned){0};
+        dci_status status = dci_km_for(p, n_tasks, view->n * (p->dim + 32) * (view->k / 8 + 1), assign_task, view);
+        if (status != DCI_OK)
+                return status;
+        for (size_t task = 0; task < n_tasks; task++) {
+                out->objective += p->task_value[task];
+                out->n_moved += p->task_count[task];
+        }
+        dci_km_sort(view);
+        for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
+                out->n_empty += p->starts[c + 1] == p->starts[c];
+        return DCI_OK;
+}
+
+/* A counting sort. starts counts rows of the problem: those of the view's first cluster begin at the view's first row. */
+void dci_km_sort(km_view *view)
+{
+        km_problem *p = view->problem;
+        int32_t *starts = p->starts + view->first_cluster;
+        memset(starts, 0, (view->k + 1) * sizeof *starts);
+        for (size_t i = view->first_row; i < view->first_row + view->n; i++)
+                p->starts[p->labels[i] + 1]++;
+        starts[0] = (int32_t)view->first_row;
+        for (size_t c = 0; c < view->k; c++)
+                starts[c + 1] += starts[c];
+        for (size_t i = view->first_row; i < view->first_row + view->n; i++)
+                p->order[p->starts[p->labels[i]]++] = (int32_t)i;
+        for (size_t c = view->k; c > 0; c--)
+                starts[c] = starts[c - 1];
+        starts[0] = (int32_t)view->first_row;
+}
+
+/* --- empty clusters --------------------------------------------------------------------------------------------- */
+
+static int worst_first(const void *a, const void *b)
+{
+        const km_fit *x = a, *y = b;
+        if (x->value != y->value)
+                return x->value > y->value ? -1 : 1;
+        return x->row < y->row ? -1 : x->row > y->row;
+}
+
+/* Squared distances to the own centroids, by the kernel that is exact for a row on its centroid. */
+static void measure_fits(const km_view *view)
+{
+        const km_problem *p = view->problem;
+        for (size_t i = 0; i < view->n; i++) {
+                const size_t row = view->first_row + i;
+                p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_L2](p->points + row * p->dim,
+                                                                    p->centroids + (size_t)p->labels[row] * p->dim, 0,
+                                                                    1, p->dim, &p->fits[i].value);
+                p->fits[i].row = (int32_t)row;
+        }
+}
+
+/* Nothing is gained by a row that lies on its centroid, but for rounding. */
+static bool lies_apart(const km_problem *p, const km_fit *fit)
+{
+        const float *point = p->points + (size_t)fit->row * p->dim;
+        const float norm2 = dci_km_cosine(p) ? 1.0f : p->kernels->norm2[DCI_F32 - 1](point, p->dim);
+        return p->own[fit->row] != KM_NO_DIRECTION && fit->value > 0x1p-36f * norm2;
+}
+
+size_t dci_km_repair(km_view *view)
+{
+        km_problem *p = view->problem;
+        size_t next = 0, n_repaired = 0;
+        measure_fits(view);
+        qsort(p->fits, view->n, sizeof *p->fits, worst_first);
+        int32_t *sizes = p->starts; /* while rows move; sorted again below */
+        for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
+                sizes[c] = sizes[c + 1] - sizes[c];
+        for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++) {
+                if (sizes[c] != 0)
+                        continue;
+                while (next < view->n && sizes[p->labels[p->fits[next].row]] < 2)
+                        next++;
+                if (next == view->n || !lies_apart(p, &p->fits[next]))
+                        break;
+                const int32_t row = p->fits[next++].row;
+                sizes[p->labels[row]]--;
+                sizes[c]++;
+                p->labels[row] = (int32_t)c;
+                memcpy(p->centroids + c * p->dim, p->points + (size_t)row * p->dim, p->dim * sizeof *p->centroids);
+                if (p->raw != NULL)
+                        for (size_t j = 0; j < p->dim; j++) /* its direction is what matters until means are taken */
+                                p->raw[c * p->dim + j] = p->centroids[c * p->dim + j] + p->middle[j];
+                n_repaired++;
+        }
+        dci_km_sort(view);
+        return n_repaired;
+}
+
+/* --- means ------------------------------------------------------------------------------------------------------ */
+
+void dci_km_sum(const km_problem *p, km_worker *worker, dci_dtype dtype, const void *base, size_t stride,
+                const int32_t *order, size_t n, size_t dim, double *out)
+{
+        memset(out, 0, dim * sizeof *out);
+        for (size_t first = 0; first < n; first += KM_TASK_ROWS) {
+                const size_t here = n - first < KM_TASK_ROWS ? n - first : KM_TASK_ROWS;
+                for (size_t i = 0; i < here; i++)
+                        worker->pointers[i] = (const unsigned char *)base + (size_t)order[first + i] * stride;
+                memset(worker->sum, 0, dim * sizeof *worker->sum);
+                p->kernels->add_rows[dtype - 1](worker->pointers, NULL, here, dim, worker->sum);
+                for (size_t j = 0; j < dim; j++)
+                        out[j] += (double)worker->sum[j];
+        }
+}
+
+static void update_one(km_problem *p, km_worker *worker, size_t c)
+{
+        const int32_t *rows = p->order + p->starts[c];
+        const size_t n = (size_t)(p->starts[c + 1] - p->starts[c]);
+        const size_t row_bytes = p->input->ld * dci_dtype_size(p->config->dtype);
+        float *centroid = p->centroids + c * p->dim, *mean = worker->row;
+        if (n == 0)
+                return;
+        if (p->raw != NULL) {
+                dci_km_sum(p, worker, p->config->dtype, p->rows, row_bytes, rows, n, p->dim, worker->total);
+                for (size_t j = 0; j < p->dim; j++)
+                        mean[j] = (float)(worker->total[j] / (double)n - (double)p->mean[j]);
+                if (dci_km_put_centroid(p, mean, centroid))
+                        memcpy(p->raw + c * p->dim, mean, p->dim * sizeof *mean);
+                return;
+        }
+        dci_km_sum(p, worker, DCI_F32, p->points, p->dim * sizeof *p->points, rows, n, p->dim, worker->total);
+        if (!dci_km_cosine(p)) {
+                for (size_t j = 0; j < p->dim; j++)
+                        centroid[j] = (float)(worker->total[j] / (double)n);
+                return;
+        }
+        for (size_t j = 0; j < p->dim; j++)
+                mean[j] = (float)(worker->total[j] / (double)n + (double)p->middle[j]);
+        dci_km_put_centroid(p, mean, centroid); /* rows that cancel out leave it where it was */
+}
+
+/* Clusters whose rows begin within a task's share of the rows. */
+static void update_task(void *arg, size_t task, size_t worker)
+{
+        const km_view *view = arg;
+        km_problem *p = view->problem;
+        const int32_t *starts = p->starts + view->first_cluster;
+        const int32_t begin = (int32_t)(view->first_row + task * KM_TASK_ROWS);
+        size_t low = 0, high = view->k; /* the first cluster that begins at `begin` or later */
+        while (low < high) {
+                const size_t middle = low + (high - low) / 2;
+                if (starts[middle] < begin)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        for (size_t c = low; c < view->k && (size_t)(starts[c] - begin) < KM_TASK_ROWS; c++)
+                update_one(p, &p->workers[worker], view->first_cluster + c);
+}
+
+dci_status dci_km_update(km_view *view)
+{
+        return dci_km_for(view->problem, tasks_of(view), 8 * view->n * view->problem->dim, update_task, view);
+}
