@@ -27,6 +27,7 @@ set(dci_sources
     src/cluster/kmeans_balance.c
     src/cluster/kmeans_check.c
     src/cluster/kmeans_config.c
+    src/cluster/kmeans_divide.c
     src/cluster/kmeans_init.c
     src/cluster/kmeans_output.c
     src/cluster/kmeans_prepare.c

@@ -25,8 +25,8 @@
  * Threads: a call uses the context's threads, one parallel region per phase of a round, or, where there are problems enough for
  * all threads, one region in all, a problem per thread at a time. Calls may run side by side.
  *
- * Memory while it runs, per problem at work (one, or one per thread): n (4 dim + 24) bytes, 2 dim n more with AMX tiles, about
- * 16 k dim for k clusters, and at most 1 MiB per thread. Never n x k.
+ * Memory while it runs, per problem at work (one, or one per thread): n (8 dim + 40) bytes, n (6 dim + 40) with AMX tiles, 12 n more
+ * with a capacity, 10 k dim for k clusters (20 with DCI_CENTROID_MEAN), some KiB per thread. Never n x k.
  */
 #ifndef DCI_KMEANS_H
 #define DCI_KMEANS_H
@@ -195,9 +195,13 @@ DCI_API dci_status dci_kmeans_result_init(dci_kmeans_result *result, size_t stru
  * result          at least one array.
  *
  * Cost: O(rounds n n_clusters dim) as tiles of products, far less per round than that many separate ones; means O(n dim) per round.
- * Capacity: prices rise on clusters that are too full until nearly all rows fit, then what is too much goes to the nearest cluster
- * that has room, best fitting rows first; see docs/clustering.md. It costs one more assignment per round, and the difference
- * of report.objective and objective_free.
+ * Capacity (config.capacity < n): the n_iter rounds run with fewer clusters (input.centroids: with all of them). Clusters that are
+ * too full are then divided by likeness, two means within the cluster, again and again; the smallest parts beyond n_clusters lose
+ * their centroid. Three rounds follow in which a cluster that is too full keeps the rows that fit best, and the others go, in turns,
+ * to the nearest cluster with room, which admits those that fit best. A label then need not name the nearest centroid:
+ * report.objective_free tells what that costs. Recorded rounds are those before the division. n_iter 0: the rows are assigned to
+ * the given centroids within the capacity. A slack of n_clusters * capacity / n of 1.5 or more keeps pages coherent
+ * (docs/clustering.md); about one and a half times the time without a capacity.
  * Source: Lloyd 1982; Dhillon and Modha 2001 (spherical); ClusterKV (2024), RetroInfer (2025) as docs/clustering.md restates them.
  */
 DCI_API dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *config, const dci_kmeans_input *input,

@@ -64,48 +64,62 @@ static void start_at_random(km_view *view, size_t n, dci_rng *rng)
 
 /* --- k-means++ -------------------------------------------------------------------------------------------------- */
 
+/*
+ * A row drawn by its squared distance to the centres is one drawn by that to some of the centres, if it is then kept with the
+ * chance that the ratio of the two is (rejection sampling; Cohen-Addad et al. 2020). So a batch of centres is drawn from the
+ * distances to those before the batch, and one pass over the rows brings distances up to date for all of them.
+ */
+#define SPREAD_BATCH ((size_t)32)
+#define SPREAD_DRAWS (4 * SPREAD_BATCH)
+
 typedef struct spread {
         km_view *view;
-        size_t n;        /* candidates: p->order */
-        float *nearest2; /* p->scores: squared distance to the nearest centre so far */
-        size_t chosen;   /* the newest centre: a row */
+        float *nearest2;       /* by row of the view: squared distance to the nearest centre but those of the batch */
+        size_t first, n_batch; /* the batch: these clusters of the view */
+        dci_nearest batch;
 } spread;
 
 static void spread_task(void *arg, size_t task, size_t worker)
 {
         const spread *s = arg;
-        km_problem *p = s->view->problem;
-        const size_t first = task * KM_TASK_ROWS;
-        const size_t n = s->n - first < KM_TASK_ROWS ? s->n - first : KM_TASK_ROWS;
-        float distances[KM_TASK_ROWS];
+        const km_view *view = s->view;
+        km_problem *p = view->problem;
+        const size_t begin = task * KM_TASK_ROWS, first = view->first_row + begin;
+        const size_t n = view->n - begin < KM_TASK_ROWS ? view->n - begin : KM_TASK_ROWS;
+        int32_t found[KM_TASK_ROWS];
         double sum = 0.0;
-        for (size_t i = 0; i < n; i++)
-                p->workers[worker].pointers[i] = p->points + (size_t)p->order[first + i] * p->dim;
-        p->kernels->score_rows[DCI_F32 - 1][DCI_FORM_L2](p->points + s->chosen * p->dim, p->workers[worker].pointers, n,
-                                                         p->dim, distances);
+        dci_nearest_find_packed(&s->batch, &p->packed, first, n, p->workers[worker].nearest, found, NULL);
         for (size_t i = 0; i < n; i++) {
-                float *least = &s->nearest2[first + i];
-                *least = distances[i] < *least ? distances[i] : *least;
+                float *least = &s->nearest2[begin + i], distance2;
+                p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_L2](p->points + (first + i) * p->dim,
+                                                                    s->batch.centres + (size_t)found[i] * p->dim, 0, 1,
+                                                                    p->dim, &distance2);
+                if (p->own[first + i] == KM_NO_DIRECTION)
+                        distance2 = 0.0f;
+                *least = distance2 < *least ? distance2 : *least;
                 sum += (double)*least;
         }
         p->task_value[task] = sum;
 }
 
-/* A candidate drawn by its squared distance; by place where all distances are zero. */
-static size_t draw(const spread *s, size_t c, dci_rng *rng)
+static dci_status bring_up_to_date(spread *s)
+{
+        km_problem *p = s->view->problem;
+        const float *centres = p->centroids + (s->view->first_cluster + s->first) * p->dim;
+        dci_nearest_prepare(p->context, centres, p->dim, s->n_batch, p->dim, p->nearest_memory, &s->batch);
+        return dci_km_for(p, (s->view->n + KM_TASK_ROWS - 1) / KM_TASK_ROWS, 8 * s->view->n * p->dim, spread_task, s);
+}
+
+/* A row of the view, drawn by its distance; total > 0. */
+static size_t draw(const spread *s, double total, dci_rng *rng)
 {
         const km_problem *p = s->view->problem;
-        const size_t n_tasks = (s->n + KM_TASK_ROWS - 1) / KM_TASK_ROWS;
-        double total = 0.0;
-        for (size_t task = 0; task < n_tasks; task++)
-                total += p->task_value[task];
+        const size_t n_tasks = (s->view->n + KM_TASK_ROWS - 1) / KM_TASK_ROWS;
         double left = dci_rng_uniform(rng) * total;
-        if (!(total > 0.0))
-                return c % s->n;
         size_t task = 0, last = 0;
         for (; task + 1 < n_tasks && left >= p->task_value[task]; task++)
                 left -= p->task_value[task];
-        const size_t end = (task + 1) * KM_TASK_ROWS < s->n ? (task + 1) * KM_TASK_ROWS : s->n;
+        const size_t end = (task + 1) * KM_TASK_ROWS < s->view->n ? (task + 1) * KM_TASK_ROWS : s->view->n;
         for (size_t i = task * KM_TASK_ROWS; i < end; i++) {
                 if (s->nearest2[i] > 0.0f)
                         last = i;
@@ -116,22 +130,50 @@ static size_t draw(const spread *s, size_t c, dci_rng *rng)
         return last; /* rounding has used up what was left */
 }
 
+/* Whether a row that was drawn is kept, beside those that the batch has already. */
+static bool keeps(const spread *s, size_t row, dci_rng *rng)
+{
+        const km_problem *p = s->view->problem;
+        const float *centres = p->centroids + (s->view->first_cluster + s->first) * p->dim;
+        float least = s->nearest2[row];
+        for (size_t c = 0; c < s->n_batch; c++) {
+                float distance2;
+                p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_L2](p->points + (s->view->first_row + row) * p->dim,
+                                                                    centres + c * p->dim, 0, 1, p->dim, &distance2);
+                least = distance2 < least ? distance2 : least;
+        }
+        return dci_rng_uniform(rng) * (double)s->nearest2[row] < (double)least;
+}
+
 static dci_status start_spread(km_view *view, size_t n, dci_rng *rng)
 {
         km_problem *p = view->problem;
-        spread s = {.view = view, .n = n, .nearest2 = p->scores + view->first_row};
-        size_t at = (size_t)dci_rng_below(rng, n);
-        for (size_t i = 0; i < n; i++)
+        spread s = {.view = view, .nearest2 = p->values + view->first_row, .n_batch = 1};
+        for (size_t i = 0; i < view->n; i++)
                 s.nearest2[i] = INFINITY;
-        for (size_t c = 0; c < view->k; c++) {
-                s.chosen = (size_t)p->order[at];
-                start_at(view, c, s.chosen);
-                if (c + 1 == view->k)
-                        break;
-                dci_status status = dci_km_for(p, (n + KM_TASK_ROWS - 1) / KM_TASK_ROWS, n * p->dim, spread_task, &s);
+        start_at(view, 0, (size_t)p->order[dci_rng_below(rng, n)]);
+        while (s.first + s.n_batch < view->k) {
+                dci_status status = bring_up_to_date(&s);
                 if (status != DCI_OK)
                         return status;
-                at = draw(&s, c + 1, rng);
+                double total = 0.0;
+                for (size_t task = 0; task * KM_TASK_ROWS < view->n; task++)
+                        total += p->task_value[task];
+                s.first += s.n_batch;
+                s.n_batch = 0;
+                for (size_t i = 0; i < SPREAD_DRAWS && s.n_batch < SPREAD_BATCH && s.first + s.n_batch < view->k; i++) {
+                        const size_t c = s.first + s.n_batch;
+                        if (!(total > 0.0)) { /* every row lies on a centre */
+                                start_at(view, c, (size_t)p->order[c % n]);
+                                s.n_batch++;
+                                continue;
+                        }
+                        const size_t row = draw(&s, total, rng);
+                        if (!keeps(&s, row, rng))
+                                continue;
+                        start_at(view, c, view->first_row + row);
+                        s.n_batch++;
+                }
         }
         return DCI_OK;
 }

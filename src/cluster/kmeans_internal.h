@@ -33,8 +33,9 @@ enum { KM_BAD_NONE = 0, KM_BAD_NUMBER = 1, KM_BAD_DIRECTION = 2 };
 /* Scratch of one worker. */
 typedef struct km_worker {
         void *nearest;
-        const void **pointers; /* KM_TASK_ROWS */
-        float *sum, *row;      /* one row of the widest kind each */
+        const void **pointers;   /* KM_TASK_ROWS */
+        float *sum, *row;        /* one row of the widest kind each */
+        float *other, *gathered; /* with a capacity: one row; KM_TASK_ROWS points */
         double *total;
 } km_worker;
 
@@ -43,6 +44,12 @@ typedef struct km_fit {
         float value;
         int32_t row;
 } km_fit;
+
+/* A row, how badly it fits the cluster that it would go to, and that cluster. */
+typedef struct km_wish {
+        float value;
+        int32_t row, cluster;
+} km_wish;
 
 typedef struct km_problem {
         dci_context *context;
@@ -58,10 +65,11 @@ typedef struct km_problem {
         /* Prepared once. */
         const unsigned char *rows; /* of the caller */
         float *points;             /* n x dim */
-        float *own;                /* n: see dci_km_value */
+        float *own;                /* n: u . C or x . C of a row is own + p . c - offset(c); L2: not needed */
         float *mean, *middle;      /* dim: what is subtracted on demand, and m */
         float *task_sums;          /* n_tasks x dim: of the rows of a task */
         double *task_value;        /* n_tasks */
+        double *task_norm2;        /* n_tasks: squared lengths of the points, added up */
         size_t *task_count, *task_bad;
         dci_nearest_points packed;
         size_t bad_row;
@@ -70,15 +78,19 @@ typedef struct km_problem {
         /* Changing from round to round. */
         float *centroids; /* k x dim, in the space of points */
         float *raw;       /* DCI_CENTROID_MEAN: k x dim, the means that centroids are the directions of; else NULL */
-        float *prices;    /* capacity: k; else NULL */
+        size_t limit, k_first; /* capacity, 0 where it binds nothing; clusters of the rounds before they are divided */
+        km_wish *wishes;       /* limit: n */
+        int32_t *sizes;        /* limit: k */
         void *nearest_memory;
         int32_t *labels;         /* n */
-        float *scores;           /* n: p . c - offset(c) of the own centroid, without its price */
+        float *values;           /* n: what the rows contribute to the objective; scratch before */
+        float *next, *next_raw;  /* where centroids go; as raw */
+        double *cluster_value;   /* k */
         int32_t *order, *starts; /* n and k + 1: rows by label, ascending within one */
         km_fit *fits;            /* n: scratch of what ranks rows */
 
         /* The best run so far, if there are several. */
-        float *best_centroids, *best_raw, *best_scores;
+        float *best_centroids, *best_raw;
         int32_t *best_labels;
         dci_kmeans_report report;
         dci_kmeans_round *rounds, *best_rounds; /* rounds_room each */
@@ -148,36 +160,39 @@ dci_status dci_km_start(km_view *view, size_t redo, size_t segment);
 
 /* --- kmeans_step.c ---------------------------------------------------------------------------------------------- */
 
-/* The objective's part of one row with this score. */
-DCI_INLINE double dci_km_value(const km_problem *problem, size_t row, float score)
-{
-        const float own = problem->own[row];
-        if (problem->config->metric == DCI_METRIC_L2)
-                return fmax(0.0, (double)own - 2.0 * (double)score);
-        return own == KM_NO_DIRECTION ? 0.0 : (double)own + (double)score;
-}
-
 typedef struct km_assigned {
         double objective;
         size_t n_moved, n_empty;
 } km_assigned;
 
-/* Every row to the nearest centroid. */
+/* The view's centroids made ready to be compared with. */
+void dci_km_ready(km_view *view);
+/* Every row to the nearest centroid; sorted. The objective is not known yet. */
 dci_status dci_km_assign(km_view *view, km_assigned *out);
 /* order and starts from labels. */
 void dci_km_sort(km_view *view);
 /* Gives empty clusters a row each, and sorts; returns how many it could. */
 size_t dci_km_repair(km_view *view);
-/* Centroids become means of their rows; sorted before. */
-dci_status dci_km_update(km_view *view);
+/* Adds up the rows of every cluster: what the present centroids are worth, and where they go next. */
+dci_status dci_km_add_up(km_view *view, double *out_objective);
+/* There they go. */
+void dci_km_move(km_view *view);
+/* Values of all rows with their own centroids, and their sum: more exact than what sums of rows tell. */
+dci_status dci_km_measure(km_view *view, double *out_objective);
 /* Sum of rows in ascending order of place: binary32 within KM_TASK_ROWS, binary64 beyond. rows(i) are base + order[i] * stride. */
 void dci_km_sum(const km_problem *problem, km_worker *worker, dci_dtype dtype, const void *base, size_t stride,
                 const int32_t *order, size_t n, size_t dim, double *out);
 
+/* --- kmeans_divide.c -------------------------------------------------------------------------------------------- */
+
+/* From k_first sorted clusters to k, none of which has more rows than the limit; in order and starts, where the rows of parts that
+ * are left over are missing. Labels are no longer those of the order. */
+dci_status dci_km_divide(km_problem *problem);
+
 /* --- kmeans_balance.c ------------------------------------------------------------------------------------------- */
 
-/* Every row to a cluster with room; prices have risen where there was too little. */
-dci_status dci_km_assign_balanced(km_view *view, bool last, km_assigned *out);
+/* Every row to a cluster with room; sorted. *out_free, unless NULL: the objective of every row with the nearest centroid. */
+dci_status dci_km_assign_balanced(km_view *view, double *out_free);
 
 /* --- kmeans_run.c ----------------------------------------------------------------------------------------------- */
 

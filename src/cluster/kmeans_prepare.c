@@ -8,7 +8,7 @@
 #include "cluster/kmeans_internal.h"
 
 /* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors small. */
-#define MIDDLE_ROWS ((size_t)1024)
+#define MIDDLE_ROWS ((size_t)1024) /* or a quarter of the rows */
 
 static size_t rows_of_task(const km_problem *p, size_t task)
 {
@@ -43,12 +43,13 @@ static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
         return KM_BAD_NONE;
 }
 
-/* What dci_km_value needs of a point; norm2 of the unit row. */
-static float own_of(const km_problem *p, const float *point, bool zero)
+/* What `own` of a point is; adds its squared length. */
+static float own_of(const km_problem *p, const float *point, bool zero, double *norm2_sum)
 {
         const float norm2 = p->kernels->norm2[DCI_F32 - 1](point, p->dim);
+        *norm2_sum += (double)norm2;
         if (p->config->metric == DCI_METRIC_L2)
-                return norm2;
+                return 0.0f;
         if (dci_km_cosine(p)) /* u . C = (|u|^2 + |C|^2 - |u - C|^2) / 2, both of unit length */
                 return zero ? KM_NO_DIRECTION : (2.0f - norm2) / 2.0f;
         float product; /* x . C = p . c + m . c + p . m + m . m */
@@ -61,6 +62,7 @@ static void prepare_task(void *arg, size_t task, size_t worker)
         km_problem *p = arg;
         const size_t first = task * KM_TASK_ROWS, n = rows_of_task(p, task);
         (void)worker;
+        double norm2 = 0.0;
         p->task_bad[task] = SIZE_MAX;
         for (size_t i = first; i < first + n; i++) {
                 float *point = p->points + i * p->dim;
@@ -71,8 +73,9 @@ static void prepare_task(void *arg, size_t task, size_t worker)
                 }
                 for (size_t j = 0; j < p->dim; j++)
                         point[j] -= p->middle[j];
-                p->own[i] = own_of(p, point, zero);
+                p->own[i] = own_of(p, point, zero, &norm2);
         }
+        p->task_norm2[task] = norm2;
         dci_nearest_points_pack(&p->packed, first, n);
 }
 
@@ -131,7 +134,7 @@ static dci_status find_mean(km_problem *p)
 /* Bad rows are left out here, and found when their turn comes. */
 static void guess_middle(km_problem *p)
 {
-        const size_t step = (p->n + MIDDLE_ROWS - 1) / MIDDLE_ROWS;
+        const size_t step = p->n / MIDDLE_ROWS + 4;
         float *sum = p->middle, *row = p->workers[0].row;
         size_t n_used = 0;
         memset(sum, 0, p->dim * sizeof *sum);
@@ -141,8 +144,11 @@ static void guess_middle(km_problem *p)
                         continue;
                 n_used++;
                 for (size_t j = 0; j < p->dim; j++)
-                        sum[j] += (row[j] - sum[j]) / (float)n_used; /* does not overflow, as a sum might */
+                        sum[j] += row[j]; /* KM_MOST_NORM2 leaves room for the sum */
         }
+        const float scale = 1.0f / (float)(n_used > 0 ? n_used : 1);
+        for (size_t j = 0; j < p->dim; j++)
+                sum[j] *= scale;
 }
 
 dci_status dci_km_prepare(km_problem *p)

@@ -10,11 +10,6 @@
 /* Assignments after a repair that follows the last round. */
 #define LAST_TRIES 4
 
-static dci_status assign(km_view *view, bool last, km_assigned *out)
-{
-        return view->problem->prices != NULL ? dci_km_assign_balanced(view, last, out) : dci_km_assign(view, out);
-}
-
 static void record(km_problem *p, size_t round, const km_assigned *assigned)
 {
         if (round >= p->rounds_room)
@@ -30,9 +25,8 @@ static bool changed_little(double now, double before, double tolerance)
         return tolerance > 0.0 && fabs(now - before) <= tolerance * fabs(before);
 }
 
-/* At most n_iter rounds. The centroids that are left are not yet those of the labels unless *out_settled. */
-static dci_status run_rounds(km_view *view, size_t n_iter, bool whole, size_t *out_rounds, bool *out_settled,
-                             km_assigned *out_last)
+/* At most n_iter rounds. *out_settled: the labels are those of the centroids that are left. */
+static dci_status run_rounds(km_view *view, size_t n_iter, bool whole, size_t *out_rounds, bool *out_settled)
 {
         km_problem *p = view->problem;
         double before = 0.0;
@@ -40,28 +34,31 @@ static dci_status run_rounds(km_view *view, size_t n_iter, bool whole, size_t *o
         *out_settled = false;
         *out_rounds = 0;
         for (size_t i = 0; i < n_iter; i++) {
-                dci_status status = assign(view, false, out_last);
+                km_assigned assigned;
+                dci_status status = dci_km_assign(view, &assigned);
+                if (status != DCI_OK)
+                        return status;
+                const bool stable = i > 0 && assigned.n_moved == 0 && !repaired;
+                const size_t n_repaired = assigned.n_empty > 0 && !stable ? dci_km_repair(view) : 0;
+                p->report.n_repaired += n_repaired;
+                repaired = n_repaired > 0;
+                status = dci_km_add_up(view, &assigned.objective);
                 if (status != DCI_OK)
                         return status;
                 if (whole)
-                        record(p, i, out_last);
+                        record(p, i, &assigned);
                 ++*out_rounds;
                 status = dci_km_round_done(p);
                 if (status != DCI_OK)
                         return status;
-                const bool stable = i > 0 && out_last->n_moved == 0 && !repaired;
-                if (stable || (i > 0 && changed_little(out_last->objective, before, p->config->tolerance))) {
+                if (stable ||
+                    (i > 0 && !repaired && changed_little(assigned.objective, before, p->config->tolerance))) {
                         p->report.stop = stable ? DCI_KMEANS_STOP_STABLE : DCI_KMEANS_STOP_TOLERANCE;
                         *out_settled = true;
                         return DCI_OK;
                 }
-                before = out_last->objective;
-                const size_t n_repaired = out_last->n_empty > 0 ? dci_km_repair(view) : 0;
-                p->report.n_repaired += n_repaired;
-                repaired = n_repaired > 0;
-                status = dci_km_update(view);
-                if (status != DCI_OK)
-                        return status;
+                before = assigned.objective;
+                dci_km_move(view);
         }
         p->report.stop = DCI_KMEANS_STOP_ROUNDS;
         return DCI_OK;
@@ -78,14 +75,13 @@ static dci_status run_segments(km_problem *p, size_t redo, size_t *out_rounds)
                 const size_t c = (size_t)((uint64_t)p->k * first / p->n),
                              end = (size_t)((uint64_t)p->k * (first + n) / p->n);
                 km_view view = {.problem = p, .first_row = first, .n = n, .first_cluster = c, .k = end - c};
-                km_assigned assigned;
-                size_t n_rounds;
+                size_t n_rounds = 0;
                 bool settled;
                 if (view.k == 0) /* its rows are for the clusters of others */
                         continue;
                 dci_status status = dci_km_start(&view, redo, segment++);
                 if (status == DCI_OK)
-                        status = run_rounds(&view, p->config->n_iter, false, &n_rounds, &settled, &assigned);
+                        status = run_rounds(&view, p->config->n_iter, false, &n_rounds, &settled);
                 if (status != DCI_OK)
                         return status;
                 *out_rounds = n_rounds > *out_rounds ? n_rounds : *out_rounds;
@@ -94,12 +90,13 @@ static dci_status run_segments(km_problem *p, size_t redo, size_t *out_rounds)
 }
 
 /* Labels of the centroids as they are; clusters left empty get another chance. */
-static dci_status assign_last(km_view *view, km_assigned *out)
+static dci_status assign_last(km_view *view)
 {
         km_problem *p = view->problem;
         for (int i = 0;; i++) {
-                dci_status status = assign(view, true, out);
-                if (status != DCI_OK || out->n_empty == 0 || i == LAST_TRIES || p->config->n_iter == 0)
+                km_assigned assigned;
+                dci_status status = dci_km_assign(view, &assigned);
+                if (status != DCI_OK || assigned.n_empty == 0 || i == LAST_TRIES || p->config->n_iter == 0)
                         return status;
                 /* The labels of a repair are not what is returned: every row goes to its nearest centroid. */
                 const size_t n_repaired = dci_km_repair(view);
@@ -109,31 +106,61 @@ static dci_status assign_last(km_view *view, km_assigned *out)
         }
 }
 
+/* Rounds after division, in which no cluster has more rows than the capacity; more of them change little. */
+#define BALANCED_ROUNDS 3
+
+static dci_status balance(km_view *view)
+{
+        km_problem *p = view->problem;
+        km_assigned assigned;
+        double ignored;
+        dci_status status = DCI_OK;
+        if (p->config->n_iter + p->config->n_iter_global > 0) {
+                status = dci_km_assign(view, &assigned);
+                if (status == DCI_OK)
+                        status = dci_km_divide(p);
+                view->k = p->k;
+                if (status == DCI_OK)
+                        status = dci_km_add_up(view, &ignored);
+                if (status == DCI_OK)
+                        dci_km_move(view);
+                for (int i = 0; i < BALANCED_ROUNDS && status == DCI_OK; i++) {
+                        status = dci_km_assign_balanced(view, NULL);
+                        if (status == DCI_OK)
+                                status = dci_km_add_up(view, &ignored);
+                        if (status == DCI_OK)
+                                dci_km_move(view);
+                }
+        }
+        if (status == DCI_OK)
+                status = dci_km_assign_balanced(view, &p->report.objective_free);
+        return status == DCI_OK ? dci_km_measure(view, &p->report.objective) : status;
+}
+
 static dci_status run_once(km_problem *p, size_t redo)
 {
         const bool segments = p->config->segment_rows > 0 && p->config->segment_rows < p->n;
-        km_view all = {.problem = p, .n = p->n, .k = p->k};
-        km_assigned assigned = {0};
+        km_view all = {.problem = p, .n = p->n, .k = p->k_first};
         size_t local_rounds = 0, n_rounds = 0;
         bool settled = false;
-        p->report.n_repaired = 0;
+        p->report = (dci_kmeans_report){.stop = DCI_KMEANS_STOP_ROUNDS, .best_redo = (int32_t)redo};
         for (size_t i = 0; i < p->n; i++)
                 p->labels[i] = -1;
-        if (p->prices != NULL)
-                memset(p->prices, 0, p->k * sizeof *p->prices);
         dci_status status = segments ? run_segments(p, redo, &local_rounds) : dci_km_start(&all, redo, 0);
         if (status == DCI_OK)
                 status = run_rounds(&all, segments ? p->config->n_iter_global : p->config->n_iter, true, &n_rounds,
-                                    &settled, &assigned);
-        if (status == DCI_OK && (!settled || p->prices != NULL || assigned.n_empty > 0))
-                status = assign_last(&all, &assigned);
-        if (status != DCI_OK)
-                return status;
+                                    &settled);
+        if (status == DCI_OK && p->limit > 0)
+                status = balance(&all);
+        else if (status == DCI_OK && !settled)
+                status = assign_last(&all);
+        if (status == DCI_OK && p->limit == 0) {
+                status = dci_km_measure(&all, &p->report.objective);
+                p->report.objective_free = p->report.objective;
+        }
         p->report.n_rounds = local_rounds + n_rounds;
         p->report.n_recorded = n_rounds < p->rounds_room ? n_rounds : p->rounds_room;
-        p->report.objective = assigned.objective;
-        p->report.n_empty = assigned.n_empty;
-        return DCI_OK;
+        return status;
 }
 
 static bool better(const km_problem *p, double a, double b)
@@ -149,7 +176,6 @@ static void copy_state(km_problem *p, bool keep)
                 size_t bytes;
         } parts[] = {{p->centroids, p->best_centroids, floats * sizeof(float)},
                      {p->raw, p->best_raw, p->raw == NULL ? 0 : floats * sizeof(float)},
-                     {p->scores, p->best_scores, p->n * sizeof(float)},
                      {p->labels, p->best_labels, p->n * sizeof(int32_t)},
                      {p->rounds, p->best_rounds, p->rounds_room * sizeof(dci_kmeans_round)}};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -166,7 +192,6 @@ dci_status dci_km_solve(km_problem *p)
                 dci_status status = run_once(p, redo);
                 if (status != DCI_OK)
                         return status;
-                p->report.best_redo = (int32_t)redo;
                 if (redo > 0 && !better(p, p->report.objective, best.objective))
                         continue;
                 best = p->report;
@@ -181,6 +206,7 @@ dci_status dci_km_solve(km_problem *p)
         for (size_t c = 0; c < p->k; c++) {
                 const size_t size = (size_t)(p->starts[c + 1] - p->starts[c]);
                 p->report.largest = size > p->report.largest ? size : p->report.largest;
+                p->report.n_empty += size == 0;
         }
         p->report.seconds = dci_km_seconds() - p->begin;
         return DCI_OK;

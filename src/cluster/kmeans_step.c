@@ -23,7 +23,7 @@ static float ip_offset(const km_problem *p, const float *centroid)
         return -product;
 }
 
-static void ready_centroids(km_view *view)
+void dci_km_ready(km_view *view)
 {
         km_problem *p = view->problem;
         const float *centroids = p->centroids + view->first_cluster * p->dim;
@@ -43,17 +43,13 @@ static void assign_task(void *arg, size_t task, size_t worker)
         const size_t begin = task * KM_TASK_ROWS, first = view->first_row + begin;
         const size_t n = view->n - begin < KM_TASK_ROWS ? view->n - begin : KM_TASK_ROWS;
         int32_t found[KM_TASK_ROWS];
-        double value = 0.0;
         size_t moved = 0;
-        dci_nearest_find_packed(&view->nearest, &p->packed, first, n, p->workers[worker].nearest, found,
-                                p->scores + first);
+        dci_nearest_find_packed(&view->nearest, &p->packed, first, n, p->workers[worker].nearest, found, NULL);
         for (size_t i = 0; i < n; i++) {
                 const int32_t label = p->own[first + i] == KM_NO_DIRECTION ? 0 : found[i];
                 moved += (size_t)(p->labels[first + i] != (int32_t)view->first_cluster + label);
                 p->labels[first + i] = (int32_t)view->first_cluster + label;
-                value += dci_km_value(p, first + i, p->scores[first + i]);
         }
-        p->task_value[task] = value;
         p->task_count[task] = moved;
 }
 
@@ -61,15 +57,13 @@ dci_status dci_km_assign(km_view *view, km_assigned *out)
 {
         km_problem *p = view->problem;
         const size_t n_tasks = tasks_of(view);
-        ready_centroids(view);
+        dci_km_ready(view);
         *out = (km_assigned){0};
         dci_status status = dci_km_for(p, n_tasks, view->n * (p->dim + 32) * (view->k / 8 + 1), assign_task, view);
         if (status != DCI_OK)
                 return status;
-        for (size_t task = 0; task < n_tasks; task++) {
-                out->objective += p->task_value[task];
+        for (size_t task = 0; task < n_tasks; task++)
                 out->n_moved += p->task_count[task];
-        }
         dci_km_sort(view);
         for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
                 out->n_empty += p->starts[c + 1] == p->starts[c];
@@ -172,53 +166,136 @@ void dci_km_sum(const km_problem *p, km_worker *worker, dci_dtype dtype, const v
         }
 }
 
-static void update_one(km_problem *p, km_worker *worker, size_t c)
+/* What a cluster's rows, whose points add up to `sum`, contribute to the objective with the present centroid; under L2 but for the
+ * squared lengths of the points. */
+static double value_of(const km_problem *p, size_t c, size_t n, const double *sum)
+{
+        const float *centroid = p->centroids + c * p->dim;
+        double value = 0.0;
+        if (p->config->metric == DCI_METRIC_L2) {
+                for (size_t j = 0; j < p->dim; j++)
+                        value += (double)centroid[j] * ((double)n * (double)centroid[j] - 2.0 * sum[j]);
+                return value;
+        }
+        for (size_t j = 0; j < p->dim; j++)
+                value += ((double)centroid[j] + (double)p->middle[j]) * (sum[j] + (double)n * (double)p->middle[j]);
+        return value;
+}
+
+/* The next centroid: the mean of the rows, under COSINE its direction. */
+static void next_centroid(km_problem *p, km_worker *worker, size_t c, const int32_t *rows, size_t n)
+{
+        float *next = p->next + c * p->dim, *mean = worker->row;
+        double *sum = worker->total;
+        if (p->raw != NULL) {
+                dci_km_sum(p, worker, p->config->dtype, p->rows, p->input->ld * dci_dtype_size(p->config->dtype), rows,
+                           n, p->dim, sum);
+                for (size_t j = 0; j < p->dim; j++)
+                        mean[j] = (float)(sum[j] / (double)n - (double)p->mean[j]);
+                if (dci_km_put_centroid(p, mean, next))
+                        memcpy(p->next_raw + c * p->dim, mean, p->dim * sizeof *mean);
+                return;
+        }
+        const bool cosine = dci_km_cosine(p);
+        for (size_t j = 0; j < p->dim; j++)
+                mean[j] = (float)(sum[j] / (double)n + (cosine ? (double)p->middle[j] : 0.0));
+        if (cosine)
+                dci_km_put_centroid(p, mean, next); /* rows that cancel out leave it where it was */
+        else
+                memcpy(next, mean, p->dim * sizeof *next);
+}
+
+static void add_up_one(km_problem *p, km_worker *worker, size_t c)
 {
         const int32_t *rows = p->order + p->starts[c];
         const size_t n = (size_t)(p->starts[c + 1] - p->starts[c]);
-        const size_t row_bytes = p->input->ld * dci_dtype_size(p->config->dtype);
-        float *centroid = p->centroids + c * p->dim, *mean = worker->row;
+        memcpy(p->next + c * p->dim, p->centroids + c * p->dim, p->dim * sizeof *p->next);
+        if (p->raw != NULL)
+                memcpy(p->next_raw + c * p->dim, p->raw + c * p->dim, p->dim * sizeof *p->next_raw);
+        p->cluster_value[c] = 0.0;
         if (n == 0)
                 return;
-        if (p->raw != NULL) {
-                dci_km_sum(p, worker, p->config->dtype, p->rows, row_bytes, rows, n, p->dim, worker->total);
-                for (size_t j = 0; j < p->dim; j++)
-                        mean[j] = (float)(worker->total[j] / (double)n - (double)p->mean[j]);
-                if (dci_km_put_centroid(p, mean, centroid))
-                        memcpy(p->raw + c * p->dim, mean, p->dim * sizeof *mean);
-                return;
-        }
         dci_km_sum(p, worker, DCI_F32, p->points, p->dim * sizeof *p->points, rows, n, p->dim, worker->total);
-        if (!dci_km_cosine(p)) {
-                for (size_t j = 0; j < p->dim; j++)
-                        centroid[j] = (float)(worker->total[j] / (double)n);
-                return;
-        }
-        for (size_t j = 0; j < p->dim; j++)
-                mean[j] = (float)(worker->total[j] / (double)n + (double)p->middle[j]);
-        dci_km_put_centroid(p, mean, centroid); /* rows that cancel out leave it where it was */
+        p->cluster_value[c] = value_of(p, c, n, worker->total);
+        next_centroid(p, worker, c, rows, n);
 }
 
-/* Clusters whose rows begin within a task's share of the rows. */
-static void update_task(void *arg, size_t task, size_t worker)
+/* Clusters whose rows begin within a task's share of the rows; the last task takes empty ones behind all rows too. */
+static void add_up_task(void *arg, size_t task, size_t worker)
 {
         const km_view *view = arg;
         km_problem *p = view->problem;
         const int32_t *starts = p->starts + view->first_cluster;
-        const int32_t begin = (int32_t)(view->first_row + task * KM_TASK_ROWS);
+        const size_t begin = view->first_row + task * KM_TASK_ROWS, end = begin + KM_TASK_ROWS;
+        const bool last = end >= view->first_row + view->n;
         size_t low = 0, high = view->k; /* the first cluster that begins at `begin` or later */
         while (low < high) {
                 const size_t middle = low + (high - low) / 2;
-                if (starts[middle] < begin)
+                if ((size_t)starts[middle] < begin)
                         low = middle + 1;
                 else
                         high = middle;
         }
-        for (size_t c = low; c < view->k && (size_t)(starts[c] - begin) < KM_TASK_ROWS; c++)
-                update_one(p, &p->workers[worker], view->first_cluster + c);
+        for (size_t c = low; c < view->k && (last || (size_t)starts[c] < end); c++)
+                add_up_one(p, &p->workers[worker], view->first_cluster + c);
 }
 
-dci_status dci_km_update(km_view *view)
+dci_status dci_km_add_up(km_view *view, double *out_objective)
 {
-        return dci_km_for(view->problem, tasks_of(view), 8 * view->n * view->problem->dim, update_task, view);
+        km_problem *p = view->problem;
+        dci_status status = dci_km_for(p, tasks_of(view), 8 * view->n * p->dim, add_up_task, view);
+        double objective = 0.0;
+        if (p->config->metric == DCI_METRIC_L2)
+                for (size_t task = 0; task < tasks_of(view); task++)
+                        objective += p->task_norm2[view->first_row / KM_TASK_ROWS + task];
+        for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
+                objective += p->cluster_value[c];
+        *out_objective = p->config->metric == DCI_METRIC_L2 ? fmax(objective, 0.0) : objective;
+        return status;
+}
+
+void dci_km_move(km_view *view)
+{
+        km_problem *p = view->problem;
+        const size_t at = view->first_cluster * p->dim, n_bytes = view->k * p->dim * sizeof *p->next;
+        memcpy(p->centroids + at, p->next + at, n_bytes);
+        if (p->raw != NULL)
+                memcpy(p->raw + at, p->next_raw + at, n_bytes);
+}
+
+/* --- the objective, row by row ---------------------------------------------------------------------------------- */
+
+static void measure_task(void *arg, size_t task, size_t worker)
+{
+        const km_view *view = arg;
+        km_problem *p = view->problem;
+        const size_t first = view->first_row + task * KM_TASK_ROWS;
+        const size_t n =
+                view->first_row + view->n - first < KM_TASK_ROWS ? view->first_row + view->n - first : KM_TASK_ROWS;
+        const int form = p->config->metric == DCI_METRIC_L2 ? DCI_FORM_L2 : DCI_FORM_DOT;
+        double sum = 0.0;
+        (void)worker;
+        for (size_t i = first; i < first + n; i++) {
+                const size_t c = (size_t)p->labels[i];
+                float value;
+                p->kernels->score_strided[DCI_F32 - 1][form](p->points + i * p->dim, p->centroids + c * p->dim, 0, 1,
+                                                             p->dim, &value);
+                if (p->own[i] == KM_NO_DIRECTION)
+                        value = 0.0f;
+                else if (form == DCI_FORM_DOT)
+                        value += p->own[i] - view->nearest.offsets[c - view->first_cluster];
+                p->values[i] = value;
+                sum += (double)value;
+        }
+        p->task_value[task] = sum;
+}
+
+dci_status dci_km_measure(km_view *view, double *out_objective)
+{
+        km_problem *p = view->problem;
+        dci_status status = dci_km_for(p, tasks_of(view), 8 * view->n * p->dim, measure_task, view);
+        *out_objective = 0.0;
+        for (size_t task = 0; task < tasks_of(view); task++)
+                *out_objective += p->task_value[task];
+        return status;
 }

@@ -127,6 +127,11 @@ void dci_nearest_put_offset(dci_nearest *nearest, size_t i, float offset)
         put(nearest, i, &offset);
 }
 
+void dci_nearest_close(dci_nearest *nearest, size_t i)
+{
+        nearest->offsets[i] = INFINITY;
+}
+
 void dci_nearest_resize(dci_nearest *nearest, size_t n)
 {
         for (size_t i = n; i < nearest->n; i++)

@@ -58,6 +58,9 @@ void dci_nearest_prepare(const dci_context *context, const float *centres, size_
 /* The same as put, with another offset than |centre|^2 / 2: what nearest means is then the highest point . centre - offset. */
 void dci_nearest_put_offset(dci_nearest *nearest, size_t i, float offset);
 
+/* Centre i is the nearest of no point until it is put again. */
+void dci_nearest_close(dci_nearest *nearest, size_t i);
+
 /* out[i]: the centre nearest to point i; out_score, unless NULL: point . centre - |centre|^2 / 2. */
 void dci_nearest_find(const dci_nearest *nearest, const float *points, size_t ld, size_t n_points, void *scratch,
                       int32_t *out, float *out_score);

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Clusters that hold too much are divided by likeness: two means within the cluster, again and again until every part fits. Then
+ * there are as many centroids as wanted: the smallest parts lose theirs, or the largest parts are divided once more.
+ */
+#include "core/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/kmeans_internal.h"
+
+#define MOST_DEPTH 8  /* then a part is cut by position: its rows are all but alike */
+#define MOST_ROUNDS 5 /* of two means */
+
+/* Parts lie one behind the other in p->order, rows ascending within each; p->values marks where they begin. */
+static void mark(km_problem *p, size_t at)
+{
+        p->values[at] = 1.0f;
+}
+
+static void cut_by_position(km_problem *p, size_t begin, size_t end, size_t n_parts)
+{
+        for (size_t i = 1; i < n_parts; i++)
+                mark(p, begin + (end - begin) * i / n_parts);
+}
+
+/* out[i] = kernel(query, point of order[begin + i]) for all rows of a part, into p->fits[begin + i].value. */
+static void score_part(km_problem *p, km_worker *w, int form, const float *query, size_t begin, size_t end)
+{
+        float scores[KM_TASK_ROWS];
+        for (size_t first = begin; first < end; first += KM_TASK_ROWS) {
+                const size_t n = end - first < KM_TASK_ROWS ? end - first : KM_TASK_ROWS;
+                for (size_t i = 0; i < n; i++)
+                        w->pointers[i] = p->points + (size_t)p->order[first + i] * p->dim;
+                p->kernels->score_rows[DCI_F32 - 1][form](query, w->pointers, n, p->dim, scores);
+                for (size_t i = 0; i < n; i++)
+                        p->fits[first + i].value = scores[i];
+        }
+}
+
+/* The row whose value is the largest; the first of equal ones. */
+static size_t largest(const km_problem *p, size_t begin, size_t end)
+{
+        size_t best = begin;
+        for (size_t i = begin + 1; i < end; i++)
+                if (p->fits[i].value > p->fits[best].value)
+                        best = i;
+        return best;
+}
+
+/* Rows with a value above `limit` come first; both sides keep their order. Returns where the second begins. */
+static size_t partition(km_problem *p, size_t begin, size_t end, float limit)
+{
+        size_t n_first = 0, n_second = 0;
+        for (size_t i = begin; i < end; i++)
+                if (p->fits[i].value > limit)
+                        p->order[begin + n_first++] = p->order[i];
+                else
+                        p->fits[begin + n_second++].row = p->order[i];
+        for (size_t i = 0; i < n_second; i++)
+                p->order[begin + n_first + i] = p->fits[begin + i].row;
+        return begin + n_first;
+}
+
+static int ascending(const void *a, const void *b)
+{
+        const int32_t *x = a, *y = b;
+        return *x < *y ? -1 : *x > *y;
+}
+
+/* Between two places: the direction from b to a, into w->sum, and the value halfway. */
+static float halfway(const km_problem *p, km_worker *w, const float *a, const float *b)
+{
+        double limit = 0.0;
+        for (size_t j = 0; j < p->dim; j++) {
+                limit += ((double)a[j] - (double)b[j]) * ((double)a[j] + (double)b[j]);
+                w->sum[j] = a[j] - b[j];
+        }
+        return (float)(0.5 * limit);
+}
+
+/* Divides a part in two; returns where the second begins, or `begin` if its rows are alike. */
+static size_t divide(km_problem *p, km_worker *w, size_t begin, size_t end)
+{
+        dci_km_sum(p, w, DCI_F32, p->points, p->dim * sizeof *p->points, p->order + begin, end - begin, p->dim,
+                   w->total);
+        for (size_t j = 0; j < p->dim; j++)
+                w->row[j] = (float)(w->total[j] / (double)(end - begin));
+        score_part(p, w, DCI_FORM_L2, w->row, begin, end);
+        const size_t far = largest(p, begin, end);
+        if (!(p->fits[far].value > 0.0f))
+                return begin;
+        const float *a = p->points + (size_t)p->order[far] * p->dim;
+        score_part(p, w, DCI_FORM_L2, a, begin, end);
+        const float *b = p->points + (size_t)p->order[largest(p, begin, end)] * p->dim;
+        float limit = halfway(p, w, a, b);
+        size_t second = begin, before = SIZE_MAX;
+        for (int i = 0; i <= MOST_ROUNDS; i++) {
+                memcpy(w->row, w->sum, p->dim * sizeof *w->row);
+                score_part(p, w, DCI_FORM_DOT, w->row, begin, end);
+                second = partition(p, begin, end, limit);
+                if (second == begin || second == end || second == before || i == MOST_ROUNDS)
+                        break;
+                before = second;
+                dci_km_sum(p, w, DCI_F32, p->points, p->dim * sizeof *p->points, p->order + begin, second - begin,
+                           p->dim, w->total);
+                for (size_t j = 0; j < p->dim; j++)
+                        w->row[j] = (float)(w->total[j] / (double)(second - begin));
+                dci_km_sum(p, w, DCI_F32, p->points, p->dim * sizeof *p->points, p->order + second, end - second,
+                           p->dim, w->total);
+                for (size_t j = 0; j < p->dim; j++)
+                        w->other[j] = (float)(w->total[j] / (double)(end - second));
+                limit = halfway(p, w, w->row, w->other);
+        }
+        if (second == end)
+                second = begin;
+        qsort(p->order + begin, second - begin, sizeof *p->order, ascending);
+        qsort(p->order + second, end - second, sizeof *p->order, ascending);
+        return second;
+}
+
+/* All parts of one cluster, each within the limit. */
+static void divide_cluster(km_problem *p, km_worker *w, size_t begin, size_t end)
+{
+        struct {
+                size_t begin, end;
+                int depth;
+        } left[MOST_DEPTH + 2] = {{begin, end, 0}};
+        size_t n_left = 1;
+        while (n_left > 0) {
+                const size_t from = left[n_left - 1].begin, to = left[n_left - 1].end;
+                const int depth = left[--n_left].depth;
+                if (to - from <= p->limit)
+                        continue;
+                const size_t second = depth < MOST_DEPTH ? divide(p, w, from, to) : from;
+                if (second == from) {
+                        cut_by_position(p, from, to, (to - from + p->limit - 1) / p->limit);
+                        continue;
+                }
+                mark(p, second);
+                left[n_left].begin = from;
+                left[n_left].end = second;
+                left[n_left++].depth = depth + 1;
+                left[n_left].begin = second;
+                left[n_left].end = to;
+                left[n_left++].depth = depth + 1;
+        }
+}
+
+static void divide_task(void *arg, size_t c, size_t worker)
+{
+        km_problem *p = arg;
+        const size_t begin = (size_t)p->starts[c], end = (size_t)p->starts[c + 1];
+        if (begin == end)
+                return;
+        for (size_t i = begin; i < end; i++)
+                p->values[i] = 0.0f;
+        mark(p, begin);
+        divide_cluster(p, &p->workers[worker], begin, end);
+}
+
+/* --- as many parts as there are clusters ------------------------------------------------------------------------ */
+
+/* The parts into p->wishes: where each begins (row), and its size (cluster); returns how many. */
+static size_t list_parts(km_problem *p)
+{
+        size_t n = 0, begin = 0;
+        for (size_t i = 1; i <= p->n; i++)
+                if (i == p->n || p->values[i] != 0.0f) {
+                        p->wishes[n++] = (km_wish){0.0f, (int32_t)begin, (int32_t)(i - begin)};
+                        begin = i;
+                }
+        return n;
+}
+
+static int by_place(const void *a, const void *b)
+{
+        const km_wish *x = a, *y = b;
+        return x->row < y->row ? -1 : x->row > y->row;
+}
+
+static int largest_first(const void *a, const void *b)
+{
+        const km_wish *x = a, *y = b;
+        return x->cluster != y->cluster ? (x->cluster > y->cluster ? -1 : 1) : by_place(a, b);
+}
+
+/* Divides the largest parts in two until there are k; n >= k, so that there always is one of two rows or more. */
+static size_t divide_largest(km_problem *p, size_t n_parts)
+{
+        while (n_parts < p->k) {
+                const size_t n_wanted = p->k - n_parts;
+                qsort(p->wishes, n_parts, sizeof *p->wishes, largest_first);
+                for (size_t i = 0; i < n_wanted && i < n_parts && p->wishes[i].cluster > 1; i++) {
+                        const size_t begin = (size_t)p->wishes[i].row, n = (size_t)p->wishes[i].cluster;
+                        const size_t second = divide(p, &p->workers[0], begin, begin + n);
+                        mark(p, second == begin ? begin + n / 2 : second);
+                }
+                n_parts = list_parts(p);
+        }
+        return n_parts;
+}
+
+dci_status dci_km_divide(km_problem *p)
+{
+        dci_status status = dci_km_for(p, p->k_first, 64 * p->n * p->dim, divide_task, p);
+        if (status != DCI_OK)
+                return status;
+        const size_t n_parts = divide_largest(p, list_parts(p));
+        if (n_parts > p->k) { /* the smallest lose their centroid */
+                qsort(p->wishes, n_parts, sizeof *p->wishes, largest_first);
+                qsort(p->wishes, p->k, sizeof *p->wishes, by_place);
+        }
+        size_t n_rows = 0;
+        for (size_t c = 0; c < p->k; c++) {
+                const size_t begin = (size_t)p->wishes[c].row, n = (size_t)p->wishes[c].cluster;
+                p->starts[c] = (int32_t)n_rows;
+                memmove(p->order + n_rows, p->order + begin, n * sizeof *p->order);
+                n_rows += n;
+        }
+        p->starts[p->k] = (int32_t)n_rows;
+        return DCI_OK;
+}
