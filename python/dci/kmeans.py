@@ -114,7 +114,7 @@ class KMeansResult:
         source.first_row = as_count(self.first_row, "first_row")
         source.first_cluster = as_count(self.first_cluster, "first_cluster")
         rows = [given[name] for name in ("centroids", "means") if name in given]
-        config.dim = rows[0].shape[-1] if rows and rows[0].ndim else 1
+        config.dim = np.shape(rows[0])[-1] if rows and np.ndim(rows[0]) else 1
         # Rows are asked for, but not looked at.
         none = np.zeros(1, np.float32)
         source.rows = address(none)
