@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 from dataclasses import replace
 
@@ -251,6 +252,13 @@ def test_check_leaves_out_what_is_missing():
     # Any layout of the right shape.
     replace(WHOLE, centroids=np.asfortranarray(WHOLE.centroids), labels=np.repeat(WHOLE.labels, 2, axis=1)[:, ::2]).check()
     replace(WHOLE, centroids=np.zeros_like(WHOLE.centroids), metric="l2").check()
+
+
+def test_a_result_is_pickled():
+    copy = pickle.loads(pickle.dumps(WHOLE))
+    copy.check()
+    np.testing.assert_array_equal(copy.ids, WHOLE.ids)
+    assert copy.reports[1].objective == WHOLE.reports[1].objective and repr(copy) == repr(WHOLE)
 
 
 def test_check_takes_no_array_that_c_would_misread():
