@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""Nearest-neighbour search over attention keys.
+"""Nearest-neighbour search over attention keys, and clusters of them.
 
     import dci
     index = dci.Index(dim=64, metric="ip")
     index.add(keys)
     ids, scores = index.search(queries, k=10)
+    clusters = dci.kmeans(keys, 64)
 
 Objects are thin wrappers of the C library's; include/dci/*.h says what each call promises.
 """
@@ -31,6 +32,7 @@ from ._search import SearchStats, TuneResult
 from ._tree import TreeStats
 from .context import Context, default_context, isa_available
 from .index import Index
+from .kmeans import KMeansReport, KMeansResult, kmeans
 
 __all__ = [
     "Bitmap",
@@ -44,6 +46,8 @@ __all__ = [
     "FullError",
     "Index",
     "InvalidError",
+    "KMeansReport",
+    "KMeansResult",
     "LimitError",
     "NotFoundError",
     "NumberError",
@@ -55,4 +59,5 @@ __all__ = [
     "__version__",
     "default_context",
     "isa_available",
+    "kmeans",
 ]

@@ -27,13 +27,21 @@ class CallGuard:
     handler is replaced by one that keeps its exception. Only the main thread does this, as only it handles signals.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[int, int], object] | None = None) -> None:
+        """told: gets the work done and the whole at each report of progress; a true answer cancels the call."""
+        self._told = told
         self.error: BaseException | None = None
         self._replaced: list[tuple[int, Handler]] = []
         self.progress = Progress(None, PROGRESS_FN(self._report))
 
-    def _report(self, _ctx: int | None, _done: int, _total: int) -> int:
-        return self.error is not None
+    def _report(self, _ctx: int | None, done: int, total: int) -> int:
+        if self._told is None or self.error is not None:
+            return self.error is not None
+        try:
+            return 1 if self._told(done, total) else 0
+        except BaseException as error:
+            self.error = error
+            return 1
 
     def filter(self, allows: Callable[[int], object]) -> Any:
         """The C callback for a Python filter; once it has failed it says no without asking."""

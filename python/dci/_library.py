@@ -62,6 +62,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_index_tree_stats": (c_int32, [c_void_p, c_void_p]),
     "dci_range_result_free": (None, [c_void_p]),
     "dci_index_memory": (c_int32, [c_void_p, c_void_p]),
+    "dci_kmeans": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "dci_kmeans_check": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "dci_context_config_init": (c_int32, [c_void_p, c_size_t]),
     "dci_index_config_init": (c_int32, [c_void_p, c_size_t]),
     "dci_filter_init": (c_int32, [c_void_p, c_size_t]),
@@ -73,6 +75,10 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_tree_stats_init": (c_int32, [c_void_p, c_size_t]),
     "dci_writer_init": (c_int32, [c_void_p, c_size_t]),
     "dci_reader_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kmeans_config_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kmeans_input_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kmeans_report_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kmeans_result_init": (c_int32, [c_void_p, c_size_t]),
 }
 
 

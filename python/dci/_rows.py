@@ -79,6 +79,51 @@ def as_groups(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray
     return rows, shape[:-1], ld
 
 
+class Problems(NamedTuple):
+    """Rows of problems of one shape, which the library can read in place: row i of problem p begins p * problem_ld + i * ld
+    elements behind the first of `array`. problem_ld is 0 where there is one problem."""
+
+    array: npt.NDArray[Any]
+    form: RowFormat
+    n_problems: int
+    n: int
+    dim: int
+    ld: int
+    problem_ld: int
+
+
+def in_own_format(x: Any, what: str) -> tuple[npt.NDArray[Any], RowFormat]:
+    """`x` in the format of its own dtype: float16 and bfloat16 as they are, all other real numbers in float32."""
+    array = np.asarray(x)
+    given = array.dtype.name
+    form = row_format({"float16": "float16", "bfloat16": "bfloat16", "uint16": "bfloat16"}.get(given, "float32"), what)
+    if given == "bfloat16":
+        return array.view(form.dtype), form
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{what} is {given}, wanted real numbers")
+    # A double beyond the range of binary32 becomes infinity, which the library refuses naming the row.
+    with np.errstate(over="ignore"):
+        return array.astype(form.dtype, copy=False), form
+
+
+def as_problems(x: Any, what: str) -> Problems:
+    """Rows (n, dim), or (n_problems, n, dim), in their own format. Copied where the elements of a row are not side by side,
+    or rows or problems are not a whole number of elements, at least dim or 1, apart."""
+    array, form = in_own_format(x, what)
+    shape, size = array.shape, array.itemsize
+    if not 2 <= len(shape) <= 3:
+        raise InvalidError(f"{what} has shape {shape}, wanted (n, dim) or (n_problems, n, dim)")
+    n_problems = shape[0] if len(shape) == 3 else 1
+    n, dim = shape[-2:]
+    # A distance between things of which there is one says nothing.
+    ld, rest = divmod(array.strides[-2], size) if n > 1 else (dim, 0)
+    problem_ld, problem_rest = divmod(array.strides[0], size) if n_problems > 1 else (1, 0)
+    side_by_side = dim <= 1 or array.strides[-1] == size
+    if not (array.flags.aligned and side_by_side and rest == problem_rest == 0 and ld >= dim and problem_ld > 0):
+        array, ld, problem_ld = np.array(array, order="C"), dim, n * dim
+    return Problems(array, form, n_problems, n, dim, ld, problem_ld if n_problems > 1 else 0)
+
+
 def lent_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], int, int]:
     """As as_rows, but refuses what would have to be copied."""
     if not isinstance(x, np.ndarray):

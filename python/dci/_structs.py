@@ -15,6 +15,10 @@ STORAGES = {"owned": 0, "borrowed": 1}
 ZERO_ROWS = {"refuse": 0, "keep": 1}
 EXECUTORS = {"openmp": 0, "pthreads": 1}
 ISAS = {"auto": 0, "scalar": 1, "avx2": 2, "avx512": 3, "amx": 4, "neon": 5}
+KMEANS_INITS = {"random": 1, "plusplus": 2, "even": 3, "given": 4}
+KMEANS_STOPS = {"rounds": 1, "stable": 2, "tolerance": 3}
+CENTROIDS = {"unit": 0, "mean": 1}
+MEANS = {"none": 0, "own": 1, "given": 2}
 FILTER_IDS, FILTER_BITMAP, FILTER_CALLBACK = 1, 2, 3
 GROUP_EACH, GROUP_UNION = 0, 1
 MAX_LEVELS = 16
@@ -189,6 +193,91 @@ class Reader(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("read", READ_FN), ("ctx", c_void_p), ("n_bytes", c_size_t)]
 
 
+class KMeansConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("dim", c_size_t),
+        ("n_clusters", c_size_t),
+        ("metric", c_int32),
+        ("dtype", c_int32),
+        ("init", c_int32),
+        ("centroid", c_int32),
+        ("zero_rows", c_int32),
+        ("subtract_mean", c_int32),
+        ("n_iter", c_size_t),
+        ("tolerance", c_double),
+        ("n_redo", c_size_t),
+        ("seed", c_uint64),
+        ("capacity", c_size_t),
+        ("segment_rows", c_size_t),
+        ("n_iter_global", c_size_t),
+    ]
+
+
+class KMeansInput(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("n_problems", c_size_t),
+        ("n", c_size_t),
+        ("rows", c_void_p),
+        ("ld", c_size_t),
+        ("problem_ld", c_size_t),
+        ("centroids", c_void_p),
+        ("means", c_void_p),
+        ("values", c_void_p),
+        ("value_dim", c_size_t),
+        ("value_dtype", c_int32),
+        ("reserved", c_int32),
+        ("value_ld", c_size_t),
+        ("value_problem_ld", c_size_t),
+        ("first_row", c_size_t),
+        ("first_cluster", c_size_t),
+        ("first_problem", c_size_t),
+    ]
+
+
+class KMeansRound(ctypes.Structure):
+    _fields_ = [
+        ("objective", c_double),
+        ("seconds", c_double),
+        ("n_moved", c_size_t),
+        ("n_empty", c_size_t),
+    ]
+
+
+class KMeansReport(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("objective", c_double),
+        ("objective_free", c_double),
+        ("n_rounds", c_size_t),
+        ("n_empty", c_size_t),
+        ("n_repaired", c_size_t),
+        ("largest", c_size_t),
+        ("seconds", c_double),
+        ("stop", c_int32),
+        ("best_redo", c_int32),
+        ("rounds", c_void_p),
+        ("rounds_room", c_size_t),
+        ("n_recorded", c_size_t),
+    ]
+
+
+class KMeansResult(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("labels", c_void_p),
+        ("centroids", c_void_p),
+        ("means", c_void_p),
+        ("sizes", c_void_p),
+        ("offsets", c_void_p),
+        ("ids", c_void_p),
+        ("value_sums", c_void_p),
+        ("row_means", c_void_p),
+        ("reports", c_void_p),
+    ]
+
+
 # The C type behind each class, and with it the init function: <name>_init. Those without one are parts of others.
 C_NAMES: dict[type[ctypes.Structure], str] = {
     Progress: "dci_progress",
@@ -207,4 +296,9 @@ C_NAMES: dict[type[ctypes.Structure], str] = {
     TreeStats: "dci_tree_stats",
     Writer: "dci_writer",
     Reader: "dci_reader",
+    KMeansConfig: "dci_kmeans_config",
+    KMeansInput: "dci_kmeans_input",
+    KMeansRound: "dci_kmeans_round",
+    KMeansReport: "dci_kmeans_report",
+    KMeansResult: "dci_kmeans_result",
 }

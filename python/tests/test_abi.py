@@ -21,6 +21,7 @@ from dci import _structs
 from dci._errors import ERRORS
 from dci._library import PROTOTYPES, lib, prepared
 from dci._tree import PAGE
+from dci.kmeans import OUTPUTS, ROUND
 
 HEADERS = sorted((ROOT / "include" / "dci").glob("*.h"))
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
@@ -36,6 +37,10 @@ CONSTANTS = {
     **{"DCI_ISA_" + name.upper(): value for name, value in _structs.ISAS.items()},
     **{error.name: status for status, error in ERRORS.items()},
     **dict(zip(("DCI_F32", "DCI_F16", "DCI_BF16"), map(_structs.DTYPES.get, ("float32", "float16", "bfloat16")))),
+    **{"DCI_KMEANS_INIT_" + name.upper(): value for name, value in _structs.KMEANS_INITS.items()},
+    **{"DCI_KMEANS_STOP_" + name.upper(): value for name, value in _structs.KMEANS_STOPS.items()},
+    **{"DCI_CENTROID_" + name.upper(): value for name, value in _structs.CENTROIDS.items()},
+    **{"DCI_MEAN_" + name.upper(): value for name, value in _structs.MEANS.items()},
     "DCI_FILTER_IDS": _structs.FILTER_IDS,
     "DCI_FILTER_BITMAP": _structs.FILTER_BITMAP,
     "DCI_FILTER_CALLBACK": _structs.FILTER_CALLBACK,
@@ -100,11 +105,37 @@ def test_pages_are_the_same_to_numpy_and_ctypes():
     assert {name: PAGE.fields[name] for name in names} == {name: wanted.fields[name] for name in names}
 
 
+def test_rounds_are_the_same_to_numpy_and_ctypes():
+    wanted = np.dtype(_structs.KMeansRound)
+    assert wanted == ROUND and ROUND.names == wanted.names
+
+
 def test_the_packages_defaults_are_the_librarys():
     config = prepared(_structs.IndexConfig)
     given = inspect.signature(dci.Index).parameters
     for name, _ in _structs.IndexConfig._fields_[-8:]:
         assert given[name].default == getattr(config, name), name
+
+
+def test_the_defaults_of_kmeans_are_the_librarys():
+    config, source = prepared(_structs.KMeansConfig), prepared(_structs.KMeansInput)
+    given = {name: parameter.default for name, parameter in inspect.signature(dci.kmeans).parameters.items()}
+    for name in ("n_iter", "tolerance", "n_redo", "seed", "n_iter_global"):
+        assert given[name] == getattr(config, name), name
+    for name in ("first_row", "first_cluster", "first_problem"):
+        assert given[name] == getattr(source, name), name
+    for name in ("capacity", "segment_rows"):
+        assert given[name] is None and getattr(config, name) == 0, name
+    assert _structs.METRICS[given["metric"]] == config.metric
+    assert _structs.KMEANS_INITS[given["init"]] == config.init
+    assert _structs.CENTROIDS[given["centroid"]] == config.centroid
+    assert _structs.ZERO_ROWS[given["zero_rows"]] == config.zero_rows
+    assert _structs.MEANS["none"] == config.subtract_mean
+    assert source.n_problems == 1
+
+
+def test_the_outputs_of_kmeans_are_the_arrays_of_the_result():
+    assert [name for name, _ in _structs.KMeansResult._fields_] == ["struct_size", *OUTPUTS]
 
 
 def test_every_called_function_has_the_headers_argument_count():
