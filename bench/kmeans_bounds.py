@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""How much of k-means' assignment could bounds leave out? An exact model of Hamerly's and Elkan's bounds on captured attention keys.
+"""How much of k-means' assignment could bounds leave out? An exact model of Hamerly's and Elkan's bounds.
 
     python3 bench/kmeans_bounds.py --base keys.npy --clusters 280 --iter 12
 
-Spherical k-means from a random start. Printed per round: the share of rows that Hamerly's bounds settle without looking at other
-centroids, the share of (row, centroid) pairs that Elkan's bounds exclude, and the share of tiles of 32 rows x 32 centroids of which
-Elkan's bounds exclude every pair: products come in tiles, so only those would be saved.
+Spherical k-means from a random start. Printed per round: the share of rows that Hamerly's bounds settle without looking at
+other centroids, the share of (row, centroid) pairs that Elkan's bounds exclude, and the share of tiles of 32 rows x 32
+centroids of which Elkan's bounds exclude every pair: products come in tiles, so only those would be saved.
 """
 import argparse
 
@@ -54,7 +54,8 @@ def main():
             print(f"| {i + 1} | {(found != label).mean():.3f} | {settled.mean():.3f} | {1 - needed.mean():.3f} "
                   f"| {empty_tiles(needed):.3f} |", flush=True)
         else:
-            settled, needed, lower, second = np.zeros(len(u), bool), np.ones(distance.shape, bool), distance, distance[:, 0]
+            settled, needed = np.zeros(len(u), bool), np.ones(distance.shape, bool)
+            lower, second = distance, distance[:, 0]
         lower = np.where(needed, distance, lower)
         others = distance.copy()
         others[rows, found] = np.inf

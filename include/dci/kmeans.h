@@ -15,8 +15,8 @@
  * Empty clusters are repaired before means are taken: each, in ascending order, gets the row that fits its own cluster worst (equal
  * ones by lower number) of those whose cluster keeps another row, unless that row lies on its centroid. So the objective does not
  * get worse, and rows that are all alike leave clusters empty instead of going round in circles. If the last assignment leaves a
- * cluster empty, it is repaired and rows are assigned again, a few times at most; report.n_empty tells what is left. The centroid
- * of an empty cluster stays where it was.
+ * cluster empty, it is repaired - its centroid is then a row - and rows are assigned again, a few times at most; report.n_empty
+ * tells what is left. The centroid of an empty cluster stays where it was.
  *
  * Numbers: means are sums in ascending order of rows; labels are decided by the canonical kernel, products of lower precision only
  * propose (bf16 tiles where the CPU has them). The same seed, rows and instruction set give the same bits at any thread count and
@@ -104,13 +104,14 @@ typedef struct dci_kmeans_input {
         size_t n;          /**< rows of each problem, 1 to 2^31 - 64 */
         const void *
                 rows; /**< row i of problem p begins (p * problem_ld + i * ld) elements of config.dtype behind it. Refused: NaN,
-                                 infinity, squared norms beyond FLT_MAX / 8 (the message names the row), and, under COSINE, rows
+                                 infinity, squared norms beyond FLT_MAX / 256 (the message names problem and row), and, under COSINE, rows
                                  without direction unless kept. */
         size_t ld;         /**< elements from a row to the next, dim or more; 0 (default): dim */
         size_t problem_ld; /**< elements from a problem to the next; 0 (default): n * ld. Rows of token-major caches have ld =
                                  n_problems * dim and problem_ld = dim. */
-        const float
-                *centroids; /**< INIT_GIVEN: n_problems x n_clusters x dim, finite; under COSINE not zero, any length */
+        const float *
+                centroids; /**< INIT_GIVEN: n_problems x n_clusters x dim, finite, the subtracted mean already taken from them, as in result.centroids; under COSINE
+                                     not zero, any length */
         const float *means; /**< MEAN_GIVEN: n_problems x dim, finite */
         const void *values; /**< rows to be added up by cluster beside those that are clustered; NULL (default): none */
         size_t value_dim;   /**< elements of a value, 1 to DCI_MAX_DIM */
@@ -120,8 +121,8 @@ typedef struct dci_kmeans_input {
         size_t value_problem_ld; /**< as problem_ld; 0 (default): n * value_ld */
         /* New rows beside old ones: result.ids and result.offsets count rows from first_row, result.labels clusters from
          * first_cluster, so that new results are appended behind the old, which never change. */
-        size_t first_row;     /**< default 0; first_row + n < 2^31 */
-        size_t first_cluster; /**< default 0; first_cluster + n_clusters < 2^31 */
+        size_t first_row;     /**< default 0; first_row + n <= 2^31 - 64 */
+        size_t first_cluster; /**< default 0; first_cluster + n_clusters <= 2^31 - 64 */
         size_t first_problem; /**< number of problem 0 among those of several calls, for its random stream; default 0 */
 } dci_kmeans_input;
 
@@ -189,9 +190,10 @@ DCI_API dci_status dci_kmeans_result_init(dci_kmeans_result *result, size_t stru
 /**
  * Clusters.
  *
- * config, input   as above. Refused before anything is written: n_clusters 0 or more than n, sizes that overflow, a capacity that
- *                 does not hold the rows, bad rows (the problem and row named).
- * progress        NULL, or reports in rounds of all problems and runs; a cancelled call may have written to the result.
+ * config, input   as above. Refused: n_clusters 0 or more than n, sizes that overflow, a capacity that does not hold the rows, and,
+ *                 as their problem's turn comes, bad rows (the first problem that has one, and its first bad row, are named).
+ * progress        NULL, or reports in rounds of all problems and runs, told again within a round, so that a long one can be cancelled;
+ *                 where problems run side by side, when each is done. Rounds that were not needed are done at the problem's end.
  * result          at least one array.
  *
  * Cost: O(rounds n n_clusters dim) as tiles of products, far less per round than that many separate ones; means O(n dim) per round.
@@ -200,7 +202,7 @@ DCI_API dci_status dci_kmeans_result_init(dci_kmeans_result *result, size_t stru
  * their centroid. Three rounds follow in which a cluster that is too full keeps the rows that fit best, and the others go, in turns,
  * to the nearest cluster with room, which admits those that fit best. A label then need not name the nearest centroid:
  * report.objective_free tells what that costs. Recorded rounds are those before the division. n_iter 0: the rows are assigned to
- * the given centroids within the capacity. A slack of n_clusters * capacity / n of 1.5 or more keeps pages coherent
+ * the first centroids within the capacity. With segments it holds for the result, too. A slack of n_clusters * capacity / n of 1.5 or more keeps pages coherent
  * (docs/clustering.md); about one and a half times the time without a capacity.
  * Source: Lloyd 1982; Dhillon and Modha 2001 (spherical); ClusterKV (2024), RetroInfer (2025) as docs/clustering.md restates them.
  */
@@ -210,7 +212,7 @@ DCI_API dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *con
 /**
  * Checks a result against what any result must be: labels in range and equal to what offsets and ids say, ids a permutation of the
  * rows and ascending within clusters, sizes and offsets that agree, no cluster beyond the capacity, no centroid or mean that is NaN or
- * infinite, no centroid that is zero under COSINE. Arrays that are NULL are left out. For results that come back from disk or another program.
+ * infinite, no centroid that is zero under COSINE. Arrays that are NULL are left out, and of the input only sizes are looked at. For results that come back from disk or another program.
  *
  * DCI_ERR_FORMAT with a sentence that names problem, array, place and both values; DCI_ERR_MEMORY for n_clusters x 4 bytes.
  * Cost: O(n + n_clusters dim).

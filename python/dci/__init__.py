@@ -32,7 +32,7 @@ from ._search import SearchStats, TuneResult
 from ._tree import TreeStats
 from .context import Context, default_context, isa_available
 from .index import Index
-from .kmeans import KMeansReport, KMeansResult, kmeans
+from .clusters import KMeansReport, KMeansResult, kmeans
 
 __all__ = [
     "Bitmap",

@@ -21,7 +21,7 @@ from dci import _structs
 from dci._errors import ERRORS
 from dci._library import PROTOTYPES, lib, prepared
 from dci._tree import PAGE
-from dci.kmeans import OUTPUTS, ROUND
+from dci.clusters import OUTPUTS, ROUND
 
 HEADERS = sorted((ROOT / "include" / "dci").glob("*.h"))
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)

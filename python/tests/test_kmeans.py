@@ -16,7 +16,7 @@ from test_rows import unaligned
 
 import dci
 from dci._rows import as_problems
-from dci.kmeans import OUTPUTS
+from dci.clusters import OUTPUTS
 
 ARRAYS = OUTPUTS[:-1]
 

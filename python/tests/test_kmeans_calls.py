@@ -15,7 +15,7 @@ from kmeans_model import assert_right, closeness, clustered, layer
 
 import dci
 from dci import _guard
-from dci.kmeans import OUTPUTS, ROUND
+from dci.clusters import OUTPUTS, ROUND
 
 ROWS = clustered(60, 8, 4)
 

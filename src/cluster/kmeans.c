@@ -50,7 +50,9 @@ static dci_status run_problem(const km_call *call, size_t number, size_t state, 
         if (status != DCI_OK || p.bad_kind != KM_BAD_NONE)
                 return status;
         status = dci_km_solve(&p);
-        return status == DCI_OK ? dci_km_write(&p, call->result) : status;
+        if (status == DCI_OK)
+                status = dci_km_write(&p, call->result);
+        return status == DCI_OK ? dci_km_report_progress(&p, (number + 1) * call->rounds) : status;
 }
 
 static void problem_task(void *arg, size_t number, size_t worker)
@@ -134,7 +136,7 @@ dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *config, con
         dci_kmeans_input checked;
         if (context == NULL)
                 return dci_fail(DCI_ERR_INVALID, "context is NULL");
-        dci_status status = dci_km_resolve(config, input, result, &resolved, &checked);
+        dci_status status = dci_km_resolve(config, input, result, true, &resolved, &checked);
         if (status != DCI_OK)
                 return status;
         km_call call = {

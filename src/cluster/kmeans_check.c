@@ -63,6 +63,9 @@ static dci_status check_sizes(const checking *c)
                         size = offsets[i + 1] - offsets[i];
                 else if (sizes != NULL)
                         size = sizes[i];
+                if (size < 0 && sizes != NULL)
+                        return dci_fail(DCI_ERR_FORMAT, "problem %zu: size of cluster %zu is %d, expected 0 or more",
+                                        c->problem, i, (int)size);
                 if (offsets != NULL && offsets[i + 1] - offsets[i] != size)
                         return dci_fail(DCI_ERR_FORMAT, "problem %zu: cluster %zu has %d rows by labels, %d by offsets",
                                         c->problem, i, (int)size, (int)(offsets[i + 1] - offsets[i]));
@@ -151,7 +154,7 @@ dci_status dci_kmeans_check(dci_context *context, const dci_kmeans_config *confi
         dci_kmeans_input checked;
         if (context == NULL)
                 return dci_fail(DCI_ERR_INVALID, "context is NULL");
-        dci_status status = dci_km_resolve(config, input, result, &resolved, &checked);
+        dci_status status = dci_km_resolve(config, input, result, false, &resolved, &checked);
         if (status != DCI_OK)
                 return status;
         const size_t n_bytes = (checked.n + 7) / 8;

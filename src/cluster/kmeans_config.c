@@ -123,10 +123,10 @@ static dci_status check_values(dci_kmeans_input *in)
                              &in->value_ld, &in->value_problem_ld);
 }
 
-static dci_status check_sizes(const dci_kmeans_config *c, dci_kmeans_input *in)
+static dci_status check_sizes(const dci_kmeans_config *c, bool reads, dci_kmeans_input *in)
 {
         size_t room;
-        if (in->rows == NULL)
+        if (in->rows == NULL && reads)
                 return dci_fail(DCI_ERR_INVALID, "rows is NULL");
         if (in->n == 0 || in->n > MOST_ROWS)
                 return dci_fail(in->n == 0 ? DCI_ERR_INVALID : DCI_ERR_LIMIT, "%zu rows, allowed is 1 to %zu", in->n,
@@ -183,7 +183,7 @@ static dci_status check_given(const dci_kmeans_config *c, const dci_kmeans_input
         return DCI_OK;
 }
 
-static dci_status check_result(const dci_kmeans_input *in, const dci_kmeans_result *r)
+static dci_status check_result(const dci_kmeans_input *in, bool reads, const dci_kmeans_result *r)
 {
         dci_status status = dci_check_struct_size("dci_kmeans_result", r, r->struct_size, sizeof *r);
         if (status != DCI_OK)
@@ -191,7 +191,7 @@ static dci_status check_result(const dci_kmeans_input *in, const dci_kmeans_resu
         if (r->labels == NULL && r->centroids == NULL && r->means == NULL && r->sizes == NULL && r->offsets == NULL &&
             r->ids == NULL && r->value_sums == NULL && r->row_means == NULL && r->reports == NULL)
                 return dci_fail(DCI_ERR_INVALID, "every array of the result is NULL: nothing is wanted");
-        if (r->value_sums != NULL && in->values == NULL)
+        if (r->value_sums != NULL && in->values == NULL && reads)
                 return dci_fail(DCI_ERR_INVALID, "value_sums is wanted, but input.values is NULL");
         for (size_t p = 0; r->reports != NULL && p < in->n_problems; p++) {
                 const dci_kmeans_report *report = dci_km_report(r, p);
@@ -206,7 +206,8 @@ static dci_status check_result(const dci_kmeans_input *in, const dci_kmeans_resu
 }
 
 dci_status dci_km_resolve(const dci_kmeans_config *config, const dci_kmeans_input *input,
-                          const dci_kmeans_result *result, dci_kmeans_config *out_config, dci_kmeans_input *out_input)
+                          const dci_kmeans_result *result, bool reads, dci_kmeans_config *out_config,
+                          dci_kmeans_input *out_input)
 {
         if (config == NULL || input == NULL || result == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL",
@@ -220,8 +221,8 @@ dci_status dci_km_resolve(const dci_kmeans_config *config, const dci_kmeans_inpu
                 return status;
         *out_config = *config;
         *out_input = *input;
-        status = check_sizes(out_config, out_input);
-        if (status == DCI_OK)
+        status = check_sizes(out_config, reads, out_input);
+        if (status == DCI_OK && reads)
                 status = check_given(out_config, out_input);
-        return status == DCI_OK ? check_result(out_input, result) : status;
+        return status == DCI_OK ? check_result(out_input, reads, result) : status;
 }

@@ -117,9 +117,11 @@ DCI_INLINE dci_kmeans_report *dci_km_report(const dci_kmeans_result *result, siz
 
 /* --- kmeans_config.c ------------------------------------------------------------------------------------------- */
 
-/* Copies of what the caller gave, defaults filled in, everything but the rows checked. */
+/* Copies of what the caller gave, defaults filled in, everything but the rows checked; those and what else is read may be missing
+ * unless `reads`. */
 dci_status dci_km_resolve(const dci_kmeans_config *config, const dci_kmeans_input *input,
-                          const dci_kmeans_result *result, dci_kmeans_config *out_config, dci_kmeans_input *out_input);
+                          const dci_kmeans_result *result, bool reads, dci_kmeans_config *out_config,
+                          dci_kmeans_input *out_input);
 
 /* --- kmeans_problem.c: memory, threads, clock ------------------------------------------------------------------- */
 
@@ -130,10 +132,10 @@ void dci_km_lay_out(dci_context *context, const dci_kmeans_config *config, const
                     size_t n_workers, size_t rounds_room, void *memory, km_problem *out);
 
 /* fn(arg, task, worker) for all tasks: on the problem's one thread, or in a region. */
-dci_status dci_km_for(const km_problem *problem, size_t n_tasks, size_t work, dci_task_fn fn, void *arg);
+dci_status dci_km_for(km_problem *problem, size_t n_tasks, size_t work, dci_task_fn fn, void *arg);
 double dci_km_seconds(void);
-/* A round is done; DCI_ERR_CANCELLED if the caller has enough. */
-dci_status dci_km_round_done(km_problem *problem);
+/* So many rounds of the call are done; DCI_ERR_CANCELLED if the caller has enough. */
+dci_status dci_km_report_progress(km_problem *problem, size_t rounds_done);
 
 /* Where row i of the caller's begins. */
 DCI_INLINE const void *dci_km_row(const km_problem *problem, size_t i)

@@ -137,13 +137,25 @@ void dci_km_lay_out(dci_context *context, const dci_kmeans_config *config, const
         take_all(out, n_workers, memory, &ignored);
 }
 
-dci_status dci_km_for(const km_problem *problem, size_t n_tasks, size_t work, dci_task_fn fn, void *arg)
+/* The caller's progress counts rounds, while regions count tasks: within a round it is told the same again, and may cancel. */
+static int32_t same_again(void *ctx, size_t done, size_t total)
+{
+        const km_problem *problem = ctx;
+        (void)done;
+        (void)total;
+        return problem->progress->fn(problem->progress->ctx, problem->rounds_done, problem->rounds_total);
+}
+
+dci_status dci_km_for(km_problem *problem, size_t n_tasks, size_t work, dci_task_fn fn, void *arg)
 {
         size_t n_workers = problem->alone ? 1 : dci_workers_for(problem->context, n_tasks, work);
         if (n_workers > problem->n_workers) /* the limit may have been raised since */
                 n_workers = problem->n_workers;
-        if (n_workers > 1) {
-                dci_region region = {problem->context, n_tasks, n_workers, fn, arg, NULL, 0, NULL};
+        const bool asks = problem->progress != NULL && problem->progress->fn != NULL;
+        const dci_progress progress = {problem, same_again};
+        if (n_workers > 1 || asks) {
+                dci_region region = {problem->context,        n_tasks, n_workers, fn, arg,
+                                     asks ? &progress : NULL, n_tasks, NULL};
                 return dci_parallel(&region);
         }
         for (size_t task = 0; task < n_tasks; task++)
@@ -158,13 +170,12 @@ double dci_km_seconds(void)
         return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-dci_status dci_km_round_done(km_problem *problem)
+dci_status dci_km_report_progress(km_problem *problem, size_t rounds_done)
 {
         const dci_progress *progress = problem->progress;
-        if (progress == NULL || progress->fn == NULL)
-                return DCI_OK;
-        problem->rounds_done += problem->rounds_done < problem->rounds_total;
-        if (progress->fn(progress->ctx, problem->rounds_done, problem->rounds_total) != 0)
+        problem->rounds_done = rounds_done < problem->rounds_total ? rounds_done : problem->rounds_total;
+        if (progress != NULL && progress->fn != NULL &&
+            progress->fn(progress->ctx, problem->rounds_done, problem->rounds_total) != 0)
                 return dci_fail(DCI_ERR_CANCELLED, "cancelled after %zu of %zu rounds", problem->rounds_done,
                                 problem->rounds_total);
         return DCI_OK;

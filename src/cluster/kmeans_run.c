@@ -48,7 +48,7 @@ static dci_status run_rounds(km_view *view, size_t n_iter, bool whole, size_t *o
                 if (whole)
                         record(p, i, &assigned);
                 ++*out_rounds;
-                status = dci_km_round_done(p);
+                status = dci_km_report_progress(p, p->rounds_done + 1);
                 if (status != DCI_OK)
                         return status;
                 if (stable ||
