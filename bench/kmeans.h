@@ -20,7 +20,8 @@ typedef struct kmeans_options {
         size_t limit, iter, iter_global, seed, redo, capacity, segment_rows;
         size_t rounds; /* how often each arm is timed */
         double tolerance;
-        size_t page; /* rows of a page */
+        size_t page;  /* rows of a page */
+        size_t seeds; /* --trace: how many draws shares are averaged over */
         double slack;
         dci_isa isa;
 } kmeans_options;

@@ -82,6 +82,11 @@ static const char help_clusters[] =
         "\n"
         "pages, with --trace:\n"
         "  --page N                  rows of a page, 1 to 65536 (default 16)\n"
+        "  --seeds N                 shares are means over --seed and the N - 1 after it, 1 to 1000 (default 1); the "
+        "other "
+        "figures\n"
+        "                            are those of the last. A share of few tokens moves by a quarter from seed to "
+        "seed\n"
         "  --slack F                 balanced clusters: F times the least number that holds all rows, 1 to 16 (default "
         "1)\n"
         "\n";
@@ -146,7 +151,7 @@ static dci_status check_source(const kmeans_options *o)
                        {"capacity", o->capacity != BENCH_ALL},
                        {"rounds", o->rounds != BENCH_ALL},
                        {"out-centroids", o->out_centroids != NULL}},
-          of_trace[] = {{"page", o->page != BENCH_ALL}, {"slack", o->slack > 0}};
+          of_trace[] = {{"page", o->page != BENCH_ALL}, {"slack", o->slack > 0}, {"seeds", o->seeds != BENCH_ALL}};
         if ((o->base != NULL) == (o->trace != NULL))
                 return dci_fail(DCI_ERR_INVALID, o->base == NULL ? "data is missing: --base or --trace"
                                                                  : "--base and --trace exclude each other");
@@ -173,6 +178,9 @@ static dci_status check_init(const kmeans_options *o)
         if (o->init_file != NULL && o->segment_rows != BENCH_ALL)
                 return dci_fail(DCI_ERR_INVALID, "--init-file and --segment-rows exclude each other: given centroids "
                                                  "belong to no segment");
+        if (o->init == DCI_KMEANS_INIT_EVEN && o->seeds != BENCH_ALL && o->seeds > 1)
+                return dci_fail(DCI_ERR_INVALID, "--seeds %zu needs a start that is drawn: --init random or plusplus",
+                                o->seeds);
         if (o->redo > 1 && (o->init_file != NULL || o->init == DCI_KMEANS_INIT_EVEN))
                 return dci_fail(DCI_ERR_INVALID, "--redo %zu needs a start that is drawn: --init random or plusplus",
                                 o->redo);
@@ -220,6 +228,7 @@ static dci_status parse(int argc, char **argv, kmeans_options *o, bool *out_help
                 {"segment-rows", OPTION_SIZE, &o->segment_rows, 1, DCI_MAX_ROWS, NULL},
                 {"iter-global", OPTION_SIZE, &o->iter_global, 0, most_rounds, NULL},
                 {"page", OPTION_SIZE, &o->page, 1, 65536, NULL},
+                {"seeds", OPTION_SIZE, &o->seeds, 1, 1000, NULL},
                 {"slack", OPTION_NUMBER, &o->slack, 1, 16, NULL},
                 {"threads", OPTION_SIZES, &o->threads, 1, 1024, NULL},
                 {"isa", OPTION_CHOICE, &o->isa, 0, 0, bench_isas},
@@ -244,7 +253,8 @@ dci_status kmeans_options_parse(int argc, char **argv, kmeans_options *o, bool *
         o->init = o->centroid = NOT_GIVEN;
         o->redo = 1;
         o->threads = one_thread;
-        o->limit = o->iter = o->iter_global = o->capacity = o->segment_rows = o->rounds = o->page = BENCH_ALL;
+        o->limit = o->iter = o->iter_global = o->capacity = o->segment_rows = o->rounds = o->page = o->seeds =
+                BENCH_ALL;
         dci_status status = parse(argc, argv, o, out_help);
         if (status != DCI_OK)
                 return bench_fail_more(status, "; try 'dci-bench kmeans --help'");
@@ -258,6 +268,7 @@ dci_status kmeans_options_parse(int argc, char **argv, kmeans_options *o, bool *
         o->segment_rows = given_or(o->segment_rows, 0);
         o->rounds = given_or(o->rounds, 3);
         o->page = given_or(o->page, 16);
+        o->seeds = given_or(o->seeds, 1);
         o->slack = o->slack > 0 ? o->slack : 1;
         return DCI_OK;
 }

@@ -35,6 +35,11 @@ typedef struct pages {
         double kept[N_BUDGETS];
 } pages;
 
+/* The shares of an arm over all seeds. */
+typedef struct arm_share {
+        double sum, least, most;
+} arm_share;
+
 enum { ARM_BALANCED, ARM_CUT, ARM_POSITION, N_ARMS };
 static const char *const arm_names[N_ARMS] = {"balanced", "k-means, cut", "position"};
 
@@ -47,8 +52,10 @@ typedef struct trace_state {
         double *query, *logits, *tok; /* dim; tokens; n: the true weight of each row */
         double all;                   /* of tok, over all positions */
         size_t n_positions;
-        kmeans_call calls[2]; /* of ARM_BALANCED and ARM_CUT */
+        kmeans_call calls[2]; /* of ARM_BALANCED and ARM_CUT, with the last seed */
         pages arms[N_ARMS];
+        arm_share shares[N_ARMS][N_BUDGETS];
+        size_t largest; /* of the balanced clusters of all seeds */
 } trace_state;
 
 /* --- pages ------------------------------------------------------------------------------------------------------------- */
@@ -72,6 +79,7 @@ static void pages_free(const trace_state *s, pages *p)
         dci_free(s->helper, p->means, p->n_pages, dim * sizeof *p->means);
         dci_free(s->helper, p->scores, p->n_pages, sizeof *p->scores);
         dci_free(s->helper, p->weights, p->n_pages, sizeof *p->weights);
+        memset(p, 0, sizeof *p);
 }
 
 /* The page of n rows that ends what there is so far. */
@@ -137,9 +145,8 @@ static dci_status find_means(const trace_state *s, pages *p)
         return DCI_OK;
 }
 
-static dci_status make_pages(trace_state *s)
+static dci_status make_pages(trace_state *s, const kmeans_options *o)
 {
-        const kmeans_options *o = s->options;
         const size_t n = s->x.n;
         /* slack >= 1, so that they hold all rows even where the product is rounded down. */
         const size_t needed = (n + o->page - 1) / o->page;
@@ -241,6 +248,8 @@ static dci_status judge(trace_state *s)
         const size_t step = trace->tokens - trace->prompt < LONG ? STEP : LONG_STEP;
         bench_progress progress;
         bench_progress_begin(&progress, "positions");
+        s->n_positions = 0;
+        s->all = 0;
         for (size_t t = trace->prompt + FIRST; t < trace->tokens; t += step) {
                 bench_progress_step(&progress, t - trace->prompt, trace->tokens - trace->prompt);
                 judge_position(s, t);
@@ -255,6 +264,41 @@ static dci_status judge(trace_state *s)
         return DCI_OK;
 }
 
+static void release_arms(trace_state *s)
+{
+        for (size_t a = 0; a < N_ARMS; a++)
+                pages_free(s, &s->arms[a]);
+        kmeans_call_close(&s->calls[ARM_BALANCED]);
+        kmeans_call_close(&s->calls[ARM_CUT]);
+}
+
+/* The pages of the last seed are left for the report. */
+static dci_status judge_seeds(trace_state *s)
+{
+        kmeans_options one = *s->options;
+        dci_status status = DCI_OK;
+        for (size_t i = 0; status == DCI_OK && i < s->options->seeds; i++) {
+                release_arms(s);
+                one.seed = s->options->seed + i;
+                status = make_pages(s, &one);
+                if (status == DCI_OK)
+                        status = judge(s);
+                if (status != DCI_OK)
+                        break;
+                for (size_t a = 0; a < N_ARMS; a++)
+                        for (size_t b = 0; b < N_BUDGETS; b++) {
+                                arm_share *all = &s->shares[a][b];
+                                const double share = s->arms[a].kept[b] / s->all;
+                                all->sum += share;
+                                all->least = i == 0 ? share : fmin(all->least, share);
+                                all->most = fmax(all->most, share);
+                        }
+                if (s->calls[ARM_BALANCED].report.largest > s->largest)
+                        s->largest = s->calls[ARM_BALANCED].report.largest;
+        }
+        return status;
+}
+
 /* --- the report -------------------------------------------------------------------------------------------------------- */
 
 static double fill_of(const trace_state *s, const pages *p)
@@ -267,10 +311,10 @@ static void print_report(const trace_state *s)
         const kmeans_options *o = s->options;
         char n[32];
         bench_format_count(n, sizeof n, (double)s->x.n);
-        printf("%s: %s keys of %zu, pages of %zu, %zu positions, %zu heads; %s, init %s, %zu rounds at most, isa "
-               "%s\n\n",
+        printf("%s: %s keys of %zu, pages of %zu, %zu positions, %zu heads; %s, init %s, %zu rounds at most, %zu "
+               "seed%s, isa %s\n\n",
                s->dataset.name, n, s->x.dim, o->page, s->n_positions, s->dataset.trace.group,
-               bench_metric_name(o->metric), kmeans_init_name(o->init), o->iter,
+               bench_metric_name(o->metric), kmeans_init_name(o->init), o->iter, o->seeds, o->seeds > 1 ? "s" : "",
                dci_isa_name(dci_context_isa(s->measured)));
         printf("%-12s", "pages");
         for (size_t b = 0; b < N_BUDGETS; b++)
@@ -281,7 +325,7 @@ static void print_report(const trace_state *s)
                 const pages *p = &s->arms[a];
                 printf("%-12s", arm_names[a]);
                 for (size_t b = 0; b < N_BUDGETS; b++)
-                        printf("  %11.3f", p->kept[b] / s->all);
+                        printf("  %11.3f", s->shares[a][b].sum / (double)o->seeds);
                 printf("  %7zu  %5.3f", p->n_pages, fill_of(s, p));
                 if (a != ARM_POSITION) {
                         const dci_kmeans_report *r = &s->calls[a].report;
@@ -300,13 +344,17 @@ static json_t *arm_json(const trace_state *s, size_t a)
         json_t *json = a != ARM_POSITION
                                ? kmeans_call_json(&s->calls[a], s->measured)
                                : json_pack("{s:I, s:I}", "n", (json_int_t)s->x.n, "dim", (json_int_t)s->x.dim);
-        json_t *shares = json_array();
-        bool whole = json != NULL && shares != NULL;
-        for (size_t b = 0; whole && b < N_BUDGETS; b++)
-                whole = json_array_append_new(shares, json_real(p->kept[b] / s->all)) == 0;
-        json_t *found =
-                json_pack("{s:s, s:I, s:I, s:f, s:o}", "arm", arm_names[a], "page", (json_int_t)s->options->page,
-                          "pages", (json_int_t)p->n_pages, "fill", fill_of(s, p), "share", shares);
+        json_t *mean = json_array(), *least = json_array(), *most = json_array();
+        bool whole = json != NULL;
+        for (size_t b = 0; whole && b < N_BUDGETS; b++) {
+                const arm_share *all = &s->shares[a][b];
+                whole = json_array_append_new(mean, json_real(all->sum / (double)s->options->seeds)) == 0 &&
+                        json_array_append_new(least, json_real(all->least)) == 0 &&
+                        json_array_append_new(most, json_real(all->most)) == 0;
+        }
+        json_t *found = json_pack("{s:s, s:I, s:I, s:f, s:o, s:o, s:o}", "arm", arm_names[a], "page",
+                                  (json_int_t)s->options->page, "pages", (json_int_t)p->n_pages, "fill", fill_of(s, p),
+                                  "share", mean, "share_least", least, "share_most", most);
         whole = whole && found != NULL && json_object_update(json, found) == 0;
         json_decref(found);
         if (whole)
@@ -325,9 +373,10 @@ static json_t *report_json(const trace_state *s, int argc, char **argv)
                         json_decref(rows);
                         rows = NULL;
                 }
-        return json_pack("{s:o, s:o, s:s, s:o, s:I, s:f, s:o}", "machine", bench_machine_json(s->measured), "command",
-                         bench_command_json(argc, argv), "dataset", s->dataset.name, "budgets", sizes, "positions",
-                         (json_int_t)s->n_positions, "slack", s->options->slack, "rows", rows);
+        return json_pack("{s:o, s:o, s:s, s:o, s:I, s:f, s:I, s:o}", "machine", bench_machine_json(s->measured),
+                         "command", bench_command_json(argc, argv), "dataset", s->dataset.name, "budgets", sizes,
+                         "positions", (json_int_t)s->n_positions, "slack", s->options->slack, "seeds",
+                         (json_int_t)s->options->seeds, "rows", rows);
 }
 
 /* --- the run ----------------------------------------------------------------------------------------------------------- */
@@ -356,10 +405,7 @@ static dci_status get_trace(trace_state *s)
 static void release(trace_state *s)
 {
         const size_t dim = s->x.dim, tokens = s->dataset.trace.tokens;
-        for (size_t a = 0; a < N_ARMS; a++)
-                pages_free(s, &s->arms[a]);
-        kmeans_call_close(&s->calls[ARM_BALANCED]);
-        kmeans_call_close(&s->calls[ARM_CUT]);
+        release_arms(s);
         dci_free(s->helper, s->keys, tokens, dim * sizeof *s->keys);
         dci_free(s->helper, s->query, dim, sizeof *s->query);
         dci_free(s->helper, s->logits, tokens, sizeof *s->logits);
@@ -380,16 +426,14 @@ dci_status kmeans_trace(const kmeans_options *o, int argc, char **argv)
         if (status == DCI_OK)
                 status = get_trace(&s);
         if (status == DCI_OK)
-                status = make_pages(&s);
-        if (status == DCI_OK)
-                status = judge(&s);
+                status = judge_seeds(&s);
         if (status == DCI_OK) {
                 print_report(&s);
                 if (o->json != NULL)
                         status = bench_write_json(report_json(&s, argc, argv), o->json);
         }
         if (status == DCI_OK)
-                status = kmeans_check_capacity(s.calls[ARM_BALANCED].report.largest, o->page);
+                status = kmeans_check_capacity(s.largest, o->page);
         release(&s);
         return status;
 }

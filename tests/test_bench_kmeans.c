@@ -292,6 +292,34 @@ START_TEST(a_budget_for_all_tokens_keeps_all_attention)
 }
 END_TEST
 
+START_TEST(shares_of_several_seeds_are_averaged)
+{
+        static const char *const seeds[] = {"7", "8"};
+        double sum[2] = {0}, least[2] = {1, 1}, most[2] = {0};
+        for (size_t i = 0; i < 2; i++) {
+                json_t *one = good_or_beyond_capacity(TRACE(test_trace_dir(), "--seed", seeds[i], "--iter", "2"));
+                for (size_t a = 0; a < 2; a++) {
+                        sum[a] += share_of(one, a, 0);
+                        least[a] = fmin(least[a], share_of(one, a, 0));
+                        most[a] = fmax(most[a], share_of(one, a, 0));
+                }
+                json_decref(one);
+        }
+        json_t *both = good_or_beyond_capacity(TRACE(test_trace_dir(), "--seed", "7", "--seeds", "2", "--iter", "2"));
+        ck_assert_double_eq(number_in(both, "seeds"), 2);
+        for (size_t a = 0; a < 2; a++) {
+                ck_assert_double_le(fabs(share_of(both, a, 0) - sum[a] / 2), 1e-8);
+                ck_assert_double_le(
+                        fabs(json_number_value(json_array_get(value_of(both, a, "share_least"), 0)) - least[a]), 1e-8);
+                ck_assert_double_le(
+                        fabs(json_number_value(json_array_get(value_of(both, a, "share_most"), 0)) - most[a]), 1e-8);
+                ck_assert_double_eq(bench_number(both, a, "seed"), 8);
+        }
+        ck_assert_double_le(fabs(share_of(both, 2, 0) - 0.111), 0.0005);
+        json_decref(both);
+}
+END_TEST
+
 /* --- the command line ------------------------------------------------------------------------------------------------------ */
 
 static const struct {
@@ -302,6 +330,8 @@ static const struct {
         {{"kmeans", "--base", "x", "--trace", "y"}, "--base and --trace exclude each other"},
         {{"kmeans", "--base", "x"}, "--clusters is missing"},
         {{"kmeans", "--base", "x", "--clusters", "5", "--page", "8"}, "--page needs --trace"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--seeds", "2"}, "--seeds needs --trace"},
+        {{"kmeans", "--trace", "x", "--init", "even", "--seeds", "2"}, "--seeds 2 needs a start that is drawn"},
         {{"kmeans", "--base", "x", "--clusters", "5", "--slack", "1.5"}, "--slack needs --trace"},
         {{"kmeans", "--trace", "x", "--clusters", "5"}, "--clusters needs --base"},
         {{"kmeans", "--trace", "x", "--limit", "5"}, "--limit needs --base"},
@@ -341,13 +371,13 @@ END_TEST
 
 START_TEST(help_names_every_option)
 {
-        static const char *const words[] = {"--base ",     "--trace ",     "--limit ",         "--rows ",
-                                            "--clusters ", "--metric ",    "--iter ",          "--tolerance ",
-                                            "--init ",     "--init-file ", "--seed ",          "--redo ",
-                                            "--centroid ", "--capacity ",  "--segment-rows ",  "--iter-global ",
-                                            "--page ",     "--slack ",     "--threads ",       "--isa ",
-                                            "--rounds ",   "--json ",      "--out-centroids ", "--subtract-mean ",
-                                            "share B n",   "exit codes"};
+        static const char *const words[] = {"--base ",          "--trace ",     "--limit ",    "--rows ",
+                                            "--clusters ",      "--metric ",    "--iter ",     "--tolerance ",
+                                            "--init ",          "--init-file ", "--seed ",     "--redo ",
+                                            "--seeds ",         "--centroid ",  "--capacity ", "--segment-rows ",
+                                            "--iter-global ",   "--page ",      "--slack ",    "--threads ",
+                                            "--isa ",           "--rounds ",    "--json ",     "--out-centroids ",
+                                            "--subtract-mean ", "share B n",    "exit codes"};
         bench_result result = BENCH("kmeans", "--help");
         ck_assert_int_eq(result.code, 0);
         ck_assert_str_eq(result.err, "");
@@ -366,12 +396,14 @@ static Suite *suite(void)
                                       clusters_are_within_the_capacity_or_the_run_fails,
                                       bad_rows_and_centroids_are_named,
                                       pages_of_the_trace_keep_what_the_reference_keeps,
+                                      shares_of_several_seeds_are_averaged,
                                       a_budget_for_all_tokens_keeps_all_attention,
-                                      help_names_every_option};
+                                      help_names_every_option,
+                                      NULL};
         TCase *c = tcase_create("kmeans");
         tcase_set_timeout(c, 120);
         tcase_add_checked_fixture(c, setup, teardown);
-        for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        for (size_t i = 0; tests[i] != NULL; i++)
                 tcase_add_test(c, tests[i]);
         tcase_add_loop_test(c, the_objective_is_that_of_the_centroids_written, 0, 3);
         tcase_add_loop_test(c, a_mistake_on_the_command_line_is_named, 0, (int)(sizeof mistakes / sizeof *mistakes));
