@@ -10,16 +10,16 @@ const bench_choice bench_kinds[] = {
         {"flat", DCI_KIND_FLAT}, {"pdci", DCI_KIND_PDCI}, {"mdci", DCI_KIND_MDCI}, {NULL, 0}};
 const bench_choice bench_modes[] = {
         {"one", BENCH_MODE_ONE}, {"batch", BENCH_MODE_BATCH}, {"both", BENCH_MODE_BOTH}, {NULL, 0}};
-static const bench_choice dtypes[] = {{"f32", DCI_F32}, {"f16", DCI_F16}, {"bf16", DCI_BF16}, {NULL, 0}};
-static const bench_choice isas[] = {{"auto", DCI_ISA_AUTO},
-                                    {"scalar", DCI_ISA_SCALAR},
-                                    {"avx2", DCI_ISA_AVX2},
-                                    {"avx512", DCI_ISA_AVX512},
-                                    {"amx", DCI_ISA_AMX},
-                                    {"neon", DCI_ISA_NEON},
-                                    {NULL, 0}};
+const bench_choice bench_dtypes[] = {{"f32", DCI_F32}, {"f16", DCI_F16}, {"bf16", DCI_BF16}, {NULL, 0}};
+const bench_choice bench_isas[] = {{"auto", DCI_ISA_AUTO},
+                                   {"scalar", DCI_ISA_SCALAR},
+                                   {"avx2", DCI_ISA_AVX2},
+                                   {"avx512", DCI_ISA_AVX512},
+                                   {"amx", DCI_ISA_AMX},
+                                   {"neon", DCI_ISA_NEON},
+                                   {NULL, 0}};
 
-static const char *choice_name(const bench_choice *choices, int32_t value)
+const char *bench_choice_name(const bench_choice *choices, int32_t value)
 {
         for (; choices->name != NULL; choices++)
                 if (choices->value == value)
@@ -29,17 +29,17 @@ static const char *choice_name(const bench_choice *choices, int32_t value)
 
 const char *bench_metric_name(dci_metric metric)
 {
-        return choice_name(bench_metrics, metric);
+        return bench_choice_name(bench_metrics, metric);
 }
 
 const char *bench_kind_name(dci_index_kind kind)
 {
-        return choice_name(bench_kinds, kind);
+        return bench_choice_name(bench_kinds, kind);
 }
 
 const char *bench_mode_name(int32_t mode)
 {
-        return choice_name(bench_modes, mode);
+        return bench_choice_name(bench_modes, mode);
 }
 
 /* --- the source -------------------------------------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ void bench_index_options_list(bench_index_options *o, int32_t kinds, bench_optio
 {
         const bench_option options[BENCH_INDEX_OPTIONS] = {
                 {"kind", OPTION_CHOICES, &o->kinds, 0, 0, bench_kinds},
-                {"rows", OPTION_CHOICE, &o->rows, 0, 0, dtypes},
+                {"rows", OPTION_CHOICE, &o->rows, 0, 0, bench_dtypes},
                 {"num-comp-indices", OPTION_SIZE, &o->num_comp_indices, 1, DCI_MAX_SIMPLE_INDICES, NULL},
                 {"num-simp-indices", OPTION_SIZE, &o->num_simp_indices, 1, DCI_MAX_SIMPLE_INDICES, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
@@ -146,7 +146,7 @@ void bench_index_options_list(bench_index_options *o, int32_t kinds, bench_optio
                 {"prop-to-retrieve", OPTION_SHARES, &o->prop_to_retrieve, 0, 0, NULL},
                 {"field-of-view", OPTION_SIZES, &o->field_of_view, 1, DCI_MAX_ROWS, NULL},
                 {"threads", OPTION_SIZE, &o->threads, 1, 1024, NULL},
-                {"isa", OPTION_CHOICE, &o->isa, 0, 0, isas},
+                {"isa", OPTION_CHOICE, &o->isa, 0, 0, bench_isas},
         };
         memcpy(out, options, sizeof options);
         memset(o, 0, sizeof *o);

@@ -11,6 +11,7 @@ static const bench_command commands[] = {
         {"runbook", "a stream of insertions, removals and searches in the format of big-ann-benchmarks", bench_runbook},
         {"latency", "how long one writer and several readers wait for each other", bench_latency_command},
         {"growth", "how build and query time grow with the number of rows", bench_growth},
+        {"kmeans", "time and objective of k-means, or the attention that pages of keys catch", bench_kmeans},
 };
 
 static void print_help(void)

@@ -86,13 +86,28 @@ static dci_status parse_choices(const bench_option *option, const char *text)
 }
 
 /* strtod alone would take blanks, signs, hexadecimal digits, "inf" and "nan", too. */
-static bool parse_share(const char *text, size_t n, double *out)
+static bool parse_double(const char *text, size_t n, double *out)
 {
         char *end;
         if ((*text < '0' || *text > '9') && *text != '.')
                 return false;
         *out = strtod(text, &end);
-        return strspn(text, "0123456789.eE+-") == n && end == text + n && *out > 0 && *out <= 1;
+        return strspn(text, "0123456789.eE+-") == n && end == text + n;
+}
+
+static bool parse_share(const char *text, size_t n, double *out)
+{
+        return parse_double(text, n, out) && *out > 0 && *out <= 1;
+}
+
+static dci_status parse_number(const bench_option *option, const char *text)
+{
+        double number;
+        if (!parse_double(text, strlen(text), &number) || number < (double)option->min || number > (double)option->max)
+                return dci_fail(DCI_ERR_INVALID, "--%s wants a number of %zu to %zu, not '%s'", option->name,
+                                option->min, option->max, text);
+        *(double *)option->value = number;
+        return DCI_OK;
 }
 
 static dci_status parse_one_share(const bench_option *option, const char *text)
@@ -138,6 +153,8 @@ static dci_status parse_value(const bench_option *option, const char *text)
                 return parse_shares(option, text);
         case OPTION_SIZES:
                 return parse_sizes(option, text);
+        case OPTION_NUMBER:
+                return parse_number(option, text);
         default:
                 if (*text == '\0')
                         return dci_fail(DCI_ERR_INVALID, "--%s wants a value, not an empty one", option->name);

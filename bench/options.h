@@ -14,7 +14,8 @@ enum {
         OPTION_CHOICES, /* int32_t, some of `choices`, comma separated: the bits 1 << value */
         OPTION_SHARE,   /* double above 0 and at most 1 */
         OPTION_SHARES,  /* bench_shares, comma separated */
-        OPTION_SIZES    /* bench_sizes in [min, max], comma separated */
+        OPTION_SIZES,   /* bench_sizes in [min, max], comma separated */
+        OPTION_NUMBER   /* double in [min, max] */
 };
 
 typedef struct bench_choice {

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* dci-bench kmeans: clusters of rows, and pages of a trace. */
+#include "tests/bench_floats.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/npy.h"
+
+#define KMEANS(...) BENCH("kmeans", "--base", scratch_path("base.npy"), __VA_ARGS__)
+#define KMEANS_JSON "--json", scratch_path("r.json"), "--rounds", "2"
+#define TRACE(folder, ...) BENCH("kmeans", "--trace", folder, "--json", scratch_path("r.json"), __VA_ARGS__)
+
+static const json_t *value_of(const json_t *report, size_t i, const char *name)
+{
+        const json_t *value = json_object_get(json_array_get(json_object_get(report, "rows"), i), name);
+        ck_assert_msg(value != NULL, "row %zu has no '%s'", i, name);
+        return value;
+}
+
+static const char *text_of(const json_t *report, size_t i, const char *name)
+{
+        const char *text = json_string_value(value_of(report, i, name));
+        ck_assert_msg(text != NULL, "row %zu: '%s' is no text", i, name);
+        return text;
+}
+
+static double number_in(const json_t *object, const char *name)
+{
+        ck_assert(json_is_number(json_object_get(object, name)));
+        return json_number_value(json_object_get(object, name));
+}
+
+/* The report of a run whose capacity held; or of one that says that it did not. */
+static json_t *good_or_beyond_capacity(bench_result result)
+{
+        if (result.code == 1) {
+                bench_refused(result, 1, "rows, but the capacity is");
+                result.code = 0;
+                result.err[0] = '\0';
+        }
+        return bench_good(result);
+}
+
+/* --- clusters ------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(each_arm_is_a_row_with_its_keys)
+{
+        static const double clusters[] = {5, 5, 9, 9}, threads[] = {1, 2, 1, 2};
+        bench_result result =
+                KMEANS("--clusters", "5,9", "--threads", "1,2", "--iter", "4", "--seed", "3", KMEANS_JSON);
+        json_t *report = bench_good(result);
+        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 4);
+        ck_assert_str_eq(json_string_value(json_object_get(report, "dataset")), "base.npy");
+        for (size_t i = 0; i < 4; i++) {
+                const double rounds = bench_number(report, i, "rounds");
+                const json_t *history = value_of(report, i, "history");
+                ck_assert_double_eq(bench_number(report, i, "n"), N);
+                ck_assert_double_eq(bench_number(report, i, "dim"), DIM);
+                ck_assert_double_eq(bench_number(report, i, "clusters"), clusters[i]);
+                ck_assert_double_eq(bench_number(report, i, "threads"), threads[i]);
+                ck_assert_double_eq(bench_number(report, i, "iter"), 4);
+                ck_assert_double_eq(bench_number(report, i, "seed"), 3);
+                ck_assert_double_le(rounds, 4);
+                ck_assert_double_gt(bench_number(report, i, "seconds"), 0);
+                ck_assert_uint_eq(json_array_size(value_of(report, i, "all_seconds")), 2);
+                ck_assert_double_ge(bench_number(report, i, "largest"), ceil(N / clusters[i]));
+                ck_assert_double_eq(bench_number(report, i, "empty"), 0);
+                ck_assert_str_eq(text_of(report, i, "metric"), "cosine");
+                ck_assert_str_eq(text_of(report, i, "init"), "random");
+                ck_assert_str_eq(text_of(report, i, "stop"), rounds < 4 ? "stable" : "rounds");
+                ck_assert_ptr_nonnull(strstr(result.out, text_of(report, i, "isa")));
+                ck_assert(json_is_number(value_of(report, i, "objective_free")));
+                ck_assert_uint_eq(json_array_size(history), (size_t)rounds);
+                ck_assert_double_eq(number_in(json_array_get(history, 0), "moved"), N);
+                for (size_t r = 1; r < json_array_size(history); r++) {
+                        const json_t *before = json_array_get(history, r - 1), *now = json_array_get(history, r);
+                        ck_assert_double_ge(number_in(now, "objective"), number_in(before, "objective") - 1e-6);
+                        ck_assert_double_ge(number_in(now, "seconds"), number_in(before, "seconds"));
+                }
+                ck_assert_double_eq(bench_number(report, i, "objective"), bench_number(report, i - i % 2, "objective"));
+        }
+        ck_assert_double_gt(bench_number(report, 2, "objective"), bench_number(report, 0, "objective"));
+        json_decref(report);
+}
+END_TEST
+
+static double score(int metric, const float *a, const float *b)
+{
+        double aa = 0, bb = 0, ab = 0;
+        for (size_t j = 0; j < DIM; j++) {
+                aa += (double)a[j] * a[j];
+                bb += (double)b[j] * b[j];
+                ab += (double)a[j] * b[j];
+        }
+        return metric == 0 ? ab / sqrt(aa * bb) : metric == 1 ? -(aa - 2 * ab + bb) : ab;
+}
+
+static void read_centroids(const char *file, size_t k, dci_context *context, dci_npy *npy)
+{
+        ck_ok(dci_npy_read(context, scratch_path(file), npy));
+        ck_assert(npy->type == DCI_NPY_F32 && npy->n_dims == 2 && npy->shape[0] == k && npy->shape[1] == DIM);
+}
+
+START_TEST(the_objective_is_that_of_the_centroids_written)
+{
+        static const char *const metrics[] = {"cosine", "l2", "ip"};
+        dci_context *context = test_context(1);
+        dci_npy npy = {0};
+        double total = 0;
+        json_t *report = bench_good(KMEANS("--clusters", "7", "--metric", metrics[_i], "--out-centroids",
+                                           scratch_path("c.npy"), KMEANS_JSON));
+        read_centroids("c.npy", 7, context, &npy);
+        for (size_t i = 0; i < N; i++) {
+                double best = -INFINITY;
+                for (size_t c = 0; c < 7; c++)
+                        best = fmax(best, score(_i, base + i * DIM, (const float *)npy.data + c * DIM));
+                total += best;
+        }
+        total = _i == 1 ? -total : total;
+        ck_assert_double_le(fabs(bench_number(report, 0, "objective") / total - 1), 1e-5);
+        json_decref(report);
+        dci_npy_free(&npy);
+        dci_context_destroy(context);
+}
+END_TEST
+
+START_TEST(a_start_from_stable_centroids_is_stable)
+{
+        json_t *first = bench_good(KMEANS("--clusters", "7", "--iter", "1000", "--metric", "l2", "--out-centroids",
+                                          scratch_path("c.npy"), KMEANS_JSON));
+        ck_assert_str_eq(text_of(first, 0, "stop"), "stable");
+        json_t *again = bench_good(KMEANS("--init-file", scratch_path("c.npy"), "--metric", "l2", KMEANS_JSON));
+        ck_assert_str_eq(text_of(again, 0, "init"), "given");
+        ck_assert_str_eq(text_of(again, 0, "stop"), "stable");
+        ck_assert_double_eq(bench_number(again, 0, "clusters"), 7);
+        ck_assert_double_le(bench_number(again, 0, "rounds"), 2);
+        ck_assert_double_le(fabs(bench_number(again, 0, "objective") / bench_number(first, 0, "objective") - 1), 1e-6);
+        json_decref(first);
+        json_decref(again);
+}
+END_TEST
+
+START_TEST(options_reach_the_library)
+{
+        json_t *r = bench_good(KMEANS("--clusters", "8", "--init", "plusplus", "--redo", "3", "--centroid", "mean",
+                                      "--subtract-mean", "--tolerance", "0.5", "--rows", "bf16", "--limit", "200",
+                                      "--isa", "scalar", KMEANS_JSON));
+        ck_assert_double_eq(bench_number(r, 0, "n"), 200);
+        ck_assert_double_eq(bench_number(r, 0, "redo"), 3);
+        ck_assert_double_eq(bench_number(r, 0, "tolerance"), 0.5);
+        ck_assert_str_eq(text_of(r, 0, "init"), "plusplus");
+        ck_assert_str_eq(text_of(r, 0, "centroid"), "mean");
+        ck_assert_str_eq(text_of(r, 0, "rows"), "bf16");
+        ck_assert_str_eq(text_of(r, 0, "isa"), "scalar");
+        ck_assert_str_eq(text_of(r, 0, "stop"), "tolerance");
+        ck_assert(json_is_true(value_of(r, 0, "subtract_mean")));
+        json_decref(r);
+        r = bench_good(KMEANS("--clusters", "8", "--init", "even", "--segment-rows", "128", "--iter-global", "2",
+                              "--iter", "3", "--metric", "ip", KMEANS_JSON));
+        ck_assert_double_eq(bench_number(r, 0, "segment_rows"), 128);
+        ck_assert_double_eq(bench_number(r, 0, "iter_global"), 2);
+        ck_assert(json_is_null(value_of(r, 0, "centroid")));
+        json_decref(r);
+        r = bench_good(KMEANS("--clusters", "8", "--iter", "0", KMEANS_JSON));
+        ck_assert_double_eq(bench_number(r, 0, "rounds"), 0);
+        json_decref(r);
+}
+END_TEST
+
+START_TEST(shorter_formats_change_the_objective_little)
+{
+        static const char *const rows[] = {"f32", "f16", "bf16"};
+        double objective[3];
+        for (size_t i = 0; i < 3; i++) {
+                json_t *r = bench_good(KMEANS("--clusters", "8", "--iter", "0", "--rows", rows[i], KMEANS_JSON));
+                ck_assert_str_eq(text_of(r, 0, "rows"), rows[i]);
+                objective[i] = bench_number(r, 0, "objective");
+                json_decref(r);
+        }
+        ck_assert_double_le(fabs(objective[1] / objective[0] - 1), 1e-3);
+        ck_assert_double_le(fabs(objective[2] / objective[0] - 1), 1e-2);
+        ck_assert(objective[1] != objective[0] && objective[2] != objective[0]);
+}
+END_TEST
+
+START_TEST(clusters_are_within_the_capacity_or_the_run_fails)
+{
+        bench_result result = KMEANS("--clusters", "10", "--capacity", "32", KMEANS_JSON);
+        json_t *report = good_or_beyond_capacity(result);
+        ck_assert((bench_number(report, 0, "largest") <= 32) == (result.code == 0));
+        ck_assert_double_eq(bench_number(report, 0, "capacity"), 32);
+        ck_assert_ptr_nonnull(strstr(result.out, " free "));
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(bad_rows_and_centroids_are_named)
+{
+        bench_refused(KMEANS("--clusters", "301"), 2, "--clusters 301: there are only 300 rows");
+        bench_refused(KMEANS("--clusters", "5", "--init-file", scratch_path("query.npy")), 2,
+                      "12 centroids, but --clusters says 5");
+        bench_refused(KMEANS("--init-file", scratch_path("none.npy")), 2, "none.npy");
+        bench_write_f32("short.npy", queries, 6, DIM / 2);
+        bench_refused(KMEANS("--init-file", scratch_path("short.npy")), 2, "centroids of 10 elements in f32");
+        bench_refused(KMEANS("--clusters", "5", "--json", scratch_path("none/r.json")), 2, "cannot be written");
+        bench_refused(KMEANS("--clusters", "5", "--out-centroids", scratch_path("none/c.npy"), "--rounds", "1"), 2,
+                      "none/c.npy");
+        bench_refused(KMEANS("--clusters", "5", "--capacity", "3"), 2, "do not hold 300 rows");
+        base[7] = NAN;
+        bench_write_f32("base.npy", base, N, DIM);
+        bench_refused(KMEANS("--clusters", "5"), 2, "row 0");
+}
+END_TEST
+
+/* --- pages ---------------------------------------------------------------------------------------------------------------- */
+
+static double share_of(const json_t *report, size_t arm, size_t budget)
+{
+        return json_number_value(json_array_get(value_of(report, arm, "share"), budget));
+}
+
+/* As reference.py of the traces finds them for this one; k-means up to the draw. */
+START_TEST(pages_of_the_trace_keep_what_the_reference_keeps)
+{
+        static const double position[] = {0.111, 0.234, 0.355}, cut[] = {0.895, 0.952, 0.971};
+        static const char *const arms[] = {"balanced", "k-means, cut", "position"};
+        bench_result result = TRACE(test_trace_dir(), "--threads", "2");
+        json_t *report = good_or_beyond_capacity(result);
+        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 3);
+        ck_assert_double_eq(number_in(report, "positions"), 21);
+        for (size_t a = 0; a < 3; a++) {
+                ck_assert_str_eq(text_of(report, a, "arm"), arms[a]);
+                ck_assert_ptr_nonnull(strstr(result.out, arms[a]));
+                ck_assert_double_eq(bench_number(report, a, "n"), 7152);
+                const double slots = bench_number(report, a, "pages") * bench_number(report, a, "page");
+                ck_assert_double_le(fabs(bench_number(report, a, "fill") * slots - 7152), 1e-3);
+        }
+        for (size_t b = 0; b < 3; b++) {
+                ck_assert_double_le(fabs(share_of(report, 2, b) - position[b]), 0.0005 + 1e-9);
+                ck_assert_double_le(fabs(share_of(report, 1, b) - cut[b]), 0.03);
+                ck_assert_double_gt(share_of(report, 0, b), position[b]);
+        }
+        for (size_t a = 0; a < 2; a++) {
+                ck_assert_double_eq(bench_number(report, a, "clusters"), 447);
+                ck_assert_double_eq(bench_number(report, a, "iter"), 10);
+                ck_assert_double_eq(bench_number(report, a, "threads"), 2);
+                ck_assert_double_gt(bench_number(report, a, "objective"), 0);
+        }
+        ck_assert_double_eq(bench_number(report, 2, "pages"), 447);
+        ck_assert((bench_number(report, 0, "largest") <= 16) == (result.code == 0));
+        json_decref(report);
+}
+END_TEST
+
+/* prompt 40, 10 tokens decoded, a group of 2 heads. */
+static void write_trace(size_t tokens)
+{
+        char meta[128], shape[32];
+        const size_t m = tokens - 38;
+        snprintf(meta, sizeof meta,
+                 "{\"tokens\": %zu, \"prompt\": 40, \"first_query\": 38, \"group\": 2, \"scale\": 0.1}", tokens);
+        scratch_put("meta.json", meta, strlen(meta));
+        bench_write_f32("keys.npy", base, tokens, DIM);
+        float *heads = test_normal(2 * m, DIM, 9);
+        snprintf(shape, sizeof shape, "2, %zu, %d", m, DIM);
+        bench_write_npy("queries.npy", "<f4", shape, heads, 2 * m * DIM * sizeof *heads);
+        free(heads);
+}
+
+START_TEST(a_budget_for_all_tokens_keeps_all_attention)
+{
+        write_trace(50);
+        json_t *report = good_or_beyond_capacity(TRACE(scratch_path(""), "--page", "4", "--slack", "1.5"));
+        ck_assert_double_eq(bench_number(report, 0, "clusters"), 9);
+        ck_assert_double_eq(bench_number(report, 1, "clusters"), 6);
+        ck_assert_double_eq(bench_number(report, 2, "pages"), 6);
+        ck_assert_double_eq(number_in(report, "positions"), 1);
+        for (size_t a = 0; a < 3; a++)
+                for (size_t b = 0; b < 3; b++)
+                        ck_assert_double_le(fabs(share_of(report, a, b) - 1), 1e-9);
+        json_decref(report);
+        /* One page holds them all. */
+        report = bench_good(TRACE(scratch_path(""), "--page", "100", "--metric", "l2"));
+        for (size_t a = 0; a < 3; a++)
+                ck_assert_double_eq(bench_number(report, a, "pages"), 1);
+        json_decref(report);
+        write_trace(48);
+        bench_refused(TRACE(scratch_path(""), "--page", "100"), 2, "8 decoded tokens are too few");
+}
+END_TEST
+
+START_TEST(shares_of_several_seeds_are_averaged)
+{
+        static const char *const seeds[] = {"7", "8"};
+        double sum[2] = {0}, least[2] = {1, 1}, most[2] = {0};
+        for (size_t i = 0; i < 2; i++) {
+                json_t *one = good_or_beyond_capacity(TRACE(test_trace_dir(), "--seed", seeds[i], "--iter", "2"));
+                for (size_t a = 0; a < 2; a++) {
+                        sum[a] += share_of(one, a, 0);
+                        least[a] = fmin(least[a], share_of(one, a, 0));
+                        most[a] = fmax(most[a], share_of(one, a, 0));
+                }
+                json_decref(one);
+        }
+        json_t *both = good_or_beyond_capacity(TRACE(test_trace_dir(), "--seed", "7", "--seeds", "2", "--iter", "2"));
+        ck_assert_double_eq(number_in(both, "seeds"), 2);
+        for (size_t a = 0; a < 2; a++) {
+                ck_assert_double_le(fabs(share_of(both, a, 0) - sum[a] / 2), 1e-8);
+                ck_assert_double_le(
+                        fabs(json_number_value(json_array_get(value_of(both, a, "share_least"), 0)) - least[a]), 1e-8);
+                ck_assert_double_le(
+                        fabs(json_number_value(json_array_get(value_of(both, a, "share_most"), 0)) - most[a]), 1e-8);
+                ck_assert_double_eq(bench_number(both, a, "seed"), 8);
+        }
+        ck_assert_double_le(fabs(share_of(both, 2, 0) - 0.111), 0.0005);
+        json_decref(both);
+}
+END_TEST
+
+/* --- the command line ------------------------------------------------------------------------------------------------------ */
+
+static const struct {
+        const char *arguments[10];
+        const char *part;
+} mistakes[] = {
+        {{"kmeans"}, "data is missing: --base or --trace"},
+        {{"kmeans", "--base", "x", "--trace", "y"}, "--base and --trace exclude each other"},
+        {{"kmeans", "--base", "x"}, "--clusters is missing"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--page", "8"}, "--page needs --trace"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--seeds", "2"}, "--seeds needs --trace"},
+        {{"kmeans", "--trace", "x", "--init", "even", "--seeds", "2"}, "--seeds 2 needs a start that is drawn"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--slack", "1.5"}, "--slack needs --trace"},
+        {{"kmeans", "--trace", "x", "--clusters", "5"}, "--clusters needs --base"},
+        {{"kmeans", "--trace", "x", "--limit", "5"}, "--limit needs --base"},
+        {{"kmeans", "--trace", "x", "--rows", "f16"}, "--rows needs --base"},
+        {{"kmeans", "--trace", "x", "--init-file", "c"}, "--init-file needs --base"},
+        {{"kmeans", "--trace", "x", "--capacity", "5"}, "--capacity needs --base"},
+        {{"kmeans", "--trace", "x", "--rounds", "5"}, "--rounds needs --base"},
+        {{"kmeans", "--trace", "x", "--out-centroids", "c"}, "--out-centroids needs --base"},
+        {{"kmeans", "--trace", "x", "--threads", "1,2"}, "--threads: --trace takes one number"},
+        {{"kmeans", "--trace", "x", "--slack", "0.9"}, "--slack wants a number of 1 to 16, not '0.9'"},
+        {{"kmeans", "--trace", "x", "--slack", "nan"}, "--slack wants a number of 1 to 16, not 'nan'"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--init", "even", "--init-file", "c"},
+         "--init and --init-file exclude each other"},
+        {{"kmeans", "--base", "x", "--clusters", "5,6", "--init-file", "c"}, "--init-file goes with one number"},
+        {{"kmeans", "--base", "x", "--init-file", "c", "--segment-rows", "32"}, "exclude each other: given"},
+        {{"kmeans", "--base", "x", "--init-file", "c", "--redo", "2"}, "--redo 2 needs a start that is drawn"},
+        {{"kmeans", "--trace", "x", "--init", "even", "--redo", "2"}, "--redo 2 needs a start that is drawn"},
+        {{"kmeans", "--base", "x", "--clusters", "5,6", "--out-centroids", "c"},
+         "--out-centroids goes with one number"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--iter-global", "2"}, "--iter-global needs --segment-rows"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--metric", "l2", "--centroid", "unit"},
+         "--centroid needs --metric cosine"},
+        {{"kmeans", "--base", "x", "--clusters", "0"}, "--clusters wants integers of 1 to"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--init", "given"}, "--init wants one of random, plusplus, even"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--tolerance", "0"}, "--tolerance wants a number above 0"},
+        {{"kmeans", "--base", "x", "--clusters", "5", "--iter", "100001"}, "--iter wants an integer of 0 to 100000"},
+};
+
+START_TEST(a_mistake_on_the_command_line_is_named)
+{
+        bench_result result = bench_run(mistakes[_i].arguments);
+        bench_refused(result, 2, mistakes[_i].part);
+        ck_assert_ptr_nonnull(strstr(result.err, "; try 'dci-bench kmeans --help'"));
+        ck_assert_str_eq(result.out, "");
+}
+END_TEST
+
+START_TEST(help_names_every_option)
+{
+        static const char *const words[] = {"--base ",          "--trace ",     "--limit ",    "--rows ",
+                                            "--clusters ",      "--metric ",    "--iter ",     "--tolerance ",
+                                            "--init ",          "--init-file ", "--seed ",     "--redo ",
+                                            "--seeds ",         "--centroid ",  "--capacity ", "--segment-rows ",
+                                            "--iter-global ",   "--page ",      "--slack ",    "--threads ",
+                                            "--isa ",           "--rounds ",    "--json ",     "--out-centroids ",
+                                            "--subtract-mean ", "share B n",    "exit codes"};
+        bench_result result = BENCH("kmeans", "--help");
+        ck_assert_int_eq(result.code, 0);
+        ck_assert_str_eq(result.err, "");
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+                ck_assert_msg(strstr(result.out, words[i]) != NULL, "the help does not say '%s'", words[i]);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+        Suite *s = suite_create("bench_kmeans");
+        const TTest *const tests[] = {each_arm_is_a_row_with_its_keys,
+                                      a_start_from_stable_centroids_is_stable,
+                                      options_reach_the_library,
+                                      shorter_formats_change_the_objective_little,
+                                      clusters_are_within_the_capacity_or_the_run_fails,
+                                      bad_rows_and_centroids_are_named,
+                                      pages_of_the_trace_keep_what_the_reference_keeps,
+                                      shares_of_several_seeds_are_averaged,
+                                      a_budget_for_all_tokens_keeps_all_attention,
+                                      help_names_every_option,
+                                      NULL};
+        TCase *c = tcase_create("kmeans");
+        tcase_set_timeout(c, 120);
+        tcase_add_checked_fixture(c, setup, teardown);
+        for (size_t i = 0; tests[i] != NULL; i++)
+                tcase_add_test(c, tests[i]);
+        tcase_add_loop_test(c, the_objective_is_that_of_the_centroids_written, 0, 3);
+        tcase_add_loop_test(c, a_mistake_on_the_command_line_is_named, 0, (int)(sizeof mistakes / sizeof *mistakes));
+        suite_add_tcase(s, c);
+        return s;
+}
+
+int main(void)
+{
+        return test_main(suite());
+}
