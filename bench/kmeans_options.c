@@ -16,6 +16,7 @@ static const bench_choice stops[] = {{"rounds", DCI_KMEANS_STOP_ROUNDS},
 
 /* What an option holds that was not given: no choice has this value. */
 #define NOT_GIVEN (-1)
+#define DEFAULT_SLACK 2.4
 
 const char *kmeans_init_name(int32_t init)
 {
@@ -88,7 +89,7 @@ static const char help_clusters[] =
         "                            are those of the last. A share of few tokens moves by a quarter from seed to "
         "seed\n"
         "  --slack F                 balanced clusters: F times the least number that holds all rows, 1 to 16 (default "
-        "1)\n"
+        "2.4: docs/clustering.md)\n"
         "\n";
 
 static const char help_output[] =
@@ -269,6 +270,6 @@ dci_status kmeans_options_parse(int argc, char **argv, kmeans_options *o, bool *
         o->rounds = given_or(o->rounds, 3);
         o->page = given_or(o->page, 16);
         o->seeds = given_or(o->seeds, 1);
-        o->slack = o->slack > 0 ? o->slack : 1;
+        o->slack = o->slack > 0 ? o->slack : DEFAULT_SLACK;
         return DCI_OK;
 }

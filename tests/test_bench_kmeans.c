@@ -33,17 +33,6 @@ static double number_in(const json_t *object, const char *name)
         return json_number_value(json_object_get(object, name));
 }
 
-/* The report of a run whose capacity held; or of one that says that it did not. */
-static json_t *good_or_beyond_capacity(bench_result result)
-{
-        if (result.code == 1) {
-                bench_refused(result, 1, "rows, but the capacity is");
-                result.code = 0;
-                result.err[0] = '\0';
-        }
-        return bench_good(result);
-}
-
 /* --- clusters ------------------------------------------------------------------------------------------------------------- */
 
 START_TEST(each_arm_is_a_row_with_its_keys)
@@ -186,11 +175,11 @@ START_TEST(shorter_formats_change_the_objective_little)
 }
 END_TEST
 
-START_TEST(clusters_are_within_the_capacity_or_the_run_fails)
+START_TEST(clusters_are_within_the_capacity)
 {
         bench_result result = KMEANS("--clusters", "10", "--capacity", "32", KMEANS_JSON);
-        json_t *report = good_or_beyond_capacity(result);
-        ck_assert((bench_number(report, 0, "largest") <= 32) == (result.code == 0));
+        json_t *report = bench_good(result);
+        ck_assert_double_le(bench_number(report, 0, "largest"), 32);
         ck_assert_double_eq(bench_number(report, 0, "capacity"), 32);
         ck_assert_ptr_nonnull(strstr(result.out, " free "));
         json_decref(report);
@@ -228,7 +217,7 @@ START_TEST(pages_of_the_trace_keep_what_the_reference_keeps)
         static const double position[] = {0.111, 0.234, 0.355}, cut[] = {0.895, 0.952, 0.971};
         static const char *const arms[] = {"balanced", "k-means, cut", "position"};
         bench_result result = TRACE(test_trace_dir(), "--threads", "2");
-        json_t *report = good_or_beyond_capacity(result);
+        json_t *report = bench_good(result);
         ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 3);
         ck_assert_double_eq(number_in(report, "positions"), 21);
         for (size_t a = 0; a < 3; a++) {
@@ -241,16 +230,16 @@ START_TEST(pages_of_the_trace_keep_what_the_reference_keeps)
         for (size_t b = 0; b < 3; b++) {
                 ck_assert_double_le(fabs(share_of(report, 2, b) - position[b]), 0.0005 + 1e-9);
                 ck_assert_double_le(fabs(share_of(report, 1, b) - cut[b]), 0.03);
-                ck_assert_double_gt(share_of(report, 0, b), position[b]);
+                ck_assert_double_ge(share_of(report, 0, b), cut[b] - 0.001);
         }
         for (size_t a = 0; a < 2; a++) {
-                ck_assert_double_eq(bench_number(report, a, "clusters"), 447);
+                ck_assert_double_eq(bench_number(report, a, "clusters"), a == 0 ? 1073 : 447); /* 2.4 x 447, and 447 */
                 ck_assert_double_eq(bench_number(report, a, "iter"), 10);
                 ck_assert_double_eq(bench_number(report, a, "threads"), 2);
                 ck_assert_double_gt(bench_number(report, a, "objective"), 0);
         }
         ck_assert_double_eq(bench_number(report, 2, "pages"), 447);
-        ck_assert((bench_number(report, 0, "largest") <= 16) == (result.code == 0));
+        ck_assert_double_le(bench_number(report, 0, "largest"), 16);
         json_decref(report);
 }
 END_TEST
@@ -273,7 +262,7 @@ static void write_trace(size_t tokens)
 START_TEST(a_budget_for_all_tokens_keeps_all_attention)
 {
         write_trace(50);
-        json_t *report = good_or_beyond_capacity(TRACE(scratch_path(""), "--page", "4", "--slack", "1.5"));
+        json_t *report = bench_good(TRACE(scratch_path(""), "--page", "4", "--slack", "1.5"));
         ck_assert_double_eq(bench_number(report, 0, "clusters"), 9);
         ck_assert_double_eq(bench_number(report, 1, "clusters"), 6);
         ck_assert_double_eq(bench_number(report, 2, "pages"), 6);
@@ -297,7 +286,7 @@ START_TEST(shares_of_several_seeds_are_averaged)
         static const char *const seeds[] = {"7", "8"};
         double sum[2] = {0}, least[2] = {1, 1}, most[2] = {0};
         for (size_t i = 0; i < 2; i++) {
-                json_t *one = good_or_beyond_capacity(TRACE(test_trace_dir(), "--seed", seeds[i], "--iter", "2"));
+                json_t *one = bench_good(TRACE(test_trace_dir(), "--seed", seeds[i], "--iter", "2"));
                 for (size_t a = 0; a < 2; a++) {
                         sum[a] += share_of(one, a, 0);
                         least[a] = fmin(least[a], share_of(one, a, 0));
@@ -305,7 +294,7 @@ START_TEST(shares_of_several_seeds_are_averaged)
                 }
                 json_decref(one);
         }
-        json_t *both = good_or_beyond_capacity(TRACE(test_trace_dir(), "--seed", "7", "--seeds", "2", "--iter", "2"));
+        json_t *both = bench_good(TRACE(test_trace_dir(), "--seed", "7", "--seeds", "2", "--iter", "2"));
         ck_assert_double_eq(number_in(both, "seeds"), 2);
         for (size_t a = 0; a < 2; a++) {
                 ck_assert_double_le(fabs(share_of(both, a, 0) - sum[a] / 2), 1e-8);
@@ -393,7 +382,7 @@ static Suite *suite(void)
                                       a_start_from_stable_centroids_is_stable,
                                       options_reach_the_library,
                                       shorter_formats_change_the_objective_little,
-                                      clusters_are_within_the_capacity_or_the_run_fails,
+                                      clusters_are_within_the_capacity,
                                       bad_rows_and_centroids_are_named,
                                       pages_of_the_trace_keep_what_the_reference_keeps,
                                       shares_of_several_seeds_are_averaged,
