@@ -55,7 +55,7 @@ START_TEST(any_number_of_threads_gives_the_same_bits)
 {
         static const struct {
                 size_t n_problems, n, k;
-        } sizes[] = {{1, 4000, 60}, {3, 1300, 30}, {25, 200, 10}};
+        } sizes[] = {{1, 7000, 100}, {3, 1300, 30}, {25, 200, 10}};
         const dci_kmeans_config wanted = config_of((size_t)_i, 1);
         for (size_t s = 0; s < COUNT(sizes); s++) {
                 const size_t total = sizes[s].n_problems * sizes[s].n * DIM;
@@ -80,6 +80,36 @@ START_TEST(any_number_of_threads_gives_the_same_bits)
                 free(keys);
                 free(rows);
         }
+}
+END_TEST
+
+/* Loops over kinds. Rows so many and so long that threads share every phase, those over rows alone, too. */
+START_TEST(long_rows_in_any_number_of_threads_give_the_same_bits)
+{
+        enum { N = 7000, LONG = 650, K = 9 };
+        const dci_kmeans_config wanted = config_of((size_t)_i, K);
+        float *numbers = kmeans_blobs(N, LONG, 13, 0.1f, 1);
+        void *rows = kmeans_narrow(wanted.dtype, (size_t)N * LONG, numbers);
+        kmeans_out first = {0};
+        for (size_t t = 0; t < COUNT(threads); t++) {
+                dci_context *context = test_context(threads[t]);
+                dci_kmeans_config config = wanted;
+                dci_kmeans_input input = kmeans_input(N, rows);
+                config.dim = LONG;
+                config.n_iter = 2;
+                config.segment_rows = wanted.segment_rows > 0 ? 3500 : 0;
+                kmeans_out out = kmeans_run(context, &config, &input);
+                if (t > 0) {
+                        kmeans_same(&first, 0, &out, 0, 1, "threads");
+                        kmeans_out_free(&out);
+                } else {
+                        first = out;
+                }
+                dci_context_destroy(context);
+        }
+        kmeans_out_free(&first);
+        free(numbers);
+        free(rows);
 }
 END_TEST
 
@@ -212,7 +242,7 @@ static void backwards(void *ctx, size_t n, void (*fn)(void *arg, size_t i), void
 /* Loops over kinds. */
 START_TEST(the_callers_executor_gives_the_same_bits)
 {
-        enum { P = 6, N = 800, K = 30 };
+        enum { P = 6, N = 800, K = 60 };
         const dci_kmeans_config config = config_of((size_t)_i, K);
         float *keys = pdci_trace("keys", P * N);
         void *rows = kmeans_narrow(config.dtype, P * N * DIM, keys);
@@ -226,13 +256,14 @@ START_TEST(the_callers_executor_gives_the_same_bits)
         how.n_threads = 3;
         ck_ok(dci_context_create(&how, &own));
         for (size_t n_problems = 1; n_problems <= P; n_problems += P - 1) {
-                dci_kmeans_input input = input_of(n_problems, N, rows, rows, config.dtype);
+                const size_t before = regions;
+                dci_kmeans_input input = input_of(n_problems, P * N / n_problems, rows, rows, config.dtype);
                 kmeans_out a = kmeans_run(one, &config, &input), b = kmeans_run(own, &config, &input);
                 kmeans_same(&a, 0, &b, 0, n_problems, "executor");
+                ck_assert_uint_gt(regions, before); /* it was asked */
                 kmeans_out_free(&a);
                 kmeans_out_free(&b);
         }
-        ck_assert_uint_gt(regions, 1);
         dci_context_destroy(one);
         dci_context_destroy(own);
         free(keys);
@@ -308,6 +339,7 @@ int main(void)
         TCase *same = tcase_create("same");
         tcase_set_timeout(same, 120);
         tcase_add_loop_test(same, any_number_of_threads_gives_the_same_bits, 0, COUNT(kinds));
+        tcase_add_loop_test(same, long_rows_in_any_number_of_threads_give_the_same_bits, 0, COUNT(kinds));
         tcase_add_loop_test(same, problems_alone_and_together_give_the_same_bits, 0, COUNT(kinds));
         tcase_add_loop_test(same, strides_change_nothing, 0, COUNT(kinds));
         tcase_add_loop_test(same, instruction_sets_give_nearly_the_same, 0, COUNT(kinds));
