@@ -408,7 +408,9 @@ static void obey_centroids(const model *m)
 {
         const size_t dim = m->out->dim;
         const bool unit = m->config->metric == DCI_METRIC_COSINE && m->config->centroid == DCI_CENTROID_UNIT;
-        const bool stable = m->out->result.reports[m->problem].stop == DCI_KMEANS_STOP_STABLE;
+        /* With a capacity the last assignment may differ from that of the round before. */
+        const bool stable =
+                m->out->result.reports[m->problem].stop == DCI_KMEANS_STOP_STABLE && m->config->capacity == 0;
         const float *row_means = m->out->result.row_means + m->problem * dim;
         double *sums, *bounds;
         sums_by_label(m, unit ? m->points : m->rows, dim, &sums, &bounds);
