@@ -254,6 +254,25 @@ START_TEST(warm_starts_and_segments_keep_to_the_capacity)
 }
 END_TEST
 
+/* Loops over forms. All clusters together hold all rows, but the two that a segment of 32 rows gets hold 30; some segments get none. */
+START_TEST(segments_may_have_more_rows_than_their_share_holds)
+{
+        static const size_t cases[][3] = {{100, 7, 15}, {1000, 63, 16}, {500, 3, 167}};
+        for (size_t i = 0; i < COUNT(cases); i++) {
+                float *keys = pdci_trace("keys", cases[i][0]);
+                dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, DIM, cases[i][1]);
+                dci_kmeans_input input = kmeans_input(cases[i][0], keys);
+                config.capacity = cases[i][2];
+                config.segment_rows = 32;
+                for (config.n_iter_global = 0; config.n_iter_global <= 2; config.n_iter_global++) {
+                        kmeans_out out = balanced(&config, &input, "shares");
+                        kmeans_out_free(&out);
+                }
+                free(keys);
+        }
+}
+END_TEST
+
 /* Loops over both forms of COSINE. The header gives rows without direction label 0: as many as there is room for. */
 START_TEST(rows_without_direction_keep_to_the_capacity)
 {
@@ -286,6 +305,7 @@ int main(void)
         tcase_add_loop_test(balance, room_to_spare_costs_little, 0, 3);
         tcase_add_loop_test(balance, threads_and_other_problems_change_nothing, 0, KMEANS_FORMS);
         tcase_add_loop_test(balance, warm_starts_and_segments_keep_to_the_capacity, 0, KMEANS_FORMS);
+        tcase_add_loop_test(balance, segments_may_have_more_rows_than_their_share_holds, 0, KMEANS_FORMS);
         tcase_add_loop_test(balance, rows_without_direction_keep_to_the_capacity, 0, 2);
         suite_add_tcase(suite, balance);
         return test_main(suite);
