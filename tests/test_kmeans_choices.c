@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* K-means: means that are subtracted, results that are appended, segments, repairs, rows without direction. */
+#include "tests/common.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "tests/kmeans_fixture.h"
+
+enum { DIM = TRACE_DIM };
+
+static dci_context *context;
+
+static void setup(void)
+{
+        context = test_context(2);
+}
+
+static void teardown(void)
+{
+        dci_context_destroy(context);
+}
+
+static kmeans_out lawful(const dci_kmeans_config *config, const dci_kmeans_input *input, const char *what)
+{
+        kmeans_out out = kmeans_run(context, config, input);
+        kmeans_obey(config, input, &out, what);
+        return out;
+}
+
+/* Share of the rows that have the same label in both. */
+static double share_alike(const kmeans_out *a, const kmeans_out *b)
+{
+        size_t alike = 0;
+        for (size_t i = 0; i < a->n; i++)
+                alike += a->result.labels[i] == b->result.labels[i];
+        return (double)alike / (double)a->n;
+}
+
+/* --- means that are subtracted ------------------------------------------------------------------------------------------------- */
+
+/* Loops over forms. By hand the mean is rounded and taken away in the same way, so that only the sums' order differs. */
+START_TEST(subtracting_the_own_mean_is_clustering_what_is_left_by_hand)
+{
+        enum { N = 900, K = 15 };
+        float *keys = pdci_trace("keys", N), *left = malloc(N * DIM * sizeof *left);
+        dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, keys);
+        config.init = DCI_KMEANS_INIT_EVEN;
+        config.n_iter = 3;
+        config.subtract_mean = DCI_MEAN_OWN;
+        kmeans_out own = lawful(&config, &input, "own mean");
+        for (size_t j = 0; j < DIM; j++) {
+                double mean = 0.0;
+                for (size_t i = 0; i < N; i++)
+                        mean += (double)keys[i * DIM + j] / N;
+                for (size_t i = 0; i < N; i++)
+                        left[i * DIM + j] = keys[i * DIM + j] - (float)mean;
+        }
+        config.subtract_mean = DCI_MEAN_NONE;
+        input.rows = left;
+        kmeans_out by_hand = lawful(&config, &input, "by hand");
+        ck_assert_double_ge(share_alike(&own, &by_hand), 0.99);
+        ck_assert_double_le(fabs(own.result.reports->objective - by_hand.result.reports->objective),
+                            1e-4 * kmeans_scale(&config, &input, &by_hand, 0));
+        for (size_t j = 0; j < DIM; j++)
+                test_hold(by_hand.result.row_means[j] == 0.0f);
+        kmeans_out_free(&own);
+        kmeans_out_free(&by_hand);
+        free(keys);
+        free(left);
+}
+END_TEST
+
+/* Loops over forms. */
+START_TEST(a_mean_given_back_gives_the_same_bits)
+{
+        enum { N = 600, K = 11, P = 2 };
+        float *keys = pdci_trace("keys", P * N);
+        void *rows = kmeans_narrow(DCI_BF16, P * N * DIM, keys);
+        dci_kmeans_config config = kmeans_config((size_t)_i, DCI_BF16, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, rows);
+        input.n_problems = P;
+        config.subtract_mean = DCI_MEAN_OWN;
+        kmeans_out own = lawful(&config, &input, "own mean");
+        ck_assert(memcmp(own.result.row_means, own.result.row_means + DIM, DIM * sizeof(float)) != 0);
+        config.subtract_mean = DCI_MEAN_GIVEN;
+        input.means = own.result.row_means;
+        kmeans_out given = lawful(&config, &input, "mean given");
+        kmeans_same(&own, 0, &given, 0, P, "mean given");
+        kmeans_out_free(&own);
+        kmeans_out_free(&given);
+        free(keys);
+        free(rows);
+}
+END_TEST
+
+/* --- new results behind old ones ----------------------------------------------------------------------------------------------- */
+
+/* Loops over forms. What the second call writes begins where the first ended; as one it is a result of all rows. */
+START_TEST(appended_results_pass_the_check_as_one)
+{
+        enum { OLD = 500, NEW = 233, N = OLD + NEW, K_OLD = 16, K_NEW = 7, K = K_OLD + K_NEW };
+        float *keys = pdci_trace("keys", N);
+        dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, keys);
+        kmeans_out whole = kmeans_room(&config, &input);
+        for (int part = 0; part < 2; part++) {
+                dci_kmeans_config own = config;
+                dci_kmeans_input rows = kmeans_input(part == 0 ? OLD : NEW, keys + (part == 0 ? 0 : OLD) * DIM);
+                own.n_clusters = part == 0 ? K_OLD : K_NEW;
+                own.subtract_mean = part == 0 ? DCI_MEAN_OWN : DCI_MEAN_GIVEN;
+                rows.means = part == 0 ? NULL : whole.result.row_means;
+                rows.first_row = part == 0 ? 0 : OLD;
+                rows.first_cluster = part == 0 ? 0 : K_OLD;
+                kmeans_out out = lawful(&own, &rows, "a part");
+                memcpy(whole.result.labels + rows.first_row, out.result.labels, rows.n * sizeof(int32_t));
+                memcpy(whole.result.ids + rows.first_row, out.result.ids, rows.n * sizeof(int32_t));
+                memcpy(whole.result.sizes + rows.first_cluster, out.result.sizes, own.n_clusters * sizeof(int32_t));
+                if (part == 1) /* the old ones never change */
+                        ck_assert_int_eq(whole.result.offsets[K_OLD], out.result.offsets[0]);
+                memcpy(whole.result.offsets + rows.first_cluster, out.result.offsets,
+                       (own.n_clusters + 1) * sizeof(int32_t));
+                memcpy(whole.result.centroids + rows.first_cluster * DIM, out.result.centroids,
+                       own.n_clusters * DIM * sizeof(float));
+                memcpy(whole.result.means + rows.first_cluster * DIM, out.result.means,
+                       own.n_clusters * DIM * sizeof(float));
+                if (part == 0)
+                        memcpy(whole.result.row_means, out.result.row_means, DIM * sizeof(float));
+                ck_assert_int_ge(out.result.labels[0], (int32_t)rows.first_cluster);
+                kmeans_out_free(&out);
+        }
+        ck_ok(dci_kmeans_check(context, &config, &input, &whole.result));
+        kmeans_out_free(&whole);
+        free(keys);
+}
+END_TEST
+
+START_TEST(shifted_numbers_change_nothing_else)
+{
+        enum { N = 300, K = 9 };
+        float *keys = pdci_trace("keys", N);
+        dci_kmeans_config config = kmeans_config(0, DCI_F32, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, keys);
+        kmeans_out plain = lawful(&config, &input, "plain");
+        input.first_row = ((size_t)1 << 31) - 64 - N;
+        input.first_cluster = 1000;
+        kmeans_out shifted = lawful(&config, &input, "shifted");
+        for (size_t i = 0; i < N; i++) {
+                test_hold(shifted.result.labels[i] == plain.result.labels[i] + 1000);
+                test_hold((size_t)shifted.result.ids[i] == (size_t)plain.result.ids[i] + input.first_row);
+        }
+        for (size_t c = 0; c <= K; c++)
+                test_hold((size_t)shifted.result.offsets[c] == (size_t)plain.result.offsets[c] + input.first_row);
+        ck_assert(memcmp(plain.result.centroids, shifted.result.centroids, K * DIM * sizeof(float)) == 0);
+        kmeans_out_free(&plain);
+        kmeans_out_free(&shifted);
+        free(keys);
+}
+END_TEST
+
+/* Each array alone is what it is among all. */
+START_TEST(every_output_may_be_wanted_alone)
+{
+        enum { N = 300, K = 9, P = 2 };
+        float *keys = pdci_trace("keys", P * N), *values = pdci_trace("values", P * N);
+        dci_kmeans_config config = kmeans_config(1, DCI_F32, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, keys);
+        input.n_problems = P;
+        input.values = values;
+        input.value_dim = DIM;
+        config.subtract_mean = DCI_MEAN_OWN;
+        kmeans_out all = lawful(&config, &input, "all");
+        for (size_t i = 0; i < 9; i++) {
+                kmeans_out room = kmeans_room(&config, &input);
+                dci_kmeans_result one;
+                ck_ok(dci_kmeans_result_init(&one, sizeof one));
+                const struct {
+                        void **wanted, *array, *among_all;
+                        size_t n_bytes;
+                } arrays[] = {
+                        {(void **)&one.labels, room.result.labels, all.result.labels, P * N * 4},
+                        {(void **)&one.ids, room.result.ids, all.result.ids, P * N * 4},
+                        {(void **)&one.sizes, room.result.sizes, all.result.sizes, P * K * 4},
+                        {(void **)&one.offsets, room.result.offsets, all.result.offsets, P * (K + 1) * 4},
+                        {(void **)&one.centroids, room.result.centroids, all.result.centroids, P * K * DIM * 4},
+                        {(void **)&one.means, room.result.means, all.result.means, P * K * DIM * 4},
+                        {(void **)&one.value_sums, room.result.value_sums, all.result.value_sums, P * K * DIM * 4},
+                        {(void **)&one.row_means, room.result.row_means, all.result.row_means, P * DIM * 4},
+                        {(void **)&one.reports, room.result.reports, all.result.reports, 0}};
+                *arrays[i].wanted = arrays[i].array;
+                ck_ok(dci_kmeans(context, &config, &input, NULL, &one));
+                ck_assert_msg(memcmp(arrays[i].array, arrays[i].among_all, arrays[i].n_bytes) == 0, "array %zu", i);
+                ck_ok(dci_kmeans_check(context, &config, &input, &one));
+                kmeans_out_free(&room);
+        }
+        kmeans_out_free(&all);
+        free(keys);
+        free(values);
+}
+END_TEST
+
+/* --- segments ------------------------------------------------------------------------------------------------------------------ */
+
+/* Loops over forms and starts. Without global rounds the last assignment is over all clusters: the laws see to it. */
+START_TEST(segments_obey_the_laws)
+{
+        enum { N = 1100 };
+        static const size_t sizes[] = {32, 200, 512, 1099, 5000};
+        float *keys = pdci_trace("keys", N);
+        const int32_t init = kmeans_inits[_i / KMEANS_FORMS];
+        for (size_t s = 0; s < COUNT(sizes); s++)
+                for (size_t k = 5; k <= 80; k += 75) /* fewer and more than segments */
+                        for (size_t global = 0; global <= 3; global += 3) {
+                                dci_kmeans_config config = kmeans_config((size_t)_i % KMEANS_FORMS, DCI_F32, DIM, k);
+                                dci_kmeans_input input = kmeans_input(N, keys);
+                                config.init = init;
+                                config.segment_rows = sizes[s];
+                                config.n_iter = 4;
+                                config.n_iter_global = global;
+                                kmeans_out out = lawful(&config, &input, "segments");
+                                kmeans_out again = lawful(&config, &input, "segments");
+                                kmeans_same(&out, 0, &again, 0, 1, "segments again");
+                                ck_assert_uint_le(out.result.reports->n_rounds, 4 + global);
+                                ck_assert_uint_le(out.result.reports->n_recorded, global);
+                                kmeans_out_free(&again);
+                                kmeans_out_free(&out);
+                        }
+        free(keys);
+}
+END_TEST
+
+/* Centroids that have not moved yet: those of a segment's share lie on its own rows, the middle ones of each
+ * part; 65 is rounded up to 96. */
+START_TEST(each_segment_has_its_share_of_the_clusters)
+{
+        enum { N = 480, K = 20, SIZE = 96, SHARE = 4 };
+        float *keys = pdci_trace("keys", N);
+        dci_kmeans_config config = kmeans_config(2, DCI_F32, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, keys);
+        config.init = DCI_KMEANS_INIT_EVEN;
+        config.segment_rows = 65;
+        config.n_iter = 0;
+        kmeans_out out = lawful(&config, &input, "shares");
+        for (size_t c = 0; c < K; c++) {
+                const size_t row = c / SHARE * SIZE + (2 * (c % SHARE) + 1) * SIZE / (2 * SHARE);
+                for (size_t j = 0; j < DIM; j++)
+                        test_hold(fabsf(out.result.centroids[c * DIM + j] - keys[row * DIM + j]) < 1e-4f);
+        }
+        kmeans_out_free(&out);
+        free(keys);
+}
+END_TEST
+
+/* 65, 95 and 96 all mean segments of 96 rows; where they are all rows, too. */
+START_TEST(sizes_of_segments_are_rounded_up_to_a_multiple_of_32)
+{
+        for (size_t n = 96; n <= 288; n += 192) {
+                float *keys = pdci_trace("keys", n);
+                dci_kmeans_config config = kmeans_config(0, DCI_F32, DIM, 9);
+                dci_kmeans_input input = kmeans_input(n, keys);
+                config.n_iter = 1;
+                config.n_iter_global = 2;
+                config.segment_rows = 96;
+                kmeans_out exact = lawful(&config, &input, "96");
+                for (size_t size = 65; size < 96; size += 30) {
+                        config.segment_rows = size;
+                        kmeans_out out = lawful(&config, &input, "rounded up");
+                        kmeans_same(&exact, 0, &out, 0, 1, n == 96 ? "one segment" : "several segments");
+                        kmeans_out_free(&out);
+                }
+                kmeans_out_free(&exact);
+                free(keys);
+        }
+}
+END_TEST
+
+START_TEST(global_rounds_after_segments_do_not_make_it_worse)
+{
+        enum { N = 1500, K = 40 };
+        float *keys = pdci_trace("keys", N);
+        for (size_t form = 0; form < 3; form += 2) {
+                dci_kmeans_config config = kmeans_config(form, DCI_F32, DIM, K);
+                dci_kmeans_input input = kmeans_input(N, keys);
+                config.segment_rows = 256;
+                config.n_iter = 10;
+                kmeans_out local = lawful(&config, &input, "local");
+                config.n_iter_global = 10;
+                kmeans_out global = lawful(&config, &input, "global");
+                const dci_kmeans_report *report = global.result.reports;
+                const double slack = 1e-6 * kmeans_scale(&config, &input, &global, 0);
+                ck_assert_uint_ge(report->n_recorded, 2);
+                for (size_t i = 1; i < report->n_recorded; i++)
+                        test_hold(!kmeans_worse(config.metric, report->rounds[i].objective,
+                                                report->rounds[i - 1].objective, slack));
+                ck_assert(!kmeans_worse(config.metric, report->objective, local.result.reports->objective, slack));
+                kmeans_out_free(&local);
+                kmeans_out_free(&global);
+        }
+        free(keys);
+}
+END_TEST
+
+/* --- empty clusters ------------------------------------------------------------------------------------------------------------ */
+
+/* Two centroids that no row is nearest to get the two rows that fit worst, the lower cluster the worst of them. */
+START_TEST(an_empty_cluster_gets_the_row_that_fits_worst)
+{
+        enum { N = 40, K = 4 };
+        float rows[N * 2], centroids[K * 2] = {0, 0, 100, 0, 1000, 1000, 1000, -1000};
+        for (size_t i = 0; i < N; i++) { /* two lines; rows 7 and 8 stick out */
+                rows[2 * i] = i % 2 == 0 ? 0.0f : 100.0f;
+                rows[2 * i + 1] = 0.01f * (float)i;
+        }
+        rows[7 * 2 + 1] = 30.0f;
+        rows[8 * 2 + 1] = 20.0f;
+        dci_kmeans_config config = kmeans_config(2, DCI_F32, 2, K);
+        dci_kmeans_input input = kmeans_input(N, rows);
+        config.init = DCI_KMEANS_INIT_GIVEN;
+        config.n_iter = 1;
+        input.centroids = centroids;
+        kmeans_out out = lawful(&config, &input, "repair");
+        ck_assert_uint_eq(out.rounds[0].n_empty, 2);
+        ck_assert_uint_eq(out.result.reports->n_repaired, 2);
+        ck_assert_uint_eq(out.result.reports->n_empty, 0);
+        ck_assert_int_eq(out.result.labels[7], 2);
+        ck_assert_int_eq(out.result.labels[8], 3);
+        ck_assert(out.result.sizes[2] == 1 && out.result.sizes[3] == 1);
+        kmeans_out_free(&out);
+}
+END_TEST
+
+/* Loops over forms but IP, where the nearest of a row need not be itself. Starts that all lie together on one row. */
+START_TEST(clusters_without_rows_are_repaired_while_rows_differ)
+{
+        enum { N = 200, K = 30 };
+        float *keys = pdci_trace("keys", N), centroids[K * DIM];
+        dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, keys);
+        for (size_t c = 0; c < K; c++)
+                memcpy(centroids + c * DIM, keys, DIM * sizeof *keys);
+        config.init = DCI_KMEANS_INIT_GIVEN;
+        input.centroids = centroids;
+        kmeans_out out = lawful(&config, &input, "all starts on one row");
+        ck_assert_uint_eq(out.rounds[0].n_empty, K - 1);
+        ck_assert_uint_ge(out.result.reports->n_repaired, K - 1);
+        ck_assert_uint_eq(out.result.reports->n_empty, 0);
+        kmeans_out_free(&out);
+        free(keys);
+}
+END_TEST
+
+/* --- rows without direction ---------------------------------------------------------------------------------------------------- */
+
+/* Loops over both forms of COSINE. */
+START_TEST(rows_without_direction_get_label_0_and_no_part_in_unit_centroids)
+{
+        enum { N = 400, K = 12 };
+        float *keys = pdci_trace("keys", N), *others = malloc(N * DIM * sizeof *others);
+        dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, keys);
+        size_t n = 0;
+        for (size_t i = 0; i < N; i++)
+                if (i % 5 == 3)
+                        memset(keys + i * DIM, 0, DIM * sizeof *keys);
+                else
+                        memcpy(others + DIM * n++, keys + i * DIM, DIM * sizeof *keys);
+        keys[3 * DIM + 1] = 0x1p-41f; /* shorter than 2^-40 */
+        config.zero_rows = DCI_ZERO_KEEP;
+        for (size_t init = 0; init < COUNT(kmeans_inits); init++) {
+                config.init = kmeans_inits[init];
+                config.n_iter = 0; /* starts fall on rows with a direction */
+                kmeans_out start = lawful(&config, &input, "start");
+                kmeans_out_free(&start);
+                config.n_iter = 20;
+                kmeans_out out = lawful(&config, &input, "zero rows");
+                for (size_t i = 3; i < N; i += 5)
+                        test_hold(out.result.labels[i] == 0);
+                if (init == 2 && _i == 0) { /* even starts fall on the same rows as without them */
+                        dci_kmeans_input left = kmeans_input(n, others);
+                        kmeans_out without = lawful(&config, &left, "without zero rows");
+                        for (size_t i = 0, j = 0; i < N; i++)
+                                if (i % 5 != 3)
+                                        test_hold(out.result.labels[i] == without.result.labels[j++]);
+                        ck_assert_double_le(fabs(out.result.reports->objective - without.result.reports->objective),
+                                            1e-5 * N);
+                        kmeans_out_free(&without);
+                }
+                kmeans_out_free(&out);
+        }
+        free(keys);
+        free(others);
+}
+END_TEST
+
+/* A row without direction never fits anything; it must not stand in the way of rows that could be moved. */
+START_TEST(rows_without_direction_do_not_hinder_repairs)
+{
+        const float rows[] = {0, 0, 1, 0, 1, 0.1f, 1, 0.2f, 1, 0.3f, 1, 0.4f}, centroids[] = {1, 0, -1, 0};
+        dci_kmeans_config config = kmeans_config(0, DCI_F32, 2, 2);
+        dci_kmeans_input input = kmeans_input(6, rows);
+        config.init = DCI_KMEANS_INIT_GIVEN;
+        config.zero_rows = DCI_ZERO_KEEP;
+        input.centroids = centroids;
+        kmeans_out out = lawful(&config, &input, "a zero row and an empty cluster");
+        ck_assert_uint_eq(out.result.reports->n_empty, 0);
+        kmeans_out_free(&out);
+}
+END_TEST
+
+START_TEST(nothing_but_rows_without_direction_is_clustered_too)
+{
+        enum { N = 70, K = 5 };
+        float rows[N * 3] = {0};
+        for (size_t form = 0; form < 2; form++)
+                for (size_t init = 0; init < COUNT(kmeans_inits); init++) {
+                        dci_kmeans_config config = kmeans_config(form, DCI_F32, 3, K);
+                        dci_kmeans_input input = kmeans_input(N, rows);
+                        config.zero_rows = DCI_ZERO_KEEP;
+                        config.init = kmeans_inits[init];
+                        kmeans_out out = lawful(&config, &input, "all zero");
+                        ck_assert_double_eq(out.result.reports->objective, 0.0);
+                        ck_assert_uint_eq(out.result.reports->n_empty, K - 1);
+                        kmeans_out_free(&out);
+                }
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("kmeans choices");
+        TCase *laws = tcase_create("choices");
+        tcase_set_timeout(laws, 120);
+        tcase_add_checked_fixture(laws, setup, teardown);
+        tcase_add_loop_test(laws, subtracting_the_own_mean_is_clustering_what_is_left_by_hand, 0, KMEANS_FORMS);
+        tcase_add_loop_test(laws, a_mean_given_back_gives_the_same_bits, 0, KMEANS_FORMS);
+        tcase_add_loop_test(laws, appended_results_pass_the_check_as_one, 0, KMEANS_FORMS);
+        tcase_add_test(laws, shifted_numbers_change_nothing_else);
+        tcase_add_test(laws, every_output_may_be_wanted_alone);
+        tcase_add_loop_test(laws, segments_obey_the_laws, 0, KMEANS_FORMS * COUNT(kmeans_inits));
+        tcase_add_test(laws, each_segment_has_its_share_of_the_clusters);
+        tcase_add_test(laws, sizes_of_segments_are_rounded_up_to_a_multiple_of_32);
+        tcase_add_test(laws, global_rounds_after_segments_do_not_make_it_worse);
+        tcase_add_test(laws, an_empty_cluster_gets_the_row_that_fits_worst);
+        tcase_add_loop_test(laws, clusters_without_rows_are_repaired_while_rows_differ, 0, 3);
+        tcase_add_loop_test(laws, rows_without_direction_get_label_0_and_no_part_in_unit_centroids, 0, 2);
+        tcase_add_test(laws, rows_without_direction_do_not_hinder_repairs);
+        tcase_add_test(laws, nothing_but_rows_without_direction_is_clustered_too);
+        suite_add_tcase(suite, laws);
+        return test_main(suite);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* K-means: an allocation that fails is told, no byte stays behind, and the next call works as if nothing had been. */
+#include "tests/common.h"
+
+#include <math.h>
+
+#include "tests/kmeans_fixture.h"
+
+enum { DIM = 16, N = 1200, MANY = 6 };
+
+/* What loops go over: everything that takes memory of its own. */
+static const struct {
+        size_t form, n_problems, k;
+        int32_t init, mean;
+        size_t n_redo, segment_rows, capacity;
+} kinds[] = {{0, 1, 20, DCI_KMEANS_INIT_RANDOM, DCI_MEAN_NONE, 1, 0, 0},
+             {1, 1, 20, DCI_KMEANS_INIT_PLUSPLUS, DCI_MEAN_OWN, 3, 0, 0},
+             {2, MANY, 40, DCI_KMEANS_INIT_RANDOM, DCI_MEAN_OWN, 2, 0, 0},
+             {3, MANY, 300, DCI_KMEANS_INIT_EVEN, DCI_MEAN_NONE, 1, 256, 0},
+             {0, 2, 20, DCI_KMEANS_INIT_RANDOM, DCI_MEAN_NONE, 2, 0, 70},
+             {2, MANY, 20, DCI_KMEANS_INIT_PLUSPLUS, DCI_MEAN_OWN, 1, 0, N / 20}};
+
+/* A call, and what it gives where memory does not end. */
+typedef struct life {
+        dci_context *context;
+        dci_kmeans_config config;
+        dci_kmeans_input input;
+        kmeans_out wanted;
+} life;
+
+static void *born(dci_context *context, const void *arg)
+{
+        life *l = malloc(sizeof *l);
+        ck_assert_ptr_nonnull(l);
+        *l = *(const life *)arg;
+        l->context = context;
+        return l;
+}
+
+static bool failed(dci_status status)
+{
+        ck_assert_msg(status == DCI_OK || status == DCI_ERR_MEMORY, "%s: %s", dci_status_name(status),
+                      dci_last_error());
+        return status != DCI_OK;
+}
+
+/* There is one failure only: what failed is asked again. */
+static size_t cluster_and_check(void *prepared)
+{
+        life *l = prepared;
+        size_t failures = 0;
+        kmeans_out out = kmeans_room(&l->config, &l->input);
+        while (failed(dci_kmeans(l->context, &l->config, &l->input, NULL, &out.result)))
+                failures++;
+        kmeans_same(&l->wanted, 0, &out, 0, l->input.n_problems, "after a failure");
+        while (failed(dci_kmeans_check(l->context, &l->config, &l->input, &out.result)))
+                failures++;
+        ck_assert_uint_le(failures, 1);
+        kmeans_out_free(&out);
+        free(l);
+        return failures;
+}
+
+/* Loops over kinds and thread counts. */
+START_TEST(every_allocation_may_fail_once)
+{
+        const size_t kind = (size_t)_i / 2;
+        const int32_t n_threads = _i % 2 == 0 ? 1 : 3;
+        float *rows = test_normal(MANY * N, DIM, 1);
+        dci_context *context = test_context(1);
+        life l = {.config = kmeans_config(kinds[kind].form, DCI_F32, DIM, kinds[kind].k),
+                  .input = kmeans_input(N, rows)};
+        l.config.init = kinds[kind].init;
+        l.config.subtract_mean = kinds[kind].mean;
+        l.config.n_redo = kinds[kind].n_redo;
+        l.config.segment_rows = kinds[kind].segment_rows;
+        l.config.capacity = kinds[kind].capacity;
+        l.config.n_iter = 4;
+        l.input.n_problems = kinds[kind].n_problems;
+        l.input.values = rows;
+        l.input.value_dim = DIM;
+        l.wanted = kmeans_room(&l.config, &l.input);
+        ck_ok(dci_kmeans(context, &l.config, &l.input, NULL, &l.wanted.result));
+        const size_t rungs = test_each_allocation_failing(n_threads, born, cluster_and_check, &l);
+        ck_assert_msg(rungs >= 2, "%zu rungs", rungs); /* one call and one check at least */
+        kmeans_out_free(&l.wanted);
+        dci_context_destroy(context);
+        free(rows);
+}
+END_TEST
+
+/* No way out of a call leaves memory behind. */
+START_TEST(refused_calls_give_their_memory_back)
+{
+        test_memory memory;
+        dci_context *context = test_context_with(&memory, 2);
+        float *rows = test_normal(MANY * N, DIM, 2);
+        const size_t before = atomic_load(&memory.live_bytes);
+        for (size_t n_problems = 1; n_problems <= MANY; n_problems += MANY - 1)
+                for (size_t bad = 0; bad < 2; bad++) {
+                        dci_kmeans_config config = kmeans_config(0, DCI_F32, DIM, 20);
+                        dci_kmeans_input input = kmeans_input(N, rows);
+                        input.n_problems = n_problems;
+                        kmeans_out out = kmeans_room(&config, &input);
+                        float *number = rows + (n_problems * N - 1) * DIM;
+                        const float kept = *number;
+                        *number = bad == 0 ? kept : NAN;
+                        const dci_status status = dci_kmeans(context, &config, &input, NULL, &out.result);
+                        ck_assert_int_eq(status, bad == 0 ? DCI_OK : DCI_ERR_NUMBER);
+                        *number = kept;
+                        ck_assert_uint_eq(atomic_load(&memory.live_bytes), before);
+                        kmeans_out_free(&out);
+                }
+        dci_context_destroy(context);
+        ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
+        free(rows);
+}
+END_TEST
+
+static int32_t stop(void *ctx, size_t done, size_t total)
+{
+        (void)total;
+        return done >= *(const size_t *)ctx;
+}
+
+START_TEST(a_cancelled_call_leaves_nothing_behind)
+{
+        test_memory memory;
+        dci_context *context = test_context_with(&memory, 2);
+        float *rows = test_normal(MANY * N, DIM, 3);
+        const size_t before = atomic_load(&memory.live_bytes);
+        dci_kmeans_config config = kmeans_config(1, DCI_F32, DIM, 20);
+        dci_kmeans_input input = kmeans_input(N, rows);
+        for (size_t after = 0; after < 3; after++) {
+                const dci_progress progress = {&after, stop};
+                kmeans_out out = kmeans_room(&config, &input);
+                ck_refused(dci_kmeans(context, &config, &input, &progress, &out.result), DCI_ERR_CANCELLED, "after");
+                ck_assert_uint_eq(atomic_load(&memory.live_bytes), before);
+                kmeans_out_free(&out);
+        }
+        dci_context_destroy(context);
+        free(rows);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("kmeans faults");
+        TCase *memory = tcase_create("memory");
+        tcase_set_timeout(memory, 120);
+        tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, 2 * COUNT(kinds));
+        tcase_add_test(memory, refused_calls_give_their_memory_back);
+        tcase_add_test(memory, a_cancelled_call_leaves_nothing_behind);
+        suite_add_tcase(suite, memory);
+        return test_main(suite);
+}
