@@ -119,8 +119,7 @@ static void divide(km_call *call)
 static size_t rounds_room(const dci_kmeans_config *config, const dci_kmeans_input *input,
                           const dci_kmeans_result *result)
 {
-        const size_t most =
-                config->segment_rows > 0 && config->segment_rows < input->n ? config->n_iter_global : config->n_iter;
+        const size_t most = config->segment_rows > 0 ? config->n_iter_global : config->n_iter;
         size_t room = 0;
         for (size_t p = 0; result->reports != NULL && p < input->n_problems; p++) {
                 const dci_kmeans_report *report = dci_km_report(result, p);

@@ -149,6 +149,5 @@ dci_status dci_km_assign_balanced(km_view *view, double *out_free)
         }
         fill_up(&s);
         dci_km_sort(view);
-        dci_km_ready(view); /* those that were closed are open again */
         return DCI_OK;
 }

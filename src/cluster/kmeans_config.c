@@ -170,13 +170,12 @@ static dci_status check_given(const dci_kmeans_config *c, const dci_kmeans_input
                                         "the mean of problem %zu holds NaN or infinity, or its squared norm exceeds %g",
                                         p, (double)KM_MOST_NORM2);
         for (size_t i = 0; in->centroids != NULL && i < in->n_problems * c->n_clusters; i++) {
+                const bool cosine = c->metric == DCI_METRIC_COSINE;
                 const double norm2 = norm2_of(in->centroids + i * c->dim, c->dim);
-                if (!(norm2 <= (double)KM_MOST_NORM2))
-                        return dci_fail(
-                                DCI_ERR_NUMBER,
-                                "centroid %zu of problem %zu holds NaN or infinity, or its squared norm exceeds %g",
-                                i % c->n_clusters, i / c->n_clusters, (double)KM_MOST_NORM2);
-                if (c->metric == DCI_METRIC_COSINE && (float)norm2 < 2.0f * KM_LEAST_NORM2)
+                if (!(norm2 <= (cosine ? DBL_MAX : (double)KM_MOST_NORM2)))
+                        return dci_fail(DCI_ERR_NUMBER, "centroid %zu of problem %zu holds NaN or infinity%s",
+                                        i % c->n_clusters, i / c->n_clusters, cosine ? "" : ", or is too long");
+                if (cosine && norm2 == 0.0)
                         return dci_fail(DCI_ERR_NUMBER, "centroid %zu of problem %zu has length 0, which has no cosine",
                                         i % c->n_clusters, i / c->n_clusters);
         }

@@ -183,7 +183,16 @@ static void start_given(km_view *view)
         km_problem *p = view->problem;
         const float *given = p->input->centroids + p->number * p->k * p->dim;
         for (size_t c = 0; c < view->k; c++) {
-                dci_km_put_centroid(p, given + c * p->dim, p->centroids + c * p->dim);
+                double scale = 1.0;
+                if (dci_km_cosine(p)) { /* of any length: its square may not be a float */
+                        double norm2 = 0.0;
+                        for (size_t j = 0; j < p->dim; j++)
+                                norm2 += (double)given[c * p->dim + j] * (double)given[c * p->dim + j];
+                        scale = 1.0 / sqrt(norm2);
+                }
+                for (size_t j = 0; j < p->dim; j++)
+                        p->centroids[c * p->dim + j] =
+                                (float)((double)given[c * p->dim + j] * scale - (double)p->middle[j]);
                 if (p->raw != NULL)
                         memcpy(p->raw + c * p->dim, given + c * p->dim, p->dim * sizeof *given);
         }

@@ -65,7 +65,7 @@ typedef struct km_problem {
         /* Prepared once. */
         const unsigned char *rows; /* of the caller */
         float *points;             /* n x dim */
-        float *own;                /* n: u . C or x . C of a row is own + p . c - offset(c); L2: not needed */
+        float *own;                /* n: IP: p . m + m . m; COSINE: KM_NO_DIRECTION, or 0 */
         float *mean, *middle;      /* dim: what is subtracted on demand, and m */
         float *task_sums;          /* n_tasks x dim: of the rows of a task */
         double *task_value;        /* n_tasks */
@@ -83,7 +83,7 @@ typedef struct km_problem {
         int32_t *sizes;        /* limit: k */
         void *nearest_memory;
         int32_t *labels;         /* n */
-        float *values;           /* n: what the rows contribute to the objective; scratch before */
+        float *values;           /* n: scratch of what ranks and divides rows */
         float *next, *next_raw;  /* where centroids go; as raw */
         double *cluster_value;   /* k */
         int32_t *order, *starts; /* n and k + 1: rows by label, ascending within one */
@@ -179,7 +179,7 @@ size_t dci_km_repair(km_view *view);
 dci_status dci_km_add_up(km_view *view, double *out_objective);
 /* There they go. */
 void dci_km_move(km_view *view);
-/* Values of all rows with their own centroids, and their sum: more exact than what sums of rows tell. */
+/* The objective, row by row: more exact than what sums of rows tell. Sorted before. */
 dci_status dci_km_measure(km_view *view, double *out_objective);
 /* Sum of rows in ascending order of place: binary32 within KM_TASK_ROWS, binary64 beyond. rows(i) are base + order[i] * stride. */
 void dci_km_sum(const km_problem *problem, km_worker *worker, dci_dtype dtype, const void *base, size_t stride,

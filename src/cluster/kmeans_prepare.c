@@ -46,13 +46,10 @@ static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
 /* What `own` of a point is; adds its squared length. */
 static float own_of(const km_problem *p, const float *point, bool zero, double *norm2_sum)
 {
-        const float norm2 = p->kernels->norm2[DCI_F32 - 1](point, p->dim);
-        *norm2_sum += (double)norm2;
-        if (p->config->metric == DCI_METRIC_L2)
-                return 0.0f;
-        if (dci_km_cosine(p)) /* u . C = (|u|^2 + |C|^2 - |u - C|^2) / 2, both of unit length */
-                return zero ? KM_NO_DIRECTION : (2.0f - norm2) / 2.0f;
-        float product; /* x . C = p . c + m . c + p . m + m . m */
+        float product;
+        *norm2_sum += (double)p->kernels->norm2[DCI_F32 - 1](point, p->dim);
+        if (p->config->metric != DCI_METRIC_IP)
+                return zero ? KM_NO_DIRECTION : 0.0f;
         p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](point, p->middle, 0, 1, p->dim, &product);
         return product + p->kernels->norm2[DCI_F32 - 1](p->middle, p->dim);
 }

@@ -67,7 +67,9 @@ static dci_status run_rounds(km_view *view, size_t n_iter, bool whole, size_t *o
 /* The segments' rounds; then all rows and all clusters are one view. */
 static dci_status run_segments(km_problem *p, size_t redo, size_t *out_rounds)
 {
-        const size_t size = (p->config->segment_rows + DCI_NEAREST_BLOCK - 1) / DCI_NEAREST_BLOCK * DCI_NEAREST_BLOCK;
+        /* Blocks of packed points are multiplied whole. */
+        const size_t asked = p->config->segment_rows < p->n ? p->config->segment_rows : p->n;
+        const size_t size = (asked + DCI_NEAREST_BLOCK - 1) / DCI_NEAREST_BLOCK * DCI_NEAREST_BLOCK;
         size_t segment = 0;
         *out_rounds = 0;
         for (size_t first = 0; first < p->n; first += size) {
@@ -139,7 +141,7 @@ static dci_status balance(km_view *view)
 
 static dci_status run_once(km_problem *p, size_t redo)
 {
-        const bool segments = p->config->segment_rows > 0 && p->config->segment_rows < p->n;
+        const bool segments = p->config->segment_rows > 0;
         km_view all = {.problem = p, .n = p->n, .k = p->k_first};
         size_t local_rounds = 0, n_rounds = 0;
         bool settled = false;

@@ -116,7 +116,7 @@ static bool lies_apart(const km_problem *p, const km_fit *fit)
 {
         const float *point = p->points + (size_t)fit->row * p->dim;
         const float norm2 = dci_km_cosine(p) ? 1.0f : p->kernels->norm2[DCI_F32 - 1](point, p->dim);
-        return p->own[fit->row] != KM_NO_DIRECTION && fit->value > 0x1p-36f * norm2;
+        return fit->value > 0x1p-36f * norm2;
 }
 
 size_t dci_km_repair(km_view *view)
@@ -131,7 +131,8 @@ size_t dci_km_repair(km_view *view)
         for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++) {
                 if (sizes[c] != 0)
                         continue;
-                while (next < view->n && sizes[p->labels[p->fits[next].row]] < 2)
+                while (next < view->n &&
+                       (sizes[p->labels[p->fits[next].row]] < 2 || p->own[p->fits[next].row] == KM_NO_DIRECTION))
                         next++;
                 if (next == view->n || !lies_apart(p, &p->fits[next]))
                         break;
@@ -221,9 +222,9 @@ static void add_up_one(km_problem *p, km_worker *worker, size_t c)
 }
 
 /* Clusters whose rows begin within a task's share of the rows; the last task takes empty ones behind all rows too. */
-static void add_up_task(void *arg, size_t task, size_t worker)
+static void each_cluster_of(const km_view *view, size_t task, size_t worker,
+                            void (*one)(km_problem *p, km_worker *worker, size_t c))
 {
-        const km_view *view = arg;
         km_problem *p = view->problem;
         const int32_t *starts = p->starts + view->first_cluster;
         const size_t begin = view->first_row + task * KM_TASK_ROWS, end = begin + KM_TASK_ROWS;
@@ -237,7 +238,12 @@ static void add_up_task(void *arg, size_t task, size_t worker)
                         high = middle;
         }
         for (size_t c = low; c < view->k && (last || (size_t)starts[c] < end); c++)
-                add_up_one(p, &p->workers[worker], view->first_cluster + c);
+                one(p, &p->workers[worker], view->first_cluster + c);
+}
+
+static void add_up_task(void *arg, size_t task, size_t worker)
+{
+        each_cluster_of(arg, task, worker, add_up_one);
 }
 
 dci_status dci_km_add_up(km_view *view, double *out_objective)
@@ -265,29 +271,36 @@ void dci_km_move(km_view *view)
 
 /* --- the objective, row by row ---------------------------------------------------------------------------------- */
 
+/* Under L2 the distances; else x . C = p . C + m . C. */
+static void measure_one(km_problem *p, km_worker *w, size_t c)
+{
+        const int32_t *rows = p->order + p->starts[c];
+        const size_t n = (size_t)(p->starts[c + 1] - p->starts[c]);
+        const bool l2 = p->config->metric == DCI_METRIC_L2;
+        const float *query = p->centroids + c * p->dim;
+        float fixed = 0.0f, values[KM_TASK_ROWS];
+        double sum = 0.0;
+        if (!l2) {
+                for (size_t j = 0; j < p->dim; j++)
+                        w->row[j] = query[j] + p->middle[j];
+                query = w->row;
+                p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](query, p->middle, 0, 1, p->dim, &fixed);
+        }
+        for (size_t first = 0; first < n; first += KM_TASK_ROWS) {
+                const size_t here = n - first < KM_TASK_ROWS ? n - first : KM_TASK_ROWS;
+                for (size_t i = 0; i < here; i++)
+                        w->pointers[i] = p->points + (size_t)rows[first + i] * p->dim;
+                p->kernels->score_rows[DCI_F32 - 1][l2 ? DCI_FORM_L2 : DCI_FORM_DOT](query, w->pointers, here, p->dim,
+                                                                                     values);
+                for (size_t i = 0; i < here; i++)
+                        sum += p->own[rows[first + i]] == KM_NO_DIRECTION ? 0.0 : (double)values[i] + (double)fixed;
+        }
+        p->cluster_value[c] = sum;
+}
+
 static void measure_task(void *arg, size_t task, size_t worker)
 {
-        const km_view *view = arg;
-        km_problem *p = view->problem;
-        const size_t first = view->first_row + task * KM_TASK_ROWS;
-        const size_t n =
-                view->first_row + view->n - first < KM_TASK_ROWS ? view->first_row + view->n - first : KM_TASK_ROWS;
-        const int form = p->config->metric == DCI_METRIC_L2 ? DCI_FORM_L2 : DCI_FORM_DOT;
-        double sum = 0.0;
-        (void)worker;
-        for (size_t i = first; i < first + n; i++) {
-                const size_t c = (size_t)p->labels[i];
-                float value;
-                p->kernels->score_strided[DCI_F32 - 1][form](p->points + i * p->dim, p->centroids + c * p->dim, 0, 1,
-                                                             p->dim, &value);
-                if (p->own[i] == KM_NO_DIRECTION)
-                        value = 0.0f;
-                else if (form == DCI_FORM_DOT)
-                        value += p->own[i] - view->nearest.offsets[c - view->first_cluster];
-                p->values[i] = value;
-                sum += (double)value;
-        }
-        p->task_value[task] = sum;
+        each_cluster_of(arg, task, worker, measure_one);
 }
 
 dci_status dci_km_measure(km_view *view, double *out_objective)
@@ -295,7 +308,7 @@ dci_status dci_km_measure(km_view *view, double *out_objective)
         km_problem *p = view->problem;
         dci_status status = dci_km_for(p, tasks_of(view), 8 * view->n * p->dim, measure_task, view);
         *out_objective = 0.0;
-        for (size_t task = 0; task < tasks_of(view); task++)
-                *out_objective += p->task_value[task];
+        for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
+                *out_objective += p->cluster_value[c];
         return status;
 }
