@@ -15,7 +15,7 @@ typedef struct km_call {
         size_t n_states, state_bytes, n_workers; /* workers of each state */
         const dci_progress *progress;
         size_t rounds; /* of a problem, at most */
-        size_t rounds_room;
+        size_t rounds_room, report_bytes;
         /* what went wrong, by problem */
         struct failure {
                 size_t row;
@@ -38,6 +38,7 @@ static dci_status run_problem(const km_call *call, size_t number, size_t state, 
         p.number = number;
         p.alone = alone;
         p.begin = dci_km_seconds();
+        p.report_out = dci_km_report(call->result, call->report_bytes, number);
         p.rows = (const unsigned char *)call->input->rows +
                  number * call->input->problem_ld * dci_dtype_size(call->config->dtype);
         if (!alone) {
@@ -122,7 +123,7 @@ static size_t rounds_room(const dci_kmeans_config *config, const dci_kmeans_inpu
         const size_t most = config->segment_rows > 0 ? config->n_iter_global : config->n_iter;
         size_t room = 0;
         for (size_t p = 0; result->reports != NULL && p < input->n_problems; p++) {
-                const dci_kmeans_report *report = dci_km_report(result, p);
+                const dci_kmeans_report *report = dci_km_report(result, result->reports->struct_size, p);
                 room = report->rounds != NULL && report->rounds_room > room ? report->rounds_room : room;
         }
         return room < most ? room : most;
@@ -145,6 +146,7 @@ dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *config, con
                                        : resolved.n_iter;
         call.rounds = saturated(resolved.n_redo, per_run + resolved.n_iter_global + 1);
         call.rounds_room = rounds_room(&resolved, &checked, result);
+        call.report_bytes = result->reports == NULL ? 0 : result->reports->struct_size;
         divide(&call);
         if (!dci_km_bytes(context, &resolved, &checked, call.n_workers, call.rounds_room, &call.state_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows of %zu elements in %zu clusters exceed the address space",

@@ -193,7 +193,7 @@ static dci_status check_result(const dci_kmeans_input *in, bool reads, const dci
         if (r->value_sums != NULL && in->values == NULL && reads)
                 return dci_fail(DCI_ERR_INVALID, "value_sums is wanted, but input.values is NULL");
         for (size_t p = 0; r->reports != NULL && p < in->n_problems; p++) {
-                const dci_kmeans_report *report = dci_km_report(r, p);
+                const dci_kmeans_report *report = dci_km_report(r, r->reports->struct_size, p);
                 status = dci_check_struct_size("dci_kmeans_report", report, report->struct_size, sizeof *report);
                 if (status == DCI_OK && report->struct_size != r->reports->struct_size)
                         status = dci_fail(DCI_ERR_INVALID, "report %zu has struct_size %zu, the first has %zu", p,

@@ -93,6 +93,7 @@ typedef struct km_problem {
         float *best_centroids, *best_raw;
         int32_t *best_labels;
         dci_kmeans_report report;
+        dci_kmeans_report *report_out;          /* the caller's, or NULL */
         dci_kmeans_round *rounds, *best_rounds; /* rounds_room each */
         size_t rounds_room;
 
@@ -110,9 +111,11 @@ typedef struct km_view {
 } km_view;
 
 /* Report of a problem; the caller's structs may be longer than ours. */
-DCI_INLINE dci_kmeans_report *dci_km_report(const dci_kmeans_result *result, size_t problem)
+DCI_INLINE dci_kmeans_report *dci_km_report(const dci_kmeans_result *result, size_t report_bytes, size_t problem)
 {
-        return (dci_kmeans_report *)(void *)((unsigned char *)result->reports + problem * result->reports->struct_size);
+        return result->reports == NULL
+                       ? NULL
+                       : (dci_kmeans_report *)(void *)((unsigned char *)result->reports + problem * report_bytes);
 }
 
 /* --- kmeans_config.c ------------------------------------------------------------------------------------------- */

@@ -83,15 +83,15 @@ static void write_integers(const km_problem *p, const dci_kmeans_result *result)
 
 static void write_report(const km_problem *p, dci_kmeans_report *out)
 {
-        const dci_kmeans_report asked = *out;
-        const size_t n = p->report.n_recorded < asked.rounds_room ? p->report.n_recorded : asked.rounds_room;
-        *out = p->report;
-        out->struct_size = asked.struct_size;
-        out->rounds = asked.rounds;
-        out->rounds_room = asked.rounds_room;
-        out->n_recorded = asked.rounds == NULL ? 0 : n;
-        if (asked.rounds != NULL && n > 0)
-                memcpy(asked.rounds, p->rounds, n * sizeof *asked.rounds);
+        dci_kmeans_report report = p->report;
+        report.struct_size = out->struct_size;
+        report.rounds = out->rounds;
+        report.rounds_room = out->rounds_room;
+        if (report.n_recorded > report.rounds_room || report.rounds == NULL)
+                report.n_recorded = report.rounds == NULL ? 0 : report.rounds_room;
+        if (report.n_recorded > 0)
+                memcpy(report.rounds, p->rounds, report.n_recorded * sizeof *report.rounds);
+        *out = report;
 }
 
 dci_status dci_km_write(km_problem *p, const dci_kmeans_result *result)
@@ -104,8 +104,8 @@ dci_status dci_km_write(km_problem *p, const dci_kmeans_result *result)
         if (result->value_sums != NULL)
                 w.value_sums = result->value_sums + p->number * p->k * p->input->value_dim;
         write_integers(p, result);
-        if (result->reports != NULL)
-                write_report(p, dci_km_report(result, p->number));
+        if (p->report_out != NULL)
+                write_report(p, p->report_out);
         if (w.centroids == NULL && w.means == NULL && w.value_sums == NULL)
                 return DCI_OK;
         const size_t row_work = (w.means != NULL ? p->dim : 0) + (w.value_sums != NULL ? p->input->value_dim : 0);
