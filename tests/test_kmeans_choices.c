@@ -201,6 +201,50 @@ START_TEST(every_output_may_be_wanted_alone)
 }
 END_TEST
 
+/* A program built against a newer header has longer reports; each problem may have room for some of its rounds, or none. */
+START_TEST(reports_may_be_longer_and_hold_fewer_rounds)
+{
+        enum { N = 400, K = 15, P = 9, ROUNDS = 6 };
+        struct {
+                dci_kmeans_report report;
+                size_t newer[3];
+        } reports[P];
+        dci_kmeans_round rounds[P][ROUNDS];
+        float *keys = pdci_trace("keys", P * N);
+        dci_kmeans_config config = kmeans_config(0, DCI_F32, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, keys);
+        dci_kmeans_result result;
+        input.n_problems = P;
+        config.n_iter = ROUNDS;
+        kmeans_out all = lawful(&config, &input, "all");
+        memset(rounds, 0xA5, sizeof rounds);
+        ck_ok(dci_kmeans_result_init(&result, sizeof result));
+        result.reports = &reports[0].report;
+        for (size_t p = 0; p < P; p++) {
+                ck_ok(dci_kmeans_report_init(&reports[p].report, sizeof reports[p]));
+                reports[p].report.rounds = p == 4 ? NULL : rounds[p];
+                reports[p].report.rounds_room = p % (ROUNDS + 1);
+        }
+        ck_ok(dci_kmeans(context, &config, &input, NULL, &result));
+        for (size_t p = 0; p < P; p++) {
+                const dci_kmeans_report *got = &reports[p].report, *wanted = &all.result.reports[p];
+                const size_t room = p == 4 ? 0 : p % (ROUNDS + 1),
+                             n = wanted->n_rounds < room ? wanted->n_rounds : room;
+                ck_assert_uint_eq(got->struct_size, sizeof reports[p]);
+                ck_assert(got->rounds == (p == 4 ? NULL : rounds[p]) && got->rounds_room == p % (ROUNDS + 1));
+                ck_assert(got->n_rounds == wanted->n_rounds && got->objective == wanted->objective);
+                ck_assert_uint_eq(got->n_recorded, n);
+                for (size_t i = 0; i < n; i++)
+                        ck_assert(rounds[p][i].objective == wanted->rounds[i].objective);
+                if (n < ROUNDS) /* not a byte more */
+                        ck_assert_uint_eq(rounds[p][n].n_moved, (size_t)0xA5A5A5A5A5A5A5A5);
+                ck_assert(reports[p].newer[0] == 0 && reports[p].newer[2] == 0);
+        }
+        kmeans_out_free(&all);
+        free(keys);
+}
+END_TEST
+
 /* --- segments ------------------------------------------------------------------------------------------------------------------ */
 
 /* Loops over forms and starts. Without global rounds the last assignment is over all clusters: the laws see to it. */
@@ -438,6 +482,7 @@ int main(void)
         tcase_add_loop_test(laws, appended_results_pass_the_check_as_one, 0, KMEANS_FORMS);
         tcase_add_test(laws, shifted_numbers_change_nothing_else);
         tcase_add_test(laws, every_output_may_be_wanted_alone);
+        tcase_add_test(laws, reports_may_be_longer_and_hold_fewer_rounds);
         tcase_add_loop_test(laws, segments_obey_the_laws, 0, KMEANS_FORMS * COUNT(kmeans_inits));
         tcase_add_test(laws, each_segment_has_its_share_of_the_clusters);
         tcase_add_test(laws, sizes_of_segments_are_rounded_up_to_a_multiple_of_32);

@@ -367,12 +367,13 @@ START_TEST(long_and_short_rows_obey_the_laws)
                         kmeans_obey(&config, &input, &out, "long and short");
                         kmeans_out_free(&out);
                 }
-        for (float tiny = 1e-15f; tiny > 1e-44f; tiny *= 1e-5f) { /* products of denormals vanish: any end will do */
+        static const float tiny[] = {1e-15f, 1e-20f, 1e-25f, 1e-30f, 1e-38f, 1e-40f, 1e-44f};
+        for (size_t f = 0; f < COUNT(tiny); f++) { /* products vanish: any end will do */
                 dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, LONG, MANY);
                 float scaled[ROWS * LONG];
                 dci_kmeans_input input = kmeans_input(ROWS, scaled);
                 for (size_t i = 0; i < ROWS * LONG; i++)
-                        scaled[i] = rows[i] * tiny;
+                        scaled[i] = rows[i] * tiny[f];
                 config.zero_rows = config.metric == DCI_METRIC_COSINE ? DCI_ZERO_KEEP : DCI_ZERO_REFUSE;
                 config.init = kmeans_inits[(size_t)_i % COUNT(kmeans_inits)];
                 kmeans_out out = kmeans_run(context, &config, &input);
