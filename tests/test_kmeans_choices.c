@@ -4,6 +4,7 @@
 #include "tests/common.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/kmeans_fixture.h"
@@ -198,6 +199,50 @@ START_TEST(every_output_may_be_wanted_alone)
         kmeans_out_free(&all);
         free(keys);
         free(values);
+}
+END_TEST
+
+/* A program built against a newer header has longer reports; each problem may have room for some of its rounds, or none. */
+START_TEST(reports_may_be_longer_and_hold_fewer_rounds)
+{
+        enum { N = 400, K = 15, P = 9, ROUNDS = 6 };
+        struct {
+                dci_kmeans_report report;
+                size_t newer[3];
+        } reports[P];
+        dci_kmeans_round rounds[P][ROUNDS];
+        float *keys = pdci_trace("keys", P * N);
+        dci_kmeans_config config = kmeans_config(0, DCI_F32, DIM, K);
+        dci_kmeans_input input = kmeans_input(N, keys);
+        dci_kmeans_result result;
+        input.n_problems = P;
+        config.n_iter = ROUNDS;
+        kmeans_out all = lawful(&config, &input, "all");
+        memset(rounds, 0xA5, sizeof rounds);
+        ck_ok(dci_kmeans_result_init(&result, sizeof result));
+        for (size_t p = 0; p < P; p++) {
+                ck_ok(dci_kmeans_report_init(&reports[p].report, sizeof reports[p]));
+                reports[p].report.rounds = p == 4 ? NULL : rounds[p];
+                reports[p].report.rounds_room = p % (ROUNDS + 1);
+        }
+        result.reports = &reports[0].report;
+        ck_ok(dci_kmeans(context, &config, &input, NULL, &result));
+        for (size_t p = 0; p < P; p++) {
+                const dci_kmeans_report *got = &reports[p].report, *wanted = &all.result.reports[p];
+                const size_t room = p == 4 ? 0 : p % (ROUNDS + 1),
+                             n = wanted->n_rounds < room ? wanted->n_rounds : room;
+                ck_assert_uint_eq(got->struct_size, sizeof reports[p]);
+                ck_assert(got->rounds == (p == 4 ? NULL : rounds[p]) && got->rounds_room == p % (ROUNDS + 1));
+                ck_assert(got->n_rounds == wanted->n_rounds && got->objective == wanted->objective);
+                ck_assert_uint_eq(got->n_recorded, n);
+                for (size_t i = 0; i < n; i++)
+                        ck_assert(rounds[p][i].objective == wanted->rounds[i].objective);
+                if (n < ROUNDS) /* not a byte more */
+                        ck_assert_uint_eq(rounds[p][n].n_moved, (size_t)0xA5A5A5A5A5A5A5A5);
+                ck_assert(reports[p].newer[0] == 0 && reports[p].newer[2] == 0);
+        }
+        kmeans_out_free(&all);
+        free(keys);
 }
 END_TEST
 
@@ -427,6 +472,59 @@ START_TEST(nothing_but_rows_without_direction_is_clustered_too)
 }
 END_TEST
 
+/* --- anything at all ----------------------------------------------------------------------------------------------------------- */
+
+/* Rows of one of several kinds: normal, in blobs, many alike, on a grid with ties, some without direction. */
+static float *rows_at_random(dci_rng *rng, size_t n, size_t dim, bool zeros)
+{
+        const uint64_t kind = dci_rng_below(rng, 4), seed = dci_rng_below(rng, 1000);
+        float *rows = kind == 1 ? kmeans_blobs(n, dim, 1 + n / 20, 3.0f, seed) : test_normal(n, dim, seed);
+        for (size_t i = 0; i < n * dim; i++)
+                if (kind == 2)
+                        rows[i] = rows[i % (dim * (1 + n / 3))];
+                else if (kind == 3)
+                        rows[i] = 0.5f + rintf(rows[i]);
+        for (size_t i = 0; i < n; i++)
+                if (zeros && dci_rng_below(rng, 5) == 0)
+                        memset(rows + i * dim, 0, dim * sizeof *rows);
+        return rows;
+}
+
+/* Loops over seeds: small problems of all kinds and choices obey the laws. */
+START_TEST(calls_at_random_obey_the_laws)
+{
+        dci_rng rng;
+        dci_rng_seed(&rng, (uint64_t)_i);
+        for (size_t call = 0; call < 25; call++) {
+                const size_t n = 1 + (size_t)dci_rng_below(&rng, 400), dim = 1 + (size_t)dci_rng_below(&rng, 40),
+                             k = 1 + (size_t)dci_rng_below(&rng, dci_rng_below(&rng, 2) ? n : n / 8 + 1),
+                             form = (size_t)dci_rng_below(&rng, KMEANS_FORMS);
+                const dci_dtype dtype = all_dtypes[dci_rng_below(&rng, 3)];
+                dci_kmeans_config config = kmeans_config(form, dtype, dim, k);
+                const bool zeros = config.metric == DCI_METRIC_COSINE && dci_rng_below(&rng, 3) == 0;
+                float *numbers = rows_at_random(&rng, n, dim, zeros);
+                void *rows = kmeans_narrow(dtype, n * dim, numbers);
+                dci_kmeans_input input = kmeans_input(n, rows);
+                char what[80];
+                config.init = kmeans_inits[dci_rng_below(&rng, 3)];
+                config.zero_rows = zeros ? DCI_ZERO_KEEP : DCI_ZERO_REFUSE;
+                config.n_iter = (size_t)dci_rng_below(&rng, 30);
+                config.n_redo = config.init == DCI_KMEANS_INIT_EVEN ? 1 : 1 + (size_t)dci_rng_below(&rng, 3);
+                config.tolerance = dci_rng_below(&rng, 3) == 0 ? 1e-2 : 0.0;
+                config.seed = dci_rng_below(&rng, 100);
+                if (n > 1 && dci_rng_below(&rng, 3) == 0) { /* one segment of all rows has a test of its own */
+                        config.segment_rows = 1 + (size_t)dci_rng_below(&rng, n - 1);
+                        config.n_iter_global = (size_t)dci_rng_below(&rng, 4);
+                }
+                snprintf(what, sizeof what, "seed %d, call %zu", _i, call);
+                kmeans_out out = lawful(&config, &input, what);
+                kmeans_out_free(&out);
+                free(rows);
+                free(numbers);
+        }
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kmeans choices");
@@ -438,6 +536,7 @@ int main(void)
         tcase_add_loop_test(laws, appended_results_pass_the_check_as_one, 0, KMEANS_FORMS);
         tcase_add_test(laws, shifted_numbers_change_nothing_else);
         tcase_add_test(laws, every_output_may_be_wanted_alone);
+        tcase_add_test(laws, reports_may_be_longer_and_hold_fewer_rounds);
         tcase_add_loop_test(laws, segments_obey_the_laws, 0, KMEANS_FORMS * COUNT(kmeans_inits));
         tcase_add_test(laws, each_segment_has_its_share_of_the_clusters);
         tcase_add_test(laws, sizes_of_segments_are_rounded_up_to_a_multiple_of_32);
@@ -447,6 +546,7 @@ int main(void)
         tcase_add_loop_test(laws, rows_without_direction_get_label_0_and_no_part_in_unit_centroids, 0, 2);
         tcase_add_test(laws, rows_without_direction_do_not_hinder_repairs);
         tcase_add_test(laws, nothing_but_rows_without_direction_is_clustered_too);
+        tcase_add_loop_test(laws, calls_at_random_obey_the_laws, 0, getenv("DCI_TEST_LONG") != NULL ? 1000 : 30);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -360,12 +360,13 @@ START_TEST(long_and_short_rows_obey_the_laws)
                         kmeans_obey(&config, &input, &out, "long and short");
                         kmeans_out_free(&out);
                 }
-        for (float tiny = 1e-15f; tiny > 1e-44f; tiny *= 1e-5f) { /* products of denormals vanish: any end will do */
+        static const float tiny[] = {1e-15f, 1e-20f, 1e-25f, 1e-30f, 1e-38f, 1e-40f, 1e-44f};
+        for (size_t f = 0; f < COUNT(tiny); f++) { /* products vanish: any end will do */
                 dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, LONG, MANY);
                 float scaled[ROWS * LONG];
                 dci_kmeans_input input = kmeans_input(ROWS, scaled);
                 for (size_t i = 0; i < ROWS * LONG; i++)
-                        scaled[i] = rows[i] * tiny;
+                        scaled[i] = rows[i] * tiny[f];
                 config.zero_rows = config.metric == DCI_METRIC_COSINE ? DCI_ZERO_KEEP : DCI_ZERO_REFUSE;
                 config.init = kmeans_inits[(size_t)_i % COUNT(kmeans_inits)];
                 kmeans_out out = kmeans_run(context, &config, &input);
@@ -444,6 +445,33 @@ START_TEST(progress_is_told_in_rounds_and_may_cancel)
 }
 END_TEST
 
+/* As many rounds as it takes; no sum of rounds may overflow. */
+START_TEST(any_number_of_rounds_may_be_allowed)
+{
+        enum { ROWS = 300, LONG = 8, MANY = 7 };
+        float *rows = test_normal(ROWS, LONG, 6);
+        for (size_t segments = 0; segments <= 64; segments += 64) {
+                dci_kmeans_config config = kmeans_config(2, DCI_F32, LONG, MANY);
+                dci_kmeans_input input = kmeans_input(ROWS, rows);
+                dci_kmeans_result result;
+                dci_kmeans_report report;
+                watcher all = {0};
+                const dci_progress progress = {&all, watch};
+                config.n_iter = SIZE_MAX;
+                config.segment_rows = segments;
+                config.n_iter_global = segments > 0 ? SIZE_MAX : 0;
+                ck_ok(dci_kmeans_report_init(&report, sizeof report));
+                ck_ok(dci_kmeans_result_init(&result, sizeof result));
+                result.reports = &report;
+                ck_ok(dci_kmeans(context, &config, &input, &progress, &result));
+                ck_assert_int_eq(report.stop, DCI_KMEANS_STOP_STABLE);
+                ck_assert(!all.wrong && all.calls >= report.n_rounds);
+                ck_assert_msg(all.total >= all.calls, "%zu calls, %zu rounds in all", all.calls, all.total);
+        }
+        free(rows);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kmeans edges");
@@ -464,6 +492,7 @@ int main(void)
         tcase_add_loop_test(edges, long_and_short_rows_obey_the_laws, 0, KMEANS_FORMS);
         tcase_add_loop_test(edges, squared_norms_up_to_the_limit_are_taken, 0, KMEANS_FORMS);
         tcase_add_loop_test(edges, progress_is_told_in_rounds_and_may_cancel, 0, 3);
+        tcase_add_test(edges, any_number_of_rounds_may_be_allowed);
         suite_add_tcase(suite, edges);
         return test_main(suite);
 }

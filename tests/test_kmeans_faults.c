@@ -144,6 +144,51 @@ START_TEST(a_cancelled_call_leaves_nothing_behind)
 }
 END_TEST
 
+/* Live bytes, looked at after each round. */
+typedef struct gauge {
+        test_memory *memory;
+        size_t most;
+} gauge;
+
+static int32_t measure(void *ctx, size_t done, size_t total)
+{
+        gauge *g = ctx;
+        const size_t now = atomic_load(&g->memory->live_bytes);
+        (void)done;
+        (void)total;
+        g->most = now > g->most ? now : g->most;
+        return 0;
+}
+
+/* Loops over forms. The header's figure for one problem at work, on one thread and two. */
+START_TEST(memory_is_what_the_header_says)
+{
+        enum { ROWS = 20000, LONG = 64, K = 200 };
+        float *rows = test_normal(ROWS, LONG, 4);
+        for (int32_t n_threads = 1; n_threads <= 2; n_threads++) {
+                test_memory memory;
+                dci_context *context = test_context_with(&memory, n_threads);
+                const size_t before = atomic_load(&memory.live_bytes);
+                dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, LONG, K);
+                dci_kmeans_input input = kmeans_input(ROWS, rows);
+                gauge g = {&memory, 0};
+                const dci_progress progress = {&g, measure};
+                size_t stated = ROWS * (4 * LONG + 24) + 16 * K * LONG + ((size_t)n_threads << 20);
+                config.n_iter = 2;
+                if (dci_context_isa(context) == DCI_ISA_AMX)
+                        stated += 2 * (size_t)LONG * ROWS;
+                kmeans_out out = kmeans_room(&config, &input);
+                ck_ok(dci_kmeans(context, &config, &input, &progress, &out.result));
+                ck_assert_msg(g.most - before <= stated + stated / 50, "%zu bytes, %zu stated", g.most - before,
+                              stated);
+                ck_assert_uint_ge(g.most - before, (size_t)4 * LONG * ROWS); /* it was measured */
+                kmeans_out_free(&out);
+                dci_context_destroy(context);
+        }
+        free(rows);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kmeans faults");
@@ -152,6 +197,7 @@ int main(void)
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, 2 * COUNT(kinds));
         tcase_add_test(memory, refused_calls_give_their_memory_back);
         tcase_add_test(memory, a_cancelled_call_leaves_nothing_behind);
+        tcase_add_loop_test(memory, memory_is_what_the_header_says, 0, KMEANS_FORMS);
         suite_add_tcase(suite, memory);
         return test_main(suite);
 }

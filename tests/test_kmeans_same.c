@@ -91,7 +91,7 @@ START_TEST(long_rows_in_any_number_of_threads_give_the_same_bits)
         float *numbers = kmeans_blobs(N, LONG, 13, 0.1f, 1);
         void *rows = kmeans_narrow(wanted.dtype, (size_t)N * LONG, numbers);
         kmeans_out first = {0};
-        for (size_t t = 0; t < COUNT(threads); t++) {
+        for (size_t t = 0; t < COUNT(threads); t += COUNT(threads) - 1) { /* the fewest and the most */
                 dci_context *context = test_context(threads[t]);
                 dci_kmeans_config config = wanted;
                 dci_kmeans_input input = kmeans_input(N, rows);
