@@ -144,7 +144,14 @@ dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *config, con
         const size_t per_run = resolved.segment_rows > 0
                                        ? saturated(resolved.n_iter, checked.n / resolved.segment_rows + 1)
                                        : resolved.n_iter;
-        call.rounds = saturated(resolved.n_redo, per_run + resolved.n_iter_global + 1);
+        size_t run_rounds = SIZE_MAX;
+        if (dci_add(per_run, resolved.n_iter_global, &run_rounds) && dci_add(run_rounds, 1, &run_rounds))
+                call.rounds = saturated(resolved.n_redo, run_rounds);
+        else
+                call.rounds = SIZE_MAX;
+        /* What progress counts must not overflow over all problems. */
+        if (call.rounds > SIZE_MAX / 2 / checked.n_problems)
+                call.rounds = SIZE_MAX / 2 / checked.n_problems;
         call.rounds_room = rounds_room(&resolved, &checked, result);
         call.report_bytes = result->reports == NULL ? 0 : result->reports->struct_size;
         divide(&call);

@@ -131,6 +131,8 @@ static dci_status check_sizes(const dci_kmeans_config *c, bool reads, dci_kmeans
         if (in->n == 0 || in->n > MOST_ROWS)
                 return dci_fail(in->n == 0 ? DCI_ERR_INVALID : DCI_ERR_LIMIT, "%zu rows, allowed is 1 to %zu", in->n,
                                 MOST_ROWS);
+        if (in->reserved != 0)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "input.reserved is %d, expected 0", (int)in->reserved);
         if (in->n_problems == 0)
                 return dci_fail(DCI_ERR_INVALID, "n_problems is 0, expected at least 1");
         if (c->n_clusters > in->n)
@@ -158,6 +160,11 @@ static double norm2_of(const float *row, size_t dim)
 
 static dci_status check_given(const dci_kmeans_config *c, const dci_kmeans_input *in)
 {
+        size_t n_given = 0, n_floats = 0;
+        if (!dci_mul(in->n_problems, c->n_clusters, &n_given) || !dci_mul(n_given, c->dim, &n_floats) ||
+            n_floats > PTRDIFF_MAX / sizeof(float))
+                return dci_fail(DCI_ERR_LIMIT, "%zu problems of %zu clusters of %zu elements exceed the address space",
+                                in->n_problems, c->n_clusters, c->dim);
         if ((c->init == DCI_KMEANS_INIT_GIVEN) != (in->centroids != NULL))
                 return dci_fail(DCI_ERR_INVALID, "input.centroids is %s, but init is %sDCI_KMEANS_INIT_GIVEN",
                                 in->centroids == NULL ? "NULL" : "given", in->centroids == NULL ? "" : "not ");
@@ -169,7 +176,7 @@ static dci_status check_given(const dci_kmeans_config *c, const dci_kmeans_input
                         return dci_fail(DCI_ERR_NUMBER,
                                         "the mean of problem %zu holds NaN or infinity, or its squared norm exceeds %g",
                                         p, (double)KM_MOST_NORM2);
-        for (size_t i = 0; in->centroids != NULL && i < in->n_problems * c->n_clusters; i++) {
+        for (size_t i = 0; in->centroids != NULL && i < n_given; i++) {
                 const bool cosine = c->metric == DCI_METRIC_COSINE;
                 const double norm2 = norm2_of(in->centroids + i * c->dim, c->dim);
                 if (!(norm2 <= (cosine ? DBL_MAX : (double)KM_MOST_NORM2)))
