@@ -43,11 +43,12 @@ static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
         return KM_BAD_NONE;
 }
 
-/* What `own` of a point is; adds its squared length. */
+/* What `own` of a point is; under L2 adds its squared length. */
 static float own_of(const km_problem *p, const float *point, bool zero, double *norm2_sum)
 {
         float product;
-        *norm2_sum += (double)p->kernels->norm2[DCI_F32 - 1](point, p->dim);
+        if (p->config->metric == DCI_METRIC_L2)
+                *norm2_sum += (double)p->kernels->norm2[DCI_F32 - 1](point, p->dim);
         if (p->config->metric != DCI_METRIC_IP)
                 return zero ? KM_NO_DIRECTION : 0.0f;
         p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](point, p->middle, 0, 1, p->dim, &product);

@@ -179,34 +179,42 @@ void dci_nearest_points_init(const dci_context *context, const float *points, si
         out->packed = (unsigned char *)memory + dci_lines(2 * n * sizeof(float));
 }
 
-/* Rounds point i and places it among those of its block, a piece at a time; returns how much rounding took away. */
+/* Rounds point i and places it among those of its block, a piece at a time. */
 #define PIECE ((size_t)512)
-static float place_point(const dci_nearest_points *points, size_t i)
+static void place_point(const dci_nearest_points *points, size_t i)
 {
         uint16_t one[PIECE];
-        float lost2 = 0.0f, ignored;
+        float lost2 = 0.0f, norm2 = 0.0f;
         uint16_t *group = (uint16_t *)points->packed + i / DCI_LANES * DCI_LANES * points->dim_padded;
         for (size_t p = 0; p < points->dim; p += PIECE) {
                 const size_t dim = points->dim - p < PIECE ? points->dim - p : PIECE;
+                float piece2;
                 lost2 += points->amx->pack_row(points->points + i * points->ld + p, dim, padded(dim, 32), one, 32,
-                                               &ignored);
+                                               &piece2);
+                norm2 += piece2;
                 points->amx->place_query(one, padded(dim, 32), i % DCI_LANES, group + p * DCI_LANES);
         }
-        return length_bound(lost2, points->dim);
+        points->lengths[i] = length_bound(norm2, points->dim);
+        points->lost[i] = length_bound(lost2, points->dim);
 }
 
 void dci_nearest_points_pack(const dci_nearest_points *points, size_t first, size_t n)
 {
         const size_t end = first + n;
-        if (points->amx != NULL && end % BLOCK != 0) /* blocks are multiplied whole */
-                memset((uint16_t *)points->packed + end / BLOCK * BLOCK * points->dim_padded, 0,
-                       BLOCK * points->dim_padded * sizeof(uint16_t));
+        if (points->amx != NULL) {
+                if (end % BLOCK != 0) /* blocks are multiplied whole */
+                        memset((uint16_t *)points->packed + end / BLOCK * BLOCK * points->dim_padded, 0,
+                               BLOCK * points->dim_padded * sizeof(uint16_t));
+                for (size_t i = first; i < end; i++)
+                        place_point(points, i);
+                return;
+        }
         for (size_t i = first; i < end; i++) {
                 const float norm2 = points->kernels->norm2[DCI_F32 - 1](points->points + i * points->ld, points->dim);
                 points->lengths[i] = length_bound(norm2, points->dim);
-                points->lost[i] = points->amx == NULL ? 0.0f : place_point(points, i);
+                points->lost[i] = 0.0f;
         }
-        for (size_t i = first; points->amx == NULL && i < end; i += BLOCK)
+        for (size_t i = first; i < end; i += BLOCK)
                 points->kernels->pack_columns(points->points + i * points->ld, points->ld,
                                               end - i < BLOCK ? end - i : BLOCK, points->dim,
                                               (float *)points->packed + i * points->dim);
