@@ -6,8 +6,8 @@
     python3 bench/cell_ranking.py TRACE...
 
 TRACE is a folder with keys.npy, queries.npy and meta.json. Rows are promoted at random and every row joins the nearest
-promoted one (lifted, as MDCI does under inner product). The best cells are opened until they hold a share of the rows; printed
-is how many of the k best rows lie in them, when cells are ranked by the promoted row, and by the mean.
+promoted one (lifted, as MDCI does under inner product). The best cells are opened until they hold a share of the rows; it
+prints how many of the k best rows lie in them, when cells are ranked by the promoted row, and by the mean.
 """
 import argparse
 import json

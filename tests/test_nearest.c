@@ -48,6 +48,10 @@ static void compare(const dci_context *context, const dci_nearest *nearest, cons
                 ck_assert_int_eq(found[i], wanted);
                 ck_assert(memcmp(&scores[i], &score, sizeof score) == 0);
         }
+        /* Unless scores are wanted, what is sure is not scored: the answer is the same. */
+        int32_t again[MOST_POINTS];
+        dci_nearest_find(nearest, points, nearest->dim, n_points, scratch, again, NULL);
+        ck_assert_mem_eq(again, found, n_points * sizeof *found);
 }
 
 /* Loops over shapes; every instruction set. Some centres equal each other. */
@@ -74,6 +78,99 @@ START_TEST(the_nearest_is_what_the_canonical_kernel_says)
         }
         free(centres);
         free(points);
+}
+END_TEST
+
+/* Loops over shapes; every instruction set: points made ready once, all of them or ranges of blocks. */
+START_TEST(points_that_were_made_ready_find_the_same)
+{
+        const size_t n = shapes[_i].n_centres, n_points = 7 * shapes[_i].n_points, dim = shapes[_i].dim, ld = dim + 1;
+        dci_isa isas[6];
+        const size_t n_isas = test_isas(isas);
+        float *centres = test_normal(n, dim, 12), *points = test_normal(n_points, ld, 13);
+        int32_t *wanted = malloc(n_points * sizeof *wanted), *found = malloc(n_points * sizeof *found);
+        float *wanted_scores = malloc(n_points * sizeof(float)), *scores = malloc(n_points * sizeof(float));
+        for (size_t i = 0; i < n_isas; i++) {
+                dci_context *context = test_context_isa(isas[i]);
+                const size_t centre_bytes = dci_nearest_bytes(context, n, dim);
+                const size_t point_bytes = dci_nearest_points_bytes(context, n_points, dim);
+                const size_t scratch_bytes = dci_nearest_scratch_bytes(context, dim);
+                void *memory = dci_alloc(context, centre_bytes, 1), *ready = dci_alloc(context, point_bytes, 1);
+                void *scratch = dci_alloc(context, scratch_bytes, 1);
+                dci_nearest nearest;
+                dci_nearest_points packed;
+                dci_nearest_prepare(context, centres, dim, n, dim, memory, &nearest);
+                dci_nearest_find(&nearest, points, ld, n_points, scratch, wanted, wanted_scores);
+                dci_nearest_points_init(context, points, ld, n_points, dim, ready, &packed);
+                for (size_t first = 0; first < n_points; first += 64)
+                        dci_nearest_points_pack(&packed, first, n_points - first < 64 ? n_points - first : 64);
+                for (size_t first = 0; first < n_points; first += 96) {
+                        const size_t here = n_points - first < 96 ? n_points - first : 96;
+                        dci_nearest_find_packed(&nearest, &packed, first, here, scratch, found + first, scores + first);
+                }
+                ck_assert_mem_eq(found, wanted, n_points * sizeof *found);
+                ck_assert_mem_eq(scores, wanted_scores, n_points * sizeof *scores);
+                dci_nearest_find_packed(&nearest, &packed, 0, n_points, scratch, found, NULL);
+                ck_assert_mem_eq(found, wanted, n_points * sizeof *found);
+                dci_free(context, scratch, scratch_bytes, 1);
+                dci_free(context, ready, point_bytes, 1);
+                dci_free(context, memory, centre_bytes, 1);
+                dci_context_destroy(context);
+        }
+        free(centres);
+        free(points);
+        free(wanted);
+        free(found);
+        free(wanted_scores);
+        free(scores);
+}
+END_TEST
+
+/* Offsets of any size, some of them equal; centres that are closed, up to all but one, and opened again. */
+START_TEST(offsets_and_closed_centres_decide)
+{
+        enum { DIM = 24, N = 150, POINTS = 70 };
+        dci_isa isas[6];
+        const size_t n_isas = test_isas(isas);
+        float *centres = test_normal(N, DIM, 14), *points = test_normal(POINTS, DIM, 15);
+        float *offsets = test_normal(N, 1, 16);
+        for (size_t i = 0; i < 3 * n_isas; i++) {
+                dci_context *context = test_context_isa(isas[i / 3]);
+                const size_t n_bytes = dci_nearest_bytes(context, N, DIM), step = i % 3 == 0 ? N : i % 3 == 1 ? 2 : 1;
+                const size_t scratch_bytes = dci_nearest_scratch_bytes(context, DIM);
+                void *memory = dci_alloc(context, n_bytes, 1), *scratch = dci_alloc(context, scratch_bytes, 1);
+                int32_t found[POINTS];
+                dci_nearest nearest;
+                dci_nearest_prepare(context, centres, DIM, N, DIM, memory, &nearest);
+                for (size_t c = 0; c < N; c++)
+                        dci_nearest_put_offset(&nearest, c, (i % 2 == 0 ? 100.0f : 0.5f) * offsets[c / 2]);
+                for (size_t c = 0; c + 1 < N; c += step) /* none but the first, every other one, all but the last */
+                        dci_nearest_close(&nearest, c);
+                dci_nearest_find(&nearest, points, DIM, POINTS, scratch, found, NULL);
+                for (size_t q = 0; q < POINTS; q++) {
+                        int32_t best = -1;
+                        float most = -INFINITY;
+                        for (size_t c = 0; c < N; c++) {
+                                float score;
+                                if (c % step == 0 && c + 1 < N)
+                                        continue;
+                                context->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](
+                                        points + q * DIM, centres + c * DIM, 0, 1, DIM, &score);
+                                score -= (i % 2 == 0 ? 100.0f : 0.5f) * offsets[c / 2];
+                                if (score > most) {
+                                        most = score;
+                                        best = (int32_t)c;
+                                }
+                        }
+                        ck_assert_int_eq(found[q], best);
+                }
+                dci_free(context, scratch, scratch_bytes, 1);
+                dci_free(context, memory, n_bytes, 1);
+                dci_context_destroy(context);
+        }
+        free(centres);
+        free(points);
+        free(offsets);
 }
 END_TEST
 
@@ -209,12 +306,68 @@ START_TEST(the_best_of_each_column_is_that_of_a_loop)
 }
 END_TEST
 
+/* Products of packed columns with any number of rows, any dimension; what is appended is what is not below. */
+START_TEST(products_and_their_hits_are_those_of_a_loop)
+{
+        static const size_t dims[] = {1, 2, 15, 64, 65, 191, 192, 193, 400}, rows[] = {1, 2, 3, 5, 6, 12, 13, 29};
+        enum { LD = 403, MOST = 29, C = DCI_PRODUCT_COLUMNS };
+        dci_isa isas[6];
+        const size_t n_isas = test_isas(isas);
+        float *numbers = test_normal(MOST, LD, 17), *others = test_normal(C, LD, 18),
+              *offsets = test_normal(MOST, 1, 19);
+        float *columns = malloc(400 * C * sizeof *columns), *products = malloc(MOST * C * sizeof *products);
+        for (size_t i = 0; i < n_isas * (sizeof dims / sizeof *dims) * (sizeof rows / sizeof *rows); i++) {
+                const size_t dim = dims[i / (sizeof rows / sizeof *rows) % (sizeof dims / sizeof *dims)];
+                const size_t n = rows[i % (sizeof rows / sizeof *rows)], n_columns = i % 3 == 0 ? C : 1 + i % C;
+                dci_context *context =
+                        test_context_isa(isas[i / (sizeof dims / sizeof *dims) / (sizeof rows / sizeof *rows)]);
+                float thresholds[C];
+                uint32_t hit_rows[MOST + 1], hit_bits[MOST + 1];
+                context->kernels->pack_columns(others, LD, n_columns, dim, columns);
+                context->kernels->products(numbers, LD, n, columns, dim, products);
+                for (size_t r = 0; r < n; r++)
+                        for (size_t c = 0; c < C; c++) {
+                                double wanted = 0.0, bound = 0.0;
+                                for (size_t p = 0; p < dim && c < n_columns; p++) {
+                                        wanted += (double)numbers[r * LD + p] * (double)others[c * LD + p];
+                                        bound += fabs((double)numbers[r * LD + p] * (double)others[c * LD + p]);
+                                }
+                                test_hold(fabs((double)products[r * C + c] - wanted) <=
+                                          (double)(2 * dim) * 0x1p-24 * bound);
+                        }
+                for (size_t c = 0; c < C; c++)
+                        thresholds[c] = c % 5 == 0 ? -INFINITY : 0.7f * (float)c;
+                const size_t n_hits = context->kernels->rows_hit(products, n, offsets, thresholds, hit_rows, hit_bits);
+                size_t at = 0;
+                for (size_t r = 0; r < n; r++) {
+                        uint32_t bits = 0;
+                        for (size_t c = 0; c < C; c++)
+                                bits |= (uint32_t) !(products[r * C + c] - offsets[r] < thresholds[c]) << c;
+                        if (bits == 0)
+                                continue;
+                        test_hold(at < n_hits && hit_rows[at] == r && hit_bits[at] == bits);
+                        at++;
+                }
+                ck_assert_uint_eq(at, n_hits);
+                dci_context_destroy(context);
+        }
+        free(numbers);
+        free(others);
+        free(offsets);
+        free(columns);
+        free(products);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("nearest");
         TCase *tcase = tcase_create("laws");
         tcase_set_timeout(tcase, 60);
         tcase_add_loop_test(tcase, the_nearest_is_what_the_canonical_kernel_says, 0, sizeof shapes / sizeof shapes[0]);
+        tcase_add_loop_test(tcase, points_that_were_made_ready_find_the_same, 0, sizeof shapes / sizeof shapes[0]);
+        tcase_add_test(tcase, offsets_and_closed_centres_decide);
+        tcase_add_test(tcase, products_and_their_hits_are_those_of_a_loop);
         tcase_add_test(tcase, centres_that_come_go_and_change_are_as_if_made_ready_anew);
         tcase_add_test(tcase, long_centres_cost_time_and_nothing_else);
         tcase_add_test(tcase, sums_of_rows_are_those_of_a_loop);

@@ -30,9 +30,9 @@ from ._filters import Bitmap
 from ._library import __version__
 from ._search import SearchStats, TuneResult
 from ._tree import TreeStats
+from .clusters import KMeansReport, KMeansResult, kmeans
 from .context import Context, default_context, isa_available
 from .index import Index
-from .clusters import KMeansReport, KMeansResult, kmeans
 
 __all__ = [
     "Bitmap",

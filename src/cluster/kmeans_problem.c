@@ -31,7 +31,7 @@ static bool take_workers(km_problem *p, size_t n_workers, unsigned char *memory,
         const size_t nearest = dci_nearest_scratch_bytes(p->context, p->dim);
         bool fits = take(memory, at, (part){(void **)&p->workers, n_workers, sizeof *p->workers});
         for (size_t w = 0; w < n_workers && fits; w++) {
-                km_worker none, *worker = memory == NULL ? &none : &p->workers[w];
+                km_worker none = {0}, *worker = memory == NULL ? &none : &p->workers[w];
                 fits = take(memory, at, (part){&worker->nearest, nearest, 1}) &&
                        take(memory, at, (part){(void **)&worker->pointers, KM_TASK_ROWS, sizeof *worker->pointers}) &&
                        take(memory, at, (part){(void **)&worker->sum, wide, sizeof *worker->sum}) &&
