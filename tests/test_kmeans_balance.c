@@ -273,6 +273,29 @@ START_TEST(segments_may_have_more_rows_than_their_share_holds)
 }
 END_TEST
 
+/* Loops over both forms of COSINE, all rows at once and in segments: with room to spare, bounded clusters are nearly as good as
+ * unbounded ones, and all of them are used. */
+START_TEST(a_capacity_with_room_to_spare_costs_little)
+{
+        enum { N = 4096, K = 410 };
+        float *keys = pdci_trace("keys", N);
+        for (size_t segments = 0; segments < 2; segments++) {
+                dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, DIM, K);
+                dci_kmeans_input input = kmeans_input(N, keys);
+                config.segment_rows = segments * 1024;
+                kmeans_out plain = kmeans_run(context, &config, &input);
+                config.capacity = 16;
+                kmeans_out out = balanced(&config, &input, "room to spare");
+                ck_assert_uint_eq(out.result.reports->n_empty, 0);
+                ck_assert_double_ge(out.result.reports->objective, 0.99 * plain.result.reports->objective);
+                ck_assert_double_ge(out.result.reports->objective, 0.999 * out.result.reports->objective_free);
+                kmeans_out_free(&out);
+                kmeans_out_free(&plain);
+        }
+        free(keys);
+}
+END_TEST
+
 /* Loops over both forms of COSINE. The header gives rows without direction label 0: as many as there is room for. */
 START_TEST(rows_without_direction_keep_to_the_capacity)
 {
@@ -306,6 +329,7 @@ int main(void)
         tcase_add_loop_test(balance, threads_and_other_problems_change_nothing, 0, KMEANS_FORMS);
         tcase_add_loop_test(balance, warm_starts_and_segments_keep_to_the_capacity, 0, KMEANS_FORMS);
         tcase_add_loop_test(balance, segments_may_have_more_rows_than_their_share_holds, 0, KMEANS_FORMS);
+        tcase_add_loop_test(balance, a_capacity_with_room_to_spare_costs_little, 0, 2);
         tcase_add_loop_test(balance, rows_without_direction_keep_to_the_capacity, 0, 2);
         suite_add_tcase(suite, balance);
         return test_main(suite);

@@ -84,13 +84,13 @@ static void spread_task(void *arg, size_t task, size_t worker)
         const spread *s = arg;
         const km_view *view = s->view;
         km_problem *p = view->problem;
-        const size_t begin = task * KM_TASK_ROWS, first = view->first_row + begin;
-        const size_t n = view->n - begin < KM_TASK_ROWS ? view->n - begin : KM_TASK_ROWS;
+        size_t first;
+        const size_t n = dci_km_rows_of_task(view, task, &first);
         int32_t found[KM_TASK_ROWS];
         double sum = 0.0;
         dci_nearest_find_packed(&s->batch, &p->packed, first, n, p->workers[worker].nearest, found, NULL);
         for (size_t i = 0; i < n; i++) {
-                float *least = &s->nearest2[begin + i], distance2;
+                float *least = &s->nearest2[first - view->first_row + i], distance2;
                 p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_L2](p->points + (first + i) * p->dim,
                                                                     s->batch.centres + (size_t)found[i] * p->dim, 0, 1,
                                                                     p->dim, &distance2);

@@ -69,7 +69,7 @@ typedef struct km_problem {
         float *mean, *middle;      /* dim: what is subtracted on demand, and m */
         float *task_sums;          /* n_tasks x dim: of the rows of a task */
         double *task_value;        /* n_tasks */
-        double *task_norm2;        /* n_tasks: squared lengths of the points, added up */
+        double *block_norm2;       /* L2: of each DCI_NEAREST_BLOCK rows, their squared lengths added up */
         size_t *task_count, *task_bad;
         dci_nearest_points packed;
         size_t bad_row;
@@ -178,6 +178,14 @@ dci_status dci_km_assign(km_view *view, km_assigned *out);
 void dci_km_sort(km_view *view);
 /* Gives empty clusters a row each, and sorts; returns how many it could. */
 size_t dci_km_repair(km_view *view);
+/* The rows of a task, at least one: how many, and the first. */
+DCI_INLINE size_t dci_km_rows_of_task(const km_view *view, size_t task, size_t *out_first)
+{
+        const size_t begin = task * KM_TASK_ROWS;
+        *out_first = view->first_row + begin;
+        return view->n - begin < KM_TASK_ROWS ? view->n - begin : KM_TASK_ROWS;
+}
+
 /* Adds up the rows of every cluster: what the present centroids are worth, and where they go next. */
 dci_status dci_km_add_up(km_view *view, double *out_objective);
 /* There they go. */

@@ -43,12 +43,15 @@ static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
         return KM_BAD_NONE;
 }
 
-/* What `own` of a point is; under L2 adds its squared length. */
-static float own_of(const km_problem *p, const float *point, bool zero, double *norm2_sum)
+/* What `own` of point i is; under L2 its squared length goes to those of its block. */
+static float own_of(const km_problem *p, size_t i, const float *point, bool zero)
 {
         float product;
-        if (p->config->metric == DCI_METRIC_L2)
-                *norm2_sum += (double)p->kernels->norm2[DCI_F32 - 1](point, p->dim);
+        if (p->config->metric == DCI_METRIC_L2) {
+                double *sum = &p->block_norm2[i / DCI_NEAREST_BLOCK];
+                *sum = (i % DCI_NEAREST_BLOCK == 0 ? 0.0 : *sum) +
+                       (double)p->kernels->norm2[DCI_F32 - 1](point, p->dim);
+        }
         if (p->config->metric != DCI_METRIC_IP)
                 return zero ? KM_NO_DIRECTION : 0.0f;
         p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](point, p->middle, 0, 1, p->dim, &product);
@@ -60,7 +63,6 @@ static void prepare_task(void *arg, size_t task, size_t worker)
         km_problem *p = arg;
         const size_t first = task * KM_TASK_ROWS, n = rows_of_task(p, task);
         (void)worker;
-        double norm2 = 0.0;
         p->task_bad[task] = SIZE_MAX;
         for (size_t i = first; i < first + n; i++) {
                 float *point = p->points + i * p->dim;
@@ -71,9 +73,8 @@ static void prepare_task(void *arg, size_t task, size_t worker)
                 }
                 for (size_t j = 0; j < p->dim; j++)
                         point[j] -= p->middle[j];
-                p->own[i] = own_of(p, point, zero, &norm2);
+                p->own[i] = own_of(p, i, point, zero);
         }
-        p->task_norm2[task] = norm2;
         dci_nearest_points_pack(&p->packed, first, n);
 }
 

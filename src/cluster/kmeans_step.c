@@ -40,10 +40,9 @@ static void assign_task(void *arg, size_t task, size_t worker)
 {
         km_view *view = arg;
         km_problem *p = view->problem;
-        const size_t begin = task * KM_TASK_ROWS, first = view->first_row + begin;
-        const size_t n = view->n - begin < KM_TASK_ROWS ? view->n - begin : KM_TASK_ROWS;
+        size_t first, moved = 0;
+        const size_t n = dci_km_rows_of_task(view, task, &first);
         int32_t found[KM_TASK_ROWS];
-        size_t moved = 0;
         dci_nearest_find_packed(&view->nearest, &p->packed, first, n, p->workers[worker].nearest, found, NULL);
         for (size_t i = 0; i < n; i++) {
                 const int32_t label = p->own[first + i] == KM_NO_DIRECTION ? 0 : found[i];
@@ -252,8 +251,8 @@ dci_status dci_km_add_up(km_view *view, double *out_objective)
         dci_status status = dci_km_for(p, tasks_of(view), 8 * view->n * p->dim, add_up_task, view);
         double objective = 0.0;
         if (p->config->metric == DCI_METRIC_L2)
-                for (size_t task = 0; task < tasks_of(view); task++)
-                        objective += p->task_norm2[view->first_row / KM_TASK_ROWS + task];
+                for (size_t i = view->first_row; i < view->first_row + view->n; i += DCI_NEAREST_BLOCK)
+                        objective += p->block_norm2[i / DCI_NEAREST_BLOCK];
         for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
                 objective += p->cluster_value[c];
         *out_objective = p->config->metric == DCI_METRIC_L2 ? fmax(objective, 0.0) : objective;
