@@ -25,8 +25,9 @@
  * Threads: a call uses the context's threads, one parallel region per phase of a round, or, where there are problems enough for
  * all threads, one region in all, a problem per thread at a time. Calls may run side by side.
  *
- * Memory while it runs, per problem at work (one, or one per thread): n (8 dim + 40) bytes - with AMX tiles n (6 dim + 40), dim rounded
- * up to a multiple of 32 for a third of it -, 12 n more with a capacity, 10 k dim for k clusters (20 with DCI_CENTROID_MEAN), some KiB per thread. Never n x k.
+ * Memory while it runs, per problem at work (one, or one per thread): n (8 dim + 40) bytes - with AMX tiles n (6 dim + 40), dim
+ * rounded up to a multiple of 32 for a third of it -, 10 k dim for k clusters (20 with DCI_CENTROID_MEAN), and less than 1 MiB per
+ * thread; with a capacity 12 n more, and 1 KiB x dim per thread. Never n x k.
  */
 #ifndef DCI_KMEANS_H
 #define DCI_KMEANS_H

@@ -237,7 +237,6 @@ def test_check_finds_damage(name):
     assert part in str(caught.value)
 
 
-@pytest.mark.xfail(reason="dci_kmeans_check adds up sizes that stand alone, whatever their signs")
 def test_check_finds_a_negative_size():
     with pytest.raises(dci.FormatError, match="problem 0"):
         replace(WHOLE, **ALONE, sizes=np.int32([[61, -1, 0, 0]] * 2)).check()
