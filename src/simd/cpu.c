@@ -52,6 +52,12 @@ static dci_isa best_x86(void)
         return DCI_ISA_AMX;
 }
 
+bool dci_cpu_has_vnni(void)
+{
+        uint32_t a, b, c, d;
+        return __get_cpuid_count(7, 0, &a, &b, &c, &d) && has(c, 11);
+}
+
 #if defined(__linux__) && defined(SYS_arch_prctl)
 #define TILE_DATA 18 /* state component */
 static long tile_call(int request, unsigned long argument)

@@ -12,4 +12,9 @@ dci_status dci_isa_choose(dci_isa wish, dci_isa *out_isa);
 /* The kernel table of an available level. */
 const struct dci_kernels *dci_kernels_for(dci_isa isa);
 
+#if defined(__x86_64__)
+/* AVX-512 VNNI: asked only where AVX-512 runs. */
+bool dci_cpu_has_vnni(void);
+#endif
+
 #endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The reader of low-bit codes, included once by each codes_<isa>.c, which defines before:
+ *
+ *   V, W                    bytes of some rows' words; sums of 32 bits, one per row
+ *   v_load(p) v_mask(byte) v_levels(table of 16 bytes) v_and(a, b) v_or(a, b)
+ *   v_right(a, bits)        16-bit lanes to the right: what comes from the neighbour is masked away
+ *   v_left2(a)              to the left by two, likewise
+ *   v_lookup(levels, a)     the level of each byte, 0 to 15
+ *   v_four(p)               four query bytes, for every row
+ *   w_zero() w_add(a, b) w_store(p, a)
+ *   w_dot(acc, a, q)        acc + sums of four products; a from 0 to 127
+ *   w_dot_wide(acc, a, q)   the same for a from 0 to 255
+ *   SUMS                    name of the function
+ */
+#include "simd/codes.h"
+
+#define PAIR (2 * DCI_CODE_LINE)
+#define CHAINS 2 /* sums of one row that run side by side */
+
+/* Vectors of a pair of lines that pass together, and queries: as many as leave registers for the sums. */
+#define MOST_SUMS 8
+
+typedef struct reader {
+        const unsigned char *line; /* of the vector in question */
+        const int8_t *queries;
+        size_t ld;
+} reader;
+
+DCI_INLINE void dot_all(V levels, reader r, size_t c, size_t n_queries, bool wide, size_t chain, W *sums)
+{
+        UNROLL for (size_t q = 0; q < n_queries; q++)
+        {
+                W *sum = &sums[n_queries == 1 ? chain % CHAINS : q];
+                *sum = wide ? w_dot_wide(*sum, levels, v_four(r.queries + q * r.ld + c))
+                            : w_dot(*sum, levels, v_four(r.queries + q * r.ld + c));
+        }
+}
+
+/* One line: the codes of `bits` bits of 32 / bits coordinates from c on. */
+DCI_INLINE void read_line(reader r, size_t c, int bits, V levels, size_t n_queries, W *sums)
+{
+        const V codes = v_load(r.line), mask = v_mask((1 << bits) - 1);
+        UNROLL for (int shift = 0; shift < 8; shift += bits)
+        {
+                V code = v_and(shift == 0 ? codes : v_right(codes, shift), mask);
+                dot_all(v_lookup(levels, code), r, c + (size_t)(shift / bits) * 4, n_queries, false,
+                        (size_t)(shift / bits), sums);
+        }
+}
+
+/* Three bits of 32 coordinates: two lines of two bits, and one of the third. */
+DCI_INLINE void read_three(reader r, size_t c, V levels, size_t n_queries, W *sums)
+{
+        const V high = v_load(r.line + 2 * PAIR), two = v_mask(3), third = v_mask(4);
+        UNROLL for (int i = 0; i < 8; i++)
+        {
+                const V low = v_load(r.line + (size_t)(i / 4) * PAIR);
+                V code = v_and(i % 4 == 0 ? low : v_right(low, 2 * (i % 4)), two);
+                V bit = v_and(i < 2 ? (i == 0 ? v_left2(high) : v_left2(v_right(high, 1)))
+                                    : (i == 2 ? high : v_right(high, i - 2)),
+                              third);
+                dot_all(v_lookup(levels, v_or(code, bit)), r, c + (size_t)i * 4, n_queries, false, (size_t)i, sums);
+        }
+}
+
+DCI_INLINE void read_rows(const dci_code_layout *layout, reader r, size_t n_queries, W *sums)
+{
+        size_t c = 0;
+        for (size_t end = layout->n_coords[DCI_CODE_8]; c < end; c += 4, r.line += PAIR)
+                dot_all(v_load(r.line), r, c, n_queries, true, c / 4, sums);
+        V levels = v_levels(layout->levels[DCI_CODE_4]);
+        for (size_t end = c + layout->n_coords[DCI_CODE_4]; c < end; c += 8, r.line += PAIR)
+                read_line(r, c, 4, levels, n_queries, sums);
+        levels = v_levels(layout->levels[DCI_CODE_3]);
+        for (size_t end = c + layout->n_coords[DCI_CODE_3]; c < end; c += 32, r.line += 3 * PAIR)
+                read_three(r, c, levels, n_queries, sums);
+        levels = v_levels(layout->levels[DCI_CODE_2]);
+        for (size_t end = c + layout->n_coords[DCI_CODE_2]; c < end; c += 16, r.line += PAIR)
+                read_line(r, c, 2, levels, n_queries, sums);
+        levels = v_levels(layout->levels[DCI_CODE_1]);
+        for (size_t end = c + layout->n_coords[DCI_CODE_1]; c < end; c += 32, r.line += PAIR)
+                read_line(r, c, 1, levels, n_queries, sums);
+}
+
+DCI_INLINE void read_blocks(const dci_code_layout *layout, const unsigned char *blocks, size_t stride, size_t n_blocks,
+                            const int8_t *queries, size_t n_queries, int32_t *out, size_t ld)
+{
+        for (size_t b = 0; b < n_blocks; b++)
+                for (size_t v = 0; v < PAIR; v += sizeof(V)) {
+                        reader r = {blocks + b * stride + v, queries, layout->n_all};
+                        W sums[MOST_SUMS];
+                        const size_t n_sums = n_queries == 1 ? CHAINS : n_queries;
+                        UNROLL for (size_t s = 0; s < n_sums; s++) sums[s] = w_zero();
+                        read_rows(layout, r, n_queries, sums);
+                        if (n_queries == 1)
+                                sums[0] = w_add(sums[0], sums[1]);
+                        UNROLL for (size_t q = 0; q < n_queries; q++)
+                                w_store(out + q * ld + b * DCI_CODE_ROWS + v / 4, sums[q]);
+                }
+}
+
+/* As many queries at once as there are kernels for. */
+DCI_INLINE size_t read_some(const dci_code_layout *layout, const unsigned char *blocks, size_t stride, size_t n_blocks,
+                            const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld)
+{
+        switch (n_queries) {
+        case 8:
+                read_blocks(layout, blocks, stride, n_blocks, queries, 8, sums, ld);
+                return 8;
+        case 7: /* the group of a usual model */
+                read_blocks(layout, blocks, stride, n_blocks, queries, 7, sums, ld);
+                return 7;
+        case 6:
+        case 5:
+        case 4:
+                read_blocks(layout, blocks, stride, n_blocks, queries, 4, sums, ld);
+                return 4;
+        case 3:
+        case 2:
+                read_blocks(layout, blocks, stride, n_blocks, queries, 2, sums, ld);
+                return 2;
+        default:
+                read_blocks(layout, blocks, stride, n_blocks, queries, 1, sums, ld);
+                return 1;
+        }
+}
+
+void SUMS(const dci_code_layout *layout, const unsigned char *blocks, size_t stride, size_t n_blocks,
+          const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld)
+{
+        for (size_t q = 0; q < n_queries;)
+                q += read_some(layout, blocks, stride, n_blocks, queries + q * layout->n_all, n_queries - q,
+                               sums + q * ld, ld);
+}

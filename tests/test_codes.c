@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Low-bit codes: what is put is what is got, and every reader's sums are those of a loop. */
+#include "tests/common.h"
+
+#include <string.h>
+
+#include "simd/codes.h"
+
+/* Coordinates of each width: one section at a time, the smallest and longer ones; sections side by side. */
+static const size_t layouts[][DCI_CODE_WIDTHS] = {
+        {4, 0, 0, 0, 0},     {64, 0, 0, 0, 0}, {0, 8, 0, 0, 0},   {0, 64, 0, 0, 0},  {0, 0, 32, 0, 0},
+        {0, 0, 96, 0, 0},    {0, 0, 0, 16, 0}, {0, 0, 0, 80, 0},  {0, 0, 0, 0, 32},  {0, 0, 0, 0, 128},
+        {8, 16, 32, 16, 32}, {4, 0, 0, 16, 0}, {0, 24, 0, 0, 64}, {784, 0, 0, 0, 0}, {0, 784, 0, 0, 0}};
+enum { BLOCKS = 3, ROWS = 32 * BLOCKS, MOST_COORDS = 784, QUERIES = 8 };
+
+typedef struct scene {
+        dci_code_layout layout;
+        size_t stride;
+        unsigned char *blocks;
+        uint8_t codes[ROWS][MOST_COORDS];
+        int8_t queries[QUERIES * MOST_COORDS];
+} scene;
+
+/* Codes and queries at random, or all as large as they may be. */
+static scene *new_scene(size_t which, bool extreme)
+{
+        scene *s = calloc(1, sizeof *s);
+        dci_rng rng;
+        dci_rng_seed(&rng, which);
+        memcpy(s->layout.n_coords, layouts[which], sizeof layouts[which]);
+        for (int w = 0; w < DCI_CODE_WIDTHS; w++)
+                for (int i = 0; i < 16; i++)
+                        s->layout.levels[w][i] = extreme ? 127 : (uint8_t)dci_rng_below(&rng, 128);
+        dci_code_layout_finish(&s->layout);
+        s->stride = s->layout.n_bytes + 64 * (which % 3);
+        s->blocks = malloc(BLOCKS * s->stride);
+        memset(s->blocks, 0xa5, BLOCKS * s->stride); /* what was there does not matter */
+        for (size_t r = 0; r < ROWS; r++) {
+                size_t c = 0;
+                for (int w = 0; w < DCI_CODE_WIDTHS; w++)
+                        for (size_t i = 0; i < s->layout.n_coords[w]; i++, c++)
+                                s->codes[r][c] = (uint8_t)(extreme ? (1u << dci_code_bits[w]) - 1
+                                                                   : dci_rng_below(&rng, 1u << dci_code_bits[w]));
+                dci_code_put(&s->layout, s->blocks + r / 32 * s->stride, r % 32, s->codes[r]);
+        }
+        for (size_t i = 0; i < QUERIES * s->layout.n_all; i++)
+                s->queries[i] = (int8_t)(extreme ? -127 : (int)dci_rng_below(&rng, 255) - 127);
+        return s;
+}
+
+static void free_scene(scene *s)
+{
+        free(s->blocks);
+        free(s);
+}
+
+/* Loops over layouts. */
+START_TEST(what_is_put_is_got)
+{
+        scene *s = new_scene((size_t)_i, false);
+        uint8_t codes[MOST_COORDS];
+        for (size_t r = 0; r < ROWS; r++) {
+                dci_code_get(&s->layout, s->blocks + r / 32 * s->stride, r % 32, codes);
+                ck_assert_mem_eq(codes, s->codes[r], s->layout.n_all);
+        }
+        /* Another row in the place of one leaves its neighbours as they are. */
+        dci_code_put(&s->layout, s->blocks, 5, s->codes[77]);
+        dci_code_get(&s->layout, s->blocks, 5, codes);
+        ck_assert_mem_eq(codes, s->codes[77], s->layout.n_all);
+        for (size_t r = 4; r <= 6; r += 2) {
+                dci_code_get(&s->layout, s->blocks, r, codes);
+                ck_assert_mem_eq(codes, s->codes[r], s->layout.n_all);
+        }
+        free_scene(s);
+}
+END_TEST
+
+static int32_t naive(const scene *s, size_t r, const int8_t *query)
+{
+        int32_t sum = 0;
+        size_t c = 0;
+        for (int w = 0; w < DCI_CODE_WIDTHS; w++)
+                for (size_t i = 0; i < s->layout.n_coords[w]; i++, c++) {
+                        const uint8_t code = s->codes[r][c];
+                        sum += (w == DCI_CODE_8 ? code : s->layout.levels[w][code]) * query[c];
+                }
+        return sum;
+}
+
+static void check_sums(const scene *s, dci_code_sums_fn sums_of)
+{
+        enum { LD = ROWS + 5 };
+        int32_t sums[QUERIES * LD];
+        for (size_t n_queries = 1; n_queries <= QUERIES; n_queries++) {
+                memset(sums, 0x77, sizeof sums);
+                sums_of(&s->layout, s->blocks, s->stride, BLOCKS, s->queries, n_queries, sums, LD);
+                for (size_t q = 0; q < n_queries; q++) {
+                        for (size_t r = 0; r < ROWS; r++)
+                                test_hold(sums[q * LD + r] == naive(s, r, s->queries + q * s->layout.n_all));
+                        for (size_t r = ROWS; r < LD; r++)
+                                test_hold(sums[q * LD + r] == 0x77777777);
+                }
+        }
+}
+
+/* Loops over layouts, at random and at the extremes; every reader that this machine has. */
+START_TEST(sums_are_those_of_a_loop)
+{
+        scene *s = new_scene((size_t)_i / 2, _i % 2 != 0);
+        dci_isa isas[6];
+        const size_t n_isas = test_isas(isas);
+        for (size_t i = 0; i < n_isas; i++) {
+                dci_context *context = test_context_isa(isas[i]);
+                const char *name;
+                check_sums(s, dci_code_sums_for(context, &name));
+                ck_assert_ptr_nonnull(name);
+#if defined(__x86_64__)
+                if (isas[i] == DCI_ISA_AVX512) /* also where VNNI would be chosen */
+                        check_sums(s, dci_code_sums_avx512);
+#endif
+                dci_context_destroy(context);
+        }
+        free_scene(s);
+}
+END_TEST
+
+int main(void)
+{
+        const int n = sizeof layouts / sizeof layouts[0];
+        Suite *suite = suite_create("codes");
+        TCase *tcase = tcase_create("laws");
+        tcase_set_timeout(tcase, 60);
+        tcase_add_loop_test(tcase, what_is_put_is_got, 0, n);
+        tcase_add_loop_test(tcase, sums_are_those_of_a_loop, 0, 2 * n);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
