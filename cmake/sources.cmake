@@ -24,6 +24,8 @@ set(dci_sources
     src/transform/cosine.c
     src/transform/mips.c
     src/transform/transform.c
+    src/sketch/coder.c
+    src/sketch/rotate.c
     src/cluster/kmeans.c
     src/cluster/kmeans_balance.c
     src/cluster/kmeans_check.c

@@ -20,7 +20,7 @@
 #define DCI_CODE_ROWS ((size_t)32)
 #define DCI_CODE_LINE ((size_t)64)
 #define DCI_CODE_QUERIES ((size_t)8)      /* at most, in one pass */
-#define DCI_CODE_COORDS ((size_t)1 << 16) /* at most: sums stay below 2^31 */
+#define DCI_CODE_COORDS ((size_t)1 << 15) /* at most: twice a sum stays below 2^31 */
 
 /* Sections in their order. */
 enum { DCI_CODE_8, DCI_CODE_4, DCI_CODE_3, DCI_CODE_2, DCI_CODE_1, DCI_CODE_WIDTHS };
