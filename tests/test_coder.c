@@ -25,7 +25,7 @@ static double dot(const float *a, const float *b, size_t dim)
 START_TEST(rotations_are_orthogonal)
 {
         const size_t dim = dims[_i];
-        float *rows = test_normal(2, dim, 1), turned[2][MOST_DIM], other[MOST_DIM];
+        float *rows = test_normal(2, dim, 1), turned[2][MOST_DIM], other[MOST_DIM], spare[MOST_DIM];
         float *memory = malloc(dci_rotation_bytes(dim));
         dci_rotation rotation;
         dci_rng rng;
@@ -33,7 +33,7 @@ START_TEST(rotations_are_orthogonal)
         dci_rotation_init(&rng, dim, memory, &rotation);
         for (size_t r = 0; r < 2; r++) {
                 memcpy(turned[r], rows + r * dim, dim * sizeof(float));
-                dci_rotate(&rotation, turned[r]);
+                dci_rotate(&rotation, turned[r], spare);
         }
         for (size_t a = 0; a < 2; a++)
                 for (size_t b = 0; b < 2; b++) {
@@ -43,13 +43,13 @@ START_TEST(rotations_are_orthogonal)
                         ck_assert_double_le(fabs(dot(turned[a], turned[b], dim) - before), 1e-5 * scale);
                 }
         memcpy(other, turned[0], dim * sizeof *other);
-        dci_rotate_back(&rotation, other);
+        dci_rotate_back(&rotation, other, spare);
         for (size_t j = 0; j < dim; j++)
                 ck_assert_float_eq_tol(other[j], rows[j], 1e-5f);
         if (dim >= 31) {
                 dci_rotation_init(&rng, dim, memory, &rotation);
                 memcpy(other, rows, dim * sizeof *other);
-                dci_rotate(&rotation, other);
+                dci_rotate(&rotation, other, spare);
                 ck_assert(memcmp(other, turned[0], dim * sizeof *other) != 0);
         }
         free(rows);
@@ -62,13 +62,13 @@ START_TEST(rotations_spread_what_is_concentrated)
 {
         for (int d = 0; d < N_DIMS; d++) {
                 const size_t dim = dims[d];
-                float row[MOST_DIM] = {0}, *memory = malloc(dci_rotation_bytes(dim)), most = 0.0f;
+                float row[MOST_DIM] = {0}, spare[MOST_DIM], *memory = malloc(dci_rotation_bytes(dim)), most = 0.0f;
                 dci_rotation rotation;
                 dci_rng rng;
                 dci_rng_seed(&rng, 3);
                 dci_rotation_init(&rng, dim, memory, &rotation);
                 row[dim / 2] = 1.0f;
-                dci_rotate(&rotation, row);
+                dci_rotate(&rotation, row, spare);
                 for (size_t j = 0; j < dim; j++)
                         most = fmaxf(most, fabsf(row[j]));
                 if (dim >= 31)
@@ -127,7 +127,7 @@ START_TEST(estimates_keep_to_their_bound)
                         float scale, residual, back[MOST_DIM], estimate;
                         dci_coded_query query;
                         dci_coder_encode(&c.coder, rows + r * dim, c.scratch, c.codes, &scale, &residual);
-                        dci_coder_decode(&c.coder, c.codes, scale, back);
+                        dci_coder_decode(&c.coder, c.codes, scale, c.scratch, back);
                         double distance2 = 0.0, length2 = 0.0;
                         for (size_t j = 0; j < dim; j++) {
                                 distance2 += pow((double)back[j] - (double)rows[r * dim + j], 2);
@@ -196,7 +196,7 @@ START_TEST(nothing_is_estimated_as_nothing)
                 begin(&c, context, 40, widths[w], true, 1, centre);
                 dci_coder_encode(&c.coder, centre, c.scratch, c.codes, &scale, &residual);
                 ck_assert(scale == 0.0f && residual == 0.0f);
-                dci_coder_decode(&c.coder, c.codes, scale, back);
+                dci_coder_decode(&c.coder, c.codes, scale, c.scratch, back);
                 ck_assert_mem_eq(back, centre, sizeof back);
                 dci_coder_query(&c.coder, centre, c.scratch, c.bytes, &query);
                 int32_t sum = sum_of(&c);

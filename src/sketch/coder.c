@@ -35,7 +35,7 @@ size_t dci_coder_bytes(size_t dim)
 
 size_t dci_coder_scratch_bytes(size_t dim)
 {
-        return dci_lines(padded(dim, 32) * sizeof(float));
+        return 3 * dci_lines(padded(dim, 32) * sizeof(float));
 }
 
 /* Levels as the bytes that the sums take: 64 is zero, the largest are 1 and 127. What rounding them does is part of the levels. */
@@ -77,55 +77,64 @@ void dci_coder_init(const dci_context *context, size_t dim, int32_t bits, bool r
         }
 }
 
-/* The code of a coordinate in units of the root mean square. */
-static uint8_t code_of(const dci_coder *coder, float x)
-{
-        if (coder->bits == 8) {
-                const float byte = x / coder->unit + coder->bias;
-                return (uint8_t)lrintf(byte < 0.0f ? 0.0f : byte > 255.0f ? 255.0f : byte);
-        }
-        unsigned code = 0;
-        for (int i = 1; i < 1 << coder->bits; i++)
-                code += x > coder->limits[i];
-        return (uint8_t)code;
-}
-
 static float level_of(const dci_coder *coder, uint8_t code)
 {
         return coder->bits == 8 ? coder->unit * ((float)code - coder->bias) : coder->levels[code];
 }
 
+/* Codes of coordinates in units of the root mean square: how many limits lie below. A limit at a time, so that loops are vectors. */
+static void find_codes(const dci_coder *coder, const float *x, int32_t *counts, uint8_t *codes)
+{
+        const size_t dim = coder->dim;
+        if (coder->bits == 8) {
+                for (size_t j = 0; j < dim; j++) {
+                        const float byte = x[j] / coder->unit + coder->bias;
+                        codes[j] = (uint8_t)lrintf(fminf(fmaxf(byte, 0.0f), 255.0f));
+                }
+                return;
+        }
+        memset(counts, 0, dim * sizeof *counts);
+        for (int i = 1; i < 1 << coder->bits; i++) {
+                const float limit = coder->limits[i];
+                for (size_t j = 0; j < dim; j++)
+                        counts[j] += x[j] > limit;
+        }
+        for (size_t j = 0; j < dim; j++)
+                codes[j] = (uint8_t)counts[j];
+}
+
 void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, float *out_scale,
                       float *out_residual)
 {
-        float *y = scratch;
-        for (size_t j = 0; j < coder->dim; j++)
+        const size_t dim = coder->dim, wide = padded(dim, 32);
+        float *y = scratch, *x = y + wide, product;
+        int32_t *counts = (int32_t *)(void *)(x + wide);
+        for (size_t j = 0; j < dim; j++)
                 y[j] = row[j] - coder->centre[j];
         if (coder->rotates)
-                dci_rotate(&coder->rotation, y);
-        const double norm2 = (double)coder->kernels->norm2[DCI_F32 - 1](y, coder->dim);
-        const double mean = sqrt(norm2 / (double)coder->dim);
-        const float inverse = norm2 > 0.0 ? (float)(1.0 / mean) : 0.0f;
-        double product = 0.0, level2 = 0.0;
-        for (size_t j = 0; j < coder->dim; j++) {
-                codes[j] = code_of(coder, y[j] * inverse);
-                const double level = (double)level_of(coder, codes[j]);
-                product += level * (double)y[j];
-                level2 += level * level;
-        }
-        memset(codes + coder->dim, 0, coder->layout.n_all - coder->dim);
+                dci_rotate(&coder->rotation, y, x);
+        const float norm2 = coder->kernels->norm2[DCI_F32 - 1](y, dim);
+        const float inverse = norm2 > 0.0f ? 1.0f / sqrtf(norm2 / (float)dim) : 0.0f;
+        for (size_t j = 0; j < dim; j++)
+                x[j] = y[j] * inverse;
+        find_codes(coder, x, counts, codes);
+        memset(codes + dim, 0, coder->layout.n_all - dim);
+        for (size_t j = 0; j < dim; j++)
+                x[j] = level_of(coder, codes[j]);
+        coder->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](x, y, 0, 1, dim, &product);
+        const double level2 = (double)coder->kernels->norm2[DCI_F32 - 1](x, dim);
         /* Every level has the sign of its coordinate, so the product is positive unless the row is the centre. */
-        const double factor = product > 0.0 ? norm2 / product : 0.0;
+        const double factor = product > 0.0f ? (double)norm2 / (double)product : 0.0;
         *out_scale = (float)(factor * (double)coder->unit);
-        *out_residual = (float)sqrt(fmax(factor * factor * level2 - norm2, 0.0));
+        *out_residual = (float)sqrt(fmax(factor * factor * level2 - (double)norm2, 0.0));
 }
 
-void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, float *out)
+void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out)
 {
         for (size_t j = 0; j < coder->dim; j++)
                 out[j] = scale / coder->unit * level_of(coder, codes[j]);
         if (coder->rotates)
-                dci_rotate_back(&coder->rotation, out);
+                dci_rotate_back(&coder->rotation, out, scratch);
         for (size_t j = 0; j < coder->dim; j++)
                 out[j] += coder->centre[j];
 }
@@ -138,7 +147,7 @@ void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, 
         coder->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](query, coder->centre, 0, 1, coder->dim, &out->fixed);
         out->length = sqrtf(coder->kernels->norm2[DCI_F32 - 1](query, coder->dim));
         if (coder->rotates)
-                dci_rotate(&coder->rotation, y);
+                dci_rotate(&coder->rotation, y, y + padded(coder->dim, 32));
         for (size_t j = 0; j < coder->dim; j++)
                 most = fmaxf(most, fabsf(y[j]));
         const float step = most / 127.0f;

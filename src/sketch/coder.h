@@ -55,7 +55,7 @@ void dci_coder_init(const dci_context *context, size_t dim, int32_t bits, bool r
 void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, float *out_scale,
                       float *out_residual);
 /* Back to a row: mu + R^T a z. */
-void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, float *out);
+void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out);
 
 /* One query to bytes (n_all of them). */
 void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes, dci_coded_query *out);

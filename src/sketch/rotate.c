@@ -3,6 +3,7 @@
 #include "core/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "sketch/rotate.h"
 
@@ -31,16 +32,23 @@ void dci_rotation_init(dci_rng *rng, size_t dim, void *memory, dci_rotation *out
         }
 }
 
-/* Without its scale, which the signs carry. */
-static void hadamard(float *x, size_t n)
+/* Without its scale, which the signs carry. Sums and differences of the two halves, interleaved, as often as n halves: every stage
+ * reads and writes one behind the other (Pease 1968), and the result has the usual order. */
+static void hadamard(float *x, size_t n, float *spare)
 {
-        for (size_t half = 1; half < n; half *= 2)
-                for (size_t i = 0; i < n; i += 2 * half)
-                        for (size_t j = i; j < i + half; j++) {
-                                const float a = x[j], b = x[j + half];
-                                x[j] = a + b;
-                                x[j + half] = a - b;
-                        }
+        float *from = x, *to = spare;
+        for (size_t left = n; left > 1; left /= 2) {
+                const float *high = from + n / 2;
+                for (size_t j = 0; j < n / 2; j++) {
+                        to[2 * j] = from[j] + high[j];
+                        to[2 * j + 1] = from[j] - high[j];
+                }
+                float *swap = from;
+                from = to;
+                to = swap;
+        }
+        if (from != x)
+                memcpy(x, from, n * sizeof *x);
 }
 
 /* Round r of the first part or of the last. */
@@ -49,7 +57,7 @@ static float *part_at(const dci_rotation *rotation, float *row, size_t r)
         return r % 2 == 0 ? row : row + (rotation->dim - rotation->part);
 }
 
-void dci_rotate(const dci_rotation *rotation, float *row)
+void dci_rotate(const dci_rotation *rotation, float *row, float *spare)
 {
         for (size_t r = 0; r < 2 * (size_t)DCI_ROTATE_ROUNDS; r++) {
                 const float *signs = rotation->signs + r * rotation->part;
@@ -58,18 +66,18 @@ void dci_rotate(const dci_rotation *rotation, float *row)
                         continue;
                 for (size_t i = 0; i < rotation->part; i++)
                         x[i] *= signs[i];
-                hadamard(x, rotation->part);
+                hadamard(x, rotation->part, spare);
         }
 }
 
-void dci_rotate_back(const dci_rotation *rotation, float *row)
+void dci_rotate_back(const dci_rotation *rotation, float *row, float *spare)
 {
         for (size_t r = 2 * (size_t)DCI_ROTATE_ROUNDS; r-- > 0;) {
                 const float *signs = rotation->signs + r * rotation->part;
                 float *x = part_at(rotation, row, r);
                 if (r % 2 == 1 && rotation->part == rotation->dim)
                         continue;
-                hadamard(x, rotation->part); /* its own inverse but for the scale, as the signs are */
+                hadamard(x, rotation->part, spare); /* its own inverse but for the scale, as the signs are */
                 for (size_t i = 0; i < rotation->part; i++)
                         x[i] *= signs[i];
         }

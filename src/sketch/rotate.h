@@ -22,8 +22,8 @@ size_t dci_rotation_bytes(size_t dim);
 /* Signs drawn from the generator, into the caller's memory. dim >= 1. */
 void dci_rotation_init(dci_rng *rng, size_t dim, void *memory, dci_rotation *out);
 
-/* In place. Plain additions in a fixed order: the same bits at every instruction set. */
-void dci_rotate(const dci_rotation *rotation, float *row);
-void dci_rotate_back(const dci_rotation *rotation, float *row);
+/* In place; spare: room for another row. Plain additions in a fixed order: the same bits at every instruction set. */
+void dci_rotate(const dci_rotation *rotation, float *row, float *spare);
+void dci_rotate_back(const dci_rotation *rotation, float *row, float *spare);
 
 #endif
