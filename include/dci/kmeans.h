@@ -151,7 +151,7 @@ typedef struct dci_kmeans_report {
         size_t struct_size;
         double objective; /**< of the labels and centroids returned */
         double objective_free; /**< the same without the capacity: every row with its nearest centroid. objective, if there is none */
-        size_t n_rounds; /**< of the run that was kept; with segments, of the one that took most, and those over all rows */
+        size_t n_rounds; /**< of the run that was kept; with segments, of the one that took most plus those over all rows */
         size_t n_empty;    /**< clusters without rows in the result */
         size_t n_repaired; /**< empty clusters that were given a row, in all rounds of the run */
         size_t largest;    /**< rows of the largest cluster */
@@ -203,8 +203,8 @@ DCI_API dci_status dci_kmeans_result_init(dci_kmeans_result *result, size_t stru
  * their centroid. Three rounds follow in which a cluster that is too full keeps the rows that fit best, and the others go, in turns,
  * to the nearest cluster with room, which admits those that fit best. A label then need not name the nearest centroid:
  * report.objective_free tells what that costs. Recorded rounds are those before the division. n_iter 0: the rows are assigned to
- * the first centroids within the capacity. With segments it holds for the result, too. A slack of n_clusters * capacity / n of 1.5 or more keeps pages coherent
- * (docs/clustering.md); about one and a half times the time without a capacity.
+ * the first centroids within the capacity. With segments it holds for the result, too. A slack, n_clusters * capacity / n, of 1.5
+ * or more keeps pages coherent (docs/clustering.md); it takes about one and a half times the time without a capacity.
  * Source: Lloyd 1982; Dhillon and Modha 2001 (spherical); ClusterKV (2024), RetroInfer (2025) as docs/clustering.md restates them.
  */
 DCI_API dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *config, const dci_kmeans_input *input,
@@ -213,7 +213,8 @@ DCI_API dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *con
 /**
  * Checks a result against what any result must be: labels in range and equal to what offsets and ids say, ids a permutation of the
  * rows and ascending within clusters, sizes and offsets that agree, no cluster beyond the capacity, no centroid or mean that is NaN or
- * infinite, no centroid that is zero under COSINE. Arrays that are NULL are left out, and of the input only sizes are looked at. For results that come back from disk or another program.
+ * infinite, no centroid that is zero under COSINE. Arrays that are NULL are left out, and of the input only sizes are looked at.
+ * For results that come back from disk or another program.
  *
  * DCI_ERR_FORMAT with a sentence that names problem, array, place and both values; DCI_ERR_MEMORY for n_clusters x 4 bytes.
  * Cost: O(n + n_clusters dim).
