@@ -111,8 +111,8 @@ typedef struct dci_kmeans_input {
         size_t problem_ld; /**< elements from a problem to the next; 0 (default): n * ld. Rows of token-major caches have ld =
                                  n_problems * dim and problem_ld = dim. */
         const float *
-                centroids; /**< INIT_GIVEN: n_problems x n_clusters x dim, finite, the subtracted mean already taken from them, as in result.centroids; under COSINE
-                                     not zero, any length */
+                centroids; /**< INIT_GIVEN: n_problems x n_clusters x dim, finite; the subtracted mean is already taken from
+                                     them, as it is from result.centroids; under COSINE not zero, of any length */
         const float *means; /**< MEAN_GIVEN: n_problems x dim, finite */
         const void *values; /**< rows to be added up by cluster beside those that are clustered; NULL (default): none */
         size_t value_dim;   /**< elements of a value, 1 to DCI_MAX_DIM */
