@@ -16,7 +16,7 @@ static const bench_choice stops[] = {{"rounds", DCI_KMEANS_STOP_ROUNDS},
 
 /* What an option holds that was not given: no choice has this value. */
 #define NOT_GIVEN (-1)
-#define DEFAULT_SLACK 2.4
+#define DEFAULT_SLACK 3.0
 
 const char *kmeans_init_name(int32_t init)
 {
@@ -89,7 +89,7 @@ static const char help_clusters[] =
         "                            are those of the last. A share of few tokens moves by a quarter from seed to "
         "seed\n"
         "  --slack F                 balanced clusters: F times the least number that holds all rows, 1 to 16 (default "
-        "2.4: docs/clustering.md)\n"
+        "3: docs/clustering.md)\n"
         "\n";
 
 static const char help_output[] =

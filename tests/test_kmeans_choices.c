@@ -546,7 +546,7 @@ int main(void)
         tcase_add_loop_test(laws, rows_without_direction_get_label_0_and_no_part_in_unit_centroids, 0, 2);
         tcase_add_test(laws, rows_without_direction_do_not_hinder_repairs);
         tcase_add_test(laws, nothing_but_rows_without_direction_is_clustered_too);
-        tcase_add_loop_test(laws, calls_at_random_obey_the_laws, 0, getenv("DCI_TEST_LONG") != NULL ? 1000 : 30);
+        tcase_add_loop_test(laws, calls_at_random_obey_the_laws, 0, getenv("DCI_TEST_LONG") != NULL ? 1000 : 12);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -12,7 +12,7 @@
 
 enum { DIM = TRACE_DIM };
 
-static const int32_t threads[] = {1, 2, 3, 5};
+static const int32_t threads[] = {1, 2, 5};
 
 /* What a call may ask for; loops go over these. */
 static const struct {
