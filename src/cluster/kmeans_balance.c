@@ -22,13 +22,7 @@ static int best_first(const void *a, const void *b)
                 return x->cluster < y->cluster ? -1 : 1;
         if (x->value != y->value)
                 return x->value < y->value ? -1 : 1;
-        return x->row < y->row ? -1 : x->row > y->row;
-}
-
-static int by_row(const void *a, const void *b)
-{
-        const km_wish *x = a, *y = b;
-        return x->row < y->row ? -1 : x->row > y->row;
+        return dci_km_by_row(a, b);
 }
 
 /* How badly a row fits a cluster, compared with other rows: by distance, under IP by the inner product. */
@@ -112,7 +106,7 @@ static void fill_up(placing *s)
 {
         km_problem *p = s->view->problem;
         size_t c = 0;
-        qsort(p->wishes, s->n_rows, sizeof *p->wishes, by_row);
+        qsort(p->wishes, s->n_rows, sizeof *p->wishes, dci_km_by_row);
         for (size_t i = 0; i < s->n_rows; i++) {
                 while ((size_t)p->sizes[c] >= p->limit)
                         c++;

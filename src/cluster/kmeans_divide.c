@@ -175,7 +175,7 @@ static size_t list_parts(km_problem *p)
         return n;
 }
 
-static int by_place(const void *a, const void *b)
+int dci_km_by_row(const void *a, const void *b)
 {
         const km_wish *x = a, *y = b;
         return x->row < y->row ? -1 : x->row > y->row;
@@ -184,7 +184,7 @@ static int by_place(const void *a, const void *b)
 static int largest_first(const void *a, const void *b)
 {
         const km_wish *x = a, *y = b;
-        return x->cluster != y->cluster ? (x->cluster > y->cluster ? -1 : 1) : by_place(a, b);
+        return x->cluster != y->cluster ? (x->cluster > y->cluster ? -1 : 1) : dci_km_by_row(a, b);
 }
 
 /* Divides the largest parts in two until there are k; n >= k, so that there always is one of two rows or more. */
@@ -211,7 +211,7 @@ dci_status dci_km_divide(km_problem *p)
         const size_t n_parts = divide_largest(p, list_parts(p));
         if (n_parts > p->k) { /* the smallest lose their centroid */
                 qsort(p->wishes, n_parts, sizeof *p->wishes, largest_first);
-                qsort(p->wishes, p->k, sizeof *p->wishes, by_place);
+                qsort(p->wishes, p->k, sizeof *p->wishes, dci_km_by_row);
         }
         size_t n_rows = 0;
         for (size_t c = 0; c < p->k; c++) {

@@ -201,6 +201,8 @@ void dci_km_sum(const km_problem *problem, km_worker *worker, dci_dtype dtype, c
 /* From k_first sorted clusters to k, none of which has more rows than the limit; in order and starts, where the rows of parts that
  * are left over are missing. Labels are no longer those of the order. */
 dci_status dci_km_divide(km_problem *problem);
+/* For qsort: wishes by row; parts, whose row is their first place, by place. */
+int dci_km_by_row(const void *a, const void *b);
 
 /* --- kmeans_balance.c ------------------------------------------------------------------------------------------- */
 
