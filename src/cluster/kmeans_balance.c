@@ -128,7 +128,7 @@ dci_status dci_km_assign_balanced(km_view *view, double *out_free)
                 return status;
         placing s = {.view = view};
         for (size_t c = 0; c < p->k; c++) {
-                const size_t size = (size_t)(p->starts[c + 1] - p->starts[c]);
+                const size_t size = dci_km_size(p, c);
                 p->sizes[c] = (int32_t)(size < p->limit ? size : p->limit);
         }
         for (size_t i = 0; i < p->n; i++)

@@ -146,6 +146,12 @@ DCI_INLINE const void *dci_km_row(const km_problem *problem, size_t i)
         return problem->rows + i * problem->input->ld * dci_dtype_size(problem->config->dtype);
 }
 
+/* Rows of a sorted cluster. */
+DCI_INLINE size_t dci_km_size(const km_problem *problem, size_t c)
+{
+        return (size_t)(problem->starts[c + 1] - problem->starts[c]);
+}
+
 DCI_INLINE bool dci_km_cosine(const km_problem *problem)
 {
         return problem->config->metric == DCI_METRIC_COSINE;

@@ -28,7 +28,7 @@ static void write_centroid(const writing *w, size_t c)
 static void write_mean(const writing *w, km_worker *worker, size_t c)
 {
         const km_problem *p = w->problem;
-        const size_t n = (size_t)(p->starts[c + 1] - p->starts[c]);
+        const size_t n = dci_km_size(p, c);
         float *out = w->means + c * p->dim;
         if (n == 0) {
                 for (size_t j = 0; j < p->dim; j++)
@@ -50,7 +50,7 @@ static void write_value_sum(const writing *w, km_worker *worker, size_t c)
         const size_t size = dci_dtype_size(input->value_dtype);
         const unsigned char *values = (const unsigned char *)input->values + p->number * input->value_problem_ld * size;
         dci_km_sum(p, worker, input->value_dtype, values, input->value_ld * size, p->order + p->starts[c],
-                   (size_t)(p->starts[c + 1] - p->starts[c]), input->value_dim, worker->total);
+                   dci_km_size(p, c), input->value_dim, worker->total);
         for (size_t j = 0; j < input->value_dim; j++)
                 w->value_sums[c * input->value_dim + j] = (float)worker->total[j];
 }
@@ -76,7 +76,7 @@ static void write_integers(const km_problem *p, const dci_kmeans_result *result)
         for (size_t c = 0; result->offsets != NULL && c <= p->k; c++)
                 result->offsets[p->number * (p->k + 1) + c] = row + p->starts[c];
         for (size_t c = 0; result->sizes != NULL && c < p->k; c++)
-                result->sizes[p->number * p->k + c] = p->starts[c + 1] - p->starts[c];
+                result->sizes[p->number * p->k + c] = (int32_t)dci_km_size(p, c);
         if (result->row_means != NULL)
                 memcpy(result->row_means + p->number * p->dim, p->mean, p->dim * sizeof *p->mean);
 }

@@ -206,7 +206,7 @@ dci_status dci_km_solve(km_problem *p)
                 dci_km_sort(&all);
         }
         for (size_t c = 0; c < p->k; c++) {
-                const size_t size = (size_t)(p->starts[c + 1] - p->starts[c]);
+                const size_t size = dci_km_size(p, c);
                 p->report.largest = size > p->report.largest ? size : p->report.largest;
                 p->report.n_empty += size == 0;
         }

@@ -65,7 +65,7 @@ dci_status dci_km_assign(km_view *view, km_assigned *out)
                 out->n_moved += p->task_count[task];
         dci_km_sort(view);
         for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
-                out->n_empty += p->starts[c + 1] == p->starts[c];
+                out->n_empty += dci_km_size(p, c) == 0;
         return DCI_OK;
 }
 
@@ -208,7 +208,7 @@ static void next_centroid(km_problem *p, km_worker *worker, size_t c, const int3
 static void add_up_one(km_problem *p, km_worker *worker, size_t c)
 {
         const int32_t *rows = p->order + p->starts[c];
-        const size_t n = (size_t)(p->starts[c + 1] - p->starts[c]);
+        const size_t n = dci_km_size(p, c);
         memcpy(p->next + c * p->dim, p->centroids + c * p->dim, p->dim * sizeof *p->next);
         if (p->raw != NULL)
                 memcpy(p->next_raw + c * p->dim, p->raw + c * p->dim, p->dim * sizeof *p->next_raw);
@@ -274,7 +274,7 @@ void dci_km_move(km_view *view)
 static void measure_one(km_problem *p, km_worker *w, size_t c)
 {
         const int32_t *rows = p->order + p->starts[c];
-        const size_t n = (size_t)(p->starts[c + 1] - p->starts[c]);
+        const size_t n = dci_km_size(p, c);
         const bool l2 = p->config->metric == DCI_METRIC_L2;
         const float *query = p->centroids + c * p->dim;
         float fixed = 0.0f, values[KM_TASK_ROWS];
