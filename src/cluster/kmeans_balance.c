@@ -63,7 +63,7 @@ static void wish_task(void *arg, size_t task, size_t worker)
         km_problem *p = s->view->problem;
         const km_worker *w = &p->workers[worker];
         const size_t first = task * KM_TASK_ROWS;
-        const size_t n = s->n_rows - first < KM_TASK_ROWS ? s->n_rows - first : KM_TASK_ROWS;
+        const size_t n = dci_km_rows_of_task(s->n_rows, task);
         int32_t found[KM_TASK_ROWS];
         for (size_t i = 0; i < n; i++)
                 memcpy(w->gathered + i * p->dim, p->points + (size_t)p->wishes[first + i].row * p->dim,
@@ -83,8 +83,7 @@ static dci_status take_turn(placing *s)
         for (size_t c = 0; c < p->k; c++)
                 if ((size_t)p->sizes[c] >= p->limit)
                         dci_nearest_close(&s->view->nearest, c);
-        dci_status status = dci_km_for(p, (s->n_rows + KM_TASK_ROWS - 1) / KM_TASK_ROWS,
-                                       s->n_rows * p->dim * (p->k / 8 + 1), wish_task, s);
+        dci_status status = dci_km_for(p, dci_km_tasks(s->n_rows), s->n_rows * p->dim * (p->k / 8 + 1), wish_task, s);
         if (status != DCI_OK)
                 return status;
         qsort(p->wishes, s->n_rows, sizeof *p->wishes, best_first);

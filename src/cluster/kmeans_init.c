@@ -84,8 +84,7 @@ static void spread_task(void *arg, size_t task, size_t worker)
         const spread *s = arg;
         const km_view *view = s->view;
         km_problem *p = view->problem;
-        size_t first;
-        const size_t n = dci_km_rows_of_task(view, task, &first);
+        const size_t first = view->first_row + task * KM_TASK_ROWS, n = dci_km_rows_of_task(view->n, task);
         int32_t found[KM_TASK_ROWS];
         double sum = 0.0;
         dci_nearest_find_packed(&s->batch, &p->packed, first, n, p->workers[worker].nearest, found, NULL);
@@ -107,20 +106,20 @@ static dci_status bring_up_to_date(spread *s)
         km_problem *p = s->view->problem;
         const float *centres = p->centroids + (s->view->first_cluster + s->first) * p->dim;
         dci_nearest_prepare(p->context, centres, p->dim, s->n_batch, p->dim, p->nearest_memory, &s->batch);
-        return dci_km_for(p, (s->view->n + KM_TASK_ROWS - 1) / KM_TASK_ROWS, 8 * s->view->n * p->dim, spread_task, s);
+        return dci_km_for(p, dci_km_tasks(s->view->n), 8 * s->view->n * p->dim, spread_task, s);
 }
 
 /* A row of the view, drawn by its distance; total > 0. */
 static size_t draw(const spread *s, double total, dci_rng *rng)
 {
         const km_problem *p = s->view->problem;
-        const size_t n_tasks = (s->view->n + KM_TASK_ROWS - 1) / KM_TASK_ROWS;
+        const size_t n_tasks = dci_km_tasks(s->view->n);
         double left = dci_rng_uniform(rng) * total;
         size_t task = 0, last = 0;
         for (; task + 1 < n_tasks && left >= p->task_value[task]; task++)
                 left -= p->task_value[task];
-        const size_t end = (task + 1) * KM_TASK_ROWS < s->view->n ? (task + 1) * KM_TASK_ROWS : s->view->n;
-        for (size_t i = task * KM_TASK_ROWS; i < end; i++) {
+        const size_t first = task * KM_TASK_ROWS, end = first + dci_km_rows_of_task(s->view->n, task);
+        for (size_t i = first; i < end; i++) {
                 if (s->nearest2[i] > 0.0f)
                         last = i;
                 if (left < (double)s->nearest2[i])
@@ -157,7 +156,7 @@ static dci_status start_spread(km_view *view, size_t n, dci_rng *rng)
                 if (status != DCI_OK)
                         return status;
                 double total = 0.0;
-                for (size_t task = 0; task * KM_TASK_ROWS < view->n; task++)
+                for (size_t task = 0; task < dci_km_tasks(view->n); task++)
                         total += p->task_value[task];
                 s.first += s.n_batch;
                 s.n_batch = 0;

@@ -110,6 +110,18 @@ typedef struct km_view {
         dci_nearest nearest;
 } km_view;
 
+/* Tasks that n rows are - of a problem, a view or a list -, and the rows of one: the last may have fewer. */
+DCI_INLINE size_t dci_km_tasks(size_t n)
+{
+        return (n + KM_TASK_ROWS - 1) / KM_TASK_ROWS;
+}
+
+DCI_INLINE size_t dci_km_rows_of_task(size_t n, size_t task)
+{
+        const size_t left = n - task * KM_TASK_ROWS;
+        return left < KM_TASK_ROWS ? left : KM_TASK_ROWS;
+}
+
 /* Report of a problem; the caller's structs may be longer than ours. */
 DCI_INLINE dci_kmeans_report *dci_km_report(const dci_kmeans_result *result, size_t report_bytes, size_t problem)
 {
@@ -184,14 +196,6 @@ dci_status dci_km_assign(km_view *view, km_assigned *out);
 void dci_km_sort(km_view *view);
 /* Gives empty clusters a row each, and sorts; returns how many it could. */
 size_t dci_km_repair(km_view *view);
-/* The rows of a task, at least one: how many, and the first. */
-DCI_INLINE size_t dci_km_rows_of_task(const km_view *view, size_t task, size_t *out_first)
-{
-        const size_t begin = task * KM_TASK_ROWS;
-        *out_first = view->first_row + begin;
-        return view->n - begin < KM_TASK_ROWS ? view->n - begin : KM_TASK_ROWS;
-}
-
 /* Adds up the rows of every cluster: what the present centroids are worth, and where they go next. */
 dci_status dci_km_add_up(km_view *view, double *out_objective);
 /* There they go. */

@@ -10,12 +10,6 @@
 /* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors small. */
 #define MIDDLE_ROWS ((size_t)1024) /* or a quarter of the rows */
 
-static size_t rows_of_task(const km_problem *p, size_t task)
-{
-        const size_t first = task * KM_TASK_ROWS;
-        return p->n - first < KM_TASK_ROWS ? p->n - first : KM_TASK_ROWS;
-}
-
 /* A row minus the mean, of unit length under COSINE. Returns why it cannot be used; *out_zero: it has no direction. */
 static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
 {
@@ -61,7 +55,7 @@ static float own_of(const km_problem *p, size_t i, const float *point, bool zero
 static void prepare_task(void *arg, size_t task, size_t worker)
 {
         km_problem *p = arg;
-        const size_t first = task * KM_TASK_ROWS, n = rows_of_task(p, task);
+        const size_t first = task * KM_TASK_ROWS, n = dci_km_rows_of_task(p->n, task);
         (void)worker;
         p->task_bad[task] = SIZE_MAX;
         for (size_t i = first; i < first + n; i++) {
@@ -81,7 +75,7 @@ static void prepare_task(void *arg, size_t task, size_t worker)
 static void sum_task(void *arg, size_t task, size_t worker)
 {
         km_problem *p = arg;
-        const size_t first = task * KM_TASK_ROWS, n = rows_of_task(p, task);
+        const size_t first = task * KM_TASK_ROWS, n = dci_km_rows_of_task(p->n, task);
         float *sum = p->task_sums + task * p->dim;
         p->task_bad[task] = SIZE_MAX;
         for (size_t i = 0; i < n; i++) {

@@ -115,7 +115,7 @@ static void begin(dci_context *context, const dci_kmeans_config *config, const d
         out->n = input->n;
         out->dim = config->dim;
         out->k = config->n_clusters;
-        out->n_tasks = (input->n + KM_TASK_ROWS - 1) / KM_TASK_ROWS;
+        out->n_tasks = dci_km_tasks(input->n);
         out->n_workers = n_workers;
         out->rounds_room = rounds_room;
         out->limit = config->capacity < input->n ? config->capacity : 0;

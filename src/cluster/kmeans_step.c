@@ -8,11 +8,6 @@
 
 #include "cluster/kmeans_internal.h"
 
-static size_t tasks_of(const km_view *view)
-{
-        return (view->n + KM_TASK_ROWS - 1) / KM_TASK_ROWS;
-}
-
 /* --- assignment ------------------------------------------------------------------------------------------------- */
 
 /* -m . c: what the products of points leave out of the inner products of rows. */
@@ -40,8 +35,8 @@ static void assign_task(void *arg, size_t task, size_t worker)
 {
         km_view *view = arg;
         km_problem *p = view->problem;
-        size_t first, moved = 0;
-        const size_t n = dci_km_rows_of_task(view, task, &first);
+        size_t moved = 0;
+        const size_t first = view->first_row + task * KM_TASK_ROWS, n = dci_km_rows_of_task(view->n, task);
         int32_t found[KM_TASK_ROWS];
         dci_nearest_find_packed(&view->nearest, &p->packed, first, n, p->workers[worker].nearest, found, NULL);
         for (size_t i = 0; i < n; i++) {
@@ -55,7 +50,7 @@ static void assign_task(void *arg, size_t task, size_t worker)
 dci_status dci_km_assign(km_view *view, km_assigned *out)
 {
         km_problem *p = view->problem;
-        const size_t n_tasks = tasks_of(view);
+        const size_t n_tasks = dci_km_tasks(view->n);
         dci_km_ready(view);
         *out = (km_assigned){0};
         dci_status status = dci_km_for(p, n_tasks, view->n * (p->dim + 32) * (view->k / 8 + 1), assign_task, view);
@@ -248,7 +243,7 @@ static void add_up_task(void *arg, size_t task, size_t worker)
 dci_status dci_km_add_up(km_view *view, double *out_objective)
 {
         km_problem *p = view->problem;
-        dci_status status = dci_km_for(p, tasks_of(view), 8 * view->n * p->dim, add_up_task, view);
+        dci_status status = dci_km_for(p, dci_km_tasks(view->n), 8 * view->n * p->dim, add_up_task, view);
         double objective = 0.0;
         if (p->config->metric == DCI_METRIC_L2)
                 for (size_t i = view->first_row; i < view->first_row + view->n; i += DCI_NEAREST_BLOCK)
@@ -305,7 +300,7 @@ static void measure_task(void *arg, size_t task, size_t worker)
 dci_status dci_km_measure(km_view *view, double *out_objective)
 {
         km_problem *p = view->problem;
-        dci_status status = dci_km_for(p, tasks_of(view), 8 * view->n * p->dim, measure_task, view);
+        dci_status status = dci_km_for(p, dci_km_tasks(view->n), 8 * view->n * p->dim, measure_task, view);
         *out_objective = 0.0;
         for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
                 *out_objective += p->cluster_value[c];
