@@ -67,6 +67,7 @@ typedef struct km_problem {
         float *points;             /* n x dim */
         float *own;                /* n: IP: p . m + m . m; COSINE: KM_NO_DIRECTION, or 0 */
         float *mean, *middle;      /* dim: what is subtracted on demand, and m */
+        float middle_norm2;        /* m . m */
         float *task_sums;          /* n_tasks x dim: of the rows of a task */
         double *task_value;        /* n_tasks */
         double *block_norm2;       /* L2: of each DCI_NEAREST_BLOCK rows, their squared lengths added up */

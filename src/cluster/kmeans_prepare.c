@@ -49,7 +49,7 @@ static float own_of(const km_problem *p, size_t i, const float *point, bool zero
         if (p->config->metric != DCI_METRIC_IP)
                 return zero ? KM_NO_DIRECTION : 0.0f;
         p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](point, p->middle, 0, 1, p->dim, &product);
-        return product + p->kernels->norm2[DCI_F32 - 1](p->middle, p->dim);
+        return product + p->middle_norm2;
 }
 
 static void prepare_task(void *arg, size_t task, size_t worker)
@@ -142,6 +142,7 @@ static void guess_middle(km_problem *p)
         const float scale = 1.0f / (float)(n_used > 0 ? n_used : 1);
         for (size_t j = 0; j < p->dim; j++)
                 sum[j] *= scale;
+        p->middle_norm2 = p->kernels->norm2[DCI_F32 - 1](p->middle, p->dim);
 }
 
 dci_status dci_km_prepare(km_problem *p)
