@@ -14,10 +14,10 @@
 #define MOST_DEPTH 8  /* then a part is cut by position: its rows are all but alike */
 #define MOST_ROUNDS 5 /* of two means */
 
-/* Parts lie one behind the other in p->order, rows ascending within each; p->values marks where they begin. */
+/* Parts lie one behind the other in p->order, rows ascending within each; p->row_scratch marks where they begin. */
 static void mark(km_problem *p, size_t at)
 {
-        p->values[at] = 1.0f;
+        p->row_scratch[at] = 1.0f;
 }
 
 static void cut_by_position(km_problem *p, size_t begin, size_t end, size_t n_parts)
@@ -156,7 +156,7 @@ static void divide_task(void *arg, size_t c, size_t worker)
         if (begin == end)
                 return;
         for (size_t i = begin; i < end; i++)
-                p->values[i] = 0.0f;
+                p->row_scratch[i] = 0.0f;
         mark(p, begin);
         divide_cluster(p, &p->workers[worker], begin, end);
 }
@@ -168,7 +168,7 @@ static size_t list_parts(km_problem *p)
 {
         size_t n = 0, begin = 0;
         for (size_t i = 1; i <= p->n; i++)
-                if (i == p->n || p->values[i] != 0.0f) {
+                if (i == p->n || p->row_scratch[i] != 0.0f) {
                         p->wishes[n++] = (km_wish){0.0f, (int32_t)begin, (int32_t)(i - begin)};
                         begin = i;
                 }

@@ -147,7 +147,7 @@ static bool keeps(const spread *s, size_t row, dci_rng *rng)
 static dci_status start_spread(km_view *view, size_t n, dci_rng *rng)
 {
         km_problem *p = view->problem;
-        spread s = {.view = view, .nearest2 = p->values + view->first_row, .n_batch = 1};
+        spread s = {.view = view, .nearest2 = p->row_scratch + view->first_row, .n_batch = 1};
         for (size_t i = 0; i < view->n; i++)
                 s.nearest2[i] = INFINITY;
         start_at(view, 0, (size_t)p->order[dci_rng_below(rng, n)]);

@@ -84,11 +84,11 @@ typedef struct km_problem {
         int32_t *sizes;        /* limit: k */
         void *nearest_memory;
         int32_t *labels;         /* n */
-        float *values;           /* n: scratch of what ranks and divides rows */
+        float *row_scratch;      /* n: k-means++: squared distances of rows; division: 1 where a part begins, else 0 */
         float *next, *next_raw;  /* where centroids go; as raw */
         double *cluster_value;   /* k */
         int32_t *order, *starts; /* n and k + 1: rows by label, ascending within one */
-        km_fit *fits;            /* n: scratch of what ranks rows */
+        km_fit *fits;            /* n: scratch of what ranks and divides rows */
 
         /* The best run so far, if there are several. */
         float *best_centroids, *best_raw;
@@ -222,7 +222,7 @@ dci_status dci_km_assign_balanced(km_view *view, double *out_free);
 
 /* --- kmeans_run.c ----------------------------------------------------------------------------------------------- */
 
-/* All runs of a problem; the best one's labels, scores and centroids stay, sorted, and its report. */
+/* All runs of a problem; the best one's labels and centroids stay, sorted, and its report. */
 dci_status dci_km_solve(km_problem *problem);
 
 /* --- kmeans_output.c -------------------------------------------------------------------------------------------- */

@@ -51,9 +51,11 @@ static bool take_all(km_problem *p, size_t n_workers, unsigned char *memory, siz
         const size_t n = p->n, dim = p->dim, k = p->k, tasks = p->n_tasks;
         const bool raw = config->metric == DCI_METRIC_COSINE && config->centroid == DCI_CENTROID_MEAN;
         const size_t redo = config->n_redo > 1;
-        size_t row_bytes = 0, row_floats = 0, centroid_floats = 0, sums = 0, at = 0;
+        size_t row_floats = 0, centroid_floats = 0, sums = 0, ignored, at = 0;
         void *packed = NULL;
-        if (!dci_mul(n, dim, &row_floats) || !dci_mul(row_floats, 4 * sizeof(float), &row_bytes) ||
+        /* The sizes that dci_nearest asks for are not checked there. 64 bits hold any; 32 bits, where there is no AMX, those of
+         * rows for which four floats an element still fit. */
+        if (!dci_mul(n, dim, &row_floats) || !dci_mul(row_floats, 4 * sizeof(float), &ignored) ||
             !dci_mul(k, dim, &centroid_floats) || !dci_mul(tasks, dim, &sums))
                 return false;
         const part parts[] = {{(void **)&p->points, row_floats, sizeof(float)},
@@ -73,7 +75,7 @@ static bool take_all(km_problem *p, size_t n_workers, unsigned char *memory, siz
                               {(void **)&p->sizes, p->limit > 0 ? k : 0, sizeof(int32_t)},
                               {&p->nearest_memory, dci_nearest_bytes(p->context, k, dim), 1},
                               {(void **)&p->labels, n, sizeof(int32_t)},
-                              {(void **)&p->values, n, sizeof(float)},
+                              {(void **)&p->row_scratch, n, sizeof(float)},
                               {(void **)&p->next, centroid_floats, sizeof(float)},
                               {(void **)&p->next_raw, raw ? centroid_floats : 0, sizeof(float)},
                               {(void **)&p->cluster_value, k, sizeof(double)},
