@@ -26,20 +26,6 @@ static void cut_by_position(km_problem *p, size_t begin, size_t end, size_t n_pa
                 mark(p, begin + (end - begin) * i / n_parts);
 }
 
-/* out[i] = kernel(query, point of order[begin + i]) for all rows of a part, into p->fits[begin + i].value. */
-static void score_part(km_problem *p, km_worker *w, int form, const float *query, size_t begin, size_t end)
-{
-        float scores[KM_TASK_ROWS];
-        for (size_t first = begin; first < end; first += KM_TASK_ROWS) {
-                const size_t n = end - first < KM_TASK_ROWS ? end - first : KM_TASK_ROWS;
-                for (size_t i = 0; i < n; i++)
-                        w->pointers[i] = p->points + (size_t)p->order[first + i] * p->dim;
-                p->kernels->score_rows[DCI_F32 - 1][form](query, w->pointers, n, p->dim, scores);
-                for (size_t i = 0; i < n; i++)
-                        p->fits[first + i].value = scores[i];
-        }
-}
-
 /* The row whose value is the largest; the first of equal ones. */
 static size_t largest(const km_problem *p, size_t begin, size_t end)
 {
@@ -88,18 +74,18 @@ static size_t divide(km_problem *p, km_worker *w, size_t begin, size_t end)
                    w->total);
         for (size_t j = 0; j < p->dim; j++)
                 w->row[j] = (float)(w->total[j] / (double)(end - begin));
-        score_part(p, w, DCI_FORM_L2, w->row, begin, end);
+        dci_km_score(p, w, DCI_FORM_L2, w->row, begin, end);
         const size_t far = largest(p, begin, end);
         if (!(p->fits[far].value > 0.0f))
                 return begin;
         const float *a = p->points + (size_t)p->order[far] * p->dim;
-        score_part(p, w, DCI_FORM_L2, a, begin, end);
+        dci_km_score(p, w, DCI_FORM_L2, a, begin, end);
         const float *b = p->points + (size_t)p->order[largest(p, begin, end)] * p->dim;
         float limit = halfway(p, w, a, b);
         size_t second = begin, before = SIZE_MAX;
         for (int i = 0; i <= MOST_ROUNDS; i++) {
                 memcpy(w->row, w->sum, p->dim * sizeof *w->row);
-                score_part(p, w, DCI_FORM_DOT, w->row, begin, end);
+                dci_km_score(p, w, DCI_FORM_DOT, w->row, begin, end);
                 second = partition(p, begin, end, limit);
                 if (second == begin || second == end || second == before || i == MOST_ROUNDS)
                         break;

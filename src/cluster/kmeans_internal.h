@@ -39,7 +39,7 @@ typedef struct km_worker {
         double *total;
 } km_worker;
 
-/* A row, and how badly it fits its cluster. */
+/* A row, and what it scored: mostly how badly it fits its cluster. */
 typedef struct km_fit {
         float value;
         int32_t row;
@@ -195,7 +195,9 @@ void dci_km_ready(km_view *view);
 dci_status dci_km_assign(km_view *view, km_assigned *out);
 /* order and starts from labels. */
 void dci_km_sort(km_view *view);
-/* Gives empty clusters a row each, and sorts; returns how many it could. */
+/* fits[i] for places i of order: the row there, and form(query, its point). */
+void dci_km_score(const km_problem *problem, km_worker *worker, int form, const float *query, size_t begin, size_t end);
+/* Gives empty clusters a row each, and sorts; returns how many it could. Sorted before. */
 size_t dci_km_repair(km_view *view);
 /* Adds up the rows of every cluster: what the present centroids are worth, and where they go next. */
 dci_status dci_km_add_up(km_view *view, double *out_objective);

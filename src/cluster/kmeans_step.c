@@ -82,6 +82,19 @@ void dci_km_sort(km_view *view)
         starts[0] = (int32_t)view->first_row;
 }
 
+void dci_km_score(const km_problem *p, km_worker *worker, int form, const float *query, size_t begin, size_t end)
+{
+        float scores[KM_TASK_ROWS];
+        for (size_t first = begin; first < end; first += KM_TASK_ROWS) {
+                const size_t n = end - first < KM_TASK_ROWS ? end - first : KM_TASK_ROWS;
+                for (size_t i = 0; i < n; i++)
+                        worker->pointers[i] = p->points + (size_t)p->order[first + i] * p->dim;
+                p->kernels->score_rows[DCI_F32 - 1][form](query, worker->pointers, n, p->dim, scores);
+                for (size_t i = 0; i < n; i++)
+                        p->fits[first + i] = (km_fit){scores[i], p->order[first + i]};
+        }
+}
+
 /* --- empty clusters --------------------------------------------------------------------------------------------- */
 
 static int worst_first(const void *a, const void *b)
@@ -90,19 +103,6 @@ static int worst_first(const void *a, const void *b)
         if (x->value != y->value)
                 return x->value > y->value ? -1 : 1;
         return x->row < y->row ? -1 : x->row > y->row;
-}
-
-/* Squared distances to the own centroids, by the kernel that is exact for a row on its centroid. */
-static void measure_fits(const km_view *view)
-{
-        const km_problem *p = view->problem;
-        for (size_t i = 0; i < view->n; i++) {
-                const size_t row = view->first_row + i;
-                p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_L2](p->points + row * p->dim,
-                                                                    p->centroids + (size_t)p->labels[row] * p->dim, 0,
-                                                                    1, p->dim, &p->fits[i].value);
-                p->fits[i].row = (int32_t)row;
-        }
 }
 
 /* Nothing is gained by a row that lies on its centroid, but for rounding. */
@@ -116,9 +116,13 @@ static bool lies_apart(const km_problem *p, const km_fit *fit)
 size_t dci_km_repair(km_view *view)
 {
         km_problem *p = view->problem;
+        km_fit *fits = p->fits + view->first_row;
         size_t next = 0, n_repaired = 0;
-        measure_fits(view);
-        qsort(p->fits, view->n, sizeof *p->fits, worst_first);
+        /* Squared distances to the own centroids, by the kernel that is exact for a row on its centroid. */
+        for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
+                dci_km_score(p, &p->workers[0], DCI_FORM_L2, p->centroids + c * p->dim, (size_t)p->starts[c],
+                             (size_t)p->starts[c + 1]);
+        qsort(fits, view->n, sizeof *fits, worst_first);
         int32_t *sizes = p->starts; /* while rows move; sorted again below */
         for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
                 sizes[c] = sizes[c + 1] - sizes[c];
@@ -126,11 +130,11 @@ size_t dci_km_repair(km_view *view)
                 if (sizes[c] != 0)
                         continue;
                 while (next < view->n &&
-                       (sizes[p->labels[p->fits[next].row]] < 2 || p->own[p->fits[next].row] == KM_NO_DIRECTION))
+                       (sizes[p->labels[fits[next].row]] < 2 || p->own[fits[next].row] == KM_NO_DIRECTION))
                         next++;
-                if (next == view->n || !lies_apart(p, &p->fits[next]))
+                if (next == view->n || !lies_apart(p, &fits[next]))
                         break;
-                const int32_t row = p->fits[next++].row;
+                const int32_t row = fits[next++].row;
                 sizes[p->labels[row]]--;
                 sizes[c]++;
                 p->labels[row] = (int32_t)c;
@@ -268,11 +272,10 @@ void dci_km_move(km_view *view)
 /* Under L2 the distances; else x . C = p . C + m . C. */
 static void measure_one(km_problem *p, km_worker *w, size_t c)
 {
-        const int32_t *rows = p->order + p->starts[c];
-        const size_t n = dci_km_size(p, c);
+        const size_t begin = (size_t)p->starts[c], end = (size_t)p->starts[c + 1];
         const bool l2 = p->config->metric == DCI_METRIC_L2;
         const float *query = p->centroids + c * p->dim;
-        float fixed = 0.0f, values[KM_TASK_ROWS];
+        float fixed = 0.0f;
         double sum = 0.0;
         if (!l2) {
                 for (size_t j = 0; j < p->dim; j++)
@@ -280,15 +283,9 @@ static void measure_one(km_problem *p, km_worker *w, size_t c)
                 query = w->row;
                 p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](query, p->middle, 0, 1, p->dim, &fixed);
         }
-        for (size_t first = 0; first < n; first += KM_TASK_ROWS) {
-                const size_t here = n - first < KM_TASK_ROWS ? n - first : KM_TASK_ROWS;
-                for (size_t i = 0; i < here; i++)
-                        w->pointers[i] = p->points + (size_t)rows[first + i] * p->dim;
-                p->kernels->score_rows[DCI_F32 - 1][l2 ? DCI_FORM_L2 : DCI_FORM_DOT](query, w->pointers, here, p->dim,
-                                                                                     values);
-                for (size_t i = 0; i < here; i++)
-                        sum += p->own[rows[first + i]] == KM_NO_DIRECTION ? 0.0 : (double)values[i] + (double)fixed;
-        }
+        dci_km_score(p, w, l2 ? DCI_FORM_L2 : DCI_FORM_DOT, query, begin, end);
+        for (size_t i = begin; i < end; i++)
+                sum += p->own[p->fits[i].row] == KM_NO_DIRECTION ? 0.0 : (double)p->fits[i].value + (double)fixed;
         p->cluster_value[c] = sum;
 }
 
