@@ -15,6 +15,32 @@ static const struct {
 } shapes[] = {{1, 1, 1},    {2, 33, 1},    {31, 32, 7},    {32, 31, 64},
               {33, 64, 65}, {128, 65, 96}, {129, 100, 16}, {300, 100, 130}};
 
+/* Centres made ready, with memory for no more of them and one worker's scratch. */
+typedef struct ready {
+        dci_context *context;
+        size_t bytes, scratch_bytes;
+        void *memory, *scratch;
+        dci_nearest nearest;
+} ready;
+
+static ready make_ready(dci_context *context, const float *centres, size_t ld, size_t n, size_t dim)
+{
+        ready r = {.context = context, .bytes = dci_nearest_bytes(context, n, dim)};
+        r.scratch_bytes = dci_nearest_scratch_bytes(context, dim);
+        r.memory = dci_alloc(context, r.bytes, 1);
+        r.scratch = dci_alloc(context, r.scratch_bytes, 1);
+        dci_nearest_prepare(context, centres, ld, n, dim, r.memory, &r.nearest);
+        return r;
+}
+
+/* And destroys the context. */
+static void drop(ready *r)
+{
+        dci_free(r->context, r->scratch, r->scratch_bytes, 1);
+        dci_free(r->context, r->memory, r->bytes, 1);
+        dci_context_destroy(r->context);
+}
+
 /* By the canonical score, equal ones by lower centre. */
 static int32_t nearest_by_all(const dci_kernels *kernels, const float *centres, size_t ld, size_t n, size_t dim,
                               const float *point, float *out_score)
@@ -35,15 +61,14 @@ static int32_t nearest_by_all(const dci_kernels *kernels, const float *centres, 
         return best;
 }
 
-static void compare(const dci_context *context, const dci_nearest *nearest, const float *points, size_t n_points,
-                    void *scratch)
+static void compare(const dci_nearest *nearest, const float *points, size_t n_points, void *scratch)
 {
         int32_t found[MOST_POINTS];
         float scores[MOST_POINTS];
         dci_nearest_find(nearest, points, nearest->dim, n_points, scratch, found, scores);
         for (size_t i = 0; i < n_points; i++) {
                 float score;
-                const int32_t wanted = nearest_by_all(context->kernels, nearest->centres, nearest->ld, nearest->n,
+                const int32_t wanted = nearest_by_all(nearest->kernels, nearest->centres, nearest->ld, nearest->n,
                                                       nearest->dim, points + i * nearest->dim, &score);
                 ck_assert_int_eq(found[i], wanted);
                 ck_assert(memcmp(&scores[i], &score, sizeof score) == 0);
@@ -64,17 +89,9 @@ START_TEST(the_nearest_is_what_the_canonical_kernel_says)
         for (size_t c = 5; c < n; c += 5)
                 memcpy(centres + c * ld, centres + (c - 5) * ld, dim * sizeof *centres);
         for (size_t i = 0; i < n_isas; i++) {
-                dci_context *context = test_context_isa(isas[i]);
-                const size_t n_bytes = dci_nearest_bytes(context, n, dim);
-                void *memory = dci_alloc(context, n_bytes, 1);
-                dci_nearest nearest;
-                dci_nearest_prepare(context, centres, ld, n, dim, memory, &nearest);
-                const size_t scratch_bytes = dci_nearest_scratch_bytes(context, nearest.dim);
-                void *scratch = dci_alloc(context, scratch_bytes, 1);
-                compare(context, &nearest, points, n_points, scratch);
-                dci_free(context, scratch, scratch_bytes, 1);
-                dci_free(context, memory, n_bytes, 1);
-                dci_context_destroy(context);
+                ready r = make_ready(test_context_isa(isas[i]), centres, ld, n, dim);
+                compare(&r.nearest, points, n_points, r.scratch);
+                drop(&r);
         }
         free(centres);
         free(points);
@@ -92,30 +109,25 @@ START_TEST(points_that_were_made_ready_find_the_same)
         float *wanted_scores = malloc(n_points * sizeof(float)), *scores = malloc(n_points * sizeof(float));
         for (size_t i = 0; i < n_isas; i++) {
                 dci_context *context = test_context_isa(isas[i]);
-                const size_t centre_bytes = dci_nearest_bytes(context, n, dim);
                 const size_t point_bytes = dci_nearest_points_bytes(context, n_points, dim);
-                const size_t scratch_bytes = dci_nearest_scratch_bytes(context, dim);
-                void *memory = dci_alloc(context, centre_bytes, 1), *ready = dci_alloc(context, point_bytes, 1);
-                void *scratch = dci_alloc(context, scratch_bytes, 1);
-                dci_nearest nearest;
+                void *point_memory = dci_alloc(context, point_bytes, 1);
+                ready r = make_ready(context, centres, dim, n, dim);
                 dci_nearest_points packed;
-                dci_nearest_prepare(context, centres, dim, n, dim, memory, &nearest);
-                dci_nearest_find(&nearest, points, ld, n_points, scratch, wanted, wanted_scores);
-                dci_nearest_points_init(context, points, ld, n_points, dim, ready, &packed);
+                dci_nearest_find(&r.nearest, points, ld, n_points, r.scratch, wanted, wanted_scores);
+                dci_nearest_points_init(context, points, ld, n_points, dim, point_memory, &packed);
                 for (size_t first = 0; first < n_points; first += 64)
                         dci_nearest_points_pack(&packed, first, n_points - first < 64 ? n_points - first : 64);
                 for (size_t first = 0; first < n_points; first += 96) {
                         const size_t here = n_points - first < 96 ? n_points - first : 96;
-                        dci_nearest_find_packed(&nearest, &packed, first, here, scratch, found + first, scores + first);
+                        dci_nearest_find_packed(&r.nearest, &packed, first, here, r.scratch, found + first,
+                                                scores + first);
                 }
                 ck_assert_mem_eq(found, wanted, n_points * sizeof *found);
                 ck_assert_mem_eq(scores, wanted_scores, n_points * sizeof *scores);
-                dci_nearest_find_packed(&nearest, &packed, 0, n_points, scratch, found, NULL);
+                dci_nearest_find_packed(&r.nearest, &packed, 0, n_points, r.scratch, found, NULL);
                 ck_assert_mem_eq(found, wanted, n_points * sizeof *found);
-                dci_free(context, scratch, scratch_bytes, 1);
-                dci_free(context, ready, point_bytes, 1);
-                dci_free(context, memory, centre_bytes, 1);
-                dci_context_destroy(context);
+                dci_free(context, point_memory, point_bytes, 1);
+                drop(&r);
         }
         free(centres);
         free(points);
@@ -136,17 +148,14 @@ START_TEST(offsets_and_closed_centres_decide)
         float *offsets = test_normal(N, 1, 16);
         for (size_t i = 0; i < 3 * n_isas; i++) {
                 dci_context *context = test_context_isa(isas[i / 3]);
-                const size_t n_bytes = dci_nearest_bytes(context, N, DIM), step = i % 3 == 0 ? N : i % 3 == 1 ? 2 : 1;
-                const size_t scratch_bytes = dci_nearest_scratch_bytes(context, DIM);
-                void *memory = dci_alloc(context, n_bytes, 1), *scratch = dci_alloc(context, scratch_bytes, 1);
+                const size_t step = i % 3 == 0 ? N : i % 3 == 1 ? 2 : 1;
+                ready r = make_ready(context, centres, DIM, N, DIM);
                 int32_t found[POINTS];
-                dci_nearest nearest;
-                dci_nearest_prepare(context, centres, DIM, N, DIM, memory, &nearest);
                 for (size_t c = 0; c < N; c++)
-                        dci_nearest_put_offset(&nearest, c, (i % 2 == 0 ? 100.0f : 0.5f) * offsets[c / 2]);
+                        dci_nearest_put_offset(&r.nearest, c, (i % 2 == 0 ? 100.0f : 0.5f) * offsets[c / 2]);
                 for (size_t c = 0; c + 1 < N; c += step) /* none but the first, every other one, all but the last */
-                        dci_nearest_close(&nearest, c);
-                dci_nearest_find(&nearest, points, DIM, POINTS, scratch, found, NULL);
+                        dci_nearest_close(&r.nearest, c);
+                dci_nearest_find(&r.nearest, points, DIM, POINTS, r.scratch, found, NULL);
                 for (size_t q = 0; q < POINTS; q++) {
                         int32_t best = -1;
                         float most = -INFINITY;
@@ -164,9 +173,7 @@ START_TEST(offsets_and_closed_centres_decide)
                         }
                         ck_assert_int_eq(found[q], best);
                 }
-                dci_free(context, scratch, scratch_bytes, 1);
-                dci_free(context, memory, n_bytes, 1);
-                dci_context_destroy(context);
+                drop(&r);
         }
         free(centres);
         free(points);
@@ -180,35 +187,32 @@ START_TEST(centres_that_come_go_and_change_are_as_if_made_ready_anew)
         dci_context *context = test_context(1);
         float *centres = test_normal(N, DIM, 3), *others = test_normal(N, DIM, 4),
               *points = test_normal(POINTS, DIM, 5);
-        const size_t small = dci_nearest_bytes(context, 64, DIM), large = dci_nearest_bytes(context, N, DIM);
-        void *memory[2] = {dci_alloc(context, small, 1), dci_alloc(context, large, 1)};
-        dci_nearest nearest, moved;
-        dci_nearest_init(context, centres, DIM, 64, DIM, memory[0], &nearest);
-        const size_t scratch_bytes = dci_nearest_scratch_bytes(context, nearest.dim);
-        void *scratch = dci_alloc(context, scratch_bytes, 1);
+        const size_t large = dci_nearest_bytes(context, N, DIM);
+        void *memory = dci_alloc(context, large, 1);
+        ready r = make_ready(context, centres, DIM, 64, DIM);
+        dci_nearest moved;
+        dci_nearest_init(context, centres, DIM, 64, DIM, r.memory, &r.nearest); /* as if there were none */
         for (size_t i = 0; i < 64; i++) {
-                dci_nearest_resize(&nearest, i + 1);
-                dci_nearest_put(&nearest, i);
+                dci_nearest_resize(&r.nearest, i + 1);
+                dci_nearest_put(&r.nearest, i);
         }
-        compare(context, &nearest, points, POINTS, scratch);
+        compare(&r.nearest, points, POINTS, r.scratch);
         for (size_t i = 0; i < 64; i += 3) {
                 memcpy(centres + i * DIM, others + i * DIM, DIM * sizeof *centres);
-                dci_nearest_put(&nearest, i);
+                dci_nearest_put(&r.nearest, i);
         }
-        compare(context, &nearest, points, POINTS, scratch);
-        dci_nearest_resize(&nearest, 17);
-        compare(context, &nearest, points, POINTS, scratch);
-        dci_nearest_move(context, &nearest, centres, N, memory[1], &moved);
-        compare(context, &moved, points, POINTS, scratch);
+        compare(&r.nearest, points, POINTS, r.scratch);
+        dci_nearest_resize(&r.nearest, 17);
+        compare(&r.nearest, points, POINTS, r.scratch);
+        dci_nearest_move(context, &r.nearest, centres, N, memory, &moved);
+        compare(&moved, points, POINTS, r.scratch);
         for (size_t i = 17; i < N; i++) {
                 dci_nearest_resize(&moved, i + 1);
                 dci_nearest_put(&moved, i);
         }
-        compare(context, &moved, points, POINTS, scratch);
-        dci_free(context, scratch, scratch_bytes, 1);
-        dci_free(context, memory[0], small, 1);
-        dci_free(context, memory[1], large, 1);
-        dci_context_destroy(context);
+        compare(&moved, points, POINTS, r.scratch);
+        dci_free(context, memory, large, 1);
+        drop(&r);
         free(centres);
         free(others);
         free(points);
@@ -219,22 +223,14 @@ END_TEST
 START_TEST(long_centres_cost_time_and_nothing_else)
 {
         enum { DIM = 64, N = 90, POINTS = 33 };
-        dci_context *context = test_context(1);
         float *centres = test_normal(N, DIM, 6), *points = test_normal(POINTS, DIM, 7);
         for (size_t i = 0; i < N * DIM; i++)
                 centres[i] = 1000.0f + 0.01f * centres[i];
         for (size_t i = 0; i < POINTS * DIM; i++)
                 points[i] = 1000.0f + 0.01f * points[i];
-        const size_t n_bytes = dci_nearest_bytes(context, N, DIM);
-        void *memory = dci_alloc(context, n_bytes, 1);
-        dci_nearest nearest;
-        dci_nearest_prepare(context, centres, DIM, N, DIM, memory, &nearest);
-        const size_t scratch_bytes = dci_nearest_scratch_bytes(context, nearest.dim);
-        void *scratch = dci_alloc(context, scratch_bytes, 1);
-        compare(context, &nearest, points, POINTS, scratch);
-        dci_free(context, scratch, scratch_bytes, 1);
-        dci_free(context, memory, n_bytes, 1);
-        dci_context_destroy(context);
+        ready r = make_ready(test_context(1), centres, DIM, N, DIM);
+        compare(&r.nearest, points, POINTS, r.scratch);
+        drop(&r);
         free(centres);
         free(points);
 }
