@@ -25,6 +25,9 @@ set(dci_sources
     src/transform/mips.c
     src/transform/transform.c
     src/sketch/coder.c
+    src/sketch/eigen.c
+    src/sketch/fit.c
+    src/sketch/layout.c
     src/sketch/rotate.c
     src/cluster/kmeans.c
     src/cluster/kmeans_balance.c
@@ -89,5 +92,5 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     set_source_files_properties(src/simd/kernels_amx.c PROPERTIES COMPILE_OPTIONS
         "${dci_avx512_flags};-mavx512bf16;-mamx-tile;-mamx-bf16")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
-    list(APPEND dci_sources src/simd/kernels_neon.c)
+    list(APPEND dci_sources src/simd/kernels_neon.c src/simd/codes_neon.c)
 endif()

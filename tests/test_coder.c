@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sketch/coder.h"
+#include "sketch/fit.h"
 
 static const size_t dims[] = {1, 2, 3, 5, 8, 31, 33, 64, 80, 96, 100, 128, 256, 300, 784};
 #define N_DIMS ((int)(sizeof dims / sizeof dims[0]))
@@ -86,12 +87,46 @@ typedef struct coding {
         int8_t bytes[MOST_DIM + 32];
 } coding;
 
-static void begin(coding *c, const dci_context *context, size_t dim, int32_t bits, bool rotates, uint64_t seed,
+static void begin(coding *c, const dci_context *context, size_t dim, int32_t bits, int32_t kind, uint64_t seed,
                   const float *centre)
 {
-        c->memory = malloc(dci_coder_bytes(dim));
+        c->memory = malloc(dci_coder_bytes(kind, dim));
         c->scratch = malloc(dci_coder_scratch_bytes(dim));
-        dci_coder_init(context, dim, bits, rotates, seed, centre, c->memory, &c->coder);
+        dci_coder_init(context, kind, dim, bits, seed, centre, c->memory, &c->coder);
+}
+
+static void gather(dci_moments *moments, const float *rows, size_t n)
+{
+        for (size_t i = 0; i < n; i += DCI_MOMENT_ROWS)
+                dci_moments_add(moments, rows + i * moments->dim, moments->dim,
+                                n - i < DCI_MOMENT_ROWS ? n - i : DCI_MOMENT_ROWS);
+}
+
+/* A transform learned from rows and queries. */
+static dci_status learn(coding *c, const dci_context *context, size_t dim, int32_t bits, const float *rows, size_t n,
+                        const float *queries, size_t n_queries)
+{
+        void *memory[2] = {malloc(dci_moments_bytes(dim)), malloc(dci_moments_bytes(dim))};
+        void *scratch = malloc(dci_fit_scratch_bytes(dim));
+        dci_moments moments[2];
+        c->memory = malloc(dci_coder_bytes(DCI_CODER_LEARNED, dim));
+        c->scratch = malloc(dci_coder_scratch_bytes(dim));
+        for (int i = 0; i < 2; i++)
+                dci_moments_init(dim, memory[i], &moments[i]);
+        gather(&moments[0], rows, n);
+        gather(&moments[1], queries, n_queries);
+        dci_coder_init_learned(context, dim, bits, c->memory, &c->coder);
+        const dci_status status = dci_fit(&moments[0], &moments[1], scratch, &c->coder);
+        free(memory[0]);
+        free(memory[1]);
+        free(scratch);
+        return status;
+}
+
+static void begin_learned(coding *c, const dci_context *context, size_t dim, int32_t bits, const float *rows, size_t n,
+                          const float *queries, size_t n_queries)
+{
+        ck_assert_int_eq(learn(c, context, dim, bits, rows, n, queries, n_queries), DCI_OK);
 }
 
 static void end(coding *c)
@@ -105,49 +140,244 @@ static int32_t sum_of(const coding *c)
 {
         int32_t sum[DCI_CODE_ROWS];
         unsigned char *block = calloc(1, c->coder.layout.n_bytes);
+        const unsigned char *unit = block;
         dci_code_put(&c->coder.layout, block, 3, c->codes);
-        dci_code_sums_scalar(&c->coder.layout, block, 0, 1, c->bytes, 1, sum, DCI_CODE_ROWS);
+        dci_code_reader_scalar.sums(&c->coder.layout, &unit, 1, c->bytes, 1, sum, DCI_CODE_ROWS);
         free(block);
         return sum[3];
 }
 
-/* Loops over dimensions and widths, rotated or not, with a centre or without: the estimate is the product of the query that was
- * rounded with what the codes decode to, and errs by no more than it says. */
+static float estimate_of(const coding *c, const dci_coded_query *query, float scale)
+{
+        const int32_t sum = sum_of(c);
+        float estimate;
+        dci_code_reader_scalar.estimate(&sum, &scale, 1, query->half_step, query->twice_bias, query->fixed, &estimate);
+        return estimate;
+}
+
+/* The estimate is the product of the query with what the codes decode to, but for rounding the query, and errs by no more than it
+ * says. */
+static void check_row(coding *c, const float *row, const float *query)
+{
+        const size_t dim = c->coder.dim;
+        float back[MOST_DIM];
+        dci_coded_row coded;
+        dci_coded_query q;
+        dci_coder_encode(&c->coder, row, c->scratch, c->codes, &coded);
+        dci_coder_decode(&c->coder, c->codes, coded.scale, c->scratch, back);
+        double distance2 = 0.0, length2 = 0.0;
+        for (size_t j = 0; j < dim; j++) {
+                distance2 += pow((double)back[j] - (double)row[j], 2);
+                length2 += pow((double)row[j] - (double)c->coder.centre[j], 2);
+        }
+        if (c->coder.kind != DCI_CODER_LEARNED)
+                ck_assert_double_le(fabs(sqrt(distance2) - (double)coded.residual), 2e-3 * sqrt(length2));
+        dci_coder_query(&c->coder, query, c->scratch, c->bytes, &q);
+        const double slack = 1e-4 * sqrt(dot(query, query, dim)) * (sqrt(length2) + 1.0);
+        const double rounding = (double)q.rounding * (double)coded.reach;
+        const double estimate = (double)estimate_of(c, &q, coded.scale), error = estimate - dot(row, query, dim);
+        ck_assert_double_le(fabs(estimate - dot(back, query, dim)), rounding + slack);
+        ck_assert_double_le(fabs(error), (double)q.length * (double)coded.residual + rounding + slack);
+}
+
+/* Loops over dimensions and widths, rotated or not, with a centre or without. */
 START_TEST(estimates_keep_to_their_bound)
 {
         const size_t dim = dims[_i % N_DIMS];
         const int32_t bits = widths[_i / N_DIMS % N_WIDTHS];
-        const bool rotates = _i / N_DIMS / N_WIDTHS % 2 == 0;
+        const int32_t kind = _i / N_DIMS / N_WIDTHS % 2 == 0 ? DCI_CODER_ROTATED : DCI_CODER_PLAIN;
         dci_context *context = test_context(1);
         float *rows = test_normal(20, dim, 5), *queries = test_normal(20, dim, 6), *centre = test_normal(1, dim, 8);
         for (int centred = 0; centred < 2; centred++) {
                 static coding c;
-                begin(&c, context, dim, bits, rotates, 11, centred ? centre : NULL);
-                for (size_t r = 0; r < 20; r++) {
-                        float scale, residual, back[MOST_DIM], estimate;
-                        dci_coded_query query;
-                        dci_coder_encode(&c.coder, rows + r * dim, c.scratch, c.codes, &scale, &residual);
-                        dci_coder_decode(&c.coder, c.codes, scale, c.scratch, back);
-                        double distance2 = 0.0, length2 = 0.0;
-                        for (size_t j = 0; j < dim; j++) {
-                                distance2 += pow((double)back[j] - (double)rows[r * dim + j], 2);
-                                length2 += pow((double)rows[r * dim + j] - (centred ? (double)centre[j] : 0.0), 2);
-                        }
-                        ck_assert_double_le(fabs(sqrt(distance2) - (double)residual), 2e-3 * sqrt(length2));
-                        dci_coder_query(&c.coder, queries + r * dim, c.scratch, c.bytes, &query);
-                        const int32_t sum = sum_of(&c);
-                        dci_coder_estimate(&query, &sum, &scale, 1, &estimate);
-                        const double error = fabs((double)estimate - dot(rows + r * dim, queries + r * dim, dim));
-                        const double allowed = (double)query.length * (double)residual +
-                                               (double)query.rounding * ((double)residual + sqrt(length2));
-                        ck_assert_double_le(error, allowed + 1e-4 * (double)query.length * (sqrt(length2) + 1.0));
-                }
+                begin(&c, context, dim, bits, kind, 11, centred ? centre : NULL);
+                for (size_t r = 0; r < 20; r++)
+                        check_row(&c, rows + r * dim, queries + r * dim);
                 end(&c);
         }
         free(rows);
         free(queries);
         free(centre);
         dci_context_destroy(context);
+}
+END_TEST
+
+/* Rows far from the origin, a few strong channels, queries with directions of their own. */
+static float *make_rows(size_t n, size_t dim, uint64_t seed, double far)
+{
+        float *rows = test_normal(n, dim, seed);
+        for (size_t i = 0; i < n; i++)
+                for (size_t j = 0; j < dim; j++)
+                        rows[i * dim + j] =
+                                (float)(far + (double)rows[i * dim + j] * 4.0 / (1.0 + (double)((j * 7 + seed) % dim)));
+        return rows;
+}
+
+/* Loops over dimensions and widths: rows of the sample, and rows that are nothing like it. */
+START_TEST(learned_estimates_keep_to_their_bound)
+{
+        enum { N = 400 };
+        const size_t dim = dims[_i % N_DIMS];
+        const int32_t bits = widths[_i / N_DIMS];
+        dci_context *context = test_context(1);
+        float *rows = make_rows(N, dim, 1, 3.0), *queries = make_rows(50, dim, 2, 0.0),
+              *others = test_normal(20, dim, 3);
+        static coding c;
+        begin_learned(&c, context, dim, bits, rows, N, queries, 50);
+        const size_t words = (size_t)bits * dim + 16 < 64 ? 1 : ((size_t)bits * dim + 16) / 32;
+        ck_assert_uint_le(c.coder.layout.n_bytes, words * 4 * DCI_CODE_ROWS);
+        for (size_t r = 0; r < 20; r++) {
+                check_row(&c, rows + r * dim, queries + r * dim);
+                check_row(&c, others + r * dim, queries + r * dim);
+                check_row(&c, rows + r * dim, others + r * dim);
+        }
+        end(&c);
+        free(rows);
+        free(queries);
+        free(others);
+        dci_context_destroy(context);
+}
+END_TEST
+
+/* Mean square of the error of estimates, as a share of the variance of the products. */
+static double error_share(coding *c, const float *rows, size_t n, const float *queries, size_t n_queries)
+{
+        const size_t dim = c->coder.dim;
+        double error2 = 0.0, sum = 0.0, sum2 = 0.0;
+        for (size_t q = 0; q < n_queries; q++) {
+                dci_coded_query query;
+                dci_coder_query(&c->coder, queries + q * dim, c->scratch, c->bytes, &query);
+                for (size_t r = 0; r < n; r++) {
+                        dci_coded_row coded;
+                        dci_coder_encode(&c->coder, rows + r * dim, c->scratch, c->codes, &coded);
+                        const double truth = dot(rows + r * dim, queries + q * dim, dim) - (double)query.fixed;
+                        error2 += pow((double)estimate_of(c, &query, coded.scale) - (double)query.fixed - truth, 2);
+                        sum += truth;
+                        sum2 += truth * truth;
+                }
+        }
+        const double share = 1.0 / (double)(n * n_queries);
+        return error2 * share / (sum2 * share - pow(sum * share, 2));
+}
+
+/* Loops over widths: where rows and queries have directions, a learned code errs less than a random one; each bit helps. */
+START_TEST(learned_codes_err_less)
+{
+        enum { N = 2000, DIM = 64, QUERIES = 20 };
+        dci_context *context = test_context(1);
+        float *rows = make_rows(N, DIM, 1, 3.0), *queries = make_rows(QUERIES, DIM, 2, 0.0),
+              *fit = make_rows(500, DIM, 2, 0.0);
+        double before = 1.0;
+        for (size_t w = 0; w < N_WIDTHS; w++) {
+                static coding random, learned;
+                begin_learned(&learned, context, DIM, widths[w], rows, N, fit, 500);
+                begin(&random, context, DIM, widths[w], DCI_CODER_ROTATED, 1, learned.coder.centre);
+                const double error = error_share(&learned, rows, 200, queries, QUERIES);
+                ck_assert_double_lt(error, 0.7 * error_share(&random, rows, 200, queries, QUERIES));
+                /* At 8 bits, rounding the query to bytes is what is left. */
+                ck_assert_double_lt(error, (widths[w] == 8 ? 1.1 : 0.7) * before);
+                before = error;
+                end(&random);
+                end(&learned);
+        }
+        free(rows);
+        free(queries);
+        free(fit);
+        dci_context_destroy(context);
+}
+END_TEST
+
+/* Rows that do not vary are coded; queries that are zero teach nothing and are refused. */
+START_TEST(fits_of_nothing_hold_or_are_refused)
+{
+        enum { DIM = 9 };
+        dci_context *context = test_context(1);
+        float same[20 * DIM], zero[2 * DIM] = {0}, *queries = test_normal(5, DIM, 1), *other = test_normal(1, DIM, 2);
+        for (size_t i = 0; i < 20 * DIM; i++)
+                same[i] = 2.5f;
+        static coding c;
+        begin_learned(&c, context, DIM, 2, same, 20, queries, 5);
+        check_row(&c, same, queries);
+        check_row(&c, other, queries);
+        end(&c);
+        ck_assert_int_eq(learn(&c, context, DIM, 2, queries, 5, zero, 2), DCI_ERR_NUMBER);
+        ck_assert_ptr_nonnull(strstr(dci_last_error(), "mean square is 0"));
+        end(&c);
+        free(queries);
+        free(other);
+        dci_context_destroy(context);
+}
+END_TEST
+
+/* Loops over sizes: A v = lambda v, orthonormal, descending. */
+START_TEST(eigenvectors_are_eigenvectors)
+{
+        static const size_t sizes[] = {1, 2, 3, 4, 7, 64, 130};
+        const size_t n = sizes[_i / 2];
+        float *half = test_normal(n, n, (uint64_t)_i);
+        double *a = malloc(n * n * sizeof *a), *kept = malloc(n * n * sizeof *a), *v = malloc(n * n * sizeof *a);
+        double *values = malloc(n * sizeof *a), *work = malloc(2 * n * sizeof *a);
+        for (size_t i = 0; i < n; i++) /* of rank n, or n / 2 + 1 */
+                for (size_t j = 0; j < n; j++) {
+                        const size_t rank = _i % 2 == 0 ? n : n / 2 + 1;
+                        a[i * n + j] = kept[i * n + j] = dot(half + i * n, half + j * n, rank);
+                }
+        ck_assert(dci_eigen(n, a, values, v, work));
+        for (size_t k = 0; k < n; k++) {
+                ck_assert(k == 0 || values[k] <= values[k - 1]);
+                for (size_t i = 0; i < n; i++) {
+                        double image = 0.0, product = 0.0;
+                        for (size_t j = 0; j < n; j++) {
+                                image += kept[i * n + j] * v[k * n + j];
+                                product += v[i * n + j] * v[k * n + j];
+                        }
+                        test_hold(fabs(image - values[k] * v[k * n + i]) <= 1e-11 * (values[0] + 1.0));
+                        test_hold(fabs(product - (i == k)) <= 1e-11);
+                }
+        }
+        free(half);
+        free(a);
+        free(kept);
+        free(v);
+        free(values);
+        free(work);
+}
+END_TEST
+
+/* Energies of all kinds, room from one word to more than can be used: no word overflows, no group comes twice, and more energy
+ * never gets fewer bits. */
+START_TEST(layouts_keep_to_their_room)
+{
+        dci_rng rng;
+        dci_rng_seed(&rng, 5);
+        for (int round = 0; round < 2000; round++) {
+                const size_t n_groups = 1 + dci_rng_below(&rng, 40), words = 1 + dci_rng_below(&rng, 42);
+                const double steep = dci_rng_uniform(&rng);
+                double energy[40];
+                uint32_t order[40];
+                int bits[40] = {0}, used[256] = {0};
+                for (size_t g = 0; g < n_groups; g++)
+                        energy[g] = pow(steep, (double)g);
+                dci_code_layout layout;
+                memset(&layout, 0, sizeof layout);
+                const size_t n = dci_plan_layout(n_groups, energy, words, &layout, order);
+                const size_t n_whole = layout.n_coords[DCI_CODE_8] / 4;
+                test_hold(n == n_whole + layout.n_groups && n <= n_groups && n >= 1);
+                test_hold(n_whole + layout.n_lines <= words);
+                for (size_t i = 0; i < n; i++) {
+                        test_hold(order[i] < n_groups && bits[order[i]] == 0);
+                        bits[order[i]] = i < n_whole ? 8 : layout.groups[i - n_whole].bits;
+                        if (i >= n_whole) {
+                                const dci_code_group *group = &layout.groups[i - n_whole];
+                                test_hold(group->line < layout.n_lines && group->bits >= 1 && group->bits <= 4);
+                                test_hold(group->shift == used[group->line]);
+                                used[group->line] += group->bits;
+                                test_hold(used[group->line] <= 8);
+                        }
+                }
+                for (size_t g = 1; g < n_groups; g++)
+                        test_hold(bits[g] <= bits[g - 1] + 1);
+        }
 }
 END_TEST
 
@@ -162,17 +392,16 @@ START_TEST(random_codes_are_unbiased)
         const double truth = dot(row, query, DIM);
         for (uint64_t seed = 0; seed < DRAWS; seed++) {
                 static coding c;
-                float scale, residual, estimate;
+                dci_coded_row kept;
                 dci_coded_query coded;
-                begin(&c, context, DIM, widths[_i], true, seed, NULL);
-                dci_coder_encode(&c.coder, row, c.scratch, c.codes, &scale, &residual);
+                begin(&c, context, DIM, widths[_i], DCI_CODER_ROTATED, seed, NULL);
+                dci_coder_encode(&c.coder, row, c.scratch, c.codes, &kept);
                 dci_coder_query(&c.coder, query, c.scratch, c.bytes, &coded);
-                const int32_t total = sum_of(&c);
-                dci_coder_estimate(&coded, &total, &scale, 1, &estimate);
+                const float estimate = estimate_of(&c, &coded, kept.scale);
                 sum += (double)estimate - truth;
                 sum2 += pow((double)estimate - truth, 2);
-                spread += pow((double)residual * (double)coded.length, 2) / DIM +
-                          pow((double)coded.rounding, 2) * dot(row, row, DIM) / DIM;
+                spread += pow((double)kept.residual * (double)coded.length, 2) / DIM +
+                          pow((double)coded.rounding * (double)kept.reach, 2) / DIM;
                 end(&c);
         }
         const double deviation = sqrt(sum2 / DRAWS);
@@ -191,22 +420,18 @@ START_TEST(nothing_is_estimated_as_nothing)
         float *centre = test_normal(1, 40, 2);
         for (size_t w = 0; w < N_WIDTHS; w++) {
                 static coding c;
-                float scale, residual, estimate, back[40], zero[40] = {0};
+                float back[40], zero[40] = {0};
+                dci_coded_row coded;
                 dci_coded_query query;
-                begin(&c, context, 40, widths[w], true, 1, centre);
-                dci_coder_encode(&c.coder, centre, c.scratch, c.codes, &scale, &residual);
-                ck_assert(scale == 0.0f && residual == 0.0f);
-                dci_coder_decode(&c.coder, c.codes, scale, c.scratch, back);
+                begin(&c, context, 40, widths[w], DCI_CODER_ROTATED, 1, centre);
+                dci_coder_encode(&c.coder, centre, c.scratch, c.codes, &coded);
+                ck_assert(coded.scale == 0.0f && coded.residual == 0.0f && coded.reach == 0.0f);
+                dci_coder_decode(&c.coder, c.codes, coded.scale, c.scratch, back);
                 ck_assert_mem_eq(back, centre, sizeof back);
                 dci_coder_query(&c.coder, centre, c.scratch, c.bytes, &query);
-                int32_t sum = sum_of(&c);
-                dci_coder_estimate(&query, &sum, &scale, 1, &estimate);
-                ck_assert_float_eq(estimate, query.fixed);
+                ck_assert_float_eq(estimate_of(&c, &query, coded.scale), query.fixed);
                 dci_coder_query(&c.coder, zero, c.scratch, c.bytes, &query);
-                sum = sum_of(&c);
-                scale = 1.0f;
-                dci_coder_estimate(&query, &sum, &scale, 1, &estimate);
-                ck_assert_float_eq(estimate, 0.0f);
+                ck_assert_float_eq(estimate_of(&c, &query, 1.0f), 0.0f);
                 end(&c);
         }
         free(centre);
@@ -222,6 +447,11 @@ int main(void)
         tcase_add_loop_test(tcase, rotations_are_orthogonal, 0, N_DIMS);
         tcase_add_test(tcase, rotations_spread_what_is_concentrated);
         tcase_add_loop_test(tcase, estimates_keep_to_their_bound, 0, 2 * N_DIMS * N_WIDTHS);
+        tcase_add_loop_test(tcase, learned_estimates_keep_to_their_bound, 0, N_DIMS * N_WIDTHS);
+        tcase_add_test(tcase, learned_codes_err_less);
+        tcase_add_test(tcase, fits_of_nothing_hold_or_are_refused);
+        tcase_add_loop_test(tcase, eigenvectors_are_eigenvectors, 0, 14);
+        tcase_add_test(tcase, layouts_keep_to_their_room);
         tcase_add_loop_test(tcase, random_codes_are_unbiased, 0, N_WIDTHS);
         tcase_add_test(tcase, nothing_is_estimated_as_nothing);
         suite_add_tcase(suite, tcase);

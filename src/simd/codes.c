@@ -16,7 +16,8 @@ const size_t dci_code_step[DCI_CODE_WIDTHS] = {4, 8, 32, 16, 32};
 
 void dci_code_layout_finish(dci_code_layout *layout)
 {
-        layout->n_all = layout->n_bytes = 0;
+        layout->n_all = layout->n_groups * DCI_CODE_GROUP;
+        layout->n_bytes = layout->n_lines * PAIR;
         for (int w = 0; w < DCI_CODE_WIDTHS; w++) {
                 layout->n_all += layout->n_coords[w];
                 layout->n_bytes += layout->n_coords[w] * (size_t)dci_code_bits[w] * DCI_CODE_ROWS / 8;
@@ -37,21 +38,38 @@ static void store_word(unsigned char *p, uint32_t word)
         p[3] = (unsigned char)(word >> 24);
 }
 
-/* One line of a row: bits `from` and up of 32 / bits codes. */
-static void put_line(unsigned char *word, int bits, int from, const uint8_t *codes)
+/* What a line holds of four coordinates: bits [from, from + bits) of their codes, in its bytes from `shift` on. */
+typedef struct piece {
+        size_t line, coord;
+        int shift, bits, from;
+} piece;
+
+typedef void (*piece_fn)(void *ctx, const piece *p);
+
+/* A line of `bits` bits each of 32 / bits coordinates. */
+static void visit_line(size_t line, size_t coord, int bits, int from, piece_fn fn, void *ctx)
 {
-        const uint32_t mask = ((1u << bits) - 1) * EACH;
-        uint32_t all = 0;
-        for (int shift = 0; shift < 8; shift += bits, codes += 4)
-                all |= (load_word(codes) >> from & mask) << shift;
-        store_word(word, all);
+        for (int shift = 0; shift < 8; shift += bits)
+                fn(ctx, &(piece){line, coord + (size_t)(shift / bits) * 4, shift, bits, from});
 }
 
-static void get_line(const unsigned char *word, int bits, int from, uint8_t *codes)
+/* All pieces in the order of their lines. */
+static void visit(const dci_code_layout *layout, piece_fn fn, void *ctx)
 {
-        const uint32_t mask = ((1u << bits) - 1) * EACH, all = load_word(word);
-        for (int shift = 0; shift < 8; shift += bits, codes += 4)
-                store_word(codes, (from == 0 ? 0 : load_word(codes)) | (all >> shift & mask) << from);
+        size_t line = 0, first = 0;
+        for (int w = 0; w < DCI_CODE_WIDTHS; w++) {
+                const int bits = dci_code_bits[w] == 3 ? 2 : dci_code_bits[w];
+                for (size_t c = 0; c < layout->n_coords[w]; c += 32 / (size_t)bits) {
+                        visit_line(line++, first + c, bits, 0, fn, ctx);
+                        if (w == DCI_CODE_3 && c % 32 == 16)
+                                visit_line(line++, first + c - 16, 1, 2, fn, ctx);
+                }
+                first += layout->n_coords[w];
+        }
+        for (size_t g = 0; g < layout->n_groups; g++) {
+                const dci_code_group *group = &layout->groups[g];
+                fn(ctx, &(piece){line + group->line, first + g * DCI_CODE_GROUP, group->shift, group->bits, 0});
+        }
 }
 
 /* Where a row's word of the first line lies. */
@@ -60,103 +78,116 @@ static size_t word_of(size_t row)
         return row / 16 * DCI_CODE_LINE + row % 16 * 4;
 }
 
+typedef struct putting {
+        unsigned char *words;
+        const uint8_t *codes;
+} putting;
+
+static void put_piece(void *ctx, const piece *p)
+{
+        const putting *to = ctx;
+        unsigned char *word = to->words + p->line * PAIR;
+        const uint32_t mask = ((1u << p->bits) - 1) * EACH;
+        const uint32_t before = p->shift == 0 ? 0 : load_word(word); /* the first piece clears the others' */
+        store_word(word, before | (load_word(to->codes + p->coord) >> p->from & mask) << p->shift);
+}
+
 void dci_code_put(const dci_code_layout *layout, unsigned char *block, size_t row, const uint8_t *codes)
 {
-        unsigned char *line = block + word_of(row);
-        for (int w = 0; w < DCI_CODE_WIDTHS; w++) {
-                const int bits = dci_code_bits[w] == 3 ? 2 : dci_code_bits[w];
-                for (size_t c = 0; c < layout->n_coords[w]; c += 32 / (size_t)bits) {
-                        put_line(line, bits, 0, codes + c);
-                        line += PAIR;
-                        if (w == DCI_CODE_3 && c % 32 == 16) {
-                                put_line(line, 1, 2, codes + c - 16);
-                                line += PAIR;
-                        }
-                }
-                codes += layout->n_coords[w];
-        }
+        visit(layout, put_piece, &(putting){block + word_of(row), codes});
+}
+
+typedef struct getting {
+        const unsigned char *words;
+        uint8_t *codes;
+} getting;
+
+static void get_piece(void *ctx, const piece *p)
+{
+        const getting *from = ctx;
+        uint8_t *codes = from->codes + p->coord;
+        const uint32_t mask = ((1u << p->bits) - 1) * EACH;
+        const uint32_t bits = load_word(from->words + p->line * PAIR) >> p->shift & mask;
+        store_word(codes, (p->from == 0 ? 0 : load_word(codes)) | bits << p->from);
 }
 
 void dci_code_get(const dci_code_layout *layout, const unsigned char *block, size_t row, uint8_t *codes)
 {
-        const unsigned char *line = block + word_of(row);
-        for (int w = 0; w < DCI_CODE_WIDTHS; w++) {
-                const int bits = dci_code_bits[w] == 3 ? 2 : dci_code_bits[w];
-                for (size_t c = 0; c < layout->n_coords[w]; c += 32 / (size_t)bits) {
-                        get_line(line, bits, 0, codes + c);
-                        line += PAIR;
-                        if (w == DCI_CODE_3 && c % 32 == 16) {
-                                get_line(line, 1, 2, codes + c - 16);
-                                line += PAIR;
-                        }
-                }
-                codes += layout->n_coords[w];
+        visit(layout, get_piece, &(getting){block + word_of(row), codes});
+}
+
+void dci_code_move(const dci_code_layout *layout, const unsigned char *from, size_t row, unsigned char *to,
+                   size_t to_row)
+{
+        from += word_of(row);
+        to += word_of(to_row);
+        for (size_t at = 0; at < layout->n_bytes; at += PAIR)
+                memcpy(to + at, from + at, 4);
+}
+
+/* --- the portable reader: a row's codes, then a loop ---------------------------------------------------------------- */
+
+typedef struct summing {
+        const dci_code_layout *layout;
+        const unsigned char *words;
+        const int8_t *query;
+        int32_t sum;
+} summing;
+
+/* Three bits lie in two pieces: when the first comes, the second is read ahead; when that comes, it is passed over. */
+static void sum_piece(void *ctx, const piece *p)
+{
+        summing *s = ctx;
+        const dci_code_layout *layout = s->layout;
+        const size_t three = layout->n_coords[DCI_CODE_8] + layout->n_coords[DCI_CODE_4];
+        const size_t in_three = p->coord - three;
+        const bool split = p->coord >= three && in_three < layout->n_coords[DCI_CODE_3];
+        if (p->from != 0)
+                return;
+        const unsigned char *word = s->words + p->line * PAIR, *high = NULL;
+        if (split)
+                high = word + (in_three % 32 < 16 ? 2 : 1) * PAIR;
+        const uint8_t *levels = p->bits == 8 ? NULL : layout->levels[split ? DCI_CODE_3 : 5 - p->bits];
+        for (size_t i = 0; i < 4; i++) {
+                unsigned code = (unsigned)word[i] >> p->shift & ((1u << p->bits) - 1);
+                if (high != NULL)
+                        code |= ((unsigned)high[i] >> (in_three % 32 / 4) & 1u) << 2;
+                s->sum += (int32_t)(levels == NULL ? code : levels[code]) * s->query[p->coord + i];
         }
 }
 
-static int32_t sum_line(const unsigned char *word, int bits, const unsigned char *high, int high_shift,
-                        const uint8_t *levels, const int8_t *query)
-{
-        int32_t sum = 0;
-        for (int shift = 0; shift < 8; shift += bits)
-                for (int i = 0; i < 4; i++) {
-                        unsigned code = (unsigned)word[i] >> shift & ((1u << bits) - 1);
-                        if (high != NULL)
-                                code |= ((unsigned)high[i] >> (high_shift + shift / bits) & 1u) << 2;
-                        sum += (int32_t)(levels == NULL ? code : levels[code]) * *query++;
-                }
-        return sum;
-}
-
-static int32_t sum_row(const dci_code_layout *layout, const unsigned char *block, size_t row, const int8_t *query)
-{
-        const unsigned char *line = block + word_of(row);
-        int32_t sum = 0;
-        for (int w = 0; w < DCI_CODE_WIDTHS; w++) {
-                const int bits = dci_code_bits[w] == 3 ? 2 : dci_code_bits[w];
-                const size_t per_line = 32 / (size_t)bits;
-                for (size_t c = 0; c < layout->n_coords[w]; c += per_line, line += PAIR) {
-                        const unsigned char *high = NULL;
-                        if (w == DCI_CODE_3)
-                                high = c % 32 == 0 ? line + 2 * PAIR : line + PAIR;
-                        sum += sum_line(line, bits, high, c % 32 == 0 ? 0 : 4,
-                                        w == DCI_CODE_8 ? NULL : layout->levels[w], query + c);
-                        if (w == DCI_CODE_3 && c % 32 == 16)
-                                line += PAIR;
-                }
-                query += layout->n_coords[w];
-        }
-        return sum;
-}
-
-void dci_code_sums_scalar(const dci_code_layout *layout, const unsigned char *blocks, size_t stride, size_t n_blocks,
-                          const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld)
+static void sums_scalar(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
+                        const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld)
 {
         for (size_t q = 0; q < n_queries; q++)
-                for (size_t i = 0; i < n_blocks * DCI_CODE_ROWS; i++)
-                        sums[q * ld + i] = sum_row(layout, blocks + i / DCI_CODE_ROWS * stride, i % DCI_CODE_ROWS,
-                                                   queries + q * layout->n_all);
+                for (size_t i = 0; i < n_units * DCI_CODE_UNIT; i++) {
+                        summing s = {layout, units[i / DCI_CODE_UNIT] + i % DCI_CODE_UNIT * 4,
+                                     queries + q * layout->n_all, 0};
+                        visit(layout, sum_piece, &s);
+                        sums[q * ld + i] = s.sum;
+                }
 }
 
-dci_code_sums_fn dci_code_sums_for(const dci_context *context, const char **out_name)
+static void estimate_scalar(const int32_t *sums, const float *scales, size_t n, float half_step, int32_t twice_bias,
+                            float fixed, float *out)
 {
-        const char *name = "scalar";
-        dci_code_sums_fn fn = dci_code_sums_scalar;
+        for (size_t i = 0; i < n; i++)
+                out[i] = scales[i] * (half_step * (float)(2 * sums[i] - twice_bias)) + fixed;
+}
+
+const dci_code_reader dci_code_reader_scalar = {"scalar", sums_scalar, estimate_scalar};
+
+const dci_code_reader *dci_code_reader_for(const dci_context *context)
+{
 #if defined(__x86_64__)
-        if (context->isa >= DCI_ISA_AVX512 && dci_cpu_has_vnni()) {
-                name = "avx512 vnni";
-                fn = dci_code_sums_vnni;
-        } else if (context->isa >= DCI_ISA_AVX512) {
-                name = "avx512";
-                fn = dci_code_sums_avx512;
-        } else if (context->isa == DCI_ISA_AVX2) {
-                name = "avx2";
-                fn = dci_code_sums_avx2;
-        }
-#else
-        (void)context;
+        if (context->isa >= DCI_ISA_AVX512)
+                return dci_cpu_has_vnni() ? &dci_code_reader_vnni : &dci_code_reader_avx512;
+        if (context->isa == DCI_ISA_AVX2)
+                return &dci_code_reader_avx2;
+#elif defined(__aarch64__)
+        if (context->isa == DCI_ISA_NEON)
+                return &dci_code_reader_neon;
 #endif
-        if (out_name != NULL)
-                *out_name = name;
-        return fn;
+        (void)context;
+        return &dci_code_reader_scalar;
 }

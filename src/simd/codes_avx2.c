@@ -8,7 +8,8 @@
 
 #include "simd/convert.h"
 
-#define SUMS dci_code_sums_avx2
+#define READER dci_code_reader_avx2
+#define NAME "avx2"
 
 typedef __m256i V, W;
 

@@ -12,15 +12,19 @@
  *   w_zero() w_add(a, b) w_store(p, a)
  *   w_dot(acc, a, q)        acc + sums of four products; a from 0 to 127
  *   w_dot_wide(acc, a, q)   the same for a from 0 to 255
- *   SUMS                    name of the function
+ *   READER, NAME            the reader, and what it is called
  */
 #include "simd/codes.h"
 
 #define PAIR (2 * DCI_CODE_LINE)
 #define CHAINS 2 /* sums of one row that run side by side */
 
-/* Vectors of a pair of lines that pass together, and queries: as many as leave registers for the sums. */
-#define MOST_SUMS 8
+#define MOST_SUMS 8 /* of one vector of rows: a query each */
+
+/* Levels and masks of b bits at [b]. */
+typedef struct tables {
+        V levels[5], masks[5];
+} tables;
 
 typedef struct reader {
         const unsigned char *line; /* of the vector in question */
@@ -65,72 +69,104 @@ DCI_INLINE void read_three(reader r, size_t c, V levels, size_t n_queries, W *su
         }
 }
 
-DCI_INLINE void read_rows(const dci_code_layout *layout, reader r, size_t n_queries, W *sums)
+/* One group of mixed width. */
+DCI_INLINE void read_group(reader r, size_t c, dci_code_group group, const tables *t, size_t n_queries, size_t chain,
+                           W *sums)
+{
+        const V codes = v_right(v_load(r.line + (size_t)group.line * PAIR), group.shift);
+        dot_all(v_lookup(t->levels[group.bits], v_and(codes, t->masks[group.bits])), r, c, n_queries, false, chain,
+                sums);
+}
+
+DCI_INLINE void read_mixed(const dci_code_layout *layout, reader r, size_t c, const tables *t, size_t n_queries,
+                           W *sums)
+{
+        size_t g = 0;
+        for (; g + 1 < layout->n_groups; g += 2, c += 8) {
+                read_group(r, c, layout->groups[g], t, n_queries, 0, sums);
+                read_group(r, c + 4, layout->groups[g + 1], t, n_queries, 1, sums);
+        }
+        if (g < layout->n_groups)
+                read_group(r, c, layout->groups[g], t, n_queries, 0, sums);
+}
+
+DCI_INLINE void read_rows(const dci_code_layout *layout, reader r, const tables *t, size_t n_queries, W *sums)
 {
         size_t c = 0;
         for (size_t end = layout->n_coords[DCI_CODE_8]; c < end; c += 4, r.line += PAIR)
                 dot_all(v_load(r.line), r, c, n_queries, true, c / 4, sums);
-        V levels = v_levels(layout->levels[DCI_CODE_4]);
         for (size_t end = c + layout->n_coords[DCI_CODE_4]; c < end; c += 8, r.line += PAIR)
-                read_line(r, c, 4, levels, n_queries, sums);
-        levels = v_levels(layout->levels[DCI_CODE_3]);
+                read_line(r, c, 4, t->levels[4], n_queries, sums);
         for (size_t end = c + layout->n_coords[DCI_CODE_3]; c < end; c += 32, r.line += 3 * PAIR)
-                read_three(r, c, levels, n_queries, sums);
-        levels = v_levels(layout->levels[DCI_CODE_2]);
+                read_three(r, c, t->levels[3], n_queries, sums);
         for (size_t end = c + layout->n_coords[DCI_CODE_2]; c < end; c += 16, r.line += PAIR)
-                read_line(r, c, 2, levels, n_queries, sums);
-        levels = v_levels(layout->levels[DCI_CODE_1]);
+                read_line(r, c, 2, t->levels[2], n_queries, sums);
         for (size_t end = c + layout->n_coords[DCI_CODE_1]; c < end; c += 32, r.line += PAIR)
-                read_line(r, c, 1, levels, n_queries, sums);
+                read_line(r, c, 1, t->levels[1], n_queries, sums);
+        read_mixed(layout, r, c, t, n_queries, sums);
 }
 
-DCI_INLINE void read_blocks(const dci_code_layout *layout, const unsigned char *blocks, size_t stride, size_t n_blocks,
-                            const int8_t *queries, size_t n_queries, int32_t *out, size_t ld)
+DCI_INLINE void read_units(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
+                           const int8_t *queries, size_t n_queries, int32_t *out, size_t ld)
 {
-        for (size_t b = 0; b < n_blocks; b++)
-                for (size_t v = 0; v < PAIR; v += sizeof(V)) {
-                        reader r = {blocks + b * stride + v, queries, layout->n_all};
+        tables t = {.levels = {v_mask(0)}, .masks = {v_mask(0)}};
+        for (int bits = 1; bits <= 4; bits++) {
+                t.levels[bits] = v_levels(layout->levels[5 - bits]);
+                t.masks[bits] = v_mask((1 << bits) - 1);
+        }
+        for (size_t u = 0; u < n_units; u++)
+                for (size_t v = 0; v < DCI_CODE_LINE; v += sizeof(V)) {
+                        reader r = {units[u] + v, queries, layout->n_all};
                         W sums[MOST_SUMS];
                         const size_t n_sums = n_queries == 1 ? CHAINS : n_queries;
                         UNROLL for (size_t s = 0; s < n_sums; s++) sums[s] = w_zero();
-                        read_rows(layout, r, n_queries, sums);
+                        read_rows(layout, r, &t, n_queries, sums);
                         if (n_queries == 1)
                                 sums[0] = w_add(sums[0], sums[1]);
                         UNROLL for (size_t q = 0; q < n_queries; q++)
-                                w_store(out + q * ld + b * DCI_CODE_ROWS + v / 4, sums[q]);
+                                w_store(out + q * ld + u * DCI_CODE_UNIT + v / 4, sums[q]);
                 }
 }
 
 /* As many queries at once as there are kernels for. */
-DCI_INLINE size_t read_some(const dci_code_layout *layout, const unsigned char *blocks, size_t stride, size_t n_blocks,
-                            const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld)
+static size_t read_some(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
+                        const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld)
 {
         switch (n_queries) {
         case 8:
-                read_blocks(layout, blocks, stride, n_blocks, queries, 8, sums, ld);
+                read_units(layout, units, n_units, queries, 8, sums, ld);
                 return 8;
         case 7: /* the group of a usual model */
-                read_blocks(layout, blocks, stride, n_blocks, queries, 7, sums, ld);
+                read_units(layout, units, n_units, queries, 7, sums, ld);
                 return 7;
         case 6:
         case 5:
         case 4:
-                read_blocks(layout, blocks, stride, n_blocks, queries, 4, sums, ld);
+                read_units(layout, units, n_units, queries, 4, sums, ld);
                 return 4;
         case 3:
         case 2:
-                read_blocks(layout, blocks, stride, n_blocks, queries, 2, sums, ld);
+                read_units(layout, units, n_units, queries, 2, sums, ld);
                 return 2;
         default:
-                read_blocks(layout, blocks, stride, n_blocks, queries, 1, sums, ld);
+                read_units(layout, units, n_units, queries, 1, sums, ld);
                 return 1;
         }
 }
 
-void SUMS(const dci_code_layout *layout, const unsigned char *blocks, size_t stride, size_t n_blocks,
-          const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld)
+static void sums_of(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
+                    const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld)
 {
         for (size_t q = 0; q < n_queries;)
-                q += read_some(layout, blocks, stride, n_blocks, queries + q * layout->n_all, n_queries - q,
-                               sums + q * ld, ld);
+                q += read_some(layout, units, n_units, queries + q * layout->n_all, n_queries - q, sums + q * ld, ld);
 }
+
+/* Plain loops: this file is compiled for the instruction set. */
+static void estimate(const int32_t *sums, const float *scales, size_t n, float half_step, int32_t twice_bias,
+                     float fixed, float *out)
+{
+        for (size_t i = 0; i < n; i++)
+                out[i] = scales[i] * (half_step * (float)(2 * sums[i] - twice_bias)) + fixed;
+}
+
+const dci_code_reader READER = {NAME, sums_of, estimate};

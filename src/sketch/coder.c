@@ -22,150 +22,308 @@ static size_t padded(size_t n, size_t to)
 
 static int section_of(int32_t bits)
 {
-        int w = 0;
-        while (dci_code_bits[w] != bits)
-                w++;
-        return w;
+        return bits == 8 ? DCI_CODE_8 : 5 - (int)bits;
 }
 
-size_t dci_coder_bytes(size_t dim)
+/* What one unit of a byte of levels is, in units of a deviation, and twice the byte that stands for zero. */
+float dci_coder_unit(int bits)
 {
-        return dci_lines(dim * sizeof(float)) + dci_lines(dci_rotation_bytes(dim));
+        return bits == 8 ? 2.0f * WIDEST / 255.0f : normal_levels[bits][(1 << bits) / 2 - 1] / 63.0f;
+}
+
+static int32_t twice_zero(int bits)
+{
+        return bits == 8 ? 255 : 128;
+}
+
+size_t dci_coder_bytes(int32_t kind, size_t dim)
+{
+        size_t n_bytes = dci_lines(dim * sizeof(float));
+        if (kind == DCI_CODER_ROTATED)
+                n_bytes += dci_lines(dci_rotation_bytes(dim));
+        if (kind == DCI_CODER_LEARNED) {
+                const size_t wide = padded(dim, DCI_CODE_GROUP);
+                n_bytes += 2 * dci_lines(wide * dim * sizeof(float)) + dci_lines(wide * sizeof(float));
+        }
+        return n_bytes;
 }
 
 size_t dci_coder_scratch_bytes(size_t dim)
 {
-        return 3 * dci_lines(padded(dim, 32) * sizeof(float));
+        return 4 * dci_lines(padded(dim, 32) * sizeof(float));
 }
 
 /* Levels as the bytes that the sums take: 64 is zero, the largest are 1 and 127. What rounding them does is part of the levels. */
-static void make_levels(dci_coder *coder, int w)
+static void make_levels(dci_coder *coder)
 {
-        const int n = 1 << coder->bits;
-        const float *positive = normal_levels[coder->bits], most = positive[n / 2 - 1];
-        coder->unit = most / 63.0f;
-        coder->bias = 64.0f;
-        for (int i = 0; i < n; i++) {
-                const float level = i < n / 2 ? -positive[n / 2 - 1 - i] : positive[i - n / 2];
-                const int byte = (int)lrintf(level / coder->unit) + 64;
-                coder->layout.levels[w][i] = (uint8_t)byte;
-                coder->levels[i] = coder->unit * (float)(byte - 64);
+        for (int bits = 1; bits <= 4; bits++) {
+                const int n = 1 << bits;
+                const float *positive = normal_levels[bits], unit = dci_coder_unit(bits);
+                for (int i = 0; i < n; i++) {
+                        const float level = i < n / 2 ? -positive[n / 2 - 1 - i] : positive[i - n / 2];
+                        const int byte = (int)lrintf(level / unit) + 64;
+                        coder->layout.levels[section_of(bits)][i] = (uint8_t)byte;
+                        coder->levels[bits][i] = unit * (float)(byte - 64);
+                }
+                for (int i = 1; i < n; i++)
+                        coder->limits[bits][i] = 0.5f * (coder->levels[bits][i - 1] + coder->levels[bits][i]);
         }
-        for (int i = 1; i < n; i++)
-                coder->limits[i] = 0.5f * (coder->levels[i - 1] + coder->levels[i]);
 }
 
-void dci_coder_init(const dci_context *context, size_t dim, int32_t bits, bool rotates, uint64_t seed,
+void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_t bits, uint64_t seed,
                     const float *centre, void *memory, dci_coder *out)
 {
-        *out = (dci_coder){.kernels = context->kernels, .dim = dim, .bits = bits, .rotates = rotates, .centre = memory};
+        *out = (dci_coder){.kernels = context->kernels, .dim = dim, .kind = kind, .bits = bits, .centre = memory};
         const int w = section_of(bits);
+        make_levels(out);
+        out->n_coded = out->n_coords = dim;
         out->layout.n_coords[w] = padded(dim, dci_code_step[w]);
         dci_code_layout_finish(&out->layout);
         if (centre == NULL)
                 memset(out->centre, 0, dim * sizeof *out->centre);
         else
                 memcpy(out->centre, centre, dim * sizeof *out->centre);
+        if (kind != DCI_CODER_ROTATED)
+                return;
         dci_rng rng;
         dci_rng_seed(&rng, seed);
         dci_rotation_init(&rng, dim, (unsigned char *)memory + dci_lines(dim * sizeof(float)), &out->rotation);
-        if (bits <= 4) {
-                make_levels(out, w);
-        } else {
-                out->unit = 2.0f * WIDEST / 255.0f;
-                out->bias = 127.5f;
-        }
 }
 
-static float level_of(const dci_coder *coder, uint8_t code)
+void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, void *memory, dci_coder *out)
 {
-        return coder->bits == 8 ? coder->unit * ((float)code - coder->bias) : coder->levels[code];
+        const size_t wide = padded(dim, DCI_CODE_GROUP);
+        unsigned char *at = memory;
+        *out = (dci_coder){.kernels = context->kernels, .dim = dim, .kind = DCI_CODER_LEARNED, .bits = bits};
+        make_levels(out);
+        out->n_coords = wide;
+        out->centre = (float *)(void *)at;
+        at += dci_lines(dim * sizeof(float));
+        out->worth = (float *)(void *)at;
+        at += dci_lines(wide * sizeof(float));
+        out->to = (float *)(void *)at;
+        out->from = (float *)(void *)(at + dci_lines(wide * dim * sizeof(float)));
 }
 
-/* Codes of coordinates in units of the root mean square: how many limits lie below. A limit at a time, so that loops are vectors. */
-static void find_codes(const dci_coder *coder, const float *x, int32_t *counts, uint8_t *codes)
+void dci_coder_finish_learned(dci_coder *coder)
 {
-        const size_t dim = coder->dim;
-        if (coder->bits == 8) {
-                for (size_t j = 0; j < dim; j++) {
-                        const float byte = x[j] / coder->unit + coder->bias;
-                        codes[j] = (uint8_t)lrintf(fminf(fmaxf(byte, 0.0f), 255.0f));
+        dci_code_layout_finish(&coder->layout);
+        coder->n_coded = coder->layout.n_all;
+}
+
+int dci_coder_width(const dci_coder *coder, size_t coord)
+{
+        const dci_code_layout *layout = &coder->layout;
+        for (int w = 0; w < DCI_CODE_WIDTHS; coord -= layout->n_coords[w++])
+                if (coord < layout->n_coords[w])
+                        return dci_code_bits[w];
+        return layout->groups[coord / DCI_CODE_GROUP].bits;
+}
+
+/* The coordinates from `first` on that have one width; returns where they end. */
+static size_t same_width(const dci_coder *coder, size_t first, int *out_bits)
+{
+        size_t end = 0;
+        for (int w = 0; w < DCI_CODE_WIDTHS; w++) {
+                end += coder->layout.n_coords[w];
+                if (first < end) {
+                        *out_bits = dci_code_bits[w];
+                        return end < coder->n_coded ? end : coder->n_coded;
                 }
+        }
+        *out_bits = coder->layout.groups[(first - end) / DCI_CODE_GROUP].bits;
+        return first + DCI_CODE_GROUP < coder->n_coded ? first + DCI_CODE_GROUP : coder->n_coded;
+}
+
+/* Codes of n coordinates in units of a deviation: how many limits lie below. A limit at a time, so that loops are vectors. */
+static void find_codes(const dci_coder *coder, int bits, const float *x, size_t n, int32_t *counts, uint8_t *codes)
+{
+        if (bits == 8) {
+                const float unit = dci_coder_unit(8);
+                for (size_t j = 0; j < n; j++)
+                        codes[j] = (uint8_t)lrintf(fminf(fmaxf(x[j] / unit + 127.5f, 0.0f), 255.0f));
                 return;
         }
-        memset(counts, 0, dim * sizeof *counts);
-        for (int i = 1; i < 1 << coder->bits; i++) {
-                const float limit = coder->limits[i];
-                for (size_t j = 0; j < dim; j++)
+        memset(counts, 0, n * sizeof *counts);
+        for (int i = 1; i < 1 << bits; i++) {
+                const float limit = coder->limits[bits][i];
+                for (size_t j = 0; j < n; j++)
                         counts[j] += x[j] > limit;
         }
-        for (size_t j = 0; j < dim; j++)
+        for (size_t j = 0; j < n; j++)
                 codes[j] = (uint8_t)counts[j];
 }
 
-void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, float *out_scale,
-                      float *out_residual)
+/* Levels of codes as the sums see them: whole numbers, or halves at 8 bits, around zero. */
+static void centred(const dci_coder *coder, const uint8_t *codes, float *out)
 {
-        const size_t dim = coder->dim, wide = padded(dim, 32);
-        float *y = scratch, *x = y + wide, product;
-        int32_t *counts = (int32_t *)(void *)(x + wide);
+        int bits;
+        for (size_t first = 0, end; first < coder->n_coded; first = end) {
+                end = same_width(coder, first, &bits);
+                const uint8_t *levels = coder->layout.levels[section_of(bits)];
+                for (size_t j = first; j < end; j++)
+                        out[j] = bits == 8 ? (float)codes[j] - 127.5f : (float)levels[codes[j]] - 64.0f;
+        }
+}
+
+static float dot(const dci_coder *coder, const float *a, const float *b, size_t n)
+{
+        float out;
+        coder->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](a, b, 0, 1, n, &out);
+        return out;
+}
+
+static float norm2(const dci_coder *coder, const float *a, size_t n)
+{
+        return n == 0 ? 0.0f : coder->kernels->norm2[DCI_F32 - 1](a, n);
+}
+
+static void to_coordinates(const dci_coder *coder, const float *matrix, const float *row, size_t n, float *out)
+{
+        coder->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](row, matrix, coder->dim * sizeof *matrix, n,
+                                                                 coder->dim, out);
+}
+
+/* y of a row, and its coordinates in units of a deviation. Learned: coded coordinates are in such units in y, too. */
+static void transform(const dci_coder *coder, const float *row, float *y, float *x)
+{
+        const size_t dim = coder->dim, n = coder->n_coords;
+        float *moved = coder->kind == DCI_CODER_LEARNED ? x : y;
         for (size_t j = 0; j < dim; j++)
-                y[j] = row[j] - coder->centre[j];
-        if (coder->rotates)
+                moved[j] = row[j] - coder->centre[j];
+        if (coder->kind == DCI_CODER_LEARNED) {
+                to_coordinates(coder, coder->to, moved, n, y);
+                memcpy(x, y, n * sizeof *x);
+                return;
+        }
+        if (coder->kind == DCI_CODER_ROTATED)
                 dci_rotate(&coder->rotation, y, x);
-        const float norm2 = coder->kernels->norm2[DCI_F32 - 1](y, dim);
-        const float inverse = norm2 > 0.0f ? 1.0f / sqrtf(norm2 / (float)dim) : 0.0f;
+        const float square = norm2(coder, y, dim);
+        const float inverse = square > 0.0f ? 1.0f / sqrtf(square / (float)dim) : 0.0f;
         for (size_t j = 0; j < dim; j++)
                 x[j] = y[j] * inverse;
-        find_codes(coder, x, counts, codes);
-        memset(codes + dim, 0, coder->layout.n_all - dim);
-        for (size_t j = 0; j < dim; j++)
-                x[j] = level_of(coder, codes[j]);
-        coder->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](x, y, 0, 1, dim, &product);
-        const double level2 = (double)coder->kernels->norm2[DCI_F32 - 1](x, dim);
+}
+
+/* Plain or rotated: the factor that makes the estimate unbiased. What it leaves over stands at right angles to y. */
+static void settle_random(const dci_coder *coder, const float *y, const float *z, dci_coded_row *out)
+{
+        const size_t dim = coder->dim;
+        const double square = (double)norm2(coder, y, dim), product = (double)dot(coder, z, y, dim);
+        const double level2 = (double)norm2(coder, z, dim);
         /* Every level has the sign of its coordinate, so the product is positive unless the row is the centre. */
-        const double factor = product > 0.0f ? (double)norm2 / (double)product : 0.0;
-        *out_scale = (float)(factor * (double)coder->unit);
-        *out_residual = (float)sqrt(fmax(factor * factor * level2 - (double)norm2, 0.0));
+        const double factor = product > 0.0 ? square / product : 0.0;
+        out->scale = (float)factor;
+        out->residual = (float)sqrt(fmax(factor * factor * level2 - square, 0.0));
+        out->reach = (float)(factor * sqrt(level2));
+}
+
+/* Learned: the factor that leaves least. y of coded coordinates comes in units of a deviation. */
+static void settle_learned(const dci_coder *coder, float *y, float *z, dci_coded_row *out)
+{
+        const size_t n = coder->n_coded;
+        const double level2 = (double)norm2(coder, z, n);
+        int bits;
+        for (size_t first = 0, end; first < n; first = end) {
+                end = same_width(coder, first, &bits);
+                const float per_unit = 1.0f / dci_coder_unit(bits);
+                for (size_t j = first; j < end; j++) {
+                        y[j] *= coder->worth[j] * per_unit;
+                        z[j] *= coder->worth[j];
+                }
+        }
+        const double product = n == 0 ? 0.0 : (double)dot(coder, z, y, n), square = (double)norm2(coder, z, n);
+        const double factor = square > 0.0 ? product / square : 0.0;
+        const float scale = (float)factor;
+        for (size_t j = 0; j < n; j++)
+                z[j] = y[j] - scale * z[j];
+        out->scale = scale;
+        out->residual = sqrtf(norm2(coder, z, n) + norm2(coder, y + n, coder->n_coords - n));
+        out->reach = (float)(fabs(factor) * sqrt(level2));
+}
+
+void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, dci_coded_row *out)
+{
+        const size_t wide = padded(coder->dim, 32);
+        float *y = scratch, *x = y + wide;
+        int32_t *counts = (int32_t *)(void *)(x + wide);
+        int bits;
+        transform(coder, row, y, x);
+        for (size_t first = 0, end; first < coder->n_coded; first = end) {
+                end = same_width(coder, first, &bits);
+                find_codes(coder, bits, x + first, end - first, counts, codes + first);
+        }
+        memset(codes + coder->n_coded, 0, coder->layout.n_all - coder->n_coded);
+        centred(coder, codes, x);
+        if (coder->kind == DCI_CODER_LEARNED)
+                settle_learned(coder, y, x, out);
+        else
+                settle_random(coder, y, x, out);
 }
 
 void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out)
 {
-        for (size_t j = 0; j < coder->dim; j++)
-                out[j] = scale / coder->unit * level_of(coder, codes[j]);
-        if (coder->rotates)
+        const size_t dim = coder->dim;
+        float *z = scratch;
+        centred(coder, codes, z);
+        if (coder->kind == DCI_CODER_LEARNED) {
+                memcpy(out, coder->centre, dim * sizeof *out);
+                for (size_t j = 0; j < coder->n_coded; j++) {
+                        const float *from = coder->from + j * dim, level = scale * z[j];
+                        for (size_t p = 0; p < dim; p++)
+                                out[p] += level * from[p];
+                }
+                return;
+        }
+        for (size_t j = 0; j < dim; j++)
+                out[j] = scale * z[j];
+        if (coder->kind == DCI_CODER_ROTATED)
                 dci_rotate_back(&coder->rotation, out, scratch);
-        for (size_t j = 0; j < coder->dim; j++)
+        for (size_t j = 0; j < dim; j++)
                 out[j] += coder->centre[j];
+}
+
+/* The query's coordinates in y, as far as rows have codes there, and the length of all of them. */
+static float transform_query(const dci_coder *coder, const float *query, float *y, float *spare)
+{
+        const size_t dim = coder->dim, n = coder->n_coords;
+        if (coder->kind == DCI_CODER_LEARNED) {
+                to_coordinates(coder, coder->from, query, n, y);
+                for (size_t j = 0; j < n; j++)
+                        spare[j] = coder->worth[j] > 0.0f ? y[j] / coder->worth[j] : 0.0f;
+                return sqrtf(norm2(coder, spare, n));
+        }
+        memcpy(y, query, dim * sizeof *y);
+        if (coder->kind == DCI_CODER_ROTATED)
+                dci_rotate(&coder->rotation, y, spare);
+        return sqrtf(norm2(coder, query, dim));
+}
+
+void dci_coder_query_again(const dci_coder *coder, const float *query, dci_coded_query *out)
+{
+        out->fixed = dot(coder, query, coder->centre, coder->dim);
 }
 
 void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes, dci_coded_query *out)
 {
+        const size_t n = coder->n_coded;
         float *y = scratch, most = 0.0f, lost2 = 0.0f;
-        int32_t sum = 0;
-        memcpy(y, query, coder->dim * sizeof *y);
-        coder->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](query, coder->centre, 0, 1, coder->dim, &out->fixed);
-        out->length = sqrtf(coder->kernels->norm2[DCI_F32 - 1](query, coder->dim));
-        if (coder->rotates)
-                dci_rotate(&coder->rotation, y, y + padded(coder->dim, 32));
-        for (size_t j = 0; j < coder->dim; j++)
+        int bits;
+        out->length = transform_query(coder, query, y, y + padded(coder->dim, 32));
+        dci_coder_query_again(coder, query, out);
+        for (size_t j = 0; j < n; j++)
                 most = fmaxf(most, fabsf(y[j]));
-        const float step = most / 127.0f;
-        const float inverse = most > 0.0f ? 127.0f / most : 0.0f;
-        for (size_t j = 0; j < coder->dim; j++) {
-                bytes[j] = (int8_t)lrintf(y[j] * inverse);
-                const float lost = y[j] - step * (float)bytes[j];
-                lost2 += lost * lost;
-                sum += bytes[j];
+        const float step = most / 127.0f, inverse = most > 0.0f ? 127.0f / most : 0.0f;
+        out->twice_bias = 0;
+        for (size_t first = 0, end; first < n; first = end) {
+                end = same_width(coder, first, &bits);
+                for (size_t j = first; j < end; j++) {
+                        bytes[j] = (int8_t)lrintf(y[j] * inverse);
+                        const float lost = y[j] - step * (float)bytes[j];
+                        lost2 += lost * lost;
+                        out->twice_bias += twice_zero(bits) * bytes[j];
+                }
         }
-        memset(bytes + coder->dim, 0, coder->layout.n_all - coder->dim);
+        memset(bytes + n, 0, coder->layout.n_all - n);
         out->half_step = 0.5f * step;
-        out->twice_bias = (int32_t)(2.0f * coder->bias) * sum;
         out->rounding = sqrtf(lost2);
-}
-
-void dci_coder_estimate(const dci_coded_query *query, const int32_t *sums, const float *scales, size_t n, float *out)
-{
-        for (size_t i = 0; i < n; i++)
-                out[i] = scales[i] * (query->half_step * (float)(2 * sums[i] - query->twice_bias)) + query->fixed;
 }

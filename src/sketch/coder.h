@@ -3,15 +3,23 @@
 /*
  * Rows as low-bit codes, and what codes say of inner products.
  *
- * A row x is moved by a centre mu and rotated, y = R (x - mu); every coordinate is rounded to one of 2^bits levels times the root
- * mean square of y (Lloyd-Max levels of the normal distribution, which rotated coordinates nearly have; at 8 bits even steps), z; and
- * a factor a = |y|^2 / (y . z) is kept, so that for a random rotation E[a z . R q] = q . (x - mu) (RaBitQ; Gao and Long 2024).
- * A query is rotated and rounded to bytes. Then
+ * A row x is moved by a centre mu and transformed, and every coordinate is rounded to one of 2^bits levels (Lloyd-Max levels of the
+ * normal distribution; at 8 bits even steps). Three transforms:
+ *
+ *  - plain and rotated: y = R (x - mu), R one, or a random rotation. The unit of the levels is the root mean square of y, and a
+ *    factor a = |y|^2 / (y . z) is kept with the levels z, so that for a random rotation E[a z . R q] = q . (x - mu) (RaBitQ; Gao and
+ *    Long 2024, extended to more bits; levels after TurboQuant, Zandieh et al. 2025).
+ *  - learned (transform coding weighted by queries): with L L^T the second moment of queries and U the eigenvectors of the covariance
+ *    of L^T (x - mu), y = U^T L^T (x - mu), coordinate by coordinate with its own standard deviation and its own bits; q . (x - mu) =
+ *    (U^T L^-1 q) . y. This makes the error of q . x small, not that of x. The factor is that which brings z nearest to y.
+ *
+ * A query is transformed and rounded to bytes. Then
  *
  *      q . x  is estimated by  scale(row) * half_step(query) * (2 sum - twice_bias(query)) + fixed(query)
  *
- * with the exact integer sum of simd/codes.h. |estimate - q . x| is at most |q| residual(row) + what rounding the query costs,
- * and typically a share 1 / sqrt(dim) of the first.
+ * with the exact integer sum of simd/codes.h, and |estimate - q . x| <= length(query) residual(row) + rounding(query) reach(row):
+ * residual is |y - a z|, and the second part is what rounding the query costs. Under a random rotation the first is typically a
+ * share 1 / sqrt(dim) of that.
  */
 #ifndef DCI_SKETCH_CODER_H
 #define DCI_SKETCH_CODER_H
@@ -22,45 +30,62 @@
 #include "simd/kernels.h"
 #include "sketch/rotate.h"
 
+enum { DCI_CODER_PLAIN = 1, DCI_CODER_ROTATED = 2, DCI_CODER_LEARNED = 3 };
+
+/* Learned transforms: beyond this, fitting one takes seconds. */
+#define DCI_LEARNED_DIM ((size_t)1024)
+
 typedef struct dci_coder {
         const dci_kernels *kernels;
         size_t dim;
-        int32_t bits; /* 1, 2, 3, 4 or 8 */
-        bool rotates;
+        int32_t kind, bits; /* bits: 1, 2, 3, 4 or 8 for each coordinate, on average if learned */
+        size_t n_coords;    /* of y: dim, or if learned the next multiple of DCI_CODE_GROUP */
+        size_t n_coded;     /* that have codes, the first ones; beyond them the layout has padding */
+        float *centre;      /* dim */
         dci_rotation rotation;
-        float *centre;          /* dim */
-        dci_code_layout layout; /* n_all: dim, padded */
-        float levels[16],
-                limits[16]; /* up to 4 bits: the levels in units of the root mean square, and what lies between them */
-        float unit, bias;   /* a level is unit * (byte - bias) */
+        /* Learned: n_coords x dim, coded coordinates first. `to` takes a row to coordinates in units of their deviations, `from` a
+         * query to what a unit of a level is worth; `worth`: a unit of a level in y (coordinates without a code: 1, and plain y in both;
+         * those beyond dim: zeros in all three). */
+        float *to, *from, *worth;
+        dci_code_layout layout;
+        float levels[5][16], limits[5][16]; /* by bits: in units of a deviation, and what lies between them */
 } dci_coder;
+
+/* What codes need beside themselves. */
+typedef struct dci_coded_row {
+        float scale, residual, reach;
+} dci_coded_row;
 
 /* What a query becomes beside its bytes. */
 typedef struct dci_coded_query {
-        float half_step, fixed; /* half of what one unit of a byte is worth */
+        float half_step, fixed; /* half of what one unit of a byte is worth; query . centre */
         int32_t twice_bias;
-        float length;   /* |q| */
-        float rounding; /* |what rounding took from the rotated query| */
+        float length, rounding;
 } dci_coded_query;
 
 /* Bytes of a coder's memory, and of scratch for one row or query. */
-size_t dci_coder_bytes(size_t dim);
+size_t dci_coder_bytes(int32_t kind, size_t dim);
 size_t dci_coder_scratch_bytes(size_t dim);
 
-/* centre: NULL for the origin. rotates false: coordinates are coded as they are. 1 <= dim <= DCI_CODE_COORDS - 32. */
-void dci_coder_init(const dci_context *context, size_t dim, int32_t bits, bool rotates, uint64_t seed,
+/* PLAIN or ROTATED. centre: NULL for the origin. 1 <= dim <= DCI_CODE_COORDS - 32. */
+void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_t bits, uint64_t seed,
                     const float *centre, void *memory, dci_coder *out);
+/* LEARNED, dim <= DCI_LEARNED_DIM: lays out the memory; fit.c, or a file, fills it and the layout in, and then calls finish. */
+void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, void *memory, dci_coder *out);
+void dci_coder_finish_learned(dci_coder *coder);
 
-/* One row to codes (n_all bytes), its scale, and |x - what the codes decode to|. */
-void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, float *out_scale,
-                      float *out_residual);
-/* Back to a row: mu + R^T a z. */
+/* The width of a coordinate of the layout, and what a unit of a byte of its levels is in deviations. */
+int dci_coder_width(const dci_coder *coder, size_t coord);
+float dci_coder_unit(int bits);
+
+/* One row to codes, n_all bytes. */
+void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, dci_coded_row *out);
+/* Back to a row. */
 void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out);
 
-/* One query to bytes (n_all of them). */
+/* One query to bytes, n_all of them. */
 void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes, dci_coded_query *out);
-
-/* out[i] = the estimate of row i. No fused multiply-add: the same bits at every instruction set. */
-void dci_coder_estimate(const dci_coded_query *query, const int32_t *sums, const float *scales, size_t n, float *out);
+/* The same for a coder that differs in its centre only: what changes. */
+void dci_coder_query_again(const dci_coder *coder, const float *query, dci_coded_query *out);
 
 #endif

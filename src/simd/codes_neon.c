@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Low-bit codes with AArch64 Advanced SIMD, present on every 64-bit Arm CPU. */
+#include "core/internal.h"
+
+#include <arm_neon.h>
+#include <string.h>
+
+#include "simd/convert.h"
+
+#define READER dci_code_reader_neon
+#define NAME "neon"
+
+typedef uint8x16_t V;
+typedef int32x4_t W;
+
+#define v_load(p) vld1q_u8(p)
+#define v_mask(byte) vdupq_n_u8((uint8_t)(byte))
+#define v_levels(table) vld1q_u8(table)
+#define v_and(a, b) vandq_u8(a, b)
+#define v_or(a, b) vorrq_u8(a, b)
+#define v_right(a, bits) vshlq_u8(a, vdupq_n_s8((int8_t) - (bits)))
+#define v_left2(a) vshlq_n_u8(a, 2)
+#define v_lookup(levels, a) vqtbl1q_u8(levels, a)
+#define w_zero() vdupq_n_s32(0)
+#define w_add(a, b) vaddq_s32(a, b)
+#define w_store(p, a) vst1q_s32(p, a)
+
+DCI_INLINE int8x16_t v_four(const int8_t *p)
+{
+        int32_t four;
+        memcpy(&four, p, sizeof four);
+        return vreinterpretq_s8_s32(vdupq_n_s32(four));
+}
+
+/* Two products of 127 with 127 fit in 16 bits. */
+DCI_INLINE W w_dot(W acc, V a, int8x16_t q)
+{
+        const int8x16_t levels = vreinterpretq_s8_u8(a);
+        const int16x8_t low = vmull_s8(vget_low_s8(levels), vget_low_s8(q));
+        const int16x8_t high = vmull_s8(vget_high_s8(levels), vget_high_s8(q));
+        return vpadalq_s16(acc, vpaddq_s16(low, high));
+}
+
+/* Of 255 with 127 only one does. */
+DCI_INLINE W w_dot_wide(W acc, V a, int8x16_t q)
+{
+        const int16x8_t low = vmulq_s16(vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(a))), vmovl_s8(vget_low_s8(q)));
+        const int16x8_t high = vmulq_s16(vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(a))), vmovl_s8(vget_high_s8(q)));
+        return vaddq_s32(acc, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+}
+
+#include "simd/codes_template.h"

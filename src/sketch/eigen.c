@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Eigenvectors of a symmetric matrix: Householder's reduction to a tridiagonal one, then implicit QL steps with Wilkinson's shift
+ * (Golub and Van Loan, Matrix Computations, chapter 8). Our own, because LAPACK would start OpenBLAS's threads, and because a fit
+ * has to give the same bits everywhere: plain loops in a fixed order.
+ */
+#include "core/internal.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "sketch/fit.h"
+
+#define MOST_STEPS 60 /* of one eigenvalue; three are usual */
+
+static double dot(const double *a, const double *b, size_t n)
+{
+        double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
+        size_t i = 0;
+        for (; i + 4 <= n; i += 4) {
+                s0 += a[i] * b[i];
+                s1 += a[i + 1] * b[i + 1];
+                s2 += a[i + 2] * b[i + 2];
+                s3 += a[i + 3] * b[i + 3];
+        }
+        for (; i < n; i++)
+                s0 += a[i] * b[i];
+        return (s0 + s1) + (s2 + s3);
+}
+
+static void add_scaled(double *to, const double *from, double factor, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                to[i] += factor * from[i];
+}
+
+/* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v with I - beta v v^T lies in its place. p: n. */
+static double reflect(size_t n, double *a, size_t k, double *p, double *out_beta)
+{
+        const size_t m = n - k - 1;
+        double *v = a + k * n + k + 1;
+        const double length = sqrt(dot(v, v, m));
+        *out_beta = 0.0;
+        if (length == 0.0)
+                return 0.0;
+        const double alpha = v[0] > 0.0 ? -length : length;
+        v[0] -= alpha;
+        const double beta = *out_beta = 2.0 / dot(v, v, m);
+        for (size_t i = 0; i < m; i++)
+                p[i] = beta * dot(a + (k + 1 + i) * n + k + 1, v, m);
+        const double half = 0.5 * beta * dot(p, v, m);
+        add_scaled(p, v, -half, m);
+        for (size_t i = 0; i < m; i++) {
+                double *row = a + (k + 1 + i) * n + k + 1;
+                add_scaled(row, p, -v[i], m);
+                add_scaled(row, v, -p[i], m);
+        }
+        return alpha;
+}
+
+/* diagonal and beside (beside[i] between i and i + 1), and as rows the transformation that led there. */
+static void tridiagonal(size_t n, double *a, double *diagonal, double *beside, double *rows)
+{
+        double *p = rows; /* free until the end */
+        for (size_t k = 0; k + 2 < n; k++) {
+                double beta;
+                beside[k] = reflect(n, a, k, p, &beta);
+                diagonal[k] = a[k * n + k];
+                a[k * n + k] = beta;
+        }
+        if (n >= 2) {
+                beside[n - 2] = a[(n - 2) * n + n - 1];
+                diagonal[n - 2] = a[(n - 2) * n + n - 2];
+        }
+        diagonal[n - 1] = a[(n - 1) * n + n - 1];
+        beside[n - 1] = 0.0;
+        /* rows = H_last .. H_1 H_0, built from the right factor on: H_k leaves rows up to k alone. */
+        memset(rows, 0, n * n * sizeof *rows);
+        for (size_t i = 0; i < n; i++)
+                rows[i * n + i] = 1.0;
+        for (size_t k = n < 2 ? 0 : n - 2; k-- > 0;) {
+                const size_t m = n - k - 1;
+                const double *v = a + k * n + k + 1, beta = a[k * n + k];
+                /* (H_last .. H_{k+1}) H_k: every row below k turns */
+                for (size_t i = k + 1; i < n; i++) {
+                        double *row = rows + i * n + k + 1;
+                        add_scaled(row, v, -beta * dot(row, v, m), m);
+                }
+        }
+}
+
+static void turn_rows(double *upper, double *lower, double c, double s, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                const double f = lower[i], g = upper[i];
+                lower[i] = s * g + c * f;
+                upper[i] = c * g - s * f;
+        }
+}
+
+/* One implicit QL step on [first, last]. */
+static void ql_step(size_t n, size_t first, size_t last, double *diagonal, double *beside, double *rows)
+{
+        double g = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]), r = hypot(g, 1.0);
+        double s = 1.0, c = 1.0, p = 0.0;
+        g = diagonal[last] - diagonal[first] + beside[first] / (g + copysign(r, g));
+        for (size_t i = last; i-- > first;) {
+                const double f = s * beside[i], b = c * beside[i];
+                r = hypot(f, g);
+                beside[i + 1] = r;
+                if (r == 0.0) {
+                        diagonal[i + 1] -= p;
+                        beside[last] = 0.0;
+                        return;
+                }
+                s = f / r;
+                c = g / r;
+                g = diagonal[i + 1] - p;
+                r = (diagonal[i] - g) * s + 2.0 * c * b;
+                p = s * r;
+                diagonal[i + 1] = g + p;
+                g = c * r - b;
+                turn_rows(rows + i * n, rows + (i + 1) * n, c, s, n);
+        }
+        diagonal[first] -= p;
+        beside[first] = g;
+        beside[last] = 0.0;
+}
+
+/* Insertion sort by value; rows move with them. */
+static void sort_descending(size_t n, double *values, double *rows, double *spare)
+{
+        for (size_t i = 0; i < n; i++) {
+                size_t best = i;
+                for (size_t j = i + 1; j < n; j++)
+                        if (values[j] > values[best])
+                                best = j;
+                const double value = values[i];
+                values[i] = values[best];
+                values[best] = value;
+                if (best == i)
+                        continue;
+                memcpy(spare, rows + i * n, n * sizeof *rows);
+                memcpy(rows + i * n, rows + best * n, n * sizeof *rows);
+                memcpy(rows + best * n, spare, n * sizeof *rows);
+        }
+}
+
+bool dci_eigen(size_t n, double *matrix, double *values, double *vectors, double *work)
+{
+        double *beside = work;
+        double most = 0.0;
+        tridiagonal(n, matrix, values, beside, vectors);
+        for (size_t i = 0; i < n; i++)
+                most = fmax(most, fabs(values[i]) + fabs(beside[i]));
+        for (size_t first = 0; first < n; first++) {
+                for (int step = 0;; step++) {
+                        size_t last = first;
+                        for (; last + 1 < n; last++) {
+                                if (!(fabs(beside[last]) > DBL_EPSILON * most))
+                                        break;
+                        }
+                        if (last == first)
+                                break;
+                        if (step == MOST_STEPS || !isfinite(beside[first]))
+                                return false;
+                        ql_step(n, first, last, values, beside, vectors);
+                }
+        }
+        sort_descending(n, values, vectors, work + n);
+        return true;
+}
