@@ -24,11 +24,15 @@ set(dci_sources
     src/transform/cosine.c
     src/transform/mips.c
     src/transform/transform.c
+    src/sketch/area.c
     src/sketch/coder.c
     src/sketch/eigen.c
     src/sketch/fit.c
+    src/sketch/frames.c
     src/sketch/layout.c
     src/sketch/rotate.c
+    src/sketch/sketch.c
+    src/sketch/sketch_search.c
     src/cluster/kmeans.c
     src/cluster/kmeans_balance.c
     src/cluster/kmeans_check.c

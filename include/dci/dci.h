@@ -6,6 +6,7 @@
  *
  *   base.h       status, errors, number formats, context (memory, threads, instruction set)
  *   transform.h  unit rows, the MIPS lift T_K / T_Q
+ *   sketch.h     a few bits per coordinate that rank rows: random and learned low-bit codes
  *   index.h      "which k stored rows score highest for this row": exact search (kind FLAT)
  *   file.h       indexes saved, loaded and mapped
  *   kmeans.h     clusters of rows: cosine and Euclidean k-means, one problem or a layer's heads at once
@@ -19,6 +20,7 @@
 #include "dci/file.h"
 #include "dci/index.h"
 #include "dci/kmeans.h"
+#include "dci/sketch.h"
 #include "dci/transform.h"
 
 #endif

@@ -15,6 +15,9 @@ static const float normal_levels[5][8] = {{0},
                                           {0.1284f, 0.3881f, 0.6568f, 0.9424f, 1.256f, 1.618f, 2.069f, 2.733f}};
 #define WIDEST 3.5f /* at 8 bits: levels lie evenly from -WIDEST to WIDEST */
 
+/* Relative error of the arithmetic in binary32 around an estimate: transforms of rows and queries, and their products. */
+#define ARITHMETIC 1e-5f
+
 static size_t padded(size_t n, size_t to)
 {
         return (n + to - 1) / to * to;
@@ -300,7 +303,9 @@ static float transform_query(const dci_coder *coder, const float *query, float *
 
 void dci_coder_query_again(const dci_coder *coder, const float *query, dci_coded_query *out)
 {
+        const float lengths = sqrtf(norm2(coder, query, coder->dim)) * sqrtf(norm2(coder, coder->centre, coder->dim));
         out->fixed = dot(coder, query, coder->centre, coder->dim);
+        out->slack = ARITHMETIC * lengths;
 }
 
 void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes, dci_coded_query *out)
@@ -325,5 +330,5 @@ void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, 
         }
         memset(bytes + n, 0, coder->layout.n_all - n);
         out->half_step = 0.5f * step;
-        out->rounding = sqrtf(lost2);
+        out->rounding = sqrtf(lost2) + ARITHMETIC * sqrtf(norm2(coder, y, n));
 }

@@ -17,8 +17,8 @@
  *
  *      q . x  is estimated by  scale(row) * half_step(query) * (2 sum - twice_bias(query)) + fixed(query)
  *
- * with the exact integer sum of simd/codes.h, and |estimate - q . x| <= length(query) residual(row) + rounding(query) reach(row):
- * residual is |y - a z|, and the second part is what rounding the query costs. Under a random rotation the first is typically a
+ * with the exact integer sum of simd/codes.h, and |estimate - q . x| <= length(query) residual(row) + rounding(query) reach(row) +
+ * slack(query): residual is |y - a z|, and the others are what rounding the query, and binary32, cost. Under a random rotation the first is typically a
  * share 1 / sqrt(dim) of that.
  */
 #ifndef DCI_SKETCH_CODER_H
@@ -61,6 +61,7 @@ typedef struct dci_coded_query {
         float half_step, fixed; /* half of what one unit of a byte is worth; query . centre */
         int32_t twice_bias;
         float length, rounding;
+        float slack; /* what binary32 may cost in `fixed` */
 } dci_coded_query;
 
 /* Bytes of a coder's memory, and of scratch for one row or query. */

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/**
+ * @file sketch.h
+ * A sketch keeps a few bits of every coordinate of rows and estimates inner products with them: what ranks keys at a fraction of
+ * the bytes.
+ *
+ *  - A row x is moved by a centre, transformed, and each coordinate is rounded to one of 2^bits levels. Beside the codes a row
+ *    keeps two floats, a scale and the length of what rounding took away. A query is transformed and rounded to bytes, and scores
+ *    are exact integer sums of products times the scale.
+ *  - DCI_SKETCH_RANDOM: a random rotation (randomised Hadamard transforms of any dimension, no padding). Needs no data; over the
+ *    choice of rotation, estimates are unbiased (Gao and Long 2024, "RaBitQ"; with the levels of Max 1960 for more bits).
+ *    DCI_SKETCH_NONE: coordinates as they are.
+ *  - dci_sketch_fit learns a transform from rows and queries and gives bits to where they matter for queries like these: about
+ *    the quality of a random code of twice the bits at 1 and 2 bits. Rows appended from then on use it; codes that are there keep
+ *    the transform they were made with and stay valid. docs/sketches.md measures both.
+ *  - Layout: blocks of 32 rows, lines of 64 bytes, each line 16 rows times one 32-bit word of codes (src/simd/codes.h), so that
+ *    1 to 8 queries read a line once. bits * dim / 8 bytes per row, dim rounded up to 8 coordinates at 4 bits, 16 at 2, 32 at 1 and 3,
+ *    and 8 bytes for the two floats.
+ *
+ * Errors: every function refuses NULL, sizes that overflow, and NaN or infinity naming the row; a call that fails changes nothing
+ * that can be seen. Threads: score, bound, search, decode and info may run side by side; append, truncate, reserve and fit must
+ * run alone. Calls share out their work through the context's executor. Same seed, input and ISA: the same bits at any thread count
+ * and batch size.
+ */
+#ifndef DCI_SKETCH_H
+#define DCI_SKETCH_H
+
+#include "dci/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** How coordinates are transformed before they are rounded, unless a transform was learned. */
+enum {
+        DCI_SKETCH_NONE = 1,  /**< not at all: for rows that are random already */
+        DCI_SKETCH_RANDOM = 2 /**< by a random rotation */
+};
+
+/** What is subtracted from rows before. */
+enum {
+        DCI_CENTRE_NONE = 1, /**< nothing */
+        DCI_CENTRE_RUNNING =
+                2, /**< the mean of the first rows appended, and from then on of the latest ones whenever they lie off the
+                                     centre by more than a tenth of their variance; every block of rows names its centre */
+        DCI_CENTRE_GIVEN = 3 /**< the caller's */
+};
+
+/** Most elements of a row. */
+#define DCI_SKETCH_MAX_DIM (((size_t)1 << 15) - 32)
+/** Most elements of a row where transforms are learned: a fit takes O(dim^3). */
+#define DCI_SKETCH_MAX_FIT_DIM ((size_t)1024)
+/** Most queries of one pass over the codes; batches are cut into such groups. */
+#define DCI_SKETCH_GROUP ((size_t)8)
+
+typedef struct dci_sketch_config {
+        size_t struct_size;
+        size_t dim;                /**< elements per row, 1 to DCI_SKETCH_MAX_DIM; no default */
+        dci_dtype dtype;           /**< rows as passed; default DCI_F32 */
+        dci_dtype query_dtype;     /**< queries as passed; 0 (default): dtype */
+        int32_t bits;              /**< per coordinate, learned: on average: 1, 2, 3, 4 (default) or 8 */
+        int32_t transform;         /**< DCI_SKETCH_RANDOM (default) or DCI_SKETCH_NONE */
+        int32_t centre;            /**< DCI_CENTRE_RUNNING (default), DCI_CENTRE_NONE or DCI_CENTRE_GIVEN */
+        int32_t reserved;          /**< zero */
+        uint64_t seed;             /**< of the rotation; default 0 */
+        const float *given_centre; /**< DCI_CENTRE_GIVEN: dim floats, copied; else NULL */
+} dci_sketch_config;
+DCI_API dci_status dci_sketch_config_init(dci_sketch_config *config, size_t struct_size);
+
+/** The codes of a growing sequence of rows, numbered from 0. */
+typedef struct dci_sketch dci_sketch;
+
+/** Creates an empty sketch. context NULL is refused. The sketch keeps the context alive. */
+DCI_API dci_status dci_sketch_create(dci_context *context, const dci_sketch_config *config, dci_sketch **out_sketch);
+/** Frees the sketch. NULL is allowed. */
+DCI_API void dci_sketch_destroy(dci_sketch *sketch);
+/** Rows in it; 0 for NULL. */
+DCI_API size_t dci_sketch_count(const dci_sketch *sketch);
+/** Takes memory for n_rows rows in all. Appending without it doubles what there is. */
+DCI_API dci_status dci_sketch_reserve(dci_sketch *sketch, size_t n_rows);
+
+/**
+ * Encodes rows behind those that are there: n x dim of dtype, ld apart; n 0 does nothing. DCI_ERR_NUMBER names a row with NaN,
+ * infinity, or a squared norm beyond FLT_MAX / 8. O(n dim log dim); with a learned transform O(n dim^2).
+ */
+DCI_API dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, size_t ld);
+
+/** Forgets all rows from number n on; n beyond the count is refused. O(1). */
+DCI_API dci_status dci_sketch_truncate(dci_sketch *sketch, size_t n);
+
+/**
+ * Learns a transform that rows appended from now on use (transform coding weighted by the queries' second moment; docs/sketches.md).
+ *
+ * rows       n x dim of dtype, ld apart, n >= 1: rows like those to come; at most 8192 of them, evenly spread, are looked at.
+ * queries    n_queries x dim of query_dtype, query_ld apart, n_queries >= 1: queries like those to come, such as the last 64
+ *            positions of a prompt, all heads of a group.
+ *
+ * Errors: DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM, or after 127 transforms and centres; DCI_ERR_NUMBER for queries that are all
+ * zero. To encode rows anew, truncate and append them. O(8192 dim^2 + dim^3), on the calling thread; about 4 ms at dim 64.
+ */
+DCI_API dci_status dci_sketch_fit(dci_sketch *sketch, size_t n, const void *rows, size_t ld, size_t n_queries,
+                                  const void *queries, size_t query_ld);
+
+/**
+ * Estimates inner products of queries (n_queries x dim of query_dtype, ld apart) with rows [first, first + n):
+ * out_scores[q * out_ld + i] for row first + i, out_ld >= n. Rows beyond the count are refused.
+ * Cost: O(n bits) per query; queries share the reading of codes in groups of DCI_SKETCH_GROUP.
+ */
+DCI_API dci_status dci_sketch_score(const dci_sketch *sketch, size_t n_queries, const void *queries, size_t ld,
+                                    size_t first, size_t n, float *out_scores, size_t out_ld);
+
+/**
+ * How far those estimates may lie from the inner products, in the same places.
+ *
+ * probability   1: for certain, |query| |what rounding the row took away| and what rounding the query costs, both measured in the
+ *               transform's own coordinates. Below 1, (0, 1): for each row and query with this probability over the choice of a random
+ *               rotation, a share of about sqrt(2 log(2 / (1 - probability)) / dim) of the first part; rows coded by a learned
+ *               transform or none keep the certain bound.
+ */
+DCI_API dci_status dci_sketch_bound(const dci_sketch *sketch, size_t n_queries, const void *queries, size_t ld,
+                                    size_t first, size_t n, double probability, float *out_bounds, size_t out_ld);
+
+/**
+ * The k rows of the highest estimates for each query, in one pass over the codes: out_rows n_queries x k, best first, ties by lower
+ * number, padded with -1; out_scores of the same shape, padded with NaN, may be NULL. 1 <= k <= 2^24.
+ */
+DCI_API dci_status dci_sketch_search(const dci_sketch *sketch, size_t n_queries, const void *queries, size_t ld,
+                                     size_t k, int64_t *out_rows, float *out_scores);
+
+/** What codes say of rows: rows[i] (a number below the count) to out + i * ld, dim floats. O(dim log dim) each; learned O(dim^2). */
+DCI_API dci_status dci_sketch_decode(const dci_sketch *sketch, size_t n, const int64_t *rows, float *out, size_t ld);
+
+/** Figures of a sketch. Prepare with dci_sketch_info_init. */
+typedef struct dci_sketch_info {
+        size_t struct_size;
+        size_t n_rows;
+        size_t bytes;      /**< of memory, in all */
+        size_t row_bytes;  /**< of a row's codes and its two floats */
+        size_t transforms; /**< transforms in use: 1, and one per fit */
+        size_t centres;    /**< transforms with their centres */
+        double drift; /**< mean squared distortion of the last 1024 rows, as a share of that of the first 1024 rows that use
+                                the last transform; well above 1 (say 1.5): fit anew. NaN without rows. */
+        const char *isa; /**< the instructions that score: "avx512 vnni", "avx512", "avx2", "neon" or "scalar" */
+} dci_sketch_info;
+DCI_API dci_status dci_sketch_info_init(dci_sketch_info *info, size_t struct_size);
+DCI_API dci_status dci_sketch_get_info(const dci_sketch *sketch, dci_sketch_info *out_info);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

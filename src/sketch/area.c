@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Codes in memory: where they lie, and what goes in and out. */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sketch/frames.h"
+
+static size_t blocks_of(size_t n_rows)
+{
+        return (n_rows + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;
+}
+
+size_t dci_area_bytes(const dci_frames *frames, size_t n_rows)
+{
+        const size_t n_blocks = blocks_of(n_rows);
+        return n_blocks * frames->block_bytes + 2 * n_blocks * DCI_CODE_ROWS * sizeof(float) +
+               dci_lines(n_blocks * sizeof(float)) + dci_lines(n_blocks);
+}
+
+void dci_area_place(const dci_frames *frames, size_t n_rows, void *memory, dci_area *out)
+{
+        const size_t n_blocks = blocks_of(n_rows);
+        out->blocks = memory;
+        out->scales = (float *)(void *)(out->blocks + n_blocks * frames->block_bytes);
+        out->residuals = out->scales + n_blocks * DCI_CODE_ROWS;
+        out->reach = out->residuals + n_blocks * DCI_CODE_ROWS;
+        out->frames = (uint8_t *)out->reach + dci_lines(n_blocks * sizeof(float));
+}
+
+/* Codes are cleared as well: scans read whole units, and what lies in places without rows must be the same every time. */
+void dci_area_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_area *area)
+{
+        memset(area->blocks + first_block * frames->block_bytes, 0, n_blocks * frames->block_bytes);
+        memset(area->scales + first_block * DCI_CODE_ROWS, 0, n_blocks * DCI_CODE_ROWS * sizeof *area->scales);
+        memset(area->residuals + first_block * DCI_CODE_ROWS, 0, n_blocks * DCI_CODE_ROWS * sizeof *area->residuals);
+        memset(area->reach + first_block, 0, n_blocks * sizeof *area->reach);
+        memset(area->frames + first_block, DCI_NO_FRAME, n_blocks);
+}
+
+size_t dci_frames_scratch_bytes(const dci_frames *frames)
+{
+        return dci_coder_scratch_bytes(frames->dim) + dci_lines(frames->most_coords);
+}
+
+void dci_area_put(const dci_frames *frames, dci_area *area, size_t at, const float *row, void *scratch)
+{
+        const size_t block = at / DCI_CODE_ROWS;
+        const dci_coder *coder = &frames->frame[area->frames[block]]->coder;
+        uint8_t *codes = (uint8_t *)scratch + dci_coder_scratch_bytes(frames->dim);
+        dci_coded_row coded;
+        dci_coder_encode(coder, row, scratch, codes, &coded);
+        dci_code_put(&coder->layout, area->blocks + block * frames->block_bytes, at % DCI_CODE_ROWS, codes);
+        area->scales[at] = coded.scale;
+        area->residuals[at] = coded.residual;
+        area->reach[block] = fmaxf(area->reach[block], coded.reach);
+}
+
+void dci_area_move(const dci_frames *frames, const dci_area *from, size_t at, dci_area *to, size_t to_at)
+{
+        const size_t block = at / DCI_CODE_ROWS, to_block = to_at / DCI_CODE_ROWS;
+        const dci_code_layout *layout = &frames->frame[from->frames[block]]->coder.layout;
+        dci_code_move(layout, from->blocks + block * frames->block_bytes, at % DCI_CODE_ROWS,
+                      to->blocks + to_block * frames->block_bytes, to_at % DCI_CODE_ROWS);
+        to->scales[to_at] = from->scales[at];
+        to->residuals[to_at] = from->residuals[at];
+        to->reach[to_block] = fmaxf(to->reach[to_block], from->reach[block]);
+}
+
+/* --- queries -------------------------------------------------------------------------------------------------------- */
+
+size_t dci_coded_bytes(const dci_frames *frames, size_t n_frames, size_t n_queries)
+{
+        size_t n_bytes = dci_lines(n_frames * n_queries * sizeof(dci_coded_query));
+        for (size_t f = 0; f < n_frames; f++)
+                if (frames->frame[f]->transform == f)
+                        n_bytes += dci_lines(n_queries * frames->frame[f]->coder.layout.n_all);
+        return n_bytes;
+}
+
+void dci_coded_make(const dci_frames *frames, size_t n_frames, const float *queries, size_t ld, size_t n_queries,
+                    void *memory, void *scratch, dci_coded *out)
+{
+        unsigned char *at = memory;
+        out->n = n_queries;
+        out->n_frames = n_frames;
+        out->queries = memory;
+        at += dci_lines(n_frames * n_queries * sizeof *out->queries);
+        for (size_t f = 0; f < n_frames; f++) {
+                const dci_frame *frame = frames->frame[f];
+                const size_t n_all = frame->coder.layout.n_all;
+                out->bytes[f] = NULL;
+                if (frame->transform == f) {
+                        out->bytes[f] = (int8_t *)at;
+                        at += dci_lines(n_queries * n_all);
+                }
+                for (size_t q = 0; q < n_queries; q++) {
+                        dci_coded_query *coded = &out->queries[f * n_queries + q];
+                        if (frame->transform == f) {
+                                dci_coder_query(&frame->coder, queries + q * ld, scratch, out->bytes[f] + q * n_all,
+                                                coded);
+                                continue;
+                        }
+                        *coded = out->queries[frame->transform * n_queries + q];
+                        dci_coder_query_again(&frame->coder, queries + q * ld, coded);
+                }
+        }
+}
+
+/* From unit `from` on: how many lie one behind the other in blocks of one frame. */
+static size_t run_of(const dci_unit *units, size_t from, size_t n_units)
+{
+        const dci_area *area = units[from].area;
+        size_t end = from + 1;
+        while (end < n_units && units[end].area == area && units[end].unit == units[end - 1].unit + 1 &&
+               area->frames[units[end].unit / 2] == area->frames[units[from].unit / 2])
+                end++;
+        return end - from;
+}
+
+static size_t frame_of(const dci_unit *unit)
+{
+        return unit->area->frames[unit->unit / 2];
+}
+
+/* Units of one frame, wherever they lie: their sums. */
+static void sum_units(const dci_frames *frames, const dci_coded *coded, size_t f, const dci_unit *units, size_t n_units,
+                      int32_t *sums)
+{
+        const unsigned char *lines[DCI_SCAN_UNITS];
+        const dci_frame *frame = frames->frame[f];
+        for (size_t u = 0; u < n_units; u++)
+                lines[u] = dci_code_unit(units[u].area->blocks + units[u].unit / 2 * frames->block_bytes,
+                                         units[u].unit % 2);
+        frames->reader->sums(&frame->coder.layout, lines, n_units, coded->bytes[frame->transform], coded->n, sums,
+                             DCI_SCAN_ROWS);
+}
+
+void dci_coded_estimate(const dci_frames *frames, const dci_coded *coded, const dci_unit *units, size_t n_units,
+                        float *out)
+{
+        int32_t sums[DCI_CODE_QUERIES * DCI_SCAN_ROWS];
+        for (size_t begin = 0, end; begin < n_units; begin = end) {
+                const size_t f = frame_of(&units[begin]);
+                for (end = begin + 1; end < n_units && frame_of(&units[end]) == f; end++)
+                        continue;
+                sum_units(frames, coded, f, units + begin, end - begin, sums + begin * DCI_CODE_UNIT);
+                for (size_t u = begin, run; u < end; u += run) {
+                        run = run_of(units, u, end);
+                        const float *scales = units[u].area->scales + units[u].unit * DCI_CODE_UNIT;
+                        for (size_t q = 0; q < coded->n; q++) {
+                                const dci_coded_query *query = &coded->queries[f * coded->n + q];
+                                const size_t at = q * DCI_SCAN_ROWS + u * DCI_CODE_UNIT;
+                                frames->reader->estimate(sums + at, scales, run * DCI_CODE_UNIT, query->half_step,
+                                                         query->twice_bias, query->fixed, out + at);
+                        }
+                }
+        }
+}
+
+/*
+ * The residual r stands at right angles to y, and under a random rotation any such direction is as likely as another, so
+ * q . r / (|q| |r|) is at most a coordinate of a random unit vector of dim - 1 dimensions, which exceeds t with a probability
+ * of at most exp(-(dim - 1) t^2 / 2) (the measure of a spherical cap; Ball 1997, lecture 2); on both sides twice that.
+ */
+double dci_bound_share(size_t dim, double probability)
+{
+        if (!(probability < 1.0) || dim < 2)
+                return 1.0;
+        const double share = sqrt(2.0 * log(2.0 / (1.0 - probability)) / (double)(dim - 1));
+        return share < 1.0 ? share : 1.0;
+}
+
+void dci_coded_bound(const dci_frames *frames, const dci_coded *coded, size_t query, const dci_unit *units,
+                     size_t n_units, double probability, float *out)
+{
+        for (size_t u = 0; u < n_units; u++) {
+                const dci_area *area = units[u].area;
+                const size_t f = frame_of(&units[u]), block = units[u].unit / 2;
+                const dci_coded_query *q = &coded->queries[f * coded->n + query];
+                const double share = frames->frame[f]->coder.kind == DCI_CODER_ROTATED
+                                             ? dci_bound_share(frames->dim, probability)
+                                             : 1.0;
+                const float by_residual = (float)share * q->length;
+                const float always = area->reach[block] * q->rounding + q->slack;
+                for (size_t r = 0; r < DCI_CODE_UNIT; r++)
+                        out[u * DCI_CODE_UNIT + r] =
+                                by_residual * area->residuals[units[u].unit * DCI_CODE_UNIT + r] + always;
+        }
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sketch/frames.h"
+
+/* A frame's centre is left when rows lie off it by more than this share of their variance: that much more distortion. */
+#define DRIFT 0.1
+/* Rows that tell where rows lie. */
+#define ENOUGH 32
+
+static size_t padded(size_t n, size_t to)
+{
+        return (n + to - 1) / to * to;
+}
+
+dci_status dci_frames_init(dci_context *context, int32_t kind, size_t dim, int32_t bits, bool centred, uint64_t seed,
+                           dci_frames *out)
+{
+        *out = (dci_frames){
+                .context = context, .dim = dim, .kind = kind, .bits = bits, .centred = centred, .seed = seed};
+        out->reader = dci_code_reader_for(context);
+        out->pending_sum = dci_calloc(context, dim, sizeof *out->pending_sum);
+        if (out->pending_sum == NULL)
+                return DCI_ERR_MEMORY;
+        const size_t w = bits == 8 ? DCI_CODE_8 : (size_t)(5 - bits);
+        const size_t random = padded(dim, dci_code_step[w]) * (size_t)bits * DCI_CODE_ROWS / 8;
+        const size_t words = ((size_t)bits * dim + 16) / 32, learned = (words == 0 ? 1 : words) * 2 * DCI_CODE_LINE;
+        out->block_bytes = random > learned ? random : learned;
+        out->most_coords = padded(dim, 32);
+        atomic_init(&out->n, 0);
+        return DCI_OK;
+}
+
+void dci_frames_destroy(dci_frames *frames)
+{
+        const size_t n = atomic_load(&frames->n);
+        for (size_t f = 0; f < n; f++)
+                dci_free(frames->context, frames->frame[f], frames->frame[f]->n_bytes, 1);
+        dci_free(frames->context, frames->pending_sum, frames->dim, sizeof *frames->pending_sum);
+        frames->pending_sum = NULL;
+        atomic_store(&frames->n, 0);
+}
+
+size_t dci_frames_bytes(const dci_frames *frames)
+{
+        size_t n_bytes = sizeof *frames + frames->dim * sizeof *frames->pending_sum;
+        for (size_t f = 0; f < atomic_load(&frames->n); f++)
+                n_bytes += frames->frame[f]->n_bytes;
+        return n_bytes;
+}
+
+static dci_frame *new_frame(dci_frames *frames, int32_t kind)
+{
+        const size_t n_bytes = dci_lines(sizeof(dci_frame)) + dci_coder_bytes(kind, frames->dim);
+        dci_frame *frame = dci_alloc(frames->context, n_bytes, 1);
+        if (frame != NULL)
+                frame->n_bytes = n_bytes;
+        return frame;
+}
+
+static void *memory_of(dci_frame *frame)
+{
+        return (unsigned char *)frame + dci_lines(sizeof *frame);
+}
+
+static void publish(dci_frames *frames, dci_frame *frame, size_t transform)
+{
+        const size_t n = atomic_load(&frames->n);
+        frame->transform = transform;
+        frames->frame[n] = frame;
+        atomic_store_explicit(&frames->n, n + 1, memory_order_release);
+}
+
+/* Where a coder's memory lies, and all that follows from it, set anew. */
+static void copy_learned(const dci_frames *frames, const dci_code_layout *layout, const void *memory, dci_frame *frame)
+{
+        dci_coder *coder = &frame->coder;
+        memcpy(memory_of(frame), memory, dci_coder_bytes(DCI_CODER_LEARNED, frames->dim));
+        dci_coder_init_learned(frames->context, frames->dim, frames->bits, memory_of(frame), coder);
+        memcpy(coder->layout.n_coords, layout->n_coords, sizeof layout->n_coords);
+        memcpy(coder->layout.groups, layout->groups, sizeof layout->groups);
+        coder->layout.n_lines = layout->n_lines;
+        coder->layout.n_groups = layout->n_groups;
+        dci_coder_finish_learned(coder);
+}
+
+dci_status dci_frames_begin(dci_frames *frames, const float *centre)
+{
+        const size_t n = atomic_load(&frames->n);
+        if (n == DCI_MAX_FRAMES)
+                return DCI_OK;
+        dci_frame *last = n == 0 ? NULL : frames->frame[n - 1];
+        const bool learned = last != NULL && last->coder.kind == DCI_CODER_LEARNED;
+        dci_frame *frame = new_frame(frames, learned ? DCI_CODER_LEARNED : frames->kind);
+        if (frame == NULL)
+                return DCI_ERR_MEMORY;
+        if (learned) {
+                copy_learned(frames, &last->coder.layout, memory_of(last), frame);
+                memcpy(frame->coder.centre, centre, frames->dim * sizeof *centre);
+        } else {
+                dci_coder_init(frames->context, frames->kind, frames->dim, frames->bits, frames->seed, centre,
+                               memory_of(frame), &frame->coder);
+        }
+        publish(frames, frame, last == NULL ? 0 : last->transform);
+        return DCI_OK;
+}
+
+static dci_status check_room(const dci_frames *frames)
+{
+        if (atomic_load(&frames->n) == DCI_MAX_FRAMES)
+                return dci_fail(DCI_ERR_LIMIT, "there are %zu transforms and centres already, the most there can be",
+                                DCI_MAX_FRAMES);
+        return DCI_OK;
+}
+
+dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const dci_moments *queries)
+{
+        dci_status status = check_room(frames);
+        if (status != DCI_OK)
+                return status;
+        dci_frame *frame = new_frame(frames, DCI_CODER_LEARNED);
+        void *scratch = dci_alloc(frames->context, dci_fit_scratch_bytes(frames->dim), 1);
+        status = frame == NULL || scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        if (status == DCI_OK) {
+                dci_coder_init_learned(frames->context, frames->dim, frames->bits, memory_of(frame), &frame->coder);
+                status = dci_fit(rows, queries, scratch, &frame->coder);
+        }
+        dci_free(frames->context, scratch, dci_fit_scratch_bytes(frames->dim), 1);
+        if (status == DCI_OK)
+                publish(frames, frame, atomic_load(&frames->n));
+        else if (frame != NULL)
+                dci_free(frames->context, frame, frame->n_bytes, 1);
+        return status;
+}
+
+dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout, const void *memory)
+{
+        dci_status status = check_room(frames);
+        dci_frame *frame = status == DCI_OK ? new_frame(frames, DCI_CODER_LEARNED) : NULL;
+        if (frame == NULL)
+                return status == DCI_OK ? DCI_ERR_MEMORY : status;
+        copy_learned(frames, layout, memory, frame);
+        publish(frames, frame, atomic_load(&frames->n));
+        return DCI_OK;
+}
+
+/* Whether the rows that are pending lie off the centre; mean: where they lie. */
+static bool far_off(const dci_frames *frames, const float *centre, float *mean)
+{
+        double off = 0.0, far = 0.0;
+        for (size_t j = 0; j < frames->dim; j++) {
+                const double here = frames->pending_sum[j] / (double)frames->n_pending;
+                mean[j] = (float)here;
+                off += (here - (double)centre[j]) * (here - (double)centre[j]);
+                far += here * here;
+        }
+        const double variance = frames->pending_square / (double)frames->n_pending - far;
+        return off > DRIFT * (variance > 0.0 ? variance : 0.0);
+}
+
+void dci_frames_note(dci_frames *frames, const float *row)
+{
+        double square = 0.0;
+        if (!frames->centred)
+                return;
+        for (size_t j = 0; j < frames->dim; j++) {
+                const double x = (double)row[j];
+                frames->pending_sum[j] += x;
+                square += x * x;
+        }
+        frames->pending_square += square;
+        frames->n_pending++;
+}
+
+dci_status dci_frames_follow(dci_frames *frames)
+{
+        const bool first = atomic_load(&frames->n) == 0;
+        if (!frames->centred || (first && frames->n_pending == 0))
+                return first ? dci_frames_begin(frames, NULL) : DCI_OK;
+        if (!first && frames->n_pending < ENOUGH)
+                return DCI_OK;
+        float *mean = dci_alloc(frames->context, frames->dim, sizeof *mean);
+        if (mean == NULL)
+                return DCI_ERR_MEMORY;
+        dci_status status = DCI_OK;
+        /* Without a centre yet, the comparison is with the mean itself. */
+        const bool off = far_off(frames, first ? mean : frames->frame[dci_frames_last(frames)]->coder.centre, mean);
+        if (first || off)
+                status = dci_frames_begin(frames, mean);
+        dci_free(frames->context, mean, frames->dim, sizeof *mean);
+        /* A centre that rests on few rows is looked at again with them. */
+        if (status == DCI_OK && frames->n_pending >= ENOUGH) {
+                memset(frames->pending_sum, 0, frames->dim * sizeof *frames->pending_sum);
+                frames->pending_square = 0.0;
+                frames->n_pending = 0;
+        }
+        return status;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * What sketches are made of: frames (how rows become codes), areas (where codes lie) and coded queries.
+ *
+ * A frame is a transform with a centre. When rows drift away from the centre, or a transform is learned, another frame begins; codes
+ * keep the frame they were made with, which every block of 32 rows names. So nothing is encoded anew, and a query is coded once for
+ * each transform and has one more number for each frame.
+ */
+#ifndef DCI_SKETCH_FRAMES_H
+#define DCI_SKETCH_FRAMES_H
+
+#include "core/internal.h"
+
+#include "sketch/fit.h"
+
+#define DCI_MAX_FRAMES ((size_t)128)
+#define DCI_NO_FRAME 255 /* a block without rows */
+
+typedef struct dci_frame {
+        dci_coder coder;
+        size_t transform; /* number of the first frame with this transform */
+        size_t n_bytes;   /* of the memory behind this struct */
+} dci_frame;
+
+/* Readers may look at frames below n while one writer adds more; they stay where they are until the end. */
+typedef struct dci_frames {
+        dci_context *context;
+        const dci_code_reader *reader;
+        size_t dim;
+        int32_t kind, bits; /* of frames that are not learned */
+        bool centred;       /* the centre follows the rows */
+        uint64_t seed;
+        size_t block_bytes; /* from one block to the next: room for either layout */
+        size_t most_coords; /* of any layout */
+        atomic_size_t n;
+        dci_frame *frame[DCI_MAX_FRAMES];
+        /* Writers only: rows that no decision about the centre has looked at yet. */
+        size_t n_pending;
+        double *pending_sum, pending_square;
+} dci_frames;
+
+/* Without frames yet. bits 1, 2, 3, 4 or 8. */
+dci_status dci_frames_init(dci_context *context, int32_t kind, size_t dim, int32_t bits, bool centred, uint64_t seed,
+                           dci_frames *out);
+void dci_frames_destroy(dci_frames *frames);
+size_t dci_frames_bytes(const dci_frames *frames);
+
+/* Begins a frame; centre NULL: the origin. When there are too many, the last one goes on. */
+dci_status dci_frames_begin(dci_frames *frames, const float *centre);
+/* Begins a frame that was learned; DCI_ERR_LIMIT when there are too many. */
+dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const dci_moments *queries);
+/* A learned frame as a file has it: widths of groups of coordinates, and the coder's memory. */
+dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout, const void *memory);
+
+/* Takes note of a row to come. */
+void dci_frames_note(dci_frames *frames, const float *row);
+/* Begins a frame if the last one's centre lies off the rows that were noted since this was last decided. After it there is a frame. */
+dci_status dci_frames_follow(dci_frames *frames);
+
+/* The frame that new blocks get. */
+DCI_INLINE size_t dci_frames_last(const dci_frames *frames)
+{
+        return atomic_load_explicit(&frames->n, memory_order_acquire) - 1;
+}
+
+/* --- areas ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct dci_area {
+        unsigned char *blocks; /* block_bytes apart, at a cache line */
+        float *scales, *residuals;
+        float *reach;    /* by block: the largest */
+        uint8_t *frames; /* by block */
+} dci_area;
+
+/* Bytes of an area for n rows, and its parts in that memory (aligned to a cache line). */
+size_t dci_area_bytes(const dci_frames *frames, size_t n_rows);
+void dci_area_place(const dci_frames *frames, size_t n_rows, void *memory, dci_area *out);
+/* Blocks without rows. */
+void dci_area_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_area *area);
+
+/* Encodes a row into its place; its block has a frame. scratch: dci_frames_scratch_bytes. */
+size_t dci_frames_scratch_bytes(const dci_frames *frames);
+void dci_area_put(const dci_frames *frames, dci_area *area, size_t at, const float *row, void *scratch);
+/* Copies codes between places whose blocks have the same frame. */
+void dci_area_move(const dci_frames *frames, const dci_area *from, size_t at, dci_area *to, size_t to_at);
+
+/* --- queries -------------------------------------------------------------------------------------------------------- */
+
+/* Up to DCI_CODE_QUERIES queries, coded for every frame. */
+typedef struct dci_coded {
+        size_t n, n_frames;
+        int8_t *bytes[DCI_MAX_FRAMES]; /* by transform: n x n_all; NULL elsewhere */
+        dci_coded_query *queries;      /* [frame][query] */
+} dci_coded;
+
+size_t dci_coded_bytes(const dci_frames *frames, size_t n_frames, size_t n_queries);
+void dci_coded_make(const dci_frames *frames, size_t n_frames, const float *queries, size_t ld, size_t n_queries,
+                    void *memory, void *scratch, dci_coded *out);
+
+/* A unit of 16 rows. */
+typedef struct dci_unit {
+        const dci_area *area;
+        size_t unit;
+} dci_unit;
+#define DCI_SCAN_UNITS ((size_t)16)
+#define DCI_SCAN_ROWS (DCI_SCAN_UNITS * DCI_CODE_UNIT)
+
+/* out[q * DCI_SCAN_ROWS + 16 u + r]: estimates of the rows of up to DCI_SCAN_UNITS units, all of which have frames. */
+void dci_coded_estimate(const dci_frames *frames, const dci_coded *coded, const dci_unit *units, size_t n_units,
+                        float *out);
+
+/* How far estimates of one query may err, in the same places: for certain, or under a random rotation with a probability. */
+void dci_coded_bound(const dci_frames *frames, const dci_coded *coded, size_t query, const dci_unit *units,
+                     size_t n_units, double probability, float *out);
+
+/* The share of the certain bound that holds with a probability, for one row and one query under a random rotation. */
+double dci_bound_share(size_t dim, double probability);
+
+#endif
