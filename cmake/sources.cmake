@@ -72,7 +72,10 @@ set(dci_sources
     src/index/range.c
     src/index/remove.c
     src/index/rows.c
+    src/index/rows_codes.c
     src/index/search.c
+    src/index/sketched.c
+    src/index/sketched_fit.c
     src/index/tree.c
     src/index/tree_assign.c
     src/index/tree_build.c

@@ -32,6 +32,7 @@
 #define DCI_INDEX_H
 
 #include "dci/base.h"
+#include "dci/sketch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,7 +80,8 @@ typedef struct dci_index_config {
         int32_t storage;       /**< DCI_ROWS_OWNED (default) or DCI_ROWS_BORROWED */
         int32_t zero_rows; /**< COSINE only: DCI_ZERO_REFUSE (default) or DCI_ZERO_KEEP, see transform.h; a row or query
                                    shorter than 2^-40 counts as zero */
-        int32_t reserved;  /**< zero */
+        int32_t sketch_bits; /**< bits per element of the codes that rank rows before they are scored (sketch.h): 1, 2, 3, 4 or 8;
+                                  0 (default): none. At most DCI_SKETCH_MAX_DIM elements; MDCI: page_rows 16 or more. */
         size_t num_comp_indices; /**< PDCI: composite indices, 1 or more; default 2. Each proposes its own candidates. */
         size_t num_simp_indices; /**< PDCI: simple indices of each composite index, 1 or more; default 7. One simple index is one
                                       random unit direction and costs 4 bytes per row. At most DCI_MAX_SIMPLE_INDICES in all. */
@@ -93,6 +95,7 @@ typedef struct dci_index_config {
                                looking at all nodes costs less than a further level finds wrong. */
         size_t cell_simp_indices; /**< MDCI: simple indices by which P-DCI ranks the rows of the opened cells, at most
                                        DCI_MAX_SIMPLE_INDICES; default 0: all rows of an opened cell are scored, which is faster */
+        size_t reserved;          /**< zero */
 } dci_index_config;
 
 /** Fills every byte of `config` with defaults. struct_size: sizeof(dci_index_config). */
@@ -216,6 +219,11 @@ typedef struct dci_search_params {
         dci_progress progress;    /**< in (query, row) pairs; fn NULL (default): none */
         size_t num_to_visit; /**< rows that each composite index may visit, in place of prop_to_visit; 0 (default): as that says */
         size_t num_to_retrieve; /**< rows that each composite index may retrieve, in place of prop_to_retrieve; 0 (default) */
+        double rerank; /**< with sketch_bits: rows scored per row wanted: of those that are looked at, the rerank * k best by their
+                            codes. 1 or more; INFINITY: all, without codes; 0 (default): 16, 8, 4, 3 and 2 at 1, 2, 3, 4 and 8 bits. */
+        double guarantee; /**< with sketch_bits: (0, 1]: go on scoring until no row that was looked at can be among the k best but was
+                               not scored: each with this probability under a random rotation, for certain at 1 and with learned codes;
+                               0 (default): off. See dci_sketch_bound. */
         size_t field_of_view; /**< MDCI: nodes opened at each level; 0 (default): prop_to_visit of the lowest level's
                                    nodes, rounded up (num_to_visit: as many as hold about so many rows), and four times that share,
                                    16 at least, above it */
@@ -302,13 +310,27 @@ typedef struct dci_memory_report {
         size_t struct_size;
         size_t rows;        /**< rows, used or reserved (BORROWED: the pointers to them) */
         size_t ids;         /**< ids by slot, and the map from id to slot */
-        size_t norms;       /**< COSINE, and IP of kind PDCI or MDCI: one float per row */
+        size_t norms;       /**< COSINE, IP of kind PDCI or MDCI, and L2 with sketch_bits: one float per row */
         size_t projections; /**< PDCI, MDCI: one float per row and simple index */
+        size_t codes;       /**< with sketch_bits: codes, and two floats per row */
         size_t other;       /**< tables, the nodes of MDCI, and the object itself */
         size_t total;
 } dci_memory_report;
 DCI_API dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size);
 DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_report);
+
+/**
+ * Fits the codes of an index with sketch_bits to queries: learns a transform from its rows and these queries (sketch.h,
+ * dci_sketch_fit) and encodes all rows anew; rows added later use it, too. Codes then rank better for queries like these, and the
+ * bound of `guarantee` is certain.
+ *
+ * n_queries   1 or more, some hundred: such as the last 64 positions of a prompt, all heads of a group.
+ * queries, ld as in dci_index_search.
+ *
+ * Errors: DCI_ERR_UNSUPPORTED without sketch_bits, DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM elements, DCI_ERR_NUMBER for queries
+ * that are all zero or an empty index. Codes are made beside searches and swapped in. Cost: O(8192 dim^2 + dim^3 + n dim^2).
+ */
+DCI_API dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld);
 
 /** What dci_index_tune found. Prepare with dci_tune_result_init. */
 typedef struct dci_tune_result {
@@ -320,6 +342,7 @@ typedef struct dci_tune_result {
         double exact_distances; /**< the same for exact search of a single query: all rows */
         size_t n_efforts;       /**< efforts tried */
         double prop_to_visit, prop_to_retrieve; /**< what was set as the index's defaults; 1 and 1: full effort */
+        double rerank;                          /**< with sketch_bits: the same; INFINITY: codes are not used */
 } dci_tune_result;
 DCI_API dci_status dci_tune_result_init(dci_tune_result *result, size_t struct_size);
 
@@ -333,7 +356,8 @@ DCI_API dci_status dci_tune_result_init(dci_tune_result *result, size_t struct_s
  * out_result     may be NULL.
  *
  * Results are measured against exact search of the rows there are now; where nothing less reaches the target, full effort is
- * set. MDCI tunes prop_to_visit (with cell_simp_indices prop_to_retrieve too), PDCI prop_to_retrieve, FLAT is always exact. On
+ * set. MDCI tunes prop_to_visit (with cell_simp_indices prop_to_retrieve too), PDCI prop_to_retrieve, FLAT is always exact; with
+ * sketch_bits, rerank comes beside these and FLAT is tuned by it alone, and cheapest means the fewest bytes of rows and codes read. On
  * failure the defaults stay as they were. Searches may run beside it; a change of the index meanwhile spoils the measurement.
  * Cost: one exact and some 10 to 60 partial searches of all queries.
  */

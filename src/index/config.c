@@ -100,6 +100,22 @@ static dci_status check_tree(const dci_index_config *config)
         return DCI_OK;
 }
 
+static dci_status check_sketch(const dci_index_config *config)
+{
+        const int32_t bits = config->sketch_bits;
+        if (bits == 0)
+                return DCI_OK;
+        if (bits < 1 || (bits > 4 && bits != 8))
+                return dci_fail(DCI_ERR_INVALID, "sketch_bits is %d, expected 0, 1, 2, 3, 4 or 8", (int)bits);
+        if (config->dim > DCI_SKETCH_MAX_DIM)
+                return dci_fail(DCI_ERR_LIMIT, "dim is %zu, with sketch_bits at most %zu", config->dim,
+                                DCI_SKETCH_MAX_DIM);
+        if (config->kind == DCI_KIND_MDCI && config->page_rows < DCI_CODE_UNIT)
+                return dci_fail(DCI_ERR_INVALID, "page_rows is %zu, with sketch_bits at least %zu", config->page_rows,
+                                DCI_CODE_UNIT);
+        return DCI_OK;
+}
+
 dci_status dci_index_config_check(const dci_index_config *config)
 {
         dci_status status = dci_check_struct_size("dci_index_config", config, config->struct_size, sizeof *config);
@@ -127,7 +143,10 @@ dci_status dci_index_config_check(const dci_index_config *config)
         if (config->zero_rows != DCI_ZERO_REFUSE && config->zero_rows != DCI_ZERO_KEEP)
                 return dci_fail(DCI_ERR_INVALID, "unknown zero_rows %d", (int)config->zero_rows);
         if (config->reserved != 0)
-                return dci_fail(DCI_ERR_INVALID, "dci_index_config.reserved is %d, not 0", (int)config->reserved);
+                return dci_fail(DCI_ERR_INVALID, "dci_index_config.reserved is %zu, not 0", config->reserved);
+        status = check_sketch(config);
+        if (status != DCI_OK)
+                return status;
         if (config->kind == DCI_KIND_MDCI)
                 return check_tree(config);
         return config->kind == DCI_KIND_PDCI ? check_simple_indices(config) : DCI_OK;
@@ -163,6 +182,10 @@ static dci_status params_check(const dci_search_params *params)
                 status = check_share("prop_to_visit", params->prop_to_visit);
         if (status == DCI_OK)
                 status = check_share("prop_to_retrieve", params->prop_to_retrieve);
+        if (status == DCI_OK && !(params->rerank == 0.0 || params->rerank >= 1.0))
+                status = dci_fail(DCI_ERR_INVALID, "rerank is %g, allowed are 0 and 1 or more", params->rerank);
+        if (status == DCI_OK && !(params->guarantee >= 0.0 && params->guarantee <= 1.0))
+                status = dci_fail(DCI_ERR_INVALID, "guarantee is %g, allowed is [0, 1]", params->guarantee);
         if (status == DCI_OK && params->stats != NULL)
                 status = dci_check_struct_size("dci_search_stats", params->stats, params->stats->struct_size,
                                                sizeof *params->stats);

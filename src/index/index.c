@@ -37,9 +37,11 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
         atomic_init(&index->n_live, 0);
         dci_search_params_init(&index->defaults, sizeof index->defaults);
         atomic_init(&index->map, NULL);
-        if (index->config.kind == DCI_KIND_MDCI)
+        status = dci_rows_codes_create(&index->rows, &index->config);
+        if (status == DCI_OK && index->config.kind == DCI_KIND_MDCI)
                 status = dci_mdci_create(index);
         if (status != DCI_OK) {
+                dci_rows_destroy(&index->rows);
                 dci_directions_destroy(context, &index->directions);
                 dci_free(context, index, 1, sizeof *index);
                 return status;
@@ -275,13 +277,14 @@ dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_repor
         pthread_mutex_lock(writers);
         dci_rows_bytes(&index->rows, out_report);
         out_report->ids += dci_idmap_bytes(atomic_load(&index->map));
-        out_report->other += sizeof *index + dci_directions_bytes(&index->directions);
+        out_report->other +=
+                sizeof *index + dci_directions_bytes(&index->directions) + dci_rows_codes_bytes(&index->rows);
         if (index->tree != NULL)
                 out_report->other += dci_tree_bytes(index->tree);
         for (const dci_retired *note = index->retired; note != NULL; note = note->next)
                 out_report->other += note->n_bytes + sizeof *note;
         pthread_mutex_unlock(writers);
-        out_report->total =
-                out_report->rows + out_report->ids + out_report->norms + out_report->projections + out_report->other;
+        out_report->total = out_report->rows + out_report->ids + out_report->norms + out_report->projections +
+                            out_report->codes + out_report->other;
         return DCI_OK;
 }

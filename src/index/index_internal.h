@@ -11,6 +11,7 @@
 #include "dci/index.h"
 #include "dci/transform.h"
 #include "simd/topk.h"
+#include "sketch/frames.h"
 
 /* --- rows.c: rows by slot, in chunks that never move -------------------------------------------------------------- */
 
@@ -22,6 +23,8 @@ typedef struct dci_chunk {
         float *projections; /* PDCI, MDCI: [simple index][row]; else NULL */
         size_t capacity;    /* rows, a multiple of 16; all chunks but a lone first one have rows_per_chunk */
         size_t stride;      /* from one simple index to the next: the capacity, or the rows of a mapped file */
+        void *codes;        /* memory of the area; NULL without sketches, and in a mapped file */
+        dci_area area;      /* codes of the rows, slot by slot */
 } dci_chunk;
 
 /* Grows by replacement, so that a reader that holds the old one can finish with it. */
@@ -39,8 +42,9 @@ typedef struct dci_rows {
         bool mapped;     /* chunks lie in a file and are not freed; nothing is added or removed */
         size_t n_simple; /* projections of each row */
         size_t row_bytes;
-        unsigned chunk_shift; /* rows_per_chunk = 1 << chunk_shift */
-        size_t n_chunks;      /* writers only */
+        unsigned chunk_shift;         /* rows_per_chunk = 1 << chunk_shift */
+        size_t n_chunks;              /* writers only */
+        struct dci_rows_codes *codes; /* NULL: rows have none */
         _Atomic(dci_chunk_table *) table;
         atomic_size_t n; /* published rows: what is below is complete and visible */
 } dci_rows;
@@ -99,6 +103,42 @@ void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t t
 /* What the two hold changes places. Writers only, no readers. */
 void dci_rows_swap(dci_rows *a, dci_rows *b);
 size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report);
+
+/* --- rows_codes.c: the codes of rows, in chunks like them ------------------------------------------------------------ */
+
+/* Frames of the codes, and what a writer needs to encode one row. */
+typedef struct dci_rows_codes {
+        dci_frames frames;
+        void *scratch;
+        float *wide; /* dim */
+} dci_rows_codes;
+
+/* Gives empty rows codes, as the config says; nothing to do for sketch_bits 0. */
+dci_status dci_rows_codes_create(dci_rows *rows, const dci_index_config *config);
+void dci_rows_codes_destroy(dci_context *context, dci_rows_codes *codes);
+size_t dci_rows_codes_bytes(const dci_rows *rows);
+
+/* Room for the codes of a chunk of `capacity` rows. */
+bool dci_chunk_codes_create(const dci_rows *rows, size_t capacity, dci_chunk *chunk);
+void dci_chunk_codes_free(const dci_rows *rows, const dci_chunk *chunk);
+/* Of the first `used` rows. */
+void dci_chunk_codes_copy(const dci_rows *rows, const dci_chunk *from, size_t used, dci_chunk *to);
+
+/* A row has come to `slot`, unseen by readers or without them: encodes it. */
+void dci_rows_encode_one(dci_rows *rows, size_t slot);
+/* The same for rows [first, end), shared out. Blocks that hold rows before `first` keep their frame. */
+dci_status dci_rows_encode(dci_rows *rows, size_t first, size_t end);
+/* Looks at a sample of rows [first, end) of `from` and begins a frame of `rows` if they ask for one. */
+dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t end);
+/* Begins with what the codes of other rows have learned. */
+dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from);
+/* The unit of codes that a slot belongs to. */
+DCI_INLINE dci_unit dci_view_unit(const dci_view *view, size_t unit)
+{
+        const unsigned shift = view->rows->chunk_shift;
+        const size_t slot = unit * DCI_CODE_UNIT;
+        return (dci_unit){&view->table->chunk[slot >> shift].area, (slot & (((size_t)1 << shift) - 1)) / DCI_CODE_UNIT};
+}
 
 /* --- idmap.c: id to slot ------------------------------------------------------------------------------------------- */
 
@@ -292,6 +332,16 @@ dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, flo
 bool dci_flat_batch_suits(const dci_flat *flat, size_t k);
 dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
                                  dci_search_stats *stats);
+
+/* --- sketched.c: rows ranked by their codes first ---------------------------------------------------------------------- */
+
+struct dci_chooser;
+/* How many rows are scored per query out of n; false: all, and codes are of no use. */
+bool dci_sketched_wanted(const dci_index *index, const dci_search_params *params, size_t n, size_t k, size_t *out_keep);
+/* The k best of those `keep` rows of each query that rank first by their codes: of the rows that `chooser` chooses, or, if it is NULL, of
+ * the selection. */
+dci_status dci_sketched_search(const dci_flat *flat, struct dci_chooser *chooser, const dci_search_params *params,
+                               size_t keep, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats);
 
 DCI_INLINE bool dci_metric_descending(dci_metric metric)
 {

@@ -262,6 +262,26 @@ float dci_batch_longest(const dci_batch *b)
         return longest;
 }
 
+/* The codes of rows in blocks that searches do not read yet. */
+static dci_status encode_beside(const dci_batch *b)
+{
+        const size_t end = b->first + b->n;
+        const size_t next = (b->first + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS * DCI_CODE_ROWS;
+        dci_status status = dci_rows_follow(b->target, b->target, b->first, end);
+        return status == DCI_OK && next < end ? dci_rows_encode(b->target, next, end) : status;
+}
+
+/* Those in the block that holds published rows: a few, without readers. */
+static void encode_alone(const dci_batch *b)
+{
+        if (b->target->codes == NULL || b->first % DCI_CODE_ROWS == 0)
+                return;
+        dci_index_exclusive_begin(b->index);
+        for (size_t slot = b->first; slot % DCI_CODE_ROWS != 0 && slot < b->first + b->n; slot++)
+                dci_rows_encode_one(b->target, slot);
+        dci_index_exclusive_end(b->index);
+}
+
 static dci_status add_batch(dci_batch *b, const dci_progress *progress)
 {
         dci_index *index = b->index;
@@ -275,6 +295,8 @@ static dci_status add_batch(dci_batch *b, const dci_progress *progress)
         if (status == DCI_OK)
                 status = dci_batch_place(b, progress);
         if (status == DCI_OK)
+                status = encode_beside(b);
+        if (status == DCI_OK)
                 status = map_enter(b, &change);
         if (status != DCI_OK) {
                 map_undo(b, &change);
@@ -284,6 +306,7 @@ static dci_status add_batch(dci_batch *b, const dci_progress *progress)
                 return status;
         }
         map_publish(index, &change);
+        encode_alone(b);
         if (index->directions.weights != NULL)
                 atomic_store(&index->c_squared, dci_lift_c_squared(dci_batch_longest(b)));
         index->next_id = dci_batch_end(b);

@@ -113,6 +113,8 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
                 return status;
         }
         status = dci_tree_plan_reserve(&plan, &index->retired);
+        if (status == DCI_OK)
+                status = dci_rows_follow(&index->rows, staged, 0, source->n);
         if (status == DCI_OK) {
                 map = map_for(index, source->n, end);
                 status = map == NULL ? DCI_ERR_MEMORY : DCI_OK;
@@ -191,7 +193,7 @@ dci_status dci_mdci_add(dci_batch *b, const dci_progress *progress)
         dci_index_config config = index->config;
         if (config.add_dtype == config.dtype) /* they are copied once, to where they belong */
                 config.storage = DCI_ROWS_BORROWED;
-        dci_rows_init(&b->staged, index->context, &config);
+        dci_rows_init(&b->staged, index->context, &config); /* without codes: those depend on the place */
         b->staged.gaps = false;
         b->target = &b->staged;
         b->first = 0;

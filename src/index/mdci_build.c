@@ -94,6 +94,13 @@ static dci_status fill(dci_index *index, dci_rows *staged, const gathered *g, in
                 dci_idmap_insert(r->map, g->ids[i], g->slots[i]);
         }
         atomic_store(&r->rows.n, n_slots);
+        status = dci_rows_codes_inherit(&r->rows, &index->rows);
+        if (status == DCI_OK)
+                status = dci_rows_follow(&r->rows, &r->rows, 0, n_slots);
+        if (status == DCI_OK)
+                status = dci_rows_encode(&r->rows, 0, n_slots);
+        if (status != DCI_OK)
+                return status;
         return g->n == 0 ? DCI_OK : dci_tree_route_all(r->tree, &r->rows);
 }
 
@@ -121,6 +128,8 @@ dci_status dci_mdci_rebuild(dci_index *index, dci_rows *staged, const dci_idmap 
         replacement r = {.tree = dci_tree_create(context, &index->config)};
         dci_rows_init(&r.rows, context, &index->config);
         dci_status status = gather(index, staged, leaving, &g) && r.tree != NULL ? DCI_OK : DCI_ERR_MEMORY;
+        if (status == DCI_OK)
+                status = dci_rows_codes_create(&r.rows, &index->config);
         if (status == DCI_OK) {
                 r.tree->c_squared = c_squared;
                 r.tree->version = r.tree->built_version = old->version + 1;

@@ -19,7 +19,9 @@ void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config 
         rows->borrowed = config->storage == DCI_ROWS_BORROWED;
         rows->n_simple = dci_index_simple_indices(config);
         rows->with_norms = config->metric == DCI_METRIC_COSINE ||
-                           (config->kind != DCI_KIND_FLAT && config->metric == DCI_METRIC_IP);
+                           (config->kind != DCI_KIND_FLAT && config->metric == DCI_METRIC_IP) ||
+                           (config->sketch_bits != 0 && config->metric == DCI_METRIC_L2);
+        rows->codes = NULL;
         rows->gaps = config->kind == DCI_KIND_MDCI;
         rows->row_bytes = rows->borrowed ? sizeof(void *) : config->dim * dci_dtype_size(config->dtype);
         rows->chunk_shift = 4;
@@ -28,6 +30,9 @@ void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config 
                 rows->chunk_shift++;
         /* A page lies in one chunk. */
         while (rows->gaps && (size_t)1 << rows->chunk_shift < config->page_rows)
+                rows->chunk_shift++;
+        /* And so does a block of codes. */
+        while (config->sketch_bits != 0 && (size_t)1 << rows->chunk_shift < DCI_CODE_ROWS)
                 rows->chunk_shift++;
         rows->n_chunks = 0;
         rows->mapped = false;
@@ -58,8 +63,11 @@ static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
         unsigned char *bytes = dci_alloc(rows->context, chunk_bytes(rows, capacity), 1);
         if (bytes == NULL)
                 return false;
-        out->capacity = out->stride = capacity;
-        out->rows = bytes;
+        *out = (dci_chunk){.rows = bytes, .capacity = capacity, .stride = capacity};
+        if (!dci_chunk_codes_create(rows, capacity, out)) {
+                dci_free(rows->context, bytes, chunk_bytes(rows, capacity), 1);
+                return false;
+        }
         out->ids = (int64_t *)(void *)(bytes + chunk_ids_offset(rows, capacity));
         out->norms = rows->with_norms ? (float *)(void *)(out->ids + capacity) : NULL;
         out->projections =
@@ -72,6 +80,7 @@ static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
 
 static void chunk_free(const dci_rows *rows, const dci_chunk *chunk)
 {
+        dci_chunk_codes_free(rows, chunk);
         dci_free(rows->context, chunk->rows, chunk_bytes(rows, chunk->capacity), 1);
 }
 
@@ -87,6 +96,8 @@ void dci_rows_destroy(dci_rows *rows)
                 chunk_free(rows, &table->chunk[i]);
         if (table != NULL)
                 dci_free(rows->context, table, table_bytes(table->capacity), 1);
+        dci_rows_codes_destroy(rows->context, rows->codes);
+        rows->codes = NULL;
 }
 
 /* Rows that the present chunks hold. */
@@ -103,7 +114,7 @@ typedef struct growth {
         dci_chunk_table *table;
         size_t n_chunks;       /* in the new table */
         size_t n_kept;         /* taken over from the old one; the others are new */
-        dci_retired *notes[2]; /* for the old table and the old first chunk */
+        dci_retired *notes[3]; /* for the old table, the old first chunk and its codes */
 } growth;
 
 static void growth_undo(dci_rows *rows, growth *g)
@@ -113,7 +124,7 @@ static void growth_undo(dci_rows *rows, growth *g)
                         chunk_free(rows, &g->table->chunk[i]);
                 dci_free(rows->context, g->table, table_bytes(g->table->capacity), 1);
         }
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 3; i++)
                 dci_free(rows->context, g->notes[i], 1, sizeof *g->notes[i]);
 }
 
@@ -145,7 +156,7 @@ static bool growth_prepare(dci_rows *rows, size_t n, growth *g)
         g->table->capacity = capacity;
         for (size_t i = 0; i < g->n_kept; i++)
                 g->table->chunk[i] = old->chunk[i];
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 3; i++) {
                 g->notes[i] = dci_alloc(rows->context, 1, sizeof *g->notes[i]);
                 if (g->notes[i] == NULL)
                         return false;
@@ -158,7 +169,9 @@ static bool growth_prepare(dci_rows *rows, size_t n, growth *g)
         }
         if (first_grows && g->n_chunks > 0) {
                 size_t used = atomic_load(&rows->n);
-                const dci_chunk *from = &old->chunk[0], *to = &g->table->chunk[0];
+                const dci_chunk *from = &old->chunk[0];
+                dci_chunk *to = &g->table->chunk[0];
+                dci_chunk_codes_copy(rows, from, used, to);
                 memcpy(to->rows, from->rows, used * rows->row_bytes);
                 memcpy(to->ids, from->ids, used * sizeof *to->ids);
                 if (rows->with_norms) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): then both have them */
@@ -190,10 +203,15 @@ dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired)
         }
         dci_chunk_table *old = atomic_load(&rows->table);
         /* A table may be there without chunks, after everything was removed. */
-        if (rows->n_chunks > 0 && g.n_kept == 0)
-                retire(retired, g.notes[0], old->chunk[0].rows, chunk_bytes(rows, old->chunk[0].capacity));
+        const dci_chunk *first = rows->n_chunks > 0 && g.n_kept == 0 ? &old->chunk[0] : NULL;
+        if (first != NULL)
+                retire(retired, g.notes[0], first->rows, chunk_bytes(rows, first->capacity));
         else
                 dci_free(rows->context, g.notes[0], 1, sizeof *g.notes[0]);
+        if (first != NULL && first->codes != NULL)
+                retire(retired, g.notes[2], first->codes, dci_area_bytes(&rows->codes->frames, first->capacity));
+        else
+                dci_free(rows->context, g.notes[2], 1, sizeof *g.notes[2]);
         if (old != NULL)
                 retire(retired, g.notes[1], old, table_bytes(old->capacity));
         else
@@ -257,6 +275,9 @@ void dci_rows_swap(dci_rows *a, dci_rows *b)
 {
         dci_chunk_table *table = atomic_load(&a->table);
         const size_t n = atomic_load(&a->n), n_chunks = a->n_chunks;
+        dci_rows_codes *codes = a->codes;
+        a->codes = b->codes;
+        b->codes = codes;
         atomic_store(&a->table, atomic_load(&b->table));
         atomic_store(&a->n, atomic_load(&b->n));
         a->n_chunks = b->n_chunks;
@@ -280,6 +301,11 @@ void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t t
                 target->norms[b] = source->norms[a];
         for (size_t j = 0; j < rows->n_simple; j++)
                 target->projections[j * target->stride + b] = source->projections[j * source->stride + a];
+        if (from_rows == to_rows && rows->codes != NULL &&
+            source->area.frames[a / DCI_CODE_ROWS] == target->area.frames[b / DCI_CODE_ROWS])
+                dci_area_move(&rows->codes->frames, &source->area, a, &target->area, b);
+        else
+                dci_rows_encode_one(to_rows, to);
 }
 
 size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report)
@@ -294,6 +320,10 @@ size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report)
                 report->norms += rows->with_norms ? capacity * sizeof(float) : 0;
                 report->projections += rows->n_simple * capacity * sizeof(float);
                 total += chunk_bytes(rows, capacity);
+                if (rows->codes != NULL) {
+                        report->codes += dci_area_bytes(&rows->codes->frames, capacity);
+                        total += dci_area_bytes(&rows->codes->frames, capacity);
+                }
         }
         return total;
 }

@@ -135,10 +135,15 @@ dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t 
                            float *out_scores, dci_search_stats *stats)
 {
         const dci_flat *flat = &reading->flat;
+        size_t keep = 0;
+        const bool sketched = dci_sketched_wanted(index, &reading->params, flat->n, k, &keep);
         dci_mdci_search mdci;
         if (dci_mdci_effort(index, &reading->params, flat, k, &mdci)) {
                 dci_status status = dci_mdci_begin(&mdci, index, flat, group);
-                if (status == DCI_OK)
+                if (status == DCI_OK && sketched)
+                        status = dci_sketched_search(flat, &mdci.chooser, &reading->params, keep, k, out_ids,
+                                                     out_scores, stats);
+                else if (status == DCI_OK)
                         status = dci_chooser_search(&mdci.chooser, k, out_ids, out_scores, stats);
                 dci_mdci_end(&mdci);
                 return status;
@@ -152,10 +157,14 @@ dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t 
                 dci_status status = dci_pdci_begin(&pdci, index, flat, &effort);
                 if (status != DCI_OK)
                         return status;
-                status = dci_chooser_search(&pdci.chooser, k, out_ids, out_scores, stats);
+                status = sketched ? dci_sketched_search(flat, &pdci.chooser, &reading->params, keep, k, out_ids,
+                                                        out_scores, stats)
+                                  : dci_chooser_search(&pdci.chooser, k, out_ids, out_scores, stats);
                 dci_pdci_end(&pdci);
                 return status;
         }
+        if (sketched)
+                return dci_sketched_search(flat, NULL, &reading->params, keep, k, out_ids, out_scores, stats);
         if (dci_flat_batch_suits(flat, k))
                 return dci_flat_batch_search(flat, k, out_ids, out_scores, stats);
         return dci_flat_search(flat, k, out_ids, out_scores, stats);

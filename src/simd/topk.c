@@ -208,6 +208,13 @@ void dci_topk_add(dci_topk *topk, const float *scores, size_t n, int32_t first_s
                 cut(topk);
 }
 
+size_t dci_topk_gather(dci_topk *topk)
+{
+        if (topk->n > topk->k)
+                cut(topk);
+        return topk->n;
+}
+
 size_t dci_topk_finish(dci_topk *topk)
 {
         sort_entries(topk);

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Sketches of rows: codes lie slot by slot beside the rows, so they come and go with them. A block of 32 slots keeps the frame it
+ * began with while it holds rows; a row that comes to a block of another frame is encoded anew.
+ */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "index/index_internal.h"
+
+#define TASK_BLOCKS ((size_t)4)
+/* Rows of a batch that are asked where the centre should be. */
+#define SAMPLE ((size_t)1024)
+
+static size_t scratch_bytes(const dci_frames *frames)
+{
+        return dci_frames_scratch_bytes(frames) + dci_lines(frames->dim * sizeof(float));
+}
+
+dci_status dci_rows_codes_create(dci_rows *rows, const dci_index_config *config)
+{
+        if (config->sketch_bits == 0)
+                return DCI_OK;
+        dci_rows_codes *codes = dci_calloc(rows->context, 1, sizeof *codes);
+        if (codes == NULL)
+                return DCI_ERR_MEMORY;
+        dci_status status = dci_frames_init(rows->context, DCI_CODER_ROTATED, config->dim, config->sketch_bits, true,
+                                            config->seed, &codes->frames);
+        if (status == DCI_OK) {
+                codes->scratch = dci_alloc(rows->context, scratch_bytes(&codes->frames), 1);
+                status = codes->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        }
+        if (status != DCI_OK) {
+                dci_rows_codes_destroy(rows->context, codes);
+                return status;
+        }
+        codes->wide = (float *)(void *)((unsigned char *)codes->scratch + dci_frames_scratch_bytes(&codes->frames));
+        rows->codes = codes;
+        return DCI_OK;
+}
+
+void dci_rows_codes_destroy(dci_context *context, dci_rows_codes *codes)
+{
+        if (codes == NULL)
+                return;
+        dci_free(context, codes->scratch, scratch_bytes(&codes->frames), 1);
+        if (codes->frames.context != NULL)
+                dci_frames_destroy(&codes->frames);
+        dci_free(context, codes, 1, sizeof *codes);
+}
+
+size_t dci_rows_codes_bytes(const dci_rows *rows)
+{
+        return rows->codes == NULL ? 0
+                                   : sizeof *rows->codes + scratch_bytes(&rows->codes->frames) +
+                                             dci_frames_bytes(&rows->codes->frames);
+}
+
+bool dci_chunk_codes_create(const dci_rows *rows, size_t capacity, dci_chunk *chunk)
+{
+        if (rows->codes == NULL)
+                return true;
+        const dci_frames *frames = &rows->codes->frames;
+        chunk->codes = dci_alloc(rows->context, dci_area_bytes(frames, capacity), 1);
+        if (chunk->codes == NULL)
+                return false;
+        dci_area_place(frames, capacity, chunk->codes, &chunk->area);
+        dci_area_clear(frames, 0, (capacity + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS, &chunk->area);
+        return true;
+}
+
+void dci_chunk_codes_free(const dci_rows *rows, const dci_chunk *chunk)
+{
+        if (chunk->codes != NULL)
+                dci_free(rows->context, chunk->codes, dci_area_bytes(&rows->codes->frames, chunk->capacity), 1);
+}
+
+void dci_chunk_codes_copy(const dci_rows *rows, const dci_chunk *from, size_t used, dci_chunk *to)
+{
+        if (rows->codes == NULL)
+                return;
+        const size_t n_blocks = (used + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;
+        memcpy(to->area.blocks, from->area.blocks, n_blocks * rows->codes->frames.block_bytes);
+        memcpy(to->area.scales, from->area.scales, used * sizeof(float));
+        memcpy(to->area.residuals, from->area.residuals, used * sizeof(float));
+        memcpy(to->area.reach, from->area.reach, n_blocks * sizeof(float));
+        memcpy(to->area.frames, from->area.frames, n_blocks);
+}
+
+/* A row of a chunk as floats. */
+static const float *floats_of(const dci_rows *rows, const dci_chunk *chunk, size_t offset, float *wide)
+{
+        const void *row = rows->borrowed ? ((const void *const *)chunk->rows)[offset]
+                                         : (const unsigned char *)chunk->rows + offset * rows->row_bytes;
+        if (rows->dtype == DCI_F32)
+                return row;
+        rows->context->kernels->widen[rows->dtype - 1](row, rows->dim, wide);
+        return wide;
+}
+
+void dci_rows_encode_one(dci_rows *rows, size_t slot)
+{
+        if (rows->codes == NULL || atomic_load(&rows->codes->frames.n) == 0) /* dci_rows_encode will come */
+                return;
+        const dci_frames *frames = &rows->codes->frames;
+        size_t offset;
+        dci_chunk *chunk = dci_rows_chunk(rows, slot, &offset);
+        uint8_t *frame = &chunk->area.frames[offset / DCI_CODE_ROWS];
+        if (*frame == DCI_NO_FRAME)
+                *frame = (uint8_t)dci_frames_last(frames);
+        dci_area_put(frames, &chunk->area, offset, floats_of(rows, chunk, offset, rows->codes->wide),
+                     rows->codes->scratch);
+}
+
+dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from)
+{
+        if (rows->codes == NULL || atomic_load(&from->codes->frames.n) == 0)
+                return DCI_OK;
+        const dci_frame *last = from->codes->frames.frame[dci_frames_last(&from->codes->frames)];
+        if (last->coder.kind != DCI_CODER_LEARNED)
+                return DCI_OK;
+        return dci_frames_restore(&rows->codes->frames, &last->coder.layout, last->coder.centre);
+}
+
+dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t end)
+{
+        if (rows->codes == NULL)
+                return DCI_OK;
+        const size_t n = end - first, step = n > SAMPLE ? n / SAMPLE : 1;
+        for (size_t slot = first; slot < end; slot += step) {
+                size_t offset;
+                const dci_chunk *chunk = dci_rows_chunk(from, slot, &offset);
+                if (!from->gaps || chunk->ids[offset] >= 0)
+                        dci_frames_note(&rows->codes->frames, floats_of(from, chunk, offset, rows->codes->wide));
+        }
+        return dci_frames_follow(&rows->codes->frames);
+}
+
+typedef struct encoding {
+        dci_rows *rows;
+        size_t first, end;
+        unsigned char *scratch;
+} encoding;
+
+/* TASK_BLOCKS blocks, so that no two tasks share one. */
+static void encode_task(void *arg, size_t task, size_t worker)
+{
+        const encoding *e = arg;
+        const dci_frames *frames = &e->rows->codes->frames;
+        unsigned char *scratch = e->scratch + worker * scratch_bytes(frames);
+        float *wide = (float *)(void *)(scratch + dci_frames_scratch_bytes(frames));
+        const size_t base = e->first / DCI_CODE_ROWS * DCI_CODE_ROWS, many = TASK_BLOCKS * DCI_CODE_ROWS;
+        size_t slot = base + task * many, end = slot + many;
+        slot = slot < e->first ? e->first : slot;
+        end = end > e->end ? e->end : end;
+        for (; slot < end; slot++) {
+                size_t offset;
+                dci_chunk *chunk = dci_rows_chunk(e->rows, slot, &offset);
+                if (!e->rows->gaps || chunk->ids[offset] >= 0)
+                        dci_area_put(frames, &chunk->area, offset, floats_of(e->rows, chunk, offset, wide), scratch);
+        }
+}
+
+/* Blocks that begin at `first` or later are new: whatever rows were there before have gone. */
+static void begin_blocks(dci_rows *rows, size_t first, size_t end)
+{
+        for (size_t slot = first / DCI_CODE_ROWS * DCI_CODE_ROWS; slot < end; slot += DCI_CODE_ROWS) {
+                size_t offset;
+                dci_chunk *chunk = dci_rows_chunk(rows, slot, &offset);
+                if (slot < first && chunk->area.frames[offset / DCI_CODE_ROWS] != DCI_NO_FRAME)
+                        continue;
+                chunk->area.frames[offset / DCI_CODE_ROWS] = (uint8_t)dci_frames_last(&rows->codes->frames);
+                chunk->area.reach[offset / DCI_CODE_ROWS] = 0.0f;
+        }
+}
+
+dci_status dci_rows_encode(dci_rows *rows, size_t first, size_t end)
+{
+        if (rows->codes == NULL || first == end)
+                return DCI_OK;
+        const size_t base = first / DCI_CODE_ROWS * DCI_CODE_ROWS, many = TASK_BLOCKS * DCI_CODE_ROWS;
+        const size_t n_tasks = (end - base + many - 1) / many;
+        const size_t n_workers = dci_workers_for(rows->context, n_tasks, (end - first) * rows->dim * 16);
+        const size_t n_bytes = scratch_bytes(&rows->codes->frames);
+        encoding e = {rows, first, end, dci_alloc(rows->context, n_workers, n_bytes)};
+        if (e.scratch == NULL)
+                return DCI_ERR_MEMORY;
+        begin_blocks(rows, first, end);
+        const dci_region region = {
+                .context = rows->context, .n_tasks = n_tasks, .n_workers = n_workers, .fn = encode_task, .arg = &e};
+        const dci_status status = dci_parallel(&region);
+        dci_free(rows->context, e.scratch, n_workers, n_bytes);
+        return status;
+}
