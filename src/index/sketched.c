@@ -56,6 +56,7 @@ typedef struct portion {
         size_t first_slot;
         bool dense; /* estimate i is that of row i */
         uint8_t at[DCI_SCAN_ROWS];
+        int32_t listed[DCI_SCAN_ROWS]; /* room for slots */
 } portion;
 
 static void take_run(const ranking *r, size_t first, portion *out)
@@ -145,6 +146,39 @@ static bool next_portion(const ranking *r, const task_state *t, size_t *first, p
         return true;
 }
 
+/*
+ * Where to start: a sample of rows, evenly spread, tells about where the last estimate that is kept will lie. The guess is set low
+ * enough to hold but once in a thousand queries (as in flat_batch_sample.c); where it did not, rows are ranked again without.
+ */
+#define SAMPLE_UNITS (4 * DCI_SCAN_UNITS)
+#define SAMPLE_ROWS (SAMPLE_UNITS * DCI_CODE_UNIT)
+
+static void guess(const ranking *r, task_state *t)
+{
+        const size_t n = r->flat->view.n, step = n / DCI_CODE_UNIT / SAMPLE_UNITS;
+        const double expected = (double)r->keep * SAMPLE_ROWS / (double)n;
+        const double rank = ceil(expected + 3.0 * sqrt(expected) + 2.0);
+        float estimates[DCI_MANY_QUERIES * DCI_SCAN_ROWS], sample[DCI_MANY_QUERIES][SAMPLE_ROWS];
+        int32_t order[SAMPLE_ROWS];
+        if (!t->selection->all || step < 4 || rank > SAMPLE_ROWS / 4)
+                return;
+        for (size_t s = 0; s < SAMPLE_UNITS; s += DCI_SCAN_UNITS) {
+                portion p = {.n_units = DCI_SCAN_UNITS, .count = DCI_SCAN_ROWS, .slots = p.listed, .dense = true};
+                for (size_t u = 0; u < DCI_SCAN_UNITS; u++) {
+                        const size_t unit = (s + u) * step;
+                        p.units[u] = dci_view_unit(&r->flat->view, unit);
+                        for (size_t i = 0; i < DCI_CODE_UNIT; i++)
+                                p.listed[u * DCI_CODE_UNIT + i] = (int32_t)(unit * DCI_CODE_UNIT + i);
+                }
+                dci_coded_estimate(r->frames, &t->coded, p.units, p.n_units, estimates);
+                adjust(r, &p, t->n_queries, estimates, NULL);
+                for (size_t q = 0; q < t->n_queries; q++)
+                        memcpy(sample[q] + s * DCI_CODE_UNIT, estimates + q * DCI_SCAN_ROWS, sizeof sample[q] / 4);
+        }
+        for (size_t q = 0; q < t->n_queries; q++)
+                t->ranked[q].threshold = r->flat->kernels->reached_by(sample[q], SAMPLE_ROWS, (size_t)rank, order);
+}
+
 static void rank_all(const ranking *r, task_state *t)
 {
         float estimates[DCI_MANY_QUERIES * DCI_SCAN_ROWS], goodness[DCI_MANY_QUERIES * DCI_SCAN_ROWS];
@@ -160,6 +194,16 @@ static void rank_all(const ranking *r, task_state *t)
                                      p.slots);
                 t->counts->looked_at += p.count * t->n_queries;
         }
+}
+
+/* One query, without a guess. */
+static void rank_again(const ranking *r, task_state *t, size_t q, void *memory)
+{
+        task_state alone = {.selection = t->selection, .query = t->query + q, .n_queries = 1, .counts = t->counts};
+        dci_topk_init(&alone.ranked[0], r->flat->kernels, r->flat->ids, r->keep, true, memory);
+        alone.coded = dci_coded_one(&t->coded, q);
+        rank_all(r, &alone);
+        t->ranked[q] = alone.ranked[0];
 }
 
 /* Scores listed rows for one query. */
@@ -197,8 +241,8 @@ static float reached(const ranking *r, task_state *t, size_t q)
 static void make_sure(const ranking *r, task_state *t, size_t q, void *best_memory)
 {
         const float limit = reached(r, t, q);
-        const dci_coded one = {.n = t->coded.n, .n_frames = t->coded.n_frames, .queries = t->coded.queries};
-        float estimates[DCI_MANY_QUERIES * DCI_SCAN_ROWS], goodness[DCI_SCAN_ROWS], bounds[DCI_SCAN_ROWS];
+        const dci_coded one = dci_coded_one(&t->coded, q);
+        float estimates[DCI_SCAN_ROWS], goodness[DCI_SCAN_ROWS], bounds[DCI_SCAN_ROWS];
         portion p;
         dci_topk_init(&t->best, r->flat->kernels, r->flat->ids, r->k_held, dci_metric_descending(r->flat->metric),
                       best_memory);
@@ -206,9 +250,9 @@ static void make_sure(const ranking *r, task_state *t, size_t q, void *best_memo
                 int32_t slots[DCI_SCAN_ROWS];
                 float raw[DCI_SCAN_ROWS];
                 size_t n = 0;
-                dci_coded_estimate(r->frames, &t->coded, p.units, p.n_units, estimates);
-                compact(&p, estimates + q * DCI_SCAN_ROWS, goodness);
-                dci_coded_bound(r->frames, &one, q, p.units, p.n_units, r->guarantee, raw);
+                dci_coded_estimate(r->frames, &one, p.units, p.n_units, estimates);
+                compact(&p, estimates, goodness);
+                dci_coded_bound(r->frames, &one, 0, p.units, p.n_units, r->guarantee, raw);
                 compact(&p, raw, bounds);
                 adjust(r, &p, 1, goodness, bounds);
                 for (size_t i = 0; i < p.count; i++) {
@@ -240,8 +284,11 @@ static void rank_task(void *arg, size_t task, size_t worker)
         for (size_t q = 0; q < t.n_queries; q++)
                 dci_topk_init(&t.ranked[q], r->flat->kernels, r->flat->ids, r->keep, true,
                               at + q * dci_topk_bytes(r->keep));
+        guess(r, &t);
         rank_all(r, &t);
         for (size_t q = 0; q < t.n_queries; q++) {
+                if (t.ranked[q].n < r->keep && t.ranked[q].threshold > -INFINITY)
+                        rank_again(r, &t, q, at + q * dci_topk_bytes(r->keep));
                 dci_topk_init(&t.best, r->flat->kernels, r->flat->ids, r->k_held, descending, best_memory);
                 score(r, &t, q, t.ranked[q].slots, dci_topk_gather(&t.ranked[q]));
                 if (r->guarantee > 0.0)

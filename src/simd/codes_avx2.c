@@ -23,6 +23,7 @@ typedef __m256i V, W;
 #define v_lookup(levels, a) _mm256_shuffle_epi8(levels, a)
 #define w_zero() _mm256_setzero_si256()
 #define w_add(a, b) _mm256_add_epi32(a, b)
+#define w_load(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #define w_store(p, a) _mm256_storeu_si256((__m256i *)(void *)(p), a)
 #define w_dot(acc, a, q) _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(a, q), _mm256_set1_epi16(1)))
 

@@ -23,6 +23,7 @@ typedef __m512i V, W;
 #define v_lookup(levels, a) _mm512_shuffle_epi8(levels, a)
 #define w_zero() _mm512_setzero_si512()
 #define w_add(a, b) _mm512_add_epi32(a, b)
+#define w_load(p) _mm512_loadu_si512(p)
 #define w_store(p, a) _mm512_storeu_si512(p, a)
 
 DCI_INLINE __m512i v_four(const int8_t *p)

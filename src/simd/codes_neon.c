@@ -24,6 +24,7 @@ typedef int32x4_t W;
 #define v_lookup(levels, a) vqtbl1q_u8(levels, a)
 #define w_zero() vdupq_n_s32(0)
 #define w_add(a, b) vaddq_s32(a, b)
+#define w_load(p) vld1q_s32(p)
 #define w_store(p, a) vst1q_s32(p, a)
 
 DCI_INLINE int8x16_t v_four(const int8_t *p)

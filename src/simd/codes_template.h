@@ -9,7 +9,7 @@
  *   v_left2(a)              to the left by two, likewise
  *   v_lookup(levels, a)     the level of each byte, 0 to 15
  *   v_four(p)               four query bytes, for every row
- *   w_zero() w_add(a, b) w_store(p, a)
+ *   w_zero() w_add(a, b) w_load(p) w_store(p, a)
  *   w_dot(acc, a, q)        acc + sums of four products; a from 0 to 127
  *   w_dot_wide(acc, a, q)   the same for a from 0 to 255
  *   READER, NAME            the reader, and what it is called
@@ -69,27 +69,6 @@ DCI_INLINE void read_three(reader r, size_t c, V levels, size_t n_queries, W *su
         }
 }
 
-/* One group of mixed width. */
-DCI_INLINE void read_group(reader r, size_t c, dci_code_group group, const tables *t, size_t n_queries, size_t chain,
-                           W *sums)
-{
-        const V codes = v_right(v_load(r.line + (size_t)group.line * PAIR), group.shift);
-        dot_all(v_lookup(t->levels[group.bits], v_and(codes, t->masks[group.bits])), r, c, n_queries, false, chain,
-                sums);
-}
-
-DCI_INLINE void read_mixed(const dci_code_layout *layout, reader r, size_t c, const tables *t, size_t n_queries,
-                           W *sums)
-{
-        size_t g = 0;
-        for (; g + 1 < layout->n_groups; g += 2, c += 8) {
-                read_group(r, c, layout->groups[g], t, n_queries, 0, sums);
-                read_group(r, c + 4, layout->groups[g + 1], t, n_queries, 1, sums);
-        }
-        if (g < layout->n_groups)
-                read_group(r, c, layout->groups[g], t, n_queries, 0, sums);
-}
-
 DCI_INLINE void read_rows(const dci_code_layout *layout, reader r, const tables *t, size_t n_queries, W *sums)
 {
         size_t c = 0;
@@ -103,15 +82,67 @@ DCI_INLINE void read_rows(const dci_code_layout *layout, reader r, const tables 
                 read_line(r, c, 2, t->levels[2], n_queries, sums);
         for (size_t end = c + layout->n_coords[DCI_CODE_1]; c < end; c += 32, r.line += PAIR)
                 read_line(r, c, 1, t->levels[1], n_queries, sums);
-        read_mixed(layout, r, c, t, n_queries, sums);
+}
+
+/* What a group of mixed width takes from registers while units pass by. */
+typedef struct group_reader {
+        V levels, mask;
+        size_t line, query; /* bytes from the unit's first line; coordinates from the query's first */
+        int shift;
+} group_reader;
+
+DCI_INLINE group_reader begin_group(const dci_code_layout *layout, size_t g, const tables *t)
+{
+        const dci_code_group group = layout->groups[g];
+        const size_t before = layout->n_all - layout->n_groups * DCI_CODE_GROUP;
+        const size_t lines = layout->n_bytes / PAIR - layout->n_lines;
+        return (group_reader){t->levels[group.bits], t->masks[group.bits], (lines + group.line) * PAIR,
+                              before + g * DCI_CODE_GROUP, group.shift};
+}
+
+DCI_INLINE V group_levels(const group_reader *g, const unsigned char *line)
+{
+        return v_lookup(g->levels, v_and(v_right(v_load(line + g->line), g->shift), g->mask));
+}
+
+/* Two groups at a time, so that a sum is read and written half as often; b without a query of its own: one. */
+DCI_INLINE void add_groups(const unsigned char *const *units, size_t n_units, group_reader a, group_reader b, bool two,
+                           const int8_t *queries, size_t n_all, size_t n_queries, int32_t *out, size_t ld)
+{
+        for (size_t u = 0; u < n_units; u++)
+                for (size_t v = 0; v < DCI_CODE_LINE; v += sizeof(V)) {
+                        const V first = group_levels(&a, units[u] + v);
+                        const V second = two ? group_levels(&b, units[u] + v) : first;
+                        UNROLL for (size_t q = 0; q < n_queries; q++)
+                        {
+                                int32_t *at = out + q * ld + u * DCI_CODE_UNIT + v / 4;
+                                W sum = w_dot(w_load(at), first, v_four(queries + q * n_all + a.query));
+                                if (two)
+                                        sum = w_dot(sum, second, v_four(queries + q * n_all + b.query));
+                                w_store(at, sum);
+                        }
+                }
+}
+
+/* The mixed groups: each passes over all units, so that what it takes stays in registers. */
+DCI_INLINE void read_mixed(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
+                           const tables *t, const int8_t *queries, size_t n_queries, int32_t *out, size_t ld)
+{
+        size_t g = 0;
+        for (; g + 1 < layout->n_groups; g += 2)
+                add_groups(units, n_units, begin_group(layout, g, t), begin_group(layout, g + 1, t), true, queries,
+                           layout->n_all, n_queries, out, ld);
+        if (g < layout->n_groups)
+                add_groups(units, n_units, begin_group(layout, g, t), begin_group(layout, g, t), false, queries,
+                           layout->n_all, n_queries, out, ld);
 }
 
 DCI_INLINE void read_units(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
                            const int8_t *queries, size_t n_queries, int32_t *out, size_t ld)
 {
-        tables t = {.levels = {v_mask(0)}, .masks = {v_mask(0)}};
-        for (int bits = 1; bits <= 4; bits++) {
-                t.levels[bits] = v_levels(layout->levels[5 - bits]);
+        tables t;
+        for (int bits = 0; bits <= 4; bits++) { /* 0 is not used */
+                t.levels[bits] = v_levels(layout->levels[bits == 0 ? 0 : 5 - bits]);
                 t.masks[bits] = v_mask((1 << bits) - 1);
         }
         for (size_t u = 0; u < n_units; u++)
@@ -126,6 +157,7 @@ DCI_INLINE void read_units(const dci_code_layout *layout, const unsigned char *c
                         UNROLL for (size_t q = 0; q < n_queries; q++)
                                 w_store(out + q * ld + u * DCI_CODE_UNIT + v / 4, sums[q]);
                 }
+        read_mixed(layout, units, n_units, &t, queries, n_queries, out, ld);
 }
 
 /* As many queries at once as there are kernels for. */

@@ -120,9 +120,10 @@ DCI_INLINE uint16_t v_hits(V products, float offset, V thresholds)
         {                                                                                                              \
                 __m256 limit = _mm256_set1_ps(threshold);                                                              \
                 size_t kept = 0, i = 0;                                                                                \
-                for (; i + 8 <= n; i += 8) {                                                                           \
-                        unsigned hit = (unsigned)_mm256_movemask_ps(                                                   \
-                                _mm256_cmp_ps(_mm256_loadu_ps(values + i), limit, comparison));                        \
+                for (; i + 16 <= n; i += 16) {                                                                         \
+                        const __m256 low = _mm256_cmp_ps(_mm256_loadu_ps(values + i), limit, comparison);              \
+                        const __m256 high = _mm256_cmp_ps(_mm256_loadu_ps(values + i + 8), limit, comparison);         \
+                        unsigned hit = (unsigned)_mm256_movemask_ps(low) | (unsigned)_mm256_movemask_ps(high) << 8;    \
                         for (; hit != 0; hit &= hit - 1) {                                                             \
                                 size_t at = i + (size_t)__builtin_ctz(hit);                                            \
                                 out_values[kept] = values[at];                                                         \

@@ -84,7 +84,8 @@ void dci_coded_make(const dci_frames *frames, size_t n_frames, const float *quer
                     void *memory, void *scratch, dci_coded *out)
 {
         unsigned char *at = memory;
-        out->n = n_queries;
+        out->n = out->stride = n_queries;
+        out->first = 0;
         out->n_frames = n_frames;
         out->queries = memory;
         at += dci_lines(n_frames * n_queries * sizeof *out->queries);
@@ -109,54 +110,48 @@ void dci_coded_make(const dci_frames *frames, size_t n_frames, const float *quer
         }
 }
 
-/* From unit `from` on: how many lie one behind the other in blocks of one frame. */
-static size_t run_of(const dci_unit *units, size_t from, size_t n_units)
-{
-        const dci_area *area = units[from].area;
-        size_t end = from + 1;
-        while (end < n_units && units[end].area == area && units[end].unit == units[end - 1].unit + 1 &&
-               area->frames[units[end].unit / 2] == area->frames[units[from].unit / 2])
-                end++;
-        return end - from;
-}
-
 static size_t frame_of(const dci_unit *unit)
 {
         return unit->area->frames[unit->unit / 2];
 }
 
-/* Units of one frame, wherever they lie: their sums. */
-static void sum_units(const dci_frames *frames, const dci_coded *coded, size_t f, const dci_unit *units, size_t n_units,
-                      int32_t *sums)
+/* Estimates of n_units units that lie one behind the other in `scales`, from their sums. */
+static void finish_run(const dci_frames *frames, const dci_coded *coded, size_t f, const dci_unit *first,
+                       size_t n_units, const int32_t *sums, float *out)
 {
-        const unsigned char *lines[DCI_SCAN_UNITS];
-        const dci_frame *frame = frames->frame[f];
-        for (size_t u = 0; u < n_units; u++)
-                lines[u] = dci_code_unit(units[u].area->blocks + units[u].unit / 2 * frames->block_bytes,
-                                         units[u].unit % 2);
-        frames->reader->sums(&frame->coder.layout, lines, n_units, coded->bytes[frame->transform], coded->n, sums,
-                             DCI_SCAN_ROWS);
+        const float *scales = first->area->scales + first->unit * DCI_CODE_UNIT;
+        for (size_t q = 0; q < coded->n; q++) {
+                const dci_coded_query *query = dci_coded_at(coded, f, q);
+                frames->reader->estimate(sums + q * DCI_SCAN_ROWS, scales, n_units * DCI_CODE_UNIT, query->half_step,
+                                         query->twice_bias, query->fixed, out + q * DCI_SCAN_ROWS);
+        }
 }
 
 void dci_coded_estimate(const dci_frames *frames, const dci_coded *coded, const dci_unit *units, size_t n_units,
                         float *out)
 {
+        const unsigned char *lines[DCI_SCAN_UNITS];
         int32_t sums[DCI_CODE_QUERIES * DCI_SCAN_ROWS];
-        for (size_t begin = 0, end; begin < n_units; begin = end) {
-                const size_t f = frame_of(&units[begin]);
-                for (end = begin + 1; end < n_units && frame_of(&units[end]) == f; end++)
+        for (size_t u = 0; u < n_units; u++)
+                lines[u] = dci_code_unit(units[u].area->blocks + units[u].unit / 2 * frames->block_bytes,
+                                         units[u].unit % 2);
+        for (size_t begin = 0, end, f = n_units == 0 ? 0 : frame_of(&units[0]), next = f; begin < n_units;
+             begin = end) {
+                size_t run = begin;
+                const dci_frame *frame = frames->frame[f];
+                for (end = begin + 1; end < n_units && (next = frame_of(&units[end])) == f; end++)
                         continue;
-                sum_units(frames, coded, f, units + begin, end - begin, sums + begin * DCI_CODE_UNIT);
-                for (size_t u = begin, run; u < end; u += run) {
-                        run = run_of(units, u, end);
-                        const float *scales = units[u].area->scales + units[u].unit * DCI_CODE_UNIT;
-                        for (size_t q = 0; q < coded->n; q++) {
-                                const dci_coded_query *query = &coded->queries[f * coded->n + q];
-                                const size_t at = q * DCI_SCAN_ROWS + u * DCI_CODE_UNIT;
-                                frames->reader->estimate(sums + at, scales, run * DCI_CODE_UNIT, query->half_step,
-                                                         query->twice_bias, query->fixed, out + at);
-                        }
+                frames->reader->sums(&frame->coder.layout, lines + begin, end - begin,
+                                     coded->bytes[frame->transform] + coded->first * frame->coder.layout.n_all,
+                                     coded->n, sums + begin * DCI_CODE_UNIT, DCI_SCAN_ROWS);
+                for (size_t u = begin + 1; u <= end; u++) { /* as many at once as lie side by side */
+                        if (u < end && units[u].unit == units[u - 1].unit + 1 && units[u].area == units[u - 1].area)
+                                continue;
+                        finish_run(frames, coded, f, &units[run], u - run, sums + run * DCI_CODE_UNIT,
+                                   out + run * DCI_CODE_UNIT);
+                        run = u;
                 }
+                f = next;
         }
 }
 
@@ -179,7 +174,7 @@ void dci_coded_bound(const dci_frames *frames, const dci_coded *coded, size_t qu
         for (size_t u = 0; u < n_units; u++) {
                 const dci_area *area = units[u].area;
                 const size_t f = frame_of(&units[u]), block = units[u].unit / 2;
-                const dci_coded_query *q = &coded->queries[f * coded->n + query];
+                const dci_coded_query *q = dci_coded_at(coded, f, query);
                 const double share = frames->frame[f]->coder.kind == DCI_CODER_ROTATED
                                              ? dci_bound_share(frames->dim, probability)
                                              : 1.0;

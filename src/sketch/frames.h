@@ -90,13 +90,28 @@ void dci_area_move(const dci_frames *frames, const dci_area *from, size_t at, dc
 /* Up to DCI_CODE_QUERIES queries, coded for every frame. */
 typedef struct dci_coded {
         size_t n, n_frames;
-        int8_t *bytes[DCI_MAX_FRAMES]; /* by transform: n x n_all; NULL elsewhere */
+        size_t first, stride;          /* the first that is meant, and how many were coded */
+        int8_t *bytes[DCI_MAX_FRAMES]; /* by transform: stride x n_all; NULL elsewhere */
         dci_coded_query *queries;      /* [frame][query] */
 } dci_coded;
 
 size_t dci_coded_bytes(const dci_frames *frames, size_t n_frames, size_t n_queries);
 void dci_coded_make(const dci_frames *frames, size_t n_frames, const float *queries, size_t ld, size_t n_queries,
                     void *memory, void *scratch, dci_coded *out);
+
+/* One of the queries. */
+DCI_INLINE dci_coded dci_coded_one(const dci_coded *coded, size_t query)
+{
+        dci_coded one = *coded;
+        one.n = 1;
+        one.first = coded->first + query;
+        return one;
+}
+
+DCI_INLINE const dci_coded_query *dci_coded_at(const dci_coded *coded, size_t frame, size_t query)
+{
+        return &coded->queries[frame * coded->stride + coded->first + query];
+}
 
 /* A unit of 16 rows. */
 typedef struct dci_unit {
