@@ -64,6 +64,7 @@ set(dci_sources
     src/index/pdci.c
     src/index/pdci_search.c
     src/index/persist_check.c
+    src/index/persist_codes.c
     src/index/persist_kinds.c
     src/index/persist_load.c
     src/index/persist_save.c

@@ -27,7 +27,7 @@ typedef struct dci_saving {
         dci_view view;
         unsigned char config[DCI_CONFIG_BYTES];
         size_t n_parts;
-        dci_part parts[16];
+        dci_part parts[24];
 } dci_saving;
 
 /* Appends a section; emit's ctx will be the dci_saving. */
@@ -49,6 +49,13 @@ typedef struct dci_loading_tree {
         const void *mean, *versions, *free_pages, *levels, *nodes, *counts, *items;
 } dci_loading_tree;
 
+/* With sketch_bits: what the file says of codes. */
+typedef struct dci_loading_codes {
+        bool learns;
+        size_t n_frames;
+        const void *frames, *centres, *learned, *blocks, *scales, *by_block;
+} dci_loading_codes;
+
 /* One load. */
 typedef struct dci_loading {
         const dci_file *file;
@@ -59,6 +66,7 @@ typedef struct dci_loading {
         int64_t next_id;
         float c_squared;
         dci_loading_tree tree;
+        dci_loading_codes codes;
         dci_rows shape;       /* what rows of this config look like: row_bytes, with_norms, n_simple */
         dci_rows_parts parts; /* in the file */
         uint64_t taken;       /* bits of the file's sections that were asked for */
@@ -91,6 +99,12 @@ typedef struct dci_kind_format {
 
 /* NULL for a kind that is not known. */
 const dci_kind_format *dci_kind_format_of(dci_index_kind kind);
+
+/* persist_codes.c: the same steps for the codes of any kind; nothing to do without sketch_bits. */
+void dci_codes_write(dci_saving *saving);
+dci_status dci_codes_find(dci_loading *loading);
+dci_status dci_codes_place(dci_loading *loading);
+dci_status dci_codes_accept(const dci_loading *loading);
 
 /* persist_check.c: what can be wrong with the contents, given that every length is right. */
 dci_status dci_loading_check_rows(const dci_loading *loading);

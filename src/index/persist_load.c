@@ -127,9 +127,10 @@ static dci_status decode_config(dci_loading *l, const unsigned char *at, const d
         l->next_id = (int64_t)(next_id & INT64_MAX);
         l->defaults.prop_to_visit = dci_load_f64(at + 72);
         l->defaults.prop_to_retrieve = dci_load_f64(at + 80);
+        l->config.sketch_bits = get_int32(at + 108);
+        l->defaults.rerank = dci_load_f64(at + 112);
+        l->defaults.guarantee = dci_load_f64(at + 120);
         memcpy(&l->c_squared, &c_bits, sizeof l->c_squared);
-        if (status == DCI_OK)
-                status = wants_zero(at, 108, DCI_CONFIG_COMMON);
         if (status != DCI_OK)
                 return status;
         const dci_kind_format *format = *out_format = dci_kind_format_of(l->config.kind);
@@ -185,6 +186,8 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): decode_config found the format. */
         if (status == DCI_OK && (*out_format)->find != NULL)
                 status = (*out_format)->find(l);
+        if (status == DCI_OK)
+                status = dci_codes_find(l);
         for (size_t i = 0; i < l->file->n_sections && status == DCI_OK; i++)
                 if ((l->taken >> i & 1) == 0)
                         status = dci_fail(DCI_ERR_UNSUPPORTED,
@@ -236,7 +239,7 @@ static dci_status place(dci_loading *l)
                 return status;
         atomic_store(&rows->n, l->n);
         l->view = dci_rows_view(rows);
-        return DCI_OK;
+        return dci_codes_place(l);
 }
 
 static dci_status accept(dci_loading *l, const dci_kind_format *format)
@@ -244,6 +247,8 @@ static dci_status accept(dci_loading *l, const dci_kind_format *format)
         dci_status status = dci_loading_check_rows(l);
         if (status == DCI_OK)
                 status = dci_loading_check_ids(l);
+        if (status == DCI_OK)
+                status = dci_codes_accept(l);
         if (status == DCI_OK)
                 status = dci_loading_check_c_squared(l);
         if (status == DCI_OK)

@@ -171,6 +171,9 @@ static void encode_config(dci_saving *s, const dci_kind_format *format)
         dci_store_le64(at + 88, defaults.num_to_visit);
         dci_store_le64(at + 96, defaults.num_to_retrieve);
         dci_store_le32(at + 104, c_bits);
+        dci_store_le32(at + 108, (uint32_t)config->sketch_bits);
+        dci_store_f64(at + 112, defaults.rerank);
+        dci_store_f64(at + 120, defaults.guarantee);
         if (format->write_config != NULL)
                 format->write_config(index, &defaults, at + DCI_CONFIG_COMMON);
 }
@@ -191,6 +194,7 @@ static dci_status gather(const dci_index *index, dci_saving *s)
                 dci_saving_add(s, "norms", n * sizeof(float), emit_norms);
         if (format->write != NULL)
                 format->write(s);
+        dci_codes_write(s);
         size_t n_bytes = 0;
         dci_status status = dci_file_measure(s->n_parts, s->parts, &n_bytes);
         if (status == DCI_OK && !dci_directions_are_in_proportion(&index->config, n_bytes))

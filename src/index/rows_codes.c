@@ -118,10 +118,10 @@ dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from)
 {
         if (rows->codes == NULL || atomic_load(&from->codes->frames.n) == 0)
                 return DCI_OK;
-        const dci_frame *last = from->codes->frames.frame[dci_frames_last(&from->codes->frames)];
-        if (last->coder.kind != DCI_CODER_LEARNED)
+        const dci_coder *last = &from->codes->frames.frame[dci_frames_last(&from->codes->frames)]->coder;
+        if (last->kind != DCI_CODER_LEARNED)
                 return DCI_OK;
-        return dci_frames_restore(&rows->codes->frames, &last->coder.layout, last->coder.centre);
+        return dci_frames_restore(&rows->codes->frames, &last->layout, last->centre, last->worth, last->to, last->from);
 }
 
 dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t end)

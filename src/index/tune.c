@@ -19,21 +19,33 @@ typedef struct tuning {
         size_t n_efforts;
 } tuning;
 
-/* One effort, measured. */
+/* One effort, measured. cost: what is read for a query, in rows. */
 typedef struct trial {
         dci_search_params params;
-        double recall, held_out, distances;
+        double recall, held_out, distances, cost;
 } trial;
 
-static dci_status search(const tuning *t, dci_search_params *params, double *out_distances)
+/* What is varied while the rest of the effort stays: each a share of the rows. RERANK: that is scored, after all were ranked. */
+enum { VISIT, RETRIEVE, RERANK };
+
+/* Of a row, the share that its codes are. */
+static double share_of_codes(const dci_index_config *config)
+{
+        return (double)config->sketch_bits / (8.0 * (double)dci_dtype_size(config->dtype));
+}
+
+static dci_status search(const tuning *t, trial *out)
 {
         dci_search_stats stats;
         dci_search_stats_init(&stats, sizeof stats);
-        params->stats = &stats;
+        out->params.stats = &stats;
         dci_status status =
-                dci_index_search(t->index, t->n_queries, t->queries, t->ld, t->k, params, t->ids, t->scores);
-        params->stats = NULL;
-        *out_distances = (double)stats.distances / (double)t->n_queries;
+                dci_index_search(t->index, t->n_queries, t->queries, t->ld, t->k, &out->params, t->ids, t->scores);
+        out->params.stats = NULL;
+        out->distances = (double)stats.distances / (double)t->n_queries;
+        out->cost = out->distances;
+        if (!isinf(out->params.rerank))
+                out->cost += share_of_codes(&t->index->config) * (double)stats.visited / (double)t->n_queries;
         return status;
 }
 
@@ -55,12 +67,10 @@ static double recall_of(const tuning *t, size_t parity)
         return wanted == 0 ? 1.0 : (double)hits / (double)wanted;
 }
 
-static dci_status try_effort(tuning *t, double visit, double retrieve, trial *out)
+static dci_status try_effort(tuning *t, const dci_search_params *params, trial *out)
 {
-        dci_search_params_init(&out->params, sizeof out->params);
-        out->params.prop_to_visit = visit;
-        out->params.prop_to_retrieve = retrieve;
-        dci_status status = search(t, &out->params, &out->distances);
+        out->params = *params;
+        dci_status status = search(t, out);
         if (status != DCI_OK)
                 return status;
         out->recall = recall_of(t, 0);
@@ -69,17 +79,28 @@ static dci_status try_effort(tuning *t, double visit, double retrieve, trial *ou
         return DCI_OK;
 }
 
-/* The smallest share that reaches the target, to within 3 %: doubled until it does, then halved in between. visits: the share is
- * prop_to_visit and `other` the share retrieved; else the other way round. *out stays as it is if full effort is what it takes. */
-static dci_status least_share(tuning *t, bool visits, double other, trial *out)
+static void set_share(const tuning *t, int knob, double share, dci_search_params *params)
+{
+        if (knob == VISIT)
+                params->prop_to_visit = share;
+        else if (knob == RETRIEVE)
+                params->prop_to_retrieve = share;
+        else
+                params->rerank = fmax(1.0, share * (double)dci_index_count(t->index) / (double)t->k);
+}
+
+/* The smallest share that reaches the target, to within 3 %: doubled until it does, then halved in between. *out stays as it is if
+ * it is cheaper, or full effort is what it takes. */
+static dci_status least_share(tuning *t, int knob, dci_search_params params, trial *out)
 {
         const double n = (double)dci_index_count(t->index) + 1.0;
-        double low = 0.0, high = 1.0 / n;
-        trial found = {0}, tried;
+        double low = 0.0, high = (knob == RERANK ? (double)t->k : 1.0) / n;
+        trial found = {.cost = INFINITY}, tried;
         for (bool reached = false; !reached; high = reached ? high : 2.0 * high) {
                 if (high >= 1.0)
                         return DCI_OK;
-                dci_status status = visits ? try_effort(t, high, other, &tried) : try_effort(t, other, high, &tried);
+                set_share(t, knob, high, &params);
+                dci_status status = try_effort(t, &params, &tried);
                 if (status != DCI_OK)
                         return status;
                 reached = tried.recall >= t->target;
@@ -88,10 +109,10 @@ static dci_status least_share(tuning *t, bool visits, double other, trial *out)
                 else
                         low = high;
         }
-        while (high > 1.03 * low && high * n > 1.5) {
-                const double middle = low > 0.0 ? sqrt(low * high) : 0.5 * high;
-                dci_status status =
-                        visits ? try_effort(t, middle, other, &tried) : try_effort(t, other, middle, &tried);
+        while (high > 1.03 * low && high * n > 1.5 && low > 0.0) {
+                const double middle = sqrt(low * high);
+                set_share(t, knob, middle, &params);
+                dci_status status = try_effort(t, &params, &tried);
                 if (status != DCI_OK)
                         return status;
                 if (tried.recall >= t->target) {
@@ -101,36 +122,64 @@ static dci_status least_share(tuning *t, bool visits, double other, trial *out)
                         low = middle;
                 }
         }
-        if (found.distances < out->distances)
+        if (found.cost < out->cost)
                 *out = found;
         return DCI_OK;
+}
+
+/* With codes: the fewest rows scored where all are ranked, then fewer ranked with the same and more of those scored. */
+static dci_status find_sketched(tuning *t, int knob, const dci_search_params *full, trial *best)
+{
+        static const double more[] = {1.0, 1.25, 1.6, 2.5};
+        trial all = {.cost = INFINITY};
+        dci_search_params params = *full;
+        params.rerank = 1.0;
+        dci_status status = least_share(t, RERANK, params, &all);
+        if (status != DCI_OK || isinf(all.cost))
+                return status;
+        if (all.cost < best->cost)
+                *best = all;
+        for (size_t i = 0; i < sizeof more / sizeof more[0] && knob != RERANK && status == DCI_OK; i++) {
+                params.rerank = more[i] * all.params.rerank;
+                status = least_share(t, knob, params, best);
+        }
+        return status;
 }
 
 static dci_status find_effort(tuning *t, trial *best)
 {
         static const double retrieved[] = {1.0, 0.7, 0.5, 0.35, 0.2, 0.1};
         const dci_index_config *config = &t->index->config;
-        if (t->target >= 1.0 || config->kind == DCI_KIND_FLAT || dci_index_count(t->index) == 0)
+        dci_search_params full = best->params;
+        if (t->target >= 1.0 || dci_index_count(t->index) == 0)
                 return DCI_OK;
-        if (config->kind == DCI_KIND_PDCI)
-                return least_share(t, false, 1.0, best);
-        const size_t n = config->cell_simp_indices == 0 ? 1 : sizeof retrieved / sizeof retrieved[0];
         dci_status status = DCI_OK;
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
-                status = least_share(t, true, retrieved[i], best);
+        const int knob = config->kind == DCI_KIND_MDCI ? VISIT : RETRIEVE;
+        if (config->sketch_bits != 0)
+                status = find_sketched(t, config->kind == DCI_KIND_FLAT ? RERANK : knob, &full, best);
+        if (status != DCI_OK || config->kind == DCI_KIND_FLAT)
+                return status;
+        const size_t n =
+                knob == RETRIEVE || config->cell_simp_indices == 0 ? 1 : sizeof retrieved / sizeof retrieved[0];
+        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+                if (knob == VISIT)
+                        full.prop_to_retrieve = retrieved[i];
+                status = least_share(t, knob, full, best);
+        }
         return status;
 }
 
 static dci_status measure(tuning *t, trial *best, double *out_exact)
 {
         dci_search_params_init(&best->params, sizeof best->params);
-        dci_status status = search(t, &best->params, &best->distances);
+        best->params.rerank = t->index->config.sketch_bits != 0 ? (double)INFINITY : 0.0;
+        dci_status status = search(t, best);
         if (status != DCI_OK)
                 return status;
         for (size_t q = 0; q < t->n_queries; q++)
                 t->truth[q] = t->scores[q * t->k + t->k - 1];
         /* What a query alone costs: batches rank by cheaper arithmetic first. */
-        best->distances = (double)dci_index_count(t->index);
+        best->distances = best->cost = (double)dci_index_count(t->index);
         best->recall = 1.0;
         best->held_out = t->n_queries > 1 ? 1.0 : (double)NAN;
         *out_exact = best->distances;
@@ -179,5 +228,6 @@ dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *querie
         out_result->n_efforts = t.n_efforts;
         out_result->prop_to_visit = best.params.prop_to_visit;
         out_result->prop_to_retrieve = best.params.prop_to_retrieve;
+        out_result->rerank = best.params.rerank;
         return DCI_OK;
 }

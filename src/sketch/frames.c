@@ -17,6 +17,14 @@ static size_t padded(size_t n, size_t to)
         return (n + to - 1) / to * to;
 }
 
+size_t dci_frames_block_bytes(size_t dim, int32_t bits)
+{
+        const size_t w = bits == 8 ? DCI_CODE_8 : (size_t)(5 - bits);
+        const size_t random = padded(dim, dci_code_step[w]) * (size_t)bits * DCI_CODE_ROWS / 8;
+        const size_t words = ((size_t)bits * dim + 16) / 32, learned = (words == 0 ? 1 : words) * 2 * DCI_CODE_LINE;
+        return random > learned ? random : learned;
+}
+
 dci_status dci_frames_init(dci_context *context, int32_t kind, size_t dim, int32_t bits, bool centred, uint64_t seed,
                            dci_frames *out)
 {
@@ -26,10 +34,7 @@ dci_status dci_frames_init(dci_context *context, int32_t kind, size_t dim, int32
         out->pending_sum = dci_calloc(context, dim, sizeof *out->pending_sum);
         if (out->pending_sum == NULL)
                 return DCI_ERR_MEMORY;
-        const size_t w = bits == 8 ? DCI_CODE_8 : (size_t)(5 - bits);
-        const size_t random = padded(dim, dci_code_step[w]) * (size_t)bits * DCI_CODE_ROWS / 8;
-        const size_t words = ((size_t)bits * dim + 16) / 32, learned = (words == 0 ? 1 : words) * 2 * DCI_CODE_LINE;
-        out->block_bytes = random > learned ? random : learned;
+        out->block_bytes = dci_frames_block_bytes(dim, bits);
         out->most_coords = padded(dim, 32);
         atomic_init(&out->n, 0);
         return DCI_OK;
@@ -75,12 +80,15 @@ static void publish(dci_frames *frames, dci_frame *frame, size_t transform)
         atomic_store_explicit(&frames->n, n + 1, memory_order_release);
 }
 
-/* Where a coder's memory lies, and all that follows from it, set anew. */
-static void copy_learned(const dci_frames *frames, const dci_code_layout *layout, const void *memory, dci_frame *frame)
+static void copy_learned(const dci_frames *frames, const dci_code_layout *layout, const void *centre, const void *worth,
+                         const void *to, const void *from, dci_frame *frame)
 {
         dci_coder *coder = &frame->coder;
-        memcpy(memory_of(frame), memory, dci_coder_bytes(DCI_CODER_LEARNED, frames->dim));
         dci_coder_init_learned(frames->context, frames->dim, frames->bits, memory_of(frame), coder);
+        memcpy(coder->centre, centre, frames->dim * sizeof(float));
+        memcpy(coder->worth, worth, coder->n_coords * sizeof(float));
+        memcpy(coder->to, to, coder->n_coords * frames->dim * sizeof(float));
+        memcpy(coder->from, from, coder->n_coords * frames->dim * sizeof(float));
         memcpy(coder->layout.n_coords, layout->n_coords, sizeof layout->n_coords);
         memcpy(coder->layout.groups, layout->groups, sizeof layout->groups);
         coder->layout.n_lines = layout->n_lines;
@@ -99,8 +107,8 @@ dci_status dci_frames_begin(dci_frames *frames, const float *centre)
         if (frame == NULL)
                 return DCI_ERR_MEMORY;
         if (learned) {
-                copy_learned(frames, &last->coder.layout, memory_of(last), frame);
-                memcpy(frame->coder.centre, centre, frames->dim * sizeof *centre);
+                const dci_coder *coder = &last->coder;
+                copy_learned(frames, &coder->layout, centre, coder->worth, coder->to, coder->from, frame);
         } else {
                 dci_coder_init(frames->context, frames->kind, frames->dim, frames->bits, frames->seed, centre,
                                memory_of(frame), &frame->coder);
@@ -137,13 +145,14 @@ dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const d
         return status;
 }
 
-dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout, const void *memory)
+dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout, const void *centre, const void *worth,
+                              const void *to, const void *from)
 {
         dci_status status = check_room(frames);
         dci_frame *frame = status == DCI_OK ? new_frame(frames, DCI_CODER_LEARNED) : NULL;
         if (frame == NULL)
                 return status == DCI_OK ? DCI_ERR_MEMORY : status;
-        copy_learned(frames, layout, memory, frame);
+        copy_learned(frames, layout, centre, worth, to, from, frame);
         publish(frames, frame, atomic_load(&frames->n));
         return DCI_OK;
 }

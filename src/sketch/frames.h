@@ -50,8 +50,11 @@ size_t dci_frames_bytes(const dci_frames *frames);
 dci_status dci_frames_begin(dci_frames *frames, const float *centre);
 /* Begins a frame that was learned; DCI_ERR_LIMIT when there are too many. */
 dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const dci_moments *queries);
-/* A learned frame as a file has it: widths of groups of coordinates, and the coder's memory. */
-dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout, const void *memory);
+/* A learned frame from another's parts (floats, at any address): layout, centre, worth, to and from of dci_coder. */
+dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout, const void *centre, const void *worth,
+                              const void *to, const void *from);
+/* What frames of these rows take for a block. */
+size_t dci_frames_block_bytes(size_t dim, int32_t bits);
 
 /* Takes note of a row to come. */
 void dci_frames_note(dci_frames *frames, const float *row);

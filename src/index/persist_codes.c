@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Codes in a file: the transform, its centres, and what areas hold, slot by slot. docs/format.md has the bytes. */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "index/persist.h"
+
+/* The section "frames": kind, layout, and groups of 4 bytes each. */
+#define FRAMES_BYTES (32 + 4 * DCI_CODE_GROUPS)
+#define GROUP_BYTES 4
+
+static size_t blocks_of(size_t n)
+{
+        return (n + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;
+}
+
+/* --- saving --------------------------------------------------------------------------------------------------------- */
+
+static const dci_frames *frames_of(const dci_saving *s)
+{
+        return &s->index->rows.codes->frames;
+}
+
+static bool holds_row(const dci_saving *s, size_t slot)
+{
+        return slot < s->view.n && (!s->view.rows->gaps || dci_view_id(&s->view, (int32_t)slot) >= 0);
+}
+
+/* The area and the place in it of a block. */
+static const dci_area *area_of(const dci_saving *s, size_t block, size_t *out_block)
+{
+        const dci_unit unit = dci_view_unit(&s->view, 2 * block);
+        *out_block = unit.unit / 2;
+        return unit.area;
+}
+
+static bool holds_rows(const dci_saving *s, size_t block)
+{
+        bool any = false;
+        for (size_t r = 0; r < DCI_CODE_ROWS && !any; r++)
+                any = holds_row(s, block * DCI_CODE_ROWS + r);
+        return any;
+}
+
+static dci_status emit_frames(const void *ctx, const dci_sink *sink)
+{
+        const dci_coder *coder = &frames_of(ctx)->frame[0]->coder;
+        const dci_code_layout *layout = &coder->layout;
+        unsigned char out[FRAMES_BYTES] = {0};
+        dci_store_le32(out, (uint32_t)coder->kind);
+        if (coder->kind == DCI_CODER_LEARNED) {
+                dci_store_le64(out + 8, layout->n_coords[DCI_CODE_8]);
+                dci_store_le64(out + 16, layout->n_lines);
+                dci_store_le64(out + 24, layout->n_groups);
+        }
+        for (size_t g = 0; g < layout->n_groups; g++) {
+                unsigned char *at = out + 32 + GROUP_BYTES * g;
+                at[0] = layout->groups[g].line;
+                at[1] = layout->groups[g].shift;
+                at[2] = layout->groups[g].bits;
+        }
+        return sink->write(sink->ctx, out, sizeof out);
+}
+
+static dci_status emit_centres(const void *ctx, const dci_sink *sink)
+{
+        const dci_frames *frames = frames_of(ctx);
+        dci_status status = DCI_OK;
+        for (size_t f = 0; f < atomic_load(&((dci_frames *)(uintptr_t)frames)->n) && status == DCI_OK; f++)
+                status = sink->write(sink->ctx, frames->frame[f]->coder.centre, frames->dim * sizeof(float));
+        return status;
+}
+
+static dci_status emit_learned(const void *ctx, const dci_sink *sink)
+{
+        const dci_coder *coder = &frames_of(ctx)->frame[0]->coder;
+        const size_t square = coder->n_coords * coder->dim * sizeof(float);
+        dci_status status = sink->write(sink->ctx, coder->worth, coder->n_coords * sizeof(float));
+        if (status == DCI_OK)
+                status = sink->write(sink->ctx, coder->to, square);
+        return status == DCI_OK ? sink->write(sink->ctx, coder->from, square) : status;
+}
+
+/* Words of places without rows are left over from others, and stay here. */
+static dci_status emit_codes(const void *ctx, const dci_sink *sink)
+{
+        const dci_saving *s = ctx;
+        dci_status status = DCI_OK;
+        for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
+                size_t at;
+                const dci_area *area = area_of(s, b, &at);
+                for (size_t line = 0; line < frames_of(s)->block_bytes && status == DCI_OK; line += DCI_CODE_LINE) {
+                        unsigned char out[DCI_CODE_LINE];
+                        memcpy(out, area->blocks + at * frames_of(s)->block_bytes + line, sizeof out);
+                        for (size_t r = 0; r < DCI_CODE_UNIT; r++)
+                                if (!holds_row(s, b * DCI_CODE_ROWS + line / DCI_CODE_LINE % 2 * DCI_CODE_UNIT + r))
+                                        memset(out + 4 * r, 0, 4);
+                        status = sink->write(sink->ctx, out, sizeof out);
+                }
+        }
+        return status;
+}
+
+/* Scales, then residuals. */
+static dci_status emit_floats(const void *ctx, const dci_sink *sink)
+{
+        const dci_saving *s = ctx;
+        dci_status status = DCI_OK;
+        for (int which = 0; which < 2; which++)
+                for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
+                        size_t at;
+                        const dci_area *area = area_of(s, b, &at);
+                        const float *from = (which == 0 ? area->scales : area->residuals) + at * DCI_CODE_ROWS;
+                        float out[DCI_CODE_ROWS];
+                        for (size_t r = 0; r < DCI_CODE_ROWS; r++)
+                                out[r] = holds_row(s, b * DCI_CODE_ROWS + r) ? from[r] : 0.0f;
+                        status = sink->write(sink->ctx, out, sizeof out);
+                }
+        return status;
+}
+
+/* By block: how far its rows reach, then their frames. */
+static dci_status emit_blocks(const void *ctx, const dci_sink *sink)
+{
+        const dci_saving *s = ctx;
+        dci_status status = DCI_OK;
+        for (int which = 0; which < 2; which++)
+                for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
+                        size_t at;
+                        const dci_area *area = area_of(s, b, &at);
+                        const bool any = holds_rows(s, b);
+                        const float reach = any ? area->reach[at] : 0.0f;
+                        const uint8_t frame = any ? area->frames[at] : DCI_NO_FRAME;
+                        status = which == 0 ? sink->write(sink->ctx, &reach, sizeof reach)
+                                            : sink->write(sink->ctx, &frame, sizeof frame);
+                }
+        return status;
+}
+
+void dci_codes_write(dci_saving *s)
+{
+        if (s->index->rows.codes == NULL || s->view.n == 0)
+                return;
+        dci_frames *frames = &s->index->rows.codes->frames;
+        const dci_coder *coder = &frames->frame[0]->coder;
+        const size_t n_blocks = blocks_of(s->view.n);
+        dci_saving_add(s, "frames", FRAMES_BYTES, emit_frames);
+        dci_saving_add(s, "centres", atomic_load(&frames->n) * frames->dim * sizeof(float), emit_centres);
+        if (coder->kind == DCI_CODER_LEARNED)
+                dci_saving_add(s, "learned", coder->n_coords * (2 * coder->dim + 1) * sizeof(float), emit_learned);
+        dci_saving_add(s, "codes", n_blocks * frames->block_bytes, emit_codes);
+        dci_saving_add(s, "scales", n_blocks * 2 * DCI_CODE_ROWS * sizeof(float), emit_floats);
+        dci_saving_add(s, "blocks", n_blocks * (sizeof(float) + 1), emit_blocks);
+}
+
+/* --- loading -------------------------------------------------------------------------------------------------------- */
+
+static size_t wide_of(const dci_loading *l)
+{
+        return (l->config.dim + DCI_CODE_GROUP - 1) / DCI_CODE_GROUP * DCI_CODE_GROUP;
+}
+
+dci_status dci_codes_find(dci_loading *l)
+{
+        const size_t n_blocks = blocks_of(l->n), dim = l->config.dim;
+        dci_loading_codes *codes = &l->codes;
+        if (l->config.sketch_bits == 0 || l->n == 0)
+                return DCI_OK;
+        dci_status status = dci_loading_take(l, "frames", 1, FRAMES_BYTES, &codes->frames);
+        if (status == DCI_OK)
+                status = dci_loading_take_any(l, "centres", dim * sizeof(float), &codes->centres, &codes->n_frames);
+        if (status == DCI_OK && (codes->n_frames == 0 || codes->n_frames > DCI_MAX_FRAMES))
+                status = dci_fail(DCI_ERR_FORMAT, "the file has %zu centres of codes, expected 1 to %zu",
+                                  codes->n_frames, DCI_MAX_FRAMES);
+        if (status != DCI_OK)
+                return status;
+        const uint32_t kind = dci_load_le32(codes->frames);
+        if (kind != DCI_CODER_ROTATED && (kind != DCI_CODER_LEARNED || dim > DCI_LEARNED_DIM))
+                return dci_fail(DCI_ERR_FORMAT, "the file's codes are of kind %u at dim %zu, which there is not",
+                                (unsigned)kind, dim);
+        codes->learns = kind == DCI_CODER_LEARNED;
+        if (codes->learns)
+                status = dci_loading_take(l, "learned", wide_of(l), (2 * dim + 1) * sizeof(float), &codes->learned);
+        if (status == DCI_OK)
+                status = dci_loading_take(l, "codes", n_blocks, dci_frames_block_bytes(dim, l->config.sketch_bits),
+                                          &codes->blocks);
+        if (status == DCI_OK)
+                status = dci_loading_take(l, "scales", n_blocks, 2 * DCI_CODE_ROWS * sizeof(float), &codes->scales);
+        if (status == DCI_OK)
+                status = dci_loading_take(l, "blocks", n_blocks, sizeof(float) + 1, &codes->by_block);
+        return status;
+}
+
+static bool finite(const void *floats, size_t n)
+{
+        bool all = true;
+        for (size_t i = 0; i < n; i++) {
+                float x;
+                memcpy(&x, (const unsigned char *)floats + i * sizeof x, sizeof x);
+                all = all && isfinite(x);
+        }
+        return all;
+}
+
+/* Groups line by line, each behind the one before. */
+static dci_status read_layout(const dci_loading *l, size_t block_bytes, dci_code_layout *out)
+{
+        const unsigned char *at = l->codes.frames;
+        const uint64_t wide = wide_of(l), whole = dci_load_le64(at + 8), n_lines = dci_load_le64(at + 16);
+        const uint64_t n_groups = dci_load_le64(at + 24);
+        bool good = whole <= wide && whole % DCI_CODE_GROUP == 0 && n_lines <= DCI_CODE_GROUPS;
+        good = good && n_groups <= DCI_CODE_GROUPS && whole + n_groups * DCI_CODE_GROUP <= wide;
+        memset(out, 0, sizeof *out);
+        int line = -1, shift = 8;
+        for (size_t g = 0; good && g < n_groups; g++) {
+                const unsigned char *group = at + 32 + GROUP_BYTES * g;
+                if (group[0] != line) {
+                        good = group[0] == line + 1;
+                        line = group[0];
+                        shift = 0;
+                }
+                good = good && group[1] == shift && group[2] >= 1 && group[2] <= 4 && shift + group[2] <= 8;
+                shift += group[2];
+                out->groups[g] = (dci_code_group){group[0], group[1], group[2]};
+        }
+        good = good && (uint64_t)(line + 1) == n_lines;
+        if (good) {
+                out->n_coords[DCI_CODE_8] = (size_t)whole;
+                out->n_lines = (size_t)n_lines;
+                out->n_groups = (size_t)n_groups;
+                dci_code_layout_finish(out);
+                good = out->n_bytes <= block_bytes && out->n_all > 0;
+        }
+        return good ? DCI_OK : dci_fail(DCI_ERR_FORMAT, "the file's learned codes have an impossible layout");
+}
+
+static dci_status restore_frames(const dci_loading *l, dci_frames *frames)
+{
+        const dci_loading_codes *codes = &l->codes;
+        const size_t dim = frames->dim, wide = wide_of(l);
+        if (!finite(codes->centres, codes->n_frames * dim) ||
+            (codes->learns && !finite(codes->learned, wide * (2 * dim + 1))))
+                return dci_fail(DCI_ERR_FORMAT, "a transform or centre of the file's codes holds NaN or infinity");
+        float *centre = dci_alloc(frames->context, dim, sizeof *centre);
+        dci_status status = centre == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        for (size_t f = 0; f < codes->n_frames && status == DCI_OK; f++) {
+                memcpy(centre, (const unsigned char *)codes->centres + f * dim * sizeof *centre, dim * sizeof *centre);
+                if (f > 0 || !codes->learns) {
+                        status = dci_frames_begin(frames, centre);
+                        continue;
+                }
+                dci_code_layout layout;
+                status = read_layout(l, frames->block_bytes, &layout);
+                const unsigned char *worth = codes->learned, *to = worth + wide * sizeof(float);
+                if (status == DCI_OK)
+                        status =
+                                dci_frames_restore(frames, &layout, centre, worth, to, to + wide * dim * sizeof(float));
+        }
+        dci_free(frames->context, centre, dim, sizeof *centre);
+        return status;
+}
+
+/* A chunk's codes: copied, or, if the file is mapped, where they lie. */
+static void place_chunk(const dci_loading *l, const dci_frames *frames, size_t first, size_t n, dci_chunk *chunk)
+{
+        const dci_loading_codes *codes = &l->codes;
+        const size_t block = first / DCI_CODE_ROWS, n_blocks = blocks_of(n), all = blocks_of(l->n);
+        const unsigned char *blocks = (const unsigned char *)codes->blocks + block * frames->block_bytes;
+        const unsigned char *scales = (const unsigned char *)codes->scales + first * sizeof(float);
+        const unsigned char *residuals = scales + all * DCI_CODE_ROWS * sizeof(float);
+        const unsigned char *reach = (const unsigned char *)codes->by_block + block * sizeof(float);
+        const unsigned char *number = (const unsigned char *)codes->by_block + all * sizeof(float) + block;
+        if (l->file->mapped) { /* the pointers are not const, but nothing writes to a mapped index */
+                chunk->area = (dci_area){.blocks = (unsigned char *)(uintptr_t)blocks,
+                                         .scales = (float *)(uintptr_t)scales,
+                                         .residuals = (float *)(uintptr_t)residuals,
+                                         .reach = (float *)(uintptr_t)reach,
+                                         .frames = (uint8_t *)(uintptr_t)number};
+                return;
+        }
+        memcpy(chunk->area.blocks, blocks, n_blocks * frames->block_bytes);
+        memcpy(chunk->area.scales, scales, n_blocks * DCI_CODE_ROWS * sizeof(float));
+        memcpy(chunk->area.residuals, residuals, n_blocks * DCI_CODE_ROWS * sizeof(float));
+        memcpy(chunk->area.reach, reach, n_blocks * sizeof(float));
+        memcpy(chunk->area.frames, number, n_blocks);
+}
+
+dci_status dci_codes_place(dci_loading *l)
+{
+        dci_rows *rows = &l->index->rows;
+        if (rows->codes == NULL || l->n == 0)
+                return DCI_OK;
+        dci_status status = restore_frames(l, &rows->codes->frames);
+        for (size_t first = 0; status == DCI_OK && first < l->n;) {
+                size_t offset, left = l->n - first;
+                dci_chunk *chunk = dci_rows_chunk(rows, first, &offset);
+                const size_t n = chunk->capacity < left ? chunk->capacity : left;
+                place_chunk(l, &rows->codes->frames, first, n, chunk);
+                first += n;
+        }
+        return status;
+}
+
+/* Every block that holds a row has a frame; numbers are numbers. What codes say of rows is not checked: they only propose. */
+dci_status dci_codes_accept(const dci_loading *l)
+{
+        if (l->index->rows.codes == NULL || l->n == 0)
+                return DCI_OK;
+        if (!finite(l->codes.scales, blocks_of(l->n) * 2 * DCI_CODE_ROWS) ||
+            !finite(l->codes.by_block, blocks_of(l->n)))
+                return dci_fail(DCI_ERR_FORMAT, "a scale of the file's codes is NaN or infinite");
+        for (size_t slot = 0; slot < l->n; slot++) {
+                const dci_unit unit = dci_view_unit(&l->view, slot / DCI_CODE_UNIT);
+                if (l->shape.gaps && dci_view_id(&l->view, (int32_t)slot) < 0)
+                        continue;
+                if (unit.area->frames[unit.unit / 2] >= l->codes.n_frames)
+                        return dci_fail(DCI_ERR_FORMAT, "the codes of row %zu name centre %d, the file has %zu", slot,
+                                        (int)unit.area->frames[unit.unit / 2], l->codes.n_frames);
+        }
+        return DCI_OK;
+}

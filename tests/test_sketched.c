@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Indices with sketch_bits: codes only propose. With everything verified, or with a guarantee of 1, the answer is that of exact
+ * scoring, bit by bit, whatever came, went, moved, or was saved.
+ */
+#include "tests/mdci_fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dci/file.h"
+
+enum { N = 3000, Q = 24, K = 10 };
+
+static const dci_index_kind kinds[] = {DCI_KIND_FLAT, DCI_KIND_PDCI, DCI_KIND_MDCI};
+static const int32_t widths[] = {1, 2, 3, 4, 8};
+
+static dci_context *context;
+static float *keys, *queries;
+
+static void setup(void)
+{
+        context = test_context(2);
+        keys = pdci_trace("keys", N);
+        queries = pdci_trace("queries", Q);
+}
+
+static void teardown(void)
+{
+        free(keys);
+        free(queries);
+        dci_context_destroy(context);
+}
+
+static dci_index_config sketched(dci_index_kind kind, dci_metric metric, dci_dtype dtype, int32_t bits)
+{
+        dci_index_config config = index_config(TRACE_DIM, metric, dtype);
+        config.kind = kind;
+        config.sketch_bits = bits;
+        config.add_dtype = config.query_dtype = DCI_F32;
+        return config;
+}
+
+static dci_search_params effort(double rerank, double guarantee)
+{
+        dci_search_params params;
+        ck_ok(dci_search_params_init(&params, sizeof params));
+        params.rerank = rerank;
+        params.guarantee = guarantee;
+        return params;
+}
+
+/* What is sure is what is exact, all rows looked at or a part of them, with a filter or without. */
+static void check_sure(const dci_index *index, const float *asked, size_t n_asked, const char *what)
+{
+        static const double visits[] = {1.0, 0.3};
+        uint64_t bits[(2 * N + 63) / 64];
+        dci_filter filter;
+        ck_ok(dci_filter_init(&filter, sizeof filter));
+        for (size_t i = 0; i < COUNT(bits); i++)
+                bits[i] = UINT64_C(0x9249f3c7a5e1d0b6) ^ (i * UINT64_C(0x1234567));
+        filter.kind = DCI_FILTER_BITMAP;
+        filter.bits = bits;
+        filter.n = 64 * COUNT(bits);
+        for (size_t v = 0; v < COUNT(visits); v++)
+                for (int filtered = 0; filtered < 2; filtered++) {
+                        dci_search_params exact = effort(INFINITY, 0.0), sure = effort(0.0, 1.0);
+                        exact.filter = sure.filter = filtered ? &filter : NULL;
+                        exact.prop_to_visit = sure.prop_to_visit = visits[v];
+                        exact.prop_to_retrieve = sure.prop_to_retrieve = visits[v];
+                        pdci_found want = pdci_search(index, n_asked, asked, K, &exact);
+                        pdci_found got = pdci_search(index, n_asked, asked, K, &sure);
+                        ck_assert_msg(pdci_same(&want, &got), "%s, visit %g, filter %d", what, visits[v], filtered);
+                        pdci_found_free(&want);
+                        pdci_found_free(&got);
+                }
+}
+
+/* Loops over kinds, metrics and widths; all formats. */
+START_TEST(a_guarantee_of_one_is_exact)
+{
+        const dci_index_kind kind = kinds[_i % 3];
+        const dci_metric metric = all_metrics[_i / 3 % 3];
+        const int32_t bits = widths[_i / 9];
+        for (size_t d = 0; d < COUNT(all_dtypes); d++) {
+                const dci_index_config config = sketched(kind, metric, all_dtypes[d], bits);
+                dci_index *index = pdci_index(context, &config, N, keys, NULL);
+                check_sure(index, queries, Q, "built");
+                ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
+                check_sure(index, queries, Q, "fitted");
+                dci_index_destroy(index);
+        }
+}
+END_TEST
+
+/* Loops over kinds. Scoring everything is what an index without codes does. */
+START_TEST(verifying_everything_needs_no_codes)
+{
+        for (size_t m = 0; m < COUNT(all_metrics); m++) {
+                dci_index_config config = sketched(kinds[_i], all_metrics[m], DCI_F32, 2);
+                dci_index *index = pdci_index(context, &config, N, keys, NULL);
+                config.sketch_bits = 0;
+                dci_index *plain = pdci_index(context, &config, N, keys, NULL);
+                const dci_search_params all = effort(INFINITY, 0.0), beyond = effort((double)N / K, 0.0);
+                pdci_found want = pdci_search(plain, Q, queries, K, NULL),
+                           got = pdci_search(index, Q, queries, K, &all);
+                ck_assert(pdci_same(&want, &got));
+                pdci_found_free(&got);
+                got = pdci_search(index, Q, queries, K, &beyond);
+                ck_assert(pdci_same(&want, &got));
+                pdci_found_free(&got);
+                pdci_found_free(&want);
+                dci_index_destroy(index);
+                dci_index_destroy(plain);
+        }
+}
+END_TEST
+
+static double recall(const dci_index *index, const dci_search_params *params, size_t k)
+{
+        const dci_search_params all = effort(INFINITY, 0.0);
+        pdci_found want = pdci_search(index, Q, queries, k, &all), got = pdci_search(index, Q, queries, k, params);
+        const double share = mdci_share_found(&want, &got);
+        pdci_found_free(&want);
+        pdci_found_free(&got);
+        return share;
+}
+
+/* Loops over kinds and metrics: at the default effort of every width nearly all are found, more of them the more are verified. */
+START_TEST(defaults_find_nearly_all)
+{
+        for (size_t b = 0; b < COUNT(widths); b++) {
+                const dci_index_config config = sketched(kinds[_i % 3], all_metrics[_i / 3], DCI_F16, widths[b]);
+                dci_index *index = pdci_index(context, &config, N, keys, NULL);
+                const dci_search_params few = effort(1.0, 0.0), more = effort(4.0, 0.0), likely = effort(0.0, 0.99);
+                const double found = recall(index, NULL, 50);
+                ck_assert_double_ge(found, 0.95);
+                ck_assert_double_ge(recall(index, &more, 50) + 1e-9, recall(index, &few, 50));
+                ck_assert_double_ge(recall(index, &likely, 50), 0.99);
+                dci_index_destroy(index);
+        }
+}
+END_TEST
+
+/* Removes a third, by id, and adds them again, some at a time, twice; other rows than before. */
+static void churn(dci_index *index, const float *rows)
+{
+        int64_t *ids = pdci_shuffled(N, 3);
+        for (size_t round = 0; round < 2; round++) {
+                ck_ok(dci_index_remove(index, N / 3, ids + round * 500));
+                for (size_t i = 0, n; i < N / 3; i += n) {
+                        n = 1 + i % 70;
+                        n = N / 3 - i < n ? N / 3 - i : n;
+                        ck_ok(dci_index_add(index, n, rows + i * TRACE_DIM, TRACE_DIM, ids + round * 500 + i, NULL));
+                }
+        }
+        free(ids);
+}
+
+/* Loops over kinds and metrics. */
+START_TEST(codes_keep_in_step_with_rows)
+{
+        const dci_index_config config = sketched(kinds[_i % 3], all_metrics[_i / 3], DCI_F16, 3);
+        dci_index *index = pdci_index(context, &config, N, keys, NULL);
+        churn(index, keys + (N / 2) * TRACE_DIM);
+        check_sure(index, queries, Q, "after churn");
+        ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
+        churn(index, keys);
+        check_sure(index, queries, Q, "fitted, after churn");
+        ck_assert_double_ge(recall(index, NULL, K), 0.95);
+        dci_index_destroy(index);
+}
+END_TEST
+
+/* Loops over kinds: rows one by one, whose mean wanders off. Codes of old centres stay valid. */
+START_TEST(a_drifting_mean_is_followed)
+{
+        enum { STEPS = 1200 };
+        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F32, 4);
+        dci_index *index = pdci_index(context, &config, 0, keys, NULL);
+        float *rows = test_normal(STEPS, TRACE_DIM, 5);
+        for (size_t i = 0; i < STEPS; i++) {
+                for (size_t j = 0; j < TRACE_DIM; j++)
+                        rows[i * TRACE_DIM + j] += (float)(j % 3) * (float)(i / 300) * 4.0f;
+                ck_ok(dci_index_add(index, 1, rows + i * TRACE_DIM, TRACE_DIM, NULL, NULL));
+        }
+        ck_assert_uint_gt(atomic_load(&index->rows.codes->frames.n), kinds[_i] == DCI_KIND_MDCI ? 0 : 2);
+        check_sure(index, rows + 7, Q, "drifting");
+        ck_assert_double_ge(recall(index, NULL, K), 0.97);
+        free(rows);
+        dci_index_destroy(index);
+}
+END_TEST
+
+/* Loops over kinds: whatever the threads and the batch. */
+START_TEST(answers_depend_on_neither_threads_nor_batches)
+{
+        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 2);
+        const dci_search_params some = effort(3.0, 0.0), likely = effort(1.0, 0.9);
+        for (int p = 0; p < 2; p++) {
+                const dci_search_params *params = p == 0 ? &some : &likely;
+                pdci_found first = {0};
+                for (int32_t threads = 1; threads <= 7; threads += 3) {
+                        dci_context *own = test_context(threads);
+                        dci_index *index = pdci_index(own, &config, N, keys, NULL);
+                        pdci_found all = pdci_search(index, Q, queries, K, params);
+                        if (threads == 1)
+                                first = all;
+                        ck_assert(pdci_same(&first, &all));
+                        for (size_t q = 0, n; q < Q; q += n) {
+                                n = 1 + q % 5 < Q - q ? 1 + q % 5 : Q - q;
+                                pdci_found part = pdci_search(index, n, queries + q * TRACE_DIM, K, params);
+                                ck_assert_mem_eq(part.ids, first.ids + q * K, n * K * sizeof *part.ids);
+                                ck_assert_mem_eq(part.scores, first.scores + q * K, n * K * sizeof *part.scores);
+                                pdci_found_free(&part);
+                        }
+                        if (threads != 1)
+                                pdci_found_free(&all);
+                        dci_index_destroy(index);
+                        dci_context_destroy(own);
+                }
+                pdci_found_free(&first);
+        }
+}
+END_TEST
+
+/* Loops over kinds: groups of queries share what they read. */
+START_TEST(groups_find_what_their_queries_find)
+{
+        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 4);
+        dci_index *index = pdci_index(context, &config, N, keys, NULL);
+        const dci_search_params sure = effort(0.0, 1.0);
+        int64_t ids[Q * K];
+        float scores[Q * K];
+        pdci_found want = pdci_search(index, Q, queries, K, &sure);
+        ck_ok(dci_index_search_group(index, Q / 6, 6, queries, TRACE_DIM, K, DCI_GROUP_EACH, &sure, ids, scores));
+        ck_assert_mem_eq(ids, want.ids, sizeof ids);
+        ck_assert_mem_eq(scores, want.scores, sizeof scores);
+        pdci_found_free(&want);
+        dci_index_destroy(index);
+}
+END_TEST
+
+/* Loops over kinds and metrics, fitted or not: saved, loaded, mapped, and saved again. */
+START_TEST(files_hold_the_codes)
+{
+        const dci_index_config config = sketched(kinds[_i % 3], all_metrics[_i / 3 % 3], DCI_F16, widths[_i % 5]);
+        const dci_search_params some = effort(2.0, 0.0);
+        char path[] = "/tmp/dci_sketched_XXXXXX";
+        const int file = mkstemp(path);
+        dci_index *index = pdci_index(context, &config, N, keys, NULL), *other = NULL;
+        ck_assert_int_ge(file, 0);
+        if (_i / 9 == 1)
+                ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
+        churn(index, keys);
+        ck_ok(dci_index_set_defaults(index, &some));
+        pdci_found want = pdci_search(index, Q, queries, K, NULL);
+        size_t n_bytes = 0, again = 0;
+        ck_ok(dci_index_save_memory(index, 0, NULL, &n_bytes));
+        unsigned char *bytes = malloc(n_bytes), *copy = malloc(n_bytes);
+        ck_ok(dci_index_save_memory(index, n_bytes, bytes, &n_bytes));
+        ck_ok(dci_index_save(index, path));
+        for (int how = 0; how < 3; how++) {
+                ck_ok(how == 0   ? dci_index_load(context, path, &other)
+                      : how == 1 ? dci_index_map(context, path, &other)
+                                 : dci_index_load_memory(context, bytes, n_bytes, &other));
+                pdci_found got = pdci_search(other, Q, queries, K, NULL);
+                ck_assert(pdci_same(&want, &got));
+                pdci_found_free(&got);
+                check_sure(other, queries, Q, "loaded");
+                ck_ok(dci_index_save_memory(other, n_bytes, copy, &again));
+                ck_assert_uint_eq(again, n_bytes);
+                ck_assert_mem_eq(copy, bytes, n_bytes);
+                if (how != 1) {
+                        churn(other, keys + (N / 2) * TRACE_DIM);
+                        check_sure(other, queries, Q, "loaded and changed");
+                }
+                dci_index_destroy(other);
+        }
+        pdci_found_free(&want);
+        free(bytes);
+        free(copy);
+        dci_index_destroy(index);
+        remove(path);
+}
+END_TEST
+
+/* Loops over kinds: a target recall is reached with fewer rows scored than there are. */
+START_TEST(tuning_covers_codes)
+{
+        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 4);
+        dci_index *index = pdci_index(context, &config, N, keys, NULL);
+        dci_tune_result result;
+        ck_ok(dci_tune_result_init(&result, sizeof result));
+        ck_ok(dci_index_tune(index, Q, queries, TRACE_DIM, K, 0.95, &result));
+        ck_assert_double_ge(result.recall, 0.95);
+        ck_assert_double_ge(result.rerank, 1.0);
+        ck_assert_double_lt(result.distances, 0.1 * N);
+        ck_assert_double_ge(recall(index, NULL, K), 0.9);
+        ck_ok(dci_index_tune(index, Q, queries, TRACE_DIM, K, 1.0, &result));
+        ck_assert_double_eq(result.recall, 1.0);
+        ck_assert(isinf(result.rerank) && result.rerank > 0.0);
+        dci_index_destroy(index);
+}
+END_TEST
+
+START_TEST(memory_and_config_tell_of_codes)
+{
+        dci_index_config config = sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F16, 4), got;
+        dci_index *index = pdci_index(context, &config, N, keys, NULL);
+        const dci_memory_report report = mdci_memory(index);
+        ck_assert_uint_ge(report.codes, N * (TRACE_DIM / 2 + 8));
+        ck_assert_uint_le(report.codes, 2 * N * (TRACE_DIM / 2 + 8));
+        ck_ok(dci_index_config_init(&got, sizeof got));
+        ck_ok(dci_index_get_config(index, &got));
+        ck_assert_int_eq(got.sketch_bits, 4);
+        dci_index_destroy(index);
+}
+END_TEST
+
+START_TEST(bad_settings_are_refused)
+{
+        dci_index_config config = sketched(DCI_KIND_MDCI, DCI_METRIC_IP, DCI_F16, 5);
+        dci_index *index = NULL;
+        ck_refused(dci_index_create(context, &config, &index), DCI_ERR_INVALID, "sketch_bits is 5");
+        config.sketch_bits = 4;
+        config.page_rows = 8;
+        ck_refused(dci_index_create(context, &config, &index), DCI_ERR_INVALID, "page_rows is 8");
+        config.page_rows = 16;
+        config.dim = DCI_SKETCH_MAX_DIM + 1;
+        ck_refused(dci_index_create(context, &config, &index), DCI_ERR_LIMIT, "32737");
+        config.dim = TRACE_DIM;
+        index = pdci_index(context, &config, 0, keys, NULL);
+        ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_NUMBER, "empty");
+        ck_ok(dci_index_add(index, 100, keys, TRACE_DIM, NULL, NULL));
+        dci_search_params params = effort(0.5, 0.0);
+        int64_t ids[K];
+        ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
+                   "rerank is 0.5");
+        params = effort(0.0, 1.5);
+        ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
+                   "guarantee is 1.5");
+        params = effort((double)NAN, 0.0);
+        ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID, "rerank is");
+        float zero[TRACE_DIM] = {0};
+        ck_refused(dci_index_fit(index, 1, zero, TRACE_DIM), DCI_ERR_NUMBER, "mean square is 0");
+        ck_refused(dci_index_fit(index, 0, zero, TRACE_DIM), DCI_ERR_INVALID, "n_queries is 0");
+        dci_index_destroy(index);
+        config.sketch_bits = 0;
+        index = pdci_index(context, &config, 100, keys, NULL);
+        ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_UNSUPPORTED, "sketch_bits is 0");
+        dci_index_destroy(index);
+}
+END_TEST
+
+/* --- every allocation failing in turn ---------------------------------------------------------------------------------- */
+
+static void *prepare(dci_context *own, const void *arg)
+{
+        const dci_index_config config = sketched(*(const dci_index_kind *)arg, DCI_METRIC_IP, DCI_F16, 2);
+        return pdci_index(own, &config, 200, keys, NULL);
+}
+
+static size_t life(void *prepared)
+{
+        dci_index *index = prepared;
+        const dci_search_params sure = effort(0.0, 1.0), all = effort(INFINITY, 0.0);
+        int64_t ids[K], want[K];
+        float scores[K];
+        size_t failures = 0;
+        failures += dci_index_add(index, 40, keys + 200 * TRACE_DIM, TRACE_DIM, NULL, NULL) != DCI_OK;
+        failures += dci_index_fit(index, Q, queries, TRACE_DIM) != DCI_OK;
+        failures += dci_index_add(index, 90, keys + 240 * TRACE_DIM, TRACE_DIM, NULL, NULL) != DCI_OK;
+        failures += dci_index_remove(index, 1, (const int64_t[]){17}) != DCI_OK;
+        const bool exact = dci_index_search(index, 1, queries, TRACE_DIM, K, &all, want, scores) == DCI_OK;
+        const bool sketched_too = dci_index_search(index, 1, queries, TRACE_DIM, K, &sure, ids, scores) == DCI_OK;
+        if (exact && sketched_too)
+                ck_assert_mem_eq(ids, want, sizeof ids);
+        failures += !exact + !sketched_too;
+        dci_index_destroy(index);
+        return failures;
+}
+
+/* Loops over kinds. */
+START_TEST(an_allocation_that_fails_leaves_codes_in_step)
+{
+        ck_assert_uint_gt(test_each_allocation_failing(1, prepare, life, &kinds[_i]), 20);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("sketched");
+        TCase *tcase = tcase_create("laws");
+        tcase_set_timeout(tcase, 60);
+        tcase_add_checked_fixture(tcase, setup, teardown);
+        tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact, 0, 45);
+        tcase_add_loop_test(tcase, verifying_everything_needs_no_codes, 0, 3);
+        tcase_add_loop_test(tcase, defaults_find_nearly_all, 0, 9);
+        tcase_add_loop_test(tcase, codes_keep_in_step_with_rows, 0, 9);
+        tcase_add_loop_test(tcase, a_drifting_mean_is_followed, 0, 3);
+        tcase_add_loop_test(tcase, answers_depend_on_neither_threads_nor_batches, 0, 3);
+        tcase_add_loop_test(tcase, groups_find_what_their_queries_find, 0, 3);
+        tcase_add_loop_test(tcase, files_hold_the_codes, 0, 18);
+        tcase_add_loop_test(tcase, tuning_covers_codes, 0, 3);
+        tcase_add_test(tcase, memory_and_config_tell_of_codes);
+        tcase_add_test(tcase, bad_settings_are_refused);
+        tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_codes_in_step, 0, 3);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
