@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""Nearest-neighbour search over attention keys, and clusters of them.
+"""Nearest-neighbour search over attention keys, clusters of them, and sketches that rank them by a few bits.
 
     import dci
     index = dci.Index(dim=64, metric="ip")
     index.add(keys)
     ids, scores = index.search(queries, k=10)
     clusters = dci.kmeans(keys, 64)
+    sketch = dci.Sketch(dim=64, bits=2)
+    sketch.append(keys)
+    rows, estimates = sketch.search(queries, k=10)
 
 Objects are thin wrappers of the C library's; include/dci/*.h says what each call promises.
 """
@@ -33,6 +36,7 @@ from ._tree import TreeStats
 from .clusters import KMeansReport, KMeansResult, kmeans
 from .context import Context, default_context, isa_available
 from .index import Index
+from .sketch import Sketch, SketchInfo
 
 __all__ = [
     "Bitmap",
@@ -53,6 +57,8 @@ __all__ = [
     "NumberError",
     "OutOfMemoryError",
     "SearchStats",
+    "Sketch",
+    "SketchInfo",
     "TreeStats",
     "TuneResult",
     "UnsupportedError",

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""Keeps Python exceptions out of C stack frames, and lets Ctrl-C stop a long call."""
+"""Keeps Python exceptions out of C stack frames, lets Ctrl-C stop a long call, and makes calls take turns where
+the library wants some to run alone."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from contextlib import AbstractContextManager
+from itertools import count
 from types import FrameType
 from typing import Any, Callable, Optional
 
@@ -99,3 +102,35 @@ class CallGuard:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
+
+
+_threads = threading.local()
+_numbers = count()
+
+
+class Turns:
+    """For objects whose functions the library does not guard against each other: some may run side by side, others alone.
+
+    A thread that runs beside others holds one of eight locks, one that runs alone all of them; from the ninth thread on two
+    may share a lock, and then wait for each other. Plain locks in plain `with` statements, because an exception of a signal
+    handler cannot come between taking them and the promise to release them.
+    """
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks = tuple(threading.RLock() for _ in range(8))
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """To be held during calls that others may run beside."""
+        try:
+            number: int = _threads.number
+        except AttributeError:
+            number = _threads.number = next(_numbers) % 8
+        return self._locks[number]
+
+    def alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function that must run alone."""
+        a, b, c, d, e, f, g, h = self._locks
+        with a, b, c, d, e, f, g, h:
+            return function(*arguments)

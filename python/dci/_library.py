@@ -64,6 +64,24 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_index_memory": (c_int32, [c_void_p, c_void_p]),
     "dci_kmeans": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "dci_kmeans_check": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    "dci_sketch_create": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "dci_sketch_destroy": (None, [c_void_p]),
+    "dci_sketch_count": (c_size_t, [c_void_p]),
+    "dci_sketch_reserve": (c_int32, [c_void_p, c_size_t]),
+    "dci_sketch_append": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t]),
+    "dci_sketch_truncate": (c_int32, [c_void_p, c_size_t]),
+    "dci_sketch_fit": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_void_p, c_size_t]),
+    "dci_sketch_score": (
+        c_int32,
+        [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_size_t, c_void_p, c_size_t],
+    ),
+    "dci_sketch_bound": (
+        c_int32,
+        [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_size_t, c_double, c_void_p, c_size_t],
+    ),
+    "dci_sketch_search": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_void_p, c_void_p]),
+    "dci_sketch_decode": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p, c_size_t]),
+    "dci_sketch_get_info": (c_int32, [c_void_p, c_void_p]),
     "dci_context_config_init": (c_int32, [c_void_p, c_size_t]),
     "dci_index_config_init": (c_int32, [c_void_p, c_size_t]),
     "dci_filter_init": (c_int32, [c_void_p, c_size_t]),
@@ -79,6 +97,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_kmeans_input_init": (c_int32, [c_void_p, c_size_t]),
     "dci_kmeans_report_init": (c_int32, [c_void_p, c_size_t]),
     "dci_kmeans_result_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_sketch_config_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_sketch_info_init": (c_int32, [c_void_p, c_size_t]),
 }
 
 

@@ -17,18 +17,21 @@ from ._structs import DTYPES
 
 
 class RowFormat(NamedTuple):
-    """A number format of rows: its Python name, its C constant, and the NumPy dtype that holds it."""
+    """A number format of rows: its Python name, its C constant, and the NumPy dtype that holds it. For sentences: what takes
+    rows in it, and which option chooses it."""
 
     name: str
     code: int
     dtype: np.dtype[Any]
+    taker: str = "index"
+    option: str = "input_dtype"
 
 
-def row_format(dtype: Any, what: str) -> RowFormat:
+def row_format(dtype: Any, what: str, taker: str = "index", option: str = "input_dtype") -> RowFormat:
     """The format called "float32", "float16" or "bfloat16", or of a NumPy (or ml_dtypes) type of that name."""
     name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     # NumPy has no bfloat16 of its own: its bits travel as uint16.
-    return RowFormat(name, chosen(DTYPES, name, what), np.dtype("uint16" if name == "bfloat16" else name))
+    return RowFormat(name, chosen(DTYPES, name, what), np.dtype("uint16" if name == "bfloat16" else name), taker, option)
 
 
 def _convert(x: Any, form: RowFormat, what: str) -> npt.NDArray[Any]:
@@ -46,7 +49,7 @@ def _convert(x: Any, form: RowFormat, what: str) -> npt.NDArray[Any]:
             return array.astype(np.float32)
     if form.name == "float16" and np.can_cast(array.dtype, np.float16):
         return array.astype(np.float16)
-    raise TypeError(f"{what} is {given}, the index takes {form.name}: convert it, or choose another input_dtype")
+    raise TypeError(f"{what} is {given}, the {form.taker} takes {form.name}: convert it, or choose another {form.option}")
 
 
 def as_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], int, int]:
@@ -104,6 +107,24 @@ def in_own_format(x: Any, what: str) -> tuple[npt.NDArray[Any], RowFormat]:
     # A double beyond the range of binary32 becomes infinity, which the library refuses naming the row.
     with np.errstate(over="ignore"):
         return array.astype(form.dtype, copy=False), form
+
+
+def as_floats(given: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
+    """Contiguous float32 of that shape; other real numbers are converted."""
+    array = np.asarray(given)
+    if array.shape != shape:
+        raise InvalidError(f"{what} has shape {array.shape}, wanted {shape}")
+    if array.dtype.name != "bfloat16":
+        array, form = in_own_format(array, what)
+        if form.name == "bfloat16":
+            raise TypeError(f"{what} is {array.dtype.name}, wanted real numbers")
+    return np.require(array, np.float32, ["C", "A"])
+
+
+def check_output(array: Any, dtype: Any, shape: tuple[int, ...], what: str) -> None:
+    """Refuses an array of the caller's that results of that shape cannot be written to."""
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape or not array.flags.carray:
+        raise InvalidError(f"out: {what} must be a writeable C-contiguous {np.dtype(dtype).name} array of shape {shape}")
 
 
 def as_problems(x: Any, what: str) -> Problems:

@@ -15,7 +15,7 @@ from ._errors import InvalidError
 from ._filters import Filter, c_filter
 from ._guard import CallGuard
 from ._library import Handle, address, check, lib, prepared
-from ._rows import RowFormat, as_count, as_groups, as_rows
+from ._rows import RowFormat, as_count, as_groups, as_rows, check_output
 
 Ids = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
@@ -139,7 +139,7 @@ class Searchable:
         rows, n, ld = as_rows(q, self._dim, self._input, "q")
         k = as_count(k, "k")
         shape = (k,) if rows.ndim == 1 else (n, k)
-        ids, scores = _results(out, shape)
+        ids, scores = results(out, shape)
         where = (address(ids), address(scores))
         effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view)
         found = self._run(lib.dci_index_search, handle, n, (n, address(rows), ld, k), where, filter, effort, stats)
@@ -210,7 +210,7 @@ class Searchable:
         rows, groups, ld = as_groups(q, self._dim, self._input, "q")
         k = as_count(k, "k")
         shape = (*groups[:-1], k) if union else (*groups, k)
-        ids, scores = _results(out, shape)
+        ids, scores = results(out, shape)
         n_groups, group_size = groups if len(groups) == 2 else (1, *groups)
         before = (n_groups, group_size, address(rows), ld, k, _structs.GROUP_UNION if union else _structs.GROUP_EACH)
         after = (address(ids), address(scores))
@@ -382,14 +382,13 @@ def _set_effort(params: _structs.SearchParams, effort: Effort) -> None:
         params.field_of_view = 0  # it would go before both
 
 
-def _results(out: tuple[Ids, Scores] | None, shape: tuple[int, ...]) -> tuple[Ids, Scores]:
+def results(out: tuple[Ids, Scores] | None, shape: tuple[int, ...], what: str = "ids") -> tuple[Ids, Scores]:
     """Where a search writes to: new arrays, or the caller's if they fit."""
     if out is None:
         return np.empty(shape, np.int64), np.empty(shape, np.float32)
     ids, scores = out
-    for array, dtype, name in ((ids, np.int64, "ids"), (scores, np.float32, "scores")):
-        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape or not array.flags.carray:
-            raise InvalidError(f"out: {name} must be a writeable C-contiguous {np.dtype(dtype).name} array of shape {shape}")
+    check_output(ids, np.int64, shape, what)
+    check_output(scores, np.float32, shape, "scores")
     return ids, scores
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import CFUNCTYPE, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 # Names of the Python interface for the C enums.
 METRICS = {"l2": 1, "ip": 2, "cosine": 3}
@@ -19,9 +19,12 @@ KMEANS_INITS = {"random": 1, "plusplus": 2, "even": 3, "given": 4}
 KMEANS_STOPS = {"rounds": 1, "stable": 2, "tolerance": 3}
 CENTROIDS = {"unit": 0, "mean": 1}
 MEANS = {"none": 0, "own": 1, "given": 2}
+SKETCH_TRANSFORMS = {"none": 1, "random": 2}
+CENTRES = {"none": 1, "running": 2, "given": 3}
 FILTER_IDS, FILTER_BITMAP, FILTER_CALLBACK = 1, 2, 3
 GROUP_EACH, GROUP_UNION = 0, 1
 MAX_LEVELS = 16
+SKETCH_MAX_DIM, SKETCH_MAX_FIT_DIM, SKETCH_GROUP = 2**15 - 32, 1024, 8
 
 FILTER_FN = CFUNCTYPE(c_int32, c_void_p, c_int64)
 WRITE_FN = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t)
@@ -278,6 +281,34 @@ class KMeansResult(ctypes.Structure):
     ]
 
 
+class SketchConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("dim", c_size_t),
+        ("dtype", c_int32),
+        ("query_dtype", c_int32),
+        ("bits", c_int32),
+        ("transform", c_int32),
+        ("centre", c_int32),
+        ("reserved", c_int32),
+        ("seed", c_uint64),
+        ("given_centre", c_void_p),
+    ]
+
+
+class SketchInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("n_rows", c_size_t),
+        ("bytes", c_size_t),
+        ("row_bytes", c_size_t),
+        ("transforms", c_size_t),
+        ("centres", c_size_t),
+        ("drift", c_double),
+        ("isa", c_char_p),
+    ]
+
+
 # The C type behind each class, and with it the init function: <name>_init. Those without one are parts of others.
 C_NAMES: dict[type[ctypes.Structure], str] = {
     Progress: "dci_progress",
@@ -301,4 +332,6 @@ C_NAMES: dict[type[ctypes.Structure], str] = {
     KMeansRound: "dci_kmeans_round",
     KMeansReport: "dci_kmeans_report",
     KMeansResult: "dci_kmeans_result",
+    SketchConfig: "dci_sketch_config",
+    SketchInfo: "dci_sketch_info",
 }

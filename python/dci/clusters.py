@@ -17,7 +17,7 @@ from . import _guard, _structs
 from ._errors import InvalidError
 from ._guard import CallGuard
 from ._library import address, check, chosen, lib, prepared
-from ._rows import Problems, as_count, as_problems, in_own_format
+from ._rows import Problems, as_count, as_floats, as_problems
 from .context import Context, default_context
 
 Integers = npt.NDArray[np.int32]
@@ -223,7 +223,7 @@ def kmeans(
         # As the library says, but before there are arrays of that size.
         raise InvalidError(f"{config.n_clusters} clusters of {points.n} rows: expected at most as many as rows")
     lead = points.array.shape[:-2]
-    starts = None if centroids is None else _floats(centroids, (*lead, config.n_clusters, points.dim), "centroids")
+    starts = None if centroids is None else as_floats(centroids, (*lead, config.n_clusters, points.dim), "centroids")
     source.centroids = None if starts is None else address(starts)
     means = _subtracted(config, subtract_mean, (*lead, points.dim))
     source.means = None if means is None else address(means)
@@ -303,25 +303,13 @@ def _wanted(outputs: Iterable[str] | None, with_values: bool) -> set[str]:
     return wanted
 
 
-def _floats(given: npt.ArrayLike, shape: tuple[int, ...], what: str) -> Floats:
-    """Contiguous float32 of that shape; other real numbers are converted."""
-    array = np.asarray(given)
-    if array.shape != shape:
-        raise InvalidError(f"{what} has shape {array.shape}, wanted {shape}")
-    if array.dtype.name != "bfloat16":
-        array, form = in_own_format(array, what)
-        if form.name == "bfloat16":
-            raise TypeError(f"{what} is {array.dtype.name}, wanted real numbers")
-    return np.require(array, np.float32, ["C", "A"])
-
-
 def _subtracted(config: _structs.KMeansConfig, given: Any, shape: tuple[int, ...]) -> Floats | None:
     """What to take from rows; None where the library finds it, or nothing is taken."""
     if given is None or isinstance(given, str):
         config.subtract_mean = 0 if given is None else chosen({"own": _structs.MEANS["own"]}, given, "subtract_mean")
         return None
     config.subtract_mean = _structs.MEANS["given"]
-    return _floats(given, shape, "subtract_mean")
+    return as_floats(given, shape, "subtract_mean")
 
 
 def _values(source: _structs.KMeansInput, given: npt.ArrayLike, points: Problems) -> Problems:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,25 @@ def recall(found: Any, wanted: Any) -> float:
     return float(sum(np.intersect1d(got, want).size for got, want in zip(found, wanted)) / wanted.size)
 
 
+def run_all(functions: Any) -> None:
+    """Runs the functions on a thread each; raises what the first of them raised."""
+    errors: list[BaseException] = []
+
+    def kept(function: Any) -> None:
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=kept, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
 def normal(n: int, dim: int, seed: int = 1) -> Any:
     return np.random.default_rng(seed).standard_normal((n, dim)).astype(np.float32)
 
@@ -85,6 +105,21 @@ def in_float64(rows: Any) -> Any:
     if rows.dtype == np.uint16:
         return (rows.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return rows.astype(np.float64)
+
+
+def sketched(rows: Any, bits: int = 4, **options: Any) -> dci.Sketch:
+    """A sketch of these rows, in their format."""
+    dtype = "bfloat16" if rows.dtype == np.uint16 else rows.dtype
+    sketch = dci.Sketch(rows.shape[1], bits, dtype=dtype, **options)
+    sketch.append(rows)
+    return sketch
+
+
+def within(sketch: dci.Sketch, rows: Any, asked: Any, probability: float = 1.0, **part: Any) -> Any:
+    """Which estimates lie within the bound of the inner products."""
+    first = part.get("first", 0)
+    truth = in_float64(asked) @ in_float64(rows[first : first + part.get("n", len(rows))]).T
+    return np.abs(sketch.score(asked, **part) - truth) <= sketch.bound(asked, probability=probability, **part)
 
 
 def true_scores(rows: Any, queries: Any, metric: str) -> tuple[Any, Any]:

@@ -41,12 +41,17 @@ CONSTANTS = {
     **{"DCI_KMEANS_STOP_" + name.upper(): value for name, value in _structs.KMEANS_STOPS.items()},
     **{"DCI_CENTROID_" + name.upper(): value for name, value in _structs.CENTROIDS.items()},
     **{"DCI_MEAN_" + name.upper(): value for name, value in _structs.MEANS.items()},
+    **{"DCI_SKETCH_" + name.upper(): value for name, value in _structs.SKETCH_TRANSFORMS.items()},
+    **{"DCI_CENTRE_" + name.upper(): value for name, value in _structs.CENTRES.items()},
     "DCI_FILTER_IDS": _structs.FILTER_IDS,
     "DCI_FILTER_BITMAP": _structs.FILTER_BITMAP,
     "DCI_FILTER_CALLBACK": _structs.FILTER_CALLBACK,
     "DCI_GROUP_EACH": _structs.GROUP_EACH,
     "DCI_GROUP_UNION": _structs.GROUP_UNION,
     "DCI_MAX_LEVELS": _structs.MAX_LEVELS,
+    "DCI_SKETCH_MAX_DIM": _structs.SKETCH_MAX_DIM,
+    "DCI_SKETCH_MAX_FIT_DIM": _structs.SKETCH_MAX_FIT_DIM,
+    "DCI_SKETCH_GROUP": _structs.SKETCH_GROUP,
 }
 
 
@@ -132,6 +137,20 @@ def test_the_defaults_of_kmeans_are_the_librarys():
     assert _structs.ZERO_ROWS[given["zero_rows"]] == config.zero_rows
     assert _structs.MEANS["none"] == config.subtract_mean
     assert source.n_problems == 1
+
+
+def test_the_defaults_of_a_sketch_are_the_librarys():
+    config = prepared(_structs.SketchConfig)
+    given = {name: parameter.default for name, parameter in inspect.signature(dci.Sketch).parameters.items()}
+    assert (given["bits"], given["seed"]) == (config.bits, config.seed)
+    assert _structs.SKETCH_TRANSFORMS[given["transform"]] == config.transform
+    assert _structs.CENTRES[given["centre"]] == config.centre
+    assert _structs.DTYPES[given["dtype"]] == config.dtype
+    assert given["query_dtype"] is None and config.query_dtype == 0
+
+
+def test_the_figures_of_a_sketch_are_those_of_its_info():
+    assert [name for name, _ in _structs.SketchInfo._fields_] == ["struct_size", *dci.SketchInfo._fields]
 
 
 def test_the_outputs_of_kmeans_are_the_arrays_of_the_result():

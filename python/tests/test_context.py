@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import normal
+from conftest import normal, run_all
 
 import dci
 
@@ -58,25 +58,6 @@ def test_an_index_outlives_its_context():
     index.add(normal(2000, 64))
     ids, _ = index.search(normal(1, 64)[0], 1)
     assert ids[0] >= 0
-
-
-def run_all(functions):
-    """Runs the functions on a thread each; raises what the first of them raised."""
-    errors = []
-
-    def kept(function):
-        try:
-            function()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=kept, args=(function,)) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 @pytest.mark.parametrize("executor", ["openmp", "pthreads"])
