@@ -11,17 +11,20 @@
  *  - DCI_SKETCH_RANDOM: a random rotation (randomised Hadamard transforms of any dimension, no padding). Needs no data; over the
  *    choice of rotation, estimates are unbiased (Gao and Long 2024, "RaBitQ"; with the levels of Max 1960 for more bits).
  *    DCI_SKETCH_NONE: coordinates as they are.
- *  - dci_sketch_fit learns a transform from rows and queries and gives bits to where they matter for queries like these: about
- *    the quality of a random code of twice the bits at 1 and 2 bits. Rows appended from then on use it; codes that are there keep
- *    the transform they were made with and stay valid. docs/sketches.md measures both.
+ *  - dci_sketch_fit learns a transform from rows and queries and gives bits to where they matter for queries like these: more of
+ *    the best rows among those ranked first at 1 and 2 bits, a little more at 3 and 4, nothing at 8 (docs/sketches.md). Blocks of 32
+ *    rows that begin from then on use it; codes that are there keep the transform they were made with and stay valid. Estimates of
+ *    learned codes are drawn towards the mean of what they learned from, so they are not unbiased.
  *  - Layout: blocks of 32 rows, lines of 64 bytes, each line 16 rows times one 32-bit word of codes (src/simd/codes.h), so that
  *    1 to 8 queries read a line once. bits * dim / 8 bytes per row, dim rounded up to 8 coordinates at 4 bits, 16 at 2, 32 at 1 and 3,
  *    and 8 bytes for the two floats.
  *
  * Errors: every function refuses NULL, sizes that overflow, and NaN or infinity naming the row; a call that fails changes nothing
- * that can be seen. Threads: score, bound, search, decode and info may run side by side; append, truncate, reserve and fit must
- * run alone. Calls share out their work through the context's executor. Same seed, input and ISA: the same bits at any thread count
- * and batch size.
+ * that can be seen. Threads: count, score, bound, search, decode and info may run side by side; append, truncate, reserve, fit and
+ * destroy must run alone. Calls share out their work through the context's executor. Same seed, calls and ISA: the same bits at any
+ * thread count; answers do not depend on how queries are batched. With DCI_CENTRE_RUNNING, codes depend on how rows are batched: a
+ * batch is looked at as a whole, up to 1024 rows, before its centre is chosen.
+ * Limits: 2^31 rows, n_queries * k up to 2^40.
  */
 #ifndef DCI_SKETCH_H
 #define DCI_SKETCH_H
@@ -51,6 +54,8 @@ enum {
 #define DCI_SKETCH_MAX_DIM (((size_t)1 << 15) - 32)
 /** Most elements of a row where transforms are learned: a fit takes O(dim^3). */
 #define DCI_SKETCH_MAX_FIT_DIM ((size_t)1024)
+/** Most transforms and centres of one sketch. */
+#define DCI_SKETCH_MAX_CENTRES ((size_t)128)
 /** Most queries of one pass over the codes; batches are cut into such groups. */
 #define DCI_SKETCH_GROUP ((size_t)8)
 
@@ -90,14 +95,16 @@ DCI_API dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *r
 DCI_API dci_status dci_sketch_truncate(dci_sketch *sketch, size_t n);
 
 /**
- * Learns a transform that rows appended from now on use (transform coding weighted by the queries' second moment; docs/sketches.md).
+ * Learns a transform, and with it a centre (the mean of `rows`, whatever the config says; it stays until the next fit), that the blocks
+ * of 32 rows use that begin from now on: transform coding weighted by the queries' second moment (docs/sketches.md).
  *
  * rows       n x dim of dtype, ld apart, n >= 1: rows like those to come; at most 8192 of them, evenly spread, are looked at.
  * queries    n_queries x dim of query_dtype, query_ld apart, n_queries >= 1: queries like those to come, such as the last 64
  *            positions of a prompt, all heads of a group.
  *
- * Errors: DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM, or after 127 transforms and centres; DCI_ERR_NUMBER for queries that are all
- * zero. To encode rows anew, truncate and append them. O(8192 dim^2 + dim^3), on the calling thread; about 4 ms at dim 64.
+ * Errors: DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM, or when there are DCI_SKETCH_MAX_CENTRES transforms and centres; DCI_ERR_NUMBER for
+ * queries that are all zero. To encode rows anew, which also ranks better than codes of several transforms side by side, truncate and
+ * append them. O(8192 dim^2 + dim^3), on the calling thread; about 4 ms at dim 64.
  */
 DCI_API dci_status dci_sketch_fit(dci_sketch *sketch, size_t n, const void *rows, size_t ld, size_t n_queries,
                                   const void *queries, size_t query_ld);
@@ -137,8 +144,8 @@ typedef struct dci_sketch_info {
         size_t n_rows;
         size_t bytes;      /**< of memory, in all */
         size_t row_bytes;  /**< of a row's codes and its two floats */
-        size_t transforms; /**< transforms in use: 1, and one per fit */
-        size_t centres;    /**< transforms with their centres */
+        size_t transforms; /**< that there have been: the config's, once there are rows, and one per fit */
+        size_t centres;    /**< pairs of a transform and a centre that there have been */
         double drift; /**< mean squared distortion of the last 1024 rows, as a share of that of the first 1024 rows that use
                                 the last transform; well above 1 (say 1.5): fit anew. NaN without rows. */
         const char *isa; /**< the instructions that score: "avx512 vnni", "avx512", "avx2", "neon" or "scalar" */

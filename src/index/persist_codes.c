@@ -182,6 +182,9 @@ dci_status dci_codes_find(dci_loading *l)
                 return dci_fail(DCI_ERR_FORMAT, "the file's codes are of kind %u at dim %zu, which there is not",
                                 (unsigned)kind, dim);
         codes->learns = kind == DCI_CODER_LEARNED;
+        if (codes->learns && codes->n_frames != 1)
+                return dci_fail(DCI_ERR_FORMAT, "the file has %zu centres of learned codes, expected 1",
+                                codes->n_frames);
         if (codes->learns)
                 status = dci_loading_take(l, "learned", wide_of(l), (2 * dim + 1) * sizeof(float), &codes->learned);
         if (status == DCI_OK)
@@ -248,7 +251,7 @@ static dci_status restore_frames(const dci_loading *l, dci_frames *frames)
         dci_status status = centre == NULL ? DCI_ERR_MEMORY : DCI_OK;
         for (size_t f = 0; f < codes->n_frames && status == DCI_OK; f++) {
                 memcpy(centre, (const unsigned char *)codes->centres + f * dim * sizeof *centre, dim * sizeof *centre);
-                if (f > 0 || !codes->learns) {
+                if (!codes->learns) {
                         status = dci_frames_begin(frames, centre);
                         continue;
                 }

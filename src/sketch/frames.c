@@ -80,40 +80,17 @@ static void publish(dci_frames *frames, dci_frame *frame, size_t transform)
         atomic_store_explicit(&frames->n, n + 1, memory_order_release);
 }
 
-static void copy_learned(const dci_frames *frames, const dci_code_layout *layout, const void *centre, const void *worth,
-                         const void *to, const void *from, dci_frame *frame)
-{
-        dci_coder *coder = &frame->coder;
-        dci_coder_init_learned(frames->context, frames->dim, frames->bits, memory_of(frame), coder);
-        memcpy(coder->centre, centre, frames->dim * sizeof(float));
-        memcpy(coder->worth, worth, coder->n_coords * sizeof(float));
-        memcpy(coder->to, to, coder->n_coords * frames->dim * sizeof(float));
-        memcpy(coder->from, from, coder->n_coords * frames->dim * sizeof(float));
-        memcpy(coder->layout.n_coords, layout->n_coords, sizeof layout->n_coords);
-        memcpy(coder->layout.groups, layout->groups, sizeof layout->groups);
-        coder->layout.n_lines = layout->n_lines;
-        coder->layout.n_groups = layout->n_groups;
-        dci_coder_finish_learned(coder);
-}
-
 dci_status dci_frames_begin(dci_frames *frames, const float *centre)
 {
         const size_t n = atomic_load(&frames->n);
         if (n == DCI_MAX_FRAMES)
                 return DCI_OK;
-        dci_frame *last = n == 0 ? NULL : frames->frame[n - 1];
-        const bool learned = last != NULL && last->coder.kind == DCI_CODER_LEARNED;
-        dci_frame *frame = new_frame(frames, learned ? DCI_CODER_LEARNED : frames->kind);
+        dci_frame *frame = new_frame(frames, frames->kind);
         if (frame == NULL)
                 return DCI_ERR_MEMORY;
-        if (learned) {
-                const dci_coder *coder = &last->coder;
-                copy_learned(frames, &coder->layout, centre, coder->worth, coder->to, coder->from, frame);
-        } else {
-                dci_coder_init(frames->context, frames->kind, frames->dim, frames->bits, frames->seed, centre,
-                               memory_of(frame), &frame->coder);
-        }
-        publish(frames, frame, last == NULL ? 0 : last->transform);
+        dci_coder_init(frames->context, frames->kind, frames->dim, frames->bits, frames->seed, centre, memory_of(frame),
+                       &frame->coder);
+        publish(frames, frame, n == 0 ? 0 : frames->frame[n - 1]->transform);
         return DCI_OK;
 }
 
@@ -152,7 +129,17 @@ dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout,
         dci_frame *frame = status == DCI_OK ? new_frame(frames, DCI_CODER_LEARNED) : NULL;
         if (frame == NULL)
                 return status == DCI_OK ? DCI_ERR_MEMORY : status;
-        copy_learned(frames, layout, centre, worth, to, from, frame);
+        dci_coder *coder = &frame->coder;
+        dci_coder_init_learned(frames->context, frames->dim, frames->bits, memory_of(frame), coder);
+        memcpy(coder->centre, centre, frames->dim * sizeof(float));
+        memcpy(coder->worth, worth, coder->n_coords * sizeof(float));
+        memcpy(coder->to, to, coder->n_coords * frames->dim * sizeof(float));
+        memcpy(coder->from, from, coder->n_coords * frames->dim * sizeof(float));
+        memcpy(coder->layout.n_coords, layout->n_coords, sizeof layout->n_coords);
+        memcpy(coder->layout.groups, layout->groups, sizeof layout->groups);
+        coder->layout.n_lines = layout->n_lines;
+        coder->layout.n_groups = layout->n_groups;
+        dci_coder_finish_learned(coder);
         publish(frames, frame, atomic_load(&frames->n));
         return DCI_OK;
 }
@@ -171,10 +158,17 @@ static bool far_off(const dci_frames *frames, const float *centre, float *mean)
         return off > DRIFT * (variance > 0.0 ? variance : 0.0);
 }
 
+/* A learned frame is left by another fit only: its estimates are drawn to its centre, so those of two centres would not compare. */
+static bool follows(const dci_frames *frames)
+{
+        const size_t n = atomic_load(&frames->n);
+        return frames->centred && (n == 0 || frames->frame[n - 1]->coder.kind != DCI_CODER_LEARNED);
+}
+
 void dci_frames_note(dci_frames *frames, const float *row)
 {
         double square = 0.0;
-        if (!frames->centred)
+        if (!follows(frames))
                 return;
         for (size_t j = 0; j < frames->dim; j++) {
                 const double x = (double)row[j];
@@ -188,7 +182,7 @@ void dci_frames_note(dci_frames *frames, const float *row)
 dci_status dci_frames_follow(dci_frames *frames)
 {
         const bool first = atomic_load(&frames->n) == 0;
-        if (!frames->centred || (first && frames->n_pending == 0))
+        if (!follows(frames) || (first && frames->n_pending == 0))
                 return first ? dci_frames_begin(frames, NULL) : DCI_OK;
         if (!first && frames->n_pending < ENOUGH)
                 return DCI_OK;

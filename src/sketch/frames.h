@@ -5,7 +5,7 @@
  *
  * A frame is a transform with a centre. When rows drift away from the centre, or a transform is learned, another frame begins; codes
  * keep the frame they were made with, which every block of 32 rows names. So nothing is encoded anew, and a query is coded once for
- * each transform and has one more number for each frame.
+ * each transform and has one more number for each frame. The random rotation may have many centres, a learned transform has one.
  */
 #ifndef DCI_SKETCH_FRAMES_H
 #define DCI_SKETCH_FRAMES_H
