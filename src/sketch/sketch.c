@@ -407,7 +407,7 @@ dci_status dci_sketch_get_info(const dci_sketch *sketch, dci_sketch_info *out_in
                 return status;
         const dci_frames *frames = &sketch->frames;
         out_info->n_rows = sketch->n;
-        out_info->bytes = sizeof *sketch + dci_frames_bytes(frames) +
+        out_info->bytes = sizeof *sketch - sizeof *frames + dci_frames_bytes(frames) +
                           (sketch->memory == NULL ? 0 : dci_area_bytes(frames, sketch->capacity));
         out_info->row_bytes = frames->block_bytes / DCI_CODE_ROWS + 2 * sizeof(float);
         out_info->centres = atomic_load(&frames->n);
