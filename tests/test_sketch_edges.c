@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Sketches: what is refused and in which words, that a refused call changes nothing, rows and queries at the edge of what there is. */
+/* Sketches: what is refused and in which words, that a refused call changes nothing, rows and queries at the edge. */
 #include "tests/common.h"
 
 #include <float.h>

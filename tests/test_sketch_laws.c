@@ -67,7 +67,7 @@ START_TEST(estimates_lie_within_the_certain_bound)
                                 if (transform == LEARNED && dim > 128 &&
                                     (c != 3 || centre > 0 || (dim > 256 && bits > 1)))
                                         continue; /* fits of long rows take long */
-                                const size_t n = counts[c] > 100 && dim > 128 ? 200 : counts[c];
+                                const size_t n = counts[c] < 100 || dim <= 64 ? counts[c] : dim > 128 ? 120 : 300;
                                 check_bounds(dim, bits, transform, sketch_centres[centre], all_dtypes[turn % 3],
                                              turn / 3 % N_KINDS, n);
                         }

@@ -31,7 +31,7 @@ static dci_sketch *grown(dci_context *context, size_t dim, int32_t bits, size_t 
 /* Loops over transforms and centres. Rows so many that threads share appends, scans and the merging of best rows. */
 START_TEST(any_number_of_threads_gives_the_same_bits)
 {
-        enum { N = 70000, QUERIES = 6 };
+        enum { N = 36000, QUERIES = 6 };
         static const int32_t threads[] = {1, 2, 7};
         const size_t transform = (size_t)_i % N_TRANSFORMS;
         const int32_t centre = sketch_centres[_i / N_TRANSFORMS], bits = sketch_widths[(size_t)_i % N_WIDTHS];

@@ -15,7 +15,7 @@ static const float normal_levels[5][8] = {{0},
                                           {0.1284f, 0.3881f, 0.6568f, 0.9424f, 1.256f, 1.618f, 2.069f, 2.733f}};
 #define WIDEST 3.5f /* at 8 bits: levels lie evenly from -WIDEST to WIDEST */
 
-/* Squared lengths from here on are exact enough in binary32; below, squares may have vanished, and beyond the other one, overflowed. */
+/* Squared lengths between these are exact enough in binary32; below, squares may have vanished, and above, overflowed. */
 #define LEAST_SQUARE 0x1p-80f
 #define MOST_SQUARE 0x1p100f
 /* What is shorter is taken for nothing: its inverse would overflow. */
@@ -230,8 +230,8 @@ static void transform(const dci_coder *coder, const float *row, float *y, float 
                 x[j] = y[j] * inverse;
 }
 
-/* Plain or rotated: the factor that makes the estimate unbiased. What it leaves over stands at right angles to y; as the difference of
- * two squares its length would be lost in rounding where it is short. */
+/* Plain or rotated: the factor that makes the estimate unbiased. What it leaves over stands at right angles to y; its length as the
+ * root of a difference of squares would be lost in rounding where it is short. */
 static void settle_random(const dci_coder *coder, const float *y, float *z, dci_coded_row *out)
 {
         const size_t dim = coder->dim;
