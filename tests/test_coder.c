@@ -273,8 +273,8 @@ START_TEST(learned_codes_err_less)
                 begin_learned(&learned, context, DIM, widths[w], rows, N, fit, 500);
                 begin(&random, context, DIM, widths[w], DCI_CODER_ROTATED, 1, learned.coder.centre);
                 const double error = error_share(&learned, rows, 200, queries, QUERIES);
-                ck_assert_double_lt(error, 0.7 * error_share(&random, rows, 200, queries, QUERIES));
                 /* In the end, rounding the query to bytes is what is left. */
+                ck_assert_double_lt(error, fmax(0.7 * error_share(&random, rows, 200, queries, QUERIES), 2e-4));
                 ck_assert_double_lt(error, fmax(0.7 * before, 2e-4));
                 before = error;
                 end(&random);

@@ -102,9 +102,10 @@ DCI_API dci_status dci_sketch_truncate(dci_sketch *sketch, size_t n);
  * queries    n_queries x dim of query_dtype, query_ld apart, n_queries >= 1: queries like those to come, such as the last 64
  *            positions of a prompt, all heads of a group.
  *
- * Errors: DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM, or when there are DCI_SKETCH_MAX_CENTRES transforms and centres; DCI_ERR_NUMBER for
- * queries that are all zero. To encode rows anew, which also ranks better than codes of several transforms side by side, truncate and
- * append them. O(8192 dim^2 + dim^3), on the calling thread; about 4 ms at dim 64.
+ * Errors: DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM, or when there are DCI_SKETCH_MAX_CENTRES transforms and centres;
+ * DCI_ERR_NUMBER for queries that are all zero, and for rows so short or so long (deviations below some 1e-11 or above 1e15) that a
+ * transform of them would overflow. To encode rows anew, which also ranks better than codes of several transforms side by side,
+ * truncate and append them. O(8192 dim^2 + dim^3), on the calling thread; about 4 ms at dim 64.
  */
 DCI_API dci_status dci_sketch_fit(dci_sketch *sketch, size_t n, const void *rows, size_t ld, size_t n_queries,
                                   const void *queries, size_t query_ld);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Low-bit codes with AVX-512 BW alone: Intel Skylake-SP. */
+#include "core/internal.h"
+
 #include "simd/codes_avx512.h"
 
 #define READER dci_code_reader_avx512

@@ -15,6 +15,12 @@ static const float normal_levels[5][8] = {{0},
                                           {0.1284f, 0.3881f, 0.6568f, 0.9424f, 1.256f, 1.618f, 2.069f, 2.733f}};
 #define WIDEST 3.5f /* at 8 bits: levels lie evenly from -WIDEST to WIDEST */
 
+/* Squared lengths between these are exact enough in binary32; below, squares may have vanished, and above, overflowed. */
+#define LEAST_SQUARE 0x1p-80f
+#define MOST_SQUARE 0x1p100f
+/* What is shorter is taken for nothing: its inverse would overflow. */
+#define NOTHING 0x1p-110f
+
 /* Relative error of the arithmetic in binary32 around an estimate: transforms of rows and queries, and their products. */
 #define ARITHMETIC 1e-5f
 
@@ -181,6 +187,23 @@ static float norm2(const dci_coder *coder, const float *a, size_t n)
         return n == 0 ? 0.0f : coder->kernels->norm2[DCI_F32 - 1](a, n);
 }
 
+/* The same for numbers of any size. */
+static double square_of(const dci_coder *coder, const float *a, size_t n)
+{
+        const float fast = norm2(coder, a, n);
+        if (fast >= LEAST_SQUARE && fast <= MOST_SQUARE)
+                return (double)fast;
+        double sum = 0.0;
+        for (size_t j = 0; j < n; j++)
+                sum += (double)a[j] * (double)a[j];
+        return sum;
+}
+
+static float length_of(const dci_coder *coder, const float *a, size_t n)
+{
+        return (float)sqrt(square_of(coder, a, n));
+}
+
 static void to_coordinates(const dci_coder *coder, const float *matrix, const float *row, size_t n, float *out)
 {
         coder->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](row, matrix, coder->dim * sizeof *matrix, n,
@@ -201,22 +224,26 @@ static void transform(const dci_coder *coder, const float *row, float *y, float 
         }
         if (coder->kind == DCI_CODER_ROTATED)
                 dci_rotate(&coder->rotation, y, x);
-        const float square = norm2(coder, y, dim);
-        const float inverse = square > 0.0f ? 1.0f / sqrtf(square / (float)dim) : 0.0f;
+        const float length = length_of(coder, y, dim);
+        const float inverse = length > NOTHING ? sqrtf((float)dim) / length : 0.0f;
         for (size_t j = 0; j < dim; j++)
                 x[j] = y[j] * inverse;
 }
 
-/* Plain or rotated: the factor that makes the estimate unbiased. What it leaves over stands at right angles to y. */
-static void settle_random(const dci_coder *coder, const float *y, const float *z, dci_coded_row *out)
+/* Plain or rotated: the factor that makes the estimate unbiased. What it leaves over stands at right angles to y; its length as the
+ * root of a difference of squares would be lost in rounding where it is short. */
+static void settle_random(const dci_coder *coder, const float *y, float *z, dci_coded_row *out)
 {
         const size_t dim = coder->dim;
-        const double square = (double)norm2(coder, y, dim), product = (double)dot(coder, z, y, dim);
+        const double square = square_of(coder, y, dim), product = (double)dot(coder, z, y, dim);
         const double level2 = (double)norm2(coder, z, dim);
         /* Every level has the sign of its coordinate, so the product is positive unless the row is the centre. */
-        const double factor = product > 0.0 ? square / product : 0.0;
-        out->scale = (float)factor;
-        out->residual = (float)sqrt(fmax(factor * factor * level2 - square, 0.0));
+        const double factor = product > 0.0 && sqrt(square) > (double)NOTHING ? square / product : 0.0;
+        const float scale = (float)factor;
+        for (size_t j = 0; j < dim; j++)
+                z[j] = y[j] - scale * z[j];
+        out->scale = scale;
+        out->residual = length_of(coder, z, dim);
         out->reach = (float)(factor * sqrt(level2));
 }
 
@@ -240,7 +267,7 @@ static void settle_learned(const dci_coder *coder, float *y, float *z, dci_coded
         for (size_t j = 0; j < n; j++)
                 z[j] = y[j] - scale * z[j];
         out->scale = scale;
-        out->residual = sqrtf(norm2(coder, z, n) + norm2(coder, y + n, coder->n_coords - n));
+        out->residual = (float)sqrt(square_of(coder, z, n) + square_of(coder, y + n, coder->n_coords - n));
         out->reach = (float)(fabs(factor) * sqrt(level2));
 }
 
@@ -293,17 +320,17 @@ static float transform_query(const dci_coder *coder, const float *query, float *
                 to_coordinates(coder, coder->from, query, n, y);
                 for (size_t j = 0; j < n; j++)
                         spare[j] = coder->worth[j] > 0.0f ? y[j] / coder->worth[j] : 0.0f;
-                return sqrtf(norm2(coder, spare, n));
+                return length_of(coder, spare, n);
         }
         memcpy(y, query, dim * sizeof *y);
         if (coder->kind == DCI_CODER_ROTATED)
                 dci_rotate(&coder->rotation, y, spare);
-        return sqrtf(norm2(coder, query, dim));
+        return length_of(coder, query, dim);
 }
 
 void dci_coder_query_again(const dci_coder *coder, const float *query, dci_coded_query *out)
 {
-        const float lengths = sqrtf(norm2(coder, query, coder->dim)) * sqrtf(norm2(coder, coder->centre, coder->dim));
+        const float lengths = length_of(coder, query, coder->dim) * length_of(coder, coder->centre, coder->dim);
         out->fixed = dot(coder, query, coder->centre, coder->dim);
         out->slack = ARITHMETIC * lengths;
 }
@@ -311,24 +338,26 @@ void dci_coder_query_again(const dci_coder *coder, const float *query, dci_coded
 void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes, dci_coded_query *out)
 {
         const size_t n = coder->n_coded;
-        float *y = scratch, most = 0.0f, lost2 = 0.0f;
+        float *y = scratch, most = 0.0f;
+        double lost2 = 0.0;
         int bits;
         out->length = transform_query(coder, query, y, y + padded(coder->dim, 32));
         dci_coder_query_again(coder, query, out);
         for (size_t j = 0; j < n; j++)
                 most = fmaxf(most, fabsf(y[j]));
-        const float step = most / 127.0f, inverse = most > 0.0f ? 127.0f / most : 0.0f;
+        const bool some = most > NOTHING;
+        const float step = some ? most / 127.0f : 0.0f, inverse = some ? 127.0f / most : 0.0f;
         out->twice_bias = 0;
         for (size_t first = 0, end; first < n; first = end) {
                 end = same_width(coder, first, &bits);
                 for (size_t j = first; j < end; j++) {
                         bytes[j] = (int8_t)lrintf(y[j] * inverse);
-                        const float lost = y[j] - step * (float)bytes[j];
+                        const double lost = (double)y[j] - (double)step * (double)bytes[j];
                         lost2 += lost * lost;
                         out->twice_bias += twice_zero(bits) * bytes[j];
                 }
         }
         memset(bytes + n, 0, coder->layout.n_all - n);
         out->half_step = 0.5f * step;
-        out->rounding = sqrtf(lost2) + ARITHMETIC * sqrtf(norm2(coder, y, n));
+        out->rounding = (float)sqrt(lost2) + ARITHMETIC * length_of(coder, y, n);
 }

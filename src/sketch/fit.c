@@ -12,6 +12,10 @@
 #define FLOOR 1e-2
 /* Of the largest variance of a coordinate, and of the rows' mean square: what the smallest variance is taken for at least. */
 #define SMALLEST 1e-12
+/* The rows' deviation, or how far their mean is from the origin: with what lies between these, no row and no query that is taken
+ * overflows binary32 in units of the smallest deviation, or of the largest. */
+#define LEAST_SPREAD 0x1p-36
+#define MOST_SPREAD 0x1p50
 
 /* --- moments -------------------------------------------------------------------------------------------------------- */
 
@@ -217,7 +221,11 @@ dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *sc
                 return dci_fail(DCI_ERR_NUMBER, "the rows' covariance is too large for a fit");
         /* A coordinate in which the sample does not vary still has to hold what other rows have there. */
         const double far = (double)n * dot(mean, mean, n); /* |L^T mean|^2 at most */
-        const double least = energy[0] > 0.0 || far > 0.0 ? SMALLEST * fmax(energy[0], far) : 1.0;
+        const double most = energy[0] > far ? energy[0] : far;
+        if (!isfinite(energy[0]) || (most > 0.0 && !(sqrt(most) >= LEAST_SPREAD && sqrt(most) <= MOST_SPREAD)))
+                return dci_fail(DCI_ERR_NUMBER, "the rows' deviation is %g, expected 0, or %g to %g, for a fit",
+                                sqrt(most), LEAST_SPREAD, MOST_SPREAD);
+        const double least = most > 0.0 ? SMALLEST * most : 1.0;
         for (size_t j = 0; j < n; j++) {
                 energy[j] = energy[j] > least ? energy[j] : least;
                 coder->centre[j] = (float)mean[j];

@@ -179,6 +179,26 @@ void dci_frames_note(dci_frames *frames, const float *row)
         frames->n_pending++;
 }
 
+void dci_frames_remember(const dci_frames *frames, double *memory, dci_frames_mark *out)
+{
+        *out = (dci_frames_mark){.n = atomic_load(&frames->n),
+                                 .n_pending = frames->n_pending,
+                                 .pending_sum = memory,
+                                 .pending_square = frames->pending_square};
+        memcpy(memory, frames->pending_sum, frames->dim * sizeof *memory);
+}
+
+void dci_frames_rewind(dci_frames *frames, const dci_frames_mark *mark)
+{
+        for (size_t f = atomic_load(&frames->n); f > mark->n; f--) {
+                atomic_store(&frames->n, f - 1);
+                dci_free(frames->context, frames->frame[f - 1], frames->frame[f - 1]->n_bytes, 1);
+        }
+        frames->n_pending = mark->n_pending;
+        frames->pending_square = mark->pending_square;
+        memcpy(frames->pending_sum, mark->pending_sum, frames->dim * sizeof *mark->pending_sum);
+}
+
 dci_status dci_frames_follow(dci_frames *frames)
 {
         const bool first = atomic_load(&frames->n) == 0;

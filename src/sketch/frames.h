@@ -61,6 +61,17 @@ void dci_frames_note(dci_frames *frames, const float *row);
 /* Begins a frame if the last one's centre lies off the rows that were noted since this was last decided. After it there is a frame. */
 dci_status dci_frames_follow(dci_frames *frames);
 
+/* What dci_frames_note and dci_frames_follow change, to go back to when a call fails. */
+typedef struct dci_frames_mark {
+        size_t n, n_pending;
+        double *pending_sum, pending_square;
+} dci_frames_mark;
+
+/* memory: dim doubles, the caller's. */
+void dci_frames_remember(const dci_frames *frames, double *memory, dci_frames_mark *out);
+/* Frames that were begun since are freed: no block may name them any more. */
+void dci_frames_rewind(dci_frames *frames, const dci_frames_mark *mark);
+
 /* The frame that new blocks get. */
 DCI_INLINE size_t dci_frames_last(const dci_frames *frames)
 {

@@ -252,18 +252,22 @@ dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, siz
         if (status != DCI_OK || n == 0)
                 return status;
         const size_t total = sketch->n + n; /* both at most 2^31 */
+        const size_t doubled = sketch->capacity < MOST_ROWS / 2 ? 2 * sketch->capacity : MOST_ROWS;
         if (total > sketch->capacity)
-                status = grow(sketch, total > 2 * sketch->capacity ? total : 2 * sketch->capacity);
+                status = grow(sketch, total > doubled ? total : doubled);
         if (status != DCI_OK)
                 return status;
         appending a = {.sketch = sketch, .rows = rows, .ld = ld, .first = sketch->n, .n = n};
         a.begin = a.first / DCI_CODE_ROWS * DCI_CODE_ROWS;
-        a.scratch_bytes = dci_frames_scratch_bytes(&sketch->frames) + dci_lines(sketch->dim * sizeof(float));
+        const size_t coding_bytes = dci_frames_scratch_bytes(&sketch->frames) + dci_lines(sketch->dim * sizeof(float));
+        a.scratch_bytes = coding_bytes + dci_lines(sketch->dim * sizeof(double));
         const size_t n_tasks = (total - a.begin + TASK_ROWS - 1) / TASK_ROWS;
         const size_t n_workers = dci_workers_for(sketch->context, n_tasks, n * sketch->dim * 16);
         a.scratch = dci_alloc(sketch->context, n_workers, a.scratch_bytes);
         if (a.scratch == NULL)
                 return DCI_ERR_MEMORY;
+        dci_frames_mark mark;
+        dci_frames_remember(&sketch->frames, (double *)(void *)(a.scratch + coding_bytes), &mark);
         status = choose_frames(&a);
         if (status == DCI_OK)
                 status = dci_parallel(&(dci_region){.context = sketch->context,
@@ -272,11 +276,13 @@ dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, siz
                                                     .fn = append_task,
                                                     .arg = &a,
                                                     .object = sketch});
-        dci_free(sketch->context, a.scratch, n_workers, a.scratch_bytes);
-        if (status == DCI_OK)
+        if (status == DCI_OK) {
                 sketch->n = total;
-        else
+        } else {
                 forget(sketch, sketch->n, total);
+                dci_frames_rewind(&sketch->frames, &mark);
+        }
+        dci_free(sketch->context, a.scratch, n_workers, a.scratch_bytes);
         return status;
 }
 
@@ -401,7 +407,7 @@ dci_status dci_sketch_get_info(const dci_sketch *sketch, dci_sketch_info *out_in
                 return status;
         const dci_frames *frames = &sketch->frames;
         out_info->n_rows = sketch->n;
-        out_info->bytes = sizeof *sketch + dci_frames_bytes(frames) +
+        out_info->bytes = sizeof *sketch - sizeof *frames + dci_frames_bytes(frames) +
                           (sketch->memory == NULL ? 0 : dci_area_bytes(frames, sketch->capacity));
         out_info->row_bytes = frames->block_bytes / DCI_CODE_ROWS + 2 * sizeof(float);
         out_info->centres = atomic_load(&frames->n);

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Sketches: what appending, truncating, centres that follow and fits do to codes. */
+#include "tests/common.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sketch/sketch_internal.h"
+#include "tests/sketch_fixture.h"
+
+enum { N_WIDTHS = COUNT(sketch_widths), QUERIES = 5 };
+
+static dci_context *context;
+
+static void setup(void)
+{
+        context = test_context(2);
+}
+
+static void teardown(void)
+{
+        dci_context_destroy(context);
+}
+
+/* --- growth -------------------------------------------------------------------------------------------------------------------- */
+
+static const size_t batches[] = {1, 7, 31, 32, 33, 500};
+
+/* Loops over transforms and centres. Under RUNNING, batches decide where centres lie: bounds hold all the same. */
+START_TEST(any_batches_give_the_same_codes)
+{
+        enum { N = 700, DIM = 40 };
+        const size_t transform = (size_t)_i % N_TRANSFORMS;
+        const int32_t centre = sketch_centres[_i / N_TRANSFORMS];
+        float *rows = sketch_rows(CLUSTERS, N, DIM, 12), *queries = sketch_rows(TAILS, QUERIES, DIM, 13);
+        float *mean = sketch_mean(N, rows, DIM);
+        dci_sketch *whole = sketch_of(context, DIM, 3, transform, centre, N, rows);
+        sketch_seen wanted = sketch_look(whole, DIM, QUERIES, queries, 10);
+        for (size_t b = 0; b < COUNT(batches); b++) {
+                dci_sketch_config config = sketch_config(DIM, 3, transform, centre, mean);
+                float *fitting = sketch_rows(FADING, SKETCH_FIT_QUERIES, DIM, SKETCH_FIT_SEED);
+                dci_sketch *sketch = sketch_create(context, &config);
+                if (transform == LEARNED)
+                        sketch_fit(sketch, N, rows, DIM, SKETCH_FIT_QUERIES, fitting);
+                for (size_t at = 0; at < N; at += batches[b])
+                        ck_ok(dci_sketch_append(sketch, N - at < batches[b] ? N - at : batches[b], rows + at * DIM,
+                                                DIM));
+                sketch_seen seen = sketch_look(sketch, DIM, QUERIES, queries, 10);
+                sketch_obey(&seen, rows, queries, "batches");
+                if (centre != DCI_CENTRE_RUNNING)
+                        sketch_same(&wanted, &seen, "batches");
+                sketch_seen_free(&seen);
+                dci_sketch_destroy(sketch);
+                free(fitting);
+        }
+        sketch_seen_free(&wanted);
+        dci_sketch_destroy(whole);
+        free(rows);
+        free(queries);
+        free(mean);
+}
+END_TEST
+
+/* Loops over transforms and centres. Bounds of the last block may stay wider, never smaller. */
+START_TEST(truncated_rows_were_never_there)
+{
+        enum { N = 300, DIM = 40 };
+        static const size_t lefts[] = {0, 1, 31, 32, 33, 150, 299, 300};
+        const size_t transform = (size_t)_i % N_TRANSFORMS;
+        const int32_t centre = sketch_centres[_i / N_TRANSFORMS];
+        float *rows = sketch_rows(CLUSTERS, N, DIM, 14), *queries = sketch_rows(TAILS, QUERIES, DIM, 15);
+        dci_sketch *plain = sketch_of(context, DIM, 2, transform, centre, N, rows);
+        sketch_seen wanted = sketch_look(plain, DIM, QUERIES, queries, 10);
+        for (size_t l = 0; l < COUNT(lefts); l++) {
+                const size_t left = lefts[l];
+                dci_sketch *sketch = sketch_of(context, DIM, 2, transform, centre, N, rows);
+                float *others = sketch_rows(TAILS, N, DIM, 16);
+                ck_ok(dci_sketch_truncate(sketch, left));
+                ck_ok(dci_sketch_append(sketch, N - 100, others, DIM));
+                ck_ok(dci_sketch_truncate(sketch, left));
+                sketch_seen seen = sketch_look(sketch, DIM, QUERIES, queries, 10);
+                ck_assert_uint_eq(seen.n, left);
+                sketch_same_rows(&wanted, &seen, left, false, "left");
+                sketch_seen_free(&seen);
+                ck_ok(dci_sketch_append(sketch, N - left, rows + left * DIM, DIM));
+                seen = sketch_look(sketch, DIM, QUERIES, queries, 10);
+                sketch_obey(&seen, rows, queries, "truncated");
+                if (centre != DCI_CENTRE_RUNNING) {
+                        sketch_same_rows(&wanted, &seen, N, false, "appended again");
+                        ck_assert_mem_eq(wanted.best, seen.best, QUERIES * 10 * sizeof *seen.best);
+                        for (size_t i = 0; i < N * QUERIES; i++)
+                                test_hold(seen.bounds[i] >= wanted.bounds[i]);
+                }
+                sketch_seen_free(&seen);
+                dci_sketch_destroy(sketch);
+                free(others);
+        }
+        sketch_seen_free(&wanted);
+        dci_sketch_destroy(plain);
+        free(rows);
+        free(queries);
+}
+END_TEST
+
+/* As the header states it: bits by coordinate, rounded up, and two floats. */
+START_TEST(rows_take_the_bytes_that_the_header_states)
+{
+        static const size_t dims[] = {1, 3, 5, 8, 16, 31, 64, 80, 96, 100, 784};
+        for (size_t w = 0; w < N_WIDTHS; w++)
+                for (size_t d = 0; d < COUNT(dims); d++) {
+
+                        static const size_t steps[] = {32, 16, 32, 8, 4};
+                        const size_t coords = (dims[d] + steps[w] - 1) / steps[w] * steps[w];
+                        dci_sketch *sketch =
+                                sketch_of(context, dims[d], sketch_widths[w], RANDOM, DCI_CENTRE_NONE, 0, NULL);
+                        ck_assert_uint_eq(sketch_info(sketch).row_bytes, coords * (size_t)sketch_widths[w] / 8 + 8);
+                        dci_sketch_destroy(sketch);
+                }
+}
+END_TEST
+
+static double squared_residual(const float *rows, const float *decoded, size_t n)
+{
+        double sum = 0.0;
+        for (size_t i = 0; i < n; i++)
+                sum += ((double)rows[i] - (double)decoded[i]) * ((double)rows[i] - (double)decoded[i]);
+        return sum;
+}
+
+/* Loops over widths. The mean of the rows wanders far beyond their spread. */
+START_TEST(centres_follow_a_stream)
+{
+        enum { PARTS = 6, PART = 1024, DIM = 64, BATCH = 128 };
+        float *rows = test_normal(PARTS * PART, DIM, 17), *ways = test_normal(PARTS, DIM, 18);
+        float *queries = test_normal(QUERIES, DIM, 19);
+        double local = 0.0;
+        for (size_t i = 0; i < PARTS * PART * DIM; i++)
+                rows[i] += 10.0f * ways[i / DIM / PART * DIM + i % DIM];
+        dci_sketch_config config = sketch_config(DIM, sketch_widths[_i], RANDOM, DCI_CENTRE_RUNNING, NULL);
+        dci_sketch *stream = sketch_create(context, &config);
+        for (size_t at = 0; at < PARTS * PART; at += BATCH)
+                ck_ok(dci_sketch_append(stream, BATCH, rows + at * DIM, DIM));
+        for (size_t p = 0; p < PARTS; p++) {
+                const float *part = rows + p * PART * DIM;
+                dci_sketch *own = sketch_of(context, DIM, sketch_widths[_i], RANDOM, DCI_CENTRE_GIVEN, PART, part);
+                sketch_seen seen = sketch_look(own, DIM, 1, queries, 0);
+                local += squared_residual(part, seen.decoded, PART * DIM);
+                ck_assert_uint_eq(sketch_info(own).centres, 1);
+                sketch_seen_free(&seen);
+                dci_sketch_destroy(own);
+        }
+        sketch_seen seen = sketch_look(stream, DIM, QUERIES, queries, 0);
+        sketch_obey(&seen, rows, queries, "stream");
+        const double here = squared_residual(rows, seen.decoded, PARTS * PART * DIM);
+        ck_assert_msg(here < 2.0 * local, "%g, with each part's mean %g", here, local);
+        ck_assert_uint_ge(sketch_info(stream).centres, PARTS);
+        ck_assert_uint_eq(sketch_info(stream).transforms, 1);
+        sketch_seen_free(&seen);
+        dci_sketch_destroy(stream);
+        free(rows);
+        free(ways);
+        free(queries);
+}
+END_TEST
+
+/* --- fits ---------------------------------------------------------------------------------------------------------------------- */
+
+/* The trace as it lies in the repository: the last queries of the prompt, and those of the decode behind them. */
+enum { KEYS = 7680, PROMPT = 7168, HEADS = 3, PER_HEAD = 576, OBSERVED = 64, TOP = 100 };
+
+/* How many of the true 100 best keys are among the 100 best estimates, on average over queries of the decode. */
+static double recall(int32_t bits, bool learned)
+{
+        float *keys = pdci_trace("keys", KEYS), *queries = pdci_trace("queries", HEADS * PER_HEAD);
+        float observed[HEADS * OBSERVED * TRACE_DIM], scores[PROMPT];
+        size_t hits = 0, n_queries = 0;
+        for (size_t h = 0; h < HEADS; h++)
+                memcpy(observed + h * OBSERVED * TRACE_DIM, queries + h * PER_HEAD * TRACE_DIM,
+                       OBSERVED * TRACE_DIM * sizeof *observed);
+        dci_sketch_config config = sketch_config(TRACE_DIM, bits, RANDOM, DCI_CENTRE_RUNNING, NULL);
+        dci_sketch *sketch = sketch_create(context, &config);
+        if (learned)
+                sketch_fit(sketch, PROMPT, keys, TRACE_DIM, HEADS * OBSERVED, observed);
+        ck_ok(dci_sketch_append(sketch, PROMPT, keys, TRACE_DIM));
+        for (size_t h = 0; h < HEADS; h++)
+                for (size_t i = OBSERVED; i < PER_HEAD; i += 16, n_queries++) {
+                        const float *query = queries + (h * PER_HEAD + i) * TRACE_DIM;
+                        int64_t best[TOP];
+                        ck_ok(dci_sketch_search(sketch, 1, query, TRACE_DIM, TOP, best, NULL));
+                        for (size_t r = 0; r < PROMPT; r++)
+                                scores[r] = (float)sketch_dot(keys + r * TRACE_DIM, query, TRACE_DIM);
+                        for (size_t b = 0; b < TOP; b++) {
+                                size_t better = 0;
+                                for (size_t r = 0; r < PROMPT; r++)
+                                        better += scores[r] > scores[best[b]];
+                                hits += better < TOP;
+                        }
+                }
+        dci_sketch_destroy(sketch);
+        free(keys);
+        free(queries);
+        return (double)hits / (double)(n_queries * TOP);
+}
+
+/* Loops over one bit and two. */
+START_TEST(learned_codes_recall_more_of_real_keys)
+{
+        const double random = recall(_i + 1, false), learned = recall(_i + 1, true);
+        ck_assert_msg(learned > random + (_i == 0 ? 0.05 : 0.0), "%d bits: learned %.3f, random %.3f", _i + 1, learned,
+                      random);
+}
+END_TEST
+
+/* Loops over transforms before the fit and widths. */
+START_TEST(codes_before_a_fit_stay_as_they_are)
+{
+        enum { N = 333, DIM = 64 };
+        float *rows = sketch_rows(FADING, 2 * N, DIM, 20), *queries = sketch_rows(FADING, QUERIES, DIM, 21);
+        dci_sketch *sketch = sketch_of(context, DIM, sketch_widths[_i % N_WIDTHS], (size_t)_i / N_WIDTHS,
+                                       DCI_CENTRE_RUNNING, N, rows);
+        sketch_seen before = sketch_look(sketch, DIM, QUERIES, queries, 5);
+        const size_t transforms = sketch_info(sketch).transforms;
+        sketch_fit(sketch, 2 * N, rows, DIM, QUERIES, queries);
+        ck_assert_uint_eq(sketch_info(sketch).transforms, transforms + 1);
+        sketch_seen after = sketch_look(sketch, DIM, QUERIES, queries, 5);
+        sketch_same(&before, &after, "after a fit");
+        sketch_seen_free(&after);
+        ck_ok(dci_sketch_append(sketch, N, rows + N * DIM, DIM));
+        after = sketch_look(sketch, DIM, QUERIES, queries, 5);
+        sketch_same_rows(&before, &after, N / DCI_CODE_ROWS * DCI_CODE_ROWS, true, "with more rows");
+        sketch_same_rows(&before, &after, N, false, "with more rows");
+        sketch_obey(&after, rows, queries, "after a fit");
+        sketch_seen_free(&before);
+        sketch_seen_free(&after);
+        dci_sketch_destroy(sketch);
+        free(rows);
+        free(queries);
+}
+END_TEST
+
+/* Rows like those of the fit leave it near 1, rows that are not do not; a new fit brings it back. */
+START_TEST(drift_tells_rows_that_have_changed)
+{
+        enum { N = 3000, DIM = 64 };
+        float *rows = sketch_rows(FADING, 2 * N, DIM, 22), *queries = sketch_rows(FADING, 100, DIM, 23);
+        float *changed = malloc(N * DIM * sizeof *changed);
+        for (size_t i = 0; i < N * DIM; i++) /* other channels are strong */
+                changed[i] = 2.0f * rows[i / DIM * DIM + DIM - 1 - i % DIM];
+        dci_sketch *sketch = sketch_of(context, DIM, 2, LEARNED, DCI_CENTRE_RUNNING, 0, rows);
+        ck_assert(isnan(sketch_info(sketch).drift));
+        sketch_fit(sketch, N, rows, DIM, 100, queries);
+        ck_ok(dci_sketch_append(sketch, N, rows, DIM));
+        ck_assert_double_eq_tol(sketch_info(sketch).drift, 1.0, 0.25);
+        ck_ok(dci_sketch_append(sketch, N, rows + N * DIM, DIM));
+        ck_assert_double_eq_tol(sketch_info(sketch).drift, 1.0, 0.25);
+        ck_ok(dci_sketch_append(sketch, N, changed, DIM));
+        ck_assert_double_gt(sketch_info(sketch).drift, 1.5);
+        sketch_fit(sketch, N, changed, DIM, 100, queries);
+        ck_ok(dci_sketch_append(sketch, N, changed, DIM));
+        ck_assert_double_eq_tol(sketch_info(sketch).drift, 1.0, 0.25);
+        dci_sketch_destroy(sketch);
+        free(rows);
+        free(queries);
+        free(changed);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("sketch growth");
+        TCase *growth = tcase_create("growth");
+        tcase_set_timeout(growth, 60);
+        tcase_add_checked_fixture(growth, setup, teardown);
+        tcase_add_loop_test(growth, any_batches_give_the_same_codes, 0, N_TRANSFORMS * COUNT(sketch_centres));
+        tcase_add_loop_test(growth, truncated_rows_were_never_there, 0, N_TRANSFORMS * COUNT(sketch_centres));
+        tcase_add_test(growth, rows_take_the_bytes_that_the_header_states);
+        tcase_add_loop_test(growth, centres_follow_a_stream, 0, N_WIDTHS);
+        tcase_add_loop_test(growth, learned_codes_recall_more_of_real_keys, 0, 2);
+        tcase_add_loop_test(growth, codes_before_a_fit_stay_as_they_are, 0, N_TRANSFORMS * N_WIDTHS);
+        tcase_add_test(growth, drift_tells_rows_that_have_changed);
+        suite_add_tcase(suite, growth);
+        return test_main(suite);
+}
