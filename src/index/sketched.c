@@ -93,6 +93,14 @@ static void take_listed(const ranking *r, const dci_selection *selection, size_t
         }
 }
 
+static void estimate(const ranking *r, const dci_coded *coded, const portion *p, float *out)
+{
+        if (p->slots == NULL)
+                dci_coded_estimate_run(r->frames, coded, p->units, p->n_units, out);
+        else
+                dci_coded_estimate(r->frames, coded, p->units, p->n_units, out);
+}
+
 static void compact(const portion *p, const float *from, float *to)
 {
         if (p->dense) {
@@ -170,7 +178,7 @@ static void guess(const ranking *r, task_state *t)
                         for (size_t i = 0; i < DCI_CODE_UNIT; i++)
                                 p.listed[u * DCI_CODE_UNIT + i] = (int32_t)(unit * DCI_CODE_UNIT + i);
                 }
-                dci_coded_estimate(r->frames, &t->coded, p.units, p.n_units, estimates);
+                estimate(r, &t->coded, &p, estimates);
                 adjust(r, &p, t->n_queries, estimates, NULL);
                 for (size_t q = 0; q < t->n_queries; q++)
                         memcpy(sample[q] + s * DCI_CODE_UNIT, estimates + q * DCI_SCAN_ROWS, sizeof sample[q] / 4);
@@ -185,7 +193,7 @@ static void rank_all(const ranking *r, task_state *t)
         portion p;
         for (size_t first = 0; next_portion(r, t, &first, &p);) {
                 float *values = p.dense ? estimates : goodness;
-                dci_coded_estimate(r->frames, &t->coded, p.units, p.n_units, estimates);
+                estimate(r, &t->coded, &p, estimates);
                 for (size_t q = 0; q < t->n_queries && !p.dense; q++)
                         compact(&p, estimates + q * DCI_SCAN_ROWS, goodness + q * DCI_SCAN_ROWS);
                 adjust(r, &p, t->n_queries, values, NULL);
@@ -250,7 +258,7 @@ static void make_sure(const ranking *r, task_state *t, size_t q, void *best_memo
                 int32_t slots[DCI_SCAN_ROWS];
                 float raw[DCI_SCAN_ROWS];
                 size_t n = 0;
-                dci_coded_estimate(r->frames, &one, p.units, p.n_units, estimates);
+                estimate(r, &one, &p, estimates);
                 compact(&p, estimates, goodness);
                 dci_coded_bound(r->frames, &one, 0, p.units, p.n_units, r->guarantee, raw);
                 compact(&p, raw, bounds);
