@@ -75,7 +75,8 @@ static persist_bytes seed_file(dci_context *context, size_t number)
         config.add_dtype = DCI_F32;
         config.promotion_prob = config.promotion_prob_subseq = 0.4; /* two levels of 20 rows */
         config.top_nodes = 3;
-        config.page_rows = 4;
+        config.sketch_bits = number % 2 == 0 ? 0 : 1 + (int32_t)(number / 2 % 4);
+        config.page_rows = config.sketch_bits == 0 ? 4 : 16;
         config.cell_simp_indices = number / 9 % 3;
         config.zero_rows = shape == 3 && config.metric == DCI_METRIC_COSINE ? DCI_ZERO_KEEP : DCI_ZERO_REFUSE;
         for (size_t p = 0; p < COUNT(rows); p++)
@@ -85,6 +86,8 @@ static persist_bytes seed_file(dci_context *context, size_t number)
         must(dci_index_create(context, &config, &index) == DCI_OK, "create");
         if (shape > 0)
                 must(dci_index_add(index, ROWS, rows, DIM, shape == 1 ? NULL : ids, NULL) == DCI_OK, "add");
+        if (shape > 0 && number % 4 == 1 && config.dtype == DCI_F32)
+                must(dci_index_fit(index, 5, rows, DIM) == DCI_OK, "fit");
         persist_bytes bytes = save(index);
         dci_index_destroy(index);
         return bytes;
