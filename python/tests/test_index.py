@@ -202,7 +202,7 @@ def test_reserve_takes_the_memory_of_the_rows():
     assert report["rows"] >= 1000 * 64 * 4
     index.add(normal(1000, 64))
     assert index.memory()["rows"] == report["rows"]
-    assert report["total"] == sum(report[part] for part in ("rows", "ids", "norms", "projections", "other"))
+    assert report["total"] == sum(report[part] for part in ("rows", "ids", "norms", "projections", "codes", "other"))
 
 
 def test_properties_say_what_the_index_is():
