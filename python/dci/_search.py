@@ -141,8 +141,8 @@ class Searchable:
         field_of_view
                 "mdci": nodes opened at each level, in place of prop_to_visit and num_to_visit; 0: as those say.
         rerank  with sketch_bits: rows scored per row wanted: of those that the rest of the effort chooses, the rerank * k
-                best by their codes. 1 or more; math.inf: all of them, without codes; 0: 16, 8, 4, 3 and 2 at 1, 2, 3, 4 and
-                8 bits.
+                best by their codes, and perhaps an eighth more. 1 or more; math.inf: all of them, without codes; 0: 16, 8,
+                4, 3 and 2 at 1, 2, 3, 4 and 8 bits.
         guarantee
                 with sketch_bits: go on scoring until no row whose code was looked at can be among the k best but was not
                 scored: each with this probability, above 0 and at most 1, under a random rotation; for certain at 1 and

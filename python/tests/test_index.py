@@ -211,6 +211,7 @@ def test_properties_say_what_the_index_is():
         index.add(normal(2, 12))
         assert (index.dim, index.metric, index.kind, index.dtype) == (12, "l2", "flat", "float16")
         assert (index.input_dtype, index.storage, index.context) == ("float32", "owned", context)
+        assert index.sketch_bits == 0 and dci.Index(12, sketch_bits=3).sketch_bits == 3
         assert repr(index) == "Index(dim=12, metric='l2', kind='flat', dtype='float16', count=2)"
     assert repr(index) == "Index(dim=12, metric='l2', kind='flat', dtype='float16', closed)"
     index.close()
