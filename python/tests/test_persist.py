@@ -123,12 +123,13 @@ def contents(index):
     assert config["sketch_bits"] == index.sketch_bits and full.sum() == len(index)
     for part in ("codes", "scales", "residuals"):
         assert not codes[part][~full].any()
-    # A block reaches as far as its rows do, in units of levels; without rows it has neither reach nor frame.
+    # A block reaches at least as far as its rows do, in units of levels.
     lengths = np.zeros(32 * len(codes["reach"]))
     lengths[: len(full)] = np.linalg.norm(codes["scales"][:, None] * codes["levels"], axis=1) * full
     assert (lengths.reshape(-1, 32).max(1) <= codes["reach"] * (1 + 1e-5)).all()
     empty = ~np.logical_or.reduceat(full, np.arange(0, len(full), 32))
-    assert (codes["frames"][empty] == 255).all() and (codes["frames"][~empty] < len(codes["centres"])).all()
+    assert (codes["frames"][~empty] < len(codes["centres"])).all()
+    assert ((codes["frames"][empty] < len(codes["centres"])) | (codes["frames"][empty] == 255)).all()
     return rows.astype(np.float64), codes, norms, full
 
 
@@ -243,6 +244,21 @@ def test_codes_that_contradict_themselves_are_refused(fitted):
             damaged = patched(damaged, name, offset - 1, 0xFF)
         with pytest.raises(error, match=part):
             dci.Index.from_bytes(damaged)
+
+
+def test_a_block_without_rows_has_a_centre_that_there_is():
+    """Rows may come to it: a centre that there is not would be read from nowhere."""
+    index = coded(2, "mdci", n=400, promotion_prob=0.1)
+    index.remove(np.arange(0, 400, 2))
+    for page in index.pages()["page"][::2]:
+        index.remove(index.page_ids(page))
+    ids, frames = read_index(index.to_bytes())[2], read_codes(index.to_bytes())["frames"]
+    empty = np.flatnonzero(np.maximum.reduceat(ids, np.arange(0, len(ids), 32)) < 0)
+    assert len(empty) > 0
+    for bad in (len(read_codes(index.to_bytes())["centres"]), 254):
+        with pytest.raises(dci.FormatError, match=f"name centre {bad}"):
+            dci.Index.from_bytes(patched(index.to_bytes(), b"blocks", 4 * len(frames) + empty[0], bad))
+    dci.Index.from_bytes(patched(index.to_bytes(), b"blocks", 4 * len(frames) + empty[0], 255)).add(normal(300, 24))
 
 
 def test_defaults_of_codes_are_in_the_file():

@@ -295,11 +295,16 @@ def test_a_loaded_index_goes_on_as_the_saved_one_would(kind, fitted):
         for one in (index, again):
             one.add(normal(20, 16, seed=4 + step) + np.float32(3 * step))
         assert index.to_bytes() == again.to_bytes()
-    index.remove(index.ids())
-    again = dci.Index.from_bytes(index.to_bytes())
-    for one in (index, again):
-        one.add(normal(100, 16, seed=2))
-    assert index.to_bytes() == again.to_bytes()
+        index.remove(index.ids()[::3])
+    for gone in (index.ids()[10:], index.ids()[:10]):
+        index.remove(gone)
+        again = dci.Index.from_bytes(index.to_bytes())
+        for one in (index, again):
+            one.add(normal(3, 16, seed=2), [2000, 2001, 2002])
+            one.remove([2000, 2001, 2002])
+            one.add(normal(100, 16, seed=3), np.arange(3000, 3100))
+            one.remove(np.arange(3000, 3100))
+        assert index.to_bytes() == again.to_bytes()
 
 
 def test_memory_says_what_codes_cost(keys):

@@ -39,14 +39,6 @@ static const dci_area *area_of(const dci_saving *s, size_t block, size_t *out_bl
         return unit.area;
 }
 
-static bool holds_rows(const dci_saving *s, size_t block)
-{
-        bool any = false;
-        for (size_t r = 0; r < DCI_CODE_ROWS && !any; r++)
-                any = holds_row(s, block * DCI_CODE_ROWS + r);
-        return any;
-}
-
 static void encode_frames(const dci_frames *frames, unsigned char out[FRAMES_BYTES])
 {
         const dci_coder *coder = &frames->frame[0]->coder;
@@ -141,7 +133,7 @@ static dci_status emit_floats(const void *ctx, const dci_sink *sink)
         return status;
 }
 
-/* By block: how far its rows reach, then their frames. */
+/* By block: how far its rows reach, then their frames. A block whose rows have gone keeps both for those to come. */
 static dci_status emit_blocks(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
@@ -150,11 +142,8 @@ static dci_status emit_blocks(const void *ctx, const dci_sink *sink)
                 for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
                         size_t at;
                         const dci_area *area = area_of(s, b, &at);
-                        const bool any = holds_rows(s, b);
-                        const float reach = any ? area->reach[at] : 0.0f;
-                        const uint8_t frame = any ? area->frames[at] : DCI_NO_FRAME;
-                        status = which == 0 ? sink->write(sink->ctx, &reach, sizeof reach)
-                                            : sink->write(sink->ctx, &frame, sizeof frame);
+                        status = which == 0 ? sink->write(sink->ctx, &area->reach[at], sizeof area->reach[at])
+                                            : sink->write(sink->ctx, &area->frames[at], 1);
                 }
         return status;
 }
@@ -369,7 +358,8 @@ dci_status dci_codes_place(dci_loading *l)
         return status;
 }
 
-/* Every block that holds a row has a frame; numbers are numbers. What codes say of rows is not checked: they only propose. */
+/* Every block that holds a row has a frame, and no block one that there is not: rows may come to it. Numbers are numbers. What codes
+ * say of rows is not checked: they only propose. */
 dci_status dci_codes_accept(const dci_loading *l)
 {
         if (l->index->rows.codes == NULL || l->n == 0)
@@ -379,11 +369,11 @@ dci_status dci_codes_accept(const dci_loading *l)
                 return dci_fail(DCI_ERR_FORMAT, "a scale of the file's codes is NaN or infinite");
         for (size_t slot = 0; slot < l->n; slot++) {
                 const dci_unit unit = dci_view_unit(&l->view, slot / DCI_CODE_UNIT);
-                if (l->shape.gaps && dci_view_id(&l->view, (int32_t)slot) < 0)
-                        continue;
-                if (unit.area->frames[unit.unit / 2] >= l->codes.n_frames)
+                const uint8_t frame = unit.area->frames[unit.unit / 2];
+                const bool empty = l->shape.gaps && dci_view_id(&l->view, (int32_t)slot) < 0;
+                if (frame >= l->codes.n_frames && !(empty && frame == DCI_NO_FRAME))
                         return dci_fail(DCI_ERR_FORMAT, "the codes of row %zu name centre %d, the file has %zu", slot,
-                                        (int)unit.area->frames[unit.unit / 2], l->codes.n_frames);
+                                        (int)frame, l->codes.n_frames);
         }
         return DCI_OK;
 }
