@@ -13,6 +13,7 @@ typedef struct ann_state {
         bench_dataset dataset;
         bench_truth truth;
         bench_share share;
+        bench_rows fit; /* from a file; a trace's own queries belong to the data set */
 } ann_state;
 
 /* The neighbours in a file are believed only for the metric they were made for. */
@@ -32,19 +33,47 @@ static dci_status check_groups(const ann_options *options, size_t n_queries)
                         options->group, n_queries);
 }
 
+/* The queries that codes are fitted to, in the number format that the index wants of queries. */
+static dci_status fit_queries(ann_state *state, const bench_rows **out)
+{
+        const ann_codes *codes = &state->options.codes;
+        const bench_dataset *dataset = &state->dataset;
+        *out = NULL;
+        if (codes->fit_to == NULL)
+                return DCI_OK;
+        if (codes->observation) {
+                *out = &dataset->trace.observed;
+                return (*out)->n > 0 ? DCI_OK
+                                     : dci_fail(DCI_ERR_INVALID,
+                                                "--fit observation: %s has no queries before the decode (first_query "
+                                                "and prompt are %zu)",
+                                                dataset->name, dataset->trace.prompt);
+        }
+        dci_status status = bench_read_rows(state->helper, codes->fit_to, BENCH_ALL, &state->fit);
+        if (status == DCI_OK && state->fit.dim != dataset->base.dim)
+                status = dci_fail(DCI_ERR_FORMAT, "%s: rows of %zu elements, but the base has %zu", codes->fit_to,
+                                  state->fit.dim, dataset->base.dim);
+        if (status == DCI_OK)
+                status = bench_rows_convert(state->helper, codes->fit_to, dataset->queries.dtype, &state->fit);
+        *out = &state->fit;
+        return status;
+}
+
 static dci_status report(const ann_job *job, int argc, char **argv)
 {
         ann_row *rows = NULL;
+        size_t n_rows;
         ann_report result = {.job = job, .argc = argc, .argv = argv};
-        dci_status status = ann_measure(job, &rows, &result.n_rows);
+        dci_status status = ann_measure(job, &rows, &n_rows);
         if (status != DCI_OK)
                 return status;
         result.rows = rows;
+        result.n_rows = job->options->pareto ? ann_keep_best(rows, n_rows) : n_rows;
         bench_machine_describe(job->context, &result.machine);
         ann_print_table(&result);
         if (job->options->json != NULL)
                 status = ann_write_json(&result, job->options->json);
-        dci_free(job->context, rows, result.n_rows, sizeof *rows);
+        dci_free(job->context, rows, n_rows, sizeof *rows);
         return status;
 }
 
@@ -67,6 +96,8 @@ static dci_status run(ann_state *state, int argc, char **argv)
         if (status != DCI_OK)
                 return status;
         status = check_groups(options, state->dataset.queries.n);
+        if (status == DCI_OK)
+                status = fit_queries(state, &job.fit);
         if (status != DCI_OK)
                 return status;
         bench_truth_options wanted = {job.metric, job.k, options->cache, options->truth_check,
@@ -92,6 +123,7 @@ int bench_ann(int argc, char **argv)
         if (status == DCI_OK)
                 status = run(&state, argc, argv);
         int code = status == DCI_OK ? BENCH_EXIT_OK : bench_report_error("ann", status);
+        bench_rows_free(&state.fit);
         bench_share_free(&state.share);
         bench_truth_free(&state.truth);
         bench_dataset_free(&state.dataset);

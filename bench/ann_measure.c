@@ -14,8 +14,8 @@
 
 typedef struct bench_run {
         const ann_job *job;
-        dci_index *indices[BENCH_N_KINDS]; /* NULL: not asked for */
-        bench_spread build_s[BENCH_N_KINDS];
+        dci_index *indices[ANN_MAX_ARMS]; /* by the number of the arm */
+        bench_spread build_s[ANN_MAX_ARMS];
         const void *stored; /* the rows as the indices store them */
         void *owned_stored; /* NULL: `stored` is the base itself */
         size_t stored_bytes;
@@ -39,9 +39,14 @@ static dci_dtype rows_dtype(const ann_job *job)
 
 /* --- what is measured ---------------------------------------------------------------------------------------------------- */
 
-static ann_row row_of(const ann_job *job, dci_index_kind kind, int32_t mode)
+static size_t number_of(const ann_row *row)
 {
-        ann_row row = {.kind = kind, .rows = rows_dtype(job), .mode = mode, .k = job->k, .metric = job->metric};
+        return (size_t)(row->arm - row->options->arms);
+}
+
+static ann_row row_of(const ann_job *job, const ann_arm *arm, int32_t mode)
+{
+        ann_row row = {.arm = arm, .rows = rows_dtype(job), .mode = mode, .k = job->k, .metric = job->metric};
         row.options = job->options;
         row.threads = dci_context_threads(job->context);
         row.n = job->dataset->base.n;
@@ -51,20 +56,20 @@ static ann_row row_of(const ann_job *job, dci_index_kind kind, int32_t mode)
         return row;
 }
 
-/* One row per kind, mode and effort; returns how many. With rows NULL only counts. */
+/* One row per arm, mode and effort; returns how many. With rows NULL only counts. */
 static size_t list_rows(const ann_job *job, ann_row *rows)
 {
         const ann_options *options = job->options;
         size_t n = 0;
-        for (dci_index_kind kind = DCI_KIND_FLAT; kind < BENCH_N_KINDS; kind++) {
-                const size_t n_efforts =
-                        bench_has_kind(&options->index, kind) ? bench_effort_count(&options->index, kind) : 0;
+        for (size_t a = 0; a < options->n_arms; a++) {
+                const ann_arm *arm = &options->arms[a];
+                const size_t n_efforts = ann_effort_count(options, arm);
                 for (int32_t mode = BENCH_MODE_ONE; mode <= BENCH_MODE_BATCH; mode++) {
                         for (size_t e = 0; (options->mode & mode) != 0 && e < n_efforts; e++, n++) {
                                 if (rows == NULL)
                                         continue;
-                                rows[n] = row_of(job, kind, mode);
-                                rows[n].effort = bench_effort_at(&options->index, kind, e);
+                                rows[n] = row_of(job, arm, mode);
+                                rows[n].effort = ann_effort_at(options, arm, e);
                         }
                 }
         }
@@ -73,49 +78,60 @@ static size_t list_rows(const ann_job *job, ann_row *rows)
 
 /* --- building ------------------------------------------------------------------------------------------------------------ */
 
-static dci_status build_once(bench_run *run, dci_index_kind kind, double *out_seconds)
+/* Creates, fills and, where asked for, fits. */
+static dci_status make_index(const ann_job *job, const ann_arm *arm, const dci_progress *progress, dci_index **out)
+{
+        const bench_rows *base = &job->dataset->base;
+        bench_index_options options = job->options->index;
+        options.sketch_bits = arm->sketch_bits;
+        dci_status status = bench_index_create(job->context, &options, arm->kind, job->metric, base->dim, base->dtype,
+                                               job->dataset->queries.dtype, out);
+        if (status == DCI_OK)
+                status = dci_index_add(*out, base->n, base->data, base->dim, NULL, progress);
+        if (status != DCI_OK)
+                return bench_fail_about("base", status);
+        if (arm->fitted)
+                status = dci_index_fit(*out, job->fit->n, job->fit->data, job->fit->dim);
+        return status == DCI_OK ? status : bench_fail_about("--fit", status);
+}
+
+static dci_status build_once(bench_run *run, size_t arm, double *out_seconds)
 {
         const ann_job *job = run->job;
-        const bench_rows *base = &job->dataset->base;
-        dci_index_destroy(run->indices[kind]);
-        run->indices[kind] = NULL;
+        dci_index_destroy(run->indices[arm]);
+        run->indices[arm] = NULL;
         bench_progress_begin(&run->progress, "building");
         dci_progress callback = bench_progress_callback(&run->progress);
         double start = bench_seconds();
-        dci_status status = bench_index_create(job->context, &job->options->index, kind, job->metric, base->dim,
-                                               base->dtype, job->dataset->queries.dtype, &run->indices[kind]);
-        if (status == DCI_OK)
-                status = dci_index_add(run->indices[kind], base->n, base->data, base->dim, NULL, &callback);
+        dci_status status = make_index(job, &job->options->arms[arm], &callback, &run->indices[arm]);
         *out_seconds = bench_seconds() - start;
         bench_progress_end(&run->progress);
-        return status == DCI_OK ? status : bench_fail_about("base", status);
+        return status;
 }
 
-/* Builds up to `repeat` times, the kinds in turns, and keeps the last indices. */
+/* Builds up to `repeat` times, the arms in turns, and keeps the last indices. */
 static dci_status build(bench_run *run)
 {
         const ann_options *options = run->job->options;
         double spent = 0;
         size_t n = 0;
         for (; n < options->repeat && (n == 0 || spent < BUILD_SECONDS); n++) {
-                for (dci_index_kind kind = DCI_KIND_FLAT; kind < BENCH_N_KINDS; kind++) {
-                        if (!bench_has_kind(&options->index, kind))
-                                continue;
-                        /* Borrowed: the rounds come later, and have at least a row for each kind. */
-                        double *seconds = &seconds_of(run, (size_t)kind - 1)[n];
-                        dci_status status = build_once(run, kind, seconds);
+                for (size_t a = 0; a < options->n_arms; a++) {
+                        /* Borrowed: the rounds come later, and have at least a row for each arm. */
+                        double *seconds = &seconds_of(run, a)[n];
+                        dci_status status = build_once(run, a, seconds);
                         if (status != DCI_OK)
                                 return status;
                         spent += *seconds;
                 }
         }
-        for (dci_index_kind kind = DCI_KIND_FLAT; kind < BENCH_N_KINDS; kind++)
-                if (bench_has_kind(&options->index, kind))
-                        run->build_s[kind] = bench_spread_of(seconds_of(run, (size_t)kind - 1), n);
+        for (size_t a = 0; a < options->n_arms; a++)
+                run->build_s[a] = bench_spread_of(seconds_of(run, a), n);
         return DCI_OK;
 }
 
-/* What the floor reads: the base itself when it is stored as it came, else a copy as the indices store it. */
+/* What the floor reads: the base itself when it is stored as it came, else a copy as the indices, of which the first is of
+ * exact search, store it. */
 static dci_status fetch_stored(bench_run *run)
 {
         const bench_rows *base = &run->job->dataset->base;
@@ -131,7 +147,7 @@ static dci_status fetch_stored(bench_run *run)
         for (size_t i = 0; status == DCI_OK && i < base->n; i++)
                 ids[i] = (int64_t)i;
         if (status == DCI_OK)
-                status = dci_index_reconstruct(run->indices[DCI_KIND_FLAT], base->n, ids, run->owned_stored, base->dim);
+                status = dci_index_reconstruct(run->indices[0], base->n, ids, run->owned_stored, base->dim);
         dci_free(context, ids, base->n, sizeof *ids);
         run->stored = run->owned_stored;
         return status;
@@ -140,7 +156,8 @@ static dci_status fetch_stored(bench_run *run)
 /* --- searching ------------------------------------------------------------------------------------------------------------ */
 
 /* Where every row is a candidate, every row is looked at, although most of a batch is ranked by cheaper arithmetic and never
- * scored. Below that, whatever is scored was a candidate. */
+ * scored. Below that, whatever is scored was a candidate; where codes rank, only what they leave is one, and rows that they
+ * rank are not counted. */
 static uint64_t distances_of(const dci_search_stats *stats)
 {
         return stats->candidates == stats->visited ? stats->visited : stats->distances;
@@ -151,7 +168,7 @@ static dci_status call(bench_run *run, const ann_row *row, size_t first, size_t 
 {
         const size_t k = run->job->k, group = run->job->options->group;
         const bench_rows *queries = &run->job->dataset->queries;
-        const dci_index *index = run->indices[row->kind];
+        const dci_index *index = run->indices[number_of(row)];
         const void *data = (const char *)queries->data + first * queries->dim * dci_dtype_size(queries->dtype);
         if (group == 0)
                 return dci_index_search(index, n, data, queries->dim, k, params, run->ids + first * k,
@@ -169,7 +186,7 @@ static dci_status search(bench_run *run, ann_row *row, double *out_seconds)
         const size_t unit = run->job->options->group > 0 ? run->job->options->group : 1;
         const size_t per_call = row->mode == BENCH_MODE_ONE ? unit : queries->n;
         const size_t per_look = row->mode == BENCH_MODE_ONE ? unit * QUERIES_PER_LOOK : queries->n;
-        uint64_t distances = 0, candidates = 0;
+        uint64_t distances = 0, candidates = 0, proposed = 0;
         dci_search_params params;
         dci_search_stats stats;
         bench_effort_params(&row->effort, &params);
@@ -185,12 +202,14 @@ static dci_status search(bench_run *run, ann_row *row, double *out_seconds)
                                 return bench_fail_about("queries", status);
                         distances += distances_of(&stats);
                         candidates += stats.candidates;
+                        proposed += stats.proposed;
                 }
                 *out_seconds += bench_seconds() - start;
                 bench_progress_step(&run->progress, last, queries->n);
         }
         row->dist_comps = (double)distances / (double)queries->n;
         row->candidates = (double)candidates / (double)queries->n;
+        row->proposed = (double)proposed / (double)queries->n;
         return DCI_OK;
 }
 
@@ -240,12 +259,12 @@ static dci_status fill_times(bench_run *run)
                 ann_row *row = &run->rows[i];
                 dci_memory_report memory;
                 dci_memory_report_init(&memory, sizeof memory);
-                dci_status status = dci_index_memory(run->indices[row->kind], &memory);
+                dci_status status = dci_index_memory(run->indices[number_of(row)], &memory);
                 if (status != DCI_OK)
                         return status;
                 row->bytes = memory.total;
-                row->tree = bench_tree_of(run->indices[row->kind]);
-                row->build_s = run->build_s[row->kind];
+                row->tree = bench_tree_of(run->indices[number_of(row)]);
+                row->build_s = run->build_s[number_of(row)];
                 row->qps = rate_of(bench_spread_of(seconds_of(run, i), repeat), (double)row->n_queries);
                 row->read_floor_qps = floor_qps;
         }
@@ -273,8 +292,8 @@ static void run_close(bench_run *run)
 {
         const ann_job *job = run->job;
         size_t n_queries = job->dataset->queries.n;
-        for (dci_index_kind kind = DCI_KIND_FLAT; kind < BENCH_N_KINDS; kind++)
-                dci_index_destroy(run->indices[kind]);
+        for (size_t a = 0; a < job->options->n_arms; a++)
+                dci_index_destroy(run->indices[a]);
         dci_free(job->context, run->owned_stored, run->stored_bytes, 1);
         dci_free(job->context, run->scores, n_queries, job->k * sizeof *run->scores);
         dci_free(job->context, run->ids, n_queries, job->k * sizeof *run->ids);

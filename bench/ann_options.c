@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+/* Fewest rows of a page that codes allow (index.h). */
+#define MIN_CODED_PAGE 16
+
 static const char help_usage[] =
         "usage: dci-bench ann --base FILE --query FILE --metric ip|l2|cosine [options]\n"
         "       dci-bench ann --data FILE.hdf5 [options]\n"
@@ -32,8 +35,9 @@ static const char help_options[] =
         "  --k K                     neighbours per query, 1 to 16777216 (default 100 on traces, else 10)\n"
         "  --kind LIST               index kinds, comma separated: flat (exact search), pdci (Prioritized DCI), mdci "
         "(Multi-level\n"
-        "                            DCI). flat is always measured, as what the others are held against (default "
-        "flat)\n"
+        "                            DCI). flat is always measured without codes, as what the others are held "
+        "against\n"
+        "                            (default flat)\n"
         "  --mode one|batch|both     one query per call, all queries in one call, or both (default both)\n"
         "  --group G                 take G queries in a row as a group, 1 to 8: one group per call, or all in one "
         "call.\n"
@@ -45,7 +49,31 @@ static const char help_options[] =
 static const char help_efforts[] =
         "  Each pair of shares, or view, is an effort and gives one table row per mode; without any, pdci retrieves\n"
         "  0.005,0.01,0.02,0.05,0.1,0.2,0.5,0.8,1 and mdci visits 0.005,0.01,0.02,0.05,0.1,0.2,0.5,1. With all 1, "
-        "search is exact.\n"
+        "search is exact.\n";
+
+static const char help_codes[] =
+        "\n"
+        "of codes, which rank rows before the best of them are scored; each but the first is refused without codes:\n"
+        "  --sketch-bits LIST        bits per element of the codes: 0 (none), 1, 2, 3, 4, 8, comma separated (default "
+        "0). Each\n"
+        "                            kind of --kind is built with each of them\n"
+        "  --rerank LIST             rows scored per row wanted, 1 or more, or all (codes are left out); at most 32, "
+        "comma\n"
+        "                            separated (default 1,2,3,4,6,8,12,16 at 1 and 2 bits, 1,1.5,2,3,4 at 3, 4 and 8), "
+        "each\n"
+        "                            with each effort of the kind\n"
+        "  --guarantee LIST          further rows that go on scoring until each row left out is none of the k best "
+        "with "
+        "this\n"
+        "                            probability, above 0 and at most 1; they begin with the library's own rerank\n"
+        "  --fit FILE|observation    fit the codes to the queries in FILE, which comes like those of --query, or, with "
+        "--trace,\n"
+        "                            to the trace's queries before the decode; none (default): codes by a random "
+        "rotation\n"
+        "  --fit both:FILE|both:observation\n"
+        "                            measure codes that are fitted beside codes that are not\n";
+
+static const char help_output[] =
         "\n"
         "truth and output:\n"
         "  --truth-check N           queries whose true neighbours are verified by a full loop in double precision, at "
@@ -55,6 +83,9 @@ static const char help_efforts[] =
         "  --json FILE               also write the results as JSON: {machine, command, truth, recall_tolerance, "
         "rows}.\n"
         "                            A row has the columns above and more; its candidates: per query, before scoring\n"
+        "  --pareto                  show and write only the rows that no other row of the same mode beats, being at "
+        "least as\n"
+        "                            good in recall and queries/s and better in one, and flat without codes\n"
         "  --help                    this text\n";
 
 static const char help_meaning[] =
@@ -62,9 +93,11 @@ static const char help_meaning[] =
         "what the columns mean:\n"
         "  params        pdci: composite indices x simple indices of each, then the shares to visit and to retrieve; "
         "mdci: chance\n"
-        "                of promotion, then the share of the nodes to visit or how many to view\n"
+        "                of promotion, then the share of the nodes to visit or how many to view; with codes: their "
+        "bits, and x2\n"
+        "                for two rows scored per row wanted, all, or a guarantee\n"
         "  groups/s      with --group: queries/s over the size of a group\n"
-        "  build s       median time to create the index and add all rows\n"
+        "  build s       median time to create the index, add all rows and, with --fit, fit the codes\n"
         "  recall        share of the true k neighbours found. A returned id counts, once, when its score in double "
         "precision\n"
         "                is as good as the true k-th score; ties count, with a relative tolerance of 1e-6. Of a union: "
@@ -81,10 +114,15 @@ static const char help_meaning[] =
         "them by\n"
         "                cheaper arithmetic first. Neither pdci's projections nor mdci's nodes are counted: see "
         "queries/s for\n"
-        "                their cost\n"
+        "                their cost. With codes it is the rows whose score was computed after codes had ranked them; "
+        "JSON "
+        "has\n"
+        "                the number ranked as \"proposed\"\n"
         "  of n          dist/query over the number of rows\n"
         "  read floor/s  how often per second one thread could read every stored row byte once, with the widest loads\n"
-        "  of floor      queries/s over read floor/s, for one query per call\n"
+        "  of floor      queries/s over read floor/s, for one query per call; codes are read in place of rows and may "
+        "go "
+        "beyond 1\n"
         "  1k s          build plus 1,000 queries, in seconds\n"
         "  total s       build plus all queries of a round, in seconds\n"
         "  Under cosine, the score with a row of zeros is 0.\n"
@@ -98,6 +136,8 @@ static const char help_meaning[] =
         "0.05,0.2,1\n"
         "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0 --kind mdci --group 3 --group-union "
         "--field-of-view 4,16,64\n"
+        "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0 --kind flat,mdci --sketch-bits 0,2,4\n"
+        "                --fit both:observation --pareto\n"
         "  dci-bench ann --data fashion-mnist-784-euclidean.hdf5 --rows f16 --json flat.json\n"
         "  dci-bench ann --base train-images-idx3-ubyte.gz --query t10k-images-idx3-ubyte.gz --metric l2 "
         "--limit-queries 1000\n"
@@ -106,8 +146,46 @@ static const char help_meaning[] =
 
 void ann_print_help(void)
 {
-        printf("%s%s%s%s%s%s%s", help_usage, bench_source_help, help_truth, help_options, bench_index_help,
-               help_efforts, help_meaning);
+        printf("%s%s%s%s%s%s%s%s%s", help_usage, bench_source_help, help_truth, help_options, bench_index_help,
+               help_efforts, help_codes, help_output, help_meaning);
+}
+
+/* What --fit says: "both:" before what codes are fitted to. */
+static dci_status read_fit(ann_codes *c)
+{
+        static const char both[] = "both:";
+        c->unfitted = true;
+        if (c->fit == NULL || strcmp(c->fit, "none") == 0)
+                return DCI_OK;
+        c->unfitted = strncmp(c->fit, both, strlen(both)) == 0;
+        c->fit_to = c->unfitted ? c->fit + strlen(both) : c->fit;
+        c->fitted = true;
+        c->observation = strcmp(c->fit_to, "observation") == 0;
+        if (*c->fit_to == '\0' || strcmp(c->fit_to, "none") == 0)
+                return dci_fail(DCI_ERR_INVALID,
+                                "--fit wants none, observation or a file, or both: and one of the latter, not '%s'",
+                                c->fit);
+        return DCI_OK;
+}
+
+static dci_status check_codes(ann_options *o)
+{
+        ann_codes *c = &o->codes;
+        dci_status status = read_fit(c);
+        if (status != DCI_OK)
+                return status;
+        if (c->widths == 1 << 0 && (c->rerank.n > 0 || c->guarantee.n > 0 || c->fitted))
+                return dci_fail(DCI_ERR_INVALID, "--%s needs --sketch-bits of 1 or more",
+                                c->rerank.n > 0      ? "rerank"
+                                : c->guarantee.n > 0 ? "guarantee"
+                                                     : "fit");
+        if (c->observation && o->source.trace == NULL)
+                return dci_fail(DCI_ERR_INVALID, "--fit observation needs --trace");
+        /* The index would say so too, but after the data was read and the truth computed. */
+        if (c->widths != 1 << 0 && bench_has_kind(&o->index, DCI_KIND_MDCI) && o->index.page_rows < MIN_CODED_PAGE)
+                return dci_fail(DCI_ERR_INVALID, "--page-rows is %zu, with --sketch-bits at least %d",
+                                o->index.page_rows, MIN_CODED_PAGE);
+        return DCI_OK;
 }
 
 /* Options that contradict or miss each other. */
@@ -121,7 +199,8 @@ static dci_status check_together(ann_options *o)
                                 "--truth names neighbours among all base rows and does not fit --limit-base");
         if (o->group_union && o->group == 0)
                 return dci_fail(DCI_ERR_INVALID, "--group-union needs --group");
-        return bench_index_options_finish(&o->index, true);
+        status = bench_index_options_finish(&o->index, true);
+        return status == DCI_OK ? check_codes(o) : status;
 }
 
 static dci_status parse(int argc, char **argv, ann_options *o, bool *out_help)
@@ -134,6 +213,11 @@ static dci_status parse(int argc, char **argv, ann_options *o, bool *out_help)
                 {"mode", OPTION_CHOICE, &o->mode, 0, 0, bench_modes},
                 {"group", OPTION_SIZE, &o->group, 1, DCI_MAX_GROUP, NULL},
                 {"group-union", OPTION_FLAG, &o->group_union, 0, 0, NULL},
+                {"sketch-bits", OPTION_CHOICES, &o->codes.widths, 0, 0, bench_widths},
+                {"rerank", OPTION_FACTORS, &o->codes.rerank, 1, DCI_MAX_ROWS, NULL},
+                {"guarantee", OPTION_SHARES, &o->codes.guarantee, 0, 0, NULL},
+                {"fit", OPTION_TEXT, &o->codes.fit, 0, 0, NULL},
+                {"pareto", OPTION_FLAG, &o->pareto, 0, 0, NULL},
                 {"repeat", OPTION_SIZE, &o->repeat, 1, 1000, NULL},
                 {"truth-check", OPTION_SIZE, &o->truth_check, 1, all, NULL},
                 {"cache", OPTION_TEXT, &o->cache, 0, 0, NULL},
@@ -154,10 +238,11 @@ dci_status ann_options_parse(int argc, char **argv, ann_options *out, bool *out_
         out->repeat = 3;
         out->truth_check = 8;
         out->mode = BENCH_MODE_BOTH;
+        out->codes.widths = 1 << 0;
         dci_status status = parse(argc, argv, out, out_help);
         if (status != DCI_OK)
                 return bench_fail_more(status, "; try 'dci-bench ann --help'");
-        out->index.kinds |= 1 << DCI_KIND_FLAT;
+        ann_list_arms(out);
         if (out->source.truth != NULL && strcmp(out->source.truth, "own") == 0) {
                 out->source.truth = NULL;
                 out->own_truth = true;

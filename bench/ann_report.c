@@ -3,9 +3,10 @@
 #include "bench/ann.h"
 #include "bench/report.h"
 
+#include <math.h>
 #include <string.h>
 
-#define CELL_BYTES 64
+#define CELL_BYTES 96
 
 typedef struct column {
         const char *title;
@@ -14,20 +15,20 @@ typedef struct column {
 
 static void print_index(const ann_row *row, char *out)
 {
-        snprintf(out, CELL_BYTES, "%s", bench_kind_name(row->kind));
+        snprintf(out, CELL_BYTES, "%s", bench_kind_name(row->arm->kind));
 }
 
 /* What the row was measured with, as far as its kind asks for anything. */
-static void print_params(const ann_row *row, char *out)
+static void print_effort(const ann_row *row, char *out)
 {
         const bench_index_options *o = &row->options->index;
         const bench_effort *e = &row->effort;
         int n = 0;
-        snprintf(out, CELL_BYTES, "-");
-        if (row->kind == DCI_KIND_PDCI)
+        *out = '\0';
+        if (row->arm->kind == DCI_KIND_PDCI)
                 snprintf(out, CELL_BYTES, "%zux%zu visit %g retrieve %g", o->num_comp_indices, o->num_simp_indices,
                          e->prop_to_visit, e->prop_to_retrieve);
-        if (row->kind != DCI_KIND_MDCI)
+        if (row->arm->kind != DCI_KIND_MDCI)
                 return;
         if (e->field_of_view > 0)
                 n = snprintf(out, CELL_BYTES, "%g view %zu", o->promotion_prob, e->field_of_view);
@@ -36,6 +37,33 @@ static void print_params(const ann_row *row, char *out)
         if (o->cell_simp_indices > 0)
                 snprintf(out + n, CELL_BYTES - (size_t)n, " cell %zu retrieve %g", o->cell_simp_indices,
                          e->prop_to_retrieve);
+}
+
+/* The same of codes: their width, and what was scored of what they ranked. */
+static void print_codes(const ann_row *row, char *out, size_t size)
+{
+        const bench_effort *e = &row->effort;
+        const int n = snprintf(out, size, "%d bit%s%s", (int)row->arm->sketch_bits,
+                               row->arm->sketch_bits == 1 ? "" : "s", row->arm->fitted ? " fitted" : "");
+        if (e->guarantee > 0)
+                snprintf(out + n, size - (size_t)n, " guarantee %g", e->guarantee);
+        else if (isinf(e->rerank))
+                snprintf(out + n, size - (size_t)n, " all");
+        else
+                snprintf(out + n, size - (size_t)n, " x%g", e->rerank);
+}
+
+static void print_params(const ann_row *row, char *out)
+{
+        print_effort(row, out);
+        size_t n = strlen(out);
+        if (row->arm->sketch_bits > 0) {
+                if (n > 0)
+                        out[n++] = ' ';
+                print_codes(row, out + n, CELL_BYTES - n);
+        } else if (n == 0) {
+                snprintf(out, CELL_BYTES, "-");
+        }
 }
 
 static void print_rows(const ann_row *row, char *out)
@@ -204,16 +232,29 @@ static json_t *row_json(const ann_report *report, const ann_row *row)
         return json_pack(
                 "{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f,"
                 " s:f, s:f, s:o, s:f, s:f}",
-                "index", bench_kind_name(row->kind), "params",
-                bench_params_json(&row->options->index, row->kind, &row->effort), "dataset", report->job->dataset->name,
-                "mode", bench_mode_name(row->mode), "rows", dci_dtype_name(row->rows), "metric",
-                bench_metric_name(row->metric), "isa", report->machine.isa, "threads", (int)row->threads, "n",
+                "index", bench_kind_name(row->arm->kind), "params",
+                bench_params_json(&row->options->index, row->arm->kind, &row->effort), "dataset",
+                report->job->dataset->name, "mode", bench_mode_name(row->mode), "rows", dci_dtype_name(row->rows),
+                "metric", bench_metric_name(row->metric), "isa", report->machine.isa, "threads", (int)row->threads, "n",
                 (json_int_t)row->n, "dim", (json_int_t)row->dim, "k", (json_int_t)row->k, "n_queries",
                 (json_int_t)row->n_queries, "bytes", (json_int_t)row->bytes, "build_s", row->build_s.median,
                 "build_s_min", row->build_s.min, "build_s_max", row->build_s.max, "qps", row->qps.median, "qps_min",
                 row->qps.min, "qps_max", row->qps.max, "read_floor_qps", row->read_floor_qps, "recall", row->recall,
                 "share", row->share >= 0 ? json_real(row->share) : json_null(), "dist_comps", row->dist_comps,
                 "candidates", row->candidates);
+}
+
+/* Without codes all rows that are looked at are scored. */
+static bool add_codes(json_t *json, const ann_row *row)
+{
+        const ann_arm *arm = row->arm;
+        const bench_effort *e = &row->effort;
+        const bool all = arm->sketch_bits == 0 || isinf(e->rerank);
+        return json_object_set_new(json, "sketch_bits", json_integer(arm->sketch_bits)) == 0 &&
+               json_object_set_new(json, "fitted", json_boolean(arm->fitted)) == 0 &&
+               json_object_set_new(json, "rerank", all ? json_null() : json_real(e->rerank)) == 0 &&
+               json_object_set_new(json, "guarantee", e->guarantee > 0 ? json_real(e->guarantee) : json_null()) == 0 &&
+               json_object_set_new(json, "proposed", json_real(row->proposed)) == 0;
 }
 
 /* What came later than the rest, so that a reader of older reports finds everything in its place. */
@@ -228,7 +269,7 @@ static bool add_more(json_t *json, const ann_row *row)
                                               : json_string(row->options->group_union ? "union" : "each")) == 0 &&
                json_object_set_new(json, "groups_per_s",
                                    group > 0 ? json_real(row->qps.median / (double)group) : json_null()) == 0 &&
-               json_object_set_new(json, "tree", bench_tree_json(&row->tree)) == 0;
+               json_object_set_new(json, "tree", bench_tree_json(&row->tree)) == 0 && add_codes(json, row);
 }
 
 static json_t *report_json(const ann_report *report)

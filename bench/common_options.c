@@ -18,6 +18,7 @@ const bench_choice bench_isas[] = {{"auto", DCI_ISA_AUTO},
                                    {"amx", DCI_ISA_AMX},
                                    {"neon", DCI_ISA_NEON},
                                    {NULL, 0}};
+const bench_choice bench_widths[] = {{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"8", 8}, {NULL, 0}};
 
 const char *bench_choice_name(const bench_choice *choices, int32_t value)
 {
@@ -308,6 +309,8 @@ void bench_effort_params(const bench_effort *effort, dci_search_params *out)
         out->prop_to_visit = effort->prop_to_visit;
         out->prop_to_retrieve = effort->prop_to_retrieve;
         out->field_of_view = effort->field_of_view;
+        out->rerank = effort->rerank;
+        out->guarantee = effort->guarantee;
 }
 
 /* --- objects --------------------------------------------------------------------------------------------------------------- */
@@ -346,5 +349,6 @@ dci_status bench_index_create(dci_context *context, const bench_index_options *o
         config.page_rows = o->page_rows;
         config.top_nodes = o->top_nodes;
         config.cell_simp_indices = o->cell_simp_indices;
+        config.sketch_bits = o->sketch_bits;
         return dci_index_create(context, &config, out);
 }

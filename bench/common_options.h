@@ -10,7 +10,7 @@
 /* Kinds count from 1. */
 #define BENCH_N_KINDS (DCI_KIND_MDCI + 1)
 
-extern const bench_choice bench_metrics[], bench_kinds[], bench_modes[], bench_dtypes[], bench_isas[];
+extern const bench_choice bench_metrics[], bench_kinds[], bench_modes[], bench_dtypes[], bench_isas[], bench_widths[];
 
 /* The name of a value; "unknown" for one that has none. */
 const char *bench_choice_name(const bench_choice *choices, int32_t value);
@@ -42,6 +42,7 @@ typedef struct bench_index_options {
         size_t num_comp_indices, num_simp_indices, seed;
         double promotion_prob, promotion_prob_subseq;
         size_t page_rows, top_nodes, cell_simp_indices;
+        int32_t sketch_bits; /* of the codes beside the rows; 0: none */
         bench_shares prop_to_visit, prop_to_retrieve;
         bench_sizes field_of_view;
         bool sweep; /* efforts that were not given: many, instead of one */
@@ -71,6 +72,8 @@ dci_status bench_one_kind(const bench_index_options *o, dci_index_kind *out);
 typedef struct bench_effort {
         double prop_to_visit, prop_to_retrieve;
         size_t field_of_view; /* 0: prop_to_visit says it */
+        double rerank;        /* with codes: rows scored per row wanted; 0: as the library does, infinity: all */
+        double guarantee;     /* with codes; 0: none */
 } bench_effort;
 #define BENCH_MAX_EFFORTS (BENCH_MAX_SHARES * BENCH_MAX_SHARES)
 

@@ -33,7 +33,7 @@ def load(path):
 
 
 def name_of(row):
-    """dci, the kind, the rows, and the effort where there is one to choose."""
+    """dci, the kind, the rows, and the effort and the codes where there are any."""
     params = row["params"]
     parts = ["dci", row["index"], row["rows"]]
     if row["index"] == "pdci":
@@ -42,6 +42,13 @@ def name_of(row):
         parts.append(f"view {params['field_of_view']}")
     elif row["index"] == "mdci":
         parts.append(f"visit {params['prop_to_visit']:g}")
+    if row.get("sketch_bits"):
+        plural = "" if row["sketch_bits"] == 1 else "s"
+        parts.append(f"{row['sketch_bits']} bit{plural}" + (" fitted" if row["fitted"] else ""))
+        if row["guarantee"] is not None:
+            parts.append(f"guarantee {row['guarantee']:g}")
+        else:
+            parts.append("all" if row["rerank"] is None else f"x{row['rerank']:g}")
     return " ".join(parts)
 
 
@@ -76,10 +83,13 @@ def main():
     parser.add_argument("--k", type=int, default=100)
     parser.add_argument("--only", default="faiss-flat,faiss-sq4", help="arms of the peers script")
     parser.add_argument("--rows", default="f32,f16,bf16", help="row formats of dci")
-    parser.add_argument("--ann", default="", help="more options of dci-bench ann: '--kind mdci --field-of-view 8,32'")
+    parser.add_argument("--ann", default="", help="more options of dci-bench ann: '--kind mdci --field-of-view 8,32' or "
+                        "'--sketch-bits 0,4 --rerank 1,2'")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", help="write all rounds here")
     args = parser.parse_args()
+    if "--pareto" in shlex.split(args.ann):
+        parser.error("--ann: --pareto keeps other arms in each round, so there is no median of them")
     environment = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     rounds = []
     with tempfile.TemporaryDirectory() as folder:

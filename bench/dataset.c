@@ -152,6 +152,7 @@ void bench_dataset_free(bench_dataset *dataset)
         bench_rows_free(&dataset->base);
         bench_rows_free(&dataset->queries);
         bench_rows_free(&dataset->trace.keys);
+        bench_rows_free(&dataset->trace.observed);
         bench_ids_free(&dataset->truth);
         memset(dataset, 0, sizeof *dataset);
 }

@@ -34,7 +34,8 @@ typedef struct bench_ids {
 typedef struct bench_trace {
         size_t tokens, prompt, first_query, group;
         double scale;
-        bench_rows keys; /* of all tokens */
+        bench_rows keys;     /* of all tokens */
+        bench_rows observed; /* queries before the decode, from position first_query on, in the same order; n 0: none */
 } bench_trace;
 
 /* Tokens at the start that every system keeps anyway: they are outside the attention share. */
@@ -73,6 +74,8 @@ bench_rows bench_rows_view(const bench_rows *rows, size_t n);
 /* Takes over the 2-D matrix in `npy` (which is emptied), or refuses and frees it. */
 dci_status bench_rows_from_npy(const char *path, dci_npy *npy, size_t limit, bench_rows *out);
 dci_status bench_ids_from_npy(const char *path, dci_npy *npy, size_t limit, bench_ids *out);
+/* Makes the rows those of another number format, rounded to nearest; what overflows becomes infinity, which indices refuse. */
+dci_status bench_rows_convert(dci_context *context, const char *what, dci_dtype dtype, bench_rows *rows);
 /* Row i in double precision: exact, whatever the format. */
 void bench_row_to_double(const bench_rows *rows, size_t i, double *out);
 
@@ -123,7 +126,7 @@ dci_status bench_synthetic_rows(dci_context *context, const bench_synthetic *wha
 
 /* --- trace.c ---------------------------------------------------------------------------------------------------------- */
 
-/* Fills base (a view of the prompt's keys), queries and trace. */
+/* Fills base (a view of the prompt's keys), queries and trace. limit_queries is for those of the decode. */
 dci_status bench_read_trace(dci_context *context, const char *folder, size_t limit_base, size_t limit_queries,
                             bench_dataset *out);
 

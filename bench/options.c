@@ -2,6 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "bench/options.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,22 +121,36 @@ static dci_status parse_one_share(const bench_option *option, const char *text)
         return DCI_OK;
 }
 
-static dci_status parse_shares(const bench_option *option, const char *text)
+static bool parse_factor(const bench_option *option, const char *text, size_t n, double *out)
 {
-        bench_shares shares = {0};
+        if (n == 3 && strncmp(text, "all", n) == 0) {
+                *out = (double)INFINITY;
+                return true;
+        }
+        return parse_double(text, n, out) && *out >= (double)option->min && *out <= (double)option->max;
+}
+
+/* Shares or factors. */
+static dci_status parse_list(const bench_option *option, const char *text)
+{
+        const bool factors = option->kind == OPTION_FACTORS;
+        char wanted[64] = "above 0 and at most 1";
+        bench_shares list = {0};
         bool valid = true;
         const char *item = text;
         do {
                 size_t n = strcspn(item, ",");
-                valid = shares.n < BENCH_MAX_SHARES && parse_share(item, n, &shares.values[shares.n]);
-                shares.n++;
+                valid = list.n < BENCH_MAX_SHARES && (factors ? parse_factor(option, item, n, &list.values[list.n])
+                                                              : parse_share(item, n, &list.values[list.n]));
+                list.n++;
                 item += n;
         } while (valid && *item++ == ',');
+        if (factors)
+                snprintf(wanted, sizeof wanted, "of %zu to %zu, or all", option->min, option->max);
         if (!valid)
-                return dci_fail(DCI_ERR_INVALID,
-                                "--%s wants numbers above 0 and at most 1, comma separated and at most %d, not '%s'",
-                                option->name, BENCH_MAX_SHARES, text);
-        *(bench_shares *)option->value = shares;
+                return dci_fail(DCI_ERR_INVALID, "--%s wants numbers %s, comma separated and at most %d, not '%s'",
+                                option->name, wanted, BENCH_MAX_SHARES, text);
+        *(bench_shares *)option->value = list;
         return DCI_OK;
 }
 
@@ -150,7 +165,8 @@ static dci_status parse_value(const bench_option *option, const char *text)
         case OPTION_SHARE:
                 return parse_one_share(option, text);
         case OPTION_SHARES:
-                return parse_shares(option, text);
+        case OPTION_FACTORS:
+                return parse_list(option, text);
         case OPTION_SIZES:
                 return parse_sizes(option, text);
         case OPTION_NUMBER:

@@ -15,7 +15,8 @@ enum {
         OPTION_SHARE,   /* double above 0 and at most 1 */
         OPTION_SHARES,  /* bench_shares, comma separated */
         OPTION_SIZES,   /* bench_sizes in [min, max], comma separated */
-        OPTION_NUMBER   /* double in [min, max] */
+        OPTION_NUMBER,  /* double in [min, max] */
+        OPTION_FACTORS  /* bench_shares in [min, max], or the word "all", which is infinity; comma separated */
 };
 
 typedef struct bench_choice {
@@ -23,7 +24,7 @@ typedef struct bench_choice {
         int32_t value;
 } bench_choice;
 
-/* Numbers above 0 and at most 1. */
+/* A list of numbers: shares are above 0 and at most 1. */
 #define BENCH_MAX_SHARES 32
 typedef struct bench_shares {
         size_t n;

@@ -145,3 +145,33 @@ void bench_row_to_double(const bench_rows *rows, size_t i, double *out)
         for (size_t j = 0; j < dim; j++)
                 out[j] = rows->dtype == DCI_F16 ? dci_f16_to_float(row[j]) : dci_bf16_to_float(row[j]);
 }
+
+dci_status bench_rows_convert(dci_context *context, const char *what, dci_dtype dtype, bench_rows *rows)
+{
+        bench_rows converted;
+        if (dtype == rows->dtype)
+                return DCI_OK;
+        double *row = dci_alloc(context, rows->dim, sizeof *row);
+        dci_status status = row == NULL ? bench_fail_about(what, DCI_ERR_MEMORY)
+                                        : bench_rows_alloc(context, what, dtype, rows->n, rows->dim, &converted);
+        if (status != DCI_OK) {
+                dci_free(context, row, rows->dim, sizeof *row);
+                return status;
+        }
+        for (size_t i = 0; i < rows->n; i++) {
+                bench_row_to_double(rows, i, row);
+                for (size_t j = 0; j < rows->dim; j++) {
+                        const float value = (float)row[j];
+                        const size_t at = i * rows->dim + j;
+                        if (dtype == DCI_F32)
+                                ((float *)converted.owned)[at] = value;
+                        else
+                                ((uint16_t *)converted.owned)[at] =
+                                        dtype == DCI_F16 ? dci_float_to_f16(value) : dci_float_to_bf16(value);
+                }
+        }
+        dci_free(context, row, rows->dim, sizeof *row);
+        bench_rows_free(rows);
+        *rows = converted;
+        return DCI_OK;
+}

@@ -3,7 +3,8 @@
 /*
  * A trace folder holds keys.npy (tokens x head_dim), queries.npy (group x m x head_dim, positions first_query to tokens - 1)
  * and meta.json. The base is the prompt's keys; the queries are those of the decode, in the order in which they happen:
- * position by position, the group's heads next to each other.
+ * position by position, the group's heads next to each other. Those of the end of the prompt, from first_query on, are what a
+ * system may look at before the decode begins: codes are fitted to them.
  */
 #include "bench/dataset.h"
 
@@ -94,20 +95,27 @@ static dci_status read_keys(dci_context *context, const char *folder, bench_trac
         return status;
 }
 
-/* group x m x dim on disk becomes (position, head) x dim, from position `prompt` on. */
-static dci_status order_queries(dci_context *context, const char *path, const dci_npy *npy, const bench_trace *trace,
-                                size_t limit, bench_rows *out)
+/* That there are the queries that meta.json and keys.npy promise. */
+static dci_status check_queries(const char *path, const dci_npy *npy, const bench_trace *trace)
 {
-        size_t m = trace->tokens - trace->first_query, first = trace->prompt - trace->first_query, n;
+        size_t m = trace->tokens - trace->first_query, n;
         if (npy->n_dims != 3 || npy->shape[0] != trace->group || npy->shape[1] != m || npy->shape[2] != trace->keys.dim)
                 return dci_fail(DCI_ERR_FORMAT, "%s: must be %zu x %zu x %zu as meta.json and keys.npy say", path,
                                 trace->group, m, trace->keys.dim);
-        dci_dtype dtype = npy->type == DCI_NPY_F32 ? DCI_F32 : npy->type == DCI_NPY_F16 ? DCI_F16 : DCI_BF16;
         if (npy->type == DCI_NPY_I32 || npy->type == DCI_NPY_I64)
                 return dci_fail(DCI_ERR_FORMAT, "%s: holds integers, not queries", path);
-        if (!dci_mul(trace->group, m - first, &n))
+        if (!dci_mul(trace->group, m, &n))
                 return dci_fail(DCI_ERR_LIMIT, "%s: too many queries", path);
-        dci_status status = bench_rows_alloc(context, path, dtype, n < limit ? n : limit, trace->keys.dim, out);
+        return DCI_OK;
+}
+
+/* group x m x dim on disk becomes (position, head) x dim: n queries, from the file's position `first` on. */
+static dci_status order_queries(dci_context *context, const char *path, const dci_npy *npy, const bench_trace *trace,
+                                size_t first, size_t n, bench_rows *out)
+{
+        const size_t m = trace->tokens - trace->first_query;
+        const dci_dtype dtype = npy->type == DCI_NPY_F32 ? DCI_F32 : npy->type == DCI_NPY_F16 ? DCI_F16 : DCI_BF16;
+        dci_status status = bench_rows_alloc(context, path, dtype, n, trace->keys.dim, out);
         if (status != DCI_OK)
                 return status;
         size_t row_bytes = out->dim * dci_dtype_size(dtype);
@@ -119,16 +127,23 @@ static dci_status order_queries(dci_context *context, const char *path, const dc
         return DCI_OK;
 }
 
-static dci_status read_queries(dci_context *context, const char *folder, const bench_trace *trace, size_t limit,
+static dci_status read_queries(dci_context *context, const char *folder, bench_trace *trace, size_t limit,
                                bench_rows *out)
 {
+        const size_t observed = trace->prompt - trace->first_query;
         char path[4096];
         dci_npy npy = {0};
         dci_status status = join(folder, "queries.npy", path, sizeof path);
         if (status == DCI_OK)
                 status = dci_npy_read(context, path, &npy);
         if (status == DCI_OK)
-                status = order_queries(context, path, &npy, trace, limit, out);
+                status = check_queries(path, &npy, trace);
+        if (status == DCI_OK) {
+                const size_t n = trace->group * (trace->tokens - trace->prompt);
+                status = order_queries(context, path, &npy, trace, observed, n < limit ? n : limit, out);
+        }
+        if (status == DCI_OK && observed > 0)
+                status = order_queries(context, path, &npy, trace, 0, trace->group * observed, &trace->observed);
         dci_npy_free(&npy);
         return status;
 }

@@ -187,10 +187,12 @@ DCI_API dci_status dci_filter_init(dci_filter *filter, size_t struct_size);
 typedef struct dci_search_stats {
         size_t struct_size;
         uint64_t queries;
-        uint64_t visited;    /**< (query, row) pairs looked at, by whatever arithmetic */
-        uint64_t distances;  /**< canonical scores computed: the "dist_comps" of benchmarks */
-        uint64_t proposed;   /**< pairs ranked by cheaper arithmetic first; 0 when every pair was scored canonically */
-        uint64_t candidates; /**< distinct (query, row) pairs that were chosen to be scored; FLAT: all rows */
+        uint64_t visited;   /**< (query, row) pairs looked at, by whatever arithmetic */
+        uint64_t distances; /**< canonical scores computed: the "dist_comps" of benchmarks */
+        uint64_t proposed;  /**< pairs ranked by cheaper arithmetic first; 0 when every pair was scored canonically */
+        uint64_t
+                candidates; /**< distinct (query, row) pairs that were chosen to be scored; FLAT: all rows. With a guarantee, pairs
+                                  that its second pass scores again count again, here and in distances */
 } dci_search_stats;
 DCI_API dci_status dci_search_stats_init(dci_search_stats *stats, size_t struct_size);
 

@@ -6,6 +6,7 @@
  */
 #include "core/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "index/index_internal.h"
@@ -100,28 +101,73 @@ static const float *floats_of(const dci_rows *rows, const dci_chunk *chunk, size
         return wide;
 }
 
+static void put_row(dci_rows *rows, dci_chunk *chunk, size_t offset)
+{
+        dci_area_put(&rows->codes->frames, &chunk->area, offset, floats_of(rows, chunk, offset, rows->codes->wide),
+                     rows->codes->scratch);
+}
+
+static float off_centre(const dci_rows *rows, const float *row, size_t frame)
+{
+        const float *centre = rows->codes->frames.frame[frame]->coder.centre;
+        float distance2;
+        rows->context->kernels->score_strided[DCI_F32 - 1][DCI_FORM_L2](row, centre, 0, 1, rows->dim, &distance2);
+        return distance2;
+}
+
+/* The frame of a block for a row that comes to it: the one it has, unless the row lies much nearer to another's centre. Rows of a
+ * block are often neighbours, so the others will be better off, too. */
+#define MUCH_NEARER 0.5f
+
+static size_t frame_for(const dci_rows *rows, const float *row, size_t present)
+{
+        const size_t n = atomic_load(&rows->codes->frames.n);
+        size_t best = present == DCI_NO_FRAME ? n - 1 : present;
+        float least = present == DCI_NO_FRAME ? INFINITY : MUCH_NEARER * off_centre(rows, row, present);
+        for (size_t f = n; n > 1 && f-- > 0;) {
+                const float here = off_centre(rows, row, f);
+                if (here < least) {
+                        least = here;
+                        best = f;
+                }
+        }
+        return best;
+}
+
 void dci_rows_encode_one(dci_rows *rows, size_t slot)
 {
         if (rows->codes == NULL || atomic_load(&rows->codes->frames.n) == 0) /* dci_rows_encode will come */
                 return;
-        const dci_frames *frames = &rows->codes->frames;
         size_t offset;
         dci_chunk *chunk = dci_rows_chunk(rows, slot, &offset);
-        uint8_t *frame = &chunk->area.frames[offset / DCI_CODE_ROWS];
-        if (*frame == DCI_NO_FRAME)
-                *frame = (uint8_t)dci_frames_last(frames);
-        dci_area_put(frames, &chunk->area, offset, floats_of(rows, chunk, offset, rows->codes->wide),
-                     rows->codes->scratch);
+        const size_t block = offset / DCI_CODE_ROWS, first = block * DCI_CODE_ROWS;
+        const size_t frame =
+                frame_for(rows, floats_of(rows, chunk, offset, rows->codes->wide), chunk->area.frames[block]);
+        if (frame == chunk->area.frames[block]) {
+                put_row(rows, chunk, offset);
+                return;
+        }
+        /* All rows there are: the published ones and those that came before this, or, in an index with gaps, those with an id. */
+        const size_t base = slot - offset, n = atomic_load(&rows->n);
+        chunk->area.frames[block] = (uint8_t)frame;
+        chunk->area.reach[block] = 0.0f;
+        for (size_t r = first; r < first + DCI_CODE_ROWS && r < chunk->capacity; r++)
+                if (rows->gaps ? chunk->ids[r] >= 0 : base + r < n || r <= offset)
+                        put_row(rows, chunk, r);
 }
 
+/* What was learned, or centres, unless so many have come together that it is better to begin anew. */
 dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from)
 {
-        if (rows->codes == NULL || atomic_load(&from->codes->frames.n) == 0)
-                return DCI_OK;
-        const dci_coder *last = &from->codes->frames.frame[dci_frames_last(&from->codes->frames)]->coder;
-        if (last->kind != DCI_CODER_LEARNED)
-                return DCI_OK;
-        return dci_frames_restore(&rows->codes->frames, &last->layout, last->centre, last->worth, last->to, last->from);
+        const size_t n = rows->codes == NULL ? 0 : atomic_load(&from->codes->frames.n);
+        const dci_coder *last = n == 0 ? NULL : &from->codes->frames.frame[n - 1]->coder;
+        if (last != NULL && last->kind == DCI_CODER_LEARNED)
+                return dci_frames_restore(&rows->codes->frames, &last->layout, last->centre, last->worth, last->to,
+                                          last->from);
+        dci_status status = DCI_OK;
+        for (size_t f = 0; f < n && n <= DCI_MAX_FRAMES / 2 && status == DCI_OK; f++)
+                status = dci_frames_begin(&rows->codes->frames, from->codes->frames.frame[f]->coder.centre);
+        return status;
 }
 
 dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t end)
@@ -163,6 +209,17 @@ static void encode_task(void *arg, size_t task, size_t worker)
         }
 }
 
+/* The frame that suits the first row of a new block. */
+static size_t frame_of_block(const dci_rows *rows, const dci_chunk *chunk, size_t offset)
+{
+        size_t r = offset;
+        while (rows->gaps && r < offset + DCI_CODE_ROWS && r < chunk->capacity && chunk->ids[r] < 0)
+                r++;
+        if (r == offset + DCI_CODE_ROWS || r == chunk->capacity)
+                return dci_frames_last(&rows->codes->frames);
+        return frame_for(rows, floats_of(rows, chunk, r, rows->codes->wide), DCI_NO_FRAME);
+}
+
 /* Blocks that begin at `first` or later are new: whatever rows were there before have gone. */
 static void begin_blocks(dci_rows *rows, size_t first, size_t end)
 {
@@ -171,7 +228,7 @@ static void begin_blocks(dci_rows *rows, size_t first, size_t end)
                 dci_chunk *chunk = dci_rows_chunk(rows, slot, &offset);
                 if (slot < first && chunk->area.frames[offset / DCI_CODE_ROWS] != DCI_NO_FRAME)
                         continue;
-                chunk->area.frames[offset / DCI_CODE_ROWS] = (uint8_t)dci_frames_last(&rows->codes->frames);
+                chunk->area.frames[offset / DCI_CODE_ROWS] = (uint8_t)frame_of_block(rows, chunk, offset);
                 chunk->area.reach[offset / DCI_CODE_ROWS] = 0.0f;
         }
 }

@@ -48,6 +48,11 @@ typedef struct ranking {
         float *out_scores;
 } ranking;
 
+/* Rows that follow one another in one unit: estimates [from, from + n) of a portion's. */
+typedef struct stretch {
+        uint16_t from, n;
+} stretch;
+
 /* Up to DCI_SCAN_ROWS rows of the selection, and where their estimates lie among those of their units. */
 typedef struct portion {
         dci_unit units[DCI_SCAN_UNITS];
@@ -55,7 +60,8 @@ typedef struct portion {
         const int32_t *slots; /* NULL: from first_slot on */
         size_t first_slot;
         bool dense; /* estimate i is that of row i */
-        uint8_t at[DCI_SCAN_ROWS];
+        size_t n_stretches;
+        stretch stretches[DCI_SCAN_ROWS];
         int32_t listed[DCI_SCAN_ROWS]; /* room for slots */
 } portion;
 
@@ -71,26 +77,47 @@ static void take_run(const ranking *r, size_t first, portion *out)
                 out->units[u] = dci_view_unit(&r->flat->view, first / DCI_CODE_UNIT + u);
 }
 
-/* Rows of one unit that stand side by side in the list share it. */
+/* How many of the n slots here follow one another within a unit. Those of a unit ascend and stand side by side, in every list there is:
+ * so where the last of them is in its place, all are. */
+static size_t stretch_of(const int32_t *slots, size_t n)
+{
+        const size_t left = DCI_CODE_UNIT - (size_t)slots[0] % DCI_CODE_UNIT, most = left < n ? left : n;
+        size_t m = most;
+        if (slots[most - 1] == slots[0] + (int32_t)(most - 1))
+                return most;
+        for (m = 1; slots[m] == slots[0] + (int32_t)m; m++)
+                continue;
+        return m;
+}
+
 static void take_listed(const ranking *r, const dci_selection *selection, size_t first, portion *out)
 {
         size_t last = SIZE_MAX;
+        const size_t left = selection->n - first, most = left < DCI_SCAN_ROWS ? left : DCI_SCAN_ROWS;
         out->slots = selection->slots + first;
-        out->n_units = out->count = out->first_slot = 0;
-        out->dense = true;
-        for (size_t i = 0; i < DCI_SCAN_ROWS && first + i < selection->n; i++) {
-                const size_t slot = (size_t)out->slots[i], unit = slot / DCI_CODE_UNIT;
+        out->n_units = out->count = out->first_slot = out->n_stretches = 0;
+        while (out->count < most) {
+                const size_t slot = (size_t)out->slots[out->count], unit = slot / DCI_CODE_UNIT;
                 if (unit != last) {
                         if (out->n_units == DCI_SCAN_UNITS)
                                 break;
                         out->units[out->n_units++] = dci_view_unit(&r->flat->view, unit);
                         last = unit;
                 }
-                const size_t at = (out->n_units - 1) * DCI_CODE_UNIT + slot % DCI_CODE_UNIT;
-                out->at[i] = (uint8_t)at;
-                out->dense = out->dense && at == i;
-                out->count++;
+                const size_t n = stretch_of(out->slots + out->count, most - out->count);
+                const size_t from = (out->n_units - 1) * DCI_CODE_UNIT + slot % DCI_CODE_UNIT;
+                out->stretches[out->n_stretches++] = (stretch){(uint16_t)from, (uint16_t)n};
+                out->count += n;
         }
+        out->dense = out->count == out->n_units * DCI_CODE_UNIT;
+}
+
+static void estimate(const ranking *r, const dci_coded *coded, const portion *p, float *out)
+{
+        if (p->slots == NULL)
+                dci_coded_estimate_run(r->frames, coded, p->units, p->n_units, out);
+        else
+                dci_coded_estimate(r->frames, coded, p->units, p->n_units, out);
 }
 
 static void compact(const portion *p, const float *from, float *to)
@@ -99,8 +126,14 @@ static void compact(const portion *p, const float *from, float *to)
                 memcpy(to, from, p->count * sizeof *to);
                 return;
         }
-        for (size_t i = 0; i < p->count; i++)
-                to[i] = from[p->at[i]];
+        for (size_t i = 0; i < p->n_stretches; i++) {
+                const stretch here = p->stretches[i];
+                if (here.n == DCI_CODE_UNIT)
+                        memcpy(to, from + here.from, DCI_CODE_UNIT * sizeof *to);
+                else
+                        memcpy(to, from + here.from, here.n * sizeof *to);
+                to += here.n;
+        }
 }
 
 /* Estimates of inner products to goodness, and bounds on them to bounds on that; each may be NULL. */
@@ -170,7 +203,7 @@ static void guess(const ranking *r, task_state *t)
                         for (size_t i = 0; i < DCI_CODE_UNIT; i++)
                                 p.listed[u * DCI_CODE_UNIT + i] = (int32_t)(unit * DCI_CODE_UNIT + i);
                 }
-                dci_coded_estimate(r->frames, &t->coded, p.units, p.n_units, estimates);
+                estimate(r, &t->coded, &p, estimates);
                 adjust(r, &p, t->n_queries, estimates, NULL);
                 for (size_t q = 0; q < t->n_queries; q++)
                         memcpy(sample[q] + s * DCI_CODE_UNIT, estimates + q * DCI_SCAN_ROWS, sizeof sample[q] / 4);
@@ -185,7 +218,7 @@ static void rank_all(const ranking *r, task_state *t)
         portion p;
         for (size_t first = 0; next_portion(r, t, &first, &p);) {
                 float *values = p.dense ? estimates : goodness;
-                dci_coded_estimate(r->frames, &t->coded, p.units, p.n_units, estimates);
+                estimate(r, &t->coded, &p, estimates);
                 for (size_t q = 0; q < t->n_queries && !p.dense; q++)
                         compact(&p, estimates + q * DCI_SCAN_ROWS, goodness + q * DCI_SCAN_ROWS);
                 adjust(r, &p, t->n_queries, values, NULL);
@@ -250,7 +283,7 @@ static void make_sure(const ranking *r, task_state *t, size_t q, void *best_memo
                 int32_t slots[DCI_SCAN_ROWS];
                 float raw[DCI_SCAN_ROWS];
                 size_t n = 0;
-                dci_coded_estimate(r->frames, &one, p.units, p.n_units, estimates);
+                estimate(r, &one, &p, estimates);
                 compact(&p, estimates, goodness);
                 dci_coded_bound(r->frames, &one, 0, p.units, p.n_units, r->guarantee, raw);
                 compact(&p, raw, bounds);

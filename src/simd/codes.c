@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "simd/codes.h"
+#include "simd/codes_loops.h"
 #include "simd/cpu.h"
 
 const int dci_code_bits[DCI_CODE_WIDTHS] = {8, 4, 3, 2, 1};
@@ -147,7 +147,9 @@ static void sum_piece(void *ctx, const piece *p)
         const unsigned char *word = s->words + p->line * PAIR, *high = NULL;
         if (split)
                 high = word + (in_three % 32 < 16 ? 2 : 1) * PAIR;
-        const uint8_t *levels = p->bits == 8 ? NULL : layout->levels[split ? DCI_CODE_3 : 5 - p->bits];
+        const int w = p->bits == 8 ? DCI_CODE_8 : (split ? DCI_CODE_3 : 5 - p->bits);
+        const bool mixed = p->coord >= layout->n_all - layout->n_groups * DCI_CODE_GROUP;
+        const uint8_t *levels = w == DCI_CODE_8 || (layout->even[w] && !mixed) ? NULL : layout->levels[w];
         for (size_t i = 0; i < 4; i++) {
                 unsigned code = (unsigned)word[i] >> p->shift & ((1u << p->bits) - 1);
                 if (high != NULL)
@@ -168,14 +170,7 @@ static void sums_scalar(const dci_code_layout *layout, const unsigned char *cons
                 }
 }
 
-static void estimate_scalar(const int32_t *sums, const float *scales, size_t n, float half_step, int32_t twice_bias,
-                            float fixed, float *out)
-{
-        for (size_t i = 0; i < n; i++)
-                out[i] = scales[i] * (half_step * (float)(2 * sums[i] - twice_bias)) + fixed;
-}
-
-const dci_code_reader dci_code_reader_scalar = {"scalar", sums_scalar, estimate_scalar};
+const dci_code_reader dci_code_reader_scalar = {"scalar", sums_scalar, estimate, even};
 
 const dci_code_reader *dci_code_reader_for(const dci_context *context)
 {

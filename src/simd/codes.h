@@ -11,7 +11,8 @@
  * three bits, 32 coordinates take two lines of their lower two bits, then one of their highest. Then the mixed ones: groups of four
  * coordinates, each of 1 to 4 bits, several of them in a line.
  *
- * A code stands for one of 16 levels, 0 to 127, that the layout gives by width; at 8 bits for itself. The sum of level times query
+ * A code stands for one of 16 levels, 0 to 127, that the layout gives by width; at 8 bits, and in sections of 4, 2 and 1 bits that
+ * are even, for itself, which takes half the instructions. The sum of level times query
  * byte over all coordinates is exact in 32 bits, so it is the same at every instruction set.
  */
 #ifndef DCI_SIMD_CODES_H
@@ -39,6 +40,7 @@ typedef struct dci_code_group {
 
 typedef struct dci_code_layout {
         size_t n_coords[DCI_CODE_WIDTHS];
+        bool even[DCI_CODE_WIDTHS];
         uint8_t levels[DCI_CODE_WIDTHS][16];
         size_t n_lines,
                 n_groups; /* of mixed widths: at most 256 lines (of a unit); groups in ascending order of line */
@@ -72,11 +74,16 @@ typedef void (*dci_code_sums_fn)(const dci_code_layout *layout, const unsigned c
 typedef void (*dci_code_estimate_fn)(const int32_t *sums, const float *scales, size_t n, float half_step,
                                      int32_t twice_bias, float fixed, float *out);
 
+/* Codes of n coordinates in even steps of `bits` bits, from x / step; returns (x . z)^2 / |z|^2 of the levels z that they stand for, in
+ * steps around zero: the same bits at every instruction set. n may be 0; then, and for x of zeros, 0. */
+typedef float (*dci_code_even_fn)(const float *x, size_t n, int bits, float step, uint8_t *codes);
+
 /* A reader: the functions of one instruction set. */
 typedef struct dci_code_reader {
         const char *name;
         dci_code_sums_fn sums;
         dci_code_estimate_fn estimate;
+        dci_code_even_fn even;
 } dci_code_reader;
 
 extern const dci_code_reader dci_code_reader_scalar;

@@ -43,4 +43,11 @@ DCI_INLINE __m256i w_dot_wide(__m256i acc, __m256i a, __m256i q)
         return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
 }
 
+/* Sums of 16 bits: a code of b bits takes (2^b - 1) * 127 * 2 at most from each pair of bytes. */
+#define E_ROOM(bits) ((size_t)(32767 / (((1 << (bits)) - 1) * 254) / (8 / (bits))))
+typedef __m256i E;
+#define e_zero() _mm256_setzero_si256()
+#define e_dot(acc, a, q) _mm256_add_epi16(acc, _mm256_maddubs_epi16(a, q))
+#define e_flush(sum, acc) _mm256_add_epi32(sum, _mm256_madd_epi16(acc, _mm256_set1_epi16(1)))
+
 #include "simd/codes_template.h"

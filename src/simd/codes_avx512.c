@@ -19,4 +19,11 @@ DCI_INLINE __m512i w_dot_wide(__m512i acc, __m512i a, __m512i q)
         return _mm512_add_epi32(acc, _mm512_add_epi32(even, odd));
 }
 
+/* Sums of 16 bits: a code of b bits takes (2^b - 1) * 127 * 2 at most from each pair of bytes. */
+#define E_ROOM(bits) ((size_t)(32767 / (((1 << (bits)) - 1) * 254) / (8 / (bits))))
+typedef __m512i E;
+#define e_zero() _mm512_setzero_si512()
+#define e_dot(acc, a, q) _mm512_add_epi16(acc, _mm512_maddubs_epi16(a, q))
+#define e_flush(sum, acc) _mm512_add_epi32(sum, _mm512_madd_epi16(acc, _mm512_set1_epi16(1)))
+
 #include "simd/codes_template.h"

@@ -51,4 +51,10 @@ DCI_INLINE W w_dot_wide(W acc, V a, int8x16_t q)
         return vaddq_s32(acc, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
 }
 
+typedef int32x4_t E;
+#define E_ROOM(bits) SIZE_MAX
+#define e_zero() vdupq_n_s32(0)
+#define e_dot(acc, a, q) w_dot(acc, a, q)
+#define e_flush(sum, acc) vaddq_s32(sum, acc)
+
 #include "simd/codes_template.h"

@@ -12,9 +12,12 @@
  *   w_zero() w_add(a, b) w_load(p) w_store(p, a)
  *   w_dot(acc, a, q)        acc + sums of four products; a from 0 to 127
  *   w_dot_wide(acc, a, q)   the same for a from 0 to 255
+ *   E                       sums of even sections on their way: e_zero() e_dot(acc, a, q) e_flush(sum, acc) = sum + acc
+ *   E_ROOM(bits)            lines that fit in one before it is flushed
+ *   UNSHIFTED               defined if w_dot_wide takes codes where they lie in the byte; then also w_right(a, bits), exact
  *   READER, NAME            the reader, and what it is called
  */
-#include "simd/codes.h"
+#include "simd/codes_loops.h"
 
 #define PAIR (2 * DCI_CODE_LINE)
 #define CHAINS 2 /* sums of one row that run side by side */
@@ -69,19 +72,76 @@ DCI_INLINE void read_three(reader r, size_t c, V levels, size_t n_queries, W *su
         }
 }
 
+#ifdef UNSHIFTED
+/* One query: codes are not moved to the low bits of their bytes; each place in the byte has a sum of its own. */
+DCI_INLINE W read_unshifted(reader r, size_t c, size_t end, int bits)
+{
+        W sums[8];
+        UNROLL for (int p = 0; p < 8 / bits; p++) sums[p] = w_zero();
+        for (; c < end; c += 32 / (size_t)bits, r.line += PAIR) {
+                const V codes = v_load(r.line);
+                UNROLL for (int p = 0; p < 8 / bits; p++)
+                {
+                        const V code = v_and(codes, v_mask(((1 << bits) - 1) << (p * bits)));
+                        sums[p] = w_dot_wide(sums[p], code, v_four(r.queries + c + 4 * (size_t)p));
+                }
+        }
+        UNROLL for (int p = 1; p < 8 / bits; p++) sums[0] = w_add(sums[0], w_right(sums[p], p * bits));
+        return sums[0];
+}
+#endif
+
+/* An even section from coordinate c to `end`. */
+DCI_INLINE void read_even(reader r, size_t c, size_t end, int bits, size_t n_queries, W *sums)
+{
+#ifdef UNSHIFTED
+        if (n_queries == 1) {
+                sums[0] = w_add(sums[0], read_unshifted(r, c, end, bits));
+                return;
+        }
+#endif
+        const V mask = v_mask((1 << bits) - 1);
+        while (c < end) {
+                E part[MOST_SUMS];
+                UNROLL for (size_t q = 0; q < n_queries; q++) part[q] = e_zero();
+                for (size_t l = 0; l < E_ROOM(bits) && c < end; l++, c += 32 / (size_t)bits, r.line += PAIR) {
+                        const V codes = v_load(r.line);
+                        UNROLL for (int p = 0; p < 8 / bits; p++)
+                        {
+                                const V code = v_and(p == 0 ? codes : v_right(codes, p * bits), mask);
+                                UNROLL for (size_t q = 0; q < n_queries; q++) part[q] =
+                                        e_dot(part[q], code, v_four(r.queries + q * r.ld + c + 4 * (size_t)p));
+                        }
+                }
+                UNROLL for (size_t q = 0; q < n_queries; q++) sums[q] = e_flush(sums[q], part[q]);
+        }
+}
+
+/* A section of whole lines. */
+DCI_INLINE void read_section(const dci_code_layout *layout, reader *r, size_t *c, int bits, const tables *t,
+                             size_t n_queries, W *sums)
+{
+        const size_t begin = *c, step = 32 / (size_t)bits, end = begin + layout->n_coords[5 - bits];
+        if (layout->even[5 - bits])
+                read_even(*r, begin, end, bits, n_queries, sums);
+        else
+                for (size_t at = begin; at < end; at += step)
+                        read_line((reader){r->line + (at - begin) / step * PAIR, r->queries, r->ld}, at, bits,
+                                  t->levels[bits], n_queries, sums);
+        r->line += (end - begin) / step * PAIR;
+        *c = end;
+}
+
 DCI_INLINE void read_rows(const dci_code_layout *layout, reader r, const tables *t, size_t n_queries, W *sums)
 {
         size_t c = 0;
         for (size_t end = layout->n_coords[DCI_CODE_8]; c < end; c += 4, r.line += PAIR)
                 dot_all(v_load(r.line), r, c, n_queries, true, c / 4, sums);
-        for (size_t end = c + layout->n_coords[DCI_CODE_4]; c < end; c += 8, r.line += PAIR)
-                read_line(r, c, 4, t->levels[4], n_queries, sums);
+        read_section(layout, &r, &c, 4, t, n_queries, sums);
         for (size_t end = c + layout->n_coords[DCI_CODE_3]; c < end; c += 32, r.line += 3 * PAIR)
                 read_three(r, c, t->levels[3], n_queries, sums);
-        for (size_t end = c + layout->n_coords[DCI_CODE_2]; c < end; c += 16, r.line += PAIR)
-                read_line(r, c, 2, t->levels[2], n_queries, sums);
-        for (size_t end = c + layout->n_coords[DCI_CODE_1]; c < end; c += 32, r.line += PAIR)
-                read_line(r, c, 1, t->levels[1], n_queries, sums);
+        read_section(layout, &r, &c, 2, t, n_queries, sums);
+        read_section(layout, &r, &c, 1, t, n_queries, sums);
 }
 
 /* What a group of mixed width takes from registers while units pass by. */
@@ -193,12 +253,4 @@ static void sums_of(const dci_code_layout *layout, const unsigned char *const *u
                 q += read_some(layout, units, n_units, queries + q * layout->n_all, n_queries - q, sums + q * ld, ld);
 }
 
-/* Plain loops: this file is compiled for the instruction set. */
-static void estimate(const int32_t *sums, const float *scales, size_t n, float half_step, int32_t twice_bias,
-                     float fixed, float *out)
-{
-        for (size_t i = 0; i < n; i++)
-                out[i] = scales[i] * (half_step * (float)(2 * sums[i] - twice_bias)) + fixed;
-}
-
-const dci_code_reader READER = {NAME, sums_of, estimate};
+const dci_code_reader READER = {NAME, sums_of, estimate, even};

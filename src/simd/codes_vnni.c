@@ -11,4 +11,12 @@
 #define w_dot(acc, a, q) _mm512_dpbusd_epi32(acc, a, q)
 #define w_dot_wide(acc, a, q) _mm512_dpbusd_epi32(acc, a, q)
 
+typedef __m512i E;
+#define E_ROOM(bits) SIZE_MAX
+#define e_zero() _mm512_setzero_si512()
+#define e_dot(acc, a, q) _mm512_dpbusd_epi32(acc, a, q)
+#define e_flush(sum, acc) _mm512_add_epi32(sum, acc)
+#define UNSHIFTED
+#define w_right(a, bits) _mm512_srai_epi32(a, (unsigned)(bits))
+
 #include "simd/codes_template.h"

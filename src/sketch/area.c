@@ -115,15 +115,51 @@ static size_t frame_of(const dci_unit *unit)
         return unit->area->frames[unit->unit / 2];
 }
 
-/* Estimates of n_units units that lie one behind the other in `scales`, from their sums. */
-static void finish_run(const dci_frames *frames, const dci_coded *coded, size_t f, const dci_unit *first,
-                       size_t n_units, const int32_t *sums, float *out)
+/* Units of one frame, one behind the other: estimates from their sums. */
+static void finish_run(const dci_frames *frames, const dci_coded *coded, size_t f, const float *scales, size_t n_units,
+                       const int32_t *sums, float *out)
 {
-        const float *scales = first->area->scales + first->unit * DCI_CODE_UNIT;
         for (size_t q = 0; q < coded->n; q++) {
                 const dci_coded_query *query = dci_coded_at(coded, f, q);
                 frames->reader->estimate(sums + q * DCI_SCAN_ROWS, scales, n_units * DCI_CODE_UNIT, query->half_step,
                                          query->twice_bias, query->fixed, out + q * DCI_SCAN_ROWS);
+        }
+}
+
+static void sum_units(const dci_frames *frames, const dci_coded *coded, size_t f, const unsigned char *const *lines,
+                      size_t n_units, int32_t *sums)
+{
+        const dci_frame *frame = frames->frame[f];
+        frames->reader->sums(&frame->coder.layout, lines, n_units,
+                             coded->bytes[frame->transform] + coded->first * frame->coder.layout.n_all, coded->n, sums,
+                             DCI_SCAN_ROWS);
+}
+
+/* As many units as lie one behind the other in blocks of one frame; returns how many. */
+static size_t estimate_run(const dci_frames *frames, const dci_coded *coded, const dci_unit *first, size_t n_units,
+                           float *out)
+{
+        const unsigned char *lines[DCI_SCAN_UNITS];
+        int32_t sums[DCI_CODE_QUERIES * DCI_SCAN_ROWS];
+        const dci_area *area = first->area;
+        const size_t f = area->frames[first->unit / 2], begin = first->unit % 2;
+        const unsigned char *block = area->blocks + first->unit / 2 * frames->block_bytes;
+        const uint8_t *of_block = area->frames + first->unit / 2;
+        size_t n = 0;
+        for (size_t u = begin; n < n_units && of_block[u / 2] == f; u++)
+                lines[n++] = dci_code_unit(block + u / 2 * frames->block_bytes, u % 2);
+        sum_units(frames, coded, f, lines, n, sums);
+        finish_run(frames, coded, f, area->scales + first->unit * DCI_CODE_UNIT, n, sums, out);
+        return n;
+}
+
+void dci_coded_estimate_run(const dci_frames *frames, const dci_coded *coded, const dci_unit *units, size_t n_units,
+                            float *out)
+{
+        for (size_t u = 0, n; u < n_units; u += n) {
+                for (n = 1; u + n < n_units && units[u + n].area == units[u].area; n++)
+                        continue;
+                n = estimate_run(frames, coded, units + u, n, out + u * DCI_CODE_UNIT);
         }
 }
 
@@ -132,26 +168,19 @@ void dci_coded_estimate(const dci_frames *frames, const dci_coded *coded, const 
 {
         const unsigned char *lines[DCI_SCAN_UNITS];
         int32_t sums[DCI_CODE_QUERIES * DCI_SCAN_ROWS];
-        for (size_t u = 0; u < n_units; u++)
-                lines[u] = dci_code_unit(units[u].area->blocks + units[u].unit / 2 * frames->block_bytes,
-                                         units[u].unit % 2);
-        for (size_t begin = 0, end, f = n_units == 0 ? 0 : frame_of(&units[0]), next = f; begin < n_units;
-             begin = end) {
-                size_t run = begin;
-                const dci_frame *frame = frames->frame[f];
-                for (end = begin + 1; end < n_units && (next = frame_of(&units[end])) == f; end++)
-                        continue;
-                frames->reader->sums(&frame->coder.layout, lines + begin, end - begin,
-                                     coded->bytes[frame->transform] + coded->first * frame->coder.layout.n_all,
-                                     coded->n, sums + begin * DCI_CODE_UNIT, DCI_SCAN_ROWS);
-                for (size_t u = begin + 1; u <= end; u++) { /* as many at once as lie side by side */
-                        if (u < end && units[u].unit == units[u - 1].unit + 1 && units[u].area == units[u - 1].area)
-                                continue;
-                        finish_run(frames, coded, f, &units[run], u - run, sums + run * DCI_CODE_UNIT,
-                                   out + run * DCI_CODE_UNIT);
-                        run = u;
+        float scales[DCI_SCAN_ROWS];
+        for (size_t begin = 0, end; begin < n_units; begin = end) {
+                const size_t f = frame_of(&units[begin]);
+                for (end = begin; end < n_units && frame_of(&units[end]) == f; end++) {
+                        const dci_unit *unit = &units[end];
+                        lines[end] = dci_code_unit(unit->area->blocks + unit->unit / 2 * frames->block_bytes,
+                                                   unit->unit % 2);
+                        memcpy(scales + end * DCI_CODE_UNIT, unit->area->scales + unit->unit * DCI_CODE_UNIT,
+                               DCI_CODE_UNIT * sizeof *scales);
                 }
-                f = next;
+                sum_units(frames, coded, f, lines + begin, end - begin, sums);
+                finish_run(frames, coded, f, scales + begin * DCI_CODE_UNIT, end - begin, sums,
+                           out + begin * DCI_CODE_UNIT);
         }
 }
 

@@ -52,7 +52,7 @@ static void read_rows(const asking *a, const dci_coded *coded, size_t first, siz
         for (size_t u = 0; u < n_units; u++)
                 units[u] = (dci_unit){&a->sketch->area, first / DCI_CODE_UNIT + u};
         if (!a->bounds) {
-                dci_coded_estimate(&a->sketch->frames, coded, units, n_units, values);
+                dci_coded_estimate_run(&a->sketch->frames, coded, units, n_units, values);
                 return;
         }
         for (size_t q = 0; q < coded->n; q++)
