@@ -119,17 +119,17 @@ def read_tree(data):
 # --- codes --------------------------------------------------------------------------------------------------------------
 
 RANDOM, LEARNED = 2, 3
-# By width: a multiple of how many coordinates there are, and the positive levels in units; those at 8 bits are even.
+# By width: a multiple of how many coordinates there are; and the positive levels in units, where they are not even.
 STEPS = {8: 4, 4: 8, 3: 32, 2: 16, 1: 32}
 LEVELS = {1: [63], 2: [19, 63], 3: [7, 22, 39, 63], 4: [3, 9, 15, 22, 29, 37, 48, 63]}
 LARGEST = {1: 0.7979, 2: 1.510, 3: 2.152, 4: 2.733}
 UNITS = {8: 7 / 255, **{bits: largest / 63 for bits, largest in LARGEST.items()}}
 
 
-def levels_of(bits):
+def levels_of(bits, kind):
     """What codes stand for, in units."""
-    if bits == 8:
-        return np.arange(256) - 127.5
+    if bits == 8 or (kind == RANDOM and bits != 3):
+        return np.arange(2**bits) - (2**bits - 1) / 2
     return np.array([-level for level in LEVELS[bits][::-1]] + LEVELS[bits])
 
 
@@ -226,7 +226,7 @@ def read_codes(data):
         codes[:, first : first + 4] |= (words[:, line] >> shift & (2**bits - 1)) << at
     if kind == RANDOM:  # what fills up the last lines stands for nothing
         codes, widths = codes[:, :dim], widths[:dim]
-    levels = np.stack([levels_of(bits)[codes[:, j]] for j, bits in enumerate(widths)], axis=1)
+    levels = np.stack([levels_of(bits, kind)[codes[:, j]] for j, bits in enumerate(widths)], axis=1)
     scales, residuals = np.frombuffer(sections["scales"], "<f4").reshape(2, -1)[:, :n]
     reach = np.frombuffer(sections["blocks"][: 4 * n_blocks], "<f4")
     frames = np.frombuffer(sections["blocks"][4 * n_blocks :], np.uint8)
