@@ -53,6 +53,7 @@ static void draw_row(life *l, float *out)
 static void begin(life *l, uint64_t seed)
 {
         static const size_t top_nodes[] = {1, 3, 10, 4096};
+        static const int32_t bits[] = {0, 0, 0, 1, 2, 3, 4, 8};
         memset(l, 0, sizeof *l);
         dci_rng_seed(&l->rng, seed);
         l->context = test_context(1 + (int32_t)below(l, 3));
@@ -69,6 +70,9 @@ static void begin(life *l, uint64_t seed)
         l->config.page_rows = (size_t)4 << below(l, 3);
         l->config.top_nodes = top_nodes[below(l, 4)];
         l->config.cell_simp_indices = below(l, 3);
+        l->config.sketch_bits = bits[below(l, sizeof bits / sizeof bits[0])];
+        if (l->config.sketch_bits != 0 && l->config.page_rows < 16)
+                l->config.page_rows = 16;
         for (size_t i = 0; i < 6 * MOST_DIM; i++)
                 l->clusters[i] = (float)dci_rng_normal(&l->rng);
         ck_ok(dci_index_create(l->context, &l->config, &l->index));
@@ -160,6 +164,10 @@ static void search(life *l)
         filter.fn = admits_callback;
         const bool filtered = below(l, 2) == 0, whole = below(l, 2) == 0;
         params.filter = filtered ? &filter : NULL;
+        if (below(l, 2) == 0)
+                params.rerank = INFINITY;
+        else /* codes propose, and what is certain is exact */
+                params.guarantee = 1.0;
         if (!whole) {
                 params.prop_to_visit = 0.05 + 0.9 * dci_rng_uniform(&l->rng);
                 params.prop_to_retrieve = below(l, 2) == 0 ? 1.0 : 0.3;
@@ -248,6 +256,19 @@ static void reload(life *l)
         free(second);
 }
 
+/* Codes are fitted to some queries, where there are codes and rows. */
+static void fit(life *l)
+{
+        float queries[MOST_DIM * 3];
+        bool any = false;
+        for (size_t i = 0; i < 3; i++)
+                draw_row(l, queries + i * l->config.dim);
+        for (size_t i = 0; i < 3 * l->config.dim; i++)
+                any = any || queries[i] != 0.0f;
+        if (any && l->config.sketch_bits != 0 && l->model.n > 0)
+                ck_ok(dci_index_fit(l->index, 3, queries, l->config.dim));
+}
+
 static void run_sequence(uint64_t seed)
 {
         life l;
@@ -277,6 +298,8 @@ static void run_sequence(uint64_t seed)
                         follow(&l);
                 if (below(&l, 10) == 0)
                         reload(&l);
+                if (below(&l, 10) == 0)
+                        fit(&l);
         }
         if (below(&l, 2) == 0)
                 while (l.model.n > 0)

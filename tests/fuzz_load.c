@@ -16,7 +16,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-enum { N_CORPUS = 3 * 3 * 3 * 6, FIXED = 20000 };
+enum { N_CORPUS = 3 * 3 * 3 * 4, FIXED = 20000 };
 
 static persist_bytes corpus[N_CORPUS];
 static dci_rng rng;
@@ -58,14 +58,13 @@ static persist_bytes save(const dci_index *index)
         return bytes;
 }
 
-/* A valid file of each kind, metric and dtype, with and without rows and ids of their own, without codes, with, and fitted. */
+/* A valid file of each kind, metric and dtype, with and without rows and ids of their own. */
 static persist_bytes seed_file(dci_context *context, size_t number)
 {
         enum { DIM = 3, ROWS = 20 };
         dci_index_config config;
         dci_index *index = NULL;
         const size_t shape = number / 27;
-        static const int32_t bits[] = {1, 2, 3, 4, 8};
         int64_t ids[ROWS];
         float rows[ROWS * DIM];
         must(dci_index_config_init(&config, sizeof config) == DCI_OK, "config");
@@ -74,12 +73,10 @@ static persist_bytes seed_file(dci_context *context, size_t number)
         config.dtype = DCI_F32 + (int32_t)(number / 9 % 3);
         config.kind = DCI_KIND_FLAT + (int32_t)(number % 3);
         config.add_dtype = DCI_F32;
-        if (shape == 5)
-                config.query_dtype = DCI_F32;
         config.promotion_prob = config.promotion_prob_subseq = 0.4; /* two levels of 20 rows */
         config.top_nodes = 3;
-        config.page_rows = shape < 4 ? 4 : 16;
-        config.sketch_bits = shape < 4 ? 0 : bits[number % COUNT(bits)];
+        config.sketch_bits = number % 2 == 0 ? 0 : 1 + (int32_t)(number / 2 % 4);
+        config.page_rows = config.sketch_bits == 0 ? 4 : 16;
         config.cell_simp_indices = number / 9 % 3;
         config.zero_rows = shape == 3 && config.metric == DCI_METRIC_COSINE ? DCI_ZERO_KEEP : DCI_ZERO_REFUSE;
         for (size_t p = 0; p < COUNT(rows); p++)
@@ -89,13 +86,8 @@ static persist_bytes seed_file(dci_context *context, size_t number)
         must(dci_index_create(context, &config, &index) == DCI_OK, "create");
         if (shape > 0)
                 must(dci_index_add(index, ROWS, rows, DIM, shape == 1 ? NULL : ids, NULL) == DCI_OK, "add");
-        if (shape == 5) {
-                dci_search_params sure;
-                must(dci_index_fit(index, ROWS, rows, DIM) == DCI_OK, "fit");
-                must(dci_search_params_init(&sure, sizeof sure) == DCI_OK, "params");
-                sure.guarantee = 0.5;
-                must(dci_index_set_defaults(index, &sure) == DCI_OK, "defaults");
-        }
+        if (shape > 0 && number % 4 == 1 && config.dtype == DCI_F32)
+                must(dci_index_fit(index, 5, rows, DIM) == DCI_OK, "fit");
         persist_bytes bytes = save(index);
         dci_index_destroy(index);
         return bytes;

@@ -208,8 +208,14 @@ static void guess(const ranking *r, task_state *t)
                 for (size_t q = 0; q < t->n_queries; q++)
                         memcpy(sample[q] + s * DCI_CODE_UNIT, estimates + q * DCI_SCAN_ROWS, sizeof sample[q] / 4);
         }
-        for (size_t q = 0; q < t->n_queries; q++)
-                t->ranked[q].threshold = r->flat->kernels->reached_by(sample[q], SAMPLE_ROWS, (size_t)rank, order);
+        for (size_t q = 0; q < t->n_queries; q++) {
+                float sum = 0.0f;
+                for (size_t i = 0; i < SAMPLE_ROWS; i++)
+                        sum += sample[q][i];
+                if (sum == sum) /* a file may hold codes that overflow */
+                        t->ranked[q].threshold =
+                                r->flat->kernels->reached_by(sample[q], SAMPLE_ROWS, (size_t)rank, order);
+        }
 }
 
 static void rank_all(const ranking *r, task_state *t)
@@ -296,6 +302,29 @@ static void make_sure(const ranking *r, task_state *t, size_t q, void *best_memo
         }
 }
 
+/* Estimates of codes that overflow, as a file may hold them, rank nothing: then all rows are scored. */
+static void score_all(const ranking *r, task_state *t, size_t q)
+{
+        portion p;
+        for (size_t first = 0; next_portion(r, t, &first, &p);) {
+                int32_t slots[DCI_SCAN_ROWS];
+                for (size_t i = 0; i < p.count; i++)
+                        slots[i] = p.slots == NULL ? (int32_t)(p.first_slot + i) : p.slots[i];
+                score(r, t, q, slots, p.count);
+        }
+}
+
+/* Scores the rows that rank first. */
+static void score_best(const ranking *r, task_state *t, size_t q)
+{
+        const size_t all = t->selection->all ? r->flat->view.n : t->selection->n;
+        const size_t n = dci_topk_gather(&t->ranked[q]);
+        if (n < r->keep && n < all)
+                score_all(r, t, q);
+        else
+                score(r, t, q, t->ranked[q].slots, n);
+}
+
 static void rank_task(void *arg, size_t task, size_t worker)
 {
         const ranking *r = arg;
@@ -323,7 +352,7 @@ static void rank_task(void *arg, size_t task, size_t worker)
                 if (t.ranked[q].n < r->keep && t.ranked[q].threshold > -INFINITY)
                         rank_again(r, &t, q, at + q * dci_topk_bytes(r->keep));
                 dci_topk_init(&t.best, r->flat->kernels, r->flat->ids, r->k_held, descending, best_memory);
-                score(r, &t, q, t.ranked[q].slots, dci_topk_gather(&t.ranked[q]));
+                score_best(r, &t, q);
                 if (r->guarantee > 0.0)
                         make_sure(r, &t, q, best_memory);
                 const size_t out = (t.query + q) * r->k, n = dci_topk_finish(&t.best);
