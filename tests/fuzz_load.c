@@ -196,6 +196,8 @@ static bool use(dci_index *index)
                      dci_range_result_init(&result, sizeof result) == DCI_OK;
         params.num_to_visit = below(3) == 0 ? 0 : below(40);
         params.num_to_retrieve = below(30);
+        params.rerank = (double)below(3);
+        params.guarantee = (double)below(3) / 2.0;
         /* 0x3c3c is a number near 1 or near 0.01 in each format. */
         unsigned char *query = room_for(dim * sizeof(float)).data;
         memset(query, 0x3c, dim * sizeof(float));

@@ -287,6 +287,52 @@ START_TEST(files_hold_the_codes)
 }
 END_TEST
 
+static unsigned char *bytes_of(const dci_index *index, size_t *out_n)
+{
+        ck_ok(dci_index_save_memory(index, 0, NULL, out_n));
+        unsigned char *bytes = malloc(*out_n);
+        ck_ok(dci_index_save_memory(index, *out_n, bytes, out_n));
+        return bytes;
+}
+
+static void remove_all(dci_index *index)
+{
+        int64_t ids[N];
+        size_t n = 0;
+        ck_ok(dci_index_ids(index, N, ids, &n));
+        ck_ok(dci_index_remove(index, n, ids));
+}
+
+/* Loops over kinds, fitted or not: in the middle of rows that decide about a centre, and when all rows have gone. */
+START_TEST(a_loaded_index_codes_as_the_saved_one_would)
+{
+        const dci_index_config config = sketched(kinds[_i % 3], DCI_METRIC_IP, DCI_F32, 2);
+        dci_index *index = pdci_index(context, &config, 5, keys, NULL);
+        if (_i / 3 > 0)
+                ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
+        for (size_t step = 0; step < 8; step++) {
+                size_t n = 0, n_again = 0;
+                unsigned char *bytes = bytes_of(index, &n);
+                dci_index *again = NULL;
+                ck_ok(dci_index_load_memory(context, bytes, n, &again));
+                free(bytes);
+                for (int which = 0; which < 2; which++)
+                        ck_ok(dci_index_add(which == 0 ? index : again, 20, keys + 100 * step * TRACE_DIM, TRACE_DIM,
+                                            NULL, NULL));
+                bytes = bytes_of(index, &n);
+                unsigned char *bytes_again = bytes_of(again, &n_again);
+                ck_assert_uint_eq(n, n_again);
+                ck_assert_mem_eq(bytes, bytes_again, n);
+                free(bytes_again);
+                free(bytes);
+                dci_index_destroy(again);
+                if (step == 5)
+                        remove_all(index);
+        }
+        dci_index_destroy(index);
+}
+END_TEST
+
 /* Loops over kinds: a target recall is reached with fewer rows scored than there are. */
 START_TEST(tuning_covers_codes)
 {
@@ -404,6 +450,7 @@ int main(void)
         tcase_add_loop_test(tcase, answers_depend_on_neither_threads_nor_batches, 0, 3);
         tcase_add_loop_test(tcase, groups_find_what_their_queries_find, 0, 3);
         tcase_add_loop_test(tcase, files_hold_the_codes, 0, 18);
+        tcase_add_loop_test(tcase, a_loaded_index_codes_as_the_saved_one_would, 0, 6);
         tcase_add_loop_test(tcase, tuning_covers_codes, 0, 3);
         tcase_add_test(tcase, memory_and_config_tell_of_codes);
         tcase_add_test(tcase, bad_settings_are_refused);

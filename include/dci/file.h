@@ -7,7 +7,8 @@
  *
  * What a file holds
  *  - The config, the search defaults, the rows as they are stored, their ids, and what was computed from them once (norms,
- *    projections). Directions come from the seed. Borrowed rows are saved as copies: what is loaded is OWNED.
+ *    projections, codes with their centres and what dci_index_fit learned). Directions and rotations come from the seed.
+ *    Borrowed rows are saved as copies: what is loaded is OWNED.
  *    What only trees have (promotion_prob to cell_simp_indices, field_of_view) is kept for MDCI alone.
  *  - MDCI: the tree's shape, so pages keep their numbers and versions; its points and means are computed anew.
  *  - The same index gives the same bytes. Loaded and saved again it gives the same bytes, too.
@@ -20,7 +21,8 @@
  * dci_index_create checks it, the length of every array against the numbers of rows and elements, each row as dci_index_add
  * checks it, norms against rows, ids (not negative, distinct, below the next one), projections (finite, of possible size). What
  * is damaged or contradicts itself is DCI_ERR_FORMAT; what a newer version wrote is DCI_ERR_UNSUPPORTED; the sentence says what
- * and where. Not checked is whether projections are those of the rows: wrong ones can cost recall, but no score is ever wrong.
+ * and where. Not checked is whether projections and codes are those of the rows: wrong ones can cost recall (codes also that of
+ * `guarantee`), but no score is ever wrong.
  *
  * Memory that loading takes: besides the index itself at most 3 times the bytes that the file really has, and the index at most
  * 16 times those bytes, whatever they claim (an index of one row takes room for 16; from some 16 rows on it is about the file's
@@ -117,9 +119,9 @@ DCI_API dci_status dci_reader_init(dci_reader *reader, size_t struct_size);
 DCI_API dci_status dci_index_load_stream(dci_context *context, const dci_reader *reader, dci_index **out_index);
 
 /**
- * Makes an index that reads its rows, ids, norms and projections where they are in the file: processes that map the same file
- * share one copy of it in memory. Everything is checked now, once, as in dci_index_load. Searches, range searches, reconstruct,
- * ids, saving and setting defaults work as usual and give the same bits; add, remove and reserve are DCI_ERR_UNSUPPORTED.
+ * Makes an index that reads its rows, ids, norms, projections and codes where they are in the file: processes that map the same
+ * file share one copy of it in memory. Everything is checked now, once, as in dci_index_load. Searches, range searches, reconstruct,
+ * ids, saving and setting defaults work as usual and give the same bits; add, remove, reserve and fit are DCI_ERR_UNSUPPORTED.
  *
  * The file must not be written to or shortened while the index exists: results would be wrong and the process could be ended by
  * a signal. Replacing it (as dci_index_save does) or deleting it is allowed; the index keeps what it has mapped.

@@ -21,7 +21,13 @@ Ids = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 # By _EFFORT; None: the index's default.
 Effort = tuple[
-    Optional[float], Optional[float], Optional[SupportsIndex], Optional[SupportsIndex], Optional[SupportsIndex]
+    Optional[float],
+    Optional[float],
+    Optional[SupportsIndex],
+    Optional[SupportsIndex],
+    Optional[SupportsIndex],
+    Optional[float],
+    Optional[float],
 ]
 
 
@@ -46,6 +52,7 @@ class TuneResult(NamedTuple):
     n_efforts: int  #: efforts tried
     prop_to_visit: float  #: what was set as the index's default
     prop_to_retrieve: float  #: the same
+    rerank: float  #: with sketch_bits the same; infinite: codes are not used
 
 
 class Searchable:
@@ -79,6 +86,8 @@ class Searchable:
         num_to_visit: SupportsIndex | None = ...,
         num_to_retrieve: SupportsIndex | None = ...,
         field_of_view: SupportsIndex | None = ...,
+        rerank: float | None = ...,
+        guarantee: float | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
     ) -> tuple[Ids, Scores]: ...
@@ -94,6 +103,8 @@ class Searchable:
         num_to_visit: SupportsIndex | None = ...,
         num_to_retrieve: SupportsIndex | None = ...,
         field_of_view: SupportsIndex | None = ...,
+        rerank: float | None = ...,
+        guarantee: float | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
     ) -> tuple[Ids, Scores, SearchStats]: ...
@@ -108,6 +119,8 @@ class Searchable:
         num_to_visit: SupportsIndex | None = None,
         num_to_retrieve: SupportsIndex | None = None,
         field_of_view: SupportsIndex | None = None,
+        rerank: float | None = None,
+        guarantee: float | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
     ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
@@ -127,6 +140,13 @@ class Searchable:
                 the same as numbers of rows, in place of the shares; 0: as the shares say.
         field_of_view
                 "mdci": nodes opened at each level, in place of prop_to_visit and num_to_visit; 0: as those say.
+        rerank  with sketch_bits: rows scored per row wanted: of those that the rest of the effort chooses, the rerank * k
+                best by their codes, and perhaps an eighth more. 1 or more; math.inf: all of them, without codes; 0: 16, 8,
+                4, 3 and 2 at 1, 2, 3, 4 and 8 bits.
+        guarantee
+                with sketch_bits: go on scoring until no row whose code was looked at can be among the k best but was not
+                scored: each with this probability, above 0 and at most 1, under a random rotation; for certain at 1 and
+                after fit. 0: off.
         stats   also return a SearchStats.
         out     (ids, scores), C-contiguous int64 and float32 of the result's shape, to write to.
 
@@ -141,7 +161,7 @@ class Searchable:
         shape = (k,) if rows.ndim == 1 else (n, k)
         ids, scores = results(out, shape)
         where = (address(ids), address(scores))
-        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view)
+        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view, rerank, guarantee)
         found = self._run(lib.dci_index_search, handle, n, (n, address(rows), ld, k), where, filter, effort, stats)
         return (ids, scores) if found is None else (ids, scores, found)
 
@@ -158,6 +178,8 @@ class Searchable:
         num_to_visit: SupportsIndex | None = ...,
         num_to_retrieve: SupportsIndex | None = ...,
         field_of_view: SupportsIndex | None = ...,
+        rerank: float | None = ...,
+        guarantee: float | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
     ) -> tuple[Ids, Scores]: ...
@@ -174,6 +196,8 @@ class Searchable:
         num_to_visit: SupportsIndex | None = ...,
         num_to_retrieve: SupportsIndex | None = ...,
         field_of_view: SupportsIndex | None = ...,
+        rerank: float | None = ...,
+        guarantee: float | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
     ) -> tuple[Ids, Scores, SearchStats]: ...
@@ -189,6 +213,8 @@ class Searchable:
         num_to_visit: SupportsIndex | None = None,
         num_to_retrieve: SupportsIndex | None = None,
         field_of_view: SupportsIndex | None = None,
+        rerank: float | None = None,
+        guarantee: float | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
     ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
@@ -214,7 +240,7 @@ class Searchable:
         n_groups, group_size = groups if len(groups) == 2 else (1, *groups)
         before = (n_groups, group_size, address(rows), ld, k, _structs.GROUP_UNION if union else _structs.GROUP_EACH)
         after = (address(ids), address(scores))
-        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view)
+        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view, rerank, guarantee)
         n = n_groups * group_size
         found = self._run(lib.dci_index_search_group, handle, n, before, after, filter, effort, stats)
         return (ids, scores) if found is None else (ids, scores, found)
@@ -231,6 +257,8 @@ class Searchable:
         num_to_visit: SupportsIndex | None = ...,
         num_to_retrieve: SupportsIndex | None = ...,
         field_of_view: SupportsIndex | None = ...,
+        rerank: float | None = ...,
+        guarantee: float | None = ...,
         stats: Literal[False] = ...,
     ) -> tuple[Ids, Ids, Scores]: ...
     @overload
@@ -245,6 +273,8 @@ class Searchable:
         num_to_visit: SupportsIndex | None = ...,
         num_to_retrieve: SupportsIndex | None = ...,
         field_of_view: SupportsIndex | None = ...,
+        rerank: float | None = ...,
+        guarantee: float | None = ...,
         stats: Literal[True],
     ) -> tuple[Ids, Ids, Scores, SearchStats]: ...
     def range_search(
@@ -258,6 +288,8 @@ class Searchable:
         num_to_visit: SupportsIndex | None = None,
         num_to_retrieve: SupportsIndex | None = None,
         field_of_view: SupportsIndex | None = None,
+        rerank: float | None = None,
+        guarantee: float | None = None,
         stats: bool = False,
     ) -> tuple[Ids, Ids, Scores] | tuple[Ids, Ids, Scores, SearchStats]:
         """Finds every row that scores at least as well as a radius: squared distance <= radius for "l2", score >= it else.
@@ -266,14 +298,15 @@ class Searchable:
         radius  rounded to float32, as scores are.
 
         Returns offsets of shape (n + 1,), ids and scores: those of query i are [offsets[i]:offsets[i + 1]], best first.
-        filter, effort and stats as in search; "pdci" and "mdci" find those among the rows that they score.
+        filter, effort and stats as in search; "pdci" and "mdci" find those among the rows that they score. Codes have no
+        part in it: rerank and guarantee are checked and change nothing.
         """
         handle = self._open()
         rows, n, ld = as_rows(q, self._dim, self._input, "q")
         result = prepared(_structs.RangeResult)
         try:
             before, after = (n, address(rows), ld, radius), (byref(result),)
-            effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view)
+            effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view, rerank, guarantee)
             found = self._run(lib.dci_index_range_search, handle, n, before, after, filter, effort, stats)
             offsets = _copied(result.offsets, n + 1, np.uintp).astype(np.int64)
             ids = _copied(result.ids, int(offsets[-1]), np.int64)
@@ -325,10 +358,13 @@ class Searchable:
         num_to_visit: SupportsIndex | None = None,
         num_to_retrieve: SupportsIndex | None = None,
         field_of_view: SupportsIndex | None = None,
+        rerank: float | None = None,
+        guarantee: float | None = None,
     ) -> None:
         """Sets the effort of searches that do not name their own, see search. What is None is full effort again."""
         params = prepared(_structs.SearchParams)
-        _set_effort(params, (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view))
+        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view, rerank, guarantee)
+        _set_effort(params, effort)
         check(lib.dci_index_set_defaults(self._open().value, byref(params)))
 
     def get_defaults(self) -> dict[str, float]:
@@ -337,7 +373,8 @@ class Searchable:
         return {name: getattr(params, name) for name in _EFFORT}
 
     def tune(self, q: npt.ArrayLike, k: SupportsIndex, target_recall: float) -> TuneResult:
-        """Finds the cheapest effort (fewest rows scored) that reaches a recall on sample queries, and makes it the default.
+        """Finds the cheapest effort that reaches a recall on sample queries, and makes it the default. That is the one
+        that scores the fewest rows, with sketch_bits the one that reads the fewest bytes of rows and codes.
 
         q               (n, dim), or (dim,) for one: queries as they will come; some hundred tell a recall to about 0.01.
                         Those at even positions choose the effort, the others check it.
@@ -346,8 +383,8 @@ class Searchable:
                         asks for full effort, which is also set where nothing less reaches the target.
 
         "mdci" tunes prop_to_visit (with cell_simp_indices prop_to_retrieve, too), "pdci" prop_to_retrieve; "flat" is always
-        exact. It takes one exact and some 10 to 60 partial searches of all queries, which Ctrl-C does not end. If it fails,
-        the defaults stay as they were.
+        exact. With sketch_bits, rerank comes beside these, and "flat" is tuned by it alone. It takes one exact and some 10
+        to 60 partial searches of all queries, which Ctrl-C does not end. If it fails, the defaults stay as they were.
         """
         handle = self._open()
         rows, n, ld = as_rows(q, self._dim, self._input, "q")
@@ -363,12 +400,20 @@ class Searchable:
         return params
 
 
-_EFFORT = ("prop_to_visit", "prop_to_retrieve", "num_to_visit", "num_to_retrieve", "field_of_view")
-_DEFAULT: Effort = (None, None, None, None, None)
+_EFFORT = (
+    "prop_to_visit",
+    "prop_to_retrieve",
+    "num_to_visit",
+    "num_to_retrieve",
+    "field_of_view",
+    "rerank",
+    "guarantee",
+)
+_DEFAULT: Effort = (None, None, None, None, None, None, None)
 
 
 def _set_effort(params: _structs.SearchParams, effort: Effort) -> None:
-    visit, retrieve, n_visit, n_retrieve, field_of_view = effort
+    visit, retrieve, n_visit, n_retrieve, field_of_view, rerank, guarantee = effort
     for name, share, number in (("to_visit", visit, n_visit), ("to_retrieve", retrieve, n_retrieve)):
         if share is not None:
             setattr(params, "prop_" + name, share)
@@ -380,6 +425,10 @@ def _set_effort(params: _structs.SearchParams, effort: Effort) -> None:
         params.field_of_view = as_count(field_of_view, "field_of_view")
     elif visit is not None or n_visit is not None:
         params.field_of_view = 0  # it would go before both
+    if rerank is not None:
+        params.rerank = rerank
+    if guarantee is not None:
+        params.guarantee = guarantee
 
 
 def results(out: tuple[Ids, Scores] | None, shape: tuple[int, ...], what: str = "ids") -> tuple[Ids, Scores]:

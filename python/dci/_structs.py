@@ -71,7 +71,7 @@ class IndexConfig(ctypes.Structure):
         ("query_dtype", c_int32),
         ("storage", c_int32),
         ("zero_rows", c_int32),
-        ("reserved", c_int32),
+        ("sketch_bits", c_int32),
         ("num_comp_indices", c_size_t),
         ("num_simp_indices", c_size_t),
         ("seed", c_uint64),
@@ -80,6 +80,7 @@ class IndexConfig(ctypes.Structure):
         ("page_rows", c_size_t),
         ("top_nodes", c_size_t),
         ("cell_simp_indices", c_size_t),
+        ("reserved", c_size_t),
     ]
 
 
@@ -118,6 +119,8 @@ class SearchParams(ctypes.Structure):
         ("progress", Progress),
         ("num_to_visit", c_size_t),
         ("num_to_retrieve", c_size_t),
+        ("rerank", c_double),
+        ("guarantee", c_double),
         ("field_of_view", c_size_t),
     ]
 
@@ -140,6 +143,7 @@ class MemoryReport(ctypes.Structure):
         ("ids", c_size_t),
         ("norms", c_size_t),
         ("projections", c_size_t),
+        ("codes", c_size_t),
         ("other", c_size_t),
         ("total", c_size_t),
     ]
@@ -156,6 +160,7 @@ class TuneResult(ctypes.Structure):
         ("n_efforts", c_size_t),
         ("prop_to_visit", c_double),
         ("prop_to_retrieve", c_double),
+        ("rerank", c_double),
     ]
 
 

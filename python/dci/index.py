@@ -51,8 +51,8 @@ class Index(Paged):
     num_simp_indices
                 "pdci" only: simple indices of each composite index, 1 or more; each is one random direction and costs
                 4 bytes per row. num_comp_indices * num_simp_indices is at most 4096.
-    seed        "pdci" and "mdci": of the directions and promotions, 0 to 2**64 - 1. The same seed gives the same ones
-                everywhere.
+    seed        "pdci" and "mdci": of the directions and promotions; with sketch_bits of the random rotation; 0 to 2**64 - 1.
+                The same seed gives the same ones everywhere.
     promotion_prob
                 "mdci" only: chance of a row to become a node of the lowest level, 0.001 to 0.5. It is drawn from seed and
                 id, so the order of adds has no part in it.
@@ -63,6 +63,9 @@ class Index(Paged):
     cell_simp_indices
                 "mdci" only: simple indices by which P-DCI ranks the rows of the opened cells, at most 4096; 0: all rows of
                 an opened cell are scored, which is faster.
+    sketch_bits 1, 2, 3, 4 or 8: every row has a code of so many bits per element; searches rank rows by their codes and
+                score only the best of them (rerank and guarantee of search say how many). fit makes codes for queries like
+                those to come. dim is at most 32736 then, and page_rows 16 or more. 0: none.
 
     Rows and queries have shape (n, dim), or (dim,) for one. Arrays of the input dtype whose rows are contiguous are read
     in place, whatever lies between rows; others are copied once. A float32 input takes all real numbers and rounds them to
@@ -85,8 +88,11 @@ class Index(Paged):
         "_lock",
         "_metric",
         "_promotion_prob",
+        "_sketch_bits",
         "_storage",
     )
+
+    _sketch_bits: int
 
     def __init__(
         self,
@@ -107,6 +113,7 @@ class Index(Paged):
         page_rows: SupportsIndex = 16,
         top_nodes: SupportsIndex = 4096,
         cell_simp_indices: SupportsIndex = 0,
+        sketch_bits: SupportsIndex = 0,
     ) -> None:
         self._handle = None
         self._dim = as_count(dim, "dim")
@@ -134,6 +141,7 @@ class Index(Paged):
         config.page_rows = as_count(page_rows, "page_rows")
         config.top_nodes = as_count(top_nodes, "top_nodes")
         config.cell_simp_indices = as_count(cell_simp_indices, "cell_simp_indices")
+        config.sketch_bits = as_count(sketch_bits, "sketch_bits", 2**31 - 1)
         self._take(config)
         self._handle = create(lib.dci_index_create, lib.dci_index_destroy, self._context._handle.value, byref(config))
 
@@ -142,6 +150,7 @@ class Index(Paged):
         simple = {"pdci": config.num_comp_indices * config.num_simp_indices, "mdci": config.cell_simp_indices}
         self._n_simple = simple.get(self._kind, 0)
         self._page_rows = config.page_rows
+        self._sketch_bits = config.sketch_bits
         self._promotion_prob = config.promotion_prob if self._kind == "mdci" else 0.0
 
     def add(self, x: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> None:
@@ -225,9 +234,22 @@ class Index(Paged):
         """Takes memory so that the index holds n rows in all without another allocation for rows."""
         check(lib.dci_index_reserve(self._open().value, as_count(n, "n")))
 
+    def fit(self, queries: npt.ArrayLike) -> None:
+        """Fits the codes of an index with sketch_bits to queries: learns a transform from its rows and these queries, and
+        encodes all rows anew; rows added later use it, too. Codes then rank better for queries like these.
+
+        queries (n, dim), or (dim,) for one: as they will come, some hundred, such as the last 64 positions of a prompt, all
+                heads of a group.
+
+        dim is at most 1024. Searches go on meanwhile; adds and removes on other threads wait. Ctrl-C does not end it.
+        """
+        handle = self._open()
+        rows, n, ld = as_rows(queries, self._dim, self._input, "queries")
+        check(lib.dci_index_fit(handle.value, n, address(rows), ld))
+
     def memory(self) -> dict[str, int]:
-        """Bytes the index holds: rows (used or reserved; the pointers to them if borrowed), ids, norms, projections, other,
-        total."""
+        """Bytes the index holds: rows (used or reserved; the pointers to them if borrowed), ids, norms, projections, codes,
+        other, total."""
         report = prepared(_structs.MemoryReport)
         check(lib.dci_index_memory(self._open().value, byref(report)))
         return {name: getattr(report, name) for name in _MEMORY}
@@ -328,6 +350,11 @@ class Index(Paged):
         return self._storage
 
     @property
+    def sketch_bits(self) -> int:
+        """Bits per element of the codes; 0: none."""
+        return self._sketch_bits
+
+    @property
     def context(self) -> Context:
         """Threads and instruction set."""
         return self._context
@@ -353,7 +380,7 @@ class Index(Paged):
         return f"Index(dim={self._dim}, metric={self._metric!r}, kind={self._kind!r}, dtype={self.dtype!r}, {state})"
 
 
-_MEMORY = ("rows", "ids", "norms", "projections", "other", "total")
+_MEMORY = ("rows", "ids", "norms", "projections", "codes", "other", "total")
 
 
 def _encoded(path: Path) -> bytes:

@@ -46,6 +46,17 @@ def queries() -> Any:
 # Options of a tree with three levels of nodes from some hundred rows on.
 DEEP: dict[str, Any] = {"promotion_prob": 0.2, "promotion_prob_subseq": 0.3, "top_nodes": 8, "page_rows": 4}
 
+# The defaults of a new index.
+FULL: dict[str, float] = {
+    "prop_to_visit": 1.0,
+    "prop_to_retrieve": 1.0,
+    "num_to_visit": 0,
+    "num_to_retrieve": 0,
+    "field_of_view": 0,
+    "rerank": 0.0,
+    "guarantee": 0.0,
+}
+
 
 def of_kind(kind: str, rows: Any, metric: str = "ip", ids: Any = None, **options: Any) -> dci.Index:
     """An index of a kind that holds these rows, in their format."""

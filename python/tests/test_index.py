@@ -202,7 +202,7 @@ def test_reserve_takes_the_memory_of_the_rows():
     assert report["rows"] >= 1000 * 64 * 4
     index.add(normal(1000, 64))
     assert index.memory()["rows"] == report["rows"]
-    assert report["total"] == sum(report[part] for part in ("rows", "ids", "norms", "projections", "other"))
+    assert report["total"] == sum(report[part] for part in ("rows", "ids", "norms", "projections", "codes", "other"))
 
 
 def test_properties_say_what_the_index_is():
@@ -211,6 +211,7 @@ def test_properties_say_what_the_index_is():
         index.add(normal(2, 12))
         assert (index.dim, index.metric, index.kind, index.dtype) == (12, "l2", "flat", "float16")
         assert (index.input_dtype, index.storage, index.context) == ("float32", "owned", context)
+        assert index.sketch_bits == 0 and dci.Index(12, sketch_bits=3).sketch_bits == 3
         assert repr(index) == "Index(dim=12, metric='l2', kind='flat', dtype='float16', count=2)"
     assert repr(index) == "Index(dim=12, metric='l2', kind='flat', dtype='float16', closed)"
     index.close()

@@ -10,13 +10,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import DEEP, DTYPES, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
+from conftest import DEEP, DTYPES, FULL, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
 from read_index import read_tree
 
 import dci
 from dci import _guard
-
-FULL = {"prop_to_visit": 1.0, "prop_to_retrieve": 1.0, "num_to_visit": 0, "num_to_retrieve": 0, "field_of_view": 0}
 
 
 def mdci(rows, metric="ip", **options):

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import DTYPES, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
+from conftest import DTYPES, FULL, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
 
 import dci
 
 EFFORT = ("prop_to_visit", "prop_to_retrieve", "num_to_visit", "num_to_retrieve")
-FULL = {"prop_to_visit": 1.0, "prop_to_retrieve": 1.0, "num_to_visit": 0, "num_to_retrieve": 0, "field_of_view": 0}
 
 
 def pdci(rows, metric="ip", **options):

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import pickle
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import DTYPES, METRICS, in_float64, normal, stored
-from read_index import read_index
+from read_index import LEARNED, RANDOM, UNITS, crc32c, read_codes, read_index, read_sections
 
 import dci
 from dci import _structs
@@ -93,6 +95,182 @@ def test_a_second_reader_finds_rows_ids_and_config(metric, dtype, kind, storage)
         longest = np.ones(N) if metric == "cosine" else squared**0.5
         assert projections.shape == ({"pdci": 6, "mdci": 2}[kind], N)
         assert (np.abs(projections) <= longest * (1 + 1e-5)).all() and np.abs(projections).max() > 0
+
+
+# --- codes ----------------------------------------------------------------------------------------------------------------
+
+CODED = [
+    (bits, kind, metric, dim)
+    for bits, (kind, metric), dim in itertools.product((1, 2, 3, 4, 8), zip(KINDS, METRICS), (1, 12, 64, 100))
+]
+
+
+def coded(bits, kind="flat", metric="l2", dim=24, n=300, **options):
+    """An index of rows with two means, that of the second 200 in another place, and of unlike deviations."""
+    rows = normal(n, dim) * np.linspace(0.2, 2, dim, dtype=np.float32)
+    rows[100:] += 3
+    index = dci.Index(dim, metric, kind=kind, sketch_bits=bits, seed=2**63 + 5, **options)
+    index.add(rows[:100])
+    index.add(rows[100:])
+    return index
+
+
+def contents(index):
+    """The rows and what the codes say of them, by slot; which slots are full."""
+    config, rows, ids, norms, _ = read_index(index.to_bytes())
+    codes = read_codes(index.to_bytes())
+    full = ids >= 0
+    assert config["sketch_bits"] == index.sketch_bits and full.sum() == len(index)
+    for part in ("codes", "scales", "residuals"):
+        assert not codes[part][~full].any()
+    # A block reaches at least as far as its rows do, in units of levels.
+    lengths = np.zeros(32 * len(codes["reach"]))
+    lengths[: len(full)] = np.linalg.norm(codes["scales"][:, None] * codes["levels"], axis=1) * full
+    assert (lengths.reshape(-1, 32).max(1) <= codes["reach"] * (1 + 1e-5)).all()
+    empty = ~np.logical_or.reduceat(full, np.arange(0, len(full), 32))
+    assert (codes["frames"][~empty] < len(codes["centres"])).all()
+    assert ((codes["frames"][empty] < len(codes["centres"])) | (codes["frames"][empty] == 255)).all()
+    return rows.astype(np.float64), codes, norms, full
+
+
+@pytest.mark.parametrize(("bits", "kind", "metric", "dim"), CODED)
+def test_a_second_reader_decodes_rows_from_rotated_codes(bits, kind, metric, dim):
+    rows, codes, norms, full = contents(coded(bits, kind, metric, dim))
+    assert codes["kind"] == RANDOM and set(codes["widths"]) == {bits}
+    off = rows - codes["rows"]
+    np.testing.assert_allclose(np.linalg.norm(off, axis=1)[full], codes["residuals"][full], rtol=1e-4, atol=1e-5)
+    # What is left over stands at right angles to the row: estimates are right on average.
+    centres = codes["centres"][np.where(full, codes["frames"][np.arange(len(rows)) // 32], 0)]
+    squares = ((rows - centres) ** 2).sum(1)
+    assert (np.abs(((rows - centres) * off).sum(1)) <= 1e-5 * squares + 1e-6)[full].all()
+    if metric == "l2":
+        np.testing.assert_allclose(norms, (rows**2).sum(1), rtol=1e-6)
+    if kind != "mdci":  # which sorts rows into cells as it goes
+        assert len(codes["centres"]) == 2
+        np.testing.assert_allclose(codes["centres"], [rows[:100].mean(0), rows[100:].mean(0)], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("bits", "kind", "metric", "dim"), CODED)
+def test_a_second_reader_decodes_rows_from_learned_codes(bits, kind, metric, dim):
+    index = coded(bits, kind, metric, dim)
+    index.fit(normal(64, dim, 5))
+    index.add(normal(50, dim, 7))
+    rows, codes, _, full = contents(index)
+    n, worth = len(codes["widths"]), codes["worth"]
+    to, back = codes["to"].astype(np.float64), codes["back"].astype(np.float64)
+    assert codes["kind"] == LEARNED and codes["centres"].shape == (1, dim)
+    np.testing.assert_allclose(codes["centres"][0], index.reconstruct(np.arange(300)).mean(0), rtol=1e-4, atol=1e-5)
+    # Coordinates with codes are in units of levels, the others as they are: `back` is the way back from both.
+    units = np.ones(len(to))
+    units[:n] = [UNITS[width] for width in codes["widths"]]
+    y = (rows - codes["centres"]) @ to.T / units
+    np.testing.assert_allclose(y @ back, rows - codes["centres"], rtol=0, atol=2e-4)
+    y[:, :n] -= codes["scales"][:, None] * codes["levels"]
+    off = np.linalg.norm(y * worth, axis=1)
+    np.testing.assert_allclose(off[full], codes["residuals"][full], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(rows - codes["rows"], y @ back, rtol=0, atol=2e-4)
+    assert sum(codes["widths"]) * 4 <= 32 * -(-bits * dim * 4 // 32) + 128
+
+
+def test_rows_that_no_centre_was_decided_for_are_in_the_file():
+    rows = normal(45, 24)
+    index = dci.Index(24, sketch_bits=2)
+    assert read_codes(index.to_bytes()) is None
+    for first, end, pending in ((0, 5, (0, 5)), (5, 40, None), (40, 45, (40, 45))):
+        index.add(rows[first:end])
+        found = read_codes(index.to_bytes())["pending"]
+        if pending is None:
+            assert found is None
+            continue
+        those = rows[slice(*pending)].astype(np.float64)
+        assert found[0] == len(those)
+        np.testing.assert_allclose(found[1], (those**2).sum())
+        np.testing.assert_allclose(found[2], those.sum(0))
+    index.fit(normal(64, 24, 2))
+    index.remove(index.ids())
+    emptied = read_codes(index.to_bytes())
+    assert emptied["kind"] == LEARNED and emptied["codes"].shape == (0, len(emptied["widths"]))
+
+
+def patched(data, name, offset, value):
+    """A file with one byte of a section changed, and its checksums made right."""
+    data = bytearray(data)
+    (n,) = struct.unpack_from("<I", data, 24)
+    for at in range(48, 48 + 32 * n, 32):
+        if data[at : at + 8].rstrip(b"\0") == name:
+            first, size = struct.unpack_from("<QQ", data, at + 8)
+            data[first + offset] = value
+            struct.pack_into("<I", data, at + 24, crc32c(data[first : first + size]))
+    struct.pack_into("<I", data, 40, crc32c(data[48 : 48 + 32 * n]))
+    struct.pack_into("<I", data, 44, crc32c(data[:44]))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_codes_that_contradict_themselves_are_refused(fitted):
+    index = coded(2)
+    if fitted:
+        index.fit(normal(64, 24, 5))
+    else:
+        index.add(normal(3, 24))
+    data = index.to_bytes()
+    assert dci.Index.from_bytes(patched(data, b"codes", 0, 0)).count == len(index)
+    n_blocks = len(read_codes(data)["frames"])
+    groups = struct.unpack_from("<Q", read_sections(data)["frames"], 24)[0]
+    cases = [
+        (b"config", 108, 5, dci.FormatError, "sketch_bits is 5"),
+        (b"config", 108, 0, dci.UnsupportedError, "section"),
+        (b"config", 119, 0xBF, dci.FormatError, "rerank is"),
+        (b"config", 127, 0xBF, dci.FormatError, "guarantee is"),
+        (b"frames", 0, 1, dci.FormatError, "kind 1"),
+        (b"frames", 5, 1, dci.UnsupportedError, "byte 5 of the file's frames is 0x01"),
+        (b"frames", 32 + 4 * groups + 1, 9, dci.UnsupportedError, "frames is 0x09"),
+        (b"centres", 3, 0xFF, dci.FormatError, None),
+        (b"blocks", 4 * n_blocks, 77, dci.FormatError, "name centre 77"),
+    ]
+    if fitted:
+        cases += [
+            (b"frames", 32 + 3, 1, dci.UnsupportedError, "byte 35"),
+            (b"frames", 32 + 2, 9, dci.FormatError, "impossible layout"),
+            (b"frames", 16, 99, dci.FormatError, "impossible layout"),
+        ]
+    else:
+        cases += [(b"pending", 0, n, dci.FormatError, "pending") for n in (0, 32)]
+        cases += [(b"pending", at + 7, 0xFF, dci.FormatError, "pending") for at in (8, 16)]
+        cases += [(b"frames", 8, 4, dci.UnsupportedError, "byte 8")]
+    for name, offset, value, error, part in cases:
+        damaged = patched(data, name, offset, value)
+        if part is None:  # -NaN or a number, as the byte before it has it
+            damaged = patched(damaged, name, offset - 1, 0xFF)
+        with pytest.raises(error, match=part):
+            dci.Index.from_bytes(damaged)
+
+
+def test_a_block_without_rows_has_a_centre_that_there_is():
+    """Rows may come to it: a centre that there is not would be read from nowhere."""
+    index = coded(2, "mdci", n=400, promotion_prob=0.1)
+    index.remove(np.arange(0, 400, 2))
+    for page in index.pages()["page"][::2]:
+        index.remove(index.page_ids(page))
+    ids, frames = read_index(index.to_bytes())[2], read_codes(index.to_bytes())["frames"]
+    empty = np.flatnonzero(np.maximum.reduceat(ids, np.arange(0, len(ids), 32)) < 0)
+    assert len(empty) > 0
+    for bad in (len(read_codes(index.to_bytes())["centres"]), 254):
+        with pytest.raises(dci.FormatError, match=f"name centre {bad}"):
+            dci.Index.from_bytes(patched(index.to_bytes(), b"blocks", 4 * len(frames) + empty[0], bad))
+    dci.Index.from_bytes(patched(index.to_bytes(), b"blocks", 4 * len(frames) + empty[0], 255)).add(normal(300, 24))
+
+
+def test_defaults_of_codes_are_in_the_file():
+    index = coded(4)
+    assert read_index(index.to_bytes())[0]["rerank"] == 0
+    index.set_defaults(rerank=math.inf, guarantee=0.75)
+    config = read_index(index.to_bytes())[0]
+    assert (config["rerank"], config["guarantee"], config["sketch_bits"]) == (math.inf, 0.75, 4)
+    assert read_index(made()[0].to_bytes())[0]["sketch_bits"] == 0
+
+
+# --- saved and loaded -----------------------------------------------------------------------------------------------------
 
 
 def test_ids_that_are_slots_are_left_out():
@@ -216,4 +394,7 @@ def test_the_reader_is_a_program(kind, tmp_path):
     index.save(tmp_path / "index")
     program = Path(__file__).with_name("read_index.py")
     said = subprocess.run([sys.executable, program, tmp_path / "index"], check=True, capture_output=True, text=True).stdout
-    assert "'dim': 12" in said and ("'levels'" in said) == (kind == "mdci")
+    assert "'dim': 12" in said and ("'mean'" in said) == (kind == "mdci") and "'residuals'" not in said
+    coded(1, kind).save(tmp_path / "index")
+    said = subprocess.run([sys.executable, program, tmp_path / "index"], check=True, capture_output=True, text=True).stdout
+    assert "'sketch_bits': 1" in said and "'residuals'" in said

@@ -53,7 +53,7 @@ typedef struct dci_loading_tree {
 typedef struct dci_loading_codes {
         bool learns;
         size_t n_frames;
-        const void *frames, *centres, *learned, *blocks, *scales, *by_block;
+        const void *frames, *centres, *learned, *pending, *blocks, *scales, *by_block;
 } dci_loading_codes;
 
 /* One load. */

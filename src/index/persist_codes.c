@@ -11,6 +11,8 @@
 /* The section "frames": kind, layout, and groups of 4 bytes each. */
 #define FRAMES_BYTES (32 + 4 * DCI_CODE_GROUPS)
 #define GROUP_BYTES 4
+/* "pending" before its sums: how many rows, and the sum of their squares. */
+#define PENDING_HEAD 16
 
 static size_t blocks_of(size_t n)
 {
@@ -37,19 +39,11 @@ static const dci_area *area_of(const dci_saving *s, size_t block, size_t *out_bl
         return unit.area;
 }
 
-static bool holds_rows(const dci_saving *s, size_t block)
+static void encode_frames(const dci_frames *frames, unsigned char out[FRAMES_BYTES])
 {
-        bool any = false;
-        for (size_t r = 0; r < DCI_CODE_ROWS && !any; r++)
-                any = holds_row(s, block * DCI_CODE_ROWS + r);
-        return any;
-}
-
-static dci_status emit_frames(const void *ctx, const dci_sink *sink)
-{
-        const dci_coder *coder = &frames_of(ctx)->frame[0]->coder;
+        const dci_coder *coder = &frames->frame[0]->coder;
         const dci_code_layout *layout = &coder->layout;
-        unsigned char out[FRAMES_BYTES] = {0};
+        memset(out, 0, FRAMES_BYTES);
         dci_store_le32(out, (uint32_t)coder->kind);
         if (coder->kind == DCI_CODER_LEARNED) {
                 dci_store_le64(out + 8, layout->n_coords[DCI_CODE_8]);
@@ -62,6 +56,12 @@ static dci_status emit_frames(const void *ctx, const dci_sink *sink)
                 at[1] = layout->groups[g].shift;
                 at[2] = layout->groups[g].bits;
         }
+}
+
+static dci_status emit_frames(const void *ctx, const dci_sink *sink)
+{
+        unsigned char out[FRAMES_BYTES];
+        encode_frames(frames_of(ctx), out);
         return sink->write(sink->ctx, out, sizeof out);
 }
 
@@ -82,6 +82,17 @@ static dci_status emit_learned(const void *ctx, const dci_sink *sink)
         if (status == DCI_OK)
                 status = sink->write(sink->ctx, coder->to, square);
         return status == DCI_OK ? sink->write(sink->ctx, coder->from, square) : status;
+}
+
+/* Rows that no decision about the centre has looked at yet: without them, a loaded index would decide otherwise. */
+static dci_status emit_pending(const void *ctx, const dci_sink *sink)
+{
+        const dci_frames *frames = frames_of(ctx);
+        unsigned char head[PENDING_HEAD];
+        dci_store_le64(head, frames->n_pending);
+        dci_store_f64(head + 8, frames->pending_square);
+        dci_status status = sink->write(sink->ctx, head, sizeof head);
+        return status == DCI_OK ? sink->write(sink->ctx, frames->pending_sum, frames->dim * sizeof(double)) : status;
 }
 
 /* Words of places without rows are left over from others, and stay here. */
@@ -122,7 +133,7 @@ static dci_status emit_floats(const void *ctx, const dci_sink *sink)
         return status;
 }
 
-/* By block: how far its rows reach, then their frames. */
+/* By block: how far its rows reach, then their frames. A block whose rows have gone keeps both for those to come. */
 static dci_status emit_blocks(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
@@ -131,18 +142,16 @@ static dci_status emit_blocks(const void *ctx, const dci_sink *sink)
                 for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
                         size_t at;
                         const dci_area *area = area_of(s, b, &at);
-                        const bool any = holds_rows(s, b);
-                        const float reach = any ? area->reach[at] : 0.0f;
-                        const uint8_t frame = any ? area->frames[at] : DCI_NO_FRAME;
-                        status = which == 0 ? sink->write(sink->ctx, &reach, sizeof reach)
-                                            : sink->write(sink->ctx, &frame, sizeof frame);
+                        status = which == 0 ? sink->write(sink->ctx, &area->reach[at], sizeof area->reach[at])
+                                            : sink->write(sink->ctx, &area->frames[at], 1);
                 }
         return status;
 }
 
+/* Frames stay when all rows have gone: what was learned is used for those to come. */
 void dci_codes_write(dci_saving *s)
 {
-        if (s->index->rows.codes == NULL || s->view.n == 0)
+        if (s->index->rows.codes == NULL || atomic_load(&s->index->rows.codes->frames.n) == 0)
                 return;
         dci_frames *frames = &s->index->rows.codes->frames;
         const dci_coder *coder = &frames->frame[0]->coder;
@@ -151,6 +160,8 @@ void dci_codes_write(dci_saving *s)
         dci_saving_add(s, "centres", atomic_load(&frames->n) * frames->dim * sizeof(float), emit_centres);
         if (coder->kind == DCI_CODER_LEARNED)
                 dci_saving_add(s, "learned", coder->n_coords * (2 * coder->dim + 1) * sizeof(float), emit_learned);
+        if (frames->n_pending > 0)
+                dci_saving_add(s, "pending", PENDING_HEAD + frames->dim * sizeof(double), emit_pending);
         dci_saving_add(s, "codes", n_blocks * frames->block_bytes, emit_codes);
         dci_saving_add(s, "scales", n_blocks * 2 * DCI_CODE_ROWS * sizeof(float), emit_floats);
         dci_saving_add(s, "blocks", n_blocks * (sizeof(float) + 1), emit_blocks);
@@ -167,7 +178,7 @@ dci_status dci_codes_find(dci_loading *l)
 {
         const size_t n_blocks = blocks_of(l->n), dim = l->config.dim;
         dci_loading_codes *codes = &l->codes;
-        if (l->config.sketch_bits == 0 || l->n == 0)
+        if (l->config.sketch_bits == 0 || (l->n == 0 && !dci_loading_has(l, "frames")))
                 return DCI_OK;
         dci_status status = dci_loading_take(l, "frames", 1, FRAMES_BYTES, &codes->frames);
         if (status == DCI_OK)
@@ -187,6 +198,9 @@ dci_status dci_codes_find(dci_loading *l)
                                 codes->n_frames);
         if (codes->learns)
                 status = dci_loading_take(l, "learned", wide_of(l), (2 * dim + 1) * sizeof(float), &codes->learned);
+        if (status == DCI_OK && dci_loading_has(l, "pending"))
+                status = dci_loading_take(l, "pending", dim + PENDING_HEAD / sizeof(double), sizeof(double),
+                                          &codes->pending);
         if (status == DCI_OK)
                 status = dci_loading_take(l, "codes", n_blocks, dci_frames_block_bytes(dim, l->config.sketch_bits),
                                           &codes->blocks);
@@ -266,6 +280,39 @@ static dci_status restore_frames(const dci_loading *l, dci_frames *frames)
         return status;
 }
 
+/* Bytes without a meaning are those of a library that knows one. */
+static dci_status check_unused(const dci_loading *l, const dci_frames *frames)
+{
+        const unsigned char *found = l->codes.frames;
+        unsigned char known[FRAMES_BYTES];
+        encode_frames(frames, known);
+        for (size_t i = 0; i < FRAMES_BYTES; i++)
+                if (found[i] != known[i])
+                        return dci_fail(DCI_ERR_UNSUPPORTED,
+                                        "byte %zu of the file's frames is 0x%02x, this library knows no use of it", i,
+                                        found[i]);
+        return DCI_OK;
+}
+
+/* Numbers that rows could have: a centre is made of them. */
+static dci_status restore_pending(const dci_loading *l, dci_frames *frames)
+{
+        const unsigned char *at = l->codes.pending;
+        if (at == NULL)
+                return DCI_OK;
+        const uint64_t n = dci_load_le64(at);
+        const double square = dci_load_f64(at + 8),
+                     most = 0x1p63 * (double)n; /* of an element; its square: FLT_MAX / 8 */
+        bool good = n > 0 && n <= DCI_PENDING && !l->codes.learns && square >= 0.0 && square <= 0x1p63 * most;
+        for (size_t j = 0; j < frames->dim && good; j++) {
+                frames->pending_sum[j] = dci_load_f64(at + PENDING_HEAD + j * sizeof(double));
+                good = fabs(frames->pending_sum[j]) <= most;
+        }
+        frames->pending_square = square;
+        frames->n_pending = (size_t)n;
+        return good ? DCI_OK : dci_fail(DCI_ERR_FORMAT, "the file's codes have impossible sums of rows pending");
+}
+
 /* A chunk's codes: copied, or, if the file is mapped, where they lie. */
 static void place_chunk(const dci_loading *l, const dci_frames *frames, size_t first, size_t n, dci_chunk *chunk)
 {
@@ -294,9 +341,13 @@ static void place_chunk(const dci_loading *l, const dci_frames *frames, size_t f
 dci_status dci_codes_place(dci_loading *l)
 {
         dci_rows *rows = &l->index->rows;
-        if (rows->codes == NULL || l->n == 0)
+        if (rows->codes == NULL || l->codes.frames == NULL)
                 return DCI_OK;
         dci_status status = restore_frames(l, &rows->codes->frames);
+        if (status == DCI_OK)
+                status = check_unused(l, &rows->codes->frames);
+        if (status == DCI_OK)
+                status = restore_pending(l, &rows->codes->frames);
         for (size_t first = 0; status == DCI_OK && first < l->n;) {
                 size_t offset, left = l->n - first;
                 dci_chunk *chunk = dci_rows_chunk(rows, first, &offset);
@@ -307,7 +358,8 @@ dci_status dci_codes_place(dci_loading *l)
         return status;
 }
 
-/* Every block that holds a row has a frame; numbers are numbers. What codes say of rows is not checked: they only propose. */
+/* Every block that holds a row has a frame, and no block one that there is not: rows may come to it. Numbers are numbers. What codes
+ * say of rows is not checked: they only propose. */
 dci_status dci_codes_accept(const dci_loading *l)
 {
         if (l->index->rows.codes == NULL || l->n == 0)
@@ -317,11 +369,11 @@ dci_status dci_codes_accept(const dci_loading *l)
                 return dci_fail(DCI_ERR_FORMAT, "a scale of the file's codes is NaN or infinite");
         for (size_t slot = 0; slot < l->n; slot++) {
                 const dci_unit unit = dci_view_unit(&l->view, slot / DCI_CODE_UNIT);
-                if (l->shape.gaps && dci_view_id(&l->view, (int32_t)slot) < 0)
-                        continue;
-                if (unit.area->frames[unit.unit / 2] >= l->codes.n_frames)
+                const uint8_t frame = unit.area->frames[unit.unit / 2];
+                const bool empty = l->shape.gaps && dci_view_id(&l->view, (int32_t)slot) < 0;
+                if (frame >= l->codes.n_frames && !(empty && frame == DCI_NO_FRAME))
                         return dci_fail(DCI_ERR_FORMAT, "the codes of row %zu name centre %d, the file has %zu", slot,
-                                        (int)unit.area->frames[unit.unit / 2], l->codes.n_frames);
+                                        (int)frame, l->codes.n_frames);
         }
         return DCI_OK;
 }

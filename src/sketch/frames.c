@@ -10,7 +10,7 @@
 /* A frame's centre is left when rows lie off it by more than this share of their variance: that much more distortion. */
 #define DRIFT 0.1
 /* Rows that tell where rows lie. */
-#define ENOUGH 32
+#define ENOUGH (DCI_PENDING + 1)
 
 static size_t padded(size_t n, size_t to)
 {

@@ -15,7 +15,8 @@
 #include "sketch/fit.h"
 
 #define DCI_MAX_FRAMES ((size_t)128)
-#define DCI_NO_FRAME 255 /* a block without rows */
+#define DCI_NO_FRAME 255         /* a block without rows */
+#define DCI_PENDING ((size_t)31) /* rows at most, between calls, that no decision about the centre has looked at */
 
 typedef struct dci_frame {
         dci_coder coder;
