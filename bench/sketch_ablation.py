@@ -11,6 +11,7 @@ the prompt's keys after the first 16 and the prompt's last queries, and judged o
 recall      share of the true 100 best keys among the 100 (in brackets 200) that rank first by their codes
 share       sum of true softmax weight on the chosen prompt keys / on all of them; B - 80 keys for the whole group of query heads,
             chosen by the sum of their softmax over estimates; every 24th position (every 240th of a long decode)
+random arms are means over SEEDS rotations
 """
 import json
 import sys
@@ -19,7 +20,7 @@ import numpy as np
 
 import dci
 
-SINK, BUDGETS, K, QUERIES = 16, (128, 256, 512), 100, 400
+SINK, BUDGETS, K, QUERIES, SEEDS = 16, (128, 256, 512), 100, 400, 5
 
 
 class Trace:
@@ -46,23 +47,30 @@ def softmax(scores):
     return powers / powers.sum(-1, keepdims=True)
 
 
-def encode(trace, bits, learned=True, keys=None, queries=None):
-    sketch = dci.Sketch(trace.keys.shape[1], bits=bits, seed=1)
+def encode(trace, bits, learned=True, keys=None, queries=None, seed=1):
+    sketch = dci.Sketch(trace.keys.shape[1], bits=bits, seed=seed)
     if learned:
         sketch.fit(trace.keys if keys is None else keys, trace.seen if queries is None else queries)
     sketch.append(trace.keys)
     return sketch
 
 
-def recalls(trace, sketch):
-    scores, found = sketch.score(trace.asked), []
-    for times in (1, 2):
-        ranked = best_rows(scores, times * K)
-        found.append(np.mean([len(np.intersect1d(a, b)) for a, b in zip(ranked, trace.best)]) / K)
+def recalls(trace, *sketches):
+    found = np.zeros(2)
+    for sketch in sketches:
+        scores = sketch.score(trace.asked)
+        for times in (1, 2):
+            ranked = best_rows(scores, times * K)
+            found[times - 1] += np.mean([len(np.intersect1d(a, b)) for a, b in zip(ranked, trace.best)]) / K
+    found /= len(sketches)
     return f"{found[0]:.3f} ({found[1]:.3f})"
 
 
-def shares(trace, sketch):
+def shares(trace, *sketches):
+    return " ".join(f"{x:.3f}" for x in np.mean([share(trace, sketch) for sketch in sketches], 0))
+
+
+def share(trace, sketch):
     kept, total = np.zeros(len(BUDGETS)), 0.0
     step = 24 if len(trace.all) - trace.prompt < 1000 else 240
     for t in range(trace.prompt + 8, len(trace.all), step):
@@ -73,7 +81,7 @@ def shares(trace, sketch):
         total += weight.sum()
         for i, budget in enumerate(BUDGETS):
             kept[i] += weight[np.argpartition(-ranked, budget - 80)[: budget - 80]].sum()
-    return " ".join(f"{x:.3f}" for x in kept / total)
+    return kept / total
 
 
 def table(head, rows):
@@ -82,20 +90,26 @@ def table(head, rows):
         print(f"| {' | '.join(row)} |", flush=True)
 
 
+def label(bits, learned):
+    return f"{'learned' if learned else 'random'} {bits}"
+
+
+def spread(rows, n):
+    return rows if n is None else np.ascontiguousarray(rows[np.linspace(0, len(rows) - 1, n).astype(int)])
+
+
 def main():
     traces = [Trace(folder) for folder in sys.argv[1:]]
     arms = [(bits, learned) for learned in (False, True) for bits in (1, 2, 3, 4, 8)]
-    label = lambda bits, learned: f"{'learned' if learned else 'random'} {bits}"
-    made = {(t.name, *arm): encode(t, *arm) for t in traces for arm in arms}
+    made = {(t.name, *arm): [encode(t, *arm, seed=i) for i in range(1 if arm[1] else SEEDS)] for t in traces for arm in arms}
     print("Recall of the true 100 among the 100 (200) ranked first, by bits:")
-    table(["trace", *(label(*arm) for arm in arms)], [[t.name, *(recalls(t, made[t.name, *arm]) for arm in arms)] for t in traces])
+    table(["trace", *(label(*arm) for arm in arms)], [[t.name, *(recalls(t, *made[t.name, *arm]) for arm in arms)] for t in traces])
     print("\nKept share at B = 128 / 256 / 512:")
     arms = [arm for arm in arms if arm[0] in (1, 2, 4)]
     table(["trace", "exact", *(label(*arm) for arm in arms)],
-          [[t.name, shares(t, None), *(shares(t, made[t.name, *arm]) for arm in arms)] for t in traces])
+          [[t.name, shares(t, None), *(shares(t, *made[t.name, *arm]) for arm in arms)] for t in traces])
     print("\nSamples that a transform of 2 bits is learned from: keys x queries")
     sizes = [(256, None), (2048, None), (None, 16), (None, 64), (None, None)]
-    spread = lambda rows, n: rows if n is None else np.ascontiguousarray(rows[np.linspace(0, len(rows) - 1, n).astype(int)])
     table(["trace", *(f"{a or 'all'} x {b or 'all'}" for a, b in sizes)],
           [[t.name, *(recalls(t, encode(t, 2, True, spread(t.keys, a), spread(t.seen, b))) for a, b in sizes)] for t in traces])
     print("\nDrift: transforms learned from the first half of the keys, or from all, for all keys; and sketch.info().drift of the former")
@@ -104,7 +118,7 @@ def main():
         row = [t.name]
         for bits in (1, 2, 4):
             half = encode(t, bits, True, t.keys[: len(t.keys) // 2])
-            row += [recalls(t, half), recalls(t, made[t.name, bits, True]), f"{half.info().drift:.2f}"]
+            row += [recalls(t, half), recalls(t, *made[t.name, bits, True]), f"{half.info().drift:.2f}"]
         rows.append(row)
     table(["trace", *(f"{bits} bits, {what}" for bits in (1, 2, 4) for what in ("half", "all", "drift"))], rows)
 

@@ -299,7 +299,8 @@ DCI_API dci_status dci_range_result_init(dci_range_result *result, size_t struct
 /**
  * Finds every row whose score is at least as good as `radius`: squared distance <= radius for L2, score >= radius for IP and
  * COSINE. radius NaN is refused. out_result: prepared with init, empty; owned by the caller until dci_range_result_free.
- * Otherwise as dci_index_search; PDCI below full effort finds those that are among the candidates. Memory: 12 bytes per match.
+ * Otherwise as dci_index_search, but codes are not used: rerank and guarantee are only checked. PDCI below full effort finds those
+ * that are among the candidates. Memory: 12 bytes per match.
  */
 DCI_API dci_status dci_index_range_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld,
                                           float radius, const dci_search_params *params, dci_range_result *out_result);

@@ -210,9 +210,26 @@ void dci_topk_add(dci_topk *topk, const float *scores, size_t n, int32_t first_s
 
 size_t dci_topk_gather(dci_topk *topk)
 {
-        if (topk->n > topk->k)
-                cut(topk);
-        return topk->n;
+        if (topk->n <= topk->k)
+                return topk->n;
+        cut(topk);
+        if (topk->n <= topk->k)
+                return topk->n;
+        for (size_t i = 0; i < topk->n; i++)
+                topk->kept[i] = -topk->good[i];
+        const float worst = -topk->kernels->kth_smallest(topk->kept, topk->n, topk->k, topk->order);
+        size_t better = 0, n = 0;
+        for (size_t i = 0; i < topk->n; i++)
+                better += topk->good[i] > worst;
+        for (size_t i = 0, equal = topk->k - better; i < topk->n; i++) {
+                const bool stays = topk->good[i] > worst || (topk->good[i] == worst && equal > 0);
+                equal -= stays && topk->good[i] == worst;
+                topk->good[n] = topk->good[i];
+                topk->slots[n] = topk->slots[i];
+                n += stays;
+        }
+        topk->n = n;
+        return n;
 }
 
 size_t dci_topk_finish(dci_topk *topk)

@@ -52,8 +52,8 @@ void dci_topk_init(dci_topk *topk, const dci_kernels *kernels, dci_slot_ids ids,
  * selection. */
 void dci_topk_add(dci_topk *topk, const float *scores, size_t n, int32_t first_slot, const int32_t *slots);
 
-/* The k best and perhaps some of the next, an eighth of k at most, unsorted in topk->good and topk->slots, in the order they came in.
- * Returns how many there are. Nothing may be offered afterwards. */
+/* The k best, unsorted, in topk->good and topk->slots in the order they came in; of equal ones those that came first. Returns how many there are.
+ * Nothing may be offered afterwards. */
 size_t dci_topk_gather(dci_topk *topk);
 
 /* The k best, sorted, in topk->keys. Returns how many there are. */
