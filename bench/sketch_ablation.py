@@ -5,12 +5,13 @@
 
     python3 bench/sketch_ablation.py TRACE_FOLDER...        prints Markdown tables (docs/sketches.md has them)
 
-A folder holds keys.npy, queries.npy (group x positions x dim) and meta.json as bench/data/README.md says. Transforms are learned from
-the prompt's keys after the first 16 and the prompt's last queries, and judged on queries of the decode that they have not seen.
+A folder holds keys.npy, queries.npy (group x positions x dim) and meta.json as bench/data/README.md says. Transforms are
+learned from the prompt's keys after the first 16 and the prompt's last queries, and judged on queries of the decode that they
+have not seen.
 
 recall      share of the true 100 best keys among the 100 (in brackets 200) that rank first by their codes
-share       sum of true softmax weight on the chosen prompt keys / on all of them; B - 80 keys for the whole group of query heads,
-            chosen by the sum of their softmax over estimates; every 24th position (every 240th of a long decode)
+share       sum of true softmax weight on the chosen prompt keys / on all of them; B - 80 keys for the whole group of query
+            heads, chosen by the sum of their softmax over estimates; every 24th position (every 240th of a long decode)
 random arms are means over SEEDS rotations
 """
 import json
@@ -101,24 +102,26 @@ def spread(rows, n):
 def main():
     traces = [Trace(folder) for folder in sys.argv[1:]]
     arms = [(bits, learned) for learned in (False, True) for bits in (1, 2, 3, 4, 8)]
-    made = {(t.name, *arm): [encode(t, *arm, seed=i) for i in range(1 if arm[1] else SEEDS)] for t in traces for arm in arms}
+    made = {(t.name, arm): [encode(t, *arm, seed=i) for i in range(1 if arm[1] else SEEDS)] for t in traces for arm in arms}
     print("Recall of the true 100 among the 100 (200) ranked first, by bits:")
-    table(["trace", *(label(*arm) for arm in arms)], [[t.name, *(recalls(t, *made[t.name, *arm]) for arm in arms)] for t in traces])
+    table(["trace", *(label(*arm) for arm in arms)],
+          [[t.name, *(recalls(t, *made[t.name, arm]) for arm in arms)] for t in traces])
     print("\nKept share at B = 128 / 256 / 512:")
     arms = [arm for arm in arms if arm[0] in (1, 2, 4)]
     table(["trace", "exact", *(label(*arm) for arm in arms)],
-          [[t.name, shares(t, None), *(shares(t, *made[t.name, *arm]) for arm in arms)] for t in traces])
+          [[t.name, shares(t, None), *(shares(t, *made[t.name, arm]) for arm in arms)] for t in traces])
     print("\nSamples that a transform of 2 bits is learned from: keys x queries")
     sizes = [(256, None), (2048, None), (None, 16), (None, 64), (None, None)]
     table(["trace", *(f"{a or 'all'} x {b or 'all'}" for a, b in sizes)],
-          [[t.name, *(recalls(t, encode(t, 2, True, spread(t.keys, a), spread(t.seen, b))) for a, b in sizes)] for t in traces])
-    print("\nDrift: transforms learned from the first half of the keys, or from all, for all keys; and sketch.info().drift of the former")
+          [[t.name, *(recalls(t, encode(t, 2, True, spread(t.keys, a), spread(t.seen, b))) for a, b in sizes)]
+           for t in traces])
+    print("\nDrift: transforms learned from the first half of the keys, or from all, for all; info().drift of the former")
     rows = []
     for t in traces:
         row = [t.name]
         for bits in (1, 2, 4):
             half = encode(t, bits, True, t.keys[: len(t.keys) // 2])
-            row += [recalls(t, half), recalls(t, *made[t.name, bits, True]), f"{half.info().drift:.2f}"]
+            row += [recalls(t, half), recalls(t, *made[t.name, (bits, True)]), f"{half.info().drift:.2f}"]
         rows.append(row)
     table(["trace", *(f"{bits} bits, {what}" for bits in (1, 2, 4) for what in ("half", "all", "drift"))], rows)
 
