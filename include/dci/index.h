@@ -21,8 +21,8 @@
  *  - MDCI: an add finds the places of its rows beside searches, then enters them while none runs (microseconds for a page of
  *    rows). What moves every row - a batch of a quarter of the index or more, a longer row under IP, reclaiming memory after
  *    removals - is built aside and swapped in.
- *  - One parallel region per call, none for small work; building a tree takes one per phase, dci_index_tune one per setting
- *    tried. Results are the same bits at any thread count.
+ *  - One parallel region per call, none for small work; adding with sketch_bits takes two, building a tree one per phase,
+ *    dci_index_tune one per setting tried. Results are the same bits at any thread count.
  *
  * Numbers
  *  - NaN and infinity are refused naming the row, and so is a row or query whose squared norm exceeds FLT_MAX / 8 (about
@@ -32,7 +32,6 @@
 #define DCI_INDEX_H
 
 #include "dci/base.h"
-#include "dci/sketch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -250,6 +249,8 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  *
  * Cost (MDCI): O(nodes dim + rows of the opened cells dim) per query. Scratch: 60 bytes per node and 4 per row, per thread.
  * Cost (PDCI): O(n simple indices + candidates dim) per query; at full effort as FLAT. Scratch: 40 bytes per row and thread.
+ * Cost (with sketch_bits): O(rows looked at * bits dim) with small constants, and rerank * k rows scored; up to 8 queries read codes
+ * together; a query runs on one thread. Scratch: O(rerank k) per query in flight.
  * Cost (FLAT): O(n dim) per query; from 16 queries per call on, rows are ranked in tiles by the fastest arithmetic the CPU
  * has, with an error bound, and only those within the bound are scored: batches cost a fraction of single queries.
  * Scratch (FLAT): O(dim + k) per query in flight and thread. k beyond 2^24 or n_queries * k beyond 2^40 is DCI_ERR_LIMIT.

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "dci/index.h"
+#include "dci/sketch.h"
 #include "dci/transform.h"
 #include "simd/topk.h"
 #include "sketch/frames.h"
