@@ -148,13 +148,14 @@ void bench_row_to_double(const bench_rows *rows, size_t i, double *out)
 
 dci_status bench_rows_convert(dci_context *context, const char *what, dci_dtype dtype, bench_rows *rows)
 {
-        bench_rows converted;
+        bench_rows converted = {0};
         if (dtype == rows->dtype)
                 return DCI_OK;
         double *row = dci_alloc(context, rows->dim, sizeof *row);
-        dci_status status = row == NULL ? bench_fail_about(what, DCI_ERR_MEMORY)
-                                        : bench_rows_alloc(context, what, dtype, rows->n, rows->dim, &converted);
-        if (status != DCI_OK) {
+        if (row == NULL)
+                return bench_fail_about(what, DCI_ERR_MEMORY);
+        dci_status status = bench_rows_alloc(context, what, dtype, rows->n, rows->dim, &converted);
+        if (status != DCI_OK || converted.owned == NULL) {
                 dci_free(context, row, rows->dim, sizeof *row);
                 return status;
         }

@@ -258,6 +258,7 @@ static dci_status accept(dci_loading *l, const dci_kind_format *format)
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): dci_index_create made the index. */
         l->index->next_id = l->next_id;
         atomic_store(&l->index->c_squared, l->c_squared);
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): examine found the format. */
         return format->accept == NULL ? DCI_OK : format->accept(l);
 }
 

@@ -82,11 +82,11 @@ static void take_run(const ranking *r, size_t first, portion *out)
 static size_t stretch_of(const int32_t *slots, size_t n)
 {
         const size_t left = DCI_CODE_UNIT - (size_t)slots[0] % DCI_CODE_UNIT, most = left < n ? left : n;
-        size_t m = most;
+        size_t m = 1;
         if (slots[most - 1] == slots[0] + (int32_t)(most - 1))
                 return most;
-        for (m = 1; slots[m] == slots[0] + (int32_t)m; m++)
-                continue;
+        while (slots[m] == slots[0] + (int32_t)m)
+                m++;
         return m;
 }
 

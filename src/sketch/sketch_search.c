@@ -13,6 +13,7 @@
 #define MOST_K ((size_t)1 << 24)
 #define MOST_RESULTS ((size_t)1 << 40)
 
+/* NOLINTNEXTLINE(misc-redundant-expression): that is what is asserted. */
 _Static_assert(DCI_SKETCH_GROUP == DCI_CODE_QUERIES && DCI_SKETCH_MAX_CENTRES == DCI_MAX_FRAMES, "the header says so");
 _Static_assert(DCI_SCAN_ROWS <= DCI_TOPK_BLOCK, "a scan's rows enter the selection at once");
 
