@@ -100,5 +100,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     set_source_files_properties(src/simd/kernels_amx.c PROPERTIES COMPILE_OPTIONS
         "${dci_avx512_flags};-mavx512bf16;-mamx-tile;-mamx-bf16")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
-    list(APPEND dci_sources src/simd/kernels_neon.c src/simd/codes_neon.c)
+    list(APPEND dci_sources src/simd/kernels_neon.c src/simd/codes_neon.c src/simd/codes_dot.c)
+    set_source_files_properties(src/simd/codes_dot.c PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod")
 endif()

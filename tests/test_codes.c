@@ -160,6 +160,8 @@ START_TEST(sums_are_those_of_a_loop)
 #if defined(__x86_64__)
                 if (isas[i] == DCI_ISA_AVX512) /* also where VNNI would be chosen */
                         check_sums(s, dci_code_reader_avx512.sums);
+#elif defined(__aarch64__)
+                check_sums(s, dci_code_reader_neon.sums); /* also where dot products would be chosen */
 #endif
                 dci_context_destroy(context);
         }

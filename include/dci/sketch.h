@@ -149,7 +149,8 @@ typedef struct dci_sketch_info {
         size_t centres;    /**< pairs of a transform and a centre that there have been */
         double drift; /**< mean squared distortion of the last 1024 rows, as a share of that of the first 1024 rows that use
                                 the last transform; well above 1 (say 1.5): fit anew. NaN without rows. */
-        const char *isa; /**< the instructions that score: "avx512 vnni", "avx512", "avx2", "neon" or "scalar" */
+        const char *
+                isa; /**< the instructions that score: "avx512 vnni", "avx512", "avx2", "neon dot", "neon" or "scalar" */
 } dci_sketch_info;
 DCI_API dci_status dci_sketch_info_init(dci_sketch_info *info, size_t struct_size);
 DCI_API dci_status dci_sketch_get_info(const dci_sketch *sketch, dci_sketch_info *out_info);

@@ -35,7 +35,7 @@ class SketchInfo(NamedTuple):
     #: Mean squared distortion of the last 1024 rows, as a share of that of the first 1024 that use the last row's transform.
     #: Well above 1 (say 1.5): fit anew. NaN without rows.
     drift: float
-    isa: str  #: the instructions that score: "avx512 vnni", "avx512", "avx2", "neon" or "scalar"
+    isa: str  #: the instructions that score: "avx512 vnni", "avx512", "avx2", "neon dot", "neon" or "scalar"
 
 
 class Sketch:

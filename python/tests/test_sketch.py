@@ -188,7 +188,7 @@ def test_info_says_what_the_sketch_is(bits, dim, row_bytes):
     info = sketched(normal(100, dim), bits).info()
     assert (info.n_rows, info.row_bytes, info.transforms) == (100, row_bytes, 1)
     assert info.bytes > 100 * row_bytes and info.centres >= 1 and 0.5 < info.drift < 2
-    assert info.isa in ("avx512 vnni", "avx512", "avx2", "neon", "scalar")
+    assert info.isa in ("avx512 vnni", "avx512", "avx2", "neon dot", "neon", "scalar")
 
 
 def test_rows_unlike_those_learned_from_drift(keys, queries):

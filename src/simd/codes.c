@@ -181,7 +181,7 @@ const dci_code_reader *dci_code_reader_for(const dci_context *context)
                 return &dci_code_reader_avx2;
 #elif defined(__aarch64__)
         if (context->isa == DCI_ISA_NEON)
-                return &dci_code_reader_neon;
+                return dci_cpu_has_dot() ? &dci_code_reader_dot : &dci_code_reader_neon;
 #endif
         (void)context;
         return &dci_code_reader_scalar;

@@ -90,7 +90,7 @@ extern const dci_code_reader dci_code_reader_scalar;
 #if defined(__x86_64__)
 extern const dci_code_reader dci_code_reader_avx2, dci_code_reader_avx512, dci_code_reader_vnni;
 #elif defined(__aarch64__)
-extern const dci_code_reader dci_code_reader_neon;
+extern const dci_code_reader dci_code_reader_neon, dci_code_reader_dot;
 #endif
 
 /* The fastest at the context's level that this CPU has. */

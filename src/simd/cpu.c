@@ -9,6 +9,10 @@
 
 #include "simd/cpu.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -84,6 +88,19 @@ static bool permit_tiles(void)
 #ifdef TILE_DATA
         const int request_permission = 0x1023;
         return tile_call(request_permission, TILE_DATA) == 0;
+#else
+        return false;
+#endif
+}
+#endif
+
+#if defined(__aarch64__)
+bool dci_cpu_has_dot(void)
+{
+#if defined(__linux__)
+        return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#elif defined(__APPLE__)
+        return true; /* every 64-bit Mac */
 #else
         return false;
 #endif
