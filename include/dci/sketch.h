@@ -9,10 +9,10 @@
  *    keeps two floats, a scale and the length of what rounding took away. A query is transformed and rounded to bytes, and scores
  *    are exact integer sums of products times the scale.
  *  - DCI_SKETCH_RANDOM: a random rotation (randomised Hadamard transforms of any dimension, no padding). Needs no data; over the
- *    choice of rotation, estimates are unbiased (Gao and Long 2024, "RaBitQ"; with the levels of Max 1960 for more bits).
- *    DCI_SKETCH_NONE: coordinates as they are.
+ *    choice of rotation, estimates are unbiased (Gao and Long 2024, "RaBitQ"). Levels are even steps, of a size chosen for each
+ *    row, at 3 bits those of Max 1960. DCI_SKETCH_NONE: coordinates as they are.
  *  - dci_sketch_fit learns a transform from rows and queries and gives bits to where they matter for queries like these: more of
- *    the best rows among those ranked first at 1 and 2 bits, a little more at 3 and 4, nothing at 8 (docs/sketches.md). Blocks of 32
+ *    the best rows among those ranked first at 1 and 2 bits, sometimes at 3 and 4, never at 8 (docs/sketches.md). Blocks of 32
  *    rows that begin from then on use it; codes that are there keep the transform they were made with and stay valid. Estimates of
  *    learned codes are drawn towards the mean of what they learned from, so they are not unbiased.
  *  - Layout: blocks of 32 rows, lines of 64 bytes, each line 16 rows times one 32-bit word of codes (src/simd/codes.h), so that
@@ -37,7 +37,7 @@ extern "C" {
 
 /** How coordinates are transformed before they are rounded, unless a transform was learned. */
 enum {
-        DCI_SKETCH_NONE = 1,  /**< not at all: for rows that are random already */
+        DCI_SKETCH_NONE = 1,  /**< not at all: for rows that look random already */
         DCI_SKETCH_RANDOM = 2 /**< by a random rotation */
 };
 
@@ -45,8 +45,9 @@ enum {
 enum {
         DCI_CENTRE_NONE = 1, /**< nothing */
         DCI_CENTRE_RUNNING =
-                2, /**< the mean of the first rows appended, and from then on of the latest ones whenever they lie off the
-                                     centre by more than a tenth of their variance; every block of rows names its centre */
+                2, /**< the mean of the first rows appended, and from then on of the latest 32 to 1024 whenever they lie off the
+                                     centre by more than a tenth of their variance, until there are DCI_SKETCH_MAX_CENTRES; every
+                                     block of rows names its centre */
         DCI_CENTRE_GIVEN = 3 /**< the caller's */
 };
 
