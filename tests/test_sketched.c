@@ -12,7 +12,7 @@
 
 #include "dci/file.h"
 
-enum { N = 3000, Q = 24, K = 10 };
+enum { N = 2000, Q = 16, K = 10 };
 
 static const dci_index_kind kinds[] = {DCI_KIND_FLAT, DCI_KIND_PDCI, DCI_KIND_MDCI};
 static const int32_t widths[] = {1, 2, 3, 4, 8};
@@ -78,20 +78,18 @@ static void check_sure(const dci_index *index, const float *asked, size_t n_aske
                 }
 }
 
-/* Loops over kinds, metrics and widths; all formats. */
+/* Loops over kinds, metrics and widths, and so over formats. */
 START_TEST(a_guarantee_of_one_is_exact)
 {
         const dci_index_kind kind = kinds[_i % 3];
         const dci_metric metric = all_metrics[_i / 3 % 3];
         const int32_t bits = widths[_i / 9];
-        for (size_t d = 0; d < COUNT(all_dtypes); d++) {
-                const dci_index_config config = sketched(kind, metric, all_dtypes[d], bits);
-                dci_index *index = pdci_index(context, &config, N, keys, NULL);
-                check_sure(index, queries, Q, "built");
-                ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
-                check_sure(index, queries, Q, "fitted");
-                dci_index_destroy(index);
-        }
+        const dci_index_config config = sketched(kind, metric, all_dtypes[(_i + _i / 3 + _i / 9) % 3], bits);
+        dci_index *index = pdci_index(context, &config, N, keys, NULL);
+        check_sure(index, queries, Q, "built");
+        ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
+        check_sure(index, queries, Q, "fitted");
+        dci_index_destroy(index);
 }
 END_TEST
 
@@ -235,7 +233,7 @@ START_TEST(groups_find_what_their_queries_find)
         int64_t ids[Q * K];
         float scores[Q * K];
         pdci_found want = pdci_search(index, Q, queries, K, &sure);
-        ck_ok(dci_index_search_group(index, Q / 6, 6, queries, TRACE_DIM, K, DCI_GROUP_EACH, &sure, ids, scores));
+        ck_ok(dci_index_search_group(index, Q / 8, 8, queries, TRACE_DIM, K, DCI_GROUP_EACH, &sure, ids, scores));
         ck_assert_mem_eq(ids, want.ids, sizeof ids);
         ck_assert_mem_eq(scores, want.scores, sizeof scores);
         pdci_found_free(&want);
