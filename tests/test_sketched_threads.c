@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Indices with codes: searches beside a writer that adds, removes and fits. Run under tsan, too. */
+/* Indices with codes: searches beside a writer that adds, removes and fits; sketches by several threads. Run under tsan, too. */
 #include "tests/pdci_fixture.h"
 
 #include <math.h>
@@ -84,12 +84,39 @@ START_TEST(searches_run_beside_a_writer)
 }
 END_TEST
 
+/* A sketch by itself: rows encoded and queries answered by several threads as by one. */
+START_TEST(sketches_are_the_same_at_any_thread_count)
+{
+        enum { ROWS = 5000, ASKED = 40 };
+        float *keys = pdci_trace("keys", ROWS), *queries = pdci_trace("queries", ASKED);
+        static int64_t rows[2][ASKED * K];
+        static float scores[2][ASKED * K];
+        for (int i = 0; i < 2; i++) {
+                dci_context *context = test_context(i == 0 ? 1 : 3);
+                dci_sketch_config config;
+                dci_sketch *sketch = NULL;
+                ck_ok(dci_sketch_config_init(&config, sizeof config));
+                config.dim = TRACE_DIM;
+                ck_ok(dci_sketch_create(context, &config, &sketch));
+                ck_ok(dci_sketch_append(sketch, ROWS, keys, TRACE_DIM));
+                ck_ok(dci_sketch_search(sketch, ASKED, queries, TRACE_DIM, K, rows[i], scores[i]));
+                dci_sketch_destroy(sketch);
+                dci_context_destroy(context);
+        }
+        ck_assert_mem_eq(rows[0], rows[1], sizeof rows[0]);
+        ck_assert_mem_eq(scores[0], scores[1], sizeof scores[0]);
+        free(keys);
+        free(queries);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("sketched threads");
         TCase *tcase = tcase_create("threads");
         tcase_set_timeout(tcase, 60);
         tcase_add_loop_test(tcase, searches_run_beside_a_writer, 0, 3);
+        tcase_add_test(tcase, sketches_are_the_same_at_any_thread_count);
         suite_add_tcase(suite, tcase);
         return test_main(suite);
 }
