@@ -6,8 +6,8 @@
     python3 bench/sketch_ablation.py TRACE_FOLDER...        prints Markdown tables (docs/sketches.md has them)
 
 A folder holds keys.npy, queries.npy (group x positions x dim) and meta.json as bench/data/README.md says. Transforms are
-learned from the prompt's keys after the first 16 and the prompt's last queries, and judged on queries of the decode that they
-have not seen.
+learned from the prompt's keys after the first 16 and the prompt's last queries, and judged on queries of the decode, which
+they have not seen.
 
 recall      share of the true 100 best keys among the 100 (in brackets 200) that rank first by their codes
 share       sum of true softmax weight on the chosen prompt keys / on all of them; B - 80 keys for the whole group of query
