@@ -5,9 +5,9 @@
  * scoring, bit by bit, whatever came, went, moved, or was saved.
  */
 #include "tests/mdci_fixture.h"
+#include "tests/scratch.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "dci/file.h"
@@ -241,24 +241,28 @@ START_TEST(groups_find_what_their_queries_find)
 }
 END_TEST
 
+static unsigned char *bytes_of(const dci_index *index, size_t *out_n)
+{
+        ck_ok(dci_index_save_memory(index, 0, NULL, out_n));
+        unsigned char *bytes = malloc(*out_n);
+        ck_ok(dci_index_save_memory(index, *out_n, bytes, out_n));
+        return bytes;
+}
+
 /* Loops over kinds and metrics, fitted or not: saved, loaded, mapped, and saved again. */
 START_TEST(files_hold_the_codes)
 {
         const dci_index_config config = sketched(kinds[_i % 3], all_metrics[_i / 3 % 3], DCI_F16, widths[_i % 5]);
         const dci_search_params some = effort(2.0, 0.0);
-        char path[] = "/tmp/dci_sketched_XXXXXX";
-        const int file = mkstemp(path);
+        const char *path = scratch_path("index");
         dci_index *index = pdci_index(context, &config, N, keys, NULL), *other = NULL;
-        ck_assert_int_ge(file, 0);
         if (_i / 9 == 1)
                 ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
         churn(index, keys);
         ck_ok(dci_index_set_defaults(index, &some));
         pdci_found want = pdci_search(index, Q, queries, K, NULL);
         size_t n_bytes = 0, again = 0;
-        ck_ok(dci_index_save_memory(index, 0, NULL, &n_bytes));
-        unsigned char *bytes = malloc(n_bytes), *copy = malloc(n_bytes);
-        ck_ok(dci_index_save_memory(index, n_bytes, bytes, &n_bytes));
+        unsigned char *bytes = bytes_of(index, &n_bytes), *copy = malloc(n_bytes);
         ck_ok(dci_index_save(index, path));
         for (int how = 0; how < 3; how++) {
                 ck_ok(how == 0   ? dci_index_load(context, path, &other)
@@ -281,17 +285,8 @@ START_TEST(files_hold_the_codes)
         free(bytes);
         free(copy);
         dci_index_destroy(index);
-        remove(path);
 }
 END_TEST
-
-static unsigned char *bytes_of(const dci_index *index, size_t *out_n)
-{
-        ck_ok(dci_index_save_memory(index, 0, NULL, out_n));
-        unsigned char *bytes = malloc(*out_n);
-        ck_ok(dci_index_save_memory(index, *out_n, bytes, out_n));
-        return bytes;
-}
 
 static void remove_all(dci_index *index)
 {
@@ -440,6 +435,7 @@ int main(void)
         TCase *tcase = tcase_create("laws");
         tcase_set_timeout(tcase, 60);
         tcase_add_checked_fixture(tcase, setup, teardown);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact, 0, 45);
         tcase_add_loop_test(tcase, verifying_everything_needs_no_codes, 0, 3);
         tcase_add_loop_test(tcase, defaults_find_nearly_all, 0, 9);

@@ -80,14 +80,8 @@ void dci_chunk_codes_free(const dci_rows *rows, const dci_chunk *chunk)
 
 void dci_chunk_codes_copy(const dci_rows *rows, const dci_chunk *from, size_t used, dci_chunk *to)
 {
-        if (rows->codes == NULL)
-                return;
-        const size_t n_blocks = (used + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;
-        memcpy(to->area.blocks, from->area.blocks, n_blocks * rows->codes->frames.block_bytes);
-        memcpy(to->area.scales, from->area.scales, used * sizeof(float));
-        memcpy(to->area.residuals, from->area.residuals, used * sizeof(float));
-        memcpy(to->area.reach, from->area.reach, n_blocks * sizeof(float));
-        memcpy(to->area.frames, from->area.frames, n_blocks);
+        if (rows->codes != NULL)
+                dci_area_copy(&rows->codes->frames, &from->area, used, &to->area);
 }
 
 /* A row of a chunk as floats. */

@@ -136,7 +136,7 @@ static void compact(const portion *p, const float *from, float *to)
         }
 }
 
-/* Estimates of inner products to goodness, and bounds on them to bounds on that; each may be NULL. */
+/* Estimates of inner products to goodness, and bounds on them to bounds on that, unless those are NULL. */
 static void adjust(const ranking *r, const portion *p, size_t n_queries, float *goodness, float *bounds)
 {
         float norms[DCI_SCAN_ROWS];
@@ -144,7 +144,7 @@ static void adjust(const ranking *r, const portion *p, size_t n_queries, float *
                 return;
         dci_view_norms(&r->flat->view, p->first_slot, p->slots, p->count, norms);
         const bool l2 = r->flat->metric == DCI_METRIC_L2;
-        for (size_t q = 0; q < n_queries && goodness != NULL; q++) {
+        for (size_t q = 0; q < n_queries; q++) {
                 float *g = goodness + q * DCI_SCAN_ROWS;
                 for (size_t i = 0; l2 && i < p->count; i++)
                         g[i] = 2.0f * g[i] - norms[i];

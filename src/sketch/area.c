@@ -30,6 +30,16 @@ void dci_area_place(const dci_frames *frames, size_t n_rows, void *memory, dci_a
         out->frames = (uint8_t *)out->reach + dci_lines(n_blocks * sizeof(float));
 }
 
+void dci_area_copy(const dci_frames *frames, const dci_area *from, size_t n_rows, dci_area *to)
+{
+        const size_t n_blocks = blocks_of(n_rows);
+        memcpy(to->blocks, from->blocks, n_blocks * frames->block_bytes);
+        memcpy(to->scales, from->scales, n_blocks * DCI_CODE_ROWS * sizeof *to->scales);
+        memcpy(to->residuals, from->residuals, n_blocks * DCI_CODE_ROWS * sizeof *to->residuals);
+        memcpy(to->reach, from->reach, n_blocks * sizeof *to->reach);
+        memcpy(to->frames, from->frames, n_blocks);
+}
+
 /* Codes are cleared as well: scans read whole units, and what lies in places without rows must be the same every time. */
 void dci_area_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_area *area)
 {
@@ -86,7 +96,6 @@ void dci_coded_make(const dci_frames *frames, size_t n_frames, const float *quer
         unsigned char *at = memory;
         out->n = out->stride = n_queries;
         out->first = 0;
-        out->n_frames = n_frames;
         out->queries = memory;
         at += dci_lines(n_frames * n_queries * sizeof *out->queries);
         for (size_t f = 0; f < n_frames; f++) {
@@ -200,14 +209,13 @@ double dci_bound_share(size_t dim, double probability)
 void dci_coded_bound(const dci_frames *frames, const dci_coded *coded, size_t query, const dci_unit *units,
                      size_t n_units, double probability, float *out)
 {
+        const float share = (float)dci_bound_share(frames->dim, probability);
         for (size_t u = 0; u < n_units; u++) {
                 const dci_area *area = units[u].area;
                 const size_t f = frame_of(&units[u]), block = units[u].unit / 2;
                 const dci_coded_query *q = dci_coded_at(coded, f, query);
-                const double share = frames->frame[f]->coder.kind == DCI_CODER_ROTATED
-                                             ? dci_bound_share(frames->dim, probability)
-                                             : 1.0;
-                const float by_residual = (float)share * q->length;
+                const bool rotated = frames->frame[f]->coder.kind == DCI_CODER_ROTATED;
+                const float by_residual = (rotated ? share : 1.0f) * q->length;
                 const float always = area->reach[block] * q->rounding + q->slack;
                 for (size_t r = 0; r < DCI_CODE_UNIT; r++)
                         out[u * DCI_CODE_UNIT + r] =

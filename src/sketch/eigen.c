@@ -15,47 +15,26 @@
 
 #define MOST_STEPS 60 /* of one eigenvalue; three are usual */
 
-static double dot(const double *a, const double *b, size_t n)
-{
-        double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
-        size_t i = 0;
-        for (; i + 4 <= n; i += 4) {
-                s0 += a[i] * b[i];
-                s1 += a[i + 1] * b[i + 1];
-                s2 += a[i + 2] * b[i + 2];
-                s3 += a[i + 3] * b[i + 3];
-        }
-        for (; i < n; i++)
-                s0 += a[i] * b[i];
-        return (s0 + s1) + (s2 + s3);
-}
-
-static void add_scaled(double *to, const double *from, double factor, size_t n)
-{
-        for (size_t i = 0; i < n; i++)
-                to[i] += factor * from[i];
-}
-
 /* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v with I - beta v v^T lies in its place. p: n. */
 static double reflect(size_t n, double *a, size_t k, double *p, double *out_beta)
 {
         const size_t m = n - k - 1;
         double *v = a + k * n + k + 1;
-        const double length = sqrt(dot(v, v, m));
+        const double length = sqrt(dci_dot(v, v, m));
         *out_beta = 0.0;
         if (length == 0.0)
                 return 0.0;
         const double alpha = v[0] > 0.0 ? -length : length;
         v[0] -= alpha;
-        const double beta = *out_beta = 2.0 / dot(v, v, m);
+        const double beta = *out_beta = 2.0 / dci_dot(v, v, m);
         for (size_t i = 0; i < m; i++)
-                p[i] = beta * dot(a + (k + 1 + i) * n + k + 1, v, m);
-        const double half = 0.5 * beta * dot(p, v, m);
-        add_scaled(p, v, -half, m);
+                p[i] = beta * dci_dot(a + (k + 1 + i) * n + k + 1, v, m);
+        const double half = 0.5 * beta * dci_dot(p, v, m);
+        dci_add_scaled(p, v, -half, m);
         for (size_t i = 0; i < m; i++) {
                 double *row = a + (k + 1 + i) * n + k + 1;
-                add_scaled(row, p, -v[i], m);
-                add_scaled(row, v, -p[i], m);
+                dci_add_scaled(row, p, -v[i], m);
+                dci_add_scaled(row, v, -p[i], m);
         }
         return alpha;
 }
@@ -86,7 +65,7 @@ static void tridiagonal(size_t n, double *a, double *diagonal, double *beside, d
                 /* (H_last .. H_{k+1}) H_k: every row below k turns */
                 for (size_t i = k + 1; i < n; i++) {
                         double *row = rows + i * n + k + 1;
-                        add_scaled(row, v, -beta * dot(row, v, m), m);
+                        dci_add_scaled(row, v, -beta * dci_dot(row, v, m), m);
                 }
         }
 }

@@ -88,29 +88,12 @@ static void settle(const dci_moments *moments, bool about_mean, double *mean, do
 
 /* --- small dense algebra, double precision, a fixed order ------------------------------------------------------------ */
 
-static double dot(const double *a, const double *b, size_t n)
-{
-        double s0 = 0.0, s1 = 0.0;
-        size_t i = 0;
-        for (; i + 2 <= n; i += 2) {
-                s0 += a[i] * b[i];
-                s1 += a[i + 1] * b[i + 1];
-        }
-        return i < n ? s0 + s1 + a[i] * b[i] : s0 + s1;
-}
-
-static void add_scaled(double *to, const double *from, double factor, size_t n)
-{
-        for (size_t i = 0; i < n; i++)
-                to[i] += factor * from[i];
-}
-
 /* In place: the lower triangle becomes L with L L^T the matrix. False unless it is positive definite. */
 static bool cholesky(size_t n, double *a)
 {
         for (size_t i = 0; i < n; i++) {
                 for (size_t j = 0; j <= i; j++) {
-                        const double rest = a[i * n + j] - dot(a + i * n, a + j * n, j);
+                        const double rest = a[i * n + j] - dci_dot(a + i * n, a + j * n, j);
                         if (j < i)
                                 a[i * n + j] = rest / a[j * n + j];
                         else if (!(rest > 0.0) || !isfinite(rest))
@@ -130,10 +113,10 @@ static void between(size_t n, const double *l, const double *c, double *spare, d
         memset(out, 0, n * n * sizeof *out);
         for (size_t i = 0; i < n; i++) /* C L */
                 for (size_t k = 0; k < n; k++)
-                        add_scaled(spare + i * n, l + k * n, c[i * n + k], k + 1);
+                        dci_add_scaled(spare + i * n, l + k * n, c[i * n + k], k + 1);
         for (size_t k = 0; k < n; k++) /* L^T (C L) */
                 for (size_t i = 0; i <= k; i++)
-                        add_scaled(out + i * n, spare + k * n, l[k * n + i], n);
+                        dci_add_scaled(out + i * n, spare + k * n, l[k * n + i], n);
 }
 
 /* x with L^T x = u, in place. */
@@ -141,7 +124,7 @@ static void solve_transposed(size_t n, const double *l, double *x)
 {
         for (size_t i = n; i-- > 0;) {
                 x[i] /= l[i * n + i];
-                add_scaled(x, l + i * n, -x[i], i);
+                dci_add_scaled(x, l + i * n, -x[i], i);
         }
 }
 
@@ -156,7 +139,7 @@ static void fill_coordinate(dci_coder *coder, size_t at, const double *l, const 
         const double unit = coded ? spread * (double)dci_coder_unit(dci_coder_width(coder, at)) : 1.0;
         const double inverse = coded ? 1.0 / spread : 1.0;
         for (size_t k = 0; k < n; k++) /* L u */
-                coder->to[at * n + k] = (float)(inverse * dot(l + k * n, vector, k + 1));
+                coder->to[at * n + k] = (float)(inverse * dci_dot(l + k * n, vector, k + 1));
         memcpy(spare, vector, n * sizeof *spare);
         solve_transposed(n, l, spare);
         for (size_t j = 0; j < n; j++)
@@ -220,7 +203,7 @@ dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *sc
         if (!dci_eigen(n, m, energy, vectors, work))
                 return dci_fail(DCI_ERR_NUMBER, "the rows' covariance is too large for a fit");
         /* A coordinate in which the sample does not vary still has to hold what other rows have there. */
-        const double far = (double)n * dot(mean, mean, n); /* |L^T mean|^2 at most */
+        const double far = (double)n * dci_dot(mean, mean, n); /* |L^T mean|^2 at most */
         const double most = energy[0] > far ? energy[0] : far;
         if (!isfinite(energy[0]) || (most > 0.0 && !(sqrt(most) >= LEAST_SPREAD && sqrt(most) <= MOST_SPREAD)))
                 return dci_fail(DCI_ERR_NUMBER, "the rows' deviation is %g, expected 0, or %g to %g, for a fit",

@@ -30,6 +30,28 @@ size_t dci_fit_scratch_bytes(size_t dim);
  * large or too small for a fit. */
 dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *scratch, dci_coder *coder);
 
+/* What the small algebra of a fit is made of: plain loops in a fixed order. */
+DCI_INLINE double dci_dot(const double *a, const double *b, size_t n)
+{
+        double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
+        size_t i = 0;
+        for (; i + 4 <= n; i += 4) {
+                s0 += a[i] * b[i];
+                s1 += a[i + 1] * b[i + 1];
+                s2 += a[i + 2] * b[i + 2];
+                s3 += a[i + 3] * b[i + 3];
+        }
+        for (; i < n; i++)
+                s0 += a[i] * b[i];
+        return (s0 + s1) + (s2 + s3);
+}
+
+DCI_INLINE void dci_add_scaled(double *to, const double *from, double factor, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                to[i] += factor * from[i];
+}
+
 /* eigen.c: the eigenvalues of a symmetric matrix (n x n, overwritten), descending, and its eigenvectors as rows. work: 2 n. False if
  * it does not converge, which takes numbers that are not finite. */
 bool dci_eigen(size_t n, double *matrix, double *values, double *vectors, double *work);

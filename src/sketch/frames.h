@@ -91,6 +91,8 @@ typedef struct dci_area {
 /* Bytes of an area for n rows, and its parts in that memory (aligned to a cache line). */
 size_t dci_area_bytes(const dci_frames *frames, size_t n_rows);
 void dci_area_place(const dci_frames *frames, size_t n_rows, void *memory, dci_area *out);
+/* The blocks of the first n rows. */
+void dci_area_copy(const dci_frames *frames, const dci_area *from, size_t n_rows, dci_area *to);
 /* Blocks without rows. */
 void dci_area_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_area *area);
 
@@ -104,7 +106,7 @@ void dci_area_move(const dci_frames *frames, const dci_area *from, size_t at, dc
 
 /* Up to DCI_CODE_QUERIES queries, coded for every frame. */
 typedef struct dci_coded {
-        size_t n, n_frames;
+        size_t n;
         size_t first, stride;          /* the first that is meant, and how many were coded */
         int8_t *bytes[DCI_MAX_FRAMES]; /* by transform: stride x n_all; NULL elsewhere */
         dci_coded_query *queries;      /* [frame][query] */

@@ -162,11 +162,7 @@ static dci_status grow(dci_sketch *sketch, size_t n_rows)
         dci_area area;
         dci_area_place(&sketch->frames, capacity, memory, &area);
         if (n_blocks > 0) {
-                memcpy(area.blocks, sketch->area.blocks, n_blocks * sketch->frames.block_bytes);
-                memcpy(area.scales, sketch->area.scales, sketch->capacity * sizeof *area.scales);
-                memcpy(area.residuals, sketch->area.residuals, sketch->capacity * sizeof *area.residuals);
-                memcpy(area.reach, sketch->area.reach, n_blocks * sizeof *area.reach);
-                memcpy(area.frames, sketch->area.frames, n_blocks);
+                dci_area_copy(&sketch->frames, &sketch->area, sketch->capacity, &area);
                 dci_free(sketch->context, sketch->memory, dci_area_bytes(&sketch->frames, sketch->capacity), 1);
         }
         dci_area_clear(&sketch->frames, n_blocks, capacity / DCI_CODE_ROWS - n_blocks, &area);
