@@ -37,6 +37,10 @@ typedef void (*dci_score_strided_fn)(const float *query, const void *base, size_
 typedef void (*dci_score_many_fn)(const float *queries, size_t ld_query, size_t n_queries, const void *const *rows,
                                   size_t n_rows, size_t dim, float *out, size_t ld_out);
 
+/* Sums of rows, for several queries that weigh them differently. */
+typedef void (*dci_blend_many_fn)(const void *const *rows, const float *weights, size_t ld_weights, size_t n_queries,
+                                  size_t n_rows, size_t dim, float *out, size_t ld_out);
+
 typedef struct dci_kernels {
         dci_isa isa;
         dci_score_rows_fn score_rows[DCI_N_DTYPES][DCI_N_FORMS];
@@ -104,6 +108,15 @@ typedef struct dci_kernels {
 
         /* Sets bit i of `bits` where values[i] <= limit; leaves the others as they are. No NaN. */
         void (*mark_at_most)(const float *values, size_t n, float limit, uint64_t *bits);
+
+        /* values[i] = exp(values[i] - shift), the difference rounded to float, and returns their canonical sum (element i goes to
+         * partial i mod 16). The difference may be at most 88, shift is finite, no NaN; -INFINITY gives 0. Relative error at
+         * most 1.5e-7 from -87 on; below that a number of at most 2e-38, and 0 from -88 on. */
+        float (*exp_all)(float *values, size_t n, float shift);
+
+        /* out[q * ld_out + p] += sum over i < n_rows of weights[q * ld_weights + i] * rows[i][p]: the same bits as add_rows for
+         * each of 1 to 8 queries, in one pass over the rows. */
+        dci_blend_many_fn blend_many[DCI_N_DTYPES];
 } dci_kernels;
 
 /*

@@ -18,6 +18,7 @@ typedef struct V {
 #define GROUP_R 2
 #define PRODUCT_ROWS 6
 #define PRODUCT_VECTORS 1
+#define BLEND_SUMS 6
 #define TABLE dci_kernels_avx2
 #define ISA DCI_ISA_AVX2
 
@@ -49,6 +50,12 @@ DCI_INLINE V v_max(V x, V y)
 DCI_INLINE V v_sqrt(V x)
 {
         return (V){_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)};
+}
+
+DCI_INLINE V v_power(V t)
+{
+        return (V){_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t.a), 23)),
+                   _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t.b), 23))};
 }
 
 DCI_INLINE void v_store(float *p, V x)

@@ -15,6 +15,7 @@ typedef __m512 V;
 #define GROUP_R 4
 #define PRODUCT_ROWS 12
 #define PRODUCT_VECTORS 2
+#define BLEND_SUMS 24
 #define TABLE dci_kernels_avx512
 #define ISA DCI_ISA_AVX512
 #define OWN_KEEP_BETWEEN
@@ -25,6 +26,7 @@ typedef __m512 V;
 #define v_sub(a, b) _mm512_sub_ps(a, b)
 #define v_max(a, b) _mm512_max_ps(a, b)
 #define v_sqrt(a) _mm512_sqrt_ps(a)
+#define v_power(t) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23))
 #define v_store(p, a) _mm512_storeu_ps(p, a)
 #define v_load_f32(p) _mm512_loadu_ps(p)
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))

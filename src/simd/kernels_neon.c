@@ -18,6 +18,7 @@ typedef struct V {
 #define GROUP_R 2
 #define PRODUCT_ROWS 6
 #define PRODUCT_VECTORS 1
+#define BLEND_SUMS 6
 #define TABLE dci_kernels_neon
 #define ISA DCI_ISA_NEON
 
@@ -55,6 +56,13 @@ DCI_INLINE V v_sqrt(V x)
 {
         UNROLL for (int i = 0; i < 4; i++) x.q[i] = vsqrtq_f32(x.q[i]);
         return x;
+}
+
+DCI_INLINE V v_power(V t)
+{
+        UNROLL for (int i = 0; i < 4; i++) t.q[i] =
+                vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(t.q[i]), 23));
+        return t;
 }
 
 DCI_INLINE void v_store(float *p, V x)

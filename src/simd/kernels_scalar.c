@@ -17,6 +17,7 @@ typedef struct V {
 #define GROUP_R 1
 #define PRODUCT_ROWS 3
 #define PRODUCT_VECTORS 1
+#define BLEND_SUMS 8
 #define TABLE dci_kernels_scalar
 #define ISA DCI_ISA_SCALAR
 
@@ -60,6 +61,13 @@ static inline V v_sqrt(V a)
         for (int l = 0; l < 16; l++)
                 a.lane[l] = sqrtf(a.lane[l]);
         return a;
+}
+
+static inline V v_power(V t)
+{
+        for (int l = 0; l < 16; l++)
+                t.lane[l] = dci_bits_float(dci_float_bits(t.lane[l]) << 23);
+        return t;
 }
 
 static inline void v_store(float *p, V a)

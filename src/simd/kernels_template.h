@@ -12,6 +12,7 @@
  *   GROUP                   accumulators reduced together: 16, 4 or 1
  *   GROUP_Q, GROUP_R        the same as queries x rows, GROUP_Q * GROUP_R = GROUP
  *   PRODUCT_ROWS, PRODUCT_VECTORS    for kernels_tiles.h
+ *   BLEND_SUMS, v_power(t)           for kernels_attention.h
  *   v_reduce(acc, out)      out[i] = canonical sum of acc[i], i < GROUP
  *   TABLE, ISA              name of the table, its level
  *   keep_at_least, keep_at_most, narrow_f16, narrow_bf16    functions with the signatures of the table
@@ -422,6 +423,8 @@ DCI_INLINE void v_store_some(float *p, V a, size_t n)
         memcpy(p, last, n * sizeof *p);
 }
 
+#include "simd/kernels_attention.h"
+
 /* Four vectors of rows at a time, so that the chains of maxima overlap. */
 #define FARTHEST_VECTORS 4
 DCI_INLINE void farthest_rows(const float *projections, size_t stride, size_t n_simple, const float *query,
@@ -540,4 +543,6 @@ const dci_kernels TABLE = {
         .keep_between = keep_between,
         .kth_smallest = kth_smallest,
         .mark_at_most = mark_at_most,
+        .exp_all = exp_all,
+        .blend_many = {blend_many_f32, blend_many_f16, blend_many_bf16},
 };
