@@ -87,7 +87,30 @@ set(dci_sources
     src/index/tree_remove.c
     src/index/tree_route.c
     src/index/tree_search.c
-    src/index/tune.c)
+    src/index/tune.c
+    src/kv/attend.c
+    src/kv/choose.c
+    src/kv/config.c
+    src/kv/form.c
+    src/kv/group.c
+    src/kv/info.c
+    src/kv/kv.c
+    src/kv/maintain.c
+    src/kv/memory.c
+    src/kv/persist_load.c
+    src/kv/persist_save.c
+    src/kv/plan.c
+    src/kv/pool.c
+    src/kv/presets.c
+    src/kv/prompt.c
+    src/kv/sequence.c
+    src/kv/step.c
+    src/kv/summary_codes.c
+    src/kv/summary_keys.c
+    src/kv/summary_pages.c
+    src/kv/tail_drop.c
+    src/kv/tail_lowbit.c
+    src/kv/tail_sums.c)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     list(APPEND dci_sources src/simd/kernels_avx2.c src/simd/kernels_avx512.c src/simd/kernels_amx.c

@@ -10,6 +10,7 @@
  *   index.h      "which k stored rows score highest for this row": exact search (kind FLAT)
  *   file.h       indexes saved, loaded and mapped
  *   kmeans.h     clusters of rows: cosine and Euclidean k-means, one problem or a layer's heads at once
+ *   kv.h         a KV cache that keeps every token and attends to few: paged rows, plans, attention
  *
  * A first program is in README.md and is compiled by the test suite (tests/install/consumer.c).
  */
@@ -20,6 +21,7 @@
 #include "dci/file.h"
 #include "dci/index.h"
 #include "dci/kmeans.h"
+#include "dci/kv.h"
 #include "dci/sketch.h"
 #include "dci/transform.h"
 

@@ -226,32 +226,10 @@ static bool finite(const void *floats, size_t n)
 static dci_status read_layout(const dci_loading *l, size_t block_bytes, dci_code_layout *out)
 {
         const unsigned char *at = l->codes.frames;
-        const uint64_t wide = wide_of(l), whole = dci_load_le64(at + 8), n_lines = dci_load_le64(at + 16);
-        const uint64_t n_groups = dci_load_le64(at + 24);
-        bool good = whole <= wide && whole % DCI_CODE_GROUP == 0 && n_lines <= DCI_CODE_GROUPS;
-        good = good && n_groups <= DCI_CODE_GROUPS && whole + n_groups * DCI_CODE_GROUP <= wide;
-        memset(out, 0, sizeof *out);
-        int line = -1, shift = 8;
-        for (size_t g = 0; good && g < n_groups; g++) {
-                const unsigned char *group = at + 32 + GROUP_BYTES * g;
-                if (group[0] != line) {
-                        good = group[0] == line + 1;
-                        line = group[0];
-                        shift = 0;
-                }
-                good = good && group[1] == shift && group[2] >= 1 && group[2] <= 4 && shift + group[2] <= 8;
-                shift += group[2];
-                out->groups[g] = (dci_code_group){group[0], group[1], group[2]};
-        }
-        good = good && (uint64_t)(line + 1) == n_lines;
-        if (good) {
-                out->n_coords[DCI_CODE_8] = (size_t)whole;
-                out->n_lines = (size_t)n_lines;
-                out->n_groups = (size_t)n_groups;
-                dci_code_layout_finish(out);
-                good = out->n_bytes <= block_bytes && out->n_all > 0;
-        }
-        return good ? DCI_OK : dci_fail(DCI_ERR_FORMAT, "the file's learned codes have an impossible layout");
+        if (!dci_code_layout_learned(dci_load_le64(at + 8), dci_load_le64(at + 16), dci_load_le64(at + 24), at + 32,
+                                     GROUP_BYTES, wide_of(l), block_bytes, out))
+                return dci_fail(DCI_ERR_FORMAT, "the file's learned codes have an impossible layout");
+        return DCI_OK;
 }
 
 static dci_status restore_frames(const dci_loading *l, dci_frames *frames)

@@ -24,6 +24,33 @@ void dci_code_layout_finish(dci_code_layout *layout)
         }
 }
 
+bool dci_code_layout_learned(uint64_t whole, uint64_t n_lines, uint64_t n_groups, const unsigned char *groups,
+                             size_t apart, size_t wide, size_t most_bytes, dci_code_layout *out)
+{
+        bool good = whole <= wide && whole % DCI_CODE_GROUP == 0 && n_lines <= DCI_CODE_GROUPS;
+        good = good && n_groups <= DCI_CODE_GROUPS && whole + n_groups * DCI_CODE_GROUP <= wide;
+        memset(out, 0, sizeof *out);
+        int line = -1, shift = 8;
+        for (size_t g = 0; good && g < n_groups; g++) {
+                const unsigned char *group = groups + apart * g;
+                if (group[0] != line) {
+                        good = group[0] == line + 1;
+                        line = group[0];
+                        shift = 0;
+                }
+                good = good && group[1] == shift && group[2] >= 1 && group[2] <= 4 && shift + group[2] <= 8;
+                shift += group[2];
+                out->groups[g] = (dci_code_group){group[0], group[1], group[2]};
+        }
+        if (!good || (uint64_t)(line + 1) != n_lines)
+                return false;
+        out->n_coords[DCI_CODE_8] = (size_t)whole;
+        out->n_lines = (size_t)n_lines;
+        out->n_groups = (size_t)n_groups;
+        dci_code_layout_finish(out);
+        return out->n_bytes <= most_bytes && out->n_all > 0;
+}
+
 /* Byte 0 in the lowest bits, on every machine. */
 static uint32_t load_word(const unsigned char *p)
 {

@@ -24,10 +24,15 @@ static size_t square_of(size_t dim)
         return dci_lines(dim * dim * sizeof(double));
 }
 
+size_t dci_moments_kept_bytes(size_t dim)
+{
+        return dci_lines(dim * sizeof(double)) + square_of(dim) + dci_lines(dim * sizeof(float));
+}
+
 size_t dci_moments_bytes(size_t dim)
 {
-        return dci_lines(dim * sizeof(double)) + square_of(dim) + dci_lines(dim * sizeof(float)) +
-               dci_lines(dim * DCI_MOMENT_ROWS * sizeof(float)) + dci_lines(dim * dim * sizeof(float));
+        return dci_moments_kept_bytes(dim) + dci_lines(dim * DCI_MOMENT_ROWS * sizeof(float)) +
+               dci_lines(dim * dim * sizeof(float));
 }
 
 void dci_moments_init(size_t dim, void *memory, dci_moments *out)

@@ -18,6 +18,8 @@ typedef struct dci_moments {
 #define DCI_MOMENT_ROWS ((size_t)256) /* of one addition at most */
 
 size_t dci_moments_bytes(size_t dim);
+/* Of the memory's beginning: what, with n, is enough to go on with. */
+size_t dci_moments_kept_bytes(size_t dim);
 void dci_moments_init(size_t dim, void *memory, dci_moments *out);
 /* n <= DCI_MOMENT_ROWS rows, ld apart. */
 void dci_moments_add(dci_moments *moments, const float *rows, size_t ld, size_t n);

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/**
+ * @file kv.h
+ * A KV cache that keeps every token and attends to few: paged storage for the keys and values of many sequences, and a pipeline that
+ * chooses, at each step, which tokens a query attends to.
+ *
+ * The life of a sequence
+ *
+ *      dci_kv_open                                     or dci_kv_fork, dci_kv_load
+ *      dci_kv_reserve   tokens of the next step        takes all memory the step needs, in every layer
+ *      for each layer:
+ *          dci_kv_append    keys and values
+ *          dci_kv_prompt    once, with the prompt's last tokens: forms groups and codes, on a worker
+ *      dci_kv_step_end                                 the tokens are there
+ *      dci_kv_wait                                     for what workers still do
+ *
+ *      and then, for every token that is generated:
+ *      dci_kv_reserve
+ *      for each layer:
+ *          dci_kv_append
+ *          dci_kv_plan      which tokens the layer's queries attend to
+ *          dci_kv_attend    or the caller's own attention over the plan's slots
+ *      dci_kv_step_end
+ *      dci_kv_maintain                                 between steps: codes of tokens that left the window
+ *
+ * A long prompt may come in several steps, of which the last one ends with dci_kv_prompt.
+ *
+ * Words
+ *  - token: a position of a sequence, 0 to n - 1, with one key and one value per layer and kv head.
+ *  - page: `page_tokens` tokens of one layer and one kv head. A block is the pages of all kv heads for the same tokens; block b has the
+ *    pages b * n_kv_heads to (b + 1) * n_kv_heads - 1, and a sequence has the same blocks in every layer. A slot is
+ *    page * page_tokens + offset: where a token's rows lie.
+ *  - sink: the first tokens, window: the last ones; both are always attended to. Tokens that left the window belong to groups (pages,
+ *    clusters, or each token is its own), which have summaries. `recent`: the window and what no group has yet.
+ *  - budget: tokens attended to per kv head, everything counted. All are attended to while there are no more than that.
+ *  - candidates: tokens that have summaries; those that are chosen, with sink and recent, are the plan.
+ *
+ * Keys are as attention sees them, after rotary embedding. Errors: a call that fails leaves every sequence as it was; a step happens
+ * whole or not at all. After dci_kv_reserve, appending, planning and attending allocate nothing.
+ * Threads: any thread may call; calls on one dci_kv are served one after another, and share out their work through the context's
+ * executor. Same seed, calls and ISA: the same bits at any thread count and batch size.
+ */
+#ifndef DCI_KV_H
+#define DCI_KV_H
+
+#include "dci/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Systems: named rows of the five choices below (docs/systems.md). */
+enum {
+        DCI_KV_FULL = 1,          /**< attends to everything */
+        DCI_KV_TOPK = 2,          /**< the best tokens by exact keys: what a choice can reach */
+        DCI_KV_STREAMING = 3,     /**< sink 4 and the most recent tokens (StreamingLLM; Xiao et al. 2024) */
+        DCI_KV_SNAPKV = 4,        /**< the observed queries' best tokens, chosen once (SnapKV; Li et al. 2024) */
+        DCI_KV_PAGEMEAN = 5,      /**< pages of 16 by their mean key */
+        DCI_KV_QUEST = 6,         /**< pages of 16 by the extremes of their keys (Quest; Tang et al. 2024) */
+        DCI_KV_ARKVALE = 7,       /**< pages of 32 by cuboids (ArkVale; Chen et al. 2024) */
+        DCI_KV_LOWBIT = 8,        /**< all tokens by low-bit keys and values, none retrieved */
+        DCI_KV_SKETCH = 9,        /**< the default: tokens by low-bit keys */
+        DCI_KV_SKETCH_SUMS = 10,  /**< the same; what is left out is estimated from sums of pages */
+        DCI_KV_SKETCH_LOWBIT = 11 /**< the same; what is left out is attended to by low-bit keys and values */
+};
+
+/** First choice: which tokens lie together. */
+enum {
+        DCI_KV_GROUP_TOKEN = 1,        /**< each is its own */
+        DCI_KV_GROUP_PAGE = 2,         /**< page_tokens by position */
+        DCI_KV_GROUP_TREE = 3,         /**< leaves of a tree; not yet built */
+        DCI_KV_GROUP_CLUSTER = 4,      /**< k-means; not yet built */
+        DCI_KV_GROUP_SEGMENT = 5,      /**< by boundaries in time; not yet built */
+        DCI_KV_GROUP_RESTRUCTURED = 6, /**< static tokens first; not yet built */
+        DCI_KV_GROUPS = 6
+};
+
+/** Second choice: what stays of a group. */
+enum {
+        DCI_KV_SUMMARY_NONE = 1,   /**< nothing */
+        DCI_KV_SUMMARY_KEYS = 2,   /**< the keys themselves */
+        DCI_KV_SUMMARY_MEAN = 3,   /**< the mean key, ranked by q . mean */
+        DCI_KV_SUMMARY_MINMAX = 4, /**< per coordinate the least and the greatest, sum max(q_j lo_j, q_j hi_j) */
+        DCI_KV_SUMMARY_CUBOID = 5, /**< centre c and mean deviation r, q . c + |q| . r */
+        DCI_KV_SUMMARY_CODES = 6,  /**< key_bits per coordinate, random rotation (dci/sketch.h) */
+        DCI_KV_SUMMARY_LEARNED =
+                7, /**< the same, learned from the prompt's keys and its observed queries; random without them */
+        DCI_KV_SUMMARIES = 7
+};
+
+/** Third choice: how queries choose. */
+enum {
+        DCI_KV_CHOOSE_NONE = 1, /**< nothing but sink and recent */
+        DCI_KV_CHOOSE_ALL = 2,  /**< everything */
+        DCI_KV_CHOOSE_SCAN = 3, /**< all groups are ranked; the best are taken and the last one is cut at the budget */
+        DCI_KV_CHOOSE_OBSERVED = 4, /**< by the prompt's observed queries, once */
+        DCI_KV_CHOOSE_RECENT = 5,   /**< the latest that the budget holds */
+        DCI_KV_CHOICES = 5
+};
+
+/** Fourth choice: when it is decided again. */
+enum {
+        DCI_KV_EVERY_STEP = 1,
+        DCI_KV_ONCE = 2,     /**< at the prompt's end */
+        DCI_KV_PERIODIC = 3, /**< each `period` steps; not yet built */
+        DCI_KV_BOUNDARY = 4, /**< when queries turn; not yet built */
+        DCI_KV_ANCHOR = 5,   /**< at every third layer; not yet built */
+        DCI_KV_AHEAD = 6,    /**< with the step before; not yet built */
+        DCI_KV_SCHEDULES = 6
+};
+
+/** Fifth choice: what becomes of the tokens that are not chosen. */
+enum {
+        DCI_KV_TAIL_DROP = 1, /**< nothing */
+        DCI_KV_TAIL_SUMS =
+                2, /**< estimated from the mean key and value of their pages (RetroInfer's estimation zone) */
+        DCI_KV_TAIL_LOWBIT = 3, /**< attended to by low-bit keys, those that rank, and low-bit values */
+        DCI_KV_TAILS = 3
+};
+
+/** How the query heads of a group agree on one list. */
+enum {
+        DCI_KV_COMBINE_SOFTMAX = 1, /**< sum over the heads of the softmax over all candidates */
+        DCI_KV_COMBINE_MEAN = 2     /**< mean over the heads of the scores */
+};
+
+/** What a layer attends to. */
+enum {
+        DCI_KV_LAYER_SPARSE = 1, /**< the plan */
+        DCI_KV_LAYER_DENSE = 2,  /**< everything */
+        DCI_KV_LAYER_SLIDING = 3 /**< the last tokens; not yet built */
+};
+
+/** What a preset would have. */
+#define DCI_KV_PRESET ((size_t)-1)
+
+#define DCI_KV_MAX_LAYERS ((size_t)1024)
+#define DCI_KV_MAX_HEADS ((size_t)1024)
+#define DCI_KV_MAX_GROUP ((size_t)64)       /**< query heads per kv head */
+#define DCI_KV_MAX_DIM ((size_t)1024)       /**< of keys and of values */
+#define DCI_KV_MAX_TOKENS ((size_t)1 << 27) /**< of a sequence */
+#define DCI_KV_MAX_SEQUENCES ((size_t)1 << 16)
+
+/** One layer of a model where it differs from the others. Prepare with dci_layer_config_init. */
+typedef struct dci_layer_config {
+        size_t struct_size;
+        int32_t mode;          /**< DCI_KV_LAYER_*; default SPARSE */
+        int32_t reserved;      /**< zero */
+        size_t sliding_window; /**< 0; others are DCI_ERR_UNSUPPORTED */
+        double logit_cap;      /**< 0; others are DCI_ERR_UNSUPPORTED */
+        size_t learned_sinks;  /**< 0; others are DCI_ERR_UNSUPPORTED */
+} dci_layer_config;
+DCI_API dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size);
+
+/** Who says which blocks a sequence gets. */
+enum {
+        DCI_KV_BLOCKS_BY_LIBRARY = 1, /**< free ones, by the library */
+        DCI_KV_BLOCKS_BY_CALLER = 2   /**< dci_kv_lend */
+};
+
+/**
+ * Keys and values in the caller's memory, such as an engine's paged cache. The row of a block's slot s and head h begins at
+ * base + block * page_stride + h * head_stride + s * slot_stride, in elements of the config's dtype. Prepare with dci_kv_layout_init.
+ * docs/kv-integration.md shows the layouts of known engines.
+ */
+typedef struct dci_kv_layout {
+        size_t struct_size;
+        void *const *keys; /**< n_layers base pointers, aligned to their elements */
+        void *const *values;
+        size_t n_blocks; /**< in each layer */
+        size_t key_page_stride, key_head_stride, key_slot_stride;
+        size_t value_page_stride, value_head_stride, value_slot_stride;
+        int32_t blocks_by; /**< DCI_KV_BLOCKS_*; default BY_LIBRARY */
+        int32_t reserved;  /**< zero */
+} dci_kv_layout;
+DCI_API dci_status dci_kv_layout_init(dci_kv_layout *layout, size_t struct_size);
+
+/** Is told of every piece of memory that holds keys and values, so that a device can pin it. Must not wait for another thread that calls
+ *  this dci_kv; calling it itself is refused. */
+typedef struct dci_kv_hook {
+        void *ctx;
+        int32_t (*taken)(void *ctx, void *memory, size_t n_bytes); /**< other than 0: refused, and so is the call */
+        void (*given_back)(void *ctx, void *memory, size_t n_bytes);
+} dci_kv_hook;
+
+/** Prepare with dci_kv_config_init. */
+typedef struct dci_kv_config {
+        size_t struct_size;
+        size_t n_layers, n_query_heads, n_kv_heads;     /**< no defaults; n_kv_heads divides n_query_heads */
+        size_t dim_k;                                   /**< no default */
+        size_t dim_v;                                   /**< 0 (default): dim_k */
+        dci_dtype dtype;                                /**< of keys and values; default DCI_F16 */
+        dci_dtype query_dtype;                          /**< default DCI_F32 */
+        double scale;                                   /**< of q . k; 0 (default): 1 / sqrt(dim_k) */
+        size_t page_tokens;                             /**< 8, 16, 32 or 64; 0 (default): the preset's, 16 or 32 */
+        int32_t preset;                                 /**< DCI_KV_*; default DCI_KV_SKETCH */
+        int32_t group, summary, choose, schedule, tail; /**< 0 (default): the preset's */
+        int32_t combine;                                /**< DCI_KV_COMBINE_*; 0 (default): the preset's */
+        int32_t key_bits;                               /**< of codes, per coordinate: 1, 2, 3, 4 or 8; default 4 */
+        int32_t value_bits;                             /**< of TAIL_LOWBIT: 1, 2, 4 or 8; default 2 */
+        int32_t frozen_prompt; /**< 1: groups are formed of the whole prompt, its window too, and never again; tokens after it are
+                                    attended to and not counted, while sink and window count as if there were a window: the protocol
+                                    of the trace figures. Default 0 */
+        int32_t foreground; /**< 1: dci_kv_prompt does its work itself. Default 0: a thread of the dci_kv does it */
+        size_t budget;      /**< default 256; at least sink + page_tokens + window or, with summaries, rollback */
+        size_t sink;        /**< default DCI_KV_PRESET: 16, streaming 4. Groups begin behind it */
+        size_t window;      /**< default DCI_KV_PRESET: 64 */
+        size_t rollback; /**< tokens that dci_kv_truncate drops at no cost; default 64; less than the window means the window */
+        size_t dense_layers; /**< the first layers attend to everything; default 2 */
+        const dci_layer_config
+                *layers;     /**< NULL (default), or n_layers of them, copied; then dense_layers does not matter */
+        size_t layer_stride; /**< bytes from one to the next; 0 (default): sizeof(dci_layer_config) of this header */
+        const dci_kv_layout *layout; /**< NULL (default): the library's own memory */
+        dci_kv_hook hook;            /**< none by default */
+        size_t max_bytes;            /**< of memory in all; 0 (default): no limit */
+        size_t resident_bytes; /**< "resident until pressure": while the keys and values of sequences fit in it, they are attended to in
+                                    full; when they no longer do, the longest ones turn sparse. 0 (default): all are sparse */
+        double refit;  /**< codes are made anew when their distortion has grown by this factor; default 1.5, 0: never */
+        uint64_t seed; /**< of rotations; default 0 */
+} dci_kv_config;
+DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
+
+/** "full", "topk", ...; "unknown" for others. And back: 0 for unknown names. */
+DCI_API const char *dci_kv_preset_name(int32_t preset);
+DCI_API int32_t dci_kv_preset_of(const char *name);
+
+typedef struct dci_kv dci_kv;
+
+/** Creates a KV cache without sequences. The layout's memory stays the caller's and must outlive it. */
+DCI_API dci_status dci_kv_create(dci_context *context, const dci_kv_config *config, dci_kv **out_kv);
+/** Closes all sequences and frees everything. NULL is allowed. */
+DCI_API void dci_kv_destroy(dci_kv *kv);
+
+/* --- sequences ------------------------------------------------------------------------------------------------------ */
+
+/** Begins an empty sequence: a number that is never used again. */
+DCI_API dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence);
+
+/**
+ * Begins a sequence with the first n_tokens of another, which it shares: whole blocks and summaries are counted references, what
+ * is cut through is copied. The prompt of `sequence` has ended, and no step is open. The new one keeps its transforms, and is
+ * otherwise independent. O(n_tokens / page_tokens). n_tokens: at most what it has.
+ */
+DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence);
+
+/**
+ * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
+ * and their tokens count as recent until groups are formed again. Memory of whole blocks goes back.
+ */
+DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
+
+/** Ends a sequence, also in the middle of a step. */
+DCI_API dci_status dci_kv_close(dci_kv *kv, int64_t sequence);
+
+/* --- steps ---------------------------------------------------------------------------------------------------------- */
+
+/**
+ * Begins a step of n_sequences different sequences: takes blocks in every layer, and scratch, for n_tokens[i] more tokens each (NULL: 1).
+ * Also forms the groups that dci_kv_maintain was not called for, when otherwise the recent tokens would not fit the budget.
+ * Errors: DCI_ERR_FULL names the bytes (or blocks) wanted and there; nothing was taken.
+ */
+DCI_API dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens);
+
+/** With DCI_KV_BLOCKS_BY_CALLER: the blocks in which the sequence's next tokens lie, behind those it has; before dci_kv_reserve. A
+ *  block may be lent to several sequences that share its tokens; closing or truncating gives it back without a word. */
+DCI_API dci_status dci_kv_lend(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks);
+
+/** Rows of tokens, one behind the other for all sequences of a call. Prepare with dci_kv_rows_init. */
+typedef struct dci_kv_rows {
+        size_t struct_size;
+        const void *keys;   /**< the row of token t and head h at keys + t * key_token_stride + h * key_head_stride */
+        const void *values; /**< both NULL: the rows lie in their slots already (layouts of the caller) */
+        size_t key_token_stride, key_head_stride; /**< in elements; 0 (default): n_kv_heads * dim_k, and dim_k */
+        size_t value_token_stride, value_head_stride;
+} dci_kv_rows;
+DCI_API dci_status dci_kv_rows_init(dci_kv_rows *rows, size_t struct_size);
+
+/**
+ * Stores keys and values of one layer for the sequences of a step: n_tokens[i] tokens each (NULL: 1), the sequences' rows one behind the
+ * other. Beyond what was reserved is refused; so are NaN and infinity, naming token and head.
+ */
+DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
+                                 const size_t *n_tokens, const dci_kv_rows *rows);
+
+/**
+ * Says that a sequence's prompt is whole in this layer: what was appended is the prompt, and groups, codes and choices that are made once
+ * are formed of it, while the caller goes on with the next layer.
+ *
+ * queries   n_positions x n_query_heads rows of dim_k, ld elements apart: those of the prompt's last positions, as many as there are (64 are
+ *           plenty). Learned codes are fitted to them and DCI_KV_CHOOSE_OBSERVED needs them; others can do without (NULL, 0).
+ *
+ * Every sequence needs this once per layer before the first plan, also an empty one. Errors of the worker come from dci_kv_wait.
+ * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit).
+ */
+DCI_API dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
+                                 size_t ld);
+
+/** Waits for what dci_kv_prompt began for a sequence (-1: for all), and helps. Plans wait by themselves. */
+DCI_API dci_status dci_kv_wait(dci_kv *kv, int64_t sequence);
+
+/** Ends the step: all layers have all tokens that were reserved. Refused if one has not. */
+DCI_API dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
+
+/** Takes the step back: the sequences are as before dci_kv_reserve. Prompts that ended in it have not. */
+DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
+
+/** Between steps: forms groups of tokens that left the window and makes codes anew that no longer fit. sequences NULL: all. */
+DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
+
+/* --- plans ------------------------------------------------------------------------------------------------------------ */
+
+/**
+ * Which tokens the queries of one layer attend to: for sequence i of the call and kv head h, the tokens before sink_end[i], those
+ * of the list, and those from recent_begin[i] to n_tokens[i]. The arrays are the caller's (or of dci_kv_plan_create): room for
+ * max_sequences, lists of `stride` slots. Prepare with dci_kv_plan_init.
+ */
+typedef struct dci_kv_plan {
+        size_t struct_size;
+        size_t max_sequences;
+        size_t n_lists;     /**< per sequence: n_kv_heads */
+        size_t stride;      /**< at least the budget */
+        int32_t *slots;     /**< max_sequences x n_lists x stride, in the order of their positions */
+        int32_t *positions; /**< the same as positions of the sequence; may be NULL */
+        int32_t *counts;    /**< max_sequences x n_lists */
+        int32_t *sink_end, *recent_begin, *n_tokens; /**< max_sequences; recent_begin 0: everything is attended to */
+        float *tail_out; /**< max_sequences x n_query_heads x dim_v: attention over the tail alone; NULL where the tail is dropped */
+        float *tail_lse; /**< max_sequences x n_query_heads: log of its sum of exponentials; -infinity: there is no tail */
+} dci_kv_plan;
+DCI_API dci_status dci_kv_plan_init(dci_kv_plan *plan, size_t struct_size);
+
+/** Takes the arrays of a plan for max_sequences, and gives them back (an empty plan is allowed). */
+DCI_API dci_status dci_kv_plan_create(dci_kv *kv, size_t max_sequences, dci_kv_plan *out_plan);
+DCI_API void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan);
+
+/**
+ * Chooses for one layer. queries: n_sequences x n_query_heads rows of dim_k, ld elements apart; they may be those of the step's own
+ * tokens, which were appended to this layer before. Waits for dci_kv_prompt's work. Refuses NaN and infinity naming sequence and head.
+ * Cost: per kv head a pass over the summaries of all candidates.
+ */
+DCI_API dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
+                                    const void *queries, size_t ld, dci_kv_plan *plan);
+
+/**
+ * Attention of one layer: softmax(scale q . K) V over the plan's tokens, merged with its tail. plan NULL: over everything.
+ *
+ * out       n_sequences x n_query_heads rows of dim_v floats, out_ld apart.
+ * out_lse   n_sequences x n_query_heads: log of the sum of exponentials, the tail's included; may be NULL. A query without any
+ *           token gets zeros and -infinity.
+ */
+DCI_API dci_status dci_kv_attend(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
+                                 const void *queries, size_t ld, const dci_kv_plan *plan, float *out, size_t out_ld,
+                                 float *out_lse);
+
+/* --- what there is ---------------------------------------------------------------------------------------------------- */
+
+/** Blocks of a sequence from number `first` on, n of them, in the order of its tokens. */
+DCI_API dci_status dci_kv_table(dci_kv *kv, int64_t sequence, size_t first, size_t n, int32_t *out_blocks);
+
+/** Rows as they are stored: of tokens [first, first + n) of one layer and head; either output may be NULL. */
+DCI_API dci_status dci_kv_read(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t first, size_t n,
+                               void *out_keys, void *out_values);
+
+/** Prepare with dci_kv_sequence_info_init. */
+typedef struct dci_kv_sequence_info {
+        size_t struct_size;
+        size_t n_tokens;   /**< of whole steps */
+        size_t n_reserved; /**< more tokens, of the step that is open */
+        size_t n_grouped;  /**< tokens that groups cover, in the least advanced sparse layer, after the sink */
+        size_t n_blocks, n_shared_blocks;
+        int32_t resident; /**< 1: attended to in full, see resident_bytes */
+        int32_t refits;   /**< times that codes of a head were made anew */
+        double drift; /**< greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none */
+} dci_kv_sequence_info;
+DCI_API dci_status dci_kv_sequence_info_init(dci_kv_sequence_info *info, size_t struct_size);
+DCI_API dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info);
+
+/** Prepare with dci_kv_info_init. */
+typedef struct dci_kv_info {
+        size_t struct_size;
+        size_t n_sequences, n_resident;
+        size_t page_tokens, sink, window, rollback, stride; /**< as they came out; stride: of a plan's lists */
+        int32_t group, summary, choose, schedule, tail, combine;
+        size_t n_blocks, n_free_blocks;
+        size_t bytes;         /**< of memory in all, without a layout of the caller's */
+        size_t row_bytes;     /**< keys and values */
+        size_t summary_bytes; /**< summaries, codes and what tails need, shared ones once */
+        size_t token_bytes;   /**< of keys and values, of one token in all layers */
+        double resident_token_bytes; /**< what summaries and tails keep per token and kv head; 2 dim elements are the token itself */
+} dci_kv_info;
+DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);
+DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);
+
+/* --- files ---------------------------------------------------------------------------------------------------------- */
+
+/** Writes the first n_tokens of a sequence, with its transforms, to a file that replaces `path` whole. No step is open. */
+DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
+/** Begins a sequence with what a file holds: plans are those of the sequence that was saved. The config must have the same shape,
+ *  dtype, stages and bits; what differs is named. */
+DCI_API dci_status dci_kv_load(dci_kv *kv, const char *path, int64_t *out_sequence);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Third stage: from scores to the tokens that are attended to. */
+#include "core/internal.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kv/stages.h"
+
+static float greatest(const float *values, size_t n)
+{
+        float most = -FLT_MAX;
+        for (size_t i = 0; i < n; i++)
+                most = values[i] > most ? values[i] : most;
+        return most;
+}
+
+static void add_times(float *to, const float *from, float factor, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                to[i] += factor * from[i];
+}
+
+/* exp(score - most) in place; the softmax of all groups is its share of the sum. */
+float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n)
+{
+        float *scores = ask->scores + query * ask->ld;
+        ask->most[query] = greatest(scores, n);
+        return ask->kv->context->kernels->exp_all(scores, n, ask->most[query]);
+}
+
+/* The sum of exp(score - most) over the tokens that are attended to anyway. */
+static double sum_of_kept(const dci_kv_ask *ask, size_t query)
+{
+        const dci_kv *kv = ask->kv;
+        const size_t sink = kv->config.sink, begin = sink + ask->n_candidates, n = ask->layer->n;
+        const size_t n_kept = sink + (n - begin);
+        const void *rows[DCI_KV_TILE];
+        float scores[DCI_KV_TILE];
+        double sum = 0.0;
+        for (size_t i = 0, here; i < n_kept; i += here) {
+                const size_t first = i < sink ? i : begin + (i - sink), end = i < sink ? sink : n;
+                here = end - first < DCI_KV_TILE ? end - first : DCI_KV_TILE;
+                dci_kv_rows_of(kv, ask->layer, ask->head, first, here, rows, NULL);
+                kv->context->kernels->score_rows[kv->config.dtype - 1][DCI_FORM_DOT](ask->queries + query * kv->dim_k,
+                                                                                     rows, here, kv->dim_k, scores);
+                for (size_t j = 0; j < here; j++)
+                        sum += exp((double)scores[j] - (double)ask->most[query]);
+        }
+        return sum;
+}
+
+/* Tokens are weighed by their share of all attention, kept tokens included: heads that mostly look at those have less to say. Groups
+ * are not comparable with tokens, and are weighed among each other. */
+static void combine(dci_kv_ask *ask, size_t n)
+{
+        const size_t group = ask->kv->group;
+        memset(ask->relevance, 0, n * sizeof *ask->relevance);
+        if (ask->kv->config.combine == DCI_KV_COMBINE_MEAN) {
+                for (size_t q = 0; q < group; q++)
+                        add_times(ask->relevance, ask->scores + q * ask->ld, 1.0f / (float)group, n);
+                /* A tail that needs the terms gets them all the same. */
+                for (size_t q = 0; q < group && ask->kv->stages->tail.scored; q++)
+                        dci_kv_soften(ask, q, n);
+                return;
+        }
+        for (size_t q = 0; q < group; q++) {
+                double sum = (double)dci_kv_soften(ask, q, n);
+                if (ask->kv->config.group == DCI_KV_GROUP_TOKEN)
+                        sum += sum_of_kept(ask, q);
+                add_times(ask->relevance, ask->scores + q * ask->ld, (float)(1.0 / sum), n);
+        }
+}
+
+/* The best groups until the room is full; the last one is cut. Ties by lower number. */
+static void take_best(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
+{
+        const dci_kv *kv = ask->kv;
+        const dci_kv_head *head = &ask->layer->heads[ask->head];
+        int32_t members[DCI_KV_TILE];
+        dci_topk topk;
+        /* One group more than fill the room, since the last one of all may be partial. */
+        const size_t per = dci_kv_group_tokens(kv), wanted = (ask->room + per - 1) / per + (per > 1 ? 1 : 0);
+        dci_topk_init(&topk, kv->context->kernels, (dci_slot_ids){NULL, NULL}, wanted < n_groups ? wanted : n_groups,
+                      true, ask->work);
+        for (size_t i = 0; i < n_groups; i += DCI_TOPK_BLOCK)
+                dci_topk_add(&topk, ask->relevance + i, n_groups - i < DCI_TOPK_BLOCK ? n_groups - i : DCI_TOPK_BLOCK,
+                             (int32_t)i, NULL);
+        const size_t n_best = dci_topk_finish(&topk);
+        ask->n_chosen = 0;
+        for (size_t i = 0; i < n_best && ask->n_chosen < ask->room; i++) {
+                const size_t n =
+                        grouping->members(kv, head, (size_t)dci_topk_slot(topk.keys[i]), ask->n_candidates, members);
+                for (size_t j = 0; j < n && ask->n_chosen < ask->room; j++)
+                        ask->chosen[ask->n_chosen++] = members[j];
+        }
+}
+
+static int by_number(const void *a, const void *b)
+{
+        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+        return (x > y) - (x < y);
+}
+
+/* Marks in the relevances' memory, which have done their duty, and reads them back in order. */
+static void put_in_order(dci_kv_ask *ask)
+{
+        if (ask->n_chosen < 64) {
+                qsort(ask->chosen, ask->n_chosen, sizeof *ask->chosen, by_number);
+                return;
+        }
+        uint64_t *bits = (uint64_t *)(void *)ask->relevance;
+        const size_t n_words = (ask->n_candidates + 63) / 64;
+        memset(bits, 0, n_words * sizeof *bits);
+        for (size_t i = 0; i < ask->n_chosen; i++)
+                bits[ask->chosen[i] / 64] |= UINT64_C(1) << (ask->chosen[i] % 64);
+        size_t n = 0;
+        for (size_t w = 0; w < n_words; w++)
+                for (uint64_t left = bits[w]; left != 0; left &= left - 1)
+                        ask->chosen[n++] = (int32_t)(64 * w + (size_t)dci_lowest_bit(left));
+}
+
+static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+{
+        const size_t n = grouping->count(ask->kv, &ask->layer->heads[ask->head], ask->n_candidates);
+        combine(ask, n);
+        take_best(ask, grouping, n);
+        put_in_order(ask);
+}
+
+static void choose_nothing(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+{
+        (void)grouping;
+        for (size_t q = 0; q < ask->kv->group && ask->kv->stages->tail.scored; q++)
+                dci_kv_soften(ask, q, ask->n_candidates);
+        ask->n_chosen = 0;
+}
+
+static void choose_recent(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+{
+        (void)grouping;
+        const size_t n = ask->n_candidates, room = ask->room < n ? ask->room : n;
+        for (size_t i = 0; i < room; i++)
+                ask->chosen[i] = (int32_t)(n - room + i);
+        ask->n_chosen = room;
+}
+
+/* What was chosen once, best first, as far as there is room. Truncation may have taken some of it. */
+static void choose_fixed(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+{
+        const dci_kv_head *head = &ask->layer->heads[ask->head];
+        (void)grouping;
+        ask->n_chosen = 0;
+        for (size_t i = 0; i < head->n_fixed && ask->n_chosen < ask->room; i++)
+                if ((size_t)head->fixed[i] < ask->n_candidates)
+                        ask->chosen[ask->n_chosen++] = head->fixed[i];
+        put_in_order(ask);
+}
+
+const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1] = {
+        [DCI_KV_CHOOSE_NONE] = {DCI_KV_CHOOSE_NONE, true, false, choose_nothing},
+        [DCI_KV_CHOOSE_ALL] = {DCI_KV_CHOOSE_ALL, true, false, choose_nothing},
+        [DCI_KV_CHOOSE_SCAN] = {DCI_KV_CHOOSE_SCAN, true, true, choose_scan},
+        [DCI_KV_CHOOSE_OBSERVED] = {DCI_KV_CHOOSE_OBSERVED, true, false, choose_fixed},
+        [DCI_KV_CHOOSE_RECENT] = {DCI_KV_CHOOSE_RECENT, true, false, choose_recent},
+};
+
+/* --- by observed queries, once (SnapKV, without its pooling) ------------------------------------------------------------- */
+
+static size_t fixed_room(const dci_kv *kv)
+{
+        return kv->config.budget - kv->config.sink - kv->config.window;
+}
+
+size_t dci_kv_observed_bytes(const dci_kv *kv, size_t n)
+{
+        if (kv->config.choose != DCI_KV_CHOOSE_OBSERVED)
+                return 0;
+        const size_t room = fixed_room(kv);
+        return 2 * dci_lines(n * sizeof(float)) + dci_topk_bytes(room < n ? room : n);
+}
+
+/* The softmax of every observed query over the candidates, summed. */
+void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n)
+{
+        const dci_kernels *kernels = kv->context->kernels;
+        dci_kv_head *h = &layer->heads[head];
+        const size_t room = fixed_room(kv), k = room < n ? room : n, dim = kv->dim_k;
+        const float *queries = layer->observed + head * layer->n_observed * dim;
+        unsigned char *memory = (unsigned char *)layer->observed + layer->observed_bytes -
+                                (kv->config.n_kv_heads - head) * dci_kv_observed_bytes(kv, n);
+        float *relevance = (float *)(void *)memory, *scores = (float *)(void *)(memory + dci_lines(n * sizeof(float)));
+        const void *rows[DCI_KV_TILE];
+        dci_topk topk;
+        if (layer->observed == NULL)
+                return;
+        memset(relevance, 0, n * sizeof *relevance);
+        for (size_t q = 0; q < layer->n_observed; q++) {
+                for (size_t i = 0; i < n; i += DCI_KV_TILE) {
+                        const size_t here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
+                        pthread_mutex_lock(&kv->map_lock);
+                        dci_kv_rows_of(kv, layer, head, kv->config.sink + i, here, rows, NULL);
+                        pthread_mutex_unlock(&kv->map_lock);
+                        kernels->score_rows[kv->config.dtype - 1][DCI_FORM_DOT](queries + q * dim, rows, here, dim,
+                                                                                scores + i);
+                }
+                const float sum = kernels->exp_all(scores, n, greatest(scores, n));
+                add_times(relevance, scores, 1.0f / sum, n);
+        }
+        dci_topk_init(&topk, kernels, (dci_slot_ids){NULL, NULL}, k, true, memory + 2 * dci_lines(n * sizeof(float)));
+        for (size_t i = 0; i < n; i += DCI_TOPK_BLOCK)
+                dci_topk_add(&topk, relevance + i, n - i < DCI_TOPK_BLOCK ? n - i : DCI_TOPK_BLOCK, (int32_t)i, NULL);
+        h->n_fixed = dci_topk_finish(&topk);
+        for (size_t i = 0; i < h->n_fixed; i++)
+                h->fixed[i] = dci_topk_slot(topk.keys[i]);
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Configs: defaults, checks, and what the preset says where the caller said nothing. */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kv/stages.h"
+
+dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
+{
+        const dci_status status = dci_struct_init("dci_layer_config", config, struct_size, sizeof *config);
+        if (status == DCI_OK)
+                config->mode = DCI_KV_LAYER_SPARSE;
+        return status;
+}
+
+dci_status dci_kv_layout_init(dci_kv_layout *layout, size_t struct_size)
+{
+        const dci_status status = dci_struct_init("dci_kv_layout", layout, struct_size, sizeof *layout);
+        if (status == DCI_OK)
+                layout->blocks_by = DCI_KV_BLOCKS_BY_LIBRARY;
+        return status;
+}
+
+dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
+{
+        const dci_status status = dci_struct_init("dci_kv_config", config, struct_size, sizeof *config);
+        if (status != DCI_OK)
+                return status;
+        config->dtype = DCI_F16;
+        config->query_dtype = DCI_F32;
+        config->preset = DCI_KV_SKETCH;
+        config->key_bits = 4;
+        config->value_bits = 2;
+        config->budget = 256;
+        config->sink = config->window = DCI_KV_PRESET;
+        config->rollback = 64;
+        config->dense_layers = 2;
+        config->refit = 1.5;
+        return DCI_OK;
+}
+
+dci_status dci_kv_rows_init(dci_kv_rows *rows, size_t struct_size)
+{
+        return dci_struct_init("dci_kv_rows", rows, struct_size, sizeof *rows);
+}
+
+dci_status dci_kv_sequence_info_init(dci_kv_sequence_info *info, size_t struct_size)
+{
+        return dci_struct_init("dci_kv_sequence_info", info, struct_size, sizeof *info);
+}
+
+dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size)
+{
+        return dci_struct_init("dci_kv_info", info, struct_size, sizeof *info);
+}
+
+static dci_status check_range(const char *name, size_t value, size_t least, size_t most)
+{
+        if (value < least || value > most)
+                return dci_fail(DCI_ERR_INVALID, "%s is %zu, expected %zu to %zu", name, value, least, most);
+        return DCI_OK;
+}
+
+static dci_status check_shape(dci_kv_config *c)
+{
+        if (c->dim_v == 0)
+                c->dim_v = c->dim_k;
+        const struct {
+                const char *name;
+                size_t value, most;
+        } sizes[] = {{"n_layers", c->n_layers, DCI_KV_MAX_LAYERS},
+                     {"n_query_heads", c->n_query_heads, DCI_KV_MAX_HEADS},
+                     {"n_kv_heads", c->n_kv_heads, DCI_KV_MAX_HEADS},
+                     {"dim_k", c->dim_k, DCI_KV_MAX_DIM},
+                     {"dim_v", c->dim_v, DCI_KV_MAX_DIM}};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                const dci_status status = check_range(sizes[i].name, sizes[i].value, 1, sizes[i].most);
+                if (status != DCI_OK)
+                        return status;
+        }
+        if (c->n_query_heads % c->n_kv_heads != 0)
+                return dci_fail(DCI_ERR_INVALID, "n_query_heads is %zu, which n_kv_heads %zu does not divide",
+                                c->n_query_heads, c->n_kv_heads);
+        if (c->n_query_heads / c->n_kv_heads > DCI_KV_MAX_GROUP)
+                return dci_fail(DCI_ERR_LIMIT, "%zu query heads share %zu kv heads, but at most %zu may share one",
+                                c->n_query_heads, c->n_kv_heads, DCI_KV_MAX_GROUP);
+        if (dci_dtype_size(c->dtype) == 0)
+                return dci_fail(DCI_ERR_INVALID, "dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16", (int)c->dtype);
+        if (dci_dtype_size(c->query_dtype) == 0)
+                return dci_fail(DCI_ERR_INVALID, "query_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
+                                (int)c->query_dtype);
+        if (!(c->scale >= 0.0) || isinf(c->scale))
+                return dci_fail(DCI_ERR_INVALID, "scale is %g, expected a positive number or 0", c->scale);
+        if (c->scale == 0.0)
+                c->scale = 1.0 / sqrt((double)c->dim_k);
+        return DCI_OK;
+}
+
+static const dci_kv_summary *const summaries[DCI_KV_SUMMARIES + 1] = {NULL,
+                                                                      &dci_kv_summary_none,
+                                                                      &dci_kv_summary_keys,
+                                                                      &dci_kv_summary_mean,
+                                                                      &dci_kv_summary_minmax,
+                                                                      &dci_kv_summary_cuboid,
+                                                                      &dci_kv_summary_codes,
+                                                                      &dci_kv_summary_learned};
+static const dci_kv_tail *const tails[DCI_KV_TAILS + 1] = {NULL, &dci_kv_tail_drop, &dci_kv_tail_sums,
+                                                           &dci_kv_tail_lowbit};
+static const dci_kv_schedule schedules[DCI_KV_SCHEDULES + 1] = {
+        {0, false},
+        {DCI_KV_EVERY_STEP, true},
+        {DCI_KV_ONCE, true},
+        {DCI_KV_PERIODIC, false},
+        {DCI_KV_BOUNDARY, false},
+        {DCI_KV_ANCHOR, false},
+        {DCI_KV_AHEAD, false},
+};
+
+static dci_status check_choice(const char *name, int32_t *value, int32_t preset, int32_t most)
+{
+        if (*value == 0)
+                *value = preset;
+        if (*value < 1 || *value > most)
+                return dci_fail(DCI_ERR_INVALID, "%s is %d, expected 1 to %d, or 0 for the preset's", name, (int)*value,
+                                (int)most);
+        return DCI_OK;
+}
+
+static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci_kv_stages *out)
+{
+        dci_status status = check_choice("group", &c->group, preset->group, DCI_KV_GROUPS);
+        if (status == DCI_OK)
+                status = check_choice("summary", &c->summary, preset->summary, DCI_KV_SUMMARIES);
+        if (status == DCI_OK)
+                status = check_choice("choose", &c->choose, preset->choose, DCI_KV_CHOICES);
+        if (status == DCI_OK)
+                status = check_choice("schedule", &c->schedule, preset->schedule, DCI_KV_SCHEDULES);
+        if (status == DCI_OK)
+                status = check_choice("tail", &c->tail, preset->tail, DCI_KV_TAILS);
+        if (status == DCI_OK)
+                status = check_choice("combine", &c->combine, preset->combine, DCI_KV_COMBINE_MEAN);
+        if (status != DCI_OK)
+                return status;
+        *out = (dci_kv_stages){.group = dci_kv_groupings[c->group],
+                               .summary = *summaries[c->summary],
+                               .choose = dci_kv_choices[c->choose],
+                               .schedule = schedules[c->schedule],
+                               .tail = *tails[c->tail]};
+        const struct {
+                const char *name;
+                int32_t value;
+                bool built;
+        } stages[] = {{"group", c->group, out->group.built}, {"schedule", c->schedule, out->schedule.built}};
+        for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
+                if (!stages[i].built)
+                        return dci_fail(DCI_ERR_UNSUPPORTED, "%s %d is not built yet", stages[i].name,
+                                        (int)stages[i].value);
+        return DCI_OK;
+}
+
+/* Stages that do not go together. */
+static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *stages)
+{
+        const bool of_pages = c->summary == DCI_KV_SUMMARY_MEAN || c->summary == DCI_KV_SUMMARY_MINMAX ||
+                              c->summary == DCI_KV_SUMMARY_CUBOID;
+        if (of_pages != (c->group == DCI_KV_GROUP_PAGE))
+                return dci_fail(DCI_ERR_INVALID,
+                                "summary %d does not go with group %d: means, extremes and cuboids are of "
+                                "pages, others of tokens",
+                                (int)c->summary, (int)c->group);
+        if (stages->choose.ranks && c->summary == DCI_KV_SUMMARY_NONE)
+                return dci_fail(DCI_ERR_INVALID, "choose %d ranks, but summary %d keeps nothing to rank by",
+                                (int)c->choose, (int)c->summary);
+        if (c->choose == DCI_KV_CHOOSE_OBSERVED && c->summary != DCI_KV_SUMMARY_KEYS)
+                return dci_fail(DCI_ERR_INVALID, "choose %d looks at the keys, but summary is %d", (int)c->choose,
+                                (int)c->summary);
+        if ((c->choose == DCI_KV_CHOOSE_OBSERVED) != (c->schedule == DCI_KV_ONCE))
+                return dci_fail(DCI_ERR_INVALID,
+                                "choose %d does not go with schedule %d: observed queries choose once, and "
+                                "only they do",
+                                (int)c->choose, (int)c->schedule);
+        if (stages->tail.scored && c->summary != DCI_KV_SUMMARY_CODES && c->summary != DCI_KV_SUMMARY_LEARNED)
+                return dci_fail(DCI_ERR_INVALID, "tail %d needs codes of the keys, but summary is %d", (int)c->tail,
+                                (int)c->summary);
+        if (c->tail != DCI_KV_TAIL_DROP && (c->choose == DCI_KV_CHOOSE_OBSERVED || c->choose == DCI_KV_CHOOSE_ALL))
+                return dci_fail(DCI_ERR_INVALID, "choose %d has no tail, but tail is %d", (int)c->choose, (int)c->tail);
+        return DCI_OK;
+}
+
+static dci_status check_budget(dci_kv_config *c, const dci_kv_preset *preset)
+{
+        if (c->page_tokens == 0)
+                c->page_tokens = preset->page_tokens;
+        if (c->page_tokens != 8 && c->page_tokens != 16 && c->page_tokens != 32 && c->page_tokens != 64)
+                return dci_fail(DCI_ERR_INVALID, "page_tokens is %zu, expected 8, 16, 32 or 64", c->page_tokens);
+        if (c->sink == DCI_KV_PRESET)
+                c->sink = preset->sink;
+        if (c->window == DCI_KV_PRESET)
+                c->window = preset->window;
+        const struct {
+                const char *name;
+                size_t value;
+        } sizes[] = {{"sink", c->sink}, {"window", c->window}, {"rollback", c->rollback}};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                const dci_status status = check_range(sizes[i].name, sizes[i].value, 0, DCI_KV_MAX_TOKENS);
+                if (status != DCI_OK)
+                        return status;
+        }
+        if (c->rollback < c->window)
+                c->rollback = c->window;
+        /* Tokens within the rollback have no summaries, so where there are summaries they are attended to. */
+        const bool summarised = c->summary > DCI_KV_SUMMARY_KEYS || c->tail != DCI_KV_TAIL_DROP;
+        const size_t young = summarised && c->frozen_prompt == 0 ? c->rollback : c->window;
+        const size_t kept = c->sink + young + c->page_tokens;
+        if (c->budget < kept || c->budget > DCI_KV_MAX_TOKENS)
+                return dci_fail(DCI_ERR_INVALID,
+                                "budget is %zu, expected %zu (sink %zu, %s %zu and a page of %zu) to %zu", c->budget,
+                                kept, c->sink, young == c->window ? "window" : "rollback", young, c->page_tokens,
+                                DCI_KV_MAX_TOKENS);
+        return DCI_OK;
+}
+
+static dci_status check_switch(const char *name, int32_t value)
+{
+        if (value != 0 && value != 1)
+                return dci_fail(DCI_ERR_INVALID, "%s is %d, expected 0 or 1", name, (int)value);
+        return DCI_OK;
+}
+
+static dci_status check_rest(const dci_kv_config *c)
+{
+        if (c->key_bits != 1 && c->key_bits != 2 && c->key_bits != 3 && c->key_bits != 4 && c->key_bits != 8)
+                return dci_fail(DCI_ERR_INVALID, "key_bits is %d, expected 1, 2, 3, 4 or 8", (int)c->key_bits);
+        if (c->value_bits != 1 && c->value_bits != 2 && c->value_bits != 4 && c->value_bits != 8)
+                return dci_fail(DCI_ERR_INVALID, "value_bits is %d, expected 1, 2, 4 or 8", (int)c->value_bits);
+        if (!(c->refit == 0.0 || c->refit > 1.0) || isinf(c->refit))
+                return dci_fail(DCI_ERR_INVALID, "refit is %g, expected more than 1, or 0 for never", c->refit);
+        const dci_status status = check_switch("frozen_prompt", c->frozen_prompt);
+        return status == DCI_OK ? check_switch("foreground", c->foreground) : status;
+}
+
+/* Rows of n blocks, heads and slots must not lie over each other. From the smallest stride to the largest, each goes beyond all that
+ * the smaller ones span. */
+static dci_status check_strides(const dci_kv_config *c, const char *name, size_t page, size_t head, size_t slot,
+                                size_t dim)
+{
+        struct {
+                size_t stride, n;
+        } part[3] = {{page, c->layout->n_blocks}, {head, c->n_kv_heads}, {slot, c->page_tokens}}, swap;
+        size_t span = dim;
+        for (size_t i = 0; i < 2; i++)
+                for (size_t j = 0; j + 1 < 3 - i; j++)
+                        if (part[j].stride > part[j + 1].stride) {
+                                swap = part[j];
+                                part[j] = part[j + 1];
+                                part[j + 1] = swap;
+                        }
+        for (size_t i = 0; i < 3; i++) {
+                size_t more;
+                if (part[i].n == 1)
+                        continue;
+                if (part[i].stride < span)
+                        return dci_fail(
+                                DCI_ERR_INVALID,
+                                "%s rows of %zu elements lie over each other: page_stride %zu, head_stride %zu and "
+                                "slot_stride %zu, for %zu blocks, %zu heads and %zu slots",
+                                name, dim, page, head, slot, c->layout->n_blocks, c->n_kv_heads, c->page_tokens);
+                if (!dci_mul(part[i].stride, part[i].n - 1, &more) || !dci_add(span, more, &span) ||
+                    span > SIZE_MAX / 8)
+                        return dci_fail(DCI_ERR_LIMIT, "%s strides of %zu, %zu and %zu with %zu blocks are too large",
+                                        name, page, head, slot, c->layout->n_blocks);
+        }
+        return DCI_OK;
+}
+
+static dci_status check_layout(const dci_kv_config *c)
+{
+        const dci_kv_layout *l = c->layout;
+        if (l == NULL)
+                return DCI_OK;
+        dci_status status = dci_check_struct_size("dci_kv_layout", l, l->struct_size, sizeof *l);
+        if (status != DCI_OK)
+                return status;
+        if (l->keys == NULL || l->values == NULL)
+                return dci_fail(DCI_ERR_INVALID, "the layout's %s are NULL", l->keys == NULL ? "keys" : "values");
+        for (size_t i = 0; i < c->n_layers; i++) {
+                const size_t bytes = dci_dtype_size(c->dtype);
+                if (l->keys[i] == NULL || l->values[i] == NULL)
+                        return dci_fail(DCI_ERR_INVALID, "the layout's %s of layer %zu are NULL",
+                                        l->keys[i] == NULL ? "keys" : "values", i);
+                if ((uintptr_t)l->keys[i] % bytes != 0 || (uintptr_t)l->values[i] % bytes != 0)
+                        return dci_fail(DCI_ERR_INVALID, "the layout's rows of layer %zu are not aligned to %zu bytes",
+                                        i, bytes);
+        }
+        if (l->n_blocks == 0)
+                return dci_fail(DCI_ERR_INVALID, "the layout has 0 blocks");
+        if (l->blocks_by != DCI_KV_BLOCKS_BY_LIBRARY && l->blocks_by != DCI_KV_BLOCKS_BY_CALLER)
+                return dci_fail(DCI_ERR_INVALID, "blocks_by is %d, expected 1 or 2", (int)l->blocks_by);
+        if (l->reserved != 0)
+                return dci_fail(DCI_ERR_INVALID, "the layout's reserved field is %d, expected 0", (int)l->reserved);
+        status = check_strides(c, "key", l->key_page_stride, l->key_head_stride, l->key_slot_stride, c->dim_k);
+        return status == DCI_OK ? check_strides(c, "value", l->value_page_stride, l->value_head_stride,
+                                                l->value_slot_stride, c->dim_v)
+                                : status;
+}
+
+static dci_status check_layers(const dci_kv_config *c)
+{
+        const size_t stride = c->layers == NULL || c->layer_stride == 0 ? sizeof *c->layers : c->layer_stride;
+        if (stride < sizeof *c->layers || stride % _Alignof(dci_layer_config) != 0)
+                return dci_fail(DCI_ERR_INVALID, "layer_stride is %zu, expected a multiple of %zu from %zu on, or 0",
+                                stride, _Alignof(dci_layer_config), sizeof *c->layers);
+        for (size_t i = 0; c->layers != NULL && i < c->n_layers; i++) {
+                const dci_layer_config *layer =
+                        (const dci_layer_config *)(const void *)((const unsigned char *)c->layers + i * stride);
+                const dci_status status =
+                        dci_check_struct_size("dci_layer_config", layer, layer->struct_size, sizeof *layer);
+                if (status != DCI_OK)
+                        return status;
+                if (layer->mode < DCI_KV_LAYER_SPARSE || layer->mode > DCI_KV_LAYER_SLIDING || layer->reserved != 0)
+                        return dci_fail(DCI_ERR_INVALID, "layer %zu: mode is %d, reserved %d, expected 1 to 3 and 0", i,
+                                        (int)layer->mode, (int)layer->reserved);
+                if (layer->mode == DCI_KV_LAYER_SLIDING || layer->sliding_window != 0 || layer->logit_cap != 0.0 ||
+                    layer->learned_sinks != 0)
+                        return dci_fail(DCI_ERR_UNSUPPORTED,
+                                        "layer %zu: sliding windows, capped logits and learned sinks are not built yet",
+                                        i);
+        }
+        return DCI_OK;
+}
+
+dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, dci_kv_stages *out_stages)
+{
+        if (config == NULL)
+                return dci_fail(DCI_ERR_INVALID, "config is NULL");
+        dci_status status = dci_check_struct_size("dci_kv_config", config, config->struct_size, sizeof *config);
+        if (status != DCI_OK)
+                return status;
+        *out = *config;
+        const dci_kv_preset *preset = dci_kv_preset_at(out->preset);
+        if (preset == NULL)
+                return dci_fail(DCI_ERR_INVALID, "preset is %d, expected 1 to %d", (int)out->preset,
+                                DCI_KV_SKETCH_LOWBIT);
+        status = check_shape(out);
+        if (status == DCI_OK)
+                status = pick_stages(out, preset, out_stages);
+        if (status == DCI_OK)
+                status = check_together(out, out_stages);
+        if (status == DCI_OK)
+                status = check_budget(out, preset);
+        if (status == DCI_OK)
+                status = check_rest(out);
+        if (status == DCI_OK)
+                status = check_layout(out);
+        return status == DCI_OK ? check_layers(out) : status;
+}

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Groups: chunks that hold summaries, frames that make codes, and filling both. */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "kv/stages.h"
+
+size_t dci_kv_may_group(const dci_kv *kv, size_t n)
+{
+        const dci_kv_config *config = &kv->config;
+        const size_t young = config->sink + config->rollback;
+        return n > young ? (n - young) / config->page_tokens * config->page_tokens : 0;
+}
+
+bool dci_kv_groups(const dci_kv *kv, size_t layer)
+{
+        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && kv->summary_bytes + kv->tail_bytes > 0;
+}
+
+/* --- chunks ----------------------------------------------------------------------------------------------------------- */
+
+static dci_status take_chunk(dci_kv *kv, const dci_kv_chunk *like, dci_kv_chunk **out)
+{
+        dci_kv_chunk *chunk;
+        const dci_status status = dci_kv_take(kv, kv->chunk_bytes, (void **)&chunk);
+        if (status != DCI_OK)
+                return status;
+        const size_t head = dci_lines(sizeof *chunk);
+        if (like != NULL)
+                memcpy((unsigned char *)chunk + head, (const unsigned char *)like + head, kv->chunk_bytes - head);
+        else /* scans read whole units, whatever has rows */
+                memset((unsigned char *)chunk + head, 0, kv->chunk_bytes - head);
+        atomic_init(&chunk->refs, 1);
+        atomic_fetch_add(&kv->chunk_total, kv->chunk_bytes);
+        *out = chunk;
+        return DCI_OK;
+}
+
+static void drop_chunk(dci_kv *kv, dci_kv_chunk *chunk)
+{
+        if (atomic_fetch_sub(&chunk->refs, 1) != 1)
+                return;
+        atomic_fetch_sub(&kv->chunk_total, kv->chunk_bytes);
+        dci_kv_give(kv, chunk, kv->chunk_bytes);
+}
+
+void dci_kv_drop_chunks(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
+{
+        while (layer->n_chunks > n_left)
+                drop_chunk(kv, layer->chunks[--layer->n_chunks]);
+}
+
+dci_status dci_kv_own_chunks(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n)
+{
+        const size_t n_chunks = (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK, before = layer->n_chunks;
+        dci_status status =
+                dci_kv_grow(kv, (void **)&layer->chunks, &layer->chunk_capacity, n_chunks, sizeof(dci_kv_chunk *));
+        for (size_t c = first / DCI_KV_CHUNK; c < n_chunks && status == DCI_OK; c++) {
+                dci_kv_chunk *own;
+                if (c < before && atomic_load(&layer->chunks[c]->refs) == 1)
+                        continue;
+                status = take_chunk(kv, c < before ? layer->chunks[c] : NULL, &own);
+                if (status != DCI_OK)
+                        break;
+                if (c < before)
+                        drop_chunk(kv, layer->chunks[c]);
+                else
+                        layer->n_chunks = c + 1;
+                layer->chunks[c] = own;
+        }
+        if (status != DCI_OK)
+                dci_kv_drop_chunks(kv, layer, before);
+        return status;
+}
+
+unsigned char *dci_kv_chunk_head(const dci_kv *kv, const dci_kv_layer *layer, size_t chunk, size_t head)
+{
+        return (unsigned char *)layer->chunks[chunk] + dci_lines(sizeof(dci_kv_chunk)) +
+               head * (kv->summary_bytes + kv->tail_bytes);
+}
+
+/* --- frames ----------------------------------------------------------------------------------------------------------- */
+
+static size_t frame_bytes(int32_t kind, size_t dim)
+{
+        size_t n_bytes = dci_lines(sizeof(dci_kv_frame)) + dci_coder_bytes(kind, dim);
+        if (kind == DCI_CODER_LEARNED)
+                n_bytes += dci_moments_kept_bytes(dim);
+        return n_bytes;
+}
+
+dci_status dci_kv_frame_take(dci_kv *kv, int32_t kind, size_t dim, dci_kv_frame **out)
+{
+        dci_kv_frame *frame;
+        const dci_status status = dci_kv_take(kv, frame_bytes(kind, dim), (void **)&frame);
+        if (status != DCI_OK)
+                return status;
+        memset(frame, 0, sizeof *frame);
+        atomic_init(&frame->refs, 1);
+        frame->n_bytes = frame_bytes(kind, dim);
+        frame->coder.kind = kind;
+        frame->distortion = -1.0;
+        *out = frame;
+        return DCI_OK;
+}
+
+void *dci_kv_frame_memory(dci_kv_frame *frame)
+{
+        return (unsigned char *)frame + dci_lines(sizeof *frame);
+}
+
+void *dci_kv_frame_moments(dci_kv_frame *frame, size_t dim)
+{
+        return (unsigned char *)dci_kv_frame_memory(frame) + dci_coder_bytes(DCI_CODER_LEARNED, dim);
+}
+
+void dci_kv_frame_drop(dci_kv *kv, dci_kv_frame *frame)
+{
+        if (frame != NULL && atomic_fetch_sub(&frame->refs, 1) == 1)
+                dci_kv_give(kv, frame, frame->n_bytes);
+}
+
+dci_status dci_kv_take_frames(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned)
+{
+        dci_kv_head *h = &layer->heads[head];
+        dci_status status = DCI_OK;
+        const int32_t kind = kv->stages->summary.frame;
+        if (kind != 0 && h->keys == NULL)
+                status = dci_kv_frame_take(kv, learned ? kind : DCI_CODER_ROTATED, kv->dim_k, &h->keys);
+        if (status == DCI_OK && kv->stages->tail.values && h->values == NULL)
+                status = dci_kv_frame_take(kv, DCI_CODER_ROTATED, kv->dim_v, &h->values);
+        return status;
+}
+
+/* --- forming ---------------------------------------------------------------------------------------------------------- */
+
+/* The parts of an area of scratch. */
+typedef struct forming {
+        const void **keys, **values;
+        float *wide_keys, *wide_values;
+        double *sum;
+        unsigned char *stage, *moments, *query_moments, *fit;
+} forming;
+
+static size_t most(size_t a, size_t b)
+{
+        return a > b ? a : b;
+}
+
+static size_t stage_bytes(const dci_kv *kv)
+{
+        const size_t dim = most(kv->dim_k, kv->dim_v);
+        return dci_coder_scratch_bytes(dim) + 4 * dci_lines((dim + 32) * sizeof(float)) +
+               dci_lines(DCI_CODE_ROWS * (dim + 32));
+}
+
+static size_t fit_bytes(const dci_kv *kv)
+{
+        return kv->config.summary != DCI_KV_SUMMARY_LEARNED
+                       ? 0
+                       : 2 * dci_lines(dci_moments_bytes(kv->dim_k)) + dci_lines(dci_fit_scratch_bytes(kv->dim_k));
+}
+
+size_t dci_kv_forming_bytes(const dci_kv *kv)
+{
+        return 2 * dci_lines(DCI_KV_TILE * sizeof(void *)) + dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float)) +
+               dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float)) +
+               dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float))) + stage_bytes(kv) +
+               fit_bytes(kv);
+}
+
+static forming parts_of(const dci_kv *kv, void *scratch)
+{
+        unsigned char *at = scratch;
+        forming f;
+        f.keys = scratch;
+        at += dci_lines(DCI_KV_TILE * sizeof(void *));
+        f.values = (const void **)(void *)at;
+        at += dci_lines(DCI_KV_TILE * sizeof(void *));
+        f.wide_keys = (float *)(void *)at;
+        at += dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float));
+        f.wide_values = (float *)(void *)at;
+        at += dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float));
+        f.sum = (double *)(void *)at;
+        at += dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float)));
+        f.stage = at;
+        at += stage_bytes(kv);
+        f.moments = at;
+        f.query_moments = f.moments + dci_lines(dci_moments_bytes(kv->dim_k));
+        f.fit = f.query_moments + dci_lines(dci_moments_bytes(kv->dim_k));
+        return f;
+}
+
+dci_status dci_kv_forming_ready(dci_kv *kv)
+{
+        if (kv->forming.memory != NULL)
+                return DCI_OK;
+        const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads) + 1;
+        const size_t area_bytes = dci_lines(dci_kv_forming_bytes(kv));
+        void *memory;
+        const dci_status status = dci_kv_take(kv, n_areas * area_bytes, &memory);
+        if (status == DCI_OK)
+                kv->forming = (dci_kv_scratch){memory, n_areas, area_bytes};
+        return status;
+}
+
+/* Where rows lie; the tables that say so may grow meanwhile. */
+static void find_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t n, const forming *f)
+{
+        pthread_mutex_lock(&kv->map_lock);
+        dci_kv_rows_of(kv, layer, head, kv->config.sink + first, n, f->keys, f->values);
+        pthread_mutex_unlock(&kv->map_lock);
+}
+
+static void widen(const dci_kv *kv, const void *const *rows, size_t n, size_t dim, float *out)
+{
+        for (size_t i = 0; i < n; i++)
+                kv->context->kernels->widen[kv->config.dtype - 1](rows[i], dim, out + i * dim);
+}
+
+/* The mean of n candidates' keys or values, in a fixed order. */
+static void mean_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, bool of_keys, const forming *f,
+                    float *out)
+{
+        const size_t dim = of_keys ? kv->dim_k : kv->dim_v;
+        float *part = (float *)(void *)(f->sum + dim);
+        memset(f->sum, 0, dim * sizeof *f->sum);
+        for (size_t i = 0; i < n; i += DCI_KV_TILE) {
+                const size_t here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
+                find_rows(kv, layer, head, i, here, f);
+                memset(part, 0, dim * sizeof *part);
+                kv->context->kernels->add_rows[kv->config.dtype - 1](of_keys ? f->keys : f->values, NULL, here, dim,
+                                                                     part);
+                for (size_t j = 0; j < dim; j++)
+                        f->sum[j] += (double)part[j];
+        }
+        for (size_t j = 0; j < dim; j++)
+                out[j] = (float)(f->sum[j] / (double)n);
+}
+
+/* At most DCI_FIT_ROWS candidates, evenly spread. */
+static void look_at_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, const forming *f,
+                         dci_moments *moments)
+{
+        const size_t n_rows = n < DCI_FIT_ROWS ? n : DCI_FIT_ROWS;
+        for (size_t i = 0; i < n_rows; i += DCI_KV_TILE) {
+                const size_t here = n_rows - i < DCI_KV_TILE ? n_rows - i : DCI_KV_TILE;
+                for (size_t j = 0; j < here; j++) {
+                        const forming one = {.keys = f->keys + j, .values = f->values + j};
+                        find_rows(kv, layer, head, (i + j) * n / n_rows, 1, &one);
+                }
+                widen(kv, f->keys, here, kv->dim_k, f->wide_keys);
+                dci_moments_add(moments, f->wide_keys, kv->dim_k, here);
+        }
+}
+
+/* Moments of queries: those the frame knows, or what was observed, which it will know. */
+static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const forming *f,
+                            dci_kv_frame *frame, dci_moments *moments)
+{
+        const size_t kept = dci_moments_kept_bytes(kv->dim_k);
+        dci_moments_init(kv->dim_k, f->query_moments, moments);
+        if (frame->n_queries > 0) {
+                memcpy(f->query_moments, dci_kv_frame_moments(frame, kv->dim_k), kept);
+                moments->n = frame->n_queries;
+                return;
+        }
+        const float *queries = layer->observed + head * layer->n_observed * kv->dim_k;
+        for (size_t i = 0; i < layer->n_observed; i += DCI_MOMENT_ROWS) {
+                const size_t left = layer->n_observed - i, here = left < DCI_MOMENT_ROWS ? left : DCI_MOMENT_ROWS;
+                dci_moments_add(moments, queries + i * kv->dim_k, kv->dim_k, here);
+        }
+        memcpy(dci_kv_frame_moments(frame, kv->dim_k), f->query_moments, kept);
+        frame->n_queries = moments->n;
+}
+
+/* A random frame about the mean of the keys. */
+static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, const forming *f,
+                         dci_kv_frame *frame)
+{
+        mean_of(kv, layer, head, n, true, f, f->wide_keys);
+        dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed, f->wide_keys,
+                       dci_kv_frame_memory(frame), &frame->coder);
+}
+
+/* Keys and queries that are too much alike or too large for a fit get a random frame in the same memory. */
+static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, const forming *f,
+                          dci_kv_frame *frame)
+{
+        dci_moments keys, queries;
+        look_at_queries(kv, layer, head, f, frame, &queries);
+        dci_moments_init(kv->dim_k, f->moments, &keys);
+        look_at_keys(kv, layer, head, n, f, &keys);
+        dci_coder_init_learned(kv->context, kv->dim_k, kv->config.key_bits, dci_kv_frame_memory(frame), &frame->coder);
+        dci_may_fail(true);
+        const dci_status status = dci_fit(&keys, &queries, f->fit, &frame->coder);
+        dci_may_fail(false);
+        if (status != DCI_OK)
+                begin_random(kv, layer, head, n, f, frame);
+}
+
+void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *frame)
+{
+        dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_v, kv->config.value_bits, ~kv->config.seed, centre,
+                       dci_kv_frame_memory(frame), &frame->coder);
+}
+
+void dci_kv_form_begin(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n, void *scratch)
+{
+        const forming f = parts_of(kv, scratch);
+        dci_kv_head *h = &layer->heads[head];
+        if (n == 0)
+                return;
+        if (h->keys != NULL) {
+                if (h->keys->coder.kind == DCI_CODER_LEARNED)
+                        begin_learned(kv, layer, head, n, &f, h->keys);
+                else
+                        begin_random(kv, layer, head, n, &f, h->keys);
+                h->sum_latest = h->sum_now = 0.0;
+                h->n_latest = h->n_now = 0;
+        }
+        if (h->values != NULL && h->values->coder.dim == 0) {
+                mean_of(kv, layer, head, n, false, &f, f.wide_values);
+                dci_kv_begin_values(kv, f.wide_values, h->values);
+        }
+        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED)
+                dci_kv_choose_observed(kv, layer, head, n);
+}
+
+/* The codes of a whole prompt are what later ones are held against. */
+void dci_kv_form_end(dci_kv_head *head)
+{
+        if (head->keys == NULL || head->n_now == 0)
+                return;
+        head->keys->distortion = head->sum_now / (double)head->n_now;
+        head->sum_now = 0.0;
+        head->n_now = 0;
+}
+
+void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+{
+        const forming f = parts_of(kv, scratch);
+        const dci_kv_stages *stages = kv->stages;
+        dci_kv_head *h = &layer->heads[head];
+        if (kv->summary_bytes + kv->tail_bytes == 0)
+                return;
+        /* A chunk is a multiple of a tile, and `first` of a page: no tile crosses a chunk if tiles begin at their multiples. */
+        for (size_t at = first, n; at < end; at += n) {
+                n = DCI_KV_TILE - at % DCI_KV_TILE < end - at ? DCI_KV_TILE - at % DCI_KV_TILE : end - at;
+                unsigned char *memory = dci_kv_chunk_head(kv, layer, at / DCI_KV_CHUNK, head);
+                find_rows(kv, layer, head, at, n, &f);
+                widen(kv, f.keys, n, kv->dim_k, f.wide_keys);
+                if (stages->summary.put != NULL)
+                        stages->summary.put(kv, h, memory, at % DCI_KV_CHUNK, n, f.wide_keys, f.stage);
+                if (stages->tail.put != NULL) {
+                        widen(kv, f.values, n, kv->dim_v, f.wide_values);
+                        stages->tail.put(kv, h, memory + kv->summary_bytes, at % DCI_KV_CHUNK, n, f.wide_keys,
+                                         f.wide_values, f.stage);
+                }
+        }
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Figures of a dci_kv and of a sequence. */
+#include "core/internal.h"
+
+#include <math.h>
+
+#include "kv/stages.h"
+
+dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info)
+{
+        if (out_info == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
+        dci_status status =
+                dci_check_struct_size("dci_kv_sequence_info", out_info, out_info->struct_size, sizeof *out_info);
+        if (status == DCI_OK)
+                status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        if (found == NULL) {
+                dci_kv_unlock(kv);
+                return DCI_ERR_NOT_FOUND;
+        }
+        dci_kv_jobs_wait(kv, found);
+        dci_kv_sequence_info info = {.struct_size = out_info->struct_size,
+                                     .n_tokens = found->n,
+                                     .n_reserved = found->n_reserved,
+                                     .n_grouped = SIZE_MAX,
+                                     .n_blocks = found->n_table,
+                                     .resident = found->resident,
+                                     .drift = -1.0};
+        for (size_t b = 0; b < found->n_table; b++)
+                info.n_shared_blocks += kv->pool.refs[found->table[b]] > 1;
+        for (size_t l = 0; l < kv->config.n_layers; l++) {
+                const dci_kv_layer *layer = &found->layers[l];
+                if (dci_kv_groups(kv, l) && layer->n_grouped < info.n_grouped)
+                        info.n_grouped = layer->n_grouped;
+                for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                        info.refits += layer->heads[h].refits;
+                        info.drift = fmax(info.drift, dci_kv_drift(&layer->heads[h]));
+                }
+        }
+        if (info.n_grouped == SIZE_MAX)
+                info.n_grouped = 0;
+        if (info.drift < 0.0)
+                info.drift = NAN;
+        *out_info = info;
+        dci_kv_unlock(kv);
+        return DCI_OK;
+}
+
+dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
+{
+        if (out_info == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
+        dci_status status = dci_check_struct_size("dci_kv_info", out_info, out_info->struct_size, sizeof *out_info);
+        if (status == DCI_OK)
+                status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        const dci_kv_config *c = &kv->config;
+        *out_info = (dci_kv_info){.struct_size = out_info->struct_size,
+                                  .n_sequences = kv->n_sequences,
+                                  .page_tokens = c->page_tokens,
+                                  .sink = c->sink,
+                                  .window = c->window,
+                                  .rollback = c->rollback,
+                                  .stride = dci_kv_stride(kv),
+                                  .group = c->group,
+                                  .summary = c->summary,
+                                  .choose = c->choose,
+                                  .schedule = c->schedule,
+                                  .tail = c->tail,
+                                  .combine = c->combine,
+                                  .n_blocks = kv->pool.n_blocks,
+                                  .n_free_blocks = kv->pool.n_free,
+                                  .bytes = atomic_load(&kv->bytes),
+                                  .row_bytes = kv->row_bytes,
+                                  .summary_bytes = atomic_load(&kv->chunk_total),
+                                  .token_bytes = c->n_layers * c->n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es,
+                                  .resident_token_bytes =
+                                          (double)(kv->summary_bytes + kv->tail_bytes) / (double)DCI_KV_CHUNK};
+        for (size_t i = 0; i < kv->n_sequences; i++)
+                out_info->n_resident += kv->sequences[i]->resident;
+        if (kv->pool.lent) /* the caller's: those that no sequence has */
+                for (size_t b = 0; b < kv->pool.n_blocks; b++)
+                        out_info->n_free_blocks += kv->pool.refs[b] == 0;
+        dci_kv_unlock(kv);
+        return DCI_OK;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * What a dci_kv is made of.
+ *
+ * Rows live in a pool of blocks (pool.c): a block is page_tokens tokens of all kv heads, in every layer under the same number, so a
+ * sequence has one table for all its layers. Summaries live in chunks of DCI_KV_CHUNK tokens of one layer and all its heads, which forks
+ * share by counted references and copy before they write. Tokens with summaries are numbered from the end of the sink on: candidates.
+ *
+ * The five choices are small tables of functions (stages.h); presets.c names their combinations.
+ */
+#ifndef DCI_KV_INTERNAL_H
+#define DCI_KV_INTERNAL_H
+
+#include "core/internal.h"
+
+#include <pthread.h>
+
+#include "dci/kv.h"
+#include "sketch/coder.h"
+#include "sketch/fit.h"
+
+#define DCI_KV_CHUNK ((size_t)512) /* tokens: a multiple of every page and of DCI_CODE_ROWS */
+#define DCI_KV_TILE ((size_t)64)   /* tokens that loops over rows take at a time */
+
+typedef struct dci_kv_stages dci_kv_stages; /* stages.h */
+
+/* --- memory (memory.c) ---------------------------------------------------------------------------------------------- */
+
+/* Counts against max_bytes: DCI_ERR_FULL or DCI_ERR_MEMORY, *out untouched. Any thread. n_bytes 0 gives one byte. */
+dci_status dci_kv_take(dci_kv *kv, size_t n_bytes, void **out);
+void dci_kv_give(dci_kv *kv, void *memory, size_t n_bytes);
+/* Grows an array to `capacity` elements of `size` bytes, at least doubling it. */
+dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted, size_t size);
+
+/* --- pool.c: blocks --------------------------------------------------------------------------------------------------- */
+
+typedef struct dci_kv_pool {
+        size_t block_bytes;  /* of one layer; 0: the caller's layout */
+        size_t piece_blocks; /* blocks that are taken at once, in all layers: a power of two */
+        size_t piece_shift, piece_bytes;
+        unsigned char **pieces;
+        size_t n_pieces, piece_capacity;
+        size_t n_blocks, n_free, most_blocks;
+        bool lent;          /* the caller says which blocks a sequence gets: none is free or taken */
+        uint32_t *refs;     /* by block */
+        int32_t *free_list; /* the next one to take comes last */
+        size_t block_capacity, free_capacity;
+} dci_kv_pool;
+
+dci_status dci_kv_pool_init(dci_kv *kv);
+void dci_kv_pool_destroy(dci_kv *kv);
+/* That n blocks are free afterwards. */
+dci_status dci_kv_pool_ready(dci_kv *kv, size_t n);
+/* One of those. */
+int32_t dci_kv_pool_take(dci_kv *kv);
+void dci_kv_pool_hold(dci_kv *kv, int32_t block);
+void dci_kv_pool_drop(dci_kv *kv, int32_t block);
+
+/* Rows of one block and head: slot s at keys + s * key_step, in bytes. */
+typedef struct dci_kv_page {
+        unsigned char *keys, *values;
+        size_t key_step, value_step;
+} dci_kv_page;
+dci_kv_page dci_kv_page_at(const dci_kv *kv, size_t layer, int32_t block, size_t head);
+
+/* --- sequences -------------------------------------------------------------------------------------------------------- */
+
+/* Summaries of DCI_KV_CHUNK tokens: for each head, stages->summary's bytes, then stages->tail's. */
+typedef struct dci_kv_chunk {
+        atomic_size_t refs;
+} dci_kv_chunk;
+
+/* A transform of one head's keys or values, shared by forks. */
+typedef struct dci_kv_frame {
+        atomic_size_t refs;
+        size_t n_bytes;    /* in all */
+        double distortion; /* mean square of what rounding took away from the prompt; negative: not known yet */
+        dci_coder coder;
+        size_t n_queries; /* learned: of the moments behind the coder, which a refit begins with; 0: none yet */
+} dci_kv_frame;
+
+typedef struct dci_kv_head {
+        dci_kv_frame *keys, *values; /* NULL where there are none */
+        int32_t *fixed;              /* CHOOSE_OBSERVED: candidates, best first */
+        size_t n_fixed, fixed_capacity;
+        double sum_latest, sum_now; /* squared distortion: of the last whole span of tokens, and since */
+        uint32_t n_latest, n_now;
+        int32_t refits;
+} dci_kv_head;
+
+enum { DCI_KV_PROMPT_OPEN, DCI_KV_PROMPT_WAITING, DCI_KV_PROMPT_DONE };
+
+typedef struct dci_kv_layer {
+        size_t n;          /* tokens appended */
+        size_t n_grouped;  /* candidates */
+        atomic_int prompt; /* DCI_KV_PROMPT_*; done: n_grouped is what it says */
+        bool prompt_now;   /* in the step that is open */
+        size_t n_prompt;
+        dci_kv_chunk **chunks;
+        size_t n_chunks, chunk_capacity;
+        dci_kv_head *heads;
+        float *observed; /* until the prompt's work is done: [head][query][dim_k], times the scale */
+        size_t n_observed, observed_bytes;
+        size_t next_head, n_running; /* of that work; jobs' lock */
+        struct dci_kv_layer *next_job;
+        struct dci_kv_sequence *sequence;
+        size_t number;
+} dci_kv_layer;
+
+typedef struct dci_kv_sequence {
+        int64_t id;
+        size_t n, n_reserved; /* tokens of whole steps; of the one that is open */
+        bool open;            /* a step */
+        bool resident;
+        int32_t *table; /* blocks */
+        size_t n_table, table_capacity;
+        size_t n_lent; /* of them without tokens yet */
+        dci_kv_layer *layers;
+        size_t mark; /* to find repetitions in a call */
+} dci_kv_sequence;
+
+/* What a worker needs to form a head's groups, and what plans and attention need. */
+typedef struct dci_kv_scratch {
+        unsigned char *memory;
+        size_t n_areas, area_bytes;
+} dci_kv_scratch;
+
+struct dci_kv {
+        dci_context *context;
+        dci_kv_config config;           /* as checked: nothing is left open */
+        size_t dim_k, dim_v, group, es; /* es: bytes of an element */
+        float scale;
+        dci_kv_stages *stages;
+        uint8_t *layer_modes;
+        dci_kv_layout layout;
+        void **layout_keys, **layout_values;           /* copies of the layout's arrays */
+        size_t summary_bytes, tail_bytes, chunk_bytes; /* of a head; of a chunk, its struct too */
+        dci_kv_pool pool;
+        dci_kv_sequence **sequences;     /* ascending ids */
+        dci_kv_sequence **found, **late; /* as large: of the call that runs */
+        size_t n_sequences, sequence_capacity;
+        int64_t next_id;
+        float *load_row; /* while a file is loaded */
+        size_t mark;
+        atomic_size_t bytes;
+        size_t row_bytes;          /* of pieces */
+        atomic_size_t chunk_total; /* bytes of chunks */
+        pthread_mutex_t lock;      /* one call at a time */
+        pthread_mutex_t map_lock;  /* for workers: where rows lie; written when tables and lists of pieces change */
+        size_t plan_tokens;        /* what `plans` suffices for */
+        dci_kv_scratch plans, forming;
+        /* prompt.c */
+        pthread_mutex_t jobs_lock;
+        pthread_cond_t work, done;
+        dci_kv_layer *jobs, *last_job;
+        pthread_t worker;
+        bool has_worker, stop;
+};
+
+dci_status dci_kv_lock(dci_kv *kv);
+void dci_kv_unlock(dci_kv *kv);
+
+/* sequence.c: NULL with an error for an unknown one. */
+dci_kv_sequence *dci_kv_find(dci_kv *kv, int64_t sequence);
+/* The sequences of a call: known and different. out: n_sequences. */
+dci_status dci_kv_find_all(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence **out);
+/* Locks, and finds the sequences of a call in kv->found; unlocked again if it fails. */
+dci_status dci_kv_begin_call(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence ***out);
+dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out);
+void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence);
+/* That no step is open, and that there are n tokens; that prompts have ended. */
+dci_status dci_kv_check_whole(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n_tokens);
+dci_status dci_kv_check_prompted(const dci_kv *kv, const dci_kv_sequence *sequence);
+/* Candidates that are left when a sequence is cut to n tokens. */
+size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t n);
+/* Forgets blocks beyond those of n tokens. */
+void dci_kv_cut_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens);
+
+DCI_INLINE size_t dci_kv_blocks_of(const dci_kv *kv, size_t n_tokens)
+{
+        return (n_tokens + kv->config.page_tokens - 1) / kv->config.page_tokens;
+}
+
+/* Pointers to the rows of tokens [first, first + n) of one head; either may be NULL. */
+void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t n, const void **keys,
+                    const void **values);
+
+/* --- groups (form.c) -------------------------------------------------------------------------------------------------- */
+
+/* Candidates that a sequence of n tokens may have: none of them younger than the rollback, whole pages. */
+size_t dci_kv_may_group(const dci_kv *kv, size_t n);
+/* Whether this layer forms groups at all. */
+bool dci_kv_groups(const dci_kv *kv, size_t layer);
+/* Takes chunks for n candidates, each its own as far as it will be written from candidate `first` on. */
+dci_status dci_kv_own_chunks(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n);
+void dci_kv_drop_chunks(dci_kv *kv, dci_kv_layer *layer, size_t n_left);
+unsigned char *dci_kv_chunk_head(const dci_kv *kv, const dci_kv_layer *layer, size_t chunk, size_t head);
+
+dci_status dci_kv_frame_take(dci_kv *kv, int32_t kind, size_t dim, dci_kv_frame **out);
+void dci_kv_frame_drop(dci_kv *kv, dci_kv_frame *frame);
+/* Frames that a head's codes need, empty: form_begin fills them in. */
+dci_status dci_kv_take_frames(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned);
+
+size_t dci_kv_forming_bytes(const dci_kv *kv);
+/* Scratch for forming groups, one area for each thread of the context and one for the worker. */
+dci_status dci_kv_forming_ready(dci_kv *kv);
+/* Fills the frames in from the first n candidates, and the choice that is made once. */
+void dci_kv_form_begin(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n, void *scratch);
+/* Summaries and tails of candidates [first, end) of one head. */
+void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
+
+/* After the first candidates of a frame. */
+void dci_kv_form_end(dci_kv_head *head);
+/* A frame of values about this centre. */
+void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *frame);
+void *dci_kv_frame_memory(dci_kv_frame *frame);
+void *dci_kv_frame_moments(dci_kv_frame *frame, size_t dim);
+
+/* maintain.c: forms what is due for these sequences. */
+dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences);
+
+/* prompt.c */
+void dci_kv_jobs_init(dci_kv *kv);
+void dci_kv_jobs_destroy(dci_kv *kv);
+/* Until the work of this sequence (NULL: all) is done, with its help. */
+void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence);
+/* Takes back what has not begun, and waits for the rest. */
+void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence);
+/* A layer whose prompt has not ended, again. No work of it is under way. */
+void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer);
+
+/* plan.c: scratch for sequences of so many tokens. */
+dci_status dci_kv_plans_ready(dci_kv *kv, size_t n_tokens);
+size_t dci_kv_stride(const dci_kv *kv);
+/* Whether a layer's plan leaves tokens out; if so, of how many candidates it may choose how many. */
+bool dci_kv_is_sparse(const dci_kv *kv, const dci_kv_layer *layer, size_t *out_candidates, size_t *out_room);
+/* One group's queries as floats, times the scale. */
+void dci_kv_widen_queries(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out);
+dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
+                                const void *queries, size_t ld);
+dci_status dci_kv_check_plan(const dci_kv *kv, size_t n_sequences, const dci_kv_plan *plan);
+/* maintain.c: distortion of a head's latest codes over that of its first ones; negative: not known. */
+double dci_kv_drift(const dci_kv_head *head);
+
+/* attend.c */
+size_t dci_kv_attend_bytes(const dci_kv *kv);
+
+/* config.c */
+dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, dci_kv_stages *out_stages);
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Between steps: groups of tokens that left the window, and codes made anew where keys no longer are what their transform was made for.
+ * Memory comes first, for all of the call; then heads are worked on side by side; then the result is published.
+ */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "kv/stages.h"
+
+typedef struct due {
+        dci_kv_layer *layer;
+        size_t n; /* candidates afterwards */
+} due;
+
+typedef struct maintaining {
+        dci_kv *kv;
+        due *dues;
+        size_t n_dues;
+} maintaining;
+
+static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer)
+{
+        if (kv->config.frozen_prompt || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE)
+                return 0;
+        const size_t n = dci_kv_may_group(kv, layer->sequence->n);
+        return n > layer->n_grouped ? n : 0;
+}
+
+static void form_task(void *arg, size_t task, size_t worker)
+{
+        const maintaining *m = arg;
+        dci_kv *kv = m->kv;
+        const due *d = &m->dues[task / kv->config.n_kv_heads];
+        const size_t head = task % kv->config.n_kv_heads;
+        void *scratch = kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
+        dci_kv_head *h = &d->layer->heads[head];
+        const bool begins =
+                (h->keys != NULL && h->keys->coder.dim == 0) || (h->values != NULL && h->values->coder.dim == 0);
+        if (begins)
+                dci_kv_form_begin(kv, d->layer, head, d->n, scratch);
+        dci_kv_form(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
+        if (begins)
+                dci_kv_form_end(h);
+}
+
+static dci_status take_all(dci_kv *kv, const maintaining *m)
+{
+        dci_status status = dci_kv_forming_ready(kv);
+        for (size_t i = 0; i < m->n_dues && status == DCI_OK; i++) {
+                dci_kv_layer *layer = m->dues[i].layer;
+                status = dci_kv_own_chunks(kv, layer, layer->n_grouped, m->dues[i].n);
+                for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
+                        status = dci_kv_take_frames(kv, layer, h, false);
+        }
+        return status;
+}
+
+static size_t workers_for(const dci_kv *kv, size_t n_tasks, size_t work)
+{
+        const size_t n = dci_workers_for(kv->context, n_tasks, work);
+        return n < kv->forming.n_areas ? n : kv->forming.n_areas - 1;
+}
+
+dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences)
+{
+        maintaining m = {.kv = kv};
+        size_t tokens = 0, most = 0, n_bytes;
+        for (size_t i = 0; i < n_sequences; i++) {
+                dci_kv_jobs_wait(kv, sequences[i]);
+                for (size_t l = 0; l < kv->config.n_layers; l++)
+                        most += due_of(kv, &sequences[i]->layers[l]) > 0;
+        }
+        if (most == 0)
+                return DCI_OK;
+        n_bytes = most * sizeof *m.dues;
+        dci_status status = dci_kv_take(kv, n_bytes, (void **)&m.dues);
+        if (status != DCI_OK)
+                return status;
+        for (size_t i = 0; i < n_sequences; i++)
+                for (size_t l = 0; l < kv->config.n_layers; l++) {
+                        dci_kv_layer *layer = &sequences[i]->layers[l];
+                        const size_t n = due_of(kv, layer);
+                        if (n == 0)
+                                continue;
+                        m.dues[m.n_dues++] = (due){layer, n};
+                        tokens += n - layer->n_grouped;
+                }
+        status = take_all(kv, &m);
+        const size_t n_tasks = m.n_dues * kv->config.n_kv_heads;
+        if (status == DCI_OK)
+                status = dci_parallel(&(dci_region){
+                        .context = kv->context,
+                        .n_tasks = n_tasks,
+                        .n_workers =
+                                workers_for(kv, n_tasks, tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v)),
+                        .fn = form_task,
+                        .arg = &m});
+        for (size_t i = 0; i < m.n_dues && status == DCI_OK; i++)
+                m.dues[i].layer->n_grouped = m.dues[i].n;
+        dci_kv_give(kv, m.dues, n_bytes);
+        return status;
+}
+
+/* --- codes made anew -------------------------------------------------------------------------------------------------- */
+
+double dci_kv_drift(const dci_kv_head *head)
+{
+        if (head->keys == NULL || head->n_latest == 0 || !(head->keys->distortion > 0.0))
+                return -1.0;
+        return head->sum_latest / (double)head->n_latest / head->keys->distortion;
+}
+
+typedef struct refitting {
+        dci_kv *kv;
+        dci_kv_layer *layer;
+        size_t heads[DCI_KV_MAX_HEADS];
+        size_t n_heads;
+} refitting;
+
+static void refit_task(void *arg, size_t task, size_t worker)
+{
+        const refitting *r = arg;
+        dci_kv *kv = r->kv;
+        const size_t head = r->heads[task];
+        void *scratch = kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
+        dci_kv_form_begin(kv, r->layer, head, r->layer->n_grouped, scratch);
+        dci_kv_form(kv, r->layer, head, 0, r->layer->n_grouped, scratch);
+        dci_kv_form_end(&r->layer->heads[head]);
+        r->layer->heads[head].refits++;
+}
+
+/* A frame of the same kind, which knows the queries of the old one. */
+static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
+{
+        dci_kv_frame *frame, *old = head->keys;
+        const bool learned = old->n_queries > 0;
+        const dci_status status =
+                dci_kv_frame_take(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame);
+        if (status != DCI_OK)
+                return status;
+        if (learned)
+                memcpy(dci_kv_frame_moments(frame, kv->dim_k), dci_kv_frame_moments(old, kv->dim_k),
+                       dci_moments_kept_bytes(kv->dim_k));
+        frame->n_queries = old->n_queries;
+        head->keys = frame;
+        dci_kv_frame_drop(kv, old);
+        return DCI_OK;
+}
+
+/* A frame that was taken and could not be used is made anew at the next call: its codes are the old frame's, so heads change frames
+ * only once all memory is there. */
+static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
+{
+        refitting r = {.kv = kv, .layer = layer};
+        dci_kv_frame *spare[DCI_KV_MAX_HEADS];
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
+                if (dci_kv_drift(&layer->heads[h]) > kv->config.refit)
+                        r.heads[r.n_heads++] = h;
+        if (r.n_heads == 0 || layer->n_grouped == 0)
+                return DCI_OK;
+        dci_status status = dci_kv_own_chunks(kv, layer, 0, layer->n_grouped);
+        size_t n = 0;
+        for (; n < r.n_heads && status == DCI_OK; n++) {
+                spare[n] = layer->heads[r.heads[n]].keys;
+                atomic_fetch_add(&spare[n]->refs, 1);
+                status = renew_frame(kv, &layer->heads[r.heads[n]]);
+                if (status != DCI_OK) {
+                        dci_kv_frame_drop(kv, spare[n]);
+                        break;
+                }
+        }
+        for (size_t i = 0; i < n; i++) {
+                dci_kv_head *head = &layer->heads[r.heads[i]];
+                if (status == DCI_OK) {
+                        dci_kv_frame_drop(kv, spare[i]);
+                } else {
+                        dci_kv_frame_drop(kv, head->keys);
+                        head->keys = spare[i];
+                }
+        }
+        if (status != DCI_OK)
+                return status;
+        return dci_parallel(&(dci_region){.context = kv->context,
+                                          .n_tasks = r.n_heads,
+                                          .n_workers = workers_for(kv, r.n_heads, SIZE_MAX),
+                                          .fn = refit_task,
+                                          .arg = &r});
+}
+
+/* --- dci_kv_maintain ---------------------------------------------------------------------------------------------------- */
+
+static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
+{
+        dci_status status = dci_kv_catch_up(kv, n_sequences, found);
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
+                for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++)
+                        if (kv->config.refit > 0.0 && dci_kv_groups(kv, l) && !kv->config.frozen_prompt)
+                                status = refit_layer(kv, &found[i]->layers[l]);
+        return status;
+}
+
+dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences)
+{
+        dci_kv_sequence **found;
+        dci_status status = dci_kv_begin_call(kv, sequences != NULL ? n_sequences : 0, sequences, &found);
+        if (status != DCI_OK)
+                return status;
+        size_t n = 0;
+        for (size_t i = 0; sequences == NULL && i < kv->n_sequences; i++)
+                if (!kv->sequences[i]->open)
+                        found[n++] = kv->sequences[i];
+        if (sequences != NULL)
+                n = n_sequences;
+        for (size_t i = 0; i < n && status == DCI_OK; i++)
+                if (found[i]->open)
+                        status = dci_fail(DCI_ERR_INVALID, "sequence %lld is in the middle of a step",
+                                          (long long)found[i]->id);
+        if (status == DCI_OK)
+                status = maintain(kv, n, found);
+        dci_kv_unlock(kv);
+        return status;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Memory of a dci_kv, counted against its limit, and its lock. */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "kv/kv_internal.h"
+
+dci_status dci_kv_take(dci_kv *kv, size_t n_bytes, void **out)
+{
+        const size_t most = kv->config.max_bytes;
+        size_t there = atomic_load(&kv->bytes), after;
+        do {
+                if (!dci_add(there, n_bytes, &after))
+                        return dci_fail(DCI_ERR_LIMIT, "%zu bytes more than %zu are too many", n_bytes, there);
+                if (most > 0 && after > most)
+                        return dci_fail(DCI_ERR_FULL, "%zu bytes are wanted, but %zu of max_bytes %zu are in use",
+                                        n_bytes, there, most);
+        } while (!atomic_compare_exchange_weak(&kv->bytes, &there, after));
+        void *memory = dci_alloc(kv->context, n_bytes, 1);
+        if (memory == NULL) {
+                atomic_fetch_sub(&kv->bytes, n_bytes);
+                return DCI_ERR_MEMORY;
+        }
+        *out = memory;
+        return DCI_OK;
+}
+
+void dci_kv_give(dci_kv *kv, void *memory, size_t n_bytes)
+{
+        if (memory == NULL)
+                return;
+        dci_free(kv->context, memory, n_bytes, 1);
+        atomic_fetch_sub(&kv->bytes, n_bytes);
+}
+
+dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted, size_t size)
+{
+        if (wanted <= *capacity)
+                return DCI_OK;
+        const size_t n = wanted > 2 * *capacity ? wanted : 2 * *capacity;
+        size_t n_bytes;
+        void *larger;
+        if (!dci_mul(n, size, &n_bytes))
+                return dci_fail(DCI_ERR_LIMIT, "%zu times %zu bytes are too many", n, size);
+        const dci_status status = dci_kv_take(kv, n_bytes, &larger);
+        if (status != DCI_OK)
+                return status;
+        if (*array != NULL)
+                memcpy(larger, *array, *capacity * size);
+        dci_kv_give(kv, *array, *capacity * size);
+        *array = larger;
+        *capacity = n;
+        return DCI_OK;
+}
+
+dci_status dci_kv_lock(dci_kv *kv)
+{
+        if (kv == NULL)
+                return dci_fail(DCI_ERR_INVALID, "kv is NULL");
+        if (dci_is_busy(kv))
+                return dci_fail(DCI_ERR_BUSY, "called from inside a callback of the same object");
+        pthread_mutex_lock(&kv->lock);
+        return DCI_OK;
+}
+
+void dci_kv_unlock(dci_kv *kv)
+{
+        pthread_mutex_unlock(&kv->lock);
+}

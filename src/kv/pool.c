@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Blocks of rows. The library's own memory comes in pieces of a power of two of blocks, each with all layers:
+ *
+ *      piece: [layer][block][head][K: slot][dim_k], [V: slot][dim_v]
+ *
+ * so that a page is contiguous and a piece can be pinned at once. Pieces stay until the end; blocks go back to the free list.
+ */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "kv/kv_internal.h"
+
+#define PIECE_BYTES ((size_t)1 << 18) /* at least */
+
+dci_status dci_kv_pool_init(dci_kv *kv)
+{
+        const dci_kv_config *config = &kv->config;
+        dci_kv_pool *pool = &kv->pool;
+        const size_t slots_of_block = config->page_tokens * config->n_kv_heads;
+        pool->most_blocks = INT32_MAX / slots_of_block;
+        if (config->layout != NULL) {
+                if (kv->layout.n_blocks > pool->most_blocks)
+                        return dci_fail(DCI_ERR_LIMIT, "the layout has %zu blocks of %zu slots, but there can be %zu",
+                                        kv->layout.n_blocks, slots_of_block, pool->most_blocks);
+                pool->most_blocks = kv->layout.n_blocks;
+                dci_status status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, pool->most_blocks,
+                                                sizeof *pool->refs);
+                if (status == DCI_OK && kv->layout.blocks_by == DCI_KV_BLOCKS_BY_LIBRARY)
+                        status = dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, pool->most_blocks,
+                                             sizeof *pool->free_list);
+                if (status != DCI_OK)
+                        return status;
+                memset(pool->refs, 0, pool->most_blocks * sizeof *pool->refs);
+                pool->n_blocks = pool->most_blocks;
+                pool->lent = kv->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER;
+                if (kv->layout.blocks_by == DCI_KV_BLOCKS_BY_LIBRARY)
+                        for (pool->n_free = 0; pool->n_free < pool->n_blocks; pool->n_free++)
+                                pool->free_list[pool->n_free] = (int32_t)(pool->n_blocks - 1 - pool->n_free);
+                return DCI_OK;
+        }
+        /* Limits of the config keep these products small. */
+        pool->block_bytes = slots_of_block * (kv->dim_k + kv->dim_v) * kv->es;
+        pool->block_bytes = dci_lines(pool->block_bytes);
+        const size_t all_layers = pool->block_bytes * config->n_layers;
+        while (((size_t)1 << pool->piece_shift) * all_layers < PIECE_BYTES)
+                pool->piece_shift++;
+        pool->piece_blocks = (size_t)1 << pool->piece_shift;
+        pool->piece_bytes = pool->piece_blocks * all_layers;
+        return DCI_OK;
+}
+
+static int32_t tell(dci_kv *kv, bool taken, void *memory)
+{
+        const dci_kv_hook *hook = &kv->config.hook;
+        int32_t refused = 0;
+        dci_busy_mark mark;
+        dci_busy_enter(&mark, kv);
+        if (taken && hook->taken != NULL)
+                refused = hook->taken(hook->ctx, memory, kv->pool.piece_bytes);
+        if (!taken && hook->given_back != NULL)
+                hook->given_back(hook->ctx, memory, kv->pool.piece_bytes);
+        dci_busy_leave(&mark);
+        return refused;
+}
+
+void dci_kv_pool_destroy(dci_kv *kv)
+{
+        dci_kv_pool *pool = &kv->pool;
+        for (size_t p = 0; p < pool->n_pieces; p++) {
+                tell(kv, false, pool->pieces[p]);
+                dci_kv_give(kv, pool->pieces[p], pool->piece_bytes);
+        }
+        dci_kv_give(kv, pool->pieces, pool->piece_capacity * sizeof *pool->pieces);
+        dci_kv_give(kv, pool->refs, pool->block_capacity * sizeof *pool->refs);
+        dci_kv_give(kv, pool->free_list, pool->free_capacity * sizeof *pool->free_list);
+}
+
+static dci_status add_piece(dci_kv *kv)
+{
+        dci_kv_pool *pool = &kv->pool;
+        const size_t n = pool->n_blocks + pool->piece_blocks;
+        void *memory;
+        pthread_mutex_lock(&kv->map_lock);
+        dci_status status = dci_kv_grow(kv, (void **)&pool->pieces, &pool->piece_capacity, pool->n_pieces + 1,
+                                        sizeof *pool->pieces);
+        pthread_mutex_unlock(&kv->map_lock);
+        if (status == DCI_OK)
+                status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, n, sizeof *pool->refs);
+        if (status == DCI_OK)
+                status = dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, n, sizeof *pool->free_list);
+        if (status == DCI_OK)
+                status = dci_kv_take(kv, pool->piece_bytes, &memory);
+        if (status != DCI_OK)
+                return status;
+        const int32_t refused = tell(kv, true, memory);
+        if (refused != 0) {
+                dci_kv_give(kv, memory, pool->piece_bytes);
+                return dci_fail(DCI_ERR_FULL, "the hook refused %zu bytes of keys and values with %d",
+                                pool->piece_bytes, (int)refused);
+        }
+        pool->pieces[pool->n_pieces++] = memory;
+        kv->row_bytes += pool->piece_bytes;
+        /* Low numbers are taken first. */
+        memmove(pool->free_list + pool->piece_blocks, pool->free_list, pool->n_free * sizeof *pool->free_list);
+        for (size_t i = 0; i < pool->piece_blocks; i++) {
+                pool->refs[pool->n_blocks + i] = 0;
+                pool->free_list[i] = (int32_t)(n - 1 - i);
+        }
+        pool->n_free += pool->piece_blocks;
+        pool->n_blocks = n;
+        return DCI_OK;
+}
+
+/* Pieces that were taken when a later one cannot be stay, empty, for the next call. */
+dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)
+{
+        dci_kv_pool *pool = &kv->pool;
+        if (n <= pool->n_free)
+                return DCI_OK;
+        const size_t missing = n - pool->n_free;
+        if (kv->config.layout != NULL || missing > pool->most_blocks - pool->n_blocks ||
+            pool->n_blocks + pool->piece_blocks > pool->most_blocks)
+                return dci_fail(DCI_ERR_FULL, "%zu blocks are wanted, %zu of %zu are free", n, pool->n_free,
+                                pool->n_blocks);
+        const size_t n_pieces = (missing + pool->piece_blocks - 1) >> pool->piece_shift;
+        const size_t most = kv->config.max_bytes, there = atomic_load(&kv->bytes);
+        if (most > 0 && (n_pieces > SIZE_MAX / pool->piece_bytes || n_pieces * pool->piece_bytes > most - there))
+                return dci_fail(DCI_ERR_FULL,
+                                "%zu blocks are wanted, %zu are free, and %zu pieces of %zu bytes are more than what "
+                                "is left of max_bytes %zu, %zu",
+                                n, pool->n_free, n_pieces, pool->piece_bytes, most, most - there);
+        dci_status status = DCI_OK;
+        for (size_t p = 0; p < n_pieces && status == DCI_OK; p++)
+                status = add_piece(kv);
+        return status;
+}
+
+int32_t dci_kv_pool_take(dci_kv *kv)
+{
+        dci_kv_pool *pool = &kv->pool;
+        const int32_t block = pool->free_list[--pool->n_free];
+        pool->refs[block] = 1;
+        return block;
+}
+
+void dci_kv_pool_hold(dci_kv *kv, int32_t block)
+{
+        kv->pool.refs[block]++;
+}
+
+void dci_kv_pool_drop(dci_kv *kv, int32_t block)
+{
+        dci_kv_pool *pool = &kv->pool;
+        if (--pool->refs[block] == 0 && !pool->lent)
+                pool->free_list[pool->n_free++] = block;
+}
+
+dci_kv_page dci_kv_page_at(const dci_kv *kv, size_t layer, int32_t block, size_t head)
+{
+        const size_t b = (size_t)block, es = kv->es;
+        if (kv->config.layout != NULL) {
+                const dci_kv_layout *l = &kv->layout;
+                return (dci_kv_page){.keys = (unsigned char *)l->keys[layer] +
+                                             (b * l->key_page_stride + head * l->key_head_stride) * es,
+                                     .values = (unsigned char *)l->values[layer] +
+                                               (b * l->value_page_stride + head * l->value_head_stride) * es,
+                                     .key_step = l->key_slot_stride * es,
+                                     .value_step = l->value_slot_stride * es};
+        }
+        const dci_kv_pool *pool = &kv->pool;
+        const size_t page_bytes = kv->config.page_tokens * (kv->dim_k + kv->dim_v) * es;
+        unsigned char *page = pool->pieces[b >> pool->piece_shift] +
+                              (layer * pool->piece_blocks + (b & (pool->piece_blocks - 1))) * pool->block_bytes +
+                              head * page_bytes;
+        return (dci_kv_page){.keys = page,
+                             .values = page + kv->config.page_tokens * kv->dim_k * es,
+                             .key_step = kv->dim_k * es,
+                             .value_step = kv->dim_v * es};
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The table of systems: one row each. What a row's words mean: dci/kv.h and docs/systems.md. */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "kv/stages.h"
+
+/* clang-format off */
+static const dci_kv_preset presets[] = {
+/*   preset                 name              group               summary                 choose                   schedule          tail                combine                  P  sink window */
+    {DCI_KV_FULL,          "full",           DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_NONE,    DCI_KV_CHOOSE_ALL,      DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_TOPK,          "topk",           DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_KEYS,    DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_STREAMING,     "streaming",      DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_NONE,    DCI_KV_CHOOSE_RECENT,   DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16,  4, 64},
+    {DCI_KV_SNAPKV,        "snapkv",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_KEYS,    DCI_KV_CHOOSE_OBSERVED, DCI_KV_ONCE,       DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_PAGEMEAN,      "pagemean",       DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_MEAN,    DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_QUEST,         "quest",          DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_MINMAX,  DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_MEAN,    16, 16, 64},
+    {DCI_KV_ARKVALE,       "arkvale",        DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_CUBOID,  DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_MEAN,    32, 16, 64},
+    {DCI_KV_LOWBIT,        "lowbit",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_CHOOSE_NONE,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_SKETCH,        "sketch",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_SKETCH_SUMS,   "sketch+sums",    DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_SUMS,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+};
+/* clang-format on */
+
+#define N_PRESETS (sizeof presets / sizeof *presets)
+
+const dci_kv_preset *dci_kv_preset_at(int32_t preset)
+{
+        for (size_t i = 0; i < N_PRESETS; i++)
+                if (presets[i].preset == preset)
+                        return &presets[i];
+        return NULL;
+}
+
+const char *dci_kv_preset_name(int32_t preset)
+{
+        const dci_kv_preset *row = dci_kv_preset_at(preset);
+        return row != NULL ? row->name : "unknown";
+}
+
+int32_t dci_kv_preset_of(const char *name)
+{
+        for (size_t i = 0; name != NULL && i < N_PRESETS; i++)
+                if (strcmp(presets[i].name, name) == 0)
+                        return presets[i].preset;
+        return 0;
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The end of a prompt: its groups are formed on a worker while the caller goes on. All memory is taken by the call, so the work itself
+ * cannot fail. A unit of work is one head; a worker of the dci_kv takes units, and who waits takes some, too.
+ */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kv/stages.h"
+
+/* A unit of this sequence (NULL: any), or NULL. Under jobs_lock. */
+static dci_kv_layer *take_unit(dci_kv *kv, const dci_kv_sequence *sequence, size_t *out_head)
+{
+        for (dci_kv_layer *layer = kv->jobs; layer != NULL; layer = layer->next_job)
+                if (layer->next_head < kv->config.n_kv_heads && (sequence == NULL || layer->sequence == sequence)) {
+                        *out_head = layer->next_head++;
+                        layer->n_running++;
+                        return layer;
+                }
+        return NULL;
+}
+
+/* How many candidates the prompt gives. */
+static size_t candidates_of(const dci_kv *kv, size_t n_prompt)
+{
+        if (kv->config.frozen_prompt)
+                return n_prompt > kv->config.sink ? n_prompt - kv->config.sink : 0;
+        /* Nothing that is made once can see what comes later, so all but the window is looked at. */
+        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED) {
+                const size_t kept = kv->config.sink + kv->config.window;
+                return n_prompt > kept ? n_prompt - kept : 0;
+        }
+        return dci_kv_may_group(kv, n_prompt);
+}
+
+static void unlink_job(dci_kv *kv, dci_kv_layer *layer)
+{
+        dci_kv_layer **at = &kv->jobs;
+        kv->last_job = NULL;
+        while (*at != NULL) {
+                if (*at == layer)
+                        *at = layer->next_job;
+                if (*at != NULL) {
+                        kv->last_job = *at;
+                        at = &(*at)->next_job;
+                }
+        }
+        layer->next_job = NULL;
+}
+
+/* Under jobs_lock. */
+static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
+{
+        if (--layer->n_running > 0 || layer->next_head < kv->config.n_kv_heads)
+                return;
+        layer->n_grouped = dci_kv_groups(kv, layer->number) ? candidates_of(kv, layer->n_prompt) : 0;
+        dci_kv_give(kv, layer->observed, layer->observed_bytes);
+        layer->observed = NULL;
+        layer->n_observed = layer->observed_bytes = 0;
+        layer->prompt = DCI_KV_PROMPT_DONE;
+        unlink_job(kv, layer);
+        pthread_cond_broadcast(&kv->done);
+}
+
+static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
+{
+        void *scratch = kv->forming.memory + area * kv->forming.area_bytes;
+        const size_t n = candidates_of(kv, layer->n_prompt);
+        dci_kv_head *h = &layer->heads[head];
+        dci_kv_form_begin(kv, layer, head, n, scratch);
+        dci_kv_form(kv, layer, head, 0, n, scratch);
+        dci_kv_form_end(h);
+}
+
+static void *work(void *arg)
+{
+        dci_kv *kv = arg;
+        size_t head;
+        pthread_mutex_lock(&kv->jobs_lock);
+        while (!kv->stop) {
+                dci_kv_layer *layer = take_unit(kv, NULL, &head);
+                if (layer == NULL) {
+                        pthread_cond_wait(&kv->work, &kv->jobs_lock);
+                        continue;
+                }
+                pthread_mutex_unlock(&kv->jobs_lock);
+                run_unit(kv, layer, head, 0);
+                pthread_mutex_lock(&kv->jobs_lock);
+                finish_unit(kv, layer);
+        }
+        pthread_mutex_unlock(&kv->jobs_lock);
+        return NULL;
+}
+
+typedef struct helping {
+        dci_kv *kv;
+        const dci_kv_sequence *sequence;
+} helping;
+
+static void help(void *arg, size_t task, size_t worker)
+{
+        const helping *h = arg;
+        dci_kv *kv = h->kv;
+        size_t head;
+        (void)task;
+        pthread_mutex_lock(&kv->jobs_lock);
+        for (dci_kv_layer *layer; (layer = take_unit(kv, h->sequence, &head)) != NULL;) {
+                pthread_mutex_unlock(&kv->jobs_lock);
+                run_unit(kv, layer, head, worker + 1);
+                pthread_mutex_lock(&kv->jobs_lock);
+                finish_unit(kv, layer);
+        }
+        pthread_mutex_unlock(&kv->jobs_lock);
+}
+
+/* Units left, and whether any are under way. Under jobs_lock. */
+static bool pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t *out_left)
+{
+        bool some = false;
+        *out_left = 0;
+        for (const dci_kv_layer *layer = kv->jobs; layer != NULL; layer = layer->next_job)
+                if (sequence == NULL || layer->sequence == sequence) {
+                        some = true;
+                        *out_left += kv->config.n_kv_heads - layer->next_head;
+                }
+        return some;
+}
+
+void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        size_t left;
+        pthread_mutex_lock(&kv->jobs_lock);
+        const bool some = pending(kv, sequence, &left);
+        pthread_mutex_unlock(&kv->jobs_lock);
+        if (!some)
+                return;
+        helping h = {kv, sequence};
+        size_t n_workers = dci_workers_for(kv->context, left, SIZE_MAX);
+        n_workers = n_workers < kv->forming.n_areas ? n_workers : kv->forming.n_areas - 1;
+        if (left > 0)
+                dci_parallel(&(dci_region){
+                        .context = kv->context, .n_tasks = n_workers, .n_workers = n_workers, .fn = help, .arg = &h});
+        pthread_mutex_lock(&kv->jobs_lock);
+        while (pending(kv, sequence, &left))
+                pthread_cond_wait(&kv->done, &kv->jobs_lock);
+        pthread_mutex_unlock(&kv->jobs_lock);
+}
+
+void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        size_t left;
+        pthread_mutex_lock(&kv->jobs_lock);
+        for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
+                next = layer->next_job;
+                if (layer->sequence != sequence)
+                        continue;
+                layer->next_head = kv->config.n_kv_heads;
+                if (layer->n_running == 0)
+                        unlink_job(kv, layer);
+        }
+        while (pending(kv, sequence, &left))
+                pthread_cond_wait(&kv->done, &kv->jobs_lock);
+        pthread_mutex_unlock(&kv->jobs_lock);
+}
+
+void dci_kv_jobs_init(dci_kv *kv)
+{
+        pthread_mutex_init(&kv->jobs_lock, NULL);
+        pthread_mutex_init(&kv->map_lock, NULL);
+        pthread_cond_init(&kv->work, NULL);
+        pthread_cond_init(&kv->done, NULL);
+}
+
+void dci_kv_jobs_destroy(dci_kv *kv)
+{
+        if (kv->has_worker) {
+                pthread_mutex_lock(&kv->jobs_lock);
+                kv->stop = true;
+                pthread_cond_signal(&kv->work);
+                pthread_mutex_unlock(&kv->jobs_lock);
+                pthread_join(kv->worker, NULL);
+        }
+        /* What has not begun never will. */
+        for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
+                next = layer->next_job;
+                layer->next_job = NULL;
+        }
+        kv->jobs = NULL;
+        pthread_cond_destroy(&kv->done);
+        pthread_cond_destroy(&kv->work);
+        pthread_mutex_destroy(&kv->map_lock);
+        pthread_mutex_destroy(&kv->jobs_lock);
+}
+
+/* A host that cannot start another thread waits instead. */
+static bool have_worker(dci_kv *kv)
+{
+        if (!kv->has_worker && !kv->config.foreground)
+                kv->has_worker = pthread_create(&kv->worker, NULL, work, kv) == 0;
+        return kv->has_worker;
+}
+
+/* --- dci_kv_prompt ------------------------------------------------------------------------------------------------------ */
+
+static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequence *sequence, size_t n_positions,
+                               const void *queries, size_t ld)
+{
+        if (layer >= kv->config.n_layers)
+                return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->config.n_layers);
+        const dci_kv_layer *at = &sequence->layers[layer];
+        if (at->prompt != DCI_KV_PROMPT_OPEN)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld, layer %zu: the prompt has ended already",
+                                (long long)sequence->id, layer);
+        if (!sequence->open)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld: no step is open, call dci_kv_reserve first",
+                                (long long)sequence->id);
+        if (at->n != sequence->n + sequence->n_reserved)
+                return dci_fail(DCI_ERR_INVALID,
+                                "sequence %lld: layer %zu has %zu of the %zu tokens that were reserved",
+                                (long long)sequence->id, layer, at->n - sequence->n, sequence->n_reserved);
+        if (n_positions > at->n)
+                return dci_fail(DCI_ERR_INVALID, "queries of %zu positions, but the prompt has %zu tokens", n_positions,
+                                at->n);
+        if (n_positions > 0 && queries == NULL)
+                return dci_fail(DCI_ERR_INVALID, "queries is NULL");
+        if (n_positions > 0 && ld < kv->dim_k)
+                return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
+        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED && n_positions == 0 &&
+            candidates_of(kv, at->n) > kv->config.budget - kv->config.sink - kv->config.window &&
+            kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE)
+                return dci_fail(DCI_ERR_INVALID,
+                                "sequence %lld, layer %zu: tokens are chosen by observed queries, but there are none",
+                                (long long)sequence->id, layer);
+        return DCI_OK;
+}
+
+/* Queries as floats times the scale, by kv head. */
+static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
+{
+        const size_t dim = kv->dim_k, n_heads = kv->config.n_query_heads, per = n_positions * kv->group;
+        const size_t es = dci_dtype_size(kv->config.query_dtype);
+        size_t n_bytes;
+        if (!dci_mul(n_positions * n_heads, dim * sizeof(float), &n_bytes))
+                return dci_fail(DCI_ERR_LIMIT, "queries of %zu positions are too many", n_positions);
+        /* Behind the queries: what choosing by them takes, for each head. */
+        n_bytes = dci_lines(n_bytes) +
+                  kv->config.n_kv_heads * dci_kv_observed_bytes(kv, candidates_of(kv, layer->n_prompt));
+        const dci_status status = dci_kv_take(kv, n_bytes, (void **)&layer->observed);
+        if (status != DCI_OK)
+                return status;
+        layer->observed_bytes = n_bytes;
+        layer->n_observed = per;
+        for (size_t i = 0; i < n_positions * n_heads; i++) {
+                const size_t position = i / n_heads, head = i % n_heads;
+                const unsigned char *row = (const unsigned char *)queries + i * ld * es;
+                float *to =
+                        layer->observed + ((head / kv->group) * per + position * kv->group + head % kv->group) * dim;
+                if (!isfinite(kv->context->kernels->norm2[kv->config.query_dtype - 1](row, dim)))
+                        return dci_fail(DCI_ERR_NUMBER,
+                                        "the query of position %zu and head %zu has NaN, infinity, or is too large",
+                                        position, head);
+                kv->context->kernels->widen[kv->config.query_dtype - 1](row, dim, to);
+                for (size_t j = 0; j < dim; j++)
+                        to[j] *= kv->scale;
+        }
+        return DCI_OK;
+}
+
+void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
+{
+        dci_kv_drop_chunks(kv, layer, 0);
+        dci_kv_give(kv, layer->observed, layer->observed_bytes);
+        layer->observed = NULL;
+        layer->n_observed = layer->observed_bytes = layer->n_grouped = layer->n_prompt = 0;
+        layer->prompt = DCI_KV_PROMPT_OPEN;
+        layer->prompt_now = false;
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                dci_kv_head *head = &layer->heads[h];
+                dci_kv_frame_drop(kv, head->keys);
+                dci_kv_frame_drop(kv, head->values);
+                dci_kv_give(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
+                *head = (dci_kv_head){0};
+        }
+}
+
+/* Everything that the work needs. */
+static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
+{
+        const size_t n = candidates_of(kv, layer->n_prompt);
+        const bool once = kv->config.choose == DCI_KV_CHOOSE_OBSERVED;
+        const bool learned = kv->config.summary == DCI_KV_SUMMARY_LEARNED && n_positions > 0;
+        dci_status status = dci_kv_forming_ready(kv);
+        if (status == DCI_OK && n_positions > 0 && (once || kv->config.summary == DCI_KV_SUMMARY_LEARNED))
+                status = copy_observed(kv, layer, n_positions, queries, ld);
+        if (status == DCI_OK && dci_kv_groups(kv, layer->number))
+                status = dci_kv_own_chunks(kv, layer, 0, n);
+        const size_t room = kv->config.budget - kv->config.sink - kv->config.window;
+        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && n > 0; h++) {
+                status = dci_kv_take_frames(kv, layer, h, learned);
+                if (status == DCI_OK && once)
+                        status = dci_kv_grow(kv, (void **)&layer->heads[h].fixed, &layer->heads[h].fixed_capacity,
+                                             n < room ? n : room, sizeof(int32_t));
+        }
+        return status;
+}
+
+static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
+{
+        layer->n_prompt = layer->n;
+        if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || kv->config.choose == DCI_KV_CHOOSE_ALL) {
+                layer->prompt = DCI_KV_PROMPT_DONE;
+                layer->prompt_now = true;
+                return DCI_OK;
+        }
+        const dci_status status = take_all(kv, layer, n_positions, queries, ld);
+        if (status != DCI_OK) {
+                dci_kv_forget_prompt(kv, layer);
+                return status;
+        }
+        const bool background = have_worker(kv);
+        pthread_mutex_lock(&kv->jobs_lock);
+        layer->prompt = DCI_KV_PROMPT_WAITING;
+        layer->prompt_now = true;
+        layer->next_head = layer->n_running = 0;
+        layer->next_job = NULL;
+        if (kv->jobs == NULL)
+                kv->jobs = layer;
+        else
+                kv->last_job->next_job = layer;
+        kv->last_job = layer;
+        pthread_cond_signal(&kv->work);
+        pthread_mutex_unlock(&kv->jobs_lock);
+        if (!background)
+                dci_kv_jobs_wait(kv, layer->sequence);
+        return DCI_OK;
+}
+
+dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries, size_t ld)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        status = found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
+        if (status == DCI_OK)
+                status = end_prompt(kv, &found->layers[layer], n_positions, queries, ld);
+        dci_kv_unlock(kv);
+        return status;
+}
+
+dci_status dci_kv_wait(dci_kv *kv, int64_t sequence)
+{
+        const dci_kv_sequence *found = NULL;
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        if (sequence != -1) {
+                found = dci_kv_find(kv, sequence);
+                status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
+        }
+        if (status == DCI_OK)
+                dci_kv_jobs_wait(kv, found);
+        dci_kv_unlock(kv);
+        return status;
+}

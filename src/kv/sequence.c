@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Sequences: open, fork, truncate, close, and what they hold. */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "kv/stages.h"
+
+/* Where a sequence is, or would be, among the ascending ids. */
+static size_t place_of(const dci_kv *kv, int64_t id)
+{
+        size_t low = 0, high = kv->n_sequences;
+        while (low < high) {
+                const size_t middle = low + (high - low) / 2;
+                if (kv->sequences[middle]->id < id)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return low;
+}
+
+dci_kv_sequence *dci_kv_find(dci_kv *kv, int64_t sequence)
+{
+        const size_t at = place_of(kv, sequence);
+        if (at < kv->n_sequences && kv->sequences[at]->id == sequence)
+                return kv->sequences[at];
+        dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
+        return NULL;
+}
+
+dci_status dci_kv_find_all(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence **out)
+{
+        if (n_sequences > 0 && sequences == NULL)
+                return dci_fail(DCI_ERR_INVALID, "sequences is NULL");
+        kv->mark++;
+        for (size_t i = 0; i < n_sequences; i++) {
+                dci_kv_sequence *sequence = dci_kv_find(kv, sequences[i]);
+                if (sequence == NULL)
+                        return DCI_ERR_NOT_FOUND;
+                if (sequence->mark == kv->mark)
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld comes twice in one call",
+                                        (long long)sequences[i]);
+                sequence->mark = kv->mark;
+                out[i] = sequence;
+        }
+        return DCI_OK;
+}
+
+dci_status dci_kv_begin_call(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence ***out)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        /* An unknown or repeated one is named; more than there are cannot all be different. */
+        const size_t n = n_sequences < kv->n_sequences ? n_sequences : kv->n_sequences;
+        *out = kv->found;
+        status = dci_kv_find_all(kv, n, sequences, kv->found);
+        if (status == DCI_OK && n < n_sequences)
+                status = dci_fail(n == 0 ? DCI_ERR_NOT_FOUND : DCI_ERR_INVALID,
+                                  "%zu sequences are named in one call, but there are %zu", n_sequences,
+                                  kv->n_sequences);
+        if (status != DCI_OK)
+                dci_kv_unlock(kv);
+        return status;
+}
+
+static size_t layers_bytes(const dci_kv *kv)
+{
+        return kv->config.n_layers * (sizeof(dci_kv_layer) + kv->config.n_kv_heads * sizeof(dci_kv_head));
+}
+
+/* One array of three parts: sequences, and room for those of a call, twice. */
+static dci_status more_sequences(dci_kv *kv)
+{
+        const size_t size = 3 * sizeof(dci_kv_sequence *), before = kv->sequence_capacity;
+        if (kv->n_sequences < before)
+                return DCI_OK;
+        const size_t n = before == 0 ? 4 : 2 * before;
+        dci_kv_sequence **larger;
+        const dci_status status = dci_kv_take(kv, n * size, (void **)&larger);
+        if (status != DCI_OK)
+                return status;
+        if (before > 0)
+                memcpy(larger, kv->sequences, kv->n_sequences * sizeof *larger);
+        dci_kv_give(kv, kv->sequences, before * size);
+        kv->sequences = larger;
+        kv->found = larger + n;
+        kv->late = larger + 2 * n;
+        kv->sequence_capacity = n;
+        return DCI_OK;
+}
+
+dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
+{
+        dci_kv_sequence *sequence = NULL;
+        if (kv->n_sequences == DCI_KV_MAX_SEQUENCES)
+                return dci_fail(DCI_ERR_LIMIT, "there are %zu sequences already, the most there can be",
+                                DCI_KV_MAX_SEQUENCES);
+        dci_status status = more_sequences(kv);
+        if (status == DCI_OK)
+                status = dci_kv_take(kv, sizeof *sequence, (void **)&sequence);
+        if (status != DCI_OK)
+                return status;
+        *sequence = (dci_kv_sequence){.id = kv->next_id, .resident = kv->config.resident_bytes > 0};
+        status = dci_kv_take(kv, layers_bytes(kv), (void **)&sequence->layers);
+        if (status != DCI_OK) {
+                dci_kv_give(kv, sequence, sizeof *sequence);
+                return status;
+        }
+        memset(sequence->layers, 0, layers_bytes(kv));
+        dci_kv_head *heads = (dci_kv_head *)(void *)(sequence->layers + kv->config.n_layers);
+        for (size_t i = 0; i < kv->config.n_layers; i++) {
+                sequence->layers[i].heads = heads + i * kv->config.n_kv_heads;
+                sequence->layers[i].sequence = sequence;
+                sequence->layers[i].number = i;
+        }
+        kv->next_id++;
+        kv->sequences[kv->n_sequences++] = sequence; /* ids ascend */
+        *out = sequence;
+        return DCI_OK;
+}
+
+static void free_layer(dci_kv *kv, dci_kv_layer *layer)
+{
+        dci_kv_drop_chunks(kv, layer, 0);
+        dci_kv_give(kv, layer->chunks, layer->chunk_capacity * sizeof(dci_kv_chunk *));
+        dci_kv_give(kv, layer->observed, layer->observed_bytes);
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                dci_kv_head *head = &layer->heads[h];
+                dci_kv_frame_drop(kv, head->keys);
+                dci_kv_frame_drop(kv, head->values);
+                dci_kv_give(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
+        }
+}
+
+void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
+{
+        const size_t at = place_of(kv, sequence->id);
+        dci_kv_jobs_cancel(kv, sequence);
+        for (size_t i = 0; i < kv->config.n_layers; i++)
+                free_layer(kv, &sequence->layers[i]);
+        for (size_t b = 0; b < sequence->n_table; b++)
+                dci_kv_pool_drop(kv, sequence->table[b]);
+        dci_kv_give(kv, sequence->table, sequence->table_capacity * sizeof *sequence->table);
+        dci_kv_give(kv, sequence->layers, layers_bytes(kv));
+        dci_kv_give(kv, sequence, sizeof *sequence);
+        kv->n_sequences--;
+        memmove(kv->sequences + at, kv->sequences + at + 1, (kv->n_sequences - at) * sizeof(dci_kv_sequence *));
+}
+
+void dci_kv_cut_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens)
+{
+        const size_t n = dci_kv_blocks_of(kv, n_tokens);
+        while (sequence->n_table > n)
+                dci_kv_pool_drop(kv, sequence->table[--sequence->n_table]);
+}
+
+void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t n, const void **keys,
+                    const void **values)
+{
+        const size_t per_page = kv->config.page_tokens;
+        const int32_t *table = layer->sequence->table;
+        for (size_t i = 0; i < n;) {
+                const size_t at = first + i, slot = at % per_page;
+                const dci_kv_page page = dci_kv_page_at(kv, layer->number, table[at / per_page], head);
+                const size_t left = n - i, here = per_page - slot < left ? per_page - slot : left;
+                for (size_t j = 0; j < here; j++) {
+                        if (keys != NULL)
+                                keys[i + j] = page.keys + (slot + j) * page.key_step;
+                        if (values != NULL)
+                                values[i + j] = page.values + (slot + j) * page.value_step;
+                }
+                i += here;
+        }
+}
+
+/* --- public ----------------------------------------------------------------------------------------------------------- */
+
+dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
+{
+        dci_kv_sequence *sequence;
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        if (out_sequence == NULL)
+                status = dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
+        if (status == DCI_OK)
+                status = dci_kv_new_sequence(kv, &sequence);
+        if (status == DCI_OK)
+                *out_sequence = sequence->id;
+        dci_kv_unlock(kv);
+        return status;
+}
+
+dci_status dci_kv_close(dci_kv *kv, int64_t sequence)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
+        if (status == DCI_OK)
+                dci_kv_free_sequence(kv, found);
+        dci_kv_unlock(kv);
+        return status;
+}
+
+/* A sequence that may be cut to n tokens: no step is open, and prompts have ended or not begun. */
+dci_status dci_kv_check_whole(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n_tokens)
+{
+        (void)kv;
+        if (sequence->open)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld is in the middle of a step", (long long)sequence->id);
+        if (n_tokens > sequence->n)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld has %zu tokens, not %zu", (long long)sequence->id,
+                                sequence->n, n_tokens);
+        return DCI_OK;
+}
+
+static size_t whole_pages(const dci_kv *kv, size_t n)
+{
+        const size_t behind = n > kv->config.sink ? n - kv->config.sink : 0;
+        return behind / kv->config.page_tokens * kv->config.page_tokens;
+}
+
+/* Candidates that are left when a sequence is cut to n tokens. A partial last page, of a frozen prompt, goes when it is cut. */
+size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
+{
+        if (kv->config.sink + layer->n_grouped <= n)
+                return layer->n_grouped;
+        return whole_pages(kv, n);
+}
+
+static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
+{
+        layer->n = n;
+        layer->n_grouped = dci_kv_grouped_within(kv, layer, n);
+        if (layer->n_prompt > n)
+                layer->n_prompt = n;
+        dci_kv_drop_chunks(kv, layer, (layer->n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK);
+}
+
+dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
+        if (status == DCI_OK) {
+                dci_kv_jobs_wait(kv, found);
+                for (size_t i = 0; i < kv->config.n_layers; i++)
+                        cut_layer(kv, &found->layers[i], n_tokens);
+                found->n = n_tokens;
+                dci_kv_cut_table(kv, found, n_tokens);
+        }
+        dci_kv_unlock(kv);
+        return status;
+}
+
+/* Shares a layer's summaries as far as they lie within n tokens. */
+static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
+{
+        const size_t n_grouped = dci_kv_grouped_within(kv, from, n),
+                     n_chunks = (n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
+        dci_status status =
+                dci_kv_grow(kv, (void **)&to->chunks, &to->chunk_capacity, n_chunks, sizeof(dci_kv_chunk *));
+        for (size_t c = 0; c < n_chunks && status == DCI_OK; c++) {
+                atomic_fetch_add(&from->chunks[c]->refs, 1);
+                to->chunks[to->n_chunks++] = from->chunks[c];
+        }
+        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++) {
+                const dci_kv_head *source = &from->heads[h];
+                dci_kv_head *head = &to->heads[h];
+                if (source->n_fixed > 0)
+                        status = dci_kv_grow(kv, (void **)&head->fixed, &head->fixed_capacity, source->n_fixed,
+                                             sizeof *head->fixed);
+                if (status != DCI_OK)
+                        break;
+                int32_t *fixed = head->fixed;
+                const size_t capacity = head->fixed_capacity;
+                *head = *source;
+                head->fixed = fixed;
+                head->fixed_capacity = capacity;
+                if (head->n_fixed > 0)
+                        memcpy(fixed, source->fixed, head->n_fixed * sizeof *fixed);
+                if (head->keys != NULL)
+                        atomic_fetch_add(&head->keys->refs, 1);
+                if (head->values != NULL)
+                        atomic_fetch_add(&head->values->refs, 1);
+        }
+        to->n = n;
+        to->n_grouped = n_grouped;
+        atomic_store(&to->prompt, atomic_load(&from->prompt));
+        to->n_prompt = from->n_prompt < n ? from->n_prompt : n;
+        return status;
+}
+
+/* The last block is cut through, so it is copied: both sequences will write behind n. */
+static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, dci_kv_sequence *to)
+{
+        const size_t per_page = kv->config.page_tokens, whole = n / per_page, n_blocks = dci_kv_blocks_of(kv, n);
+        if (n_blocks > whole && kv->pool.lent)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "a fork at %zu tokens cuts through a block of %zu, which the caller's blocks cannot be "
+                                "copied from: fork at whole blocks",
+                                n, per_page);
+        dci_status status = dci_kv_grow(kv, (void **)&to->table, &to->table_capacity, n_blocks, sizeof *to->table);
+        if (status == DCI_OK && n_blocks > whole)
+                status = dci_kv_pool_ready(kv, 1);
+        if (status != DCI_OK)
+                return status;
+        for (size_t b = 0; b < whole; b++) {
+                dci_kv_pool_hold(kv, from->table[b]);
+                to->table[to->n_table++] = from->table[b];
+        }
+        if (n_blocks == whole)
+                return DCI_OK;
+        to->table[to->n_table++] = dci_kv_pool_take(kv);
+        for (size_t l = 0; l < kv->config.n_layers; l++)
+                for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                        const dci_kv_page source = dci_kv_page_at(kv, l, from->table[whole], h);
+                        const dci_kv_page target = dci_kv_page_at(kv, l, to->table[whole], h);
+                        for (size_t s = 0; s < n - whole * per_page; s++) {
+                                memcpy(target.keys + s * target.key_step, source.keys + s * source.key_step,
+                                       kv->dim_k * kv->es);
+                                memcpy(target.values + s * target.value_step, source.values + s * source.value_step,
+                                       kv->dim_v * kv->es);
+                        }
+                }
+        return DCI_OK;
+}
+
+dci_status dci_kv_check_prompted(const dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        for (size_t i = 0; i < kv->config.n_layers; i++)
+                if (sequence->layers[i].prompt == DCI_KV_PROMPT_OPEN)
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in layer %zu",
+                                        (long long)sequence->id, i);
+        return DCI_OK;
+}
+
+static dci_status fork_sequence(dci_kv *kv, dci_kv_sequence *from, size_t n, int64_t *out)
+{
+        dci_kv_sequence *to;
+        dci_status status = dci_kv_check_prompted(kv, from);
+        dci_kv_jobs_wait(kv, from);
+        if (status == DCI_OK)
+                status = dci_kv_new_sequence(kv, &to);
+        if (status != DCI_OK)
+                return status;
+        status = fork_table(kv, from, n, to);
+        for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++)
+                status = fork_layer(kv, &from->layers[i], n, &to->layers[i]);
+        if (status != DCI_OK) {
+                dci_kv_free_sequence(kv, to);
+                return status;
+        }
+        to->n = n;
+        to->resident = from->resident;
+        *out = to->id;
+        return DCI_OK;
+}
+
+dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        dci_kv_sequence *from = dci_kv_find(kv, sequence);
+        status = from == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, from, n_tokens);
+        if (status == DCI_OK && out_sequence == NULL)
+                status = dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
+        if (status == DCI_OK)
+                status = fork_sequence(kv, from, n_tokens, out_sequence);
+        dci_kv_unlock(kv);
+        return status;
+}
+
+dci_status dci_kv_table(dci_kv *kv, int64_t sequence, size_t first, size_t n, int32_t *out_blocks)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
+        if (status == DCI_OK && (first > found->n_table || n > found->n_table - first))
+                status = dci_fail(DCI_ERR_INVALID, "sequence %lld has %zu blocks, not %zu", (long long)sequence,
+                                  found->n_table, first + n);
+        if (status == DCI_OK && n > 0 && out_blocks == NULL)
+                status = dci_fail(DCI_ERR_INVALID, "out_blocks is NULL");
+        if (status == DCI_OK && n > 0)
+                memcpy(out_blocks, found->table + first, n * sizeof *out_blocks);
+        dci_kv_unlock(kv);
+        return status;
+}
+
+static dci_status check_read(const dci_kv *kv, size_t layer, const dci_kv_sequence *sequence, size_t kv_head,
+                             size_t first, size_t n)
+{
+        if (layer >= kv->config.n_layers)
+                return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->config.n_layers);
+        if (kv_head >= kv->config.n_kv_heads)
+                return dci_fail(DCI_ERR_INVALID, "kv_head is %zu, expected less than %zu", kv_head,
+                                kv->config.n_kv_heads);
+        const size_t there = sequence->layers[layer].n;
+        if (first > there || n > there - first)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld has %zu tokens in layer %zu, not %zu",
+                                (long long)sequence->id, there, layer, first + n);
+        return DCI_OK;
+}
+
+dci_status dci_kv_read(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t first, size_t n,
+                       void *out_keys, void *out_values)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        status = found == NULL ? DCI_ERR_NOT_FOUND : check_read(kv, layer, found, kv_head, first, n);
+        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+                const void *key, *value;
+                dci_kv_rows_of(kv, &found->layers[layer], kv_head, first + i, 1, &key, &value);
+                if (out_keys != NULL)
+                        memcpy((unsigned char *)out_keys + i * kv->dim_k * kv->es, key, kv->dim_k * kv->es);
+                if (out_values != NULL)
+                        memcpy((unsigned char *)out_values + i * kv->dim_v * kv->es, value, kv->dim_v * kv->es);
+        }
+        dci_kv_unlock(kv);
+        return status;
+}

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Steps: reserve, lend, append, end, abort. What can fail for want of memory is in reserve. */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kv/stages.h"
+
+static dci_status grow_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks)
+{
+        if (n_blocks <= sequence->table_capacity)
+                return DCI_OK;
+        pthread_mutex_lock(&kv->map_lock);
+        const dci_status status = dci_kv_grow(kv, (void **)&sequence->table, &sequence->table_capacity, n_blocks,
+                                              sizeof *sequence->table);
+        pthread_mutex_unlock(&kv->map_lock);
+        return status;
+}
+
+static size_t wanted(const size_t *n_tokens, size_t i)
+{
+        return n_tokens != NULL ? n_tokens[i] : 1;
+}
+
+/* Whether the step will write into a block that another sequence has, too. */
+static bool cuts_shared(const dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        const size_t per_page = kv->config.page_tokens;
+        return sequence->n % per_page != 0 && kv->pool.refs[sequence->table[sequence->n / per_page]] > 1;
+}
+
+static dci_status check_reserve(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, size_t *blocks)
+{
+        if (sequence->open)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld is in the middle of a step", (long long)sequence->id);
+        if (n > DCI_KV_MAX_TOKENS - sequence->n)
+                return dci_fail(DCI_ERR_LIMIT, "sequence %lld has %zu tokens and would get %zu more, the most are %zu",
+                                (long long)sequence->id, sequence->n, n, DCI_KV_MAX_TOKENS);
+        const size_t after = dci_kv_blocks_of(kv, sequence->n + n);
+        const bool copies = n > 0 && cuts_shared(kv, sequence);
+        if (kv->pool.lent) {
+                if (after > sequence->n_table)
+                        return dci_fail(DCI_ERR_FULL, "sequence %lld needs %zu blocks, but %zu are lent to it",
+                                        (long long)sequence->id, after, sequence->n_table);
+                if (copies)
+                        return dci_fail(DCI_ERR_UNSUPPORTED,
+                                        "sequence %lld would write into block %d, which other sequences have, too: the "
+                                        "caller's blocks are not copied",
+                                        (long long)sequence->id,
+                                        (int)sequence->table[sequence->n / kv->config.page_tokens]);
+        } else if (after > sequence->n_table || copies) {
+                *blocks += (after > sequence->n_table ? after - sequence->n_table : 0) + (copies ? 1 : 0);
+        }
+        return DCI_OK;
+}
+
+/* Its own copy of the block that is cut. */
+static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
+{
+        const size_t per_page = kv->config.page_tokens, at = sequence->n / per_page;
+        const int32_t old = sequence->table[at], own = dci_kv_pool_take(kv);
+        for (size_t l = 0; l < kv->config.n_layers; l++)
+                for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                        const dci_kv_page from = dci_kv_page_at(kv, l, old, h), to = dci_kv_page_at(kv, l, own, h);
+                        for (size_t s = 0; s < sequence->n % per_page; s++) {
+                                memcpy(to.keys + s * to.key_step, from.keys + s * from.key_step, kv->dim_k * kv->es);
+                                memcpy(to.values + s * to.value_step, from.values + s * from.value_step,
+                                       kv->dim_v * kv->es);
+                        }
+                }
+        pthread_mutex_lock(&kv->map_lock);
+        sequence->table[at] = own;
+        pthread_mutex_unlock(&kv->map_lock);
+        dci_kv_pool_drop(kv, old);
+}
+
+/* While keys and values are more than what may be resident, the longest sequence turns sparse. */
+static void press(dci_kv *kv)
+{
+        const size_t token_bytes = kv->config.n_layers * kv->config.n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es;
+        for (;;) {
+                dci_kv_sequence *longest = NULL;
+                size_t tokens = 0;
+                for (size_t i = 0; i < kv->n_sequences; i++) {
+                        dci_kv_sequence *sequence = kv->sequences[i];
+                        if (!sequence->resident)
+                                continue;
+                        tokens += sequence->n + sequence->n_reserved;
+                        if (longest == NULL || sequence->n + sequence->n_reserved > longest->n + longest->n_reserved)
+                                longest = sequence;
+                }
+                if (longest == NULL || tokens <= kv->config.resident_bytes / token_bytes)
+                        return;
+                longest->resident = false;
+        }
+}
+
+/* The groups that are due form only when recent tokens would no longer fit; otherwise dci_kv_maintain has time. */
+static bool overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
+{
+        for (size_t l = 0; l < kv->config.n_layers; l++) {
+                const dci_kv_layer *layer = &sequence->layers[l];
+                if (dci_kv_groups(kv, l) && layer->prompt == DCI_KV_PROMPT_DONE &&
+                    sequence->n + n > layer->n_grouped + kv->config.budget &&
+                    dci_kv_may_group(kv, sequence->n) > layer->n_grouped)
+                        return true;
+        }
+        return false;
+}
+
+static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **found, const size_t *n_tokens)
+{
+        size_t blocks = 0, longest = 0, n_late = 0;
+        for (size_t i = 0; i < n_sequences; i++) {
+                const dci_status status = check_reserve(kv, found[i], wanted(n_tokens, i), &blocks);
+                if (status != DCI_OK)
+                        return status;
+                const size_t after = found[i]->n + wanted(n_tokens, i);
+                longest = after > longest ? after : longest;
+        }
+        dci_status status = !kv->pool.lent || blocks > 0 ? dci_kv_pool_ready(kv, blocks) : DCI_OK;
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
+                status = grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i)));
+        if (status == DCI_OK)
+                status = dci_kv_plans_ready(kv, longest);
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
+                if (overdue(kv, found[i], wanted(n_tokens, i)))
+                        kv->late[n_late++] = found[i];
+        return status == DCI_OK && n_late > 0 ? dci_kv_catch_up(kv, n_late, kv->late) : status;
+}
+
+dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens)
+{
+        dci_kv_sequence **found;
+        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
+        if (status != DCI_OK)
+                return status;
+        status = prepare(kv, n_sequences, found, n_tokens);
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
+                dci_kv_sequence *sequence = found[i];
+                const size_t n = wanted(n_tokens, i);
+                if (!kv->pool.lent && n > 0 && cuts_shared(kv, sequence))
+                        copy_block(kv, sequence);
+                while (sequence->n_table < dci_kv_blocks_of(kv, sequence->n + n))
+                        sequence->table[sequence->n_table++] = dci_kv_pool_take(kv);
+                sequence->open = true;
+                sequence->n_reserved = n;
+        }
+        if (status == DCI_OK && kv->config.resident_bytes > 0)
+                press(kv);
+        dci_kv_unlock(kv);
+        return status;
+}
+
+static dci_status lend(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks, const int32_t *blocks)
+{
+        if (kv->config.layout == NULL || kv->layout.blocks_by != DCI_KV_BLOCKS_BY_CALLER)
+                return dci_fail(DCI_ERR_INVALID, "blocks are lent with DCI_KV_BLOCKS_BY_CALLER only");
+        if (sequence->open)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld is in the middle of a step", (long long)sequence->id);
+        if (n_blocks > 0 && blocks == NULL)
+                return dci_fail(DCI_ERR_INVALID, "blocks is NULL");
+        for (size_t i = 0; i < n_blocks; i++)
+                if (blocks[i] < 0 || (size_t)blocks[i] >= kv->pool.n_blocks)
+                        return dci_fail(DCI_ERR_INVALID, "block %zu is %d, expected 0 to %zu", i, (int)blocks[i],
+                                        kv->pool.n_blocks - 1);
+        for (size_t i = 0; i < n_blocks; i++)
+                for (size_t j = 0; j < sequence->n_table + i; j++)
+                        if (blocks[i] == (j < sequence->n_table ? sequence->table[j] : blocks[j - sequence->n_table]))
+                                return dci_fail(DCI_ERR_INVALID, "sequence %lld would get block %d twice",
+                                                (long long)sequence->id, (int)blocks[i]);
+        if (n_blocks > dci_kv_blocks_of(kv, DCI_KV_MAX_TOKENS) - sequence->n_table)
+                return dci_fail(DCI_ERR_LIMIT, "sequence %lld has %zu blocks and would get %zu more",
+                                (long long)sequence->id, sequence->n_table, n_blocks);
+        const dci_status status = grow_table(kv, sequence, sequence->n_table + n_blocks);
+        for (size_t i = 0; i < n_blocks && status == DCI_OK; i++) {
+                dci_kv_pool_hold(kv, blocks[i]);
+                sequence->table[sequence->n_table++] = blocks[i];
+        }
+        return status;
+}
+
+dci_status dci_kv_lend(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        status = found == NULL ? DCI_ERR_NOT_FOUND : lend(kv, found, n_blocks, blocks);
+        dci_kv_unlock(kv);
+        return status;
+}
+
+/* --- append ----------------------------------------------------------------------------------------------------------- */
+
+#define TASK_TOKENS ((size_t)256)
+
+typedef struct appending {
+        dci_kv *kv;
+        size_t layer, n_sequences;
+        dci_kv_sequence **found;
+        const size_t *n_tokens;
+        const unsigned char *keys, *values;
+        size_t key_token, key_head, value_token, value_head; /* bytes */
+        atomic_size_t bad;                                   /* the first token of the call with a bad row */
+} appending;
+
+static bool is_finite(const dci_kv *kv, const void *row, size_t dim)
+{
+        return isfinite(kv->context->kernels->norm2[kv->config.dtype - 1](row, dim));
+}
+
+/* The rows of one token; token: number within the call. Rows beyond a sequence's tokens are nobody's yet, so copying comes first. */
+static void append_token(appending *a, const dci_kv_sequence *sequence, size_t at, size_t token)
+{
+        const dci_kv *kv = a->kv;
+        const size_t per_page = kv->config.page_tokens, slot = at % per_page;
+        bool good = true;
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                const dci_kv_page page = dci_kv_page_at(kv, a->layer, sequence->table[at / per_page], h);
+                unsigned char *key = page.keys + slot * page.key_step, *value = page.values + slot * page.value_step;
+                if (a->keys != NULL) {
+                        memcpy(key, a->keys + token * a->key_token + h * a->key_head, kv->dim_k * kv->es);
+                        memcpy(value, a->values + token * a->value_token + h * a->value_head, kv->dim_v * kv->es);
+                }
+                good = good && is_finite(kv, key, kv->dim_k) && is_finite(kv, value, kv->dim_v);
+        }
+        size_t bad = atomic_load(&a->bad);
+        while (!good && token < bad && !atomic_compare_exchange_weak(&a->bad, &bad, token))
+                continue;
+}
+
+static void append_task(void *arg, size_t task, size_t worker)
+{
+        appending *a = arg;
+        size_t begin = 0, first = task * TASK_TOKENS, last = first + TASK_TOKENS;
+        (void)worker;
+        for (size_t i = 0; i < a->n_sequences && begin < last; i++) {
+                const size_t n = wanted(a->n_tokens, i);
+                const size_t from = first > begin ? first - begin : 0;
+                for (size_t t = from; t < n && begin + t < last; t++)
+                        append_token(a, a->found[i], a->found[i]->layers[a->layer].n + t, begin + t);
+                begin += n;
+        }
+}
+
+static dci_status name_bad(const appending *a)
+{
+        const size_t bad = atomic_load(&a->bad);
+        size_t i = 0, t = bad;
+        for (; t >= wanted(a->n_tokens, i); i++)
+                t -= wanted(a->n_tokens, i);
+        const dci_kv *kv = a->kv;
+        const size_t at = a->found[i]->layers[a->layer].n + t;
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                const void *key, *value;
+                dci_kv_rows_of(kv, &a->found[i]->layers[a->layer], h, at, 1, &key, &value);
+                const bool good = is_finite(kv, key, kv->dim_k);
+                if (!good || !is_finite(kv, value, kv->dim_v))
+                        return dci_fail(
+                                DCI_ERR_NUMBER,
+                                "token %zu of sequence %lld: the %s of kv head %zu has NaN, infinity, or is too "
+                                "large",
+                                at, (long long)a->found[i]->id, good ? "value" : "key", h);
+        }
+        return DCI_OK;
+}
+
+static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
+                               const size_t *n_tokens, const dci_kv_rows *rows, size_t *out_tokens)
+{
+        if (layer >= kv->config.n_layers)
+                return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->config.n_layers);
+        if (rows == NULL)
+                return dci_fail(DCI_ERR_INVALID, "rows is NULL");
+        const dci_status status = dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows);
+        if (status != DCI_OK)
+                return status;
+        *out_tokens = 0;
+        for (size_t i = 0; i < n_sequences; i++) {
+                const dci_kv_sequence *sequence = found[i];
+                const size_t n = wanted(n_tokens, i), there = sequence->layers[layer].n;
+                if (!sequence->open)
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld: no step is open, call dci_kv_reserve first",
+                                        (long long)sequence->id);
+                if (n > sequence->n + sequence->n_reserved - there)
+                        return dci_fail(DCI_ERR_INVALID,
+                                        "sequence %lld, layer %zu: %zu tokens, but %zu are left of the %zu that were "
+                                        "reserved",
+                                        (long long)sequence->id, layer, n, sequence->n + sequence->n_reserved - there,
+                                        sequence->n_reserved);
+                if (sequence->layers[layer].prompt_now)
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld, layer %zu: the prompt ended in this step",
+                                        (long long)sequence->id, layer);
+                *out_tokens += n;
+        }
+        if (*out_tokens > 0 && (rows->keys == NULL) != (rows->values == NULL))
+                return dci_fail(DCI_ERR_INVALID, "%s is NULL", rows->keys == NULL ? "keys" : "values");
+        if (*out_tokens > 0 && rows->keys == NULL && kv->config.layout == NULL)
+                return dci_fail(DCI_ERR_INVALID, "keys and values are NULL, but there is no layout they could lie in");
+        return DCI_OK;
+}
+
+static dci_status check_rows_strides(const dci_kv *kv, const dci_kv_rows *rows)
+{
+        const struct {
+                const char *name;
+                size_t value, least;
+        } strides[] = {{"key_token_stride", rows->key_token_stride, kv->dim_k},
+                       {"key_head_stride", rows->key_head_stride, kv->dim_k},
+                       {"value_token_stride", rows->value_token_stride, kv->dim_v},
+                       {"value_head_stride", rows->value_head_stride, kv->dim_v}};
+        for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
+                if (strides[i].value != 0 && strides[i].value < strides[i].least)
+                        return dci_fail(DCI_ERR_INVALID, "%s is %zu, expected at least %zu, or 0", strides[i].name,
+                                        strides[i].value, strides[i].least);
+        return DCI_OK;
+}
+
+static size_t or_else(size_t stride, size_t otherwise)
+{
+        return stride != 0 ? stride : otherwise;
+}
+
+static dci_status append(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence **found, const size_t *n_tokens,
+                         const dci_kv_rows *rows)
+{
+        size_t tokens = 0;
+        dci_status status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
+        if (status == DCI_OK)
+                status = check_rows_strides(kv, rows);
+        if (status != DCI_OK || tokens == 0)
+                return status;
+        const size_t n_heads = kv->config.n_kv_heads, es = kv->es;
+        appending a = {.kv = kv,
+                       .layer = layer,
+                       .n_sequences = n_sequences,
+                       .found = found,
+                       .n_tokens = n_tokens,
+                       .keys = rows->keys,
+                       .values = rows->values,
+                       .key_token = or_else(rows->key_token_stride, n_heads * kv->dim_k) * es,
+                       .key_head = or_else(rows->key_head_stride, kv->dim_k) * es,
+                       .value_token = or_else(rows->value_token_stride, n_heads * kv->dim_v) * es,
+                       .value_head = or_else(rows->value_head_stride, kv->dim_v) * es};
+        atomic_init(&a.bad, SIZE_MAX);
+        const size_t n_tasks = (tokens + TASK_TOKENS - 1) / TASK_TOKENS;
+        const size_t work = tokens * n_heads * (kv->dim_k + kv->dim_v);
+        status = dci_parallel(&(dci_region){.context = kv->context,
+                                            .n_tasks = n_tasks,
+                                            .n_workers = dci_workers_for(kv->context, n_tasks, work),
+                                            .fn = append_task,
+                                            .arg = &a});
+        if (status == DCI_OK && atomic_load(&a.bad) != SIZE_MAX)
+                status = name_bad(&a);
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
+                found[i]->layers[layer].n += wanted(n_tokens, i);
+        return status;
+}
+
+dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens,
+                         const dci_kv_rows *rows)
+{
+        dci_kv_sequence **found;
+        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
+        if (status != DCI_OK)
+                return status;
+        status = append(kv, layer, n_sequences, found, n_tokens, rows);
+        dci_kv_unlock(kv);
+        return status;
+}
+
+/* --- the end of a step ------------------------------------------------------------------------------------------------ */
+
+static dci_status check_end(const dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found, bool whole)
+{
+        for (size_t i = 0; i < n_sequences; i++) {
+                const dci_kv_sequence *sequence = found[i];
+                if (!sequence->open)
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld: no step is open", (long long)sequence->id);
+                for (size_t l = 0; l < kv->config.n_layers && whole; l++)
+                        if (sequence->layers[l].n != sequence->n + sequence->n_reserved)
+                                return dci_fail(DCI_ERR_INVALID,
+                                                "sequence %lld: layer %zu has %zu of the %zu tokens that were reserved",
+                                                (long long)sequence->id, l, sequence->layers[l].n - sequence->n,
+                                                sequence->n_reserved);
+        }
+        return DCI_OK;
+}
+
+dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences)
+{
+        dci_kv_sequence **found;
+        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
+        if (status != DCI_OK)
+                return status;
+        status = check_end(kv, n_sequences, found, true);
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
+                found[i]->n += found[i]->n_reserved;
+                found[i]->n_reserved = 0;
+                found[i]->open = false;
+                for (size_t l = 0; l < kv->config.n_layers; l++)
+                        found[i]->layers[l].prompt_now = false;
+        }
+        dci_kv_unlock(kv);
+        return status;
+}
+
+dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences)
+{
+        dci_kv_sequence **found;
+        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
+        if (status != DCI_OK)
+                return status;
+        status = check_end(kv, n_sequences, found, false);
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
+                dci_kv_jobs_cancel(kv, found[i]);
+                for (size_t l = 0; l < kv->config.n_layers; l++) {
+                        dci_kv_layer *layer = &found[i]->layers[l];
+                        layer->n = found[i]->n;
+                        if (layer->prompt_now)
+                                dci_kv_forget_prompt(kv, layer);
+                }
+                /* Lent blocks stay lent. */
+                if (!kv->pool.lent)
+                        dci_kv_cut_table(kv, found[i], found[i]->n);
+                found[i]->n_reserved = 0;
+                found[i]->open = false;
+        }
+        dci_kv_unlock(kv);
+        return status;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Second stage: each key as low-bit codes and a scale (sketch/coder.h). Of a head in a chunk:
+ *
+ *      blocks of DCI_CODE_ROWS rows, block_bytes apart; DCI_KV_CHUNK scales
+ */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "kv/stages.h"
+#include "sketch/frames.h"
+
+#define CHUNK_BLOCKS (DCI_KV_CHUNK / DCI_CODE_ROWS)
+#define SPAN 1024 /* tokens whose distortion is looked at together */
+
+static size_t block_bytes(const dci_kv *kv)
+{
+        return dci_frames_block_bytes(kv->dim_k, kv->config.key_bits);
+}
+
+static size_t bytes(const dci_kv *kv)
+{
+        return CHUNK_BLOCKS * block_bytes(kv) + DCI_KV_CHUNK * sizeof(float);
+}
+
+static size_t padded_dim(const dci_kv *kv)
+{
+        return (kv->dim_k + 31) / 32 * 32;
+}
+
+static size_t work_bytes(const dci_kv *kv)
+{
+        return dci_coder_scratch_bytes(kv->dim_k) + dci_lines(kv->group * padded_dim(kv)) +
+               dci_lines(kv->group * sizeof(dci_coded_query));
+}
+
+static float *scales_of(const dci_kv *kv, unsigned char *chunk)
+{
+        return (float *)(void *)(chunk + CHUNK_BLOCKS * block_bytes(kv));
+}
+
+/* What rounding takes away is watched: of the first codes of a frame as a whole, and then of each SPAN tokens. */
+static void watch(dci_kv_head *head, float residual)
+{
+        head->sum_now += (double)residual * (double)residual;
+        if (++head->n_now < SPAN || head->keys->distortion < 0.0)
+                return;
+        head->sum_latest = head->sum_now;
+        head->n_latest = head->n_now;
+        head->sum_now = 0.0;
+        head->n_now = 0;
+}
+
+static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n, const float *keys,
+                void *scratch)
+{
+        const dci_coder *coder = &head->keys->coder;
+        uint8_t *codes = (uint8_t *)scratch + dci_coder_scratch_bytes(kv->dim_k);
+        float *scales = scales_of(kv, chunk);
+        for (size_t i = 0; i < n; i++) {
+                const size_t at = first + i;
+                dci_coded_row row;
+                dci_coder_encode(coder, keys + i * kv->dim_k, scratch, codes, &row);
+                dci_code_put(&coder->layout, chunk + at / DCI_CODE_ROWS * block_bytes(kv), at % DCI_CODE_ROWS, codes);
+                scales[at] = row.scale;
+                watch(head, row.residual);
+        }
+}
+
+/* Up to DCI_SCAN_UNITS units of one chunk against up to DCI_CODE_QUERIES queries from number q on. */
+typedef struct scanning {
+        dci_kv_ask *ask;
+        const dci_coder *coder;
+        const int8_t *query_bytes;
+        const dci_coded_query *coded;
+} scanning;
+
+static void scan_units(const scanning *s, unsigned char *chunk, size_t unit, size_t n_units, size_t q, size_t n_queries,
+                       size_t first)
+{
+        const dci_kv *kv = s->ask->kv;
+        const unsigned char *lines[DCI_SCAN_UNITS];
+        int32_t sums[DCI_CODE_QUERIES * DCI_SCAN_ROWS];
+        const size_t apart = block_bytes(kv), left = s->ask->n_candidates - first;
+        const size_t n = n_units * DCI_CODE_UNIT < left ? n_units * DCI_CODE_UNIT : left;
+        for (size_t u = 0; u < n_units; u++)
+                lines[u] = dci_code_unit(chunk + (unit + u) / 2 * apart, (unit + u) % 2);
+        s->coder->reader->sums(&s->coder->layout, lines, n_units, s->query_bytes + q * s->coder->layout.n_all,
+                               n_queries, sums, DCI_SCAN_ROWS);
+        for (size_t i = 0; i < n_queries; i++) {
+                const dci_coded_query *coded = &s->coded[q + i];
+                s->coder->reader->estimate(sums + i * DCI_SCAN_ROWS, scales_of(kv, chunk) + unit * DCI_CODE_UNIT, n,
+                                           coded->half_step, coded->twice_bias, coded->fixed,
+                                           s->ask->scores + (q + i) * s->ask->ld + first);
+        }
+}
+
+static void rank(dci_kv_ask *ask)
+{
+        const dci_kv *kv = ask->kv;
+        const dci_coder *coder = &ask->layer->heads[ask->head].keys->coder;
+        unsigned char *at = ask->work + dci_coder_scratch_bytes(kv->dim_k);
+        int8_t *query_bytes = (int8_t *)at;
+        dci_coded_query *coded = (dci_coded_query *)(void *)(at + dci_lines(kv->group * padded_dim(kv)));
+        const scanning s = {ask, coder, query_bytes, coded};
+        for (size_t q = 0; q < kv->group; q++)
+                dci_coder_query(coder, ask->queries + q * kv->dim_k, ask->work, query_bytes + q * coder->layout.n_all,
+                                &coded[q]);
+        for (size_t i = 0; i < ask->n_candidates; i += DCI_SCAN_ROWS) {
+                unsigned char *chunk = dci_kv_chunk_head(kv, ask->layer, i / DCI_KV_CHUNK, ask->head);
+                const size_t left = ask->n_candidates - i;
+                const size_t units = left < DCI_SCAN_ROWS ? (left + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT : DCI_SCAN_UNITS;
+                for (size_t q = 0; q < kv->group; q += DCI_CODE_QUERIES)
+                        scan_units(&s, chunk, i % DCI_KV_CHUNK / DCI_CODE_UNIT, units, q,
+                                   kv->group - q < DCI_CODE_QUERIES ? kv->group - q : DCI_CODE_QUERIES, i);
+        }
+}
+
+#define CODES(name, of, coder)                                                                                         \
+        const dci_kv_summary name = {.kind = of,                                                                       \
+                                     .built = true,                                                                    \
+                                     .frame = coder,                                                                   \
+                                     .bytes = bytes,                                                                   \
+                                     .work_bytes = work_bytes,                                                         \
+                                     .put = put,                                                                       \
+                                     .rank = rank}
+
+CODES(dci_kv_summary_codes, DCI_KV_SUMMARY_CODES, DCI_CODER_ROTATED);
+CODES(dci_kv_summary_learned, DCI_KV_SUMMARY_LEARNED, DCI_CODER_LEARNED);

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Second stage: one row per page, in the format of the keys. Each kind is a product of a row and a query made for it:
+ *
+ *      mean    row = mean                       query = q
+ *      minmax  row = [greatest, least]          query = [max(q, 0), min(q, 0)]       (Quest)
+ *      cuboid  row = [centre, mean deviation]   query = [q, |q|]                     (ArkVale; centre = (greatest + least) / 2)
+ */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kv/stages.h"
+
+static size_t width_of(const dci_kv *kv)
+{
+        return kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN ? kv->dim_k : 2 * kv->dim_k;
+}
+
+static size_t bytes(const dci_kv *kv)
+{
+        return dci_lines(DCI_KV_CHUNK / kv->config.page_tokens * width_of(kv) * kv->es);
+}
+
+static size_t work_bytes(const dci_kv *kv)
+{
+        return dci_lines(kv->group * width_of(kv) * sizeof(float));
+}
+
+static void mean_row(const float *keys, size_t n, size_t dim, float *out)
+{
+        memcpy(out, keys, dim * sizeof *out);
+        for (size_t i = 1; i < n; i++)
+                for (size_t j = 0; j < dim; j++)
+                        out[j] += keys[i * dim + j];
+        for (size_t j = 0; j < dim; j++)
+                out[j] /= (float)n;
+}
+
+/* out: the greatest, then the least. */
+static void extremes(const float *keys, size_t n, size_t dim, float *out)
+{
+        memcpy(out, keys, dim * sizeof *out);
+        memcpy(out + dim, keys, dim * sizeof *out);
+        for (size_t i = 1; i < n; i++)
+                for (size_t j = 0; j < dim; j++) {
+                        const float x = keys[i * dim + j];
+                        out[j] = x > out[j] ? x : out[j];
+                        out[dim + j] = x < out[dim + j] ? x : out[dim + j];
+                }
+}
+
+static void cuboid(const float *keys, size_t n, size_t dim, float *out)
+{
+        extremes(keys, n, dim, out);
+        for (size_t j = 0; j < dim; j++) {
+                out[j] = 0.5f * (out[j] + out[dim + j]);
+                out[dim + j] = 0.0f;
+        }
+        for (size_t i = 0; i < n; i++)
+                for (size_t j = 0; j < dim; j++)
+                        out[dim + j] += fabsf(keys[i * dim + j] - out[j]);
+        for (size_t j = 0; j < dim; j++)
+                out[dim + j] /= (float)n;
+}
+
+static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n, const float *keys,
+                void *scratch)
+{
+        const size_t per_page = kv->config.page_tokens, dim = kv->dim_k, width = width_of(kv);
+        float *row = scratch;
+        (void)head;
+        for (size_t i = 0; i < n; i += per_page) {
+                const size_t here = n - i < per_page ? n - i : per_page;
+                if (kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN)
+                        mean_row(keys + i * dim, here, dim, row);
+                else if (kv->stages->summary.kind == DCI_KV_SUMMARY_MINMAX)
+                        extremes(keys + i * dim, here, dim, row);
+                else
+                        cuboid(keys + i * dim, here, dim, row);
+                kv->context->kernels->narrow[kv->config.dtype - 1](row, width,
+                                                                   chunk + (first + i) / per_page * width * kv->es);
+        }
+}
+
+static void make_queries(const dci_kv *kv, const float *queries, float *out)
+{
+        const size_t dim = kv->dim_k, width = width_of(kv);
+        for (size_t q = 0; q < kv->group; q++)
+                for (size_t j = 0; j < dim; j++) {
+                        const float x = queries[q * dim + j];
+                        float *to = out + q * width;
+                        switch (kv->stages->summary.kind) {
+                        case DCI_KV_SUMMARY_MINMAX:
+                                to[j] = x > 0.0f ? x : 0.0f;
+                                to[dim + j] = x < 0.0f ? x : 0.0f;
+                                break;
+                        case DCI_KV_SUMMARY_CUBOID:
+                                to[j] = x;
+                                to[dim + j] = fabsf(x);
+                                break;
+                        default:
+                                to[j] = x;
+                        }
+                }
+}
+
+static void rank(dci_kv_ask *ask)
+{
+        const dci_kv *kv = ask->kv;
+        const size_t per_page = kv->config.page_tokens, per_chunk = DCI_KV_CHUNK / per_page, width = width_of(kv);
+        const size_t n_pages = (ask->n_candidates + per_page - 1) / per_page;
+        const void *rows[DCI_KV_TILE];
+        float *queries = (float *)(void *)ask->work;
+        make_queries(kv, ask->queries, queries);
+        for (size_t i = 0, n; i < n_pages; i += n) {
+                const unsigned char *memory = dci_kv_chunk_head(kv, ask->layer, i / per_chunk, ask->head);
+                const size_t at = i % per_chunk, left = n_pages - i;
+                n = per_chunk - at < left ? per_chunk - at : left;
+                n = n < DCI_KV_TILE ? n : DCI_KV_TILE;
+                for (size_t r = 0; r < n; r++)
+                        rows[r] = memory + (at + r) * width * kv->es;
+                dci_kv_score_rows(ask, queries, width, kv->config.dtype, rows, n, i);
+        }
+}
+
+#define PAGES(name, of)                                                                                                \
+        const dci_kv_summary name = {                                                                                  \
+                .kind = of, .built = true, .bytes = bytes, .work_bytes = work_bytes, .put = put, .rank = rank}
+
+PAGES(dci_kv_summary_mean, DCI_KV_SUMMARY_MEAN);
+PAGES(dci_kv_summary_minmax, DCI_KV_SUMMARY_MINMAX);
+PAGES(dci_kv_summary_cuboid, DCI_KV_SUMMARY_CUBOID);

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Fifth stage: what is not chosen is attended to by low-bit keys, whose scores the choice has computed, and low-bit values: centred,
+ * rotated, in even steps with one scale per row.
+ *
+ * Values are summed by the same readers that score keys, with the parts of rows and coordinates exchanged: a block holds BLOCK tokens as
+ * if they were the coordinates of 32 rows, the value's coordinates. Weights of tokens take the place of a query, as 14-bit numbers in two
+ * bytes, so sums are exact integers but for the rounding of weights to 2^-14 of the largest of their block. Of a head in a chunk:
+ *
+ *      [block of BLOCK tokens][32 coordinates]: codes;  DCI_KV_CHUNK scales
+ */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kv/stages.h"
+
+#define BLOCK ((size_t)128)  /* tokens */
+#define NEGLIGIBLE 0x1p-30f  /* a weight beside that of the best token, which is 1 */
+#define WEIGHT_MOST 16383.0f /* two bytes of seven bits */
+
+static size_t coordinate_blocks(const dci_kv *kv)
+{
+        return (kv->dim_v + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;
+}
+
+/* 32 coordinates of BLOCK tokens. */
+static size_t block_bytes(const dci_kv *kv)
+{
+        return DCI_CODE_ROWS * BLOCK * (size_t)kv->config.value_bits / 8;
+}
+
+static size_t codes_bytes(const dci_kv *kv)
+{
+        return DCI_KV_CHUNK / BLOCK * coordinate_blocks(kv) * block_bytes(kv);
+}
+
+static size_t bytes(const dci_kv *kv)
+{
+        return codes_bytes(kv) + DCI_KV_CHUNK * sizeof(float);
+}
+
+static size_t units_of(const dci_kv *kv)
+{
+        return coordinate_blocks(kv) * 2;
+}
+
+static size_t work_bytes(const dci_kv *kv)
+{
+        const size_t units = units_of(kv);
+        return dci_lines(units * sizeof(void *)) + dci_lines(DCI_CODE_QUERIES * BLOCK) +
+               dci_lines(DCI_CODE_QUERIES * units * DCI_CODE_UNIT * sizeof(int32_t)) +
+               dci_lines(kv->group * units * DCI_CODE_UNIT * sizeof(float)) + dci_coder_scratch_bytes(kv->dim_v);
+}
+
+static void make_layout(const dci_kv *kv, dci_code_layout *out)
+{
+        const int bits = (int)kv->config.value_bits, section = bits == 8 ? DCI_CODE_8 : 5 - bits;
+        memset(out, 0, sizeof *out);
+        out->n_coords[section] = BLOCK;
+        out->even[section] = true;
+        dci_code_layout_finish(out);
+}
+
+/* The code of one coordinate of one token (simd/codes.h, with their parts exchanged). */
+static void put_code(unsigned char *block, size_t coordinate, size_t token, unsigned bits, uint8_t code)
+{
+        const size_t per_line = 32 / bits, line = token / per_line, at = token % per_line;
+        const unsigned shift = bits * (unsigned)(at / 4), mask = ((1U << bits) - 1) << shift;
+        unsigned char *byte = block + (2 * line + coordinate / DCI_CODE_UNIT) * DCI_CODE_LINE +
+                              4 * (coordinate % DCI_CODE_UNIT) + at % 4;
+        *byte = (unsigned char)((*byte & ~mask) | (unsigned)code << shift);
+}
+
+/* The scale that brings codes nearest to the value: coders give the one that leaves their error at right angles to it. With z the
+ * levels, y the value and a = |y|^2 / y.z, that is y.z / |z|^2 = a |y|^2 / |a z|^2. */
+static float nearest_scale(const dci_coded_row *row)
+{
+        const float reach2 = row->reach * row->reach, square = reach2 - row->residual * row->residual;
+        return reach2 > 0.0f && square > 0.0f ? row->scale * (square / reach2) : 0.0f;
+}
+
+static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n, const float *keys,
+                const float *values, void *scratch)
+{
+        const dci_coder *coder = &head->values->coder;
+        const size_t block = block_bytes(kv);
+        uint8_t *codes = (uint8_t *)scratch + dci_coder_scratch_bytes(kv->dim_v);
+        float *scales = (float *)(void *)(chunk + codes_bytes(kv));
+        (void)keys;
+        for (size_t i = 0; i < n; i++) {
+                const size_t at = first + i;
+                unsigned char *blocks = chunk + at / BLOCK * coordinate_blocks(kv) * block;
+                dci_coded_row row;
+                dci_coder_encode(coder, values + i * kv->dim_v, scratch, codes, &row);
+                for (size_t j = 0; j < kv->dim_v; j++)
+                        put_code(blocks + j / DCI_CODE_ROWS * block, j % DCI_CODE_ROWS, at % BLOCK,
+                                 (unsigned)kv->config.value_bits, codes[j]);
+                scales[at] = nearest_scale(&row);
+        }
+}
+
+typedef struct adding {
+        dci_kv_ask *ask;
+        dci_code_layout layout;
+        const dci_code_reader *reader;
+        const unsigned char **units;
+        int8_t *weights; /* pairs of high and low bytes, by query: BLOCK each */
+        int32_t *sums;
+        float *acc; /* group x coordinates */
+        void *scratch;
+        size_t ld; /* coordinates, rounded up to units */
+} adding;
+
+/* Weights of a block's tokens for one query: terms times scales, as whole numbers; returns what one of them is worth. */
+static float make_weights(const float *terms, const float *scales, size_t n, int8_t *high, int8_t *low,
+                          int64_t *out_total)
+{
+        float most = 0.0f;
+        int64_t total = 0;
+        for (size_t i = 0; i < n; i++) {
+                const float w = terms[i] * scales[i];
+                most = w > most ? w : most;
+        }
+        const float inverse = most > 0.0f ? WEIGHT_MOST / most : 0.0f;
+        for (size_t i = 0; i < n; i++) {
+                const int32_t w = (int32_t)(terms[i] * scales[i] * inverse + 0.5f);
+                high[i] = (int8_t)(w >> 7);
+                low[i] = (int8_t)(w & 127);
+                total += w;
+        }
+        memset(high + n, 0, BLOCK - n);
+        memset(low + n, 0, BLOCK - n);
+        *out_total = total;
+        return most / WEIGHT_MOST;
+}
+
+static float greatest(const float *values, size_t n)
+{
+        float most = 0.0f;
+        for (size_t i = 0; i < n; i++)
+                most = values[i] > most ? values[i] : most;
+        return most;
+}
+
+/* One block of tokens for up to DCI_CODE_QUERIES / 2 queries. */
+static void add_block(const adding *a, const unsigned char *chunk, size_t block, size_t first, size_t q,
+                      size_t n_queries)
+{
+        const dci_kv_ask *ask = a->ask;
+        const dci_kv *kv = ask->kv;
+        const size_t left = ask->n_candidates - first, n = left < BLOCK ? left : BLOCK, n_units = units_of(kv);
+        const float *scales = (const float *)(const void *)(chunk + codes_bytes(kv)) + block * BLOCK;
+        const unsigned char *codes = chunk + block * coordinate_blocks(kv) * block_bytes(kv);
+        const float zero = 0.5f * (float)((1 << kv->config.value_bits) - 1);
+        float worth[DCI_CODE_QUERIES / 2];
+        int64_t total[DCI_CODE_QUERIES / 2];
+        bool any = false;
+        for (size_t i = 0; i < n_queries; i++)
+                any = any || greatest(ask->scores + (q + i) * ask->ld + first, n) > NEGLIGIBLE;
+        if (!any)
+                return;
+        for (size_t i = 0; i < n_queries; i++)
+                worth[i] = make_weights(ask->scores + (q + i) * ask->ld + first, scales, n, a->weights + 2 * i * BLOCK,
+                                        a->weights + (2 * i + 1) * BLOCK, &total[i]);
+        for (size_t u = 0; u < n_units; u++)
+                a->units[u] = dci_code_unit(codes + u / 2 * block_bytes(kv), u % 2);
+        a->reader->sums(&a->layout, a->units, n_units, a->weights, 2 * n_queries, a->sums, a->ld);
+        for (size_t i = 0; i < n_queries; i++) {
+                const int32_t *high = a->sums + 2 * i * a->ld, *low = high + a->ld;
+                const float nothing = zero * (float)total[i];
+                float *acc = a->acc + (q + i) * a->ld;
+                for (size_t j = 0; j < kv->dim_v; j++)
+                        acc[j] += worth[i] * ((float)(128 * high[j] + low[j]) - nothing);
+        }
+}
+
+static adding parts_of(dci_kv_ask *ask)
+{
+        const dci_kv *kv = ask->kv;
+        const size_t n_units = units_of(kv);
+        unsigned char *at = ask->work;
+        adding a = {.ask = ask, .ld = n_units * DCI_CODE_UNIT};
+        a.reader = ask->layer->heads[ask->head].values->coder.reader;
+        make_layout(kv, &a.layout);
+        a.units = (const unsigned char **)(void *)at;
+        at += dci_lines(n_units * sizeof(void *));
+        a.weights = (int8_t *)at;
+        at += dci_lines(DCI_CODE_QUERIES * BLOCK);
+        a.sums = (int32_t *)(void *)at;
+        at += dci_lines(DCI_CODE_QUERIES * a.ld * sizeof(int32_t));
+        a.acc = (float *)(void *)at;
+        at += dci_lines(kv->group * a.ld * sizeof(float));
+        a.scratch = at;
+        return a;
+}
+
+static void add(dci_kv_ask *ask, float *out, float *lse)
+{
+        const dci_kv *kv = ask->kv;
+        const dci_coder *coder = &ask->layer->heads[ask->head].values->coder;
+        const adding a = parts_of(ask);
+        float *scratch = a.scratch;
+        memset(a.acc, 0, kv->group * a.ld * sizeof *a.acc);
+        for (size_t q = 0; q < kv->group; q++)
+                for (size_t i = 0; i < ask->n_chosen; i++)
+                        ask->scores[q * ask->ld + (size_t)ask->chosen[i]] = 0.0f;
+        for (size_t first = 0; first < ask->n_candidates; first += BLOCK) {
+                const unsigned char *chunk = dci_kv_chunk_head(kv, ask->layer, first / DCI_KV_CHUNK, ask->head);
+                for (size_t q = 0; q < kv->group; q += DCI_CODE_QUERIES / 2)
+                        add_block(&a, chunk + kv->summary_bytes, first % DCI_KV_CHUNK / BLOCK, first, q,
+                                  kv->group - q < DCI_CODE_QUERIES / 2 ? kv->group - q : DCI_CODE_QUERIES / 2);
+        }
+        for (size_t q = 0; q < kv->group; q++) {
+                const float *terms = ask->scores + q * ask->ld;
+                float *to = out + q * kv->dim_v;
+                double sum = 0.0;
+                for (size_t i = 0; i < ask->n_candidates; i++)
+                        sum += (double)terms[i];
+                lse[q] = sum > 0.0 ? ask->most[q] + (float)log(sum) : -INFINITY;
+                const float inverse = sum > 0.0 ? (float)(1.0 / sum) : 0.0f;
+                for (size_t j = 0; j < kv->dim_v; j++)
+                        to[j] = a.acc[q * a.ld + j] * inverse;
+                dci_rotate_back(&coder->rotation, to, scratch);
+                for (size_t j = 0; j < kv->dim_v; j++)
+                        to[j] = sum > 0.0 ? to[j] + coder->centre[j] : 0.0f;
+        }
+}
+
+const dci_kv_tail dci_kv_tail_lowbit = {.kind = DCI_KV_TAIL_LOWBIT,
+                                        .built = true,
+                                        .values = true,
+                                        .scored = true,
+                                        .bytes = bytes,
+                                        .work_bytes = work_bytes,
+                                        .put = put,
+                                        .add = add};
