@@ -57,9 +57,9 @@ static void begin(running *r, const dci_kv *kv, unsigned char *at)
 /* A new maximum makes smaller what was summed before. */
 static void soften(running *r, size_t q, size_t n)
 {
-        float *scores = r->scores + q * DCI_KV_TILE, most = r->most[q];
-        for (size_t i = 0; i < n; i++)
-                most = scores[i] > most ? scores[i] : most;
+        const dci_kernels *kernels = r->kv->context->kernels;
+        float *scores = r->scores + q * DCI_KV_TILE;
+        const float most = fmaxf(r->most[q], kernels->greatest(scores, n));
         if (most > r->most[q]) {
                 const float factor = expf(r->most[q] - most);
                 float *acc = r->acc + q * r->kv->dim_v;
@@ -68,7 +68,7 @@ static void soften(running *r, size_t q, size_t n)
                         acc[j] *= factor;
                 r->most[q] = most;
         }
-        r->sum[q] += r->kv->context->kernels->exp_all(scores, n, most);
+        r->sum[q] += kernels->exp_all(scores, n, most);
 }
 
 /* n <= DCI_KV_TILE tokens. */
@@ -99,6 +99,13 @@ static void attend_range(running *r, const dci_kv_layer *layer, size_t head, siz
         }
 }
 
+/* Rows that lie apart are asked for all at once: no prefetcher knows them. */
+DCI_INLINE void fetch(const void *row, size_t n_bytes)
+{
+        for (size_t i = 0; i < n_bytes; i += DCI_CACHE_LINE)
+                DCI_PREFETCH((const unsigned char *)row + i);
+}
+
 static void attend_slots(running *r, size_t layer, const int32_t *slots, size_t n_slots)
 {
         const dci_kv *kv = r->kv;
@@ -111,6 +118,8 @@ static void attend_slots(running *r, size_t layer, const int32_t *slots, size_t 
                         const dci_kv_page rows = dci_kv_page_at(kv, layer, (int32_t)(page / n_heads), page % n_heads);
                         keys[i] = rows.keys + slot * rows.key_step;
                         values[i] = rows.values + slot * rows.value_step;
+                        fetch(keys[i], kv->dim_k * kv->es);
+                        fetch(values[i], kv->dim_v * kv->es);
                 }
                 attend_rows(r, keys, values, n);
         }

@@ -3,76 +3,88 @@
 /* Third stage: from scores to the tokens that are attended to. */
 #include "core/internal.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kv/stages.h"
 
-static float greatest(const float *values, size_t n)
-{
-        float most = -FLT_MAX;
-        for (size_t i = 0; i < n; i++)
-                most = values[i] > most ? values[i] : most;
-        return most;
-}
-
-static void add_times(float *to, const float *from, float factor, size_t n)
-{
-        for (size_t i = 0; i < n; i++)
-                to[i] += factor * from[i];
-}
-
 /* exp(score - most) in place; the softmax of all groups is its share of the sum. */
 float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n)
 {
+        const dci_kernels *kernels = ask->kv->context->kernels;
         float *scores = ask->scores + query * ask->ld;
-        ask->most[query] = greatest(scores, n);
-        return ask->kv->context->kernels->exp_all(scores, n, ask->most[query]);
+        ask->most[query] = n > 0 ? kernels->greatest(scores, n) : 0.0f;
+        return kernels->exp_all(scores, n, ask->most[query]);
 }
 
-/* The sum of exp(score - most) over the tokens that are attended to anyway. */
-static double sum_of_kept(const dci_kv_ask *ask, size_t query)
+/* By query, the logarithm of the sum of exponentials over the tokens that are attended to anyway. */
+static void weigh_kept(const dci_kv_ask *ask, double *out)
 {
         const dci_kv *kv = ask->kv;
+        const dci_kernels *kernels = kv->context->kernels;
         const size_t sink = kv->config.sink, begin = sink + ask->n_candidates, n = ask->layer->n;
         const size_t n_kept = sink + (n - begin);
         const void *rows[DCI_KV_TILE];
-        float scores[DCI_KV_TILE];
-        double sum = 0.0;
+        float scores[DCI_MANY_QUERIES * DCI_KV_TILE];
+        for (size_t q = 0; q < kv->group; q++)
+                out[q] = -INFINITY;
         for (size_t i = 0, here; i < n_kept; i += here) {
                 const size_t first = i < sink ? i : begin + (i - sink), end = i < sink ? sink : n;
                 here = end - first < DCI_KV_TILE ? end - first : DCI_KV_TILE;
                 dci_kv_rows_of(kv, ask->layer, ask->head, first, here, rows, NULL);
-                kv->context->kernels->score_rows[kv->config.dtype - 1][DCI_FORM_DOT](ask->queries + query * kv->dim_k,
-                                                                                     rows, here, kv->dim_k, scores);
-                for (size_t j = 0; j < here; j++)
-                        sum += exp((double)scores[j] - (double)ask->most[query]);
+                for (size_t q = 0; q < kv->group; q++) {
+                        const size_t at = q % DCI_MANY_QUERIES, left = kv->group - q;
+                        if (at == 0)
+                                kernels->score_many[kv->config.dtype - 1][DCI_FORM_DOT](
+                                        ask->queries + q * kv->dim_k, kv->dim_k,
+                                        left < DCI_MANY_QUERIES ? left : DCI_MANY_QUERIES, rows, here, kv->dim_k,
+                                        scores, DCI_KV_TILE);
+                        const float most = kernels->greatest(scores + at * DCI_KV_TILE, here);
+                        const double lse =
+                                (double)most + log((double)kernels->exp_all(scores + at * DCI_KV_TILE, here, most));
+                        const double more = lse > out[q] ? lse : out[q], less = lse > out[q] ? out[q] : lse;
+                        out[q] = more + log1p(exp(less - more));
+                }
         }
-        return sum;
 }
 
-/* Tokens are weighed by their share of all attention, kept tokens included: heads that mostly look at those have less to say. Groups
- * are not comparable with tokens, and are weighed among each other. */
+/* What a term exp(score - most) counts, by query, up to one factor for all. Tokens are weighed by their share of all attention, kept
+ * tokens included: heads that mostly look at those have less to say. Groups are not comparable with tokens, and are weighed among
+ * each other. */
+static void weigh_queries(const dci_kv_ask *ask, const float *sums, float *out)
+{
+        double lse[DCI_KV_MAX_GROUP], kept[DCI_KV_MAX_GROUP], greatest = -INFINITY;
+        const bool tokens = ask->kv->config.group == DCI_KV_GROUP_TOKEN;
+        if (tokens)
+                weigh_kept(ask, kept);
+        for (size_t q = 0; q < ask->kv->group; q++) {
+                lse[q] = log((double)sums[q]);
+                if (tokens) {
+                        const double other = kept[q] - (double)ask->most[q], more = other > lse[q] ? other : lse[q];
+                        lse[q] = more + log(exp(lse[q] - more) + exp(other - more));
+                }
+                greatest = -lse[q] > greatest ? -lse[q] : greatest;
+        }
+        for (size_t q = 0; q < ask->kv->group; q++)
+                out[q] = (float)exp(-lse[q] - greatest);
+}
+
 static void combine(dci_kv_ask *ask, size_t n)
 {
         const size_t group = ask->kv->group;
-        memset(ask->relevance, 0, n * sizeof *ask->relevance);
-        if (ask->kv->config.combine == DCI_KV_COMBINE_MEAN) {
-                for (size_t q = 0; q < group; q++)
-                        add_times(ask->relevance, ask->scores + q * ask->ld, 1.0f / (float)group, n);
-                /* A tail that needs the terms gets them all the same. */
-                for (size_t q = 0; q < group && ask->kv->stages->tail.scored; q++)
-                        dci_kv_soften(ask, q, n);
-                return;
-        }
-        for (size_t q = 0; q < group; q++) {
-                double sum = (double)dci_kv_soften(ask, q, n);
-                if (ask->kv->config.group == DCI_KV_GROUP_TOKEN)
-                        sum += sum_of_kept(ask, q);
-                add_times(ask->relevance, ask->scores + q * ask->ld, (float)(1.0 / sum), n);
-        }
+        const bool softmax = ask->kv->config.combine == DCI_KV_COMBINE_SOFTMAX;
+        float weights[DCI_KV_MAX_GROUP], sums[DCI_KV_MAX_GROUP];
+        for (size_t q = 0; q < group && softmax; q++)
+                sums[q] = dci_kv_soften(ask, q, n);
+        if (softmax)
+                weigh_queries(ask, sums, weights);
+        for (size_t q = 0; q < group && !softmax; q++)
+                weights[q] = 1.0f / (float)group;
+        ask->kv->context->kernels->weigh(ask->scores, ask->ld, group, weights, n, ask->relevance);
+        /* A tail that needs the terms gets them all the same. */
+        for (size_t q = 0; q < group && !softmax && ask->kv->stages->tail.scored; q++)
+                dci_kv_soften(ask, q, n);
 }
 
 /* The best groups until the room is full; the last one is cut. Ties by lower number. */
@@ -207,8 +219,10 @@ void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
                         kernels->score_rows[kv->config.dtype - 1][DCI_FORM_DOT](queries + q * dim, rows, here, dim,
                                                                                 scores + i);
                 }
-                const float sum = kernels->exp_all(scores, n, greatest(scores, n));
-                add_times(relevance, scores, 1.0f / sum, n);
+                const float sum = kernels->exp_all(scores, n, kernels->greatest(scores, n));
+                const float share = 1.0f / sum;
+                const void *row = scores;
+                kernels->add_rows[DCI_F32 - 1](&row, &share, 1, n, relevance);
         }
         dci_topk_init(&topk, kernels, (dci_slot_ids){NULL, NULL}, k, true, memory + 2 * dci_lines(n * sizeof(float)));
         for (size_t i = 0; i < n; i += DCI_TOPK_BLOCK)

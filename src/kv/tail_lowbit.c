@@ -17,9 +17,8 @@
 
 #include "kv/stages.h"
 
-#define BLOCK ((size_t)128)  /* tokens */
-#define NEGLIGIBLE 0x1p-30f  /* a weight beside that of the best token, which is 1 */
-#define WEIGHT_MOST 16383.0f /* two bytes of seven bits */
+#define BLOCK ((size_t)128) /* tokens */
+#define NEGLIGIBLE 0x1p-30f /* a weight beside that of the best token, which is 1 */
 
 static size_t coordinate_blocks(const dci_kv *kv)
 {
@@ -114,43 +113,13 @@ typedef struct adding {
         size_t ld; /* coordinates, rounded up to units */
 } adding;
 
-/* Weights of a block's tokens for one query: terms times scales, as whole numbers; returns what one of them is worth. */
-static float make_weights(const float *terms, const float *scales, size_t n, int8_t *high, int8_t *low,
-                          int64_t *out_total)
-{
-        float most = 0.0f;
-        int64_t total = 0;
-        for (size_t i = 0; i < n; i++) {
-                const float w = terms[i] * scales[i];
-                most = w > most ? w : most;
-        }
-        const float inverse = most > 0.0f ? WEIGHT_MOST / most : 0.0f;
-        for (size_t i = 0; i < n; i++) {
-                const int32_t w = (int32_t)(terms[i] * scales[i] * inverse + 0.5f);
-                high[i] = (int8_t)(w >> 7);
-                low[i] = (int8_t)(w & 127);
-                total += w;
-        }
-        memset(high + n, 0, BLOCK - n);
-        memset(low + n, 0, BLOCK - n);
-        *out_total = total;
-        return most / WEIGHT_MOST;
-}
-
-static float greatest(const float *values, size_t n)
-{
-        float most = 0.0f;
-        for (size_t i = 0; i < n; i++)
-                most = values[i] > most ? values[i] : most;
-        return most;
-}
-
 /* One block of tokens for up to DCI_CODE_QUERIES / 2 queries. */
 static void add_block(const adding *a, const unsigned char *chunk, size_t block, size_t first, size_t q,
                       size_t n_queries)
 {
         const dci_kv_ask *ask = a->ask;
         const dci_kv *kv = ask->kv;
+        const dci_kernels *kernels = kv->context->kernels;
         const size_t left = ask->n_candidates - first, n = left < BLOCK ? left : BLOCK, n_units = units_of(kv);
         const float *scales = (const float *)(const void *)(chunk + codes_bytes(kv)) + block * BLOCK;
         const unsigned char *codes = chunk + block * coordinate_blocks(kv) * block_bytes(kv);
@@ -159,12 +128,16 @@ static void add_block(const adding *a, const unsigned char *chunk, size_t block,
         int64_t total[DCI_CODE_QUERIES / 2];
         bool any = false;
         for (size_t i = 0; i < n_queries; i++)
-                any = any || greatest(ask->scores + (q + i) * ask->ld + first, n) > NEGLIGIBLE;
+                any = any || kernels->greatest(ask->scores + (q + i) * ask->ld + first, n) > NEGLIGIBLE;
         if (!any)
                 return;
-        for (size_t i = 0; i < n_queries; i++)
-                worth[i] = make_weights(ask->scores + (q + i) * ask->ld + first, scales, n, a->weights + 2 * i * BLOCK,
-                                        a->weights + (2 * i + 1) * BLOCK, &total[i]);
+        for (size_t i = 0; i < n_queries; i++) {
+                int8_t *high = a->weights + 2 * i * BLOCK, *low = high + BLOCK;
+                worth[i] = kernels->split_weights(ask->scores + (q + i) * ask->ld + first, scales, n, high, low,
+                                                  &total[i]);
+                memset(high + n, 0, BLOCK - n);
+                memset(low + n, 0, BLOCK - n);
+        }
         for (size_t u = 0; u < n_units; u++)
                 a->units[u] = dci_code_unit(codes + u / 2 * block_bytes(kv), u % 2);
         a->reader->sums(&a->layout, a->units, n_units, a->weights, 2 * n_queries, a->sums, a->ld);

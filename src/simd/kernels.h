@@ -25,6 +25,8 @@ enum { DCI_FORM_DOT = 0, DCI_FORM_L2 = 1, DCI_N_FORMS = 2 };
 #define DCI_MANY_QUERIES 8
 #define DCI_LANES 16
 #define DCI_PRODUCT_COLUMNS 32
+#define DCI_SPLIT_MOST 128
+#define DCI_SPLIT_UNITS 16383.0f
 
 /* out[i] = query . rows[i], or |query - rows[i]|^2. */
 typedef void (*dci_score_rows_fn)(const float *query, const void *const *rows, size_t n_rows, size_t dim, float *out);
@@ -117,6 +119,17 @@ typedef struct dci_kernels {
         /* out[q * ld_out + p] += sum over i < n_rows of weights[q * ld_weights + i] * rows[i][p]: the same bits as add_rows for
          * each of 1 to 8 queries, in one pass over the rows. */
         dci_blend_many_fn blend_many[DCI_N_DTYPES];
+
+        /* The greatest of n values; -infinity for none. No NaN. */
+        float (*greatest)(const float *values, size_t n);
+
+        /* out[i] = sum over r < n_rows of weights[r] * rows[r * ld + i], r ascending, by fused multiply-add. */
+        void (*weigh)(const float *rows, size_t ld, size_t n_rows, const float *weights, size_t n, float *out);
+
+        /* terms[i] * scales[i], not negative, as whole numbers of 14 bits, rounded: 128 high[i] + low[i], of which the greatest is
+         * DCI_SPLIT_UNITS. Returns what one of them is worth; out_total: their sum. n <= DCI_SPLIT_MOST. */
+        float (*split_weights)(const float *terms, const float *scales, size_t n, int8_t *high, int8_t *low,
+                               int64_t *out_total);
 } dci_kernels;
 
 /*

@@ -54,6 +54,54 @@ static float exp_all(float *values, size_t n, float shift)
         return out[0];
 }
 
+static float greatest(const float *values, size_t n)
+{
+        V most[2] = {v_all(-INFINITY), v_all(-INFINITY)};
+        float lanes[DCI_LANES], out = -INFINITY;
+        size_t i = 0;
+        for (; i + 2 * DCI_LANES <= n; i += 2 * DCI_LANES) {
+                most[0] = v_max(most[0], v_load_f32(values + i));
+                most[1] = v_max(most[1], v_load_f32(values + i + DCI_LANES));
+        }
+        v_store(lanes, v_max(most[0], most[1]));
+        for (size_t l = 0; l < DCI_LANES; l++)
+                out = lanes[l] > out ? lanes[l] : out;
+        for (; i < n; i++)
+                out = values[i] > out ? values[i] : out;
+        return out;
+}
+
+static void weigh(const float *rows, size_t ld, size_t n_rows, const float *weights, size_t n, float *out)
+{
+        for (size_t i = 0; i < n; i += DCI_LANES) {
+                V sum = v_zero();
+                for (size_t r = 0; r < n_rows; r++)
+                        sum = v_fma(v_load_some(rows + r * ld + i, n - i), v_all(weights[r]), sum);
+                v_store_some(out + i, sum, n - i);
+        }
+}
+
+/* Plain loops: compilers make vectors of them. */
+static float split_weights(const float *terms, const float *scales, size_t n, int8_t *high, int8_t *low,
+                           int64_t *out_total)
+{
+        float most = 0.0f, product[DCI_SPLIT_MOST];
+        int32_t total = 0;
+        for (size_t i = 0; i < n; i++) {
+                product[i] = terms[i] * scales[i];
+                most = product[i] > most ? product[i] : most;
+        }
+        const float inverse = most > 0x1p-100f ? DCI_SPLIT_UNITS / most : 0.0f;
+        for (size_t i = 0; i < n; i++) {
+                const int32_t w = (int32_t)(product[i] * inverse + 0.5f);
+                high[i] = (int8_t)(w >> 7);
+                low[i] = (int8_t)(w & 127);
+                total += w;
+        }
+        *out_total = total;
+        return most / DCI_SPLIT_UNITS;
+}
+
 /* Queries that share what is loaded of a row, and vectors of columns at a time: with few queries more, because one sum after the
  * other would wait for itself, but not so many that the queries' weights, which compilers keep for all of them, find no room. */
 #define BLEND_QUERIES (BLEND_SUMS < DCI_MANY_QUERIES ? BLEND_SUMS : DCI_MANY_QUERIES)

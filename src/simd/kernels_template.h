@@ -544,5 +544,8 @@ const dci_kernels TABLE = {
         .kth_smallest = kth_smallest,
         .mark_at_most = mark_at_most,
         .exp_all = exp_all,
+        .greatest = greatest,
+        .weigh = weigh,
+        .split_weights = split_weights,
         .blend_many = {blend_many_f32, blend_many_f16, blend_many_bf16},
 };
