@@ -72,12 +72,6 @@ static void visit(const dci_code_layout *layout, piece_fn fn, void *ctx)
         }
 }
 
-/* Where a row's word of the first line lies. */
-static size_t word_of(size_t row)
-{
-        return row / 16 * DCI_CODE_LINE + row % 16 * 4;
-}
-
 typedef struct putting {
         unsigned char *words;
         const uint8_t *codes;
@@ -94,7 +88,7 @@ static void put_piece(void *ctx, const piece *p)
 
 void dci_code_put(const dci_code_layout *layout, unsigned char *block, size_t row, const uint8_t *codes)
 {
-        visit(layout, put_piece, &(putting){block + word_of(row), codes});
+        visit(layout, put_piece, &(putting){block + dci_code_word(row), codes});
 }
 
 typedef struct getting {
@@ -113,14 +107,14 @@ static void get_piece(void *ctx, const piece *p)
 
 void dci_code_get(const dci_code_layout *layout, const unsigned char *block, size_t row, uint8_t *codes)
 {
-        visit(layout, get_piece, &(getting){block + word_of(row), codes});
+        visit(layout, get_piece, &(getting){block + dci_code_word(row), codes});
 }
 
 void dci_code_move(const dci_code_layout *layout, const unsigned char *from, size_t row, unsigned char *to,
                    size_t to_row)
 {
-        from += word_of(row);
-        to += word_of(to_row);
+        from += dci_code_word(row);
+        to += dci_code_word(to_row);
         for (size_t at = 0; at < layout->n_bytes; at += PAIR)
                 memcpy(to + at, from + at, 4);
 }
@@ -170,7 +164,7 @@ static void sums_scalar(const dci_code_layout *layout, const unsigned char *cons
                 }
 }
 
-const dci_code_reader dci_code_reader_scalar = {"scalar", sums_scalar, estimate, even};
+const dci_code_reader dci_code_reader_scalar = {"scalar", sums_scalar, estimate};
 
 const dci_code_reader *dci_code_reader_for(const dci_context *context)
 {

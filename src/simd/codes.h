@@ -58,6 +58,12 @@ void dci_code_get(const dci_code_layout *layout, const unsigned char *block, siz
 void dci_code_move(const dci_code_layout *layout, const unsigned char *from, size_t row, unsigned char *to,
                    size_t to_row);
 
+/* Where a row's word of the first line lies in a block. */
+DCI_INLINE size_t dci_code_word(size_t row)
+{
+        return row / 16 * DCI_CODE_LINE + row % 16 * 4;
+}
+
 /* The first line of unit u = 0 or 1 of a block. */
 DCI_INLINE const unsigned char *dci_code_unit(const unsigned char *block, size_t u)
 {
@@ -74,16 +80,11 @@ typedef void (*dci_code_sums_fn)(const dci_code_layout *layout, const unsigned c
 typedef void (*dci_code_estimate_fn)(const int32_t *sums, const float *scales, size_t n, float half_step,
                                      int32_t twice_bias, float fixed, float *out);
 
-/* Codes of n coordinates in even steps of `bits` bits, from x / step; returns (x . z)^2 / |z|^2 of the levels z that they stand for, in
- * steps around zero: the same bits at every instruction set. n may be 0; then, and for x of zeros, 0. */
-typedef float (*dci_code_even_fn)(const float *x, size_t n, int bits, float step, uint8_t *codes);
-
 /* A reader: the functions of one instruction set. */
 typedef struct dci_code_reader {
         const char *name;
         dci_code_sums_fn sums;
         dci_code_estimate_fn estimate;
-        dci_code_even_fn even;
 } dci_code_reader;
 
 extern const dci_code_reader dci_code_reader_scalar;

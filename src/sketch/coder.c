@@ -36,7 +36,10 @@ static int section_of(int32_t bits)
 
 /* Even steps for the normal distribution (Max 1960, table II), and what else a row may multiply them with: least error at 4 bits. */
 static const float even_step[5] = {0.0f, 1.596f, 0.9957f, 0.0f, 0.3352f};
-static const float stretches[] = {1.0f, 0.82f, 0.91f, 1.12f};
+static const float stretches[DCI_CODE_STRETCHES] = {1.0f, 0.82f, 0.91f, 1.12f};
+/* A step in the whole numbers from which codes are chosen, and the largest of these numbers, the length of a row. */
+#define WHOLE_STEP 512.0
+#define MOST_WHOLE 32700.0
 
 /* What one unit of a byte of levels is, in units of a deviation, and twice the byte that stands for zero. */
 float dci_coder_unit(int bits)
@@ -88,11 +91,31 @@ static void make_levels(dci_coder *coder)
         }
 }
 
+/* A row of n coordinates has n units of |row| / sqrt(n) in all, so none exceeds sqrt(n) of them. */
+static void init_even(dci_coder *coder)
+{
+        const double step = (double)even_step[coder->bits == 8 ? 0 : coder->bits], root = sqrt((double)coder->dim);
+        if (step == 0.0)
+                return;
+        const double unit = fmin(WHOLE_STEP / step, MOST_WHOLE / root);
+        coder->even = (dci_code_even){.dim = coder->dim,
+                                      .centre = coder->centre,
+                                      .bits = coder->bits,
+                                      .part = coder->rotation.part,
+                                      .signs = coder->rotation.signs,
+                                      .n_rounds = 2 * (size_t)DCI_ROTATE_ROUNDS,
+                                      .spread = (float)(unit * root)};
+        for (size_t i = 0; i < DCI_CODE_STRETCHES; i++)
+                coder->even.inverse[i] = (uint16_t)lrint(65536.0 / (unit * step * (double)stretches[i]));
+}
+
 void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_t bits, uint64_t seed,
                     const float *centre, void *memory, dci_coder *out)
 {
         *out = (dci_coder){.kernels = context->kernels,
                            .reader = dci_code_reader_for(context),
+                           .writer = dci_code_writer_for(context, DCI_CODE_ROWS),
+                           .narrow = dci_code_writer_for(context, 1),
                            .dim = dim,
                            .kind = kind,
                            .bits = bits,
@@ -107,11 +130,12 @@ void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_
                 memset(out->centre, 0, dim * sizeof *out->centre);
         else
                 memcpy(out->centre, centre, dim * sizeof *out->centre);
-        if (kind != DCI_CODER_ROTATED)
-                return;
-        dci_rng rng;
-        dci_rng_seed(&rng, seed);
-        dci_rotation_init(&rng, dim, (unsigned char *)memory + dci_lines(dim * sizeof(float)), &out->rotation);
+        if (kind == DCI_CODER_ROTATED) {
+                dci_rng rng;
+                dci_rng_seed(&rng, seed);
+                dci_rotation_init(&rng, dim, (unsigned char *)memory + dci_lines(dim * sizeof(float)), &out->rotation);
+        }
+        init_even(out);
 }
 
 void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, void *memory, dci_coder *out)
@@ -120,6 +144,8 @@ void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits
         unsigned char *at = memory;
         *out = (dci_coder){.kernels = context->kernels,
                            .reader = dci_code_reader_for(context),
+                           .writer = dci_code_writer_for(context, DCI_CODE_ROWS),
+                           .narrow = dci_code_writer_for(context, 1),
                            .dim = dim,
                            .kind = DCI_CODER_LEARNED,
                            .bits = bits};
@@ -180,21 +206,6 @@ static void find_codes(const dci_coder *coder, int bits, const float *x, size_t 
         }
         for (size_t j = 0; j < n; j++)
                 codes[j] = (uint8_t)counts[j];
-}
-
-/* Of the stretches of the step the one that leaves least; with one bit they are all the same. tried: room for as many codes. */
-static void find_even(const dci_coder *coder, const float *x, uint8_t *codes, uint8_t *tried)
-{
-        const float step = even_step[coder->bits];
-        const size_t n = coder->bits == 1 ? 1 : sizeof stretches / sizeof stretches[0];
-        float best = coder->reader->even(x, coder->dim, coder->bits, step, codes);
-        for (size_t i = 1; i < n; i++) {
-                const float here = coder->reader->even(x, coder->dim, coder->bits, step * stretches[i], tried);
-                if (here > best) {
-                        best = here;
-                        memcpy(codes, tried, coder->dim);
-                }
-        }
 }
 
 /* Levels of codes as the sums see them: whole numbers, or halves at 8 bits, around zero. */
@@ -307,17 +318,15 @@ static void settle_learned(const dci_coder *coder, float *y, float *z, dci_coded
         out->reach = (float)(fabs(factor) * sqrt(level2));
 }
 
-void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, dci_coded_row *out)
+/* One row to codes, n_all bytes. */
+static void encode_one(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, dci_coded_row *out)
 {
         const size_t wide = padded(coder->dim, 32);
         float *y = scratch, *x = y + wide;
         int32_t *counts = (int32_t *)(void *)(x + wide);
         int bits;
         transform(coder, row, y, x);
-        const bool even = coder->kind != DCI_CODER_LEARNED && is_even(coder, coder->bits);
-        if (even)
-                find_even(coder, x, codes, (uint8_t *)counts);
-        for (size_t first = 0, end; !even && first < coder->n_coded; first = end) {
+        for (size_t first = 0, end; first < coder->n_coded; first = end) {
                 end = same_width(coder, first, &bits);
                 find_codes(coder, bits, x + first, end - first, counts, codes + first);
         }
@@ -327,6 +336,62 @@ void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, u
                 settle_learned(coder, y, x, out);
         else
                 settle_random(coder, y, x, out);
+}
+
+size_t dci_coder_encode_bytes(size_t dim)
+{
+        const size_t wide = padded(dim, 32), one = dci_coder_scratch_bytes(dim) + wide;
+        const size_t lines = DCI_CODE_LANES * 4 * (wide / 8), even = dci_lines(dci_code_write_bytes(dim)) + lines;
+        return dci_lines(one > even ? one : even);
+}
+
+/* As many rows as a writer takes, from `first` on; where some are missing, another stands in, and words are copied one by one. */
+static void encode_even(const dci_coder *coder, const dci_code_writer *writer, const float *const *rows, size_t first,
+                        void *scratch, unsigned char *block, dci_coded_row *out)
+{
+        const size_t n = writer->lanes;
+        const float *some = NULL, *here[DCI_CODE_LANES];
+        bool all = true;
+        for (size_t r = 0; r < n; r++) {
+                all = all && rows[first + r] != NULL;
+                some = rows[first + r] != NULL ? rows[first + r] : some;
+        }
+        if (some == NULL)
+                return;
+        for (size_t r = 0; r < n; r++)
+                here[r] = rows[first + r] != NULL ? rows[first + r] : some;
+        unsigned char *lines = (unsigned char *)scratch + dci_lines(dci_code_write_bytes(coder->dim));
+        unsigned char *words = block + dci_code_word(first);
+        dci_code_written written;
+        writer->even(&coder->even, here, scratch, all ? words : lines, all ? 2 * DCI_CODE_LINE : n * 4, &written);
+        for (size_t r = 0; r < n; r++) {
+                if (rows[first + r] == NULL)
+                        continue;
+                for (size_t line = 0; !all && line < coder->layout.n_bytes / (2 * DCI_CODE_LINE); line++)
+                        memcpy(words + line * 2 * DCI_CODE_LINE + r * 4, lines + (line * n + r) * 4, 4);
+                out[first + r] = (dci_coded_row){written.scale[r], written.residual[r], written.reach[r]};
+        }
+}
+
+void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
+                      unsigned char *block, dci_coded_row out[DCI_CODE_ROWS])
+{
+        if (coder->kind == DCI_CODER_LEARNED || !is_even(coder, coder->bits)) {
+                uint8_t *codes = (uint8_t *)scratch + dci_coder_scratch_bytes(coder->dim);
+                for (size_t r = 0; r < DCI_CODE_ROWS; r++) {
+                        if (rows[r] == NULL)
+                                continue;
+                        encode_one(coder, rows[r], scratch, codes, &out[r]);
+                        dci_code_put(&coder->layout, block, r, codes);
+                }
+                return;
+        }
+        size_t n = 0;
+        for (size_t r = 0; r < DCI_CODE_ROWS; r++)
+                n += rows[r] != NULL;
+        const dci_code_writer *writer = n > coder->narrow->lanes ? coder->writer : coder->narrow;
+        for (size_t first = 0; first < DCI_CODE_ROWS; first += writer->lanes)
+                encode_even(coder, writer, rows, first, scratch, block, out);
 }
 
 void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out)
