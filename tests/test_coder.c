@@ -93,7 +93,7 @@ static void begin(coding *c, const dci_context *context, size_t dim, int32_t bit
 {
         c->memory = malloc(dci_coder_bytes(kind, dim));
         c->scratch = malloc(dci_coder_scratch_bytes(dim));
-        c->wide = malloc(dci_coder_encode_bytes(dim));
+        c->wide = malloc(dci_coder_encode_bytes(dim, true));
         dci_coder_init(context, kind, dim, bits, seed, centre, c->memory, &c->coder);
 }
 
@@ -113,7 +113,7 @@ static dci_status learn(coding *c, const dci_context *context, size_t dim, int32
         dci_moments moments[2];
         c->memory = malloc(dci_coder_bytes(DCI_CODER_LEARNED, dim));
         c->scratch = malloc(dci_coder_scratch_bytes(dim));
-        c->wide = malloc(dci_coder_encode_bytes(dim));
+        c->wide = malloc(dci_coder_encode_bytes(dim, true));
         for (int i = 0; i < 2; i++)
                 dci_moments_init(dim, memory[i], &moments[i]);
         gather(&moments[0], rows, n);

@@ -15,10 +15,11 @@
 /* Rows of a batch that are asked where the centre should be. */
 #define SAMPLE ((size_t)1024)
 
-/* What encoding takes, and n rows as floats. */
-static size_t scratch_bytes(const dci_frames *frames, size_t n)
+/* What encoding takes, one row or a block, and the rows as floats. */
+static size_t scratch_bytes(const dci_frames *frames, bool one)
 {
-        return dci_frames_encode_bytes(frames) + dci_lines(n * frames->dim * sizeof(float));
+        return dci_frames_encode_bytes(frames, one) +
+               dci_lines((one ? 1 : DCI_CODE_ROWS) * frames->dim * sizeof(float));
 }
 
 dci_status dci_rows_codes_create(dci_rows *rows, const dci_index_config *config)
@@ -31,14 +32,15 @@ dci_status dci_rows_codes_create(dci_rows *rows, const dci_index_config *config)
         dci_status status = dci_frames_init(rows->context, DCI_CODER_ROTATED, config->dim, config->sketch_bits, true,
                                             config->seed, &codes->frames);
         if (status == DCI_OK) {
-                codes->scratch = dci_alloc(rows->context, scratch_bytes(&codes->frames, 1), 1);
+                codes->scratch = dci_alloc(rows->context, scratch_bytes(&codes->frames, true), 1);
                 status = codes->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
         }
         if (status != DCI_OK) {
                 dci_rows_codes_destroy(rows->context, codes);
                 return status;
         }
-        codes->wide = (float *)(void *)((unsigned char *)codes->scratch + dci_frames_encode_bytes(&codes->frames));
+        codes->wide =
+                (float *)(void *)((unsigned char *)codes->scratch + dci_frames_encode_bytes(&codes->frames, true));
         rows->codes = codes;
         return DCI_OK;
 }
@@ -47,7 +49,7 @@ void dci_rows_codes_destroy(dci_context *context, dci_rows_codes *codes)
 {
         if (codes == NULL)
                 return;
-        dci_free(context, codes->scratch, scratch_bytes(&codes->frames, 1), 1);
+        dci_free(context, codes->scratch, scratch_bytes(&codes->frames, true), 1);
         if (codes->frames.context != NULL)
                 dci_frames_destroy(&codes->frames);
         dci_free(context, codes, 1, sizeof *codes);
@@ -56,7 +58,7 @@ void dci_rows_codes_destroy(dci_context *context, dci_rows_codes *codes)
 size_t dci_rows_codes_bytes(const dci_rows *rows)
 {
         return rows->codes == NULL ? 0
-                                   : sizeof *rows->codes + scratch_bytes(&rows->codes->frames, 1) +
+                                   : sizeof *rows->codes + scratch_bytes(&rows->codes->frames, true) +
                                              dci_frames_bytes(&rows->codes->frames);
 }
 
@@ -190,7 +192,7 @@ typedef struct encoding {
 static void encode_block(const encoding *e, size_t slot, size_t end, unsigned char *scratch)
 {
         const dci_frames *frames = &e->rows->codes->frames;
-        float *wide = (float *)(void *)(scratch + dci_frames_encode_bytes(frames));
+        float *wide = (float *)(void *)(scratch + dci_frames_encode_bytes(frames, false));
         const float *rows[DCI_CODE_ROWS] = {NULL};
         size_t offset;
         dci_chunk *chunk = dci_rows_chunk(e->rows, slot, &offset);
@@ -249,7 +251,7 @@ dci_status dci_rows_encode(dci_rows *rows, size_t first, size_t end)
         const size_t base = first / DCI_CODE_ROWS * DCI_CODE_ROWS, many = TASK_BLOCKS * DCI_CODE_ROWS;
         const size_t n_tasks = (end - base + many - 1) / many;
         const size_t n_workers = dci_workers_for(rows->context, n_tasks, (end - first) * rows->dim * 16);
-        const size_t n_bytes = scratch_bytes(&rows->codes->frames, rows->dtype == DCI_F32 ? 0 : DCI_CODE_ROWS);
+        const size_t n_bytes = scratch_bytes(&rows->codes->frames, false);
         encoding e = {rows, first, end, dci_alloc(rows->context, n_workers, n_bytes), n_bytes};
         if (e.scratch == NULL)
                 return DCI_ERR_MEMORY;

@@ -91,6 +91,29 @@ void dci_code_put(const dci_code_layout *layout, unsigned char *block, size_t ro
         visit(layout, put_piece, &(putting){block + dci_code_word(row), codes});
 }
 
+typedef struct putting_words {
+        unsigned char *lines;
+        size_t stride, n;
+        const uint32_t *words;
+} putting_words;
+
+static void put_words(void *ctx, const piece *p)
+{
+        const putting_words *to = ctx;
+        const uint32_t mask = ((1u << p->bits) - 1) * EACH, *words = to->words + p->coord / 4 * to->n;
+        unsigned char *line = to->lines + p->line * to->stride;
+        for (size_t r = 0; r < to->n; r++) {
+                const uint32_t before = p->shift == 0 ? 0 : load_word(line + 4 * r);
+                store_word(line + 4 * r, before | (words[r] >> p->from & mask) << p->shift);
+        }
+}
+
+void dci_code_put_words(const dci_code_layout *layout, unsigned char *lines, size_t stride, size_t n,
+                        const uint32_t *words)
+{
+        visit(layout, put_words, &(putting_words){lines, stride, n, words});
+}
+
 typedef struct getting {
         const unsigned char *words;
         uint8_t *codes;

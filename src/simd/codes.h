@@ -54,6 +54,10 @@ void dci_code_layout_finish(dci_code_layout *layout);
 /* The codes of a row, a byte per coordinate, into a block, whatever was there; and back. */
 void dci_code_put(const dci_code_layout *layout, unsigned char *block, size_t row, const uint8_t *codes);
 void dci_code_get(const dci_code_layout *layout, const unsigned char *block, size_t row, uint8_t *codes);
+/* The same for `n` rows at a time: words[c / 4 * n + row] has the codes of coordinates c to c + 3 in its bytes, from the lowest; lines
+ * are `stride` bytes apart, and a row's words next to the others'. */
+void dci_code_put_words(const dci_code_layout *layout, unsigned char *lines, size_t stride, size_t n,
+                        const uint32_t *words);
 /* Codes of one layout from a row of one block to another's. */
 void dci_code_move(const dci_code_layout *layout, const unsigned char *from, size_t row, unsigned char *to,
                    size_t to_row);

@@ -94,6 +94,11 @@ DCI_INLINE I i_pick(M m, I a, I b)
         return a;
 }
 
+DCI_INLINE F f_fma(F a, F b, F c)
+{
+        return f_add(f_mul(a, b), c);
+}
+
 DCI_INLINE F f_from(I a)
 {
         F x;
@@ -153,6 +158,8 @@ DEFINE_I(i_times16, BOTH(LOW(a) * LOW(b) / 65536, HIGH(a) * HIGH(b) / 65536))
 DEFINE_I(dot_pairs, (uint32_t)(LOW(a) * LOW(b) + HIGH(a) * HIGH(b)))
 DEFINE_I(add_words, a + b)
 
+#define f_if(m, a) f_pick(m, a, f_all(0.0f))
+#define i_if(m, a) i_pick(m, a, i_zero())
 #define i_zero() i_all(0)
 #define i_all16(x) i_all((int32_t)((uint32_t)(x)*0x10001u))
 #define i_dot(acc, a, b) add_words(acc, dot_pairs(a, b))
@@ -192,12 +199,6 @@ DCI_INLINE I i_sign16(I a)
 }
 
 #include "simd/codes_write_template.h"
-
-size_t dci_code_write_bytes(size_t dim)
-{
-        const size_t n = (dim + DCI_CODE_LANES - 1) / DCI_CODE_LANES * DCI_CODE_LANES * DCI_CODE_LANES;
-        return n * sizeof(float) + n / 2 * sizeof(uint32_t);
-}
 
 const dci_code_writer *dci_code_writer_for(const dci_context *context, size_t n_rows)
 {

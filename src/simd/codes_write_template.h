@@ -7,7 +7,8 @@
  *   RADIX                   2^RADIX vectors stay in registers
  *   f_load(p) f_store(p, a) f_all(x) f_add(a, b) f_sub(a, b) f_mul(a, b) f_div(a, b) f_sqrt(a) f_max(a, b)
  *   f_transpose(rows)       LANES vectors, in place
- *   f_more(a, b)            a > b, an M; f_pick(m, a, b) i_pick(m, a, b): a where it holds
+ *   f_more(a, b)            a > b, an M; f_pick(m, a, b) i_pick(m, a, b): a where it holds; f_if(m, a) i_if(m, a): and else 0
+ *   f_fma(a, b, c)          a * b + c, as the kernels have it
  *   i_zero() i_load(p) i_store(p, a) i_all(x) i_and(a, b) i_or(a, b) i_xor(a, b) i_left(a, bits)
  *   i_round(F)              to the nearest word, even; f_from(I) and back
  *   i_pair(a, b)            the lower half of a's words, that of b's above; i_low(a) i_high(a): one of them as a word, from 0 on
@@ -37,24 +38,24 @@ DCI_INLINE F some_of(const float *p, size_t n)
 }
 
 /* Rows less their centre, coordinate by coordinate; zeros behind the last up to a multiple of LANES. */
-static void gather(const dci_code_even *even, const float *const *rows, float *y)
+static void gather(const dci_code_turn *turn, const float *const *rows, float *y, size_t ld)
 {
         size_t c = 0;
-        for (; c + LANES <= even->dim; c += LANES) {
-                const F centre = f_load(even->centre + c);
+        for (; c + LANES <= turn->dim; c += LANES) {
+                const F centre = f_load(turn->centre + c);
                 F part[LANES];
                 UNROLL for (size_t r = 0; r < LANES; r++) part[r] = f_sub(f_load(rows[r] + c), centre);
                 f_transpose(part);
-                UNROLL for (size_t r = 0; r < LANES; r++) f_store(y + (c + r) * LANES, part[r]);
+                UNROLL for (size_t r = 0; r < LANES; r++) f_store(y + (c + r) * ld, part[r]);
         }
-        if (c < even->dim) {
-                const size_t n = even->dim - c;
+        if (c < turn->dim) {
+                const size_t n = turn->dim - c;
                 F part[LANES];
                 for (size_t r = 0; r < LANES; r++)
-                        part[r] = f_sub(some_of(rows[r] + c, n), some_of(even->centre + c, n));
+                        part[r] = f_sub(some_of(rows[r] + c, n), some_of(turn->centre + c, n));
                 f_transpose(part);
                 for (size_t r = 0; r < LANES; r++)
-                        f_store(y + (c + r) * LANES, part[r]);
+                        f_store(y + (c + r) * ld, part[r]);
         }
 }
 
@@ -113,23 +114,30 @@ static void pass_of(float *y, size_t part, size_t left, size_t log, const float 
 }
 
 /* As dci_rotate, bit by bit: stages from the widest to the narrowest. */
-static void rotate(const dci_code_even *even, float *y)
+static void rotate(const dci_code_turn *turn, float *y)
 {
-        const size_t part = even->part;
+        const size_t part = turn->part;
         size_t stages = 0;
         while ((size_t)1 << stages < part)
                 stages++;
-        for (size_t r = 0; r < even->n_rounds; r++) {
-                float *x = r % 2 == 0 ? y : y + (even->dim - part) * LANES;
-                if (r % 2 == 1 && part == even->dim)
+        for (size_t r = 0; r < turn->n_rounds; r++) {
+                float *x = r % 2 == 0 ? y : y + (turn->dim - part) * LANES;
+                if (r % 2 == 1 && part == turn->dim)
                         continue;
-                const float *signs = even->signs + r * part;
+                const float *signs = turn->signs + r * part;
                 for (size_t done = 0, log; done == 0 || done < stages; done += log == 0 ? 1 : log) {
                         const size_t n_passes = (stages - done + RADIX - 1) / RADIX;
                         log = n_passes == 0 ? 0 : (stages - done + n_passes - 1) / n_passes;
                         pass_of(x, part, part >> done, log, done == 0 ? signs : NULL);
                 }
         }
+}
+
+static void turn_rows(const dci_code_turn *turn, const float *const *rows, float *y, size_t ld)
+{
+        gather(turn, rows, y, ld);
+        if (turn->signs != NULL)
+                rotate(turn, y);
 }
 
 /* Of coordinates up to a multiple of 4; those behind the last are zeros. */
@@ -190,7 +198,7 @@ typedef struct chosen {
 /* Of the steps the one with the largest (y . z)^2 / |z|^2: it leaves least. */
 static chosen choose(const dci_code_even *even, const uint32_t *whole)
 {
-        const size_t n_vectors = (even->dim + 3) / 4 * 2;
+        const size_t n_vectors = (even->turn.dim + 3) / 4 * 2;
         const I one = i_all16(1), most = i_all16((1 << even->bits) / 2 - 1);
         I sum = i_zero(), product[DCI_CODE_STRETCHES], square[DCI_CODE_STRETCHES], inverse[DCI_CODE_STRETCHES];
         UNROLL for (size_t s = 0; s < DCI_CODE_STRETCHES; s++)
@@ -210,7 +218,7 @@ static chosen choose(const dci_code_even *even, const uint32_t *whole)
         }
         chosen best = {inverse[0], f_all(0.0f), f_all(0.0f)};
         F most_kept = f_all(-1.0f);
-        const F total = f_from(sum), count = f_all((float)even->dim);
+        const F total = f_from(sum), count = f_all((float)even->turn.dim);
         UNROLL for (size_t s = 0; s < DCI_CODE_STRETCHES; s++)
         {
                 const F p = f_add(f_from(i_left(product[s], 1)), total);
@@ -227,12 +235,12 @@ static chosen choose(const dci_code_even *even, const uint32_t *whole)
 /* One bit: signs. */
 static chosen choose_none(const dci_code_even *even, const uint32_t *whole)
 {
-        const size_t n_vectors = (even->dim + 3) / 4 * 2;
+        const size_t n_vectors = (even->turn.dim + 3) / 4 * 2;
         const I one = i_all16(1);
         I sum = i_zero();
         for (size_t v = 0; v < n_vectors; v++)
                 sum = i_dot(sum, i_abs16(i_load(whole + v * LANES)), one);
-        return (chosen){i_zero(), f_from(sum), f_all((float)even->dim)};
+        return (chosen){i_zero(), f_from(sum), f_all((float)even->turn.dim)};
 }
 
 /* A scale near the one to come, and what it leaves over: sums of (y - scale z)^2 and of z (y - scale z), two of each side by side. */
@@ -280,7 +288,7 @@ DCI_INLINE I write_group(const float *y, const uint32_t *whole, int bits, size_t
 DCI_INLINE void write_lines(const dci_code_even *even, const float *y, const uint32_t *whole, int bits,
                             unsigned char *lines, size_t stride, settling *s)
 {
-        const size_t dim = even->dim, step = 32 / (size_t)bits;
+        const size_t dim = even->turn.dim, step = 32 / (size_t)bits;
         for (size_t c = 0; c < dim; c += step, lines += stride) {
                 I word = i_zero();
                 if (c + step <= dim) {
@@ -317,13 +325,11 @@ static void finish(const settling *s, F square, F levels2, const float *back, dc
 static void write_even(const dci_code_even *even, const float *const *rows, void *scratch, unsigned char *lines,
                        size_t stride, dci_code_written *out)
 {
-        const size_t dim = even->dim;
+        const size_t dim = even->turn.dim;
         const F zero = f_all(0.0f);
         float *y = scratch, back[LANES];
         uint32_t *whole = (uint32_t *)(void *)(y + (dim + LANES - 1) / LANES * LANES * LANES);
-        gather(even, rows, y);
-        if (even->signs != NULL)
-                rotate(even, y);
+        turn_rows(&even->turn, rows, y, LANES);
         F square = bring_near(y, dim, squares_of(y, dim), back);
         const F length = f_sqrt(square);
         const M some = f_more(f_mul(length, f_load(back)), f_all(NOTHING));
@@ -365,4 +371,6 @@ static double note(const float *row, size_t n, double *sums)
         return total;
 }
 
-const dci_code_writer WRITER = {LANES, write_even, note};
+#include "simd/codes_write_levels.h"
+
+const dci_code_writer WRITER = {LANES, turn_rows, product, write_even, write_levels, note};

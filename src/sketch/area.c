@@ -55,9 +55,9 @@ size_t dci_frames_scratch_bytes(const dci_frames *frames)
         return dci_coder_scratch_bytes(frames->dim) + dci_lines(frames->most_coords);
 }
 
-size_t dci_frames_encode_bytes(const dci_frames *frames)
+size_t dci_frames_encode_bytes(const dci_frames *frames, bool one)
 {
-        return dci_coder_encode_bytes(frames->dim);
+        return dci_coder_encode_bytes(frames->dim, one);
 }
 
 void dci_area_put_rows(const dci_frames *frames, dci_area *area, size_t block, const float *const rows[DCI_CODE_ROWS],

@@ -52,8 +52,9 @@ typedef struct dci_coder {
          * those beyond dim: zeros in all three). */
         float *to, *from, *worth;
         dci_code_layout layout;
-        dci_code_even even;                 /* not learned, 4, 2 or 1 bits */
-        float levels[5][16], limits[5][16]; /* by bits: in units of a deviation, and what lies between them */
+        dci_code_turn turn;
+        dci_code_even even;     /* not learned, 4, 2 or 1 bits */
+        dci_code_levels levels; /* else */
 } dci_coder;
 
 /* What codes need beside themselves. */
@@ -85,8 +86,8 @@ int dci_coder_width(const dci_coder *coder, size_t coord);
 float dci_coder_unit(int bits);
 
 /* Rows to codes in their places of a block; NULL: no row, and that place stays as it is. What a row becomes does not depend on the
- * others. scratch: dci_coder_encode_bytes. */
-size_t dci_coder_encode_bytes(size_t dim);
+ * others. scratch: dci_coder_encode_bytes for one row, or for any. */
+size_t dci_coder_encode_bytes(size_t dim, bool one);
 void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
                       unsigned char *block, dci_coded_row out[DCI_CODE_ROWS]);
 /* Back to a row. */

@@ -97,9 +97,9 @@ void dci_area_copy(const dci_frames *frames, const dci_area *from, size_t n_rows
 /* Blocks without rows. */
 void dci_area_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_area *area);
 
-/* Bytes of scratch for queries and for decoding, and for encoding. */
+/* Bytes of scratch for queries and for decoding, and for encoding: one row, or any number. */
 size_t dci_frames_scratch_bytes(const dci_frames *frames);
-size_t dci_frames_encode_bytes(const dci_frames *frames);
+size_t dci_frames_encode_bytes(const dci_frames *frames, bool one);
 /* Encodes rows into their places of a block that has a frame; NULL: none, and what is there stays. */
 void dci_area_put_rows(const dci_frames *frames, dci_area *area, size_t block, const float *const rows[DCI_CODE_ROWS],
                        void *scratch);

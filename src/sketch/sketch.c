@@ -194,7 +194,7 @@ static void append_task(void *arg, size_t task, size_t worker)
         const appending *a = arg;
         dci_sketch *sketch = a->sketch;
         unsigned char *scratch = a->scratch + worker * a->scratch_bytes;
-        float *wide = (float *)(void *)(scratch + dci_frames_encode_bytes(&sketch->frames));
+        float *wide = (float *)(void *)(scratch + dci_frames_encode_bytes(&sketch->frames, false));
         size_t at = a->begin + task * TASK_ROWS, end = at + TASK_ROWS;
         at = at < a->first ? a->first : at;
         end = end > a->first + a->n ? a->first + a->n : end;
@@ -216,7 +216,7 @@ static void append_task(void *arg, size_t task, size_t worker)
 static dci_status choose_frames(appending *a)
 {
         dci_sketch *sketch = a->sketch;
-        float *wide = (float *)(void *)(a->scratch + dci_frames_encode_bytes(&sketch->frames));
+        float *wide = (float *)(void *)(a->scratch + dci_frames_encode_bytes(&sketch->frames, false));
         for (size_t at = a->first, end; at < a->first + a->n; at = end) {
                 end = (at / SLICE_ROWS + 1) * SLICE_ROWS;
                 end = end > a->first + a->n ? a->first + a->n : end;
@@ -264,7 +264,7 @@ dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, siz
         a.begin = a.first / DCI_CODE_ROWS * DCI_CODE_ROWS;
         const size_t n_wide = sketch->dtype == DCI_F32 ? 0 : DCI_CODE_ROWS;
         const size_t coding_bytes =
-                dci_frames_encode_bytes(&sketch->frames) + dci_lines(n_wide * sketch->dim * sizeof(float));
+                dci_frames_encode_bytes(&sketch->frames, false) + dci_lines(n_wide * sketch->dim * sizeof(float));
         a.scratch_bytes = coding_bytes + dci_lines(sketch->dim * sizeof(double));
         const size_t n_tasks = (total - a.begin + TASK_ROWS - 1) / TASK_ROWS;
         const size_t n_workers = dci_workers_for(sketch->context, n_tasks, n * sketch->dim * 16);
