@@ -9,7 +9,7 @@
 
 #define WRITER dci_code_writer_avx2
 #define LANES ((size_t)8)
-#define RADIX 3
+#define RADIX 4
 
 typedef __m256 F, M;
 typedef __m256i I;
