@@ -9,6 +9,7 @@
 
 #define WRITER dci_code_writer_portable
 #define LANES ((size_t)4)
+#define ONE
 #define RADIX 2
 
 typedef struct F {
@@ -200,6 +201,19 @@ DCI_INLINE I i_sign16(I a)
 
 #include "simd/codes_write_template.h"
 
+const dci_code_writer *dci_code_writer_one(const dci_context *context)
+{
+#if defined(__x86_64__)
+        (void)context;
+        return &dci_code_writer_sse2; /* which the compiler may use in plain C, too */
+#elif defined(__aarch64__)
+        return context->isa == DCI_ISA_NEON ? &dci_code_writer_neon : &dci_code_writer_portable;
+#else
+        (void)context;
+        return &dci_code_writer_portable;
+#endif
+}
+
 const dci_code_writer *dci_code_writer_for(const dci_context *context, size_t n_rows)
 {
 #if defined(__x86_64__)
@@ -207,12 +221,7 @@ const dci_code_writer *dci_code_writer_for(const dci_context *context, size_t n_
                 return &dci_code_writer_avx512;
         if (context->isa >= DCI_ISA_AVX2)
                 return &dci_code_writer_avx2;
-        return &dci_code_writer_sse2; /* which the compiler may use in plain C, too */
-#elif defined(__aarch64__)
-        if (context->isa == DCI_ISA_NEON)
-                return &dci_code_writer_neon;
 #endif
-        (void)context;
         (void)n_rows;
-        return &dci_code_writer_portable;
+        return dci_code_writer_one(context);
 }

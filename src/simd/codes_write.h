@@ -64,6 +64,11 @@ typedef void (*dci_code_product_fn)(const float *matrix, size_t n, size_t dim, c
 typedef void (*dci_code_even_fn)(const dci_code_even *even, const float *const *rows, void *scratch,
                                  unsigned char *lines, size_t stride, dci_code_written *out);
 
+/* One row, of which y is there already (room for a multiple of 8; overwritten), the same bits: its words, `stride` bytes from one to the
+ * next. whole: room for as many words as y has floats. */
+typedef void (*dci_code_one_fn)(const dci_code_even *even, float *y, uint32_t *whole, unsigned char *words,
+                                size_t stride, dci_code_written *out);
+
 /* Coordinates y (which are overwritten) of `lanes` rows to codes: words[c / 4 * lanes + row] has those of coordinates c to c + 3 in its
  * bytes, from the lowest; all of the layout's. z: room for n_coded, in fours, times `lanes` floats. Without a worth, ld is `lanes`. */
 typedef void (*dci_code_levels_fn)(const dci_code_levels *levels, float *y, size_t ld, float *z, uint32_t *words,
@@ -78,6 +83,7 @@ typedef struct dci_code_writer {
         dci_code_turn_fn turn;
         dci_code_product_fn product;
         dci_code_even_fn even;
+        dci_code_one_fn one; /* NULL: dci_code_writer_one has it */
         dci_code_levels_fn levels;
         dci_code_note_fn note;
 } dci_code_writer;
@@ -89,7 +95,8 @@ extern const dci_code_writer dci_code_writer_sse2, dci_code_writer_avx2, dci_cod
 extern const dci_code_writer dci_code_writer_neon;
 #endif
 
-/* The fastest at the context's level for so many rows. */
+/* The writer with `one`, and the fastest at the context's level for so many rows. */
+const dci_code_writer *dci_code_writer_one(const dci_context *context);
 const dci_code_writer *dci_code_writer_for(const dci_context *context, size_t n_rows);
 
 #endif

@@ -9,6 +9,7 @@
 
 #define WRITER dci_code_writer_neon
 #define LANES ((size_t)4)
+#define ONE
 #define RADIX 4
 
 typedef float32x4_t F;

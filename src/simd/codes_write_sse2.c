@@ -9,6 +9,7 @@
 
 #define WRITER dci_code_writer_sse2
 #define LANES ((size_t)4)
+#define ONE
 #define RADIX 3
 
 typedef __m128 F, M;

@@ -16,6 +16,7 @@
  *   i_times16(a, b)         a b / 2^16, rounded down; both from 0 to 32767
  *   i_dot(acc, a, b)        acc + the sum of both products
  *   WRITER                  the writer
+ *   ONE                     with LANES 4: defined if it also writes rows one by one
  */
 #include <math.h>
 #include <string.h>
@@ -195,57 +196,68 @@ typedef struct chosen {
         F products, squares;
 } chosen;
 
-/* Of the steps the one with the largest (y . z)^2 / |z|^2: it leaves least. */
-static chosen choose(const dci_code_even *even, const uint32_t *whole)
+/* Sums over coordinates of magnitude a: of a, and for each step with level m + 1/2 of m a and of m (m + 1). */
+typedef struct step_sums {
+        I total, product[DCI_CODE_STRETCHES], square[DCI_CODE_STRETCHES];
+} step_sums;
+
+DCI_INLINE step_sums try_steps(const dci_code_even *even, const uint32_t *whole, size_t n_vectors)
 {
-        const size_t n_vectors = (even->turn.dim + 3) / 4 * 2;
         const I one = i_all16(1), most = i_all16((1 << even->bits) / 2 - 1);
-        I sum = i_zero(), product[DCI_CODE_STRETCHES], square[DCI_CODE_STRETCHES], inverse[DCI_CODE_STRETCHES];
-        UNROLL for (size_t s = 0; s < DCI_CODE_STRETCHES; s++)
+        I inverse[DCI_CODE_STRETCHES];
+        step_sums s = {.total = i_zero()};
+        UNROLL for (size_t i = 0; i < DCI_CODE_STRETCHES; i++)
         {
-                product[s] = square[s] = i_zero();
-                inverse[s] = i_all16(even->inverse[s]);
+                s.product[i] = s.square[i] = i_zero();
+                inverse[i] = i_all16(even->inverse[i]);
         }
         for (size_t v = 0; v < n_vectors; v++) {
                 const I a = i_abs16(i_load(whole + v * LANES));
-                sum = i_dot(sum, a, one);
-                UNROLL for (size_t s = 0; s < DCI_CODE_STRETCHES; s++)
+                s.total = i_dot(s.total, a, one);
+                UNROLL for (size_t i = 0; i < DCI_CODE_STRETCHES; i++)
                 {
-                        const I m = i_min16(i_times16(a, inverse[s]), most);
-                        product[s] = i_dot(product[s], m, a);
-                        square[s] = i_dot(square[s], m, i_add16(m, one));
+                        const I m = i_min16(i_times16(a, inverse[i]), most);
+                        s.product[i] = i_dot(s.product[i], m, a);
+                        s.square[i] = i_dot(s.square[i], m, i_add16(m, one));
                 }
         }
-        chosen best = {inverse[0], f_all(0.0f), f_all(0.0f)};
+        return s;
+}
+
+/* One bit: signs. */
+DCI_INLINE I magnitudes(const uint32_t *whole, size_t n_vectors)
+{
+        I sum = i_zero();
+        for (size_t v = 0; v < n_vectors; v++)
+                sum = i_dot(sum, i_abs16(i_load(whole + v * LANES)), i_all16(1));
+        return sum;
+}
+
+/* Of the steps the one with the largest (y . z)^2 / |z|^2: it leaves least. */
+DCI_INLINE chosen best_step(const dci_code_even *even, const step_sums *s)
+{
+        const F total = f_from(s->total), count = f_all((float)even->turn.dim);
+        if (even->bits == 1)
+                return (chosen){i_zero(), total, count};
+        chosen best = {i_zero(), f_all(0.0f), f_all(0.0f)};
         F most_kept = f_all(-1.0f);
-        const F total = f_from(sum), count = f_all((float)even->turn.dim);
-        UNROLL for (size_t s = 0; s < DCI_CODE_STRETCHES; s++)
+        UNROLL for (size_t i = 0; i < DCI_CODE_STRETCHES; i++)
         {
-                const F p = f_add(f_from(i_left(product[s], 1)), total);
-                const F q = f_add(f_from(i_left(square[s], 2)), count), kept = f_div(f_mul(p, p), q);
+                const F p = f_add(f_from(i_left(s->product[i], 1)), total);
+                const F q = f_add(f_from(i_left(s->square[i], 2)), count), kept = f_div(f_mul(p, p), q);
                 const M better = f_more(kept, most_kept);
                 most_kept = f_pick(better, kept, most_kept);
-                best.inverse = i_pick(better, inverse[s], best.inverse);
+                best.inverse = i_pick(better, i_all16(even->inverse[i]), best.inverse);
                 best.products = f_pick(better, p, best.products);
                 best.squares = f_pick(better, q, best.squares);
         }
         return best;
 }
 
-/* One bit: signs. */
-static chosen choose_none(const dci_code_even *even, const uint32_t *whole)
-{
-        const size_t n_vectors = (even->turn.dim + 3) / 4 * 2;
-        const I one = i_all16(1);
-        I sum = i_zero();
-        for (size_t v = 0; v < n_vectors; v++)
-                sum = i_dot(sum, i_abs16(i_load(whole + v * LANES)), one);
-        return (chosen){i_zero(), f_from(sum), f_all((float)even->turn.dim)};
-}
-
-/* A scale near the one to come, and what it leaves over: sums of (y - scale z)^2 and of z (y - scale z), two of each side by side. */
+/* A scale near the one to come, and what it leaves over: sums of (y - scale z)^2 and of z (y - scale z), four of each side by side: of every
+ * fourth coordinate. */
 typedef struct settling {
-        F scale, left[2], along[2];
+        F scale, left[4], along[4];
         I inverse;
 } settling;
 
@@ -259,10 +271,14 @@ DCI_INLINE I codes_of(I whole, int bits, I inverse)
         return i_add16(i_xor(m, sign), i_all16((1 << bits) / 2));
 }
 
-/* present: 0 for a coordinate behind the last. */
-DCI_INLINE void settle(F y, I code, int bits, bool present, settling *s, size_t chain)
+DCI_INLINE F level_of(I code, int bits)
 {
-        F level = f_sub(f_from(code), f_all(0.5f * (float)((1 << bits) - 1)));
+        return f_sub(f_from(code), f_all(0.5f * (float)((1 << bits) - 1)));
+}
+
+/* present: false for a coordinate behind the last. */
+DCI_INLINE void settle(F y, F level, bool present, settling *s, size_t chain)
+{
         if (!present)
                 level = f_all(0.0f);
         const F left = f_sub(y, f_mul(s->scale, level));
@@ -278,10 +294,10 @@ DCI_INLINE I write_group(const float *y, const uint32_t *whole, int bits, size_t
                 even = i_and(even, i_all(n > 2 ? -1 : 0xffff));
                 odd = i_and(odd, i_all(n > 1 ? 0xffff : 0));
         }
-        settle(f_load(y), i_low(even), bits, true, s, 0);
-        settle(f_load(y + LANES), i_low(odd), bits, n > 1, s, 1);
-        settle(f_load(y + 2 * LANES), i_high(even), bits, n > 2, s, 0);
-        settle(f_load(y + 3 * LANES), i_high(odd), bits, n > 3, s, 1);
+        settle(f_load(y), level_of(i_low(even), bits), true, s, 0);
+        settle(f_load(y + LANES), level_of(i_low(odd), bits), n > 1, s, 1);
+        settle(f_load(y + 2 * LANES), level_of(i_high(even), bits), n > 2, s, 2);
+        settle(f_load(y + 3 * LANES), level_of(i_high(odd), bits), n > 3, s, 3);
         return i_or(even, i_left(odd, 8));
 }
 
@@ -310,9 +326,14 @@ DCI_INLINE void write_lines(const dci_code_even *even, const float *y, const uin
 }
 
 /* What is kept of each row, from sums around a scale that is nearly the one. */
+DCI_INLINE F four_of(const F *sum)
+{
+        return f_add(f_add(sum[0], sum[2]), f_add(sum[1], sum[3]));
+}
+
 static void finish(const settling *s, F square, F levels2, const float *back, dci_code_written *out)
 {
-        const F zero = f_all(0.0f), left = f_add(s->left[0], s->left[1]), along = f_add(s->along[0], s->along[1]);
+        const F zero = f_all(0.0f), left = four_of(s->left), along = four_of(s->along);
         const F product = f_add(f_mul(s->scale, levels2), along);
         const F scale = f_pick(f_more(product, zero), f_div(square, product), zero), off = f_sub(s->scale, scale);
         const F more = f_mul(off, f_add(f_add(along, along), f_mul(off, levels2)));
@@ -322,30 +343,41 @@ static void finish(const settling *s, F square, F levels2, const float *back, dc
         f_store(out->reach, f_mul(f_mul(scale, f_sqrt(levels2)), undo));
 }
 
+/* From the sums over all coordinates to where lines can be written: a row in each lane, or one row. length: of those that are not taken
+ * for nothing, else 0. */
+DCI_INLINE settling begin_settling(const dci_code_even *even, F length, const chosen *best)
+{
+        const F zero = f_all(0.0f), half = f_mul(f_all(0.5f), best->products);
+        settling s = {.left = {zero, zero, zero, zero}, .along = {zero, zero, zero, zero}, .inverse = best->inverse};
+        s.scale = f_pick(f_more(half, zero), f_div(f_mul(length, f_all(even->spread)), half), zero);
+        return s;
+}
+
 static void write_even(const dci_code_even *even, const float *const *rows, void *scratch, unsigned char *lines,
                        size_t stride, dci_code_written *out)
 {
-        const size_t dim = even->turn.dim;
+        const size_t dim = even->turn.dim, n_vectors = (dim + 3) / 4 * 2;
         const F zero = f_all(0.0f);
         float *y = scratch, back[LANES];
         uint32_t *whole = (uint32_t *)(void *)(y + (dim + LANES - 1) / LANES * LANES * LANES);
         turn_rows(&even->turn, rows, y, LANES);
-        F square = bring_near(y, dim, squares_of(y, dim), back);
-        const F length = f_sqrt(square);
+        const F square = bring_near(y, dim, squares_of(y, dim), back), length = f_sqrt(square);
         const M some = f_more(f_mul(length, f_load(back)), f_all(NOTHING));
-        square = f_pick(some, square, zero);
         make_whole(y, dim, f_pick(some, f_div(f_all(even->spread), length), zero), whole);
-        const chosen best = even->bits == 1 ? choose_none(even, whole) : choose(even, whole);
-        const F half = f_mul(f_all(0.5f), best.products);
-        settling s = {.left = {zero, zero}, .along = {zero, zero}, .inverse = best.inverse};
-        s.scale = f_pick(f_more(half, zero), f_div(f_mul(f_pick(some, length, zero), f_all(even->spread)), half), zero);
+        step_sums sums;
+        if (even->bits == 1)
+                sums.total = magnitudes(whole, n_vectors);
+        else
+                sums = try_steps(even, whole, n_vectors);
+        const chosen best = best_step(even, &sums);
+        settling s = begin_settling(even, f_if(some, length), &best);
         if (even->bits == 4)
                 write_lines(even, y, whole, 4, lines, stride, &s);
         else if (even->bits == 2)
                 write_lines(even, y, whole, 2, lines, stride, &s);
         else
                 write_lines(even, y, whole, 1, lines, stride, &s);
-        finish(&s, square, f_mul(f_all(0.25f), best.squares), back, out);
+        finish(&s, f_if(some, square), f_mul(f_all(0.25f), best.squares), back, out);
 }
 
 /* Plain loops, from which the compiler makes vectors; sums go to fixed places. */
@@ -373,4 +405,10 @@ static double note(const float *row, size_t n, double *sums)
 
 #include "simd/codes_write_levels.h"
 
-const dci_code_writer WRITER = {LANES, turn_rows, product, write_even, write_levels, note};
+#ifdef ONE
+#include "simd/codes_write_one.h"
+#else
+#define write_one NULL
+#endif
+
+const dci_code_writer WRITER = {LANES, turn_rows, product, write_even, write_one, write_levels, note};

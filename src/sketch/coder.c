@@ -129,6 +129,7 @@ void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_
                            .reader = dci_code_reader_for(context),
                            .writer = dci_code_writer_for(context, DCI_CODE_ROWS),
                            .narrow = dci_code_writer_for(context, 1),
+                           .single = dci_code_writer_one(context),
                            .dim = dim,
                            .kind = kind,
                            .bits = bits,
@@ -160,6 +161,7 @@ void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits
                            .reader = dci_code_reader_for(context),
                            .writer = dci_code_writer_for(context, DCI_CODE_ROWS),
                            .narrow = dci_code_writer_for(context, 1),
+                           .single = dci_code_writer_one(context),
                            .dim = dim,
                            .kind = DCI_CODER_LEARNED,
                            .bits = bits};
@@ -356,15 +358,36 @@ static void transform_all(const dci_coder *coder, const dci_code_writer *writer,
         coder->kernels->products(coder->to, coder->dim, coder->n_coords, e->x, coder->dim, e->y);
 }
 
+/* A row alone, in even steps. */
+static void encode_single(const dci_coder *coder, const float *row, const encoding *e, unsigned char *words,
+                          dci_coded_row *out)
+{
+        float *y = e->x, *spare = y + padded(coder->dim, 32);
+        dci_code_written written;
+        for (size_t j = 0; j < coder->dim; j++)
+                y[j] = row[j] - coder->centre[j];
+        if (coder->kind == DCI_CODER_ROTATED)
+                dci_rotate(&coder->rotation, y, spare);
+        coder->single->one(&coder->even, y, (uint32_t *)(void *)spare, words, PAIR, &written);
+        *out = (dci_coded_row){written.scale[0], written.residual[0], written.reach[0]};
+}
+
 void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
                       unsigned char *block, dci_coded_row out[DCI_CODE_ROWS])
 {
         const bool learned = coder->kind == DCI_CODER_LEARNED;
         const float *stand_in[DCI_CODE_LANES];
-        size_t n = 0;
+        size_t n = 0, last = 0;
         for (size_t r = 0; r < DCI_CODE_ROWS; r++)
-                n += rows[r] != NULL;
+                if (rows[r] != NULL) {
+                        n++;
+                        last = r;
+                }
         const encoding e = place(coder->dim, n == 1, scratch);
+        if (n == 1 && coder->even.bits != 0) {
+                encode_single(coder, rows[last], &e, block + dci_code_word(last), &out[last]);
+                return;
+        }
         const bool few = n <= coder->narrow->lanes;
         const dci_code_writer *writer = few ? coder->narrow : coder->writer;
         if (learned && !few)

@@ -40,7 +40,7 @@ enum { DCI_CODER_PLAIN = 1, DCI_CODER_ROTATED = 2, DCI_CODER_LEARNED = 3 };
 typedef struct dci_coder {
         const dci_kernels *kernels;
         const dci_code_reader *reader;
-        const dci_code_writer *writer, *narrow; /* for many rows, and for few */
+        const dci_code_writer *writer, *narrow, *single; /* for many rows, for few and for one */
         size_t dim;
         int32_t kind, bits; /* bits: 1, 2, 3, 4 or 8 for each coordinate, on average if learned */
         size_t n_coords;    /* of y: dim, or if learned the next multiple of DCI_CODE_GROUP */
