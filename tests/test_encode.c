@@ -57,7 +57,7 @@ typedef struct made {
         dci_coded_row coded[ROWS];
 } made;
 
-/* Rows whose bit is set in `which`, row r in the place at[r]. */
+/* Rows whose bit is set in `which`, each `shift` places on. */
 static made encode(const coding *c, const float *rows, uint32_t which, size_t shift)
 {
         const float *here[ROWS] = {NULL};
@@ -212,7 +212,7 @@ START_TEST(rows_are_turned_as_one_is)
 }
 END_TEST
 
-/* What the best of four even steps leaves, and what z leaves over of y when it is scaled as the codes are. */
+/* The square of what the best of four even steps leaves of y, scaled as the codes are. */
 static double least_left(const float *y, size_t dim, int bits)
 {
         static const double steps[5] = {0, 1.596, 0.9957, 0, 0.3352}, stretches[] = {1.0, 0.82, 0.91, 1.12};

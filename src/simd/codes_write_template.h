@@ -325,12 +325,12 @@ DCI_INLINE void write_lines(const dci_code_even *even, const float *y, const uin
         }
 }
 
-/* What is kept of each row, from sums around a scale that is nearly the one. */
 DCI_INLINE F four_of(const F *sum)
 {
         return f_add(f_add(sum[0], sum[2]), f_add(sum[1], sum[3]));
 }
 
+/* What is kept of each row, from sums around a scale that is nearly the one. */
 static void finish(const settling *s, F square, F levels2, const float *back, dci_code_written *out)
 {
         const F zero = f_all(0.0f), left = four_of(s->left), along = four_of(s->along);
