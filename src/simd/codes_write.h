@@ -38,10 +38,9 @@ typedef struct dci_code_even {
 typedef struct dci_code_levels {
         const dci_code_layout *layout;
         size_t n_coords, n_coded; /* of y; that have codes */
-        const float
-                *worth; /* a unit of a level in y, by coordinate; NULL: 1, and y is turned with a length of its own */
-        float per_unit[9]; /* a deviation in units of levels, by bits */
-        float unit;        /* without a worth: that of a level, in deviations */
+        const float *worth;       /* a unit of a level in y, by coordinate; NULL: 1, and a row's deviation is its own */
+        float per_unit[9];        /* a deviation in units of levels, by bits */
+        float unit;               /* without a worth: that of a level, in deviations */
         /* To 4 bits: the magnitudes that part two levels, from the least; the least level around zero; what each limit adds. */
         float limits[5][8], least[5], more[5][8];
 } dci_code_levels;
@@ -52,8 +51,8 @@ typedef struct dci_code_written {
         float scale[DCI_CODE_LANES], residual[DCI_CODE_LANES], reach[DCI_CODE_LANES];
 } dci_code_written;
 
-/* `lanes` rows to coordinates, less their centre and rotated: y[j * ld + row], and zeros up to a multiple of `lanes` of them. With signs, ld is
- * `lanes`. */
+/* `lanes` rows to coordinates, less their centre and rotated: y[j * ld + row], and zeros up to a multiple of `lanes` of them. With signs,
+ * ld is `lanes`. */
 typedef void (*dci_code_turn_fn)(const dci_code_turn *turn, const float *const *rows, float *y, size_t ld);
 
 /* y[c * lanes + row] = matrix[c] . x[row], in the order of the kernels' products. */

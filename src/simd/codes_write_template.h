@@ -254,8 +254,8 @@ DCI_INLINE chosen best_step(const dci_code_even *even, const step_sums *s)
         return best;
 }
 
-/* A scale near the one to come, and what it leaves over: sums of (y - scale z)^2 and of z (y - scale z), four of each side by side: of every
- * fourth coordinate. */
+/* A scale near the one to come, and what it leaves over: sums of (y - scale z)^2 and of z (y - scale z), four of each side by side, of
+ * every fourth coordinate. */
 typedef struct settling {
         F scale, left[4], along[4];
         I inverse;
