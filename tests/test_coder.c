@@ -82,9 +82,10 @@ END_TEST
 /* A coder with all that it needs. */
 typedef struct coding {
         dci_coder coder;
-        void *memory, *scratch;
+        void *memory, *scratch, *wide;
         uint8_t codes[MOST_DIM + 32];
         int8_t bytes[MOST_DIM + 32];
+        unsigned char block[(MOST_DIM + 32) * DCI_CODE_ROWS];
 } coding;
 
 static void begin(coding *c, const dci_context *context, size_t dim, int32_t bits, int32_t kind, uint64_t seed,
@@ -92,6 +93,7 @@ static void begin(coding *c, const dci_context *context, size_t dim, int32_t bit
 {
         c->memory = malloc(dci_coder_bytes(kind, dim));
         c->scratch = malloc(dci_coder_scratch_bytes(dim));
+        c->wide = malloc(dci_coder_encode_bytes(dim, true));
         dci_coder_init(context, kind, dim, bits, seed, centre, c->memory, &c->coder);
 }
 
@@ -111,6 +113,7 @@ static dci_status learn(coding *c, const dci_context *context, size_t dim, int32
         dci_moments moments[2];
         c->memory = malloc(dci_coder_bytes(DCI_CODER_LEARNED, dim));
         c->scratch = malloc(dci_coder_scratch_bytes(dim));
+        c->wide = malloc(dci_coder_encode_bytes(dim, true));
         for (int i = 0; i < 2; i++)
                 dci_moments_init(dim, memory[i], &moments[i]);
         gather(&moments[0], rows, n);
@@ -133,6 +136,18 @@ static void end(coding *c)
 {
         free(c->memory);
         free(c->scratch);
+        free(c->wide);
+}
+
+/* One row, and its codes as bytes. */
+static void encode(coding *c, const float *row, dci_coded_row *out)
+{
+        const float *rows[DCI_CODE_ROWS] = {NULL};
+        dci_coded_row all[DCI_CODE_ROWS];
+        rows[3] = row;
+        dci_coder_encode(&c->coder, rows, c->wide, c->block, all);
+        dci_code_get(&c->coder.layout, c->block, 3, c->codes);
+        *out = all[3];
 }
 
 /* The sum as a block's reader makes it, of one row. */
@@ -163,7 +178,7 @@ static void check_row(coding *c, const float *row, const float *query)
         float back[MOST_DIM];
         dci_coded_row coded;
         dci_coded_query q;
-        dci_coder_encode(&c->coder, row, c->scratch, c->codes, &coded);
+        encode(c, row, &coded);
         dci_coder_decode(&c->coder, c->codes, coded.scale, c->scratch, back);
         double distance2 = 0.0, length2 = 0.0;
         for (size_t j = 0; j < dim; j++) {
@@ -252,7 +267,7 @@ static double error_share(coding *c, const float *rows, size_t n, const float *q
                 dci_coder_query(&c->coder, queries + q * dim, c->scratch, c->bytes, &query);
                 for (size_t r = 0; r < n; r++) {
                         dci_coded_row coded;
-                        dci_coder_encode(&c->coder, rows + r * dim, c->scratch, c->codes, &coded);
+                        encode(c, rows + r * dim, &coded);
                         const double truth = dot(rows + r * dim, queries + q * dim, dim) - (double)query.fixed;
                         error2 += pow((double)estimate_of(c, &query, coded.scale) - (double)query.fixed - truth, 2);
                         sum += truth;
@@ -398,7 +413,7 @@ START_TEST(random_codes_are_unbiased)
                 dci_coded_row kept;
                 dci_coded_query coded;
                 begin(&c, context, DIM, widths[_i], DCI_CODER_ROTATED, seed, NULL);
-                dci_coder_encode(&c.coder, row, c.scratch, c.codes, &kept);
+                encode(&c, row, &kept);
                 dci_coder_query(&c.coder, query, c.scratch, c.bytes, &coded);
                 const float estimate = estimate_of(&c, &coded, kept.scale);
                 sum += (double)estimate - truth;
@@ -427,7 +442,7 @@ START_TEST(nothing_is_estimated_as_nothing)
                 dci_coded_row coded;
                 dci_coded_query query;
                 begin(&c, context, 40, widths[w], DCI_CODER_ROTATED, 1, centre);
-                dci_coder_encode(&c.coder, centre, c.scratch, c.codes, &coded);
+                encode(&c, centre, &coded);
                 ck_assert(coded.scale == 0.0f && coded.residual == 0.0f && coded.reach == 0.0f);
                 dci_coder_decode(&c.coder, c.codes, coded.scale, c.scratch, back);
                 ck_assert_mem_eq(back, centre, sizeof back);

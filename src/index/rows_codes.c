@@ -15,9 +15,11 @@
 /* Rows of a batch that are asked where the centre should be. */
 #define SAMPLE ((size_t)1024)
 
-static size_t scratch_bytes(const dci_frames *frames)
+/* What encoding takes, one row or a block, and the rows as floats. */
+static size_t scratch_bytes(const dci_frames *frames, bool one)
 {
-        return dci_frames_scratch_bytes(frames) + dci_lines(frames->dim * sizeof(float));
+        return dci_frames_encode_bytes(frames, one) +
+               dci_lines((one ? 1 : DCI_CODE_ROWS) * frames->dim * sizeof(float));
 }
 
 dci_status dci_rows_codes_create(dci_rows *rows, const dci_index_config *config)
@@ -30,14 +32,15 @@ dci_status dci_rows_codes_create(dci_rows *rows, const dci_index_config *config)
         dci_status status = dci_frames_init(rows->context, DCI_CODER_ROTATED, config->dim, config->sketch_bits, true,
                                             config->seed, &codes->frames);
         if (status == DCI_OK) {
-                codes->scratch = dci_alloc(rows->context, scratch_bytes(&codes->frames), 1);
+                codes->scratch = dci_alloc(rows->context, scratch_bytes(&codes->frames, true), 1);
                 status = codes->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
         }
         if (status != DCI_OK) {
                 dci_rows_codes_destroy(rows->context, codes);
                 return status;
         }
-        codes->wide = (float *)(void *)((unsigned char *)codes->scratch + dci_frames_scratch_bytes(&codes->frames));
+        codes->wide =
+                (float *)(void *)((unsigned char *)codes->scratch + dci_frames_encode_bytes(&codes->frames, true));
         rows->codes = codes;
         return DCI_OK;
 }
@@ -46,7 +49,7 @@ void dci_rows_codes_destroy(dci_context *context, dci_rows_codes *codes)
 {
         if (codes == NULL)
                 return;
-        dci_free(context, codes->scratch, scratch_bytes(&codes->frames), 1);
+        dci_free(context, codes->scratch, scratch_bytes(&codes->frames, true), 1);
         if (codes->frames.context != NULL)
                 dci_frames_destroy(&codes->frames);
         dci_free(context, codes, 1, sizeof *codes);
@@ -55,7 +58,7 @@ void dci_rows_codes_destroy(dci_context *context, dci_rows_codes *codes)
 size_t dci_rows_codes_bytes(const dci_rows *rows)
 {
         return rows->codes == NULL ? 0
-                                   : sizeof *rows->codes + scratch_bytes(&rows->codes->frames) +
+                                   : sizeof *rows->codes + scratch_bytes(&rows->codes->frames, true) +
                                              dci_frames_bytes(&rows->codes->frames);
 }
 
@@ -182,24 +185,38 @@ typedef struct encoding {
         dci_rows *rows;
         size_t first, end;
         unsigned char *scratch;
+        size_t scratch_bytes; /* of a worker */
 } encoding;
+
+/* The rows of slots [slot, end), all in one block. */
+static void encode_block(const encoding *e, size_t slot, size_t end, unsigned char *scratch)
+{
+        const dci_frames *frames = &e->rows->codes->frames;
+        float *wide = (float *)(void *)(scratch + dci_frames_encode_bytes(frames, false));
+        const float *rows[DCI_CODE_ROWS] = {NULL};
+        size_t offset;
+        dci_chunk *chunk = dci_rows_chunk(e->rows, slot, &offset);
+        const size_t block = offset / DCI_CODE_ROWS;
+        for (; slot < end; slot++, offset++)
+                if (!e->rows->gaps || chunk->ids[offset] >= 0) {
+                        const size_t r = offset % DCI_CODE_ROWS;
+                        rows[r] = floats_of(e->rows, chunk, offset, wide + r * frames->dim);
+                }
+        dci_area_put_rows(frames, &chunk->area, block, rows, scratch);
+}
 
 /* TASK_BLOCKS blocks, so that no two tasks share one. */
 static void encode_task(void *arg, size_t task, size_t worker)
 {
         const encoding *e = arg;
-        const dci_frames *frames = &e->rows->codes->frames;
-        unsigned char *scratch = e->scratch + worker * scratch_bytes(frames);
-        float *wide = (float *)(void *)(scratch + dci_frames_scratch_bytes(frames));
         const size_t base = e->first / DCI_CODE_ROWS * DCI_CODE_ROWS, many = TASK_BLOCKS * DCI_CODE_ROWS;
         size_t slot = base + task * many, end = slot + many;
         slot = slot < e->first ? e->first : slot;
         end = end > e->end ? e->end : end;
-        for (; slot < end; slot++) {
-                size_t offset;
-                dci_chunk *chunk = dci_rows_chunk(e->rows, slot, &offset);
-                if (!e->rows->gaps || chunk->ids[offset] >= 0)
-                        dci_area_put(frames, &chunk->area, offset, floats_of(e->rows, chunk, offset, wide), scratch);
+        for (size_t next; slot < end; slot = next) {
+                next = (slot / DCI_CODE_ROWS + 1) * DCI_CODE_ROWS;
+                next = next < end ? next : end;
+                encode_block(e, slot, next, e->scratch + worker * e->scratch_bytes);
         }
 }
 
@@ -234,8 +251,8 @@ dci_status dci_rows_encode(dci_rows *rows, size_t first, size_t end)
         const size_t base = first / DCI_CODE_ROWS * DCI_CODE_ROWS, many = TASK_BLOCKS * DCI_CODE_ROWS;
         const size_t n_tasks = (end - base + many - 1) / many;
         const size_t n_workers = dci_workers_for(rows->context, n_tasks, (end - first) * rows->dim * 16);
-        const size_t n_bytes = scratch_bytes(&rows->codes->frames);
-        encoding e = {rows, first, end, dci_alloc(rows->context, n_workers, n_bytes)};
+        const size_t n_bytes = scratch_bytes(&rows->codes->frames, false);
+        encoding e = {rows, first, end, dci_alloc(rows->context, n_workers, n_bytes), n_bytes};
         if (e.scratch == NULL)
                 return DCI_ERR_MEMORY;
         begin_blocks(rows, first, end);

@@ -99,12 +99,6 @@ static void visit(const dci_code_layout *layout, piece_fn fn, void *ctx)
         }
 }
 
-/* Where a row's word of the first line lies. */
-static size_t word_of(size_t row)
-{
-        return row / 16 * DCI_CODE_LINE + row % 16 * 4;
-}
-
 typedef struct putting {
         unsigned char *words;
         const uint8_t *codes;
@@ -121,7 +115,30 @@ static void put_piece(void *ctx, const piece *p)
 
 void dci_code_put(const dci_code_layout *layout, unsigned char *block, size_t row, const uint8_t *codes)
 {
-        visit(layout, put_piece, &(putting){block + word_of(row), codes});
+        visit(layout, put_piece, &(putting){block + dci_code_word(row), codes});
+}
+
+typedef struct putting_words {
+        unsigned char *lines;
+        size_t stride, n;
+        const uint32_t *words;
+} putting_words;
+
+static void put_words(void *ctx, const piece *p)
+{
+        const putting_words *to = ctx;
+        const uint32_t mask = ((1u << p->bits) - 1) * EACH, *words = to->words + p->coord / 4 * to->n;
+        unsigned char *line = to->lines + p->line * to->stride;
+        for (size_t r = 0; r < to->n; r++) {
+                const uint32_t before = p->shift == 0 ? 0 : load_word(line + 4 * r);
+                store_word(line + 4 * r, before | (words[r] >> p->from & mask) << p->shift);
+        }
+}
+
+void dci_code_put_words(const dci_code_layout *layout, unsigned char *lines, size_t stride, size_t n,
+                        const uint32_t *words)
+{
+        visit(layout, put_words, &(putting_words){lines, stride, n, words});
 }
 
 typedef struct getting {
@@ -140,14 +157,14 @@ static void get_piece(void *ctx, const piece *p)
 
 void dci_code_get(const dci_code_layout *layout, const unsigned char *block, size_t row, uint8_t *codes)
 {
-        visit(layout, get_piece, &(getting){block + word_of(row), codes});
+        visit(layout, get_piece, &(getting){block + dci_code_word(row), codes});
 }
 
 void dci_code_move(const dci_code_layout *layout, const unsigned char *from, size_t row, unsigned char *to,
                    size_t to_row)
 {
-        from += word_of(row);
-        to += word_of(to_row);
+        from += dci_code_word(row);
+        to += dci_code_word(to_row);
         for (size_t at = 0; at < layout->n_bytes; at += PAIR)
                 memcpy(to + at, from + at, 4);
 }
@@ -197,7 +214,7 @@ static void sums_scalar(const dci_code_layout *layout, const unsigned char *cons
                 }
 }
 
-const dci_code_reader dci_code_reader_scalar = {"scalar", sums_scalar, estimate, even};
+const dci_code_reader dci_code_reader_scalar = {"scalar", sums_scalar, estimate};
 
 const dci_code_reader *dci_code_reader_for(const dci_context *context)
 {

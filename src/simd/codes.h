@@ -59,9 +59,19 @@ bool dci_code_layout_learned(uint64_t whole, uint64_t n_lines, uint64_t n_groups
 /* The codes of a row, a byte per coordinate, into a block, whatever was there; and back. */
 void dci_code_put(const dci_code_layout *layout, unsigned char *block, size_t row, const uint8_t *codes);
 void dci_code_get(const dci_code_layout *layout, const unsigned char *block, size_t row, uint8_t *codes);
+/* The same for `n` rows at a time: words[c / 4 * n + row] has the codes of coordinates c to c + 3 in its bytes, from the lowest; lines
+ * are `stride` bytes apart, and a row's words next to the others'. */
+void dci_code_put_words(const dci_code_layout *layout, unsigned char *lines, size_t stride, size_t n,
+                        const uint32_t *words);
 /* Codes of one layout from a row of one block to another's. */
 void dci_code_move(const dci_code_layout *layout, const unsigned char *from, size_t row, unsigned char *to,
                    size_t to_row);
+
+/* Where a row's word of the first line lies in a block. */
+DCI_INLINE size_t dci_code_word(size_t row)
+{
+        return row / 16 * DCI_CODE_LINE + row % 16 * 4;
+}
 
 /* The first line of unit u = 0 or 1 of a block. */
 DCI_INLINE const unsigned char *dci_code_unit(const unsigned char *block, size_t u)
@@ -79,16 +89,11 @@ typedef void (*dci_code_sums_fn)(const dci_code_layout *layout, const unsigned c
 typedef void (*dci_code_estimate_fn)(const int32_t *sums, const float *scales, size_t n, float half_step,
                                      int32_t twice_bias, float fixed, float *out);
 
-/* Codes of n coordinates in even steps of `bits` bits, from x / step; returns (x . z)^2 / |z|^2 of the levels z that they stand for, in
- * steps around zero: the same bits at every instruction set. n may be 0; then, and for x of zeros, 0. */
-typedef float (*dci_code_even_fn)(const float *x, size_t n, int bits, float step, uint8_t *codes);
-
 /* A reader: the functions of one instruction set. */
 typedef struct dci_code_reader {
         const char *name;
         dci_code_sums_fn sums;
         dci_code_estimate_fn estimate;
-        dci_code_even_fn even;
 } dci_code_reader;
 
 extern const dci_code_reader dci_code_reader_scalar;

@@ -55,17 +55,31 @@ size_t dci_frames_scratch_bytes(const dci_frames *frames)
         return dci_coder_scratch_bytes(frames->dim) + dci_lines(frames->most_coords);
 }
 
+size_t dci_frames_encode_bytes(const dci_frames *frames, bool one)
+{
+        return dci_coder_encode_bytes(frames->dim, one);
+}
+
+void dci_area_put_rows(const dci_frames *frames, dci_area *area, size_t block, const float *const rows[DCI_CODE_ROWS],
+                       void *scratch)
+{
+        dci_coded_row coded[DCI_CODE_ROWS];
+        dci_coder_encode(&frames->frame[area->frames[block]]->coder, rows, scratch,
+                         area->blocks + block * frames->block_bytes, coded);
+        for (size_t r = 0; r < DCI_CODE_ROWS; r++) {
+                if (rows[r] == NULL)
+                        continue;
+                area->scales[block * DCI_CODE_ROWS + r] = coded[r].scale;
+                area->residuals[block * DCI_CODE_ROWS + r] = coded[r].residual;
+                area->reach[block] = fmaxf(area->reach[block], coded[r].reach);
+        }
+}
+
 void dci_area_put(const dci_frames *frames, dci_area *area, size_t at, const float *row, void *scratch)
 {
-        const size_t block = at / DCI_CODE_ROWS;
-        const dci_coder *coder = &frames->frame[area->frames[block]]->coder;
-        uint8_t *codes = (uint8_t *)scratch + dci_coder_scratch_bytes(frames->dim);
-        dci_coded_row coded;
-        dci_coder_encode(coder, row, scratch, codes, &coded);
-        dci_code_put(&coder->layout, area->blocks + block * frames->block_bytes, at % DCI_CODE_ROWS, codes);
-        area->scales[at] = coded.scale;
-        area->residuals[at] = coded.residual;
-        area->reach[block] = fmaxf(area->reach[block], coded.reach);
+        const float *rows[DCI_CODE_ROWS] = {NULL};
+        rows[at % DCI_CODE_ROWS] = row;
+        dci_area_put_rows(frames, area, at / DCI_CODE_ROWS, rows, scratch);
 }
 
 void dci_area_move(const dci_frames *frames, const dci_area *from, size_t at, dci_area *to, size_t to_at)

@@ -36,7 +36,10 @@ static int section_of(int32_t bits)
 
 /* Even steps for the normal distribution (Max 1960, table II), and what else a row may multiply them with: least error at 4 bits. */
 static const float even_step[5] = {0.0f, 1.596f, 0.9957f, 0.0f, 0.3352f};
-static const float stretches[] = {1.0f, 0.82f, 0.91f, 1.12f};
+static const float stretches[DCI_CODE_STRETCHES] = {1.0f, 0.82f, 0.91f, 1.12f};
+/* A step in the whole numbers from which codes are chosen, and the largest of these numbers, the length of a row. */
+#define WHOLE_STEP 512.0
+#define MOST_WHOLE 32700.0
 
 /* What one unit of a byte of levels is, in units of a deviation, and twice the byte that stands for zero. */
 float dci_coder_unit(int bits)
@@ -74,18 +77,49 @@ size_t dci_coder_scratch_bytes(size_t dim)
 /* Levels as the bytes that the sums take: 64 is zero, the largest are 1 and 127. What rounding them does is part of the levels. */
 static void make_levels(dci_coder *coder)
 {
+        dci_code_levels *levels = &coder->levels;
         for (int bits = 1; bits <= 4; bits++) {
-                const int n = 1 << bits;
-                const float *positive = normal_levels[bits], unit = dci_coder_unit(bits);
-                for (int i = 0; i < n; i++) {
-                        const float level = i < n / 2 ? -positive[n / 2 - 1 - i] : positive[i - n / 2];
-                        const int byte = (int)lrintf(level / unit) + 64;
-                        coder->layout.levels[section_of(bits)][i] = (uint8_t)byte;
-                        coder->levels[bits][i] = unit * (float)(byte - 64);
+                const int half = (1 << bits) / 2;
+                const float unit = dci_coder_unit(bits);
+                float before = 0.0f;
+                for (int i = 0; i < half; i++) {
+                        const int level = (int)lrintf(normal_levels[bits][i] / unit);
+                        coder->layout.levels[section_of(bits)][half + i] = (uint8_t)(64 + level);
+                        coder->layout.levels[section_of(bits)][half - 1 - i] = (uint8_t)(64 - level);
+                        levels->limits[bits][i] = 0.5f * unit * ((float)level + before);
+                        levels->more[bits][i] = (float)level - before;
+                        before = (float)level;
                 }
-                for (int i = 1; i < n; i++)
-                        coder->limits[bits][i] = 0.5f * (coder->levels[bits][i - 1] + coder->levels[bits][i]);
+                levels->least[bits] = levels->more[bits][0];
+                levels->per_unit[bits] = 1.0f / unit;
         }
+        levels->per_unit[8] = 1.0f / dci_coder_unit(8);
+        levels->unit = dci_coder_unit(coder->bits);
+}
+
+static void init_turn(dci_coder *coder)
+{
+        coder->turn = (dci_code_turn){.dim = coder->dim,
+                                      .centre = coder->centre,
+                                      .part = coder->rotation.part,
+                                      .signs = coder->rotation.signs,
+                                      .n_rounds = 2 * (size_t)DCI_ROTATE_ROUNDS};
+        coder->levels.layout = &coder->layout;
+        coder->levels.n_coords = coder->n_coords;
+        coder->levels.n_coded = coder->n_coded;
+        coder->levels.worth = coder->worth;
+}
+
+/* A row of n coordinates has n units of |row| / sqrt(n) in all, so none exceeds sqrt(n) of them. */
+static void init_even(dci_coder *coder)
+{
+        const double step = (double)even_step[coder->bits == 8 ? 0 : coder->bits], root = sqrt((double)coder->dim);
+        if (step == 0.0)
+                return;
+        const double unit = fmin(WHOLE_STEP / step, MOST_WHOLE / root);
+        coder->even = (dci_code_even){.turn = coder->turn, .bits = coder->bits, .spread = (float)(unit * root)};
+        for (size_t i = 0; i < DCI_CODE_STRETCHES; i++)
+                coder->even.inverse[i] = (uint16_t)lrint(65536.0 / (unit * step * (double)stretches[i]));
 }
 
 void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_t bits, uint64_t seed,
@@ -93,6 +127,9 @@ void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_
 {
         *out = (dci_coder){.kernels = context->kernels,
                            .reader = dci_code_reader_for(context),
+                           .writer = dci_code_writer_for(context, DCI_CODE_ROWS),
+                           .narrow = dci_code_writer_for(context, 1),
+                           .single = dci_code_writer_one(context),
                            .dim = dim,
                            .kind = kind,
                            .bits = bits,
@@ -107,11 +144,13 @@ void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_
                 memset(out->centre, 0, dim * sizeof *out->centre);
         else
                 memcpy(out->centre, centre, dim * sizeof *out->centre);
-        if (kind != DCI_CODER_ROTATED)
-                return;
-        dci_rng rng;
-        dci_rng_seed(&rng, seed);
-        dci_rotation_init(&rng, dim, (unsigned char *)memory + dci_lines(dim * sizeof(float)), &out->rotation);
+        if (kind == DCI_CODER_ROTATED) {
+                dci_rng rng;
+                dci_rng_seed(&rng, seed);
+                dci_rotation_init(&rng, dim, (unsigned char *)memory + dci_lines(dim * sizeof(float)), &out->rotation);
+        }
+        init_turn(out);
+        init_even(out);
 }
 
 void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, void *memory, dci_coder *out)
@@ -120,6 +159,9 @@ void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits
         unsigned char *at = memory;
         *out = (dci_coder){.kernels = context->kernels,
                            .reader = dci_code_reader_for(context),
+                           .writer = dci_code_writer_for(context, DCI_CODE_ROWS),
+                           .narrow = dci_code_writer_for(context, 1),
+                           .single = dci_code_writer_one(context),
                            .dim = dim,
                            .kind = DCI_CODER_LEARNED,
                            .bits = bits};
@@ -137,6 +179,7 @@ void dci_coder_finish_learned(dci_coder *coder)
 {
         dci_code_layout_finish(&coder->layout);
         coder->n_coded = coder->layout.n_all;
+        init_turn(coder);
 }
 
 int dci_coder_width(const dci_coder *coder, size_t coord)
@@ -161,40 +204,6 @@ static size_t same_width(const dci_coder *coder, size_t first, int *out_bits)
         }
         *out_bits = coder->layout.groups[(first - end) / DCI_CODE_GROUP].bits;
         return first + DCI_CODE_GROUP < coder->n_coded ? first + DCI_CODE_GROUP : coder->n_coded;
-}
-
-/* Codes of n coordinates in units of a deviation: how many limits lie below. A limit at a time, so that loops are vectors. */
-static void find_codes(const dci_coder *coder, int bits, const float *x, size_t n, int32_t *counts, uint8_t *codes)
-{
-        if (bits == 8) {
-                const float unit = dci_coder_unit(8);
-                for (size_t j = 0; j < n; j++)
-                        codes[j] = (uint8_t)lrintf(fminf(fmaxf(x[j] / unit + 127.5f, 0.0f), 255.0f));
-                return;
-        }
-        memset(counts, 0, n * sizeof *counts);
-        for (int i = 1; i < 1 << bits; i++) {
-                const float limit = coder->limits[bits][i];
-                for (size_t j = 0; j < n; j++)
-                        counts[j] += x[j] > limit;
-        }
-        for (size_t j = 0; j < n; j++)
-                codes[j] = (uint8_t)counts[j];
-}
-
-/* Of the stretches of the step the one that leaves least; with one bit they are all the same. tried: room for as many codes. */
-static void find_even(const dci_coder *coder, const float *x, uint8_t *codes, uint8_t *tried)
-{
-        const float step = even_step[coder->bits];
-        const size_t n = coder->bits == 1 ? 1 : sizeof stretches / sizeof stretches[0];
-        float best = coder->reader->even(x, coder->dim, coder->bits, step, codes);
-        for (size_t i = 1; i < n; i++) {
-                const float here = coder->reader->even(x, coder->dim, coder->bits, step * stretches[i], tried);
-                if (here > best) {
-                        best = here;
-                        memcpy(codes, tried, coder->dim);
-                }
-        }
 }
 
 /* Levels of codes as the sums see them: whole numbers, or halves at 8 bits, around zero. */
@@ -246,87 +255,156 @@ static void to_coordinates(const dci_coder *coder, const float *matrix, const fl
                                                                  coder->dim, out);
 }
 
-/* y of a row, and its coordinates in units of a deviation. Learned: coded coordinates are in such units in y, too. */
-static void transform(const dci_coder *coder, const float *row, float *y, float *x)
+/* --- rows ----------------------------------------------------------------------------------------------------------- */
+
+#define PAIR (2 * DCI_CODE_LINE)
+#define ONE_LANES ((size_t)8) /* of a writer for few rows, at most */
+
+/* Rows on their way: coordinates before a learned transform and after it (or, of even steps, a writer's scratch), levels, words of
+ * codes, and lines of as many rows as a writer takes. */
+typedef struct encoding {
+        float *x, *y, *z;
+        uint32_t *words;
+        unsigned char *lines;
+} encoding;
+
+static size_t lanes_for(bool one)
 {
-        const size_t dim = coder->dim, n = coder->n_coords;
-        float *moved = coder->kind == DCI_CODER_LEARNED ? x : y;
-        for (size_t j = 0; j < dim; j++)
-                moved[j] = row[j] - coder->centre[j];
-        if (coder->kind == DCI_CODER_LEARNED) {
-                to_coordinates(coder, coder->to, moved, n, y);
-                memcpy(x, y, n * sizeof *x);
+        return one ? ONE_LANES : DCI_CODE_LANES;
+}
+
+/* Bytes of coordinates of the rows that are multiplied with a learned transform at once. */
+static size_t tile_bytes(size_t dim, bool one)
+{
+        return padded(dim, 32) * sizeof(float) * (one || dim > DCI_LEARNED_DIM ? lanes_for(one) : DCI_CODE_ROWS);
+}
+
+size_t dci_coder_encode_bytes(size_t dim, bool one)
+{
+        return 2 * tile_bytes(dim, one) + padded(dim, 32) * lanes_for(one) * (sizeof(float) + 2);
+}
+
+static encoding place(size_t dim, bool one, void *memory)
+{
+        const size_t tile = tile_bytes(dim, one), each = padded(dim, 32) * lanes_for(one);
+        unsigned char *at = (unsigned char *)memory + 2 * tile;
+        return (encoding){.x = memory,
+                          .y = (float *)(void *)(at - tile),
+                          .z = (float *)(void *)at,
+                          .words = (uint32_t *)(void *)(at + each * sizeof(float)),
+                          .lines = at + each * (sizeof(float) + 1)};
+}
+
+/* The words of those rows that there are, from lines of n rows to a block. */
+static void copy_words(const dci_coder *coder, const unsigned char *lines, size_t n, const float *const *rows,
+                       unsigned char *words)
+{
+        for (size_t line = 0; line < coder->layout.n_bytes / PAIR; line++)
+                for (size_t r = 0; r < n; r++)
+                        if (rows[r] != NULL)
+                                memcpy(words + line * PAIR + r * 4, lines + (line * n + r) * 4, 4);
+}
+
+/* As many rows as a writer takes: here[] has another where one is missing. */
+static void encode_lanes(const dci_coder *coder, const dci_code_writer *writer, const float *const *rows,
+                         const float *const *here, const encoding *e, size_t first, size_t ld, unsigned char *block,
+                         dci_coded_row *out)
+{
+        const size_t n = writer->lanes;
+        unsigned char *words = block + dci_code_word(first), *lines = words;
+        size_t stride = PAIR;
+        dci_code_written written;
+        for (size_t r = 0; r < n; r++)
+                if (rows[first + r] == NULL) {
+                        lines = e->lines;
+                        stride = n * 4;
+                }
+        if (coder->even.bits != 0) {
+                writer->even(&coder->even, here, e->x, lines, stride, &written);
+        } else {
+                writer->levels(&coder->levels, e->y + (ld > n ? first : 0), ld, e->z, e->words, &written);
+                dci_code_put_words(&coder->layout, lines, stride, n, e->words);
+        }
+        if (lines != words)
+                copy_words(coder, lines, n, rows + first, words);
+        for (size_t r = 0; r < n; r++)
+                if (rows[first + r] != NULL)
+                        out[first + r] = (dci_coded_row){written.scale[r], written.residual[r], written.reach[r]};
+}
+
+/* The rows from `first` on, or NULL if there are none; where one is missing another stands in. */
+static const float *const *all_of(const float *const *rows, size_t first, size_t n, const float **out)
+{
+        const float *some = NULL;
+        for (size_t r = 0; r < n; r++)
+                some = rows[first + r] != NULL ? rows[first + r] : some;
+        for (size_t r = 0; r < n; r++)
+                out[r] = rows[first + r] != NULL ? rows[first + r] : some;
+        return some == NULL ? NULL : out;
+}
+
+/* Many rows: their coordinates by one product of matrices. */
+static void transform_all(const dci_coder *coder, const dci_code_writer *writer, const float *const *rows,
+                          const encoding *e)
+{
+        const float *stand_in[DCI_CODE_LANES];
+        for (size_t first = 0; first < DCI_CODE_ROWS; first += writer->lanes) {
+                const float *const *here = all_of(rows, first, writer->lanes, stand_in);
+                if (here != NULL)
+                        writer->turn(&coder->turn, here, e->x + first, DCI_CODE_ROWS);
+                for (size_t j = 0; here == NULL && j < coder->dim; j++)
+                        memset(e->x + j * DCI_CODE_ROWS + first, 0, writer->lanes * sizeof *e->x);
+        }
+        coder->kernels->products(coder->to, coder->dim, coder->n_coords, e->x, coder->dim, e->y);
+}
+
+/* A row alone, in even steps. */
+static void encode_single(const dci_coder *coder, const float *row, const encoding *e, unsigned char *words,
+                          dci_coded_row *out)
+{
+        float *y = e->x, *spare = y + padded(coder->dim, 32);
+        dci_code_written written;
+        for (size_t j = 0; j < coder->dim; j++)
+                y[j] = row[j] - coder->centre[j];
+        if (coder->kind == DCI_CODER_ROTATED)
+                dci_rotate(&coder->rotation, y, spare);
+        coder->single->one(&coder->even, y, (uint32_t *)(void *)spare, words, PAIR, &written);
+        *out = (dci_coded_row){written.scale[0], written.residual[0], written.reach[0]};
+}
+
+void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
+                      unsigned char *block, dci_coded_row out[DCI_CODE_ROWS])
+{
+        const bool learned = coder->kind == DCI_CODER_LEARNED;
+        const float *stand_in[DCI_CODE_LANES];
+        size_t n = 0, last = 0;
+        for (size_t r = 0; r < DCI_CODE_ROWS; r++)
+                if (rows[r] != NULL) {
+                        n++;
+                        last = r;
+                }
+        const encoding e = place(coder->dim, n == 1, scratch);
+        if (n == 1 && coder->even.bits != 0) {
+                encode_single(coder, rows[last], &e, block + dci_code_word(last), &out[last]);
                 return;
         }
-        if (coder->kind == DCI_CODER_ROTATED)
-                dci_rotate(&coder->rotation, y, x);
-        const float length = length_of(coder, y, dim);
-        const float inverse = length > NOTHING ? sqrtf((float)dim) / length : 0.0f;
-        for (size_t j = 0; j < dim; j++)
-                x[j] = y[j] * inverse;
-}
-
-/* Plain or rotated: the factor that makes the estimate unbiased. What it leaves over stands at right angles to y; its length as the
- * root of a difference of squares would be lost in rounding where it is short. */
-static void settle_random(const dci_coder *coder, const float *y, float *z, dci_coded_row *out)
-{
-        const size_t dim = coder->dim;
-        const double square = square_of(coder, y, dim), product = (double)dot(coder, z, y, dim);
-        const double level2 = (double)norm2(coder, z, dim);
-        /* Every level has the sign of its coordinate, so the product is positive unless the row is the centre. */
-        const double factor = product > 0.0 && sqrt(square) > (double)NOTHING ? square / product : 0.0;
-        const float scale = (float)factor;
-        for (size_t j = 0; j < dim; j++)
-                z[j] = y[j] - scale * z[j];
-        out->scale = scale;
-        out->residual = length_of(coder, z, dim);
-        out->reach = (float)(factor * sqrt(level2));
-}
-
-/* Learned: the factor that leaves least. y of coded coordinates comes in units of a deviation. */
-static void settle_learned(const dci_coder *coder, float *y, float *z, dci_coded_row *out)
-{
-        const size_t n = coder->n_coded;
-        const double level2 = (double)norm2(coder, z, n);
-        int bits;
-        for (size_t first = 0, end; first < n; first = end) {
-                end = same_width(coder, first, &bits);
-                const float per_unit = 1.0f / dci_coder_unit(bits);
-                for (size_t j = first; j < end; j++) {
-                        y[j] *= coder->worth[j] * per_unit;
-                        z[j] *= coder->worth[j];
+        const bool few = n <= coder->narrow->lanes;
+        const dci_code_writer *writer = few ? coder->narrow : coder->writer;
+        if (learned && !few)
+                transform_all(coder, writer, rows, &e);
+        for (size_t first = 0; first < DCI_CODE_ROWS; first += writer->lanes) {
+                const float *const *here = all_of(rows, first, writer->lanes, stand_in);
+                if (here == NULL)
+                        continue;
+                if (learned && few) {
+                        writer->turn(&coder->turn, here, e.x, writer->lanes);
+                        writer->product(coder->to, coder->n_coords, coder->dim, e.x, e.y);
+                } else if (!learned && coder->even.bits == 0) {
+                        writer->turn(&coder->turn, here, e.y, writer->lanes);
                 }
+                encode_lanes(coder, writer, rows, here, &e, first, learned && !few ? DCI_CODE_ROWS : writer->lanes,
+                             block, out);
         }
-        const double product = n == 0 ? 0.0 : (double)dot(coder, z, y, n), square = (double)norm2(coder, z, n);
-        const double factor = square > 0.0 ? product / square : 0.0;
-        const float scale = (float)factor;
-        for (size_t j = 0; j < n; j++)
-                z[j] = y[j] - scale * z[j];
-        out->scale = scale;
-        out->residual = (float)sqrt(square_of(coder, z, n) + square_of(coder, y + n, coder->n_coords - n));
-        out->reach = (float)(fabs(factor) * sqrt(level2));
-}
-
-void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, dci_coded_row *out)
-{
-        const size_t wide = padded(coder->dim, 32);
-        float *y = scratch, *x = y + wide;
-        int32_t *counts = (int32_t *)(void *)(x + wide);
-        int bits;
-        transform(coder, row, y, x);
-        const bool even = coder->kind != DCI_CODER_LEARNED && is_even(coder, coder->bits);
-        if (even)
-                find_even(coder, x, codes, (uint8_t *)counts);
-        for (size_t first = 0, end; !even && first < coder->n_coded; first = end) {
-                end = same_width(coder, first, &bits);
-                find_codes(coder, bits, x + first, end - first, counts, codes + first);
-        }
-        memset(codes + coder->n_coded, 0, coder->layout.n_all - coder->n_coded);
-        centred(coder, codes, x);
-        if (coder->kind == DCI_CODER_LEARNED)
-                settle_learned(coder, y, x, out);
-        else
-                settle_random(coder, y, x, out);
 }
 
 void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out)

@@ -28,6 +28,7 @@
 #include "core/internal.h"
 
 #include "simd/codes.h"
+#include "simd/codes_write.h"
 #include "simd/kernels.h"
 #include "sketch/rotate.h"
 
@@ -39,6 +40,7 @@ enum { DCI_CODER_PLAIN = 1, DCI_CODER_ROTATED = 2, DCI_CODER_LEARNED = 3 };
 typedef struct dci_coder {
         const dci_kernels *kernels;
         const dci_code_reader *reader;
+        const dci_code_writer *writer, *narrow, *single; /* for many rows, for few and for one */
         size_t dim;
         int32_t kind, bits; /* bits: 1, 2, 3, 4 or 8 for each coordinate, on average if learned */
         size_t n_coords;    /* of y: dim, or if learned the next multiple of DCI_CODE_GROUP */
@@ -50,7 +52,9 @@ typedef struct dci_coder {
          * those beyond dim: zeros in all three). */
         float *to, *from, *worth;
         dci_code_layout layout;
-        float levels[5][16], limits[5][16]; /* by bits: in units of a deviation, and what lies between them */
+        dci_code_turn turn;
+        dci_code_even even;     /* not learned, 4, 2 or 1 bits */
+        dci_code_levels levels; /* else */
 } dci_coder;
 
 /* What codes need beside themselves. */
@@ -81,8 +85,11 @@ void dci_coder_finish_learned(dci_coder *coder);
 int dci_coder_width(const dci_coder *coder, size_t coord);
 float dci_coder_unit(int bits);
 
-/* One row to codes, n_all bytes. */
-void dci_coder_encode(const dci_coder *coder, const float *row, void *scratch, uint8_t *codes, dci_coded_row *out);
+/* Rows to codes in their places of a block; NULL: no row, and that place stays as it is. What a row becomes does not depend on the
+ * others. scratch: dci_coder_encode_bytes for one row, or for any. */
+size_t dci_coder_encode_bytes(size_t dim, bool one);
+void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
+                      unsigned char *block, dci_coded_row out[DCI_CODE_ROWS]);
 /* Back to a row. */
 void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out);
 

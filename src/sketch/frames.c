@@ -31,6 +31,7 @@ dci_status dci_frames_init(dci_context *context, int32_t kind, size_t dim, int32
         *out = (dci_frames){
                 .context = context, .dim = dim, .kind = kind, .bits = bits, .centred = centred, .seed = seed};
         out->reader = dci_code_reader_for(context);
+        out->writer = dci_code_writer_for(context, DCI_CODE_ROWS);
         out->pending_sum = dci_calloc(context, dim, sizeof *out->pending_sum);
         if (out->pending_sum == NULL)
                 return DCI_ERR_MEMORY;
@@ -167,15 +168,9 @@ static bool follows(const dci_frames *frames)
 
 void dci_frames_note(dci_frames *frames, const float *row)
 {
-        double square = 0.0;
         if (!follows(frames))
                 return;
-        for (size_t j = 0; j < frames->dim; j++) {
-                const double x = (double)row[j];
-                frames->pending_sum[j] += x;
-                square += x * x;
-        }
-        frames->pending_square += square;
+        frames->pending_square += frames->writer->note(row, frames->dim, frames->pending_sum);
         frames->n_pending++;
 }
 

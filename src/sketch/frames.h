@@ -28,6 +28,7 @@ typedef struct dci_frame {
 typedef struct dci_frames {
         dci_context *context;
         const dci_code_reader *reader;
+        const dci_code_writer *writer;
         size_t dim;
         int32_t kind, bits; /* of frames that are not learned */
         bool centred;       /* the centre follows the rows */
@@ -96,8 +97,13 @@ void dci_area_copy(const dci_frames *frames, const dci_area *from, size_t n_rows
 /* Blocks without rows. */
 void dci_area_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_area *area);
 
-/* Encodes a row into its place; its block has a frame. scratch: dci_frames_scratch_bytes. */
+/* Bytes of scratch for queries and for decoding, and for encoding: one row, or any number. */
 size_t dci_frames_scratch_bytes(const dci_frames *frames);
+size_t dci_frames_encode_bytes(const dci_frames *frames, bool one);
+/* Encodes rows into their places of a block that has a frame; NULL: none, and what is there stays. */
+void dci_area_put_rows(const dci_frames *frames, dci_area *area, size_t block, const float *const rows[DCI_CODE_ROWS],
+                       void *scratch);
+/* One row. */
 void dci_area_put(const dci_frames *frames, dci_area *area, size_t at, const float *row, void *scratch);
 /* Copies codes between places whose blocks have the same frame. */
 void dci_area_move(const dci_frames *frames, const dci_area *from, size_t at, dci_area *to, size_t to_at);

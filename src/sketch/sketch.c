@@ -194,14 +194,21 @@ static void append_task(void *arg, size_t task, size_t worker)
         const appending *a = arg;
         dci_sketch *sketch = a->sketch;
         unsigned char *scratch = a->scratch + worker * a->scratch_bytes;
-        float *wide = (float *)(void *)(scratch + dci_frames_scratch_bytes(&sketch->frames));
-        size_t at = a->begin + task * TASK_ROWS, end = at + TASK_ROWS, ld;
+        float *wide = (float *)(void *)(scratch + dci_frames_encode_bytes(&sketch->frames, false));
+        size_t at = a->begin + task * TASK_ROWS, end = at + TASK_ROWS;
         at = at < a->first ? a->first : at;
         end = end > a->first + a->n ? a->first + a->n : end;
-        for (; at < end; at++) {
-                const float *row =
-                        dci_sketch_floats(sketch, sketch->dtype, a->rows, a->ld, at - a->first, 1, wide, &ld);
-                dci_area_put(&sketch->frames, &sketch->area, at, row, scratch);
+        while (at < end) {
+                const float *rows[DCI_CODE_ROWS] = {NULL};
+                const size_t block = at / DCI_CODE_ROWS, first = at % DCI_CODE_ROWS;
+                const size_t n = end - at < DCI_CODE_ROWS - first ? end - at : DCI_CODE_ROWS - first;
+                size_t ld;
+                const float *floats =
+                        dci_sketch_floats(sketch, sketch->dtype, a->rows, a->ld, at - a->first, n, wide, &ld);
+                for (size_t r = 0; r < n; r++)
+                        rows[first + r] = floats + r * ld;
+                dci_area_put_rows(&sketch->frames, &sketch->area, block, rows, scratch);
+                at += n;
         }
 }
 
@@ -209,7 +216,7 @@ static void append_task(void *arg, size_t task, size_t worker)
 static dci_status choose_frames(appending *a)
 {
         dci_sketch *sketch = a->sketch;
-        float *wide = (float *)(void *)(a->scratch + dci_frames_scratch_bytes(&sketch->frames));
+        float *wide = (float *)(void *)(a->scratch + dci_frames_encode_bytes(&sketch->frames, false));
         for (size_t at = a->first, end; at < a->first + a->n; at = end) {
                 end = (at / SLICE_ROWS + 1) * SLICE_ROWS;
                 end = end > a->first + a->n ? a->first + a->n : end;
@@ -255,7 +262,9 @@ dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, siz
                 return status;
         appending a = {.sketch = sketch, .rows = rows, .ld = ld, .first = sketch->n, .n = n};
         a.begin = a.first / DCI_CODE_ROWS * DCI_CODE_ROWS;
-        const size_t coding_bytes = dci_frames_scratch_bytes(&sketch->frames) + dci_lines(sketch->dim * sizeof(float));
+        const size_t n_wide = sketch->dtype == DCI_F32 ? 0 : DCI_CODE_ROWS;
+        const size_t coding_bytes =
+                dci_frames_encode_bytes(&sketch->frames, false) + dci_lines(n_wide * sketch->dim * sizeof(float));
         a.scratch_bytes = coding_bytes + dci_lines(sketch->dim * sizeof(double));
         const size_t n_tasks = (total - a.begin + TASK_ROWS - 1) / TASK_ROWS;
         const size_t n_workers = dci_workers_for(sketch->context, n_tasks, n * sketch->dim * 16);
