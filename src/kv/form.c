@@ -151,9 +151,10 @@ static size_t most(size_t a, size_t b)
 
 static size_t stage_bytes(const dci_kv *kv)
 {
-        const size_t dim = most(kv->dim_k, kv->dim_v);
-        return dci_coder_scratch_bytes(dim) + 4 * dci_lines((dim + 32) * sizeof(float)) +
-               dci_lines(DCI_CODE_ROWS * (dim + 32));
+        const dci_kv_stages *stages = kv->stages;
+        const size_t summary = stages->summary.put_bytes != NULL ? stages->summary.put_bytes(kv) : 0;
+        const size_t tail = stages->tail.put_bytes != NULL ? stages->tail.put_bytes(kv) : 0;
+        return dci_lines(most(summary, tail));
 }
 
 static size_t fit_bytes(const dci_kv *kv)

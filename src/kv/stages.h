@@ -45,11 +45,12 @@ typedef struct dci_kv_summary {
         int32_t kind;
         bool built;
         int32_t frame; /* DCI_CODER_* of the frames it needs, 0: none */
-        /* Of one head in a chunk; of a plan's scratch. */
+        /* Of one head in a chunk; of a plan's scratch; of that for `put`, if there is one. */
         size_t (*bytes)(const dci_kv *kv);
         size_t (*work_bytes)(const dci_kv *kv);
+        size_t (*put_bytes)(const dci_kv *kv);
         /* Candidates [first, first + n) of the chunk, n <= DCI_KV_TILE, as rows and as floats (n x dim_k). first is a multiple of a page; n
-         * too, unless these are the last ones there will ever be. scratch: dci_kv_forming_bytes' part for stages. */
+         * too, unless these are the last ones there will ever be. */
         void (*put)(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n,
                     const float *keys, void *scratch);
         /* Fills in scores and most. */
@@ -82,6 +83,7 @@ typedef struct dci_kv_tail {
         bool scored; /* needs scores of single tokens */
         size_t (*bytes)(const dci_kv *kv);
         size_t (*work_bytes)(const dci_kv *kv);
+        size_t (*put_bytes)(const dci_kv *kv);
         /* As the summary's, with both rows. */
         void (*put)(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n,
                     const float *keys, const float *values, void *scratch);

@@ -36,6 +36,11 @@ static size_t work_bytes(const dci_kv *kv)
                dci_lines(kv->group * sizeof(dci_coded_query));
 }
 
+static size_t put_bytes(const dci_kv *kv)
+{
+        return dci_coder_encode_bytes(kv->dim_k, false);
+}
+
 static float *scales_of(const dci_kv *kv, unsigned char *chunk)
 {
         return (float *)(void *)(chunk + CHUNK_BLOCKS * block_bytes(kv));
@@ -57,15 +62,19 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
                 void *scratch)
 {
         const dci_coder *coder = &head->keys->coder;
-        uint8_t *codes = (uint8_t *)scratch + dci_coder_scratch_bytes(kv->dim_k);
         float *scales = scales_of(kv, chunk);
-        for (size_t i = 0; i < n; i++) {
-                const size_t at = first + i;
-                dci_coded_row row;
-                dci_coder_encode(coder, keys + i * kv->dim_k, scratch, codes, &row);
-                dci_code_put(&coder->layout, chunk + at / DCI_CODE_ROWS * block_bytes(kv), at % DCI_CODE_ROWS, codes);
-                scales[at] = row.scale;
-                watch(head, row.residual);
+        for (size_t at = first, end; at < first + n; at = end) {
+                const float *rows[DCI_CODE_ROWS] = {NULL};
+                dci_coded_row coded[DCI_CODE_ROWS];
+                const size_t block = at / DCI_CODE_ROWS;
+                end = (block + 1) * DCI_CODE_ROWS < first + n ? (block + 1) * DCI_CODE_ROWS : first + n;
+                for (size_t i = at; i < end; i++)
+                        rows[i % DCI_CODE_ROWS] = keys + (i - first) * kv->dim_k;
+                dci_coder_encode(coder, rows, scratch, chunk + block * block_bytes(kv), coded);
+                for (size_t i = at; i < end; i++) {
+                        scales[i] = coded[i % DCI_CODE_ROWS].scale;
+                        watch(head, coded[i % DCI_CODE_ROWS].residual);
+                }
         }
 }
 
@@ -97,6 +106,18 @@ static void scan_units(const scanning *s, unsigned char *chunk, size_t unit, siz
         }
 }
 
+/* Mixed widths are read in passes over many blocks, which no prefetcher foresees: the next ones are asked for beforehand. */
+static void fetch_ahead(const dci_kv_ask *ask, size_t candidate)
+{
+        const dci_kv *kv = ask->kv;
+        if (candidate >= ask->n_candidates)
+                return;
+        const unsigned char *chunk = dci_kv_chunk_head(kv, ask->layer, candidate / DCI_KV_CHUNK, ask->head);
+        const unsigned char *at = chunk + candidate % DCI_KV_CHUNK / DCI_CODE_ROWS * block_bytes(kv);
+        for (size_t i = 0; i < DCI_SCAN_ROWS / DCI_CODE_ROWS * block_bytes(kv); i += DCI_CACHE_LINE)
+                DCI_PREFETCH(at + i);
+}
+
 static void rank(dci_kv_ask *ask)
 {
         const dci_kv *kv = ask->kv;
@@ -111,6 +132,7 @@ static void rank(dci_kv_ask *ask)
         for (size_t i = 0; i < ask->n_candidates; i += DCI_SCAN_ROWS) {
                 unsigned char *chunk = dci_kv_chunk_head(kv, ask->layer, i / DCI_KV_CHUNK, ask->head);
                 const size_t left = ask->n_candidates - i;
+                fetch_ahead(ask, i + DCI_SCAN_ROWS);
                 const size_t units = left < DCI_SCAN_ROWS ? (left + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT : DCI_SCAN_UNITS;
                 for (size_t q = 0; q < kv->group; q += DCI_CODE_QUERIES)
                         scan_units(&s, chunk, i % DCI_KV_CHUNK / DCI_CODE_UNIT, units, q,
@@ -124,6 +146,7 @@ static void rank(dci_kv_ask *ask)
                                      .frame = coder,                                                                   \
                                      .bytes = bytes,                                                                   \
                                      .work_bytes = work_bytes,                                                         \
+                                     .put_bytes = put_bytes,                                                           \
                                      .put = put,                                                                       \
                                      .rank = rank}
 

@@ -29,6 +29,11 @@ static size_t work_bytes(const dci_kv *kv)
         return dci_lines(kv->group * width_of(kv) * sizeof(float));
 }
 
+static size_t put_bytes(const dci_kv *kv)
+{
+        return width_of(kv) * sizeof(float);
+}
+
 static void mean_row(const float *keys, size_t n, size_t dim, float *out)
 {
         memcpy(out, keys, dim * sizeof *out);
@@ -127,8 +132,13 @@ static void rank(dci_kv_ask *ask)
 }
 
 #define PAGES(name, of)                                                                                                \
-        const dci_kv_summary name = {                                                                                  \
-                .kind = of, .built = true, .bytes = bytes, .work_bytes = work_bytes, .put = put, .rank = rank}
+        const dci_kv_summary name = {.kind = of,                                                                       \
+                                     .built = true,                                                                    \
+                                     .bytes = bytes,                                                                   \
+                                     .work_bytes = work_bytes,                                                         \
+                                     .put_bytes = put_bytes,                                                           \
+                                     .put = put,                                                                       \
+                                     .rank = rank}
 
 PAGES(dci_kv_summary_mean, DCI_KV_SUMMARY_MEAN);
 PAGES(dci_kv_summary_minmax, DCI_KV_SUMMARY_MINMAX);

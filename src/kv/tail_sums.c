@@ -33,6 +33,11 @@ static size_t work_bytes(const dci_kv *kv)
         return dci_lines(kv->group * DCI_KV_TILE * sizeof(float));
 }
 
+static size_t put_bytes(const dci_kv *kv)
+{
+        return (kv->dim_k + kv->dim_v) * sizeof(float);
+}
+
 static void mean_rows(const dci_kv *kv, const float *rows, size_t n, size_t dim, float *sum, unsigned char *out)
 {
         memcpy(sum, rows, dim * sizeof *sum);
@@ -183,5 +188,10 @@ static void add(dci_kv_ask *ask, float *out, float *lse)
                 add_values(&a, q, kv->group - q < DCI_MANY_QUERIES ? kv->group - q : DCI_MANY_QUERIES);
 }
 
-const dci_kv_tail dci_kv_tail_sums = {
-        .kind = DCI_KV_TAIL_SUMS, .built = true, .bytes = bytes, .work_bytes = work_bytes, .put = put, .add = add};
+const dci_kv_tail dci_kv_tail_sums = {.kind = DCI_KV_TAIL_SUMS,
+                                      .built = true,
+                                      .bytes = bytes,
+                                      .work_bytes = work_bytes,
+                                      .put_bytes = put_bytes,
+                                      .put = put,
+                                      .add = add};
