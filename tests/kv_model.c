@@ -264,6 +264,11 @@ double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, con
                 }
                 for (size_t i = 0; i < n; i++)
                         sum += exp(one[i] - most);
+                for (size_t t = 0; t < model->n && size == 1; t++)
+                        if (t < first || t >= end)
+                                sum += exp(model->scale * dot(queries + g * model->dim_k, keys + t * model->dim_k,
+                                                              model->dim_k) -
+                                           most);
                 for (size_t i = 0; i < n; i++)
                         out[i] += combine == DCI_KV_COMBINE_SOFTMAX ? exp(one[i] - most) / sum
                                                                     : one[i] / (double)model->group;

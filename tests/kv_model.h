@@ -26,7 +26,7 @@ void kv_model_attend(const kv_model *model, size_t layer, size_t query_head, con
                      const int32_t *positions, double *out, double *out_lse);
 
 /* Scores of the groups of `size` tokens that [first, end) is cut into, for the group's query rows (dim_k apart), combined: by softmax
- * over all of them, or by mean. summary: KEYS (size 1), MEAN, MINMAX or CUBOID. free(). */
+ * over all of them (tokens: over the whole sequence), or by mean. summary: KEYS (size 1), MEAN, MINMAX or CUBOID. free(). */
 double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, const float *queries, int32_t summary,
                         int32_t combine, size_t first, size_t end, size_t size);
 

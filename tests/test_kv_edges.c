@@ -249,7 +249,7 @@ END_TEST
 
 START_TEST(the_same_sequence_twice_in_a_call_is_refused)
 {
-        const int64_t twice[] = {b, a, b};
+        const int64_t twice[] = {b, a, b}, third = kv_open(kv);
         float rows[3 * 4 * 16] = {0}, out[3 * 4 * 16];
         char name[32];
         dci_kv_plan plan;
@@ -262,6 +262,8 @@ START_TEST(the_same_sequence_twice_in_a_call_is_refused)
         UNCHANGED(dci_kv_maintain(kv, 3, twice), DCI_ERR_INVALID, name, "twice");
         UNCHANGED(dci_kv_plan_make(kv, 0, 3, twice, rows, 16, &plan), DCI_ERR_INVALID, name, "twice");
         UNCHANGED(dci_kv_attend(kv, 0, 3, twice, rows, 16, NULL, out, 16, NULL), DCI_ERR_INVALID, name, "twice");
+        ck_ok(dci_kv_close(kv, third));
+        REFUSED(dci_kv_reserve(kv, 3, twice, NULL), DCI_ERR_INVALID, "3 sequences", "there are 2");
         dci_kv_plan_destroy(kv, &plan);
 }
 END_TEST
