@@ -145,9 +145,6 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 const size_t token = turns[i].n == 0 ? turns[i].from : turns[i].from + turns[i].n - 1;
                 const float *queries = kv_query(turns[i].data, layer, token, 0);
                 test_hold((size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
-                if (getenv("COVER"))
-                        fprintf(stderr, "%d %d\n", seen->plans[layer].recent_begin[i] > 0,
-                                seen->plans[layer].counts[i]);
                 kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
                 if (info.choose == DCI_KV_CHOOSE_SCAN && info.summary <= DCI_KV_SUMMARY_CUBOID &&
                     !l->config.frozen_prompt)
@@ -302,7 +299,7 @@ static void fork_one(life *l)
         }
         if (l->n == MOST_SEQUENCES)
                 return;
-        if (below(l, 4) > 0 || getenv("NO_FILES") != NULL) {
+        if (below(l, 4) > 0) {
                 ck_ok(dci_kv_fork(l->kv, o->id, n, &id));
         } else {
                 ck_ok(dci_kv_save(l->kv, o->id, n, scratch_path("sequence")));

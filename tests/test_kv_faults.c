@@ -160,11 +160,9 @@ static size_t live(void *prepared)
         step(l);
         TRY(dci_kv_truncate(l->kv, l->sequences[0], PROMPT + 3));
         l->tokens[0] = PROMPT + 3;
-        if (getenv("NO_FILES") == NULL) {
         TRY(dci_kv_save(l->kv, l->sequences[0], PROMPT, path));
         TRY(dci_kv_load(l->kv, path, &sequence));
         add_sequence(l, sequence, PROMPT);
-        }
         for (size_t s = 0; s < 5; s++)
                 step(l);
         TRY(dci_kv_close(l->kv, l->sequences[0]));
@@ -191,7 +189,7 @@ START_TEST(every_allocation_may_fail_once)
         ck_assert_uint_eq(live(born(context, &first)), 0);
         life l = {.config = &config, .data = &data, .outs = calloc(floats, sizeof(float)), .wanted = first.outs};
         const size_t rungs = test_each_allocation_failing(kinds[_i].n_threads, born, live, &l);
-        ck_assert_msg(rungs >= 15, "%zu rungs", rungs);
+        ck_assert_msg(rungs >= 20, "%zu rungs", rungs);
         free(first.outs);
         free(l.outs);
         dci_context_destroy(context);

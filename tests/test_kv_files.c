@@ -157,9 +157,8 @@ START_TEST(files_of_another_config_are_refused)
                 dci_kv_config c = config;
                 int64_t loaded = -1;
                 c.n_layers += i == 0;
-                c.n_query_heads += i == 1 ? 2 : i == 2 ? 4 : 0;
-                c.n_kv_heads += i == 2;
-                c.n_query_heads -= i == 2 ? 2 : 0;
+                c.n_query_heads += i == 1 ? 2 : 0;
+                c.n_kv_heads += i == 2 ? 2 : 0;
                 c.dim_k += i == 3 ? 16 : 0;
                 c.dim_v = i == 4 ? 24 : i == 3 ? 16 : 0;
                 c.dtype = i == 5 ? DCI_BF16 : c.dtype;
