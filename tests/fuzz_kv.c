@@ -17,7 +17,7 @@
 #include "tests/kv_model.h"
 #include "tests/scratch.h"
 
-static uint64_t first_seed = 1, n_operations = 4000, done;
+static uint64_t first_seed = 1, n_operations = 6000, done;
 static volatile sig_atomic_t interrupted;
 
 enum { MOST_SEQUENCES = 64, MOST_BATCH = 6, MOST_TOKENS = 700, MOST_NEW = 220, MOST_MORE = 4, LIFE = 400 };
@@ -43,6 +43,21 @@ static size_t below(life *l, size_t n)
         return (size_t)dci_rng_below(&l->rng, n);
 }
 
+/* Now and then other stages than the preset's, as far as they go together. */
+static void draw_stages(life *l)
+{
+        static const int32_t choices[] = {DCI_KV_CHOOSE_NONE, DCI_KV_CHOOSE_SCAN, DCI_KV_CHOOSE_RECENT};
+        dci_kv_config *c = &l->config;
+        if (c->preset == DCI_KV_FULL || c->preset == DCI_KV_SNAPKV)
+                return;
+        if (below(l, 3) == 0)
+                c->tail = c->preset >= DCI_KV_LOWBIT ? 1 + (int32_t)below(l, DCI_KV_TAILS) : DCI_KV_TAIL_SUMS;
+        if (below(l, 4) == 0 && c->preset != DCI_KV_STREAMING)
+                c->choose = choices[below(l, COUNT(choices))];
+        if (c->preset >= DCI_KV_LOWBIT && below(l, 3) == 0)
+                c->summary = DCI_KV_SUMMARY_LEARNED;
+}
+
 static void draw_config(life *l)
 {
         static const int32_t key_bits[] = {1, 2, 3, 4, 4, 8}, value_bits[] = {1, 2, 4, 8};
@@ -53,7 +68,7 @@ static void draw_config(life *l)
         c->dim_v = dims[below(l, 4)];
         c->dtype = all_dtypes[below(l, 3)];
         c->query_dtype = all_dtypes[below(l, 3)];
-        c->page_tokens = below(l, 3) == 0 ? 16 : 8;
+        c->page_tokens = below(l, 3) > 0 ? 8 : (size_t)8 << below(l, 4);
         c->sink = below(l, 3) == 0 ? below(l, 20) : 8;
         c->window = below(l, 20);
         c->rollback = c->window + below(l, 12);
@@ -65,8 +80,7 @@ static void draw_config(life *l)
         c->foreground = (int32_t)below(l, 2);
         c->frozen_prompt = below(l, 6) == 0;
         c->seed = dci_rng_next(&l->rng);
-        if (c->preset >= DCI_KV_LOWBIT && below(l, 3) == 0)
-                c->summary = DCI_KV_SUMMARY_LEARNED;
+        draw_stages(l);
         if (below(l, 4) == 0)
                 c->resident_bytes = 2000 * c->n_kv_heads * c->n_layers * c->dim_k * (1 + below(l, 4));
 }
@@ -308,6 +322,26 @@ static void fork_one(life *l)
         l->sequences[l->n++] = (owned){id, true, kv_model_fork(&o->model, n)};
 }
 
+/* A sequence and its copy from a file, whose summaries were made anew, plan the same. */
+static void look_at_twins(life *l)
+{
+        const owned *o = &l->sequences[below(l, l->n)];
+        int64_t id;
+        if (!o->prompted)
+                return;
+        ck_ok(dci_kv_save(l->kv, o->id, o->model.n, scratch_path("twin")));
+        ck_ok(dci_kv_load(l->kv, scratch_path("twin"), &id));
+        kv_data data = kv_random(&l->config, 1, dci_rng_next(&l->rng));
+        const kv_turn turns[] = {{o->id, &data, 0, 0}, {id, &data, 0, 0}};
+        if (kv_sequence_info(l->kv, id).resident == kv_sequence_info(l->kv, o->id).resident) {
+                kv_seen seen = kv_look(l->kv, 2, turns);
+                kv_same(&seen, 0, &seen, 1, l->what);
+                kv_seen_free(&seen);
+        }
+        ck_ok(dci_kv_close(l->kv, id));
+        kv_data_free(&data);
+}
+
 static void truncate_one(life *l)
 {
         owned *o = &l->sequences[below(l, l->n)];
@@ -329,7 +363,7 @@ static void close_one(life *l)
 
 static void operate(life *l)
 {
-        const size_t what = below(l, 24);
+        const size_t what = below(l, 25);
         if (l->n == 0 || what == 0)
                 open_one(l);
         else if (what < 11)
@@ -346,6 +380,8 @@ static void operate(life *l)
                 check_rows(l);
         else if (what < 23)
                 check_blocks(l);
+        else if (what < 24)
+                look_at_twins(l);
         else if (below(l, 2) == 0)
                 close_one(l);
 }

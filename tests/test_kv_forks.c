@@ -162,6 +162,30 @@ START_TEST(forks_share_blocks_and_summaries)
 }
 END_TEST
 
+/* Loops over presets. Summaries come in pieces of 512 tokens, which forks share until they write. */
+START_TEST(long_forks_write_pieces_of_their_own)
+{
+        static const size_t places[] = {1100, 1056, 1040, 1030, 544, 528, 520, 40};
+        config = kv_small(kv_presets[_i]);
+        kv_data own = kv_random(&config, 1200, 53), other = kv_random(&config, 1200, 54);
+        dci_kv *one = kv_create(context, &config), *two = kv_create(context, &config);
+        const int64_t source = kv_begin(one, &own, 1100), plain = kv_begin(two, &own, 1100);
+        for (size_t p = 0; p < COUNT(places); p++) {
+                const int64_t copy = kv_begin(two, &own, 1100), fork = fork_at(one, source, places[p]);
+                ck_ok(dci_kv_truncate(two, copy, places[p]));
+                kv_alike(one, fork, two, copy, &other, places[p], 30, dci_kv_preset_name(kv_presets[_i]));
+                ck_ok(dci_kv_close(two, copy));
+                if (p % 2 == 0)
+                        ck_ok(dci_kv_close(one, fork));
+        }
+        kv_alike(one, source, two, plain, &own, 1100, 30, dci_kv_preset_name(kv_presets[_i]));
+        dci_kv_destroy(one);
+        dci_kv_destroy(two);
+        kv_data_free(&own);
+        kv_data_free(&other);
+}
+END_TEST
+
 /* --- truncation --------------------------------------------------------------------------------------------------------- */
 
 /* Loops over presets. Up to the rollback, what is cut and comes again is as if it had stayed. */
@@ -319,6 +343,7 @@ int main(void)
         tcase_add_loop_test(forks, a_fork_is_a_copy_that_is_cut, 0, KV_N_PRESETS);
         tcase_add_loop_test(forks, forks_of_forks_are_their_own, 0, KV_N_PRESETS);
         tcase_add_loop_test(forks, forks_share_blocks_and_summaries, 0, KV_N_PRESETS);
+        tcase_add_loop_test(forks, long_forks_write_pieces_of_their_own, 0, KV_N_PRESETS);
         tcase_add_loop_test(forks, truncation_within_the_rollback_leaves_no_trace, 0, KV_N_PRESETS);
         tcase_add_loop_test(forks, other_tokens_take_the_place_of_those_that_are_cut, 0, KV_N_PRESETS);
         tcase_add_test(forks, truncation_is_of_one_sequence);

@@ -106,11 +106,11 @@ START_TEST(full_is_attention_in_double_on_the_trace)
 }
 END_TEST
 
-/* Loops over dims of keys and values: vectors' tails. */
-START_TEST(any_dimension_is_attended_to)
+/* Loops over dims of keys and values, and groups of query heads. */
+START_TEST(any_shape_is_attended_to)
 {
-        static const size_t dims[][2] = {{1, 1}, {7, 19}, {33, 5}, {128, 64}, {96, 257}};
-        dci_kv_config config = kv_config(DCI_KV_FULL, 1, 1, 5, dims[_i][0]);
+        static const size_t dims[][3] = {{1, 1, 5}, {7, 19, 9}, {33, 5, 8}, {128, 64, 64}, {96, 257, 17}};
+        dci_kv_config config = kv_config(DCI_KV_FULL, 1, 1, dims[_i][2], dims[_i][0]);
         config.dim_v = dims[_i][1];
         check_full(config, kv_random(&config, 60, 3), 50, 10);
 }
@@ -259,6 +259,16 @@ START_TEST(topk_lists_are_the_best_tokens)
 }
 END_TEST
 
+/* Loops over groups of query heads. */
+START_TEST(topk_lists_are_the_best_tokens_of_any_group)
+{
+        static const size_t groups[] = {1, 7, 8, 9, 16, 33};
+        dci_kv_config config = kv_small(DCI_KV_TOPK);
+        config.n_query_heads = 2 * groups[_i];
+        check_best(config, kv_random(&config, 310, 16), 300);
+}
+END_TEST
+
 /* Loops over ways to combine. */
 START_TEST(topk_lists_are_the_best_tokens_of_the_trace)
 {
@@ -357,6 +367,46 @@ START_TEST(streaming_keeps_the_sink_and_the_latest)
 }
 END_TEST
 
+/* The greatest sums of softmax over the candidates, of all observed queries. */
+START_TEST(snapkv_lists_are_the_best_of_the_observed_queries)
+{
+        dci_kv_config config = kv_small(DCI_KV_SNAPKV);
+        config.dtype = all_dtypes[_i];
+        scene s = begin(&config, kv_random(&config, 210, 17), 200);
+        kv_seen seen = step(&s);
+        for (size_t layer = 0; layer < 2; layer++)
+                for (size_t h = 0; h < 2; h++) {
+                        double sums[200 - 32] = {0}, least = (double)INFINITY;
+                        bool taken[200] = {false};
+                        size_t n;
+                        const int32_t *list = kv_list(&seen, layer, 0, h, &n);
+                        for (size_t q = 0; q < (size_t)KV_OBSERVED * 2; q++) {
+                                const float *query = kv_query(&s.data, layer, 200 - KV_OBSERVED + q / 2, 2 * h + q % 2);
+                                double out[16], all;
+                                int32_t candidates[200 - 32];
+                                for (int32_t c = 0; c < 200 - 32; c++)
+                                        candidates[c] = 16 + c;
+                                kv_model_attend(&s.model, layer, 2 * h, query, 200 - 32, candidates, out, &all);
+                                for (int32_t c = 0; c < 200 - 32; c++) {
+                                        double score;
+                                        kv_model_attend(&s.model, layer, 2 * h, query, 1, candidates + c, out, &score);
+                                        sums[c] += exp(score - all);
+                                }
+                        }
+                        ck_assert_uint_eq(n, config.budget - 32);
+                        for (size_t i = 0; i < n; i++) {
+                                taken[list[i] - 16] = true;
+                                least = fmin(least, sums[list[i] - 16]);
+                        }
+                        for (size_t c = 0; c < 200 - 32; c++)
+                                ck_assert_msg(taken[c] || sums[c] <= least * 1.0002,
+                                              "token %zu: %.9g, the least taken %.9g", c + 16, sums[c], least);
+                }
+        kv_seen_free(&seen);
+        end(&s);
+}
+END_TEST
+
 /* Queries observed at the prompt's end choose once. */
 START_TEST(the_list_of_snapkv_stays)
 {
@@ -404,6 +454,25 @@ START_TEST(a_frozen_prompt_stays_as_it_is)
                 kv_seen_free(&seen);
         }
         ck_assert_uint_eq(kv_sequence_info(s.kv, s.sequence).n_grouped, grouped);
+        end(&s);
+}
+END_TEST
+
+/* More tokens in one step than the budget holds are attended to all the same, beside the sink and what was before them. */
+START_TEST(a_step_beyond_the_budget_is_attended_to)
+{
+        dci_kv_config config = kv_small(kv_presets[_i]);
+        scene s = begin(&config, kv_random(&config, 460, 18), 150);
+        const kv_turn turn = {s.sequence, &s.data, 150, 300};
+        kv_seen seen = kv_decode(s.kv, 1, &turn);
+        kv_model_append(&s.model, &s.data, 150, 300);
+        s.n = 450;
+        check_out(&s, &seen, dci_kv_preset_name(kv_presets[_i]));
+        kv_seen_free(&seen);
+        seen = step(&s);
+        kv_lawful(&seen, &config, 0, dci_kv_preset_name(kv_presets[_i]));
+        check_out(&s, &seen, dci_kv_preset_name(kv_presets[_i]));
+        kv_seen_free(&seen);
         end(&s);
 }
 END_TEST
@@ -495,19 +564,22 @@ int main(void)
         tcase_add_checked_fixture(laws, setup, teardown);
         tcase_add_loop_test(laws, full_is_attention_in_double, 0, COUNT(all_dtypes));
         tcase_add_test(laws, full_is_attention_in_double_on_the_trace);
-        tcase_add_loop_test(laws, any_dimension_is_attended_to, 0, 5);
+        tcase_add_loop_test(laws, any_shape_is_attended_to, 0, 5);
         tcase_add_loop_test(laws, without_a_plan_everything_is_attended_to, 0, KV_N_PRESETS);
         tcase_add_loop_test(laws, up_to_the_budget_everything_is_attended_to, 0, KV_N_PRESETS);
         tcase_add_loop_test(laws, dense_layers_attend_to_everything, 0, KV_N_PRESETS);
         tcase_add_loop_test(laws, plans_are_lawful_at_every_step, 0, KV_N_PRESETS);
         tcase_add_loop_test(laws, recent_tokens_are_the_rollback_and_the_open_page, 0, KV_N_PRESETS);
         tcase_add_loop_test(laws, topk_lists_are_the_best_tokens, 0, COUNT(combines));
+        tcase_add_loop_test(laws, topk_lists_are_the_best_tokens_of_any_group, 0, 6);
         tcase_add_loop_test(laws, topk_lists_are_the_best_tokens_of_the_trace, 0, COUNT(combines));
         tcase_add_test(laws, ties_go_to_the_lower_position);
         tcase_add_loop_test(laws, page_lists_are_the_best_pages, 0, COUNT(page_presets) * COUNT(combines));
         tcase_add_loop_test(laws, page_lists_are_the_best_pages_of_the_trace, 0, COUNT(page_presets));
         tcase_add_test(laws, streaming_keeps_the_sink_and_the_latest);
+        tcase_add_loop_test(laws, snapkv_lists_are_the_best_of_the_observed_queries, 0, COUNT(all_dtypes));
         tcase_add_test(laws, the_list_of_snapkv_stays);
+        tcase_add_loop_test(laws, a_step_beyond_the_budget_is_attended_to, 0, KV_N_PRESETS);
         tcase_add_loop_test(laws, a_frozen_prompt_stays_as_it_is, 0, KV_N_PRESETS);
         tcase_add_loop_test(laws, rows_are_read_back_as_they_were, 0, 9);
         tcase_add_test(laws, strides_of_appended_rows_are_followed);

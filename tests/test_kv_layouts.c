@@ -317,6 +317,35 @@ START_TEST(a_block_may_be_lent_to_several_sequences)
 }
 END_TEST
 
+/* A step that is taken back leaves its blocks lent; closing gives them back. */
+START_TEST(lent_blocks_stay_lent_until_they_are_cut)
+{
+        dci_kv_config config = kv_small(DCI_KV_SKETCH);
+        engine *e = engine_new(&config, NHD, DCI_KV_BLOCKS_BY_CALLER, false);
+        dci_kv *kv = kv_create(context, &e->config), *own = kv_create(context, &config);
+        kv_data data = kv_random(&config, 240, 68);
+        const int64_t sequence = kv_open(kv), control = kv_open(own);
+        lend(e, kv, sequence, 220);
+        const kv_turn turn = {sequence, &data, 0, 220};
+        kv_reserve(kv, 1, &turn);
+        kv_append(kv, 0, 1, &turn);
+        ck_ok(dci_kv_step_abort(kv, 1, &sequence));
+        ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_blocks, 28);
+        ck_assert_uint_eq(kv_info(kv).n_free_blocks, BLOCKS - 28);
+        step_alike(e, kv, own, (kv_turn){sequence, &data, 0, 200}, control, true, "after an abort");
+        for (size_t t = 200; t < 230; t++)
+                step_alike(e, kv, own, (kv_turn){sequence, &data, t, 1}, control, false, "after an abort");
+        ck_ok(dci_kv_truncate(kv, sequence, 17));
+        ck_assert_uint_eq(kv_info(kv).n_free_blocks, BLOCKS - 3);
+        ck_ok(dci_kv_close(kv, sequence));
+        ck_assert_uint_eq(kv_info(kv).n_free_blocks, BLOCKS);
+        dci_kv_destroy(kv);
+        dci_kv_destroy(own);
+        kv_data_free(&data);
+        engine_free(e);
+}
+END_TEST
+
 /* A block of the caller cannot be copied by the library, so it is not cut through. */
 START_TEST(forks_of_lent_blocks_are_at_whole_blocks)
 {
@@ -433,6 +462,7 @@ int main(void)
         tcase_add_loop_test(layouts, blocks_of_a_layout_end, 0, 2);
         tcase_add_test(layouts, bad_blocks_are_not_taken);
         tcase_add_test(layouts, a_block_may_be_lent_to_several_sequences);
+        tcase_add_test(layouts, lent_blocks_stay_lent_until_they_are_cut);
         tcase_add_test(layouts, forks_of_lent_blocks_are_at_whole_blocks);
         tcase_add_test(layouts, hooks_are_told_of_all_memory_of_rows);
         tcase_add_loop_test(layouts, a_hook_that_refuses_refuses_the_call, 0, 2);

@@ -102,6 +102,59 @@ START_TEST(the_number_of_threads_changes_nothing)
 }
 END_TEST
 
+/* The thread limit of a context may change under a cache. */
+START_TEST(the_thread_limit_may_change)
+{
+        dci_kv_config config = kv_config(DCI_KV_SKETCH_LOWBIT, 1, 2, 3, TRACE_DIM);
+        kv_data data = kv_trace(&config, 4000);
+        dci_context *own = test_context(3);
+        dci_kv *kv, *other = kv_create(own, &config);
+        kv_seen wanted = by_threads(1, &config, &data, &kv);
+        ck_ok(dci_context_set_threads(own, 1));
+        const int64_t one = kv_begin(other, &data, 3990);
+        ck_ok(dci_context_set_threads(own, 3));
+        const int64_t two = kv_begin(other, &data, 2500);
+        kv_decode_all(other, one, &data, 3990, 2);
+        ck_ok(dci_context_set_threads(own, 2));
+        kv_decode_all(other, one, &data, 3992, 1);
+        const kv_turn turns[] = {{one, &data, 3993, 7}, {two, &data, 2500, 100}};
+        ck_ok(dci_context_set_threads(own, 3));
+        kv_seen seen = kv_decode(other, 2, turns);
+        kv_same_and_free(&wanted, &seen, "after other limits");
+        dci_kv_destroy(kv);
+        dci_kv_destroy(other);
+        dci_context_destroy(own);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* A batch of as many sequences as fit one call here, on several threads. */
+START_TEST(a_large_batch_equals_one_sequence_at_a_time)
+{
+        const dci_kv_config config = kv_small(DCI_KV_SKETCH_LOWBIT);
+        kv_data data = kv_random(&config, 400, 41);
+        dci_kv *batched = kv_create(context, &config), *alone = kv_create(context, &config);
+        kv_turn turns[KV_MOST_TURNS], own[KV_MOST_TURNS];
+        for (size_t i = 0; i < KV_MOST_TURNS; i++) {
+                own[i] = (kv_turn){kv_begin(alone, &data, 120 + 4 * i), &data, 120 + 4 * i, 1};
+                turns[i] = (kv_turn){kv_open(batched), &data, 0, 120 + 4 * i};
+        }
+        prefill_together(batched, KV_MOST_TURNS, turns);
+        for (size_t i = 0; i < KV_MOST_TURNS; i++)
+                turns[i] = (kv_turn){turns[i].sequence, &data, 120 + 4 * i, 1};
+        kv_seen all = kv_decode(batched, KV_MOST_TURNS, turns);
+        for (size_t i = 0; i < KV_MOST_TURNS; i++) {
+                kv_seen one = kv_decode(alone, 1, &own[i]);
+                kv_same(&all, i, &one, 0, "a large batch");
+                kv_seen_free(&one);
+        }
+        kv_seen_free(&all);
+        dci_kv_destroy(batched);
+        dci_kv_destroy(alone);
+        kv_data_free(&data);
+}
+END_TEST
+
 /* Loops over presets. */
 START_TEST(work_in_the_foreground_is_that_of_the_worker)
 {
@@ -348,6 +401,8 @@ int main(void)
         tcase_add_checked_fixture(same, setup, teardown);
         tcase_add_loop_test(same, a_ragged_batch_equals_one_sequence_at_a_time, 0, KV_N_PRESETS);
         tcase_add_loop_test(same, the_number_of_threads_changes_nothing, 0, KV_N_PRESETS);
+        tcase_add_test(same, the_thread_limit_may_change);
+        tcase_add_test(same, a_large_batch_equals_one_sequence_at_a_time);
         tcase_add_loop_test(same, work_in_the_foreground_is_that_of_the_worker, 0, KV_N_PRESETS);
         tcase_add_loop_test(same, a_prompt_in_chunks_is_one_prompt, 0, KV_N_PRESETS);
         tcase_add_loop_test(same, waiting_for_prompts_changes_nothing, 0, KV_N_PRESETS);

@@ -57,6 +57,19 @@ static void forget(story *s)
         kv_data_free(&s->data);
 }
 
+/* How many of two ascending lists are in both. */
+static size_t common_of(const int32_t *x, size_t n, const int32_t *y, size_t m)
+{
+        size_t common = 0;
+        for (size_t i = 0, j = 0; i < n && j < m;) {
+                const bool both = x[i] == y[j], less = x[i] < y[j];
+                common += both;
+                i += both || less;
+                j += both || !less;
+        }
+        return common;
+}
+
 /* The share of one story's lists that is in the other's. */
 static double overlap(const story *a, const story *b)
 {
@@ -66,12 +79,7 @@ static double overlap(const story *a, const story *b)
                         size_t n, m;
                         const int32_t *x = kv_list(&a->steps[t], 0, 0, h, &n), *y = kv_list(&b->steps[t], 0, 0, h, &m);
                         all += n;
-                        for (size_t i = 0, j = 0; i < n && j < m;) {
-                                common += x[i] == y[j];
-                                const bool both = x[i] == y[j], less = x[i] < y[j];
-                                i += both || less;
-                                j += both || !less;
-                        }
+                        common += common_of(x, n, y, m);
                 }
         ck_assert_uint_gt(all, 0);
         return (double)common / (double)all;
@@ -139,6 +147,36 @@ START_TEST(learned_codes_find_more_at_few_bits)
                 ck_assert_msg(learned > random, "%d bits: learned %.3f, random %.3f", bits, learned, random);
         }
         forget(&best);
+}
+END_TEST
+
+/* Loops over dims: units of codes that are not full. */
+START_TEST(codes_of_any_dimension_find_the_best_tokens)
+{
+        static const size_t dims[] = {1, 7, 9, 33, 100, 256};
+        dci_kv_config exact = kv_config(DCI_KV_TOPK, 1, 2, 3, dims[_i]),
+                      coded = kv_config(DCI_KV_SKETCH, 1, 2, 3, dims[_i]);
+        coded.key_bits = 8;
+        kv_data data = kv_random(&exact, 1540, 144);
+        dci_kv *best = kv_create(context, &exact), *codes = kv_create(context, &coded);
+        const int64_t one = kv_begin(best, &data, 1500), other = kv_begin(codes, &data, 1500);
+        size_t common = 0, all = 0;
+        for (size_t t = 1500; t < 1540; t += 10) {
+                kv_seen a = kv_decode(best, 1, &(kv_turn){one, &data, t, 10}),
+                        b = kv_decode(codes, 1, &(kv_turn){other, &data, t, 10});
+                for (size_t h = 0; h < 2; h++) {
+                        size_t n, m;
+                        const int32_t *x = kv_list(&a, 0, 0, h, &n), *y = kv_list(&b, 0, 0, h, &m);
+                        all += m;
+                        common += common_of(x, n, y, m);
+                }
+                kv_seen_free(&a);
+                kv_seen_free(&b);
+        }
+        ck_assert_msg((double)common >= 0.9 * (double)all, "%zu of %zu are among the best", common, all);
+        dci_kv_destroy(best);
+        dci_kv_destroy(codes);
+        kv_data_free(&data);
 }
 END_TEST
 
@@ -270,33 +308,56 @@ static void sums_of(const kv_model *model, const kv_seen *seen, size_t layer, si
         *out_lse = log(sum);
 }
 
-/* Loops over formats: means are kept in that of the keys. */
+/* Stages that sums go with. */
+static const struct {
+        int32_t preset, choose;
+        size_t group, page_tokens;
+} with_sums[] = {{DCI_KV_SKETCH_SUMS, 0, 2, 8}, {DCI_KV_SKETCH_SUMS, 0, 9, 16},
+                 {DCI_KV_PAGEMEAN, 0, 2, 8},    {DCI_KV_QUEST, 0, 1, 32},
+                 {DCI_KV_TOPK, 0, 12, 8},       {DCI_KV_STREAMING, 0, 2, 16},
+                 {DCI_KV_LOWBIT, 0, 2, 64},     {DCI_KV_ARKVALE, DCI_KV_CHOOSE_NONE, 2, 8}};
+
+static void check_sums(const kv_model *model, const kv_seen *seen, const kv_data *data, size_t token, double tolerance)
+{
+        double wanted[64], lse;
+        for (size_t layer = 0; layer < seen->n_layers; layer++)
+                for (size_t h = 0; h < 2 * seen->group; h++) {
+                        const dci_kv_plan *plan = &seen->plans[layer];
+                        sums_of(model, seen, layer, h / seen->group, kv_query(data, layer, token, h), wanted, &lse);
+                        ck_assert_msg(fabs((double)plan->tail_lse[h] - lse) < tolerance,
+                                      "token %zu, head %zu: %.6f, wanted %.6f", token, h, (double)plan->tail_lse[h],
+                                      lse);
+                        for (size_t j = 0; j < 16; j++) {
+                                const double got = (double)plan->tail_out[h * 16 + j];
+                                ck_assert_msg(fabs(got - wanted[j]) < tolerance,
+                                              "token %zu, head %zu, coordinate %zu: %.6f, "
+                                              "wanted %.6f",
+                                              token, h, j, got, wanted[j]);
+                        }
+                }
+}
+
+/* Loops over stages and formats: means are kept in that of the keys. */
 START_TEST(sums_are_means_of_what_was_not_chosen)
 {
-        static const double tolerances[] = {1e-4, 3e-2, 2e-1};
-        dci_kv_config config = kv_small(DCI_KV_SKETCH_SUMS);
-        config.dtype = all_dtypes[_i];
+        static const double tolerances[] = {1e-4, 4e-2, 3e-1};
+        const size_t i = (size_t)_i / COUNT(all_dtypes), format = (size_t)_i % COUNT(all_dtypes);
+        dci_kv_config config = kv_small(with_sums[i].preset);
+        config.dtype = all_dtypes[format];
+        config.tail = DCI_KV_TAIL_SUMS;
+        config.choose = with_sums[i].choose;
+        config.page_tokens = with_sums[i].page_tokens;
+        config.n_query_heads = 2 * with_sums[i].group;
+        config.budget = 100;
         kv_data data = kv_random(&config, 700, 140);
         dci_kv *kv = kv_create(context, &config);
-        const int64_t sequence = kv_begin(kv, &data, 650);
-        kv_model model = kv_model_of(&config, &data, 650);
-        double wanted[64], lse;
-        for (size_t t = 650; t < 700; t++) {
+        const int64_t sequence = kv_begin(kv, &data, 670);
+        kv_model model = kv_model_of(&config, &data, 670);
+        for (size_t t = 670; t < 700; t++) {
                 kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
                 kv_model_append(&model, &data, t, 1);
-                for (size_t layer = 0; layer < 2; layer++)
-                        for (size_t h = 0; h < 4; h++) {
-                                const dci_kv_plan *plan = &seen.plans[layer];
-                                sums_of(&model, &seen, layer, h / 2, kv_query(&data, layer, t, h), wanted, &lse);
-                                ck_assert_msg(fabs((double)plan->tail_lse[h] - lse) < tolerances[_i],
-                                              "token %zu, head %zu: log sum %.6f, wanted %.6f", t, h,
-                                              (double)plan->tail_lse[h], lse);
-                                for (size_t j = 0; j < 16; j++)
-                                        ck_assert_msg(fabs((double)plan->tail_out[h * 16 + j] - wanted[j]) <
-                                                              tolerances[_i],
-                                                      "token %zu, head %zu: %.6f, wanted %.6f", t, h,
-                                                      (double)plan->tail_out[h * 16 + j], wanted[j]);
-                        }
+                kv_lawful(&seen, &config, 0, "sums");
+                check_sums(&model, &seen, &data, t, tolerances[format]);
                 kv_seen_free(&seen);
         }
         kv_model_free(&model);
@@ -305,37 +366,55 @@ START_TEST(sums_are_means_of_what_was_not_chosen)
 }
 END_TEST
 
-/* Loops over ways to choose: all of it, or what is left beside a list. Eight bits are nearly the rows. */
+/* What low bits stand for: choose nothing or the best, groups of query heads, and dims that fill no unit. */
+static const struct {
+        int32_t preset;
+        size_t group, dim_k, dim_v;
+} with_lowbit[] = {{DCI_KV_LOWBIT, 2, 16, 16},        {DCI_KV_SKETCH_LOWBIT, 2, 16, 16},
+                   {DCI_KV_SKETCH_LOWBIT, 9, 33, 13}, {DCI_KV_SKETCH_LOWBIT, 1, 70, 1},
+                   {DCI_KV_LOWBIT, 12, 24, 40},       {DCI_KV_SKETCH_LOWBIT, 3, 9, 130}};
+
+static void check_lowbit(const kv_model *model, const kv_seen *seen, const kv_data *data, size_t token)
+{
+        const dci_kv_plan *plan = &seen->plans[1];
+        double wanted[130], lse;
+        for (size_t h = 0; h < 2 * seen->group; h++) {
+                int32_t rest[720];
+                size_t n = 0, at = 0, n_list;
+                const int32_t *list = kv_list(seen, 1, 0, h / seen->group, &n_list);
+                for (int32_t p = plan->sink_end[0]; p < plan->recent_begin[0]; p++) {
+                        if (at < n_list && list[at] == p)
+                                at++;
+                        else
+                                rest[n++] = p;
+                }
+                kv_model_attend(model, 1, h, kv_query(data, 1, token, h), n, rest, wanted, &lse);
+                ck_assert_msg(fabs((double)plan->tail_lse[h] - lse) < 0.08, "log sum %.6f, wanted %.6f",
+                              (double)plan->tail_lse[h], lse);
+                for (size_t j = 0; j < seen->dim_v; j++) {
+                        const double got = (double)plan->tail_out[h * seen->dim_v + j];
+                        ck_assert_msg(fabs(got - wanted[j]) < 0.08, "head %zu, coordinate %zu: %.6f, wanted %.6f", h, j,
+                                      got, wanted[j]);
+                }
+        }
+}
+
+/* Loops over stages and shapes. Eight bits are nearly the rows. */
 START_TEST(lowbit_tails_are_nearly_attention_to_what_was_not_chosen)
 {
-        dci_kv_config config = kv_small(_i == 0 ? DCI_KV_LOWBIT : DCI_KV_SKETCH_LOWBIT);
+        dci_kv_config config = kv_small(with_lowbit[_i].preset);
         config.key_bits = config.value_bits = 8;
-        kv_data data = kv_random(&config, 720, 141);
+        config.n_query_heads = 2 * with_lowbit[_i].group;
+        config.dim_k = with_lowbit[_i].dim_k;
+        config.dim_v = with_lowbit[_i].dim_v;
+        kv_data data = kv_random(&config, 712, 141);
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, 700);
         kv_model model = kv_model_of(&config, &data, 700);
-        double wanted[16], lse;
-        for (size_t t = 700; t < 720; t++) {
+        for (size_t t = 700; t < 712; t++) {
                 kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
                 kv_model_append(&model, &data, t, 1);
-                for (size_t h = 0; h < 4; h++) {
-                        const dci_kv_plan *plan = &seen.plans[1];
-                        int32_t rest[720];
-                        size_t n = 0, at = 0, n_list;
-                        const int32_t *list = kv_list(&seen, 1, 0, h / 2, &n_list);
-                        for (int32_t p = plan->sink_end[0]; p < plan->recent_begin[0]; p++) {
-                                if (at < n_list && list[at] == p)
-                                        at++;
-                                else
-                                        rest[n++] = p;
-                        }
-                        kv_model_attend(&model, 1, h, kv_query(&data, 1, t, h), n, rest, wanted, &lse);
-                        ck_assert_msg(fabs((double)plan->tail_lse[h] - lse) < 0.05, "log sum %.6f, wanted %.6f",
-                                      (double)plan->tail_lse[h], lse);
-                        for (size_t j = 0; j < 16; j++)
-                                ck_assert_msg(fabs((double)plan->tail_out[h * 16 + j] - wanted[j]) < 0.05,
-                                              "%.6f, wanted %.6f", (double)plan->tail_out[h * 16 + j], wanted[j]);
-                }
+                check_lowbit(&model, &seen, &data, t);
                 kv_seen_free(&seen);
         }
         kv_model_free(&model);
@@ -431,8 +510,9 @@ int main(void)
         tcase_add_loop_test(tails, a_larger_budget_errs_less, 0, KV_N_PRESETS);
         tcase_add_test(tails, tails_err_less_than_dropping);
         tcase_add_test(tails, retrieval_errs_less_than_codes_alone);
-        tcase_add_loop_test(tails, sums_are_means_of_what_was_not_chosen, 0, COUNT(all_dtypes));
-        tcase_add_loop_test(tails, lowbit_tails_are_nearly_attention_to_what_was_not_chosen, 0, 2);
+        tcase_add_loop_test(tails, sums_are_means_of_what_was_not_chosen, 0, COUNT(with_sums) * COUNT(all_dtypes));
+        tcase_add_loop_test(tails, lowbit_tails_are_nearly_attention_to_what_was_not_chosen, 0, COUNT(with_lowbit));
+        tcase_add_loop_test(tails, codes_of_any_dimension_find_the_best_tokens, 0, 6);
         tcase_add_loop_test(tails, codes_are_made_anew_where_keys_drift, 0, 2);
         tcase_add_test(tails, summaries_take_the_bytes_that_are_said);
         suite_add_tcase(suite, tails);
