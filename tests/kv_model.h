@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The naive model of sequences in a KV cache: arrays, double precision, full sorts. */
+#ifndef DCI_TESTS_KV_MODEL_H
+#define DCI_TESTS_KV_MODEL_H
+
+#include "tests/kv_fixture.h"
+
+/* One sequence. */
+typedef struct kv_model {
+        size_t n_layers, n_kv_heads, group, dim_k, dim_v, n, capacity;
+        double scale;
+        dci_dtype dtype;
+        float **keys, **values; /* of [layer][kv head]: n rows, as stored */
+} kv_model;
+kv_model kv_model_new(const dci_kv_config *config);
+/* A sequence with tokens [0, n) of data. */
+kv_model kv_model_of(const dci_kv_config *config, const kv_data *data, size_t n);
+void kv_model_free(kv_model *model);
+void kv_model_append(kv_model *model, const kv_data *data, size_t from, size_t n);
+void kv_model_truncate(kv_model *model, size_t n);
+kv_model kv_model_fork(const kv_model *model, size_t n);
+
+/* softmax(scale q . K) V over n positions (NULL: 0 to n - 1) and the log of its sum of exponentials. */
+void kv_model_attend(const kv_model *model, size_t layer, size_t query_head, const float *query, size_t n,
+                     const int32_t *positions, double *out, double *out_lse);
+
+/* Scores of the groups of `size` tokens that [first, end) is cut into, for the group's query rows (dim_k apart), combined: by softmax
+ * over all of them (tokens: over the whole sequence), or by mean. summary: KEYS (size 1), MEAN, MINMAX or CUBOID. free(). */
+double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, const float *queries, int32_t summary,
+                        int32_t combine, size_t first, size_t end, size_t size);
+
+/* Fails unless the plan of sequence i has, in each list of a layer, the best tokens or pages there are, as many as the budget wants;
+ * scores that differ by rounding may stand for each other. queries: the query heads' rows, dim_k apart. frozen: the
+ * recent tokens count as a window. */
+void kv_model_check_lists(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, const float *queries,
+                          size_t budget, bool frozen, const char *what);
+
+/* Fails unless outputs and log sums of sequence i are attention over the plan's tokens, merged with the plan's tail. */
+void kv_model_check_out(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, const float *queries,
+                        const char *what);
+/* What outputs may differ by, as a share of the largest value, and log sums, as a share of 1 and their size. */
+#define KV_TOLERANCE 2e-5
+
+/* Relative error of an output against attention over everything. */
+double kv_model_error(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, const float *queries);
+
+#endif

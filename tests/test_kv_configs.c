@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The KV cache's configs: which are refused and in which words, what comes out of defaults, and the table of presets. */
+#include "tests/common.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "tests/kv_fixture.h"
+
+static dci_context *context;
+
+static void setup(void)
+{
+        context = test_context(2);
+}
+
+static void teardown(void)
+{
+        dci_context_destroy(context);
+}
+
+/* A configuration with this change is refused in words that hold both, and no cache comes out. */
+#define REFUSED(change, status, part, other)                                                                           \
+        do {                                                                                                           \
+                dci_kv_config c = kv_small(DCI_KV_SKETCH);                                                             \
+                dci_kv *none = NULL;                                                                                   \
+                change;                                                                                                \
+                ck_refused(dci_kv_create(context, &c, &none), status, part);                                           \
+                ck_assert_msg(strstr(dci_last_error(), other) != NULL, "'%s' does not say '%s'", dci_last_error(),     \
+                              other);                                                                                  \
+                ck_assert_ptr_null(none);                                                                              \
+        } while (0)
+#define INVALID(change, part, other) REFUSED(change, DCI_ERR_INVALID, part, other)
+
+START_TEST(bad_shapes_are_refused)
+{
+        INVALID(c.n_layers = 0, "n_layers is 0", "1024");
+        INVALID(c.n_layers = 1025, "n_layers is 1025", "1024");
+        INVALID(c.n_query_heads = 0, "n_query_heads is 0", "1024");
+        INVALID(c.n_query_heads = 1026, "n_query_heads is 1026", "1024");
+        INVALID(c.n_kv_heads = 0, "n_kv_heads is 0", "1024");
+        INVALID(c.n_query_heads = 5, "n_query_heads is 5", "n_kv_heads 2");
+        INVALID(c.n_query_heads = 1, "n_query_heads is 1", "n_kv_heads 2");
+        REFUSED((c.n_query_heads = 130, c.n_kv_heads = 2), DCI_ERR_LIMIT, "130", "64");
+        INVALID(c.dim_k = 0, "dim_k is 0", "1024");
+        INVALID(c.dim_k = 1025, "dim_k is 1025", "1024");
+        INVALID(c.dim_v = 1025, "dim_v is 1025", "1024");
+        INVALID(c.dim_v = SIZE_MAX, "dim_v is 18446744073709551615", "1024");
+        INVALID(c.dtype = 0, "dtype is 0", "DCI_F16");
+        INVALID(c.dtype = 4, "dtype is 4", "DCI_F16");
+        INVALID(c.query_dtype = 0, "query_dtype is 0", "DCI_F16");
+        INVALID(c.query_dtype = -1, "query_dtype is -1", "DCI_F16");
+        INVALID(c.scale = -1.0, "scale is -1", "positive");
+        INVALID(c.scale = (double)NAN, "scale is nan", "positive");
+        INVALID(c.scale = (double)INFINITY, "scale is inf", "positive");
+        INVALID(c.page_tokens = 7, "page_tokens is 7", "64");
+        INVALID(c.page_tokens = 128, "page_tokens is 128", "64");
+}
+END_TEST
+
+START_TEST(bad_choices_are_refused)
+{
+        INVALID(c.preset = 0, "preset is 0", "11");
+        INVALID(c.preset = 12, "preset is 12", "11");
+        INVALID(c.group = 7, "group is 7", "6");
+        INVALID(c.group = -1, "group is -1", "6");
+        INVALID(c.summary = 8, "summary is 8", "7");
+        INVALID(c.choose = 6, "choose is 6", "5");
+        INVALID(c.schedule = 7, "schedule is 7", "6");
+        INVALID(c.tail = 4, "tail is 4", "3");
+        INVALID(c.combine = 3, "combine is 3", "2");
+        for (int32_t group = DCI_KV_GROUP_TREE; group <= DCI_KV_GROUP_RESTRUCTURED; group++)
+                REFUSED(c.group = group, DCI_ERR_UNSUPPORTED, "group", "not built yet");
+        for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++)
+                REFUSED(c.schedule = schedule, DCI_ERR_UNSUPPORTED, "schedule", "not built yet");
+        INVALID(c.summary = DCI_KV_SUMMARY_MEAN, "summary 3", "group 1");
+        INVALID(c.group = DCI_KV_GROUP_PAGE, "summary 6", "group 2");
+        INVALID(c.summary = DCI_KV_SUMMARY_NONE, "choose 3", "summary 1");
+        INVALID(c.choose = DCI_KV_CHOOSE_OBSERVED, "choose 4", "summary");
+        INVALID(c.schedule = DCI_KV_ONCE, "choose 3", "schedule 2");
+        INVALID((c.preset = DCI_KV_SNAPKV, c.schedule = DCI_KV_EVERY_STEP), "choose 4", "schedule 1");
+        INVALID((c.preset = DCI_KV_TOPK, c.tail = DCI_KV_TAIL_LOWBIT), "tail 3", "summary is 2");
+        INVALID((c.preset = DCI_KV_FULL, c.tail = DCI_KV_TAIL_SUMS), "choose 2", "tail");
+        INVALID(c.key_bits = 0, "key_bits is 0", "1, 2, 3, 4 or 8");
+        INVALID(c.key_bits = 5, "key_bits is 5", "1, 2, 3, 4 or 8");
+        INVALID(c.value_bits = 3, "value_bits is 3", "1, 2, 4 or 8");
+        INVALID(c.value_bits = 16, "value_bits is 16", "1, 2, 4 or 8");
+        INVALID(c.frozen_prompt = 2, "frozen_prompt is 2", "0 or 1");
+        INVALID(c.foreground = -1, "foreground is -1", "0 or 1");
+        INVALID(c.refit = 1.0, "refit is 1", "0");
+        INVALID(c.refit = -2.0, "refit is -2", "0");
+        INVALID(c.refit = (double)NAN, "refit is nan", "0");
+}
+END_TEST
+
+START_TEST(bad_budgets_are_refused)
+{
+        INVALID(c.budget = 39, "budget is 39", "40");
+        INVALID(c.budget = 0, "budget is 0", "40");
+        INVALID((c.sink = 73, c.budget = 96), "budget is 96", "97");
+        INVALID((c.window = 73, c.budget = 96), "budget is 96", "97");
+        INVALID(c.budget = DCI_KV_MAX_TOKENS + 1, "budget is 134217729", "134217728");
+        INVALID(c.sink = DCI_KV_MAX_TOKENS + 1, "sink is 134217729", "134217728");
+        INVALID(c.window = SIZE_MAX - 1, "window is 18446744073709551614", "134217728");
+        INVALID(c.rollback = SIZE_MAX, "rollback is 18446744073709551615", "134217728");
+        REFUSED(c.max_bytes = 1, DCI_ERR_FULL, "max_bytes", "1");
+        dci_kv_config least = kv_small(DCI_KV_SKETCH);
+        least.budget = 40;
+        dci_kv_destroy(kv_create(context, &least));
+}
+END_TEST
+
+/* What is rolled back to and the window must fit, too: those tokens are in no group, and attended to. */
+START_TEST(a_budget_below_what_is_never_grouped_is_refused)
+{
+        INVALID((c.budget = 60, c.rollback = 60), "budget is 60", "60");
+}
+END_TEST
+
+START_TEST(bad_layers_are_refused)
+{
+        dci_layer_config layers[2];
+        for (size_t i = 0; i < 2; i++)
+                ck_ok(dci_layer_config_init(&layers[i], sizeof layers[i]));
+        layers[1].mode = 0;
+        INVALID(c.layers = layers, "layer 1", "mode is 0");
+        layers[1].mode = 4;
+        INVALID(c.layers = layers, "layer 1", "mode is 4");
+        layers[1].mode = DCI_KV_LAYER_SLIDING;
+        REFUSED(c.layers = layers, DCI_ERR_UNSUPPORTED, "layer 1", "not built yet");
+        layers[1].mode = DCI_KV_LAYER_DENSE;
+        layers[1].reserved = 3;
+        INVALID(c.layers = layers, "layer 1", "reserved");
+        layers[1].reserved = 0;
+        layers[1].sliding_window = 512;
+        REFUSED(c.layers = layers, DCI_ERR_UNSUPPORTED, "layer 1", "sliding");
+        layers[1].sliding_window = 0;
+        layers[1].logit_cap = 30.0;
+        REFUSED(c.layers = layers, DCI_ERR_UNSUPPORTED, "layer 1", "logits");
+        layers[1].logit_cap = 0.0;
+        layers[0].learned_sinks = 1;
+        REFUSED(c.layers = layers, DCI_ERR_UNSUPPORTED, "layer 0", "sinks");
+        layers[0].learned_sinks = 0;
+        layers[1].struct_size = 8;
+        INVALID(c.layers = layers, "dci_layer_config", "struct_size 8");
+        INVALID((layers[1].struct_size = sizeof layers[1], c.layers = layers, c.layer_stride = 8), "layer_stride is 8",
+                "");
+}
+END_TEST
+
+START_TEST(bad_layouts_are_refused)
+{
+        float memory[2][64] = {{0}};
+        void *keys[2] = {memory[0], memory[0]}, *values[2] = {memory[1], memory[1]}, *holes[2] = {memory[0], NULL},
+             *odd[2] = {memory[0], (char *)memory[1] + 1};
+        dci_kv_layout good, l;
+        ck_ok(dci_kv_layout_init(&good, sizeof good));
+        good.keys = keys;
+        good.values = values;
+        good.n_blocks = 3;
+        good.key_slot_stride = good.value_slot_stride = 2 * 16;
+        good.key_head_stride = good.value_head_stride = 16;
+        good.key_page_stride = good.value_page_stride = 8 * 2 * 16;
+#define LAYOUT(change, part, other) INVALID((l = good, change, c.layout = &l), part, other)
+        LAYOUT(l.keys = NULL, "keys", "NULL");
+        LAYOUT(l.values = NULL, "values", "NULL");
+        LAYOUT(l.keys = holes, "keys of layer 1", "NULL");
+        LAYOUT(l.values = holes, "values of layer 1", "NULL");
+        LAYOUT(l.keys = odd, "layer 1", "2 bytes");
+        LAYOUT(l.n_blocks = 0, "0 blocks", "");
+        LAYOUT(l.blocks_by = 0, "blocks_by is 0", "");
+        LAYOUT(l.blocks_by = 3, "blocks_by is 3", "");
+        LAYOUT(l.reserved = 5, "5", "reserved");
+        LAYOUT(l.key_slot_stride = 15, "slot_stride 15", "over each other");
+        LAYOUT(l.key_head_stride = 15, "head_stride 15", "over each other");
+        LAYOUT(l.value_slot_stride = 0, "slot_stride 0", "over each other");
+        LAYOUT(l.value_head_stride = 0, "head_stride 0", "over each other");
+        LAYOUT(l.key_page_stride = 0, "page_stride 0", "over each other");
+        LAYOUT(l.value_slot_stride = 16, "16", "over each other");
+        LAYOUT(l.value_head_stride = 40, "40", "over each other");
+        LAYOUT(l.key_page_stride = 8 * 2 * 16 - 1, "page_stride 255", "over each other");
+        LAYOUT(l.struct_size = 16, "dci_kv_layout", "struct_size 16");
+        REFUSED((l = good, l.key_page_stride = SIZE_MAX / 2, c.layout = &l), DCI_ERR_LIMIT, "9223372036854775807", "3");
+        REFUSED((l = good, l.n_blocks = (size_t)1 << 40, c.layout = &l), DCI_ERR_LIMIT, "1099511627776", "");
+#undef LAYOUT
+}
+END_TEST
+
+/* NULL and a wrong size are refused; then every byte is set. */
+#define PREPARED(type)                                                                                                 \
+        do {                                                                                                           \
+                type any;                                                                                              \
+                ck_refused(type##_init(NULL, sizeof any), DCI_ERR_INVALID, #type " is NULL");                          \
+                ck_refused(type##_init(&any, sizeof any - 1), DCI_ERR_INVALID, #type);                                 \
+                memset(&any, 0xEE, sizeof any);                                                                        \
+                ck_ok(type##_init(&any, sizeof any));                                                                  \
+                ck_assert_uint_eq(any.struct_size, sizeof any);                                                        \
+        } while (0)
+
+START_TEST(structs_that_were_not_prepared_are_refused)
+{
+        PREPARED(dci_kv_config);
+        PREPARED(dci_layer_config);
+        PREPARED(dci_kv_layout);
+        PREPARED(dci_kv_rows);
+        PREPARED(dci_kv_plan);
+        PREPARED(dci_kv_sequence_info);
+        PREPARED(dci_kv_info);
+        INVALID(c.struct_size = 0, "dci_kv_config", "struct_size 0");
+        INVALID(c.struct_size--, "dci_kv_config", "struct_size");
+        struct {
+                dci_kv_config config;
+                unsigned char more[8];
+        } longer;
+        dci_kv *kv = NULL;
+        ck_ok(dci_kv_config_init(&longer.config, sizeof longer));
+        longer.config.n_layers = longer.config.n_kv_heads = longer.config.n_query_heads = longer.config.dim_k = 1;
+        longer.more[3] = 1;
+        ck_refused(dci_kv_create(context, &longer.config, &kv), DCI_ERR_UNSUPPORTED, "uses a field at byte");
+        ck_assert_ptr_null(kv);
+        longer.more[3] = 0;
+        ck_ok(dci_kv_create(context, &longer.config, &kv));
+        dci_kv_destroy(kv);
+}
+END_TEST
+
+START_TEST(defaults_are_those_of_the_header)
+{
+        dci_kv_config c;
+        memset(&c, 0xFF, sizeof c);
+        ck_ok(dci_kv_config_init(&c, sizeof c));
+        ck_assert(c.struct_size == sizeof c && c.n_layers == 0 && c.n_query_heads == 0 && c.n_kv_heads == 0);
+        ck_assert(c.dim_k == 0 && c.dim_v == 0 && c.dtype == DCI_F16 && c.query_dtype == DCI_F32 && c.scale == 0.0);
+        ck_assert(c.page_tokens == 0 && c.preset == DCI_KV_SKETCH && c.group == 0 && c.summary == 0 && c.choose == 0);
+        ck_assert(c.schedule == 0 && c.tail == 0 && c.combine == 0 && c.key_bits == 4 && c.value_bits == 2);
+        ck_assert(c.frozen_prompt == 0 && c.foreground == 0 && c.budget == 256 && c.sink == DCI_KV_PRESET);
+        ck_assert(c.window == DCI_KV_PRESET && c.rollback == 64 && c.dense_layers == 2 && c.layers == NULL);
+        ck_assert(c.layer_stride == 0 && c.layout == NULL && c.hook.taken == NULL && c.hook.given_back == NULL);
+        ck_assert(c.hook.ctx == NULL && c.max_bytes == 0 && c.resident_bytes == 0 && c.refit == 1.5 && c.seed == 0);
+        dci_layer_config layer;
+        ck_ok(dci_layer_config_init(&layer, sizeof layer));
+        ck_assert(layer.mode == DCI_KV_LAYER_SPARSE && layer.sliding_window == 0 && layer.logit_cap == 0.0);
+        dci_kv_layout layout;
+        ck_ok(dci_kv_layout_init(&layout, sizeof layout));
+        ck_assert(layout.blocks_by == DCI_KV_BLOCKS_BY_LIBRARY && layout.keys == NULL && layout.n_blocks == 0);
+}
+END_TEST
+
+/* The table of systems, as docs/systems.md has it. */
+START_TEST(presets_are_rows_of_the_table_of_systems)
+{
+        static const struct {
+                int32_t preset;
+                const char *name;
+                int32_t group, summary, choose, schedule, tail;
+                size_t page_tokens, sink;
+        } rows[KV_N_PRESETS] = {
+                {DCI_KV_FULL, "full", 1, 1, 2, 1, 1, 16, 16},
+                {DCI_KV_TOPK, "topk", 1, 2, 3, 1, 1, 16, 16},
+                {DCI_KV_STREAMING, "streaming", 1, 1, 5, 1, 1, 16, 4},
+                {DCI_KV_SNAPKV, "snapkv", 1, 2, 4, 2, 1, 16, 16},
+                {DCI_KV_PAGEMEAN, "pagemean", 2, 3, 3, 1, 1, 16, 16},
+                {DCI_KV_QUEST, "quest", 2, 4, 3, 1, 1, 16, 16},
+                {DCI_KV_ARKVALE, "arkvale", 2, 5, 3, 1, 1, 32, 16},
+                {DCI_KV_LOWBIT, "lowbit", 1, 6, 1, 1, 3, 16, 16},
+                {DCI_KV_SKETCH, "sketch", 1, 6, 3, 1, 1, 16, 16},
+                {DCI_KV_SKETCH_SUMS, "sketch+sums", 1, 6, 3, 1, 2, 16, 16},
+                {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit", 1, 6, 3, 1, 3, 16, 16},
+        };
+        for (size_t i = 0; i < COUNT(rows); i++) {
+                const dci_kv_config config = kv_config(rows[i].preset, 1, 1, 1, 16);
+                dci_kv *kv = kv_create(context, &config);
+                const dci_kv_info info = kv_info(kv);
+                ck_assert_str_eq(dci_kv_preset_name(rows[i].preset), rows[i].name);
+                ck_assert_int_eq(dci_kv_preset_of(rows[i].name), rows[i].preset);
+                ck_assert(info.group == rows[i].group && info.summary == rows[i].summary &&
+                          info.choose == rows[i].choose);
+                ck_assert(info.schedule == rows[i].schedule && info.tail == rows[i].tail && info.combine != 0);
+                ck_assert(info.page_tokens == rows[i].page_tokens && info.sink == rows[i].sink && info.window == 64);
+                ck_assert(info.rollback == 64 && info.stride >= 256 && info.n_sequences == 0 && info.n_blocks == 0);
+                ck_assert_uint_eq(info.token_bytes, 2 * 16 * 2);
+                dci_kv_destroy(kv);
+        }
+        ck_assert_str_eq(dci_kv_preset_name(0), "unknown");
+        ck_assert_str_eq(dci_kv_preset_name(12), "unknown");
+        ck_assert_int_eq(dci_kv_preset_of("sketches"), 0);
+        ck_assert_int_eq(dci_kv_preset_of(NULL), 0);
+}
+END_TEST
+
+/* The limits themselves are taken, and a sequence lives at them. */
+START_TEST(the_limits_of_shapes_are_taken)
+{
+        static const size_t shapes[][4] = {{1024, 1, 1, 1}, {1, 64, 1, 4}, {1, 1024, 1024, 2}, {1, 64, 2, 1024}};
+        for (size_t i = 0; i < COUNT(shapes); i++) {
+                dci_kv_config config = kv_config(DCI_KV_SKETCH_LOWBIT, shapes[i][0], shapes[i][2],
+                                                 shapes[i][1] / shapes[i][2], shapes[i][3]);
+                config.budget = 40;
+                config.page_tokens = 8;
+                config.window = config.rollback = 16;
+                kv_data data = kv_random(&config, 70, 70 + i);
+                dci_kv *kv = kv_create(context, &config);
+                const int64_t sequence = kv_begin(kv, &data, 66);
+                for (size_t t = 66; t < 70; t++) {
+                        kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
+                        kv_lawful(&seen, &config, 0, "limits");
+                        for (size_t j = 0; j < config.n_layers * config.n_query_heads * config.dim_k; j++)
+                                test_hold(isfinite(seen.out[j]));
+                        kv_seen_free(&seen);
+                }
+                dci_kv_destroy(kv);
+                kv_data_free(&data);
+        }
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("kv configs");
+        TCase *configs = tcase_create("configs");
+        tcase_set_timeout(configs, 60);
+        tcase_add_checked_fixture(configs, setup, teardown);
+        tcase_add_test(configs, bad_shapes_are_refused);
+        tcase_add_test(configs, bad_choices_are_refused);
+        tcase_add_test(configs, bad_budgets_are_refused);
+        tcase_add_test(configs, a_budget_below_what_is_never_grouped_is_refused);
+        tcase_add_test(configs, bad_layers_are_refused);
+        tcase_add_test(configs, bad_layouts_are_refused);
+        tcase_add_test(configs, structs_that_were_not_prepared_are_refused);
+        tcase_add_test(configs, defaults_are_those_of_the_header);
+        tcase_add_test(configs, presets_are_rows_of_the_table_of_systems);
+        tcase_add_test(configs, the_limits_of_shapes_are_taken);
+        suite_add_tcase(suite, configs);
+        return test_main(suite);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The KV cache: sequences in files; what is loaded is what was saved. */
+#include "tests/common.h"
+
+#include <string.h>
+
+#include "tests/kv_fixture.h"
+#include "tests/scratch.h"
+
+enum { N = 420, PROMPT = 300 };
+
+static dci_context *context;
+static dci_kv_config config;
+static kv_data data, others;
+static dci_kv *kv, *control;
+static const char *name;
+
+static void setup(void)
+{
+        context = test_context(2);
+        scratch_open();
+}
+
+static void teardown(void)
+{
+        scratch_close();
+        dci_context_destroy(context);
+}
+
+/* Loops over presets begin with this: two caches of one preset, and tokens of two kinds. */
+static void begin(int32_t preset)
+{
+        config = kv_small(preset);
+        name = dci_kv_preset_name(preset);
+        data = kv_random(&config, N, 50);
+        others = kv_random(&config, N, 51);
+        kv = kv_create(context, &config);
+        control = kv_create(context, &config);
+}
+
+static void end(void)
+{
+        dci_kv_destroy(kv);
+        dci_kv_destroy(control);
+        kv_data_free(&data);
+        kv_data_free(&others);
+}
+
+static int64_t fork_at(dci_kv *of, int64_t sequence, size_t n)
+{
+        int64_t out = -1;
+        ck_ok(dci_kv_fork(of, sequence, n, &out));
+        ck_assert_int_ne(out, sequence);
+        ck_assert_uint_eq(kv_sequence_info(of, out).n_tokens, n);
+        return out;
+}
+
+/* Loops over presets. Into another cache, and into its own. */
+START_TEST(what_is_loaded_goes_on_as_what_was_saved)
+{
+        begin(kv_presets[_i]);
+        int64_t loaded = -1, beside = -1;
+        const int64_t saved = kv_begin(kv, &data, PROMPT);
+        kv_decode_all(kv, saved, &data, PROMPT, 13);
+        ck_ok(dci_kv_save(kv, saved, PROMPT + 13, scratch_path("sequence")));
+        ck_ok(dci_kv_load(control, scratch_path("sequence"), &loaded));
+        ck_ok(dci_kv_load(kv, scratch_path("sequence"), &beside));
+        ck_assert_uint_eq(kv_sequence_info(control, loaded).n_tokens, PROMPT + 13);
+        ck_assert_uint_eq(kv_sequence_info(control, loaded).n_grouped, kv_sequence_info(kv, saved).n_grouped);
+        for (size_t t = PROMPT + 13; t < PROMPT + 60; t++) {
+                const kv_turn turns[] = {{saved, &data, t, 1}, {beside, &data, t, 1}};
+                kv_seen a = kv_decode(kv, 2, turns), b = kv_decode(control, 1, &(kv_turn){loaded, &data, t, 1});
+                kv_same(&a, 0, &b, 0, name);
+                kv_same(&a, 1, &b, 0, name);
+                kv_seen_free(&a);
+                kv_seen_free(&b);
+        }
+        end();
+}
+END_TEST
+
+/* Loops over presets. The first tokens of a sequence: what a fork of them would be. */
+START_TEST(saving_the_beginning_is_forking_there)
+{
+        static const size_t places[] = {0, 7, 100, 290, 313};
+        begin(kv_presets[_i]);
+        const int64_t saved = kv_begin(kv, &data, PROMPT);
+        kv_decode_all(kv, saved, &data, PROMPT, 13);
+        for (size_t p = 0; p < COUNT(places); p++) {
+                int64_t loaded = -1;
+                ck_ok(dci_kv_save(kv, saved, places[p], scratch_path("sequence")));
+                ck_ok(dci_kv_load(control, scratch_path("sequence"), &loaded));
+                kv_alike(kv, fork_at(kv, saved, places[p]), control, loaded, &others, places[p], 20, name);
+        }
+        end();
+}
+END_TEST
+
+/* Loops over presets. */
+START_TEST(the_same_sequence_gives_the_same_bytes)
+{
+        begin(kv_presets[_i]);
+        int64_t loaded = -1;
+        const int64_t saved = kv_begin(kv, &data, PROMPT);
+        kv_decode_all(kv, saved, &data, PROMPT, 13);
+        ck_ok(dci_kv_save(kv, saved, PROMPT + 13, scratch_path("one")));
+        kv_begin(control, &others, 77); /* blocks and numbers are others then */
+        ck_ok(dci_kv_load(control, scratch_path("one"), &loaded));
+        ck_ok(dci_kv_save(control, loaded, PROMPT + 13, scratch_path("two")));
+        size_t n;
+        unsigned char *bytes = scratch_get("one", &n);
+        scratch_expect("two", bytes, n);
+        free(bytes);
+        end();
+}
+END_TEST
+
+/* A byte that is wrong anywhere, or a missing end, and nothing is loaded. */
+START_TEST(damaged_files_are_refused)
+{
+        begin(DCI_KV_SKETCH_LOWBIT);
+        const int64_t saved = kv_begin(kv, &data, 150);
+        ck_ok(dci_kv_save(kv, saved, 150, scratch_path("whole")));
+        size_t n;
+        unsigned char *bytes = scratch_get("whole", &n);
+        const dci_kv_info before = kv_info(control);
+        for (size_t at = 0; at < n; at += at < 512 ? 1 : 97) {
+                int64_t loaded = -1;
+                for (size_t cut = 0; cut < 2; cut++) {
+                        bytes[at] ^= 0x10;
+                        scratch_put("damaged", bytes, cut == 1 ? at : n);
+                        bytes[at] ^= 0x10;
+                        const dci_status status = dci_kv_load(control, scratch_path("damaged"), &loaded);
+                        if (status != DCI_ERR_FORMAT && status != DCI_ERR_UNSUPPORTED && status != DCI_ERR_INVALID)
+                                ck_abort_msg("byte %zu: %s", at, status == DCI_OK ? "loaded" : dci_last_error());
+                }
+        }
+        const dci_kv_info after = kv_info(control);
+        ck_assert_uint_eq(after.n_sequences, 0);
+        ck_assert_uint_eq(after.n_blocks - after.n_free_blocks, before.n_blocks - before.n_free_blocks);
+        ck_assert_uint_eq(after.summary_bytes, before.summary_bytes);
+        free(bytes);
+        end();
+}
+END_TEST
+
+/* What the file was written with, against another config: what differs is named. */
+START_TEST(files_of_another_config_are_refused)
+{
+        begin(DCI_KV_SKETCH_LOWBIT);
+        const int64_t saved = kv_begin(kv, &data, 150);
+        ck_ok(dci_kv_save(kv, saved, 150, scratch_path("sequence")));
+        static const char *const names[] = {"n_layers", "n_query_heads", "n_kv_heads", "dim_k",     "dim_v",
+                                            "dtype",    "page_tokens",   "key_bits",   "value_bits"};
+        for (size_t i = 0; i < COUNT(names); i++) {
+                dci_kv_config c = config;
+                int64_t loaded = -1;
+                c.n_layers += i == 0;
+                c.n_query_heads += i == 1 ? 2 : 0;
+                c.n_kv_heads += i == 2 ? 2 : 0;
+                c.dim_k += i == 3 ? 16 : 0;
+                c.dim_v = i == 4 ? 24 : i == 3 ? 16 : 0;
+                c.dtype = i == 5 ? DCI_BF16 : c.dtype;
+                c.page_tokens = i == 6 ? 16 : c.page_tokens;
+                c.key_bits = i == 7 ? 2 : c.key_bits;
+                c.value_bits = i == 8 ? 8 : c.value_bits;
+                dci_kv *other = kv_create(context, &c);
+                const dci_status status = dci_kv_load(other, scratch_path("sequence"), &loaded);
+                ck_assert_msg(status == DCI_ERR_INVALID || status == DCI_ERR_FORMAT || status == DCI_ERR_UNSUPPORTED,
+                              "%s: %s", names[i], dci_status_name(status));
+                ck_assert_msg(strstr(dci_last_error(), names[i]) != NULL, "'%s' does not name %s", dci_last_error(),
+                              names[i]);
+                ck_assert_uint_eq(kv_info(other).n_sequences, 0);
+                dci_kv_destroy(other);
+        }
+        end();
+}
+END_TEST
+
+static void refuses(const char *path, const char *wanted)
+{
+        int64_t loaded = -1;
+        const int64_t some = kv_begin(kv, &data, 0);
+        ck_assert_int_ne(dci_kv_load(kv, path, &loaded), DCI_OK);
+        ck_assert_msg(strstr(dci_last_error(), wanted) != NULL, "'%s', wanted '%s'", dci_last_error(), wanted);
+        ck_assert_int_ne(dci_kv_save(kv, some, 0, path), DCI_OK);
+        ck_assert_msg(strstr(dci_last_error(), wanted) != NULL || path != NULL, "'%s', wanted '%s'", dci_last_error(),
+                      wanted);
+        ck_ok(dci_kv_close(kv, some));
+}
+
+START_TEST(paths_that_are_no_files_are_refused)
+{
+        begin(DCI_KV_SKETCH);
+        scratch_each_odd_file(refuses);
+        end();
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("kv files");
+        TCase *files = tcase_create("files");
+        tcase_set_timeout(files, 60);
+        tcase_add_checked_fixture(files, setup, teardown);
+        tcase_add_loop_test(files, what_is_loaded_goes_on_as_what_was_saved, 0, KV_N_PRESETS);
+        tcase_add_loop_test(files, saving_the_beginning_is_forking_there, 0, KV_N_PRESETS);
+        tcase_add_loop_test(files, the_same_sequence_gives_the_same_bytes, 0, KV_N_PRESETS);
+        tcase_add_test(files, damaged_files_are_refused);
+        tcase_add_test(files, files_of_another_config_are_refused);
+        tcase_add_test(files, paths_that_are_no_files_are_refused);
+        suite_add_tcase(suite, files);
+        return test_main(suite);
+}

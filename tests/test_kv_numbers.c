@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The KV cache: numbers that are none, plans that do not fit, memory that is limited. */
+#include "tests/common.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "simd/kernels.h"
+#include "tests/kv_model.h"
+
+enum { PROMPT = 150, N = 260 };
+
+static dci_context *context;
+
+static void setup(void)
+{
+        context = test_context(2);
+}
+
+static void teardown(void)
+{
+        dci_context_destroy(context);
+}
+
+static void says(const char *part)
+{
+        ck_assert_msg(strstr(dci_last_error(), part) != NULL, "'%s' does not say '%s'", dci_last_error(), part);
+}
+
+static const float bad_numbers[] = {NAN, INFINITY, -INFINITY};
+
+/* Copies rows with one number that is none. */
+static void *spoiled(dci_dtype dtype, const void *rows, size_t n, size_t at, float number)
+{
+        const size_t es = dci_dtype_size(dtype);
+        char *out = malloc(n * es);
+        ck_assert_ptr_nonnull(out);
+        memcpy(out, rows, n * es);
+        dci_kernels_scalar.narrow[dtype - 1](&number, 1, out + at * es);
+        return out;
+}
+
+/* --- keys and values ---------------------------------------------------------------------------------------------------------- */
+
+/* Loops over formats and kinds of numbers. In the second of two sequences, at its third token of five, kv head 1. */
+START_TEST(bad_keys_and_values_are_named_and_refused)
+{
+        dci_kv_config config = kv_small(DCI_KV_SKETCH_LOWBIT);
+        config.dtype = all_dtypes[_i / 3];
+        kv_data data = kv_random(&config, N, 90);
+        dci_kv *kv = kv_create(context, &config), *control = kv_create(context, &config);
+        const int64_t a = kv_begin(kv, &data, PROMPT), b = kv_begin(kv, &data, PROMPT),
+                      plain = kv_begin(control, &data, PROMPT), sequences[] = {a, b};
+        const kv_turn turns[] = {{a, &data, PROMPT, 2}, {b, &data, PROMPT, 5}};
+        const size_t n_tokens[] = {2, 5}, row = 2 * config.dim_k, first = PROMPT * row;
+        char name[40];
+        snprintf(name, sizeof name, "sequence %lld", (long long)b);
+        kv_reserve(kv, 2, turns);
+        for (size_t layer = 0; layer < 2; layer++) {
+                const size_t es = dci_dtype_size(config.dtype), begins = (layer * N * row + first) * es;
+                for (size_t value = 0; value < 2; value++)
+                        for (size_t j = 0; j < config.dim_k; j += 5) {
+                                dci_kv_rows rows;
+                                ck_ok(dci_kv_rows_init(&rows, sizeof rows));
+                                const char *keys = (char *)data.stored_keys + begins,
+                                           *values = (char *)data.stored_values + begins;
+                                void *bad = spoiled(config.dtype, value == 0 ? keys : values, 7 * row,
+                                                    (2 + 2) * row + config.dim_k + j, bad_numbers[_i % 3]);
+                                rows.keys = value == 0 ? bad : keys;
+                                rows.values = value == 0 ? values : bad;
+                                ck_refused(dci_kv_append(kv, layer, 2, sequences, n_tokens, &rows), DCI_ERR_NUMBER,
+                                           "token 152");
+                                says(name);
+                                says(value == 0 ? "key of kv head 1" : "value of kv head 1");
+                                free(bad);
+                        }
+                kv_append(kv, layer, 2, turns);
+        }
+        kv_step_end(kv, 2, turns);
+        ck_ok(dci_kv_maintain(kv, 2, sequences));
+        kv_decode_all(control, plain, &data, PROMPT, 5);
+        kv_alike(kv, b, control, plain, &data, PROMPT + 5, 20, "after bad numbers");
+        dci_kv_destroy(kv);
+        dci_kv_destroy(control);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* Rows that are in their slots already are looked at as well. */
+START_TEST(bad_rows_in_place_are_refused)
+{
+        static uint16_t memory[2][2][40 * 2 * 8 * 16];
+        void *keys[] = {memory[0][0], memory[0][1]}, *values[] = {memory[1][0], memory[1][1]};
+        dci_kv_layout layout;
+        ck_ok(dci_kv_layout_init(&layout, sizeof layout));
+        layout.keys = keys;
+        layout.values = values;
+        layout.n_blocks = 40;
+        layout.key_slot_stride = layout.value_slot_stride = 16;
+        layout.key_head_stride = layout.value_head_stride = 8 * 16;
+        layout.key_page_stride = layout.value_page_stride = 2 * 8 * 16;
+        dci_kv_config config = kv_small(DCI_KV_TOPK);
+        config.layout = &layout;
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_open(kv);
+        const size_t n = 20;
+        int32_t blocks[3];
+        dci_kv_rows none;
+        ck_ok(dci_kv_rows_init(&none, sizeof none));
+        ck_ok(dci_kv_reserve(kv, 1, &sequence, &n));
+        ck_ok(dci_kv_table(kv, sequence, 0, 3, blocks));
+        uint16_t *slot = &memory[1][0][((size_t)blocks[1] * 2 + 1) * 8 * 16 + 3 * 16]; /* head 1, slot 3: token 11 */
+        *slot = 0x7E00;
+        ck_refused(dci_kv_append(kv, 0, 1, &sequence, &n, &none), DCI_ERR_NUMBER, "token 11");
+        says("value of kv head 1");
+        *slot = 0;
+        ck_ok(dci_kv_append(kv, 0, 1, &sequence, &n, &none));
+        dci_kv_destroy(kv);
+}
+END_TEST
+
+/* --- queries -------------------------------------------------------------------------------------------------------------------- */
+
+/* Loops over presets. The third query head of the second sequence. */
+START_TEST(bad_queries_are_named_and_refused)
+{
+        dci_kv_config config = kv_small(kv_presets[_i]);
+        kv_data data = kv_random(&config, N, 91);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequences[] = {kv_begin(kv, &data, PROMPT), kv_begin(kv, &data, 170)};
+        const kv_turn turns[] = {{sequences[0], &data, PROMPT, 0}, {sequences[1], &data, 170, 0}};
+        kv_seen before = kv_look(kv, 2, turns);
+        char name[40];
+        snprintf(name, sizeof name, "sequence %lld", (long long)sequences[1]);
+        float *good = kv_queries(1, 2, turns), *out = malloc(2 * 4 * 16 * sizeof *out);
+        for (size_t k = 0; k < COUNT(bad_numbers); k++)
+                for (size_t j = 0; j < 16; j += 7) {
+                        float *bad = spoiled(DCI_F32, good, 2 * 4 * 16, (4 + 2) * 16 + j, bad_numbers[k]);
+                        dci_kv_plan *plan = &before.plans[1];
+                        ck_refused(dci_kv_attend(kv, 1, 2, sequences, bad, 16, plan, out, 16, NULL), DCI_ERR_NUMBER,
+                                   name);
+                        says("head 2");
+                        ck_refused(dci_kv_attend(kv, 1, 2, sequences, bad, 16, NULL, out, 16, NULL), DCI_ERR_NUMBER,
+                                   name);
+                        dci_kv_plan own;
+                        own = kv_plan(kv, 2);
+                        ck_refused(dci_kv_plan_make(kv, 1, 2, sequences, bad, 16, &own), DCI_ERR_NUMBER, name);
+                        says("head 2");
+                        dci_kv_plan_destroy(kv, &own);
+                        free(bad);
+                }
+        kv_seen after = kv_look(kv, 2, turns);
+        kv_same_and_free(&before, &after, "after bad queries");
+        free(good);
+        free(out);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* Where observed queries matter. The prompt can be ended afterwards. */
+START_TEST(bad_observed_queries_are_named_and_refused)
+{
+        dci_kv_config config = kv_small(DCI_KV_SNAPKV);
+        if (_i == 1) {
+                config.preset = DCI_KV_SKETCH;
+                config.summary = DCI_KV_SUMMARY_LEARNED;
+        }
+        kv_data data = kv_random(&config, N, 92);
+        dci_kv *kv = kv_create(context, &config), *control = kv_create(context, &config);
+        const int64_t sequence = kv_open(kv);
+        const kv_turn prompt = {sequence, &data, 0, PROMPT};
+        kv_reserve(kv, 1, &prompt);
+        for (size_t layer = 0; layer < 2; layer++) {
+                kv_append(kv, layer, 1, &prompt);
+                const float *good = kv_query(&data, layer, PROMPT - 10, 0);
+                for (size_t k = 0; k < COUNT(bad_numbers); k++) {
+                        float *bad = spoiled(DCI_F32, good, 10 * 4 * 16, (4 * 4 + 3) * 16 + 9, bad_numbers[k]);
+                        ck_refused(dci_kv_prompt(kv, layer, sequence, 10, bad, 16), DCI_ERR_NUMBER, "position 4");
+                        says("head 3");
+                        free(bad);
+                }
+                kv_prompt(kv, layer, sequence, &data, PROMPT);
+        }
+        kv_step_end(kv, 1, &prompt);
+        kv_alike(kv, sequence, control, kv_begin(control, &data, PROMPT), &data, PROMPT, 10,
+                 "after bad observed queries");
+        dci_kv_destroy(kv);
+        dci_kv_destroy(control);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* Rows too long to score are refused as well, and those that are not give numbers, whatever the preset: zeros, tiny, huge. */
+START_TEST(extreme_rows_give_numbers)
+{
+        static const float sizes[] = {0.0f, 1e-40f, 1e-20f, 1e-3f, 1e8f, 1e15f};
+        for (size_t s = 0; s < COUNT(sizes); s++) {
+                dci_kv_config config = kv_small(kv_presets[_i]);
+                config.dtype = DCI_F32;
+                kv_data data = kv_random(&config, N, 93);
+                for (size_t j = 0; j < 2 * N * 2 * 16; j++) {
+                        ((float *)data.stored_keys)[j] *= sizes[s];
+                        ((float *)data.stored_values)[j] *= sizes[(s + 3) % COUNT(sizes)];
+                }
+                dci_kv *kv = kv_create(context, &config);
+                const int64_t sequence = kv_begin(kv, &data, PROMPT);
+                for (size_t t = PROMPT; t < N; t += 1 + (t > 170) * 20) {
+                        kv_seen seen =
+                                kv_decode(kv, 1, &(kv_turn){sequence, &data, t, t > 170 && t + 21 <= N ? 21 : 1});
+                        kv_lawful(&seen, &config, 0, dci_kv_preset_name(kv_presets[_i]));
+                        for (size_t j = 0; j < 2 * 4 * 16; j++)
+                                if (!isfinite(seen.out[j]))
+                                        ck_abort_msg("%s, keys of %g: output %zu is %g",
+                                                     dci_kv_preset_name(kv_presets[_i]), (double)sizes[s], j,
+                                                     (double)seen.out[j]);
+                        for (size_t j = 0; j < 2 * 4; j++)
+                                test_hold(isfinite(seen.lse[j]));
+                        kv_seen_free(&seen);
+                        if (t + 21 > N)
+                                break;
+                }
+                dci_kv_destroy(kv);
+                kv_data_free(&data);
+        }
+}
+END_TEST
+
+START_TEST(rows_that_are_too_long_are_refused)
+{
+        dci_kv_config config = kv_small(DCI_KV_SKETCH);
+        config.dtype = DCI_F32;
+        dci_kv *kv = kv_create(context, &config);
+        float keys[2 * 16] = {0}, values[2 * 16] = {0};
+        const int64_t sequence = kv_open(kv);
+        dci_kv_rows rows;
+        ck_ok(dci_kv_rows_init(&rows, sizeof rows));
+        rows.keys = keys;
+        rows.values = values;
+        ck_ok(dci_kv_reserve(kv, 1, &sequence, NULL));
+        keys[16 + 3] = FLT_MAX;
+        ck_refused(dci_kv_append(kv, 0, 1, &sequence, NULL, &rows), DCI_ERR_NUMBER, "token 0");
+        says("key of kv head 1");
+        keys[16 + 3] = 0.0f;
+        values[3] = FLT_MAX;
+        ck_refused(dci_kv_append(kv, 0, 1, &sequence, NULL, &rows), DCI_ERR_NUMBER, "value of kv head 0");
+        values[3] = 0.0f;
+        ck_ok(dci_kv_append(kv, 0, 1, &sequence, NULL, &rows));
+        dci_kv_destroy(kv);
+}
+END_TEST
+
+/* --- plans ---------------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(plans_without_room_are_refused)
+{
+        dci_kv_config config = kv_small(DCI_KV_SKETCH_LOWBIT);
+        kv_data data = kv_random(&config, N, 94);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequences[] = {kv_begin(kv, &data, PROMPT), kv_begin(kv, &data, 170)};
+        const kv_turn turns[] = {{sequences[0], &data, PROMPT, 0}, {sequences[1], &data, 170, 0}};
+        float *queries = kv_queries(0, 2, turns), *out = malloc(2 * 4 * 16 * sizeof *out);
+        dci_kv_plan good, p;
+        good = kv_plan(kv, 2);
+#define BAD_PLAN(change, part, other)                                                                                  \
+        do {                                                                                                           \
+                p = good;                                                                                              \
+                change;                                                                                                \
+                ck_refused(dci_kv_plan_make(kv, 0, 2, sequences, queries, 16, &p), DCI_ERR_INVALID, part);             \
+                says(other);                                                                                           \
+        } while (0)
+        BAD_PLAN(p.struct_size = 8, "dci_kv_plan", "struct_size 8");
+        BAD_PLAN(p.max_sequences = 1, "1", "2");
+        BAD_PLAN(p.n_lists = 1, "1", "2");
+        BAD_PLAN(p.stride = kv_info(kv).stride - 1, "lists hold 95 slots", "96");
+        BAD_PLAN(p.slots = NULL, "slots", "NULL");
+        BAD_PLAN(p.counts = NULL, "counts", "NULL");
+        BAD_PLAN(p.sink_end = NULL, "sink_end", "NULL");
+        BAD_PLAN(p.recent_begin = NULL, "recent_begin", "NULL");
+        BAD_PLAN(p.n_tokens = NULL, "n_tokens", "NULL");
+        BAD_PLAN(p.tail_out = NULL, "tail_out", "NULL");
+        BAD_PLAN(p.tail_lse = NULL, "tail_lse", "NULL");
+#undef BAD_PLAN
+        p = good;
+        p.positions = NULL;
+        ck_ok(dci_kv_plan_make(kv, 0, 2, sequences, queries, 16, &p));
+        ck_ok(dci_kv_attend(kv, 0, 2, sequences, queries, 16, &p, out, 16, NULL));
+        dci_kv_plan_destroy(kv, &good);
+        free(queries);
+        free(out);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* What attention reads of a plan is checked before it is followed. */
+START_TEST(plans_that_lie_are_refused)
+{
+        dci_kv_config config = kv_small(DCI_KV_SKETCH);
+        kv_data data = kv_random(&config, N, 95);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        const kv_turn turn = {sequence, &data, PROMPT, 0};
+        kv_seen seen = kv_look(kv, 1, &turn);
+        dci_kv_plan *plan = &seen.plans[0];
+        float *queries = kv_queries(0, 1, &turn), *out = malloc(4 * 16 * sizeof *out);
+        int32_t *const fields[] = {plan->counts,
+                                   plan->counts + 1,
+                                   plan->sink_end,
+                                   plan->recent_begin,
+                                   plan->n_tokens,
+                                   plan->slots,
+                                   plan->slots + plan->stride + 2};
+        static const int32_t lies[] = {-1, INT32_MIN, INT32_MAX, 1 << 20};
+        for (size_t f = 0; f < COUNT(fields); f++)
+                for (size_t l = 0; l < COUNT(lies); l++) {
+                        const int32_t truth = *fields[f];
+                        *fields[f] = lies[l];
+                        const dci_status status = dci_kv_attend(kv, 0, 1, &sequence, queries, 16, plan, out, 16, NULL);
+                        ck_assert_msg(status == DCI_ERR_INVALID, "field %zu is %d: %s", f, lies[l],
+                                      dci_status_name(status));
+                        *fields[f] = truth;
+                }
+        ck_ok(dci_kv_attend(kv, 0, 1, &sequence, queries, 16, plan, out, 16, NULL));
+        ck_assert_mem_eq(out, kv_out(&seen, 0, 0, 0), 4 * 16 * sizeof *out);
+        /* Where everything is attended to, there is no sink. */
+        plan->recent_begin[0] = 0;
+        for (size_t l = 0; l < COUNT(lies); l++) {
+                const int32_t truth = plan->sink_end[0];
+                plan->sink_end[0] = lies[l];
+                ck_refused(dci_kv_attend(kv, 0, 1, &sequence, queries, 16, plan, out, 16, NULL), DCI_ERR_INVALID,
+                           "plan");
+                plan->sink_end[0] = truth;
+        }
+        /* The plan was for more tokens than are left. */
+        ck_ok(dci_kv_truncate(kv, sequence, 20));
+        ck_refused(dci_kv_attend(kv, 0, 1, &sequence, queries, 16, plan, out, 16, NULL), DCI_ERR_INVALID, "150");
+        kv_seen_free(&seen);
+        free(queries);
+        free(out);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* Without any token there is nothing to attend to. */
+START_TEST(an_empty_sequence_gives_zeros)
+{
+        dci_kv_config config = kv_small(kv_presets[_i]);
+        kv_data data = kv_random(&config, 4, 96);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 0);
+        kv_seen seen = kv_look(kv, 1, &(kv_turn){sequence, &data, 0, 0});
+        for (size_t j = 0; j < 2 * 4 * 16; j++)
+                ck_assert_float_eq(seen.out[j], 0.0f);
+        for (size_t j = 0; j < 2 * 4; j++)
+                ck_assert(seen.lse[j] == -INFINITY);
+        kv_seen_free(&seen);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* --- memory that is limited ------------------------------------------------------------------------------------------------------- */
+
+/* What is beyond the limit is refused before any of it is taken, in words with the numbers; less of it can be had. */
+START_TEST(memory_beyond_the_limit_is_not_taken)
+{
+        dci_kv_config config = kv_config(DCI_KV_SKETCH_LOWBIT, 2, 2, 2, 64);
+        test_memory memory;
+        dci_context *own = test_context_with(&memory, 1);
+        dci_kv *free_one = kv_create(own, &config);
+        kv_data data = kv_random(&config, 3000, 97);
+        kv_begin(free_one, &data, 2000);
+        config.max_bytes = kv_info(free_one).bytes + 65536;
+        dci_kv_destroy(free_one);
+        dci_kv *kv = kv_create(own, &config);
+        const int64_t sequence = kv_open(kv);
+        const size_t bytes = kv_info(kv).bytes, live = atomic_load(&memory.live_bytes);
+        char most[32];
+        snprintf(most, sizeof most, "%zu", config.max_bytes);
+        for (size_t n = 40000; n < DCI_KV_MAX_TOKENS; n *= 7) {
+                ck_refused(dci_kv_reserve(kv, 1, &sequence, &n), DCI_ERR_FULL, most);
+                ck_assert_uint_eq(kv_info(kv).bytes, bytes);
+                ck_assert_uint_eq(atomic_load(&memory.live_bytes), live);
+                ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_reserved, 0);
+        }
+        kv_prefill(kv, sequence, &data, 2000, 0);
+        ck_assert_uint_le(kv_info(kv).bytes, config.max_bytes);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+        dci_context_destroy(own);
+        ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("kv numbers");
+        TCase *numbers = tcase_create("numbers");
+        tcase_set_timeout(numbers, 60);
+        tcase_add_checked_fixture(numbers, setup, teardown);
+        tcase_add_loop_test(numbers, bad_keys_and_values_are_named_and_refused, 0, 9);
+        tcase_add_test(numbers, bad_rows_in_place_are_refused);
+        tcase_add_loop_test(numbers, bad_queries_are_named_and_refused, 0, KV_N_PRESETS);
+        tcase_add_loop_test(numbers, bad_observed_queries_are_named_and_refused, 0, 2);
+        tcase_add_loop_test(numbers, extreme_rows_give_numbers, 0, KV_N_PRESETS);
+        tcase_add_test(numbers, rows_that_are_too_long_are_refused);
+        tcase_add_test(numbers, plans_without_room_are_refused);
+        tcase_add_test(numbers, plans_that_lie_are_refused);
+        tcase_add_loop_test(numbers, an_empty_sequence_gives_zeros, 0, KV_N_PRESETS);
+        tcase_add_test(numbers, memory_beyond_the_limit_is_not_taken);
+        suite_add_tcase(suite, numbers);
+        return test_main(suite);
+}
