@@ -34,7 +34,7 @@ static bool has_low_bits(int32_t preset)
         return preset == DCI_KV_LOWBIT || preset == DCI_KV_SKETCH_LOWBIT;
 }
 
-/* A row for each preset, width of keys, width of values, sort of codes and budget; returns how many. With rows NULL only counts. */
+/* A row for each preset, width of keys and of values, sort of codes and budget; returns how many. With rows NULL only counts. */
 static size_t list_rows(const kvbench_options *o, kvbench_row *rows)
 {
         size_t n = 0;

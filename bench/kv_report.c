@@ -139,7 +139,7 @@ static void print_head(const kvbench_trace *trace, const dci_context *context, c
         bench_format_count(prompt, sizeof prompt, (double)trace->prompt);
         bench_format_count(decoded, sizeof decoded, (double)(trace->tokens - trace->prompt));
         if (o->every > 0)
-                snprintf(judged, sizeof judged, "every %zu-th position", o->every);
+                snprintf(judged, sizeof judged, "one position in %zu", o->every);
         else
                 snprintf(judged, sizeof judged, "every position");
         printf("%s: prompt of %s tokens, %s decoded, d %zu, %zu query heads, %s; kept %s%s, %s judged, %s, %d "
