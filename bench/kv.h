@@ -107,7 +107,7 @@ typedef struct kvbench_judge {
         double kept, contested, recall, found, heads;
         double err[2][3], n_err[3];
         double overlap, n_overlap, n_attended, n_chosen, n_moved;
-        bool has_tail;
+        bool has_tail, all; /* all: it attends to everything, whatever the budget */
 } kvbench_judge;
 
 /* `room`: most tokens of a list. Close it also after a failure. */
@@ -115,7 +115,8 @@ dci_status kvbench_judge_open(const kvbench_options *o, const kvbench_trace *tra
                               size_t budget, size_t room, bool has_tail, kvbench_judge *out);
 void kvbench_judge_close(kvbench_judge *judge);
 
-/* Counts what the plan of position t chose, and fails when the plan is none: lists in order, between sink and recent. */
+/* Counts what the plan of position t chose, and fails when the plan is none: lists in order, between sink and recent, within the
+ * budget. */
 dci_status kvbench_judge_plan(kvbench_judge *judge, size_t t, const dci_kv_plan *plan);
 bool kvbench_is_judged(const kvbench_judge *judge, size_t t);
 /* Judges position t by its plan and outputs, group x dim_v; tail: with the tail, NULL without one. */

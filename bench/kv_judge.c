@@ -71,6 +71,17 @@ static dci_status check_plan(const kvbench_judge *judge, size_t t, const dci_kv_
         return DCI_OK;
 }
 
+/* Tokens that count: --frozen-prompt leaves out those that were decoded. */
+static dci_status check_budget(const kvbench_judge *judge, size_t t, const parts *p)
+{
+        const size_t budget = judge->options->budgets.values[judge->budget];
+        const size_t end = judge->options->frozen_prompt ? judge->trace->prompt : p->n_tokens;
+        const size_t counted = p->first + p->n_chosen + (end > p->recent ? end - p->recent : 0);
+        if (judge->all || counted <= budget)
+                return DCI_OK;
+        return dci_fail(BENCH_ERR_RUN, "the plan of position %zu attends to %zu tokens", t, counted);
+}
+
 static size_t in_both(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 {
         size_t i = 0, j = 0, n = 0;
@@ -86,10 +97,12 @@ static size_t in_both(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b
 
 dci_status kvbench_judge_plan(kvbench_judge *judge, size_t t, const dci_kv_plan *plan)
 {
+        const parts p = parts_of(plan);
         dci_status status = check_plan(judge, t, plan);
+        if (status == DCI_OK)
+                status = check_budget(judge, t, &p);
         if (status != DCI_OK)
                 return status;
-        const parts p = parts_of(plan);
         const size_t same = in_both(plan->positions, p.n_chosen, judge->before, judge->n_before);
         const size_t either = p.n_chosen + judge->n_before - same;
         if (judge->n_steps > 0 && either > 0) {

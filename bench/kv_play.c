@@ -241,9 +241,11 @@ static dci_status open_player(player *p, dci_context *context, const kvbench_tru
                 p->seconds[i] = dci_calloc(trace->helper, n_steps, sizeof *p->seconds[i]);
                 enough = p->seconds[i] != NULL;
         }
-        return enough ? kvbench_judge_open(p->options, trace, truth, p->row->arm.budget, p->plan.stride,
-                                           p->row->info.tail != DCI_KV_TAIL_DROP, &p->judge)
-                      : DCI_ERR_MEMORY;
+        status = enough ? kvbench_judge_open(p->options, trace, truth, p->row->arm.budget, p->plan.stride,
+                                             p->row->info.tail != DCI_KV_TAIL_DROP, &p->judge)
+                        : DCI_ERR_MEMORY;
+        p->judge.all = p->row->info.choose == DCI_KV_CHOOSE_ALL;
+        return status;
 }
 
 static void close_player(player *p)

@@ -17,11 +17,11 @@ enum { DIM = 128, GROUP = 4, CHANNELS = 4, SINKS = 4, OBSERVED = 64, RECENT = 10
 #define STRETCH 3.0
 #define TOPIC_TOKENS 256 /* between two changes of the topic, on average */
 #define TARGET_STEPS 16  /* between two changes of what a head looks for, on average */
-#define KEY_NOISE 0.7
+#define KEY_NOISE 0.85
 #define VALUE_NOISE 0.5
 #define QUERY_NOISE 0.3
-#define QUERY_GAIN 0.9 /* of the key that a query looks for */
-#define SINK_KEY 5.0   /* along the direction that all queries share */
+#define QUERY_GAIN 0.8 /* of the key that a query looks for */
+#define SINK_KEY 4.0   /* along the direction that all queries share */
 #define SINK_QUERY 0.3
 #define TURN 0.78539816339744831 /* of the mean from the first token to the last: 45 degrees */
 
