@@ -231,6 +231,10 @@ static dci_status open_player(player *p, dci_context *context, const kvbench_tru
         if (status == DCI_OK)
                 status = dci_kv_get_info(p->kv, &p->row->info);
         if (status == DCI_OK)
+                status = dci_kv_plan_init(&p->plan, sizeof p->plan);
+        if (status == DCI_OK)
+                status = dci_kv_plan_init(&p->plan, sizeof p->plan);
+        if (status == DCI_OK)
                 status = dci_kv_plan_create(p->kv, 1, &p->plan);
         if (status != DCI_OK)
                 return status;
