@@ -11,11 +11,13 @@
 The README has a heading "### NAME" per trace and beneath it a table: arm, share, err, err with page sums, err with 2-bit
 values, each figure at several budgets, which the table's head names ("B = 128 / 256 / 512"). Per arm and figure a line gives
 ours, theirs and the difference; "!" marks a share more than 0.01 below (learned codes: 0.03) and an error more than 5 %
-above (learned: 15 %).
+above (learned: 15 %). Ours are means over the reports that have a figure, such as those of several --seed; theirs are of one
+rotation.
 """
 import argparse
 import json
 import re
+import statistics
 
 FIGURES = ("share", "err", "err with page sums", "err with 2-bit values")
 PLAIN = {"exact top tokens": "topk", "most recent": "streaming", "position, mean": "pagemean", "position, cuboid": "arkvale",
@@ -59,16 +61,22 @@ def find_rows(arm):
 
 
 def read_reports(paths):
+    """{trace, preset, .., budget: rows}, several where reports differ in their seeds."""
     rows, notes = {}, []
     for path in paths:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
         for row in report["rows"]:
             key = row["trace"], row["preset"], row["key_bits"], row["value_bits"], row["learned"], row["budget"]
-            rows[key] = row
+            rows.setdefault(key, []).append(row)
         if not all(row["frozen_prompt"] for row in report["rows"]):
             notes.append(f"{path}: not measured with --frozen-prompt, so figures do not compare")
     return rows, notes
+
+
+def mean_of(rows, name):
+    values = [row[name] for row in rows if row[name] is not None]
+    return statistics.mean(values) if values else None
 
 
 def compare(figure, ours, theirs, learned):
@@ -97,8 +105,8 @@ def print_trace(trace, arms, budgets, rows):
             key, name = wanted[figure]
             cells = []
             for budget, value in zip(budgets, theirs):
-                row = rows.get((trace, *key, budget))
-                text, flagged = compare(figure, row and row[name], value, key[3] is True)
+                ours = mean_of(rows.get((trace, *key, budget), []), name)
+                text, flagged = compare(figure, ours, value, key[3] is True)
                 cells.append(text)
                 n, flags = n + 1, flags + flagged
             print(f"| {arm} | {figure} | {' | '.join(cells)} |")

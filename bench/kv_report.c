@@ -273,9 +273,13 @@ static bool add_facts(json_t *json, const kvbench_row *row, bool played, const c
         const struct {
                 const char *name;
                 size_t value;
-        } sizes[] = {{"steps", row->n_steps},         {"judged", row->marks.n_judged},
-                     {"refits", (size_t)row->refits}, {"page_tokens", row->info.page_tokens},
-                     {"sink", row->info.sink},        {"window", row->info.window}};
+        } sizes[] = {{"steps", row->n_steps},
+                     {"judged", row->marks.n_judged},
+                     {"refits", (size_t)row->refits},
+                     {"page_tokens", row->info.page_tokens},
+                     {"sink", row->info.sink},
+                     {"window", row->info.window},
+                     {"token_bytes", row->info.token_bytes}};
         bool whole = json_object_set_new(json, "isa", json_string(isa)) == 0 &&
                      json_object_set_new(json, "reason", played ? json_null() : json_string(row->reason)) == 0;
         for (size_t i = 0; whole && i < sizeof sizes / sizeof *sizes; i++)
