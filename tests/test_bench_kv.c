@@ -75,7 +75,7 @@ static float *floats_of(const char *folder, const char *name)
         snprintf(path, sizeof path, "%s/%s", folder, name);
         ck_ok(dci_npy_read(context, path, &npy));
         const size_t n = npy.n_bytes / dci_npy_type_size(npy.type);
-        float *out = malloc(n * sizeof *out);
+        float *out = calloc(n, sizeof *out);
         ck_assert_ptr_nonnull(out);
         for (size_t i = 0; i < n; i++)
                 out[i] = npy.type == DCI_NPY_F32 ? ((const float *)npy.data)[i]
