@@ -31,6 +31,7 @@ typedef struct kvbench_options {
         int32_t combine, page_tokens;        /* 0: the preset's */
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */
+        bool judged_only;
         size_t steps, threads, seed;
         dci_isa isa;
         const char *json;
@@ -142,7 +143,7 @@ typedef struct kvbench_row {
         char reason[256]; /* why it was not played; empty: it was */
         dci_kv_info info; /* after the last step */
         kvbench_marks marks;
-        size_t n_steps;
+        size_t n_steps, n_planned;
         double form_ms;
         bench_latency times[KVBENCH_TIMES];
         int32_t refits;

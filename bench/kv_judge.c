@@ -220,6 +220,9 @@ kvbench_marks kvbench_judge_marks(const kvbench_judge *judge)
                            .bytes_step = ratio(judge->n_chosen * row_bytes, steps),
                            .bytes_step_cached = ratio(judge->n_moved * row_bytes, steps),
                            .n_judged = judge->truth->n_judged};
+        /* Steps that were left out had plans of their own. */
+        if (judge->options->judged_only)
+                m.overlap = m.bytes_step_cached = (double)NAN;
         for (size_t part = 0; part < PARTS; part++) {
                 m.err[part] = ratio(judge->err[0][part], judge->n_err[part]);
                 m.err_tail[part] = judge->has_tail ? ratio(judge->err[1][part], judge->n_err[part]) : (double)NAN;

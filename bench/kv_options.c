@@ -59,6 +59,9 @@ static const char help_arms[] =
         "\n"
         "measuring and output:\n"
         "  --every N                 judges every N-th position only, from prompt + 8 on (default: all positions)\n"
+        "  --judged-only             with --every: the other positions are appended, but neither planned nor attended "
+        "to.\n"
+        "                            The fastest way to shares and errors; what moves between steps is not counted\n"
         "  --threads N               threads a call may use, 1 to 1024 (default 1)\n"
         "  --isa NAME                auto, scalar, avx2, avx512, amx or neon (default auto: the best there is)\n"
         "  --json FILE               also write {machine, command, rows}; a row has the columns below and more:\n"
@@ -180,6 +183,8 @@ static dci_status check(const char *traces, const kvbench_options *o)
                 return dci_fail(DCI_ERR_INVALID, "data is missing: --trace or --synthetic");
         if (traces != NULL && o->synthetic > 0)
                 return dci_fail(DCI_ERR_INVALID, "--trace and --synthetic exclude each other");
+        if (o->judged_only && o->every == 0)
+                return dci_fail(DCI_ERR_INVALID, "--judged-only needs --every");
         return DCI_OK;
 }
 
@@ -201,6 +206,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"page-tokens", OPTION_CHOICE, &o->page_tokens, 0, 0, pages},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
+                {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},
                 {"threads", OPTION_SIZE, &o->threads, 1, 1024, NULL},
                 {"isa", OPTION_CHOICE, &o->isa, 0, 0, bench_isas},
                 {"json", OPTION_TEXT, &o->json, 0, 0, NULL},

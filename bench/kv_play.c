@@ -166,38 +166,49 @@ static dci_status judge_step(player *p, size_t t)
         return status;
 }
 
-/* The parts of a step, in their order; the clock stands still while the judge looks. */
-static dci_status play_step(player *p, size_t t)
+/* What a step does between append and its end; the clock stands still while the judge looks. */
+static dci_status plan_and_attend(player *p, size_t t, double *out_seconds)
 {
         const kvbench_trace *trace = p->trace;
-        const size_t step = t - trace->prompt;
-        double at[6];
-        at[0] = bench_seconds();
-        dci_status status = dci_kv_reserve(p->kv, 1, &p->sequence, NULL);
-        at[1] = bench_seconds();
-        if (status == DCI_OK)
-                status = append(p, t, 1);
-        at[2] = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_plan_make(p->kv, 0, 1, &p->sequence, queries_of(trace, t), trace->keys.dim, &p->plan);
-        at[3] = bench_seconds();
+        const size_t n = p->row->n_planned++;
+        const double begin = bench_seconds();
+        dci_status status =
+                dci_kv_plan_make(p->kv, 0, 1, &p->sequence, queries_of(trace, t), trace->keys.dim, &p->plan);
+        const double planned = bench_seconds();
         if (status == DCI_OK)
                 status = attend(p, t, &p->plan, p->tail);
-        at[4] = bench_seconds();
+        const double attended = bench_seconds();
+        p->seconds[KVBENCH_PLAN][n] = planned - begin;
+        p->seconds[KVBENCH_ATTEND][n] = attended - planned;
+        *out_seconds = attended - begin;
+        return status == DCI_OK ? judge_step(p, t) : status;
+}
+
+/* The parts of a step, in their order. */
+static dci_status play_step(player *p, size_t t)
+{
+        const size_t step = t - p->trace->prompt;
+        const bool planned = !p->options->judged_only || kvbench_is_judged(&p->judge, t);
+        double between = 0;
+        const double begin = bench_seconds();
+        dci_status status = dci_kv_reserve(p->kv, 1, &p->sequence, NULL);
+        const double reserved = bench_seconds();
         if (status == DCI_OK)
-                status = judge_step(p, t);
+                status = append(p, t, 1);
+        const double appended = bench_seconds();
+        if (status == DCI_OK && planned)
+                status = plan_and_attend(p, t, &between);
         const double again = bench_seconds();
         if (status == DCI_OK)
                 status = dci_kv_step_end(p->kv, 1, &p->sequence);
-        at[5] = bench_seconds();
+        const double ended = bench_seconds();
         if (status == DCI_OK)
                 status = dci_kv_maintain(p->kv, 1, &p->sequence);
         const double end = bench_seconds();
-        p->seconds[KVBENCH_APPEND][step] = at[2] - at[1];
-        p->seconds[KVBENCH_PLAN][step] = at[3] - at[2];
-        p->seconds[KVBENCH_ATTEND][step] = at[4] - at[3];
-        p->seconds[KVBENCH_MAINTAIN][step] = end - at[5];
-        p->seconds[KVBENCH_STEP][step] = at[4] - at[0] + end - again;
+        p->seconds[KVBENCH_APPEND][step] = appended - reserved;
+        p->seconds[KVBENCH_MAINTAIN][step] = end - ended;
+        if (planned && status == DCI_OK)
+                p->seconds[KVBENCH_STEP][p->row->n_planned - 1] = appended - begin + between + end - again;
         return status;
 }
 
@@ -280,8 +291,10 @@ static dci_status finish(player *p)
         row->drift = sequence.drift;
         row->n_steps = p->trace->tokens - p->trace->prompt;
         row->marks = kvbench_judge_marks(&p->judge);
-        for (size_t i = 0; i < KVBENCH_TIMES; i++)
-                row->times[i] = bench_latency_of(p->seconds[i], row->n_steps);
+        for (size_t i = 0; i < KVBENCH_TIMES; i++) {
+                const bool each = i == KVBENCH_APPEND || i == KVBENCH_MAINTAIN;
+                row->times[i] = bench_latency_of(p->seconds[i], each ? row->n_steps : row->n_planned);
+        }
         return DCI_OK;
 }
 

@@ -3,7 +3,7 @@
 # Copyright (c) 2026 the dci authors
 """Lay what `dci-bench kv` measured beside the tables of a README.md that a reference in NumPy computed.
 
-    ARMS="--frozen-prompt --page-tokens 16 --key-bits 1,2,4 --value-bits 2,4 --learned random,learned"
+    ARMS="--frozen-prompt --page-tokens 16 --key-bits 1,2,4 --value-bits 2,4 --learned random,learned --judged-only"
     dci-bench kv $ARMS --every 24 --trace SHORT,.. --json short.json
     dci-bench kv $ARMS --every 240 --trace LONG,.. --json long.json
     python3 bench/kv_reference.py traces/README.md short.json long.json

@@ -281,6 +281,7 @@ static bool add_facts(json_t *json, const kvbench_row *row, bool played, const c
                      {"window", row->info.window},
                      {"token_bytes", row->info.token_bytes}};
         bool whole = json_object_set_new(json, "isa", json_string(isa)) == 0 &&
+                     json_object_set_new(json, "judged_only", json_boolean(row->options->judged_only)) == 0 &&
                      json_object_set_new(json, "reason", played ? json_null() : json_string(row->reason)) == 0;
         for (size_t i = 0; whole && i < sizeof sizes / sizeof *sizes; i++)
                 whole = json_object_set_new(json, sizes[i].name, played ? integer(sizes[i].value) : json_null()) == 0;

@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* dci-bench kv: a trace played as a decode, preset by preset, and judged by exact attention. */
-#include "tests/bench_files.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "core/npy.h"
-#include "dci/kv.h"
-#include "simd/convert.h"
+#include "tests/bench_attention.h"
 
 #define KV(...) BENCH("kv", __VA_ARGS__, "--json", scratch_path("r.json"))
 #define TRACE(...) KV("--trace", test_trace_dir(), __VA_ARGS__)
-/* Few steps; positions prompt + 8, + 24 and + 40 are judged. */
-#define BRIEF "--steps", "48", "--every", "16"
-enum { BRIEF_STEPS = 48, BRIEF_EVERY = 16, FIRST = 8, SINK = 16, WINDOW = 64 };
 
 /* A trace of the suite's own. */
 enum { TOKENS = 600, PROMPT = 560, FIRST_QUERY = 552, DIM_K = 24, DIM_V = 12 };
@@ -59,101 +48,7 @@ static void expect_near(double got, double wanted, double tolerance, const char 
         ck_assert_msg(fabs(got - wanted) <= tolerance, "%s: %.9g, wanted %.9g within %g", what, got, wanted, tolerance);
 }
 
-/* --- truth, once more and by other means --------------------------------------------------------------------------------------- */
-
-typedef struct trace {
-        size_t tokens, prompt, first_query, group, dim;
-        double scale;
-        float *keys, *queries; /* group x m x dim */
-} trace;
-
-static float *floats_of(const char *folder, const char *name)
-{
-        char path[4096];
-        dci_context *context = test_context(1);
-        dci_npy npy;
-        snprintf(path, sizeof path, "%s/%s", folder, name);
-        ck_ok(dci_npy_read(context, path, &npy));
-        const size_t n = npy.n_bytes / dci_npy_type_size(npy.type);
-        float *out = calloc(n, sizeof *out);
-        ck_assert_ptr_nonnull(out);
-        for (size_t i = 0; i < n; i++)
-                out[i] = npy.type == DCI_NPY_F32 ? ((const float *)npy.data)[i]
-                                                 : dci_f16_to_float(((const uint16_t *)npy.data)[i]);
-        dci_npy_free(&npy);
-        dci_context_destroy(context);
-        return out;
-}
-
-static trace open_trace(const char *folder, size_t tokens, size_t prompt, size_t first_query, size_t group, size_t dim,
-                        double scale)
-{
-        trace t = {tokens, prompt, first_query, group, dim, scale, NULL, NULL};
-        t.keys = floats_of(folder, "keys.npy");
-        t.queries = floats_of(folder, "queries.npy");
-        return t;
-}
-
-static void close_trace(trace *t)
-{
-        free(t->keys);
-        free(t->queries);
-}
-
-/* weights[i]: of token i at position `at`, summed over the heads. */
-static void find_weights(const trace *t, size_t at, double *weights)
-{
-        const size_t m = t->tokens - t->first_query;
-        double *scores = malloc(t->tokens * sizeof *scores);
-        ck_assert_ptr_nonnull(scores);
-        memset(weights, 0, t->tokens * sizeof *weights);
-        for (size_t h = 0; h < t->group; h++) {
-                const float *query = t->queries + (h * m + at - t->first_query) * t->dim;
-                double sum = 0;
-                for (size_t i = 0; i <= at; i++) {
-                        double score = 0;
-                        for (size_t j = 0; j < t->dim; j++)
-                                score += (double)query[j] * (double)t->keys[i * t->dim + j];
-                        scores[i] = exp(score * t->scale);
-                        sum += scores[i];
-                }
-                for (size_t i = 0; i <= at; i++)
-                        weights[i] += scores[i] / sum;
-        }
-        free(scores);
-}
-
-static int descending(const void *a, const void *b)
-{
-        const double x = *(const double *)a, y = *(const double *)b;
-        return (x < y) - (x > y);
-}
-
-typedef struct shares {
-        double best, latest;
-} shares;
-
-/* What the n best and the n latest of tokens [SINK, end) hold of the weight of all, over the positions that BRIEF judges; end 0:
- * up to the window. */
-static shares find_shares(const trace *t, size_t n, size_t end)
-{
-        double *weights = malloc(t->tokens * sizeof *weights), best = 0, latest = 0, all = 0;
-        ck_assert_ptr_nonnull(weights);
-        for (size_t at = t->prompt + FIRST; at < t->prompt + BRIEF_STEPS && at < t->tokens; at += BRIEF_EVERY) {
-                const size_t last = end > 0 ? end : at + 1 - WINDOW;
-                find_weights(t, at, weights);
-                for (size_t i = SINK; i < last; i++) {
-                        all += weights[i];
-                        latest += i + n >= last ? weights[i] : 0;
-                }
-                qsort(weights + SINK, last - SINK, sizeof *weights, descending);
-                for (size_t i = SINK; i < SINK + n && i < last; i++)
-                        best += weights[i];
-        }
-        free(weights);
-        const shares s = {best / all, latest / all};
-        return s;
-}
+/* --- a trace of the suite's own ------------------------------------------------------------------------------------------------- */
 
 /* One head, or two; the keys about a mean of their own. */
 static void write_trace(size_t group, size_t first_query)
@@ -417,6 +312,20 @@ START_TEST(results_do_not_depend_on_threads)
 }
 END_TEST
 
+START_TEST(steps_that_are_not_judged_can_be_left_out)
+{
+        static const char *const names[] = {"share", "recall", "err", "token_recall", "err_tail"};
+        json_t *all = bench_good(TRACE(BRIEF, "--preset", "sketch+lowbit", "--budget", "128", "--frozen-prompt"));
+        json_t *few = bench_good(
+                TRACE(BRIEF, "--preset", "sketch+lowbit", "--budget", "128", "--frozen-prompt", "--judged-only"));
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+                ck_assert_double_eq(bench_number(few, 0, names[i]), bench_number(all, 0, names[i]));
+        ck_assert(is_null(few, 0, "overlap") && is_null(few, 0, "bytes_step_cached"));
+        json_decref(all);
+        json_decref(few);
+}
+END_TEST
+
 START_TEST(a_made_up_run_follows_from_its_seed)
 {
         json_t *runs[3];
@@ -528,6 +437,7 @@ static const struct {
         {{DATA, "--kept", "none"}, "--kept wants one of common, paper, not 'none'"},
         {{DATA, "--every", "0"}, "--every wants an integer of 1 to"},
         {{DATA, "--steps", "0"}, "--steps wants an integer of 1 to"},
+        {{DATA, "--judged-only"}, "--judged-only needs --every"},
         {{DATA, "--key-bits", "5"}, "--key-bits wants one or more of 1, 2, 3, 4, 8, not '5'"},
         {{DATA, "--value-bits", "3"}, "--value-bits wants one or more of 1, 2, 4, 8, not '3'"},
         {{DATA, "--learned", "none"}, "--learned wants one or more of random, learned, not 'none'"},
@@ -551,8 +461,8 @@ START_TEST(help_names_every_option)
         static const char *const words[] = {
                 "--trace LIST",        "--synthetic N",   "--steps N",       "--preset LIST",     "--budget LIST",
                 "--kept common|paper", "--frozen-prompt", "--key-bits LIST", "--value-bits LIST", "--learned LIST",
-                "--combine",           "--page-tokens N", "--seed N",        "--every N",         "--threads N",
-                "--isa NAME",          "--json FILE"};
+                "--combine",           "--page-tokens N", "--seed N",        "--every N",         "--judged-only",
+                "--threads N",         "--isa NAME",      "--json FILE"};
         bench_result result = BENCH("kv", "--help");
         ck_assert_int_eq(result.code, 0);
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -573,6 +483,7 @@ static Suite *suite(void)
                                       options_reach_the_library,
                                       several_traces_are_played_one_after_the_other,
                                       results_do_not_depend_on_threads,
+                                      steps_that_are_not_judged_can_be_left_out,
                                       a_made_up_run_follows_from_its_seed,
                                       what_cannot_be_played_says_why,
                                       bad_traces_are_named,
