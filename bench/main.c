@@ -12,6 +12,7 @@ static const bench_command commands[] = {
         {"latency", "how long one writer and several readers wait for each other", bench_latency_command},
         {"growth", "how build and query time grow with the number of rows", bench_growth},
         {"kmeans", "time and objective of k-means, or the attention that pages of keys catch", bench_kmeans},
+        {"kv", "what presets of a KV cache attend to on traces: share, error, bytes and time", bench_kv},
 };
 
 static void print_help(void)

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "bench/kv.h"
+
+#include <string.h>
+
+typedef struct kv_state {
+        kvbench_options options;
+        dci_context *helper, *measured; /* all CPUs: reading and judging are not measured; --threads of them */
+        kvbench_row *rows;              /* of all traces, one trace behind the other */
+        size_t n_rows;
+} kv_state;
+
+/* --- what is played ------------------------------------------------------------------------------------------------------- */
+
+/* The widths in a set of bits 1 << width; without codes, 0 alone. */
+static size_t widths_of(int32_t set, bool any, int32_t *out)
+{
+        size_t n = 0;
+        out[n] = 0;
+        for (int32_t width = 1; any && width <= 8; width++)
+                if ((set & 1 << width) != 0)
+                        out[n++] = width;
+        return any ? n : 1;
+}
+
+static bool has_codes(int32_t preset)
+{
+        return preset >= DCI_KV_LOWBIT && preset <= DCI_KV_SKETCH_LOWBIT;
+}
+
+static bool has_low_bits(int32_t preset)
+{
+        return preset == DCI_KV_LOWBIT || preset == DCI_KV_SKETCH_LOWBIT;
+}
+
+/* A row for each preset, width of keys and of values, sort of codes and budget; returns how many. With rows NULL only counts. */
+static size_t list_rows(const kvbench_options *o, kvbench_row *rows)
+{
+        size_t n = 0;
+        for (size_t i = 0; i < o->n_presets; i++) {
+                int32_t keys[8], values[8];
+                const bool codes = has_codes(o->presets[i]);
+                const size_t n_keys = widths_of(o->key_bits, codes, keys);
+                const size_t n_values = widths_of(o->value_bits, has_low_bits(o->presets[i]), values);
+                for (size_t j = 0; j < n_keys * n_values * 2; j++) {
+                        const bool learned = j % 2 == 1;
+                        if (codes ? (o->codes & 1 << (learned ? KVBENCH_LEARNED : KVBENCH_RANDOM)) == 0 : learned)
+                                continue;
+                        for (size_t b = 0; b < o->budgets.n; b++, n++) {
+                                if (rows == NULL)
+                                        continue;
+                                memset(&rows[n], 0, sizeof rows[n]);
+                                rows[n].options = o;
+                                rows[n].arm.preset = o->presets[i];
+                                rows[n].arm.key_bits = keys[j / 2 / n_values];
+                                rows[n].arm.value_bits = values[j / 2 % n_values];
+                                rows[n].arm.learned = learned;
+                                rows[n].arm.budget = b;
+                        }
+                }
+        }
+        return n;
+}
+
+/* --- the run -------------------------------------------------------------------------------------------------------------- */
+
+/* All arms are checked before the first one is played: a mistake should not show after an hour. */
+static dci_status play_trace(kv_state *s, const kvbench_trace *trace, kvbench_truth *truth, kvbench_row *rows,
+                             size_t n_rows)
+{
+        dci_status status = DCI_OK;
+        for (size_t i = 0; status == DCI_OK && i < n_rows; i++) {
+                kvbench_row *row = &rows[i];
+                snprintf(row->trace, sizeof row->trace, "%s", trace->name);
+                row->tokens = trace->tokens;
+                row->prompt = trace->prompt;
+                row->group = trace->group;
+                row->dim_k = trace->keys.dim;
+                row->dim_v = trace->values.dim;
+                status = kvbench_arm_check(s->measured, trace, row);
+        }
+        if (status == DCI_OK)
+                status = kvbench_truth_find(&s->options, trace, truth);
+        for (size_t i = 0; status == DCI_OK && i < n_rows; i++)
+                if (*rows[i].reason == '\0')
+                        status = kvbench_play(s->measured, trace, truth, &rows[i]);
+        if (status == DCI_OK)
+                kvbench_print_table(trace, s->measured, rows, n_rows);
+        return status;
+}
+
+static dci_status run(kv_state *s, int argc, char **argv)
+{
+        const kvbench_options *o = &s->options;
+        const bench_index_options like = {.isa = o->isa};
+        const size_t n_traces = o->n_traces > 0 ? o->n_traces : 1, n_each = list_rows(o, NULL);
+        dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
+        if (status == DCI_OK)
+                status = bench_context(&like, 0, &s->helper);
+        if (status == DCI_OK)
+                status = bench_context(&like, o->threads, &s->measured);
+        if (status != DCI_OK)
+                return status;
+        s->rows = dci_calloc(s->helper, n_traces * n_each, sizeof *s->rows);
+        if (s->rows == NULL)
+                return DCI_ERR_MEMORY;
+        s->n_rows = n_traces * n_each;
+        for (size_t i = 0; status == DCI_OK && i < n_traces; i++) {
+                kvbench_trace trace;
+                kvbench_truth truth;
+                memset(&truth, 0, sizeof truth);
+                list_rows(o, s->rows + i * n_each);
+                status = kvbench_trace_open(s->helper, o, o->n_traces > 0 ? o->traces[i] : NULL, &trace);
+                if (status == DCI_OK)
+                        status = play_trace(s, &trace, &truth, s->rows + i * n_each, n_each);
+                kvbench_truth_free(&truth);
+                kvbench_trace_close(&trace);
+        }
+        if (status == DCI_OK && o->json != NULL)
+                status = kvbench_write_json(o, s->measured, argc, argv, s->rows, s->n_rows);
+        return status;
+}
+
+int bench_kv(int argc, char **argv)
+{
+        kv_state s;
+        bool help;
+        memset(&s, 0, sizeof s);
+        dci_status status = kvbench_options_parse(argc, argv, &s.options, &help);
+        if (status == DCI_OK && help) {
+                kvbench_print_help();
+                kvbench_options_free(&s.options);
+                return BENCH_EXIT_OK;
+        }
+        if (status == DCI_OK)
+                status = run(&s, argc, argv);
+        int code = status == DCI_OK ? BENCH_EXIT_OK : bench_report_error("kv", status);
+        dci_free(s.helper, s.rows, s.n_rows, sizeof *s.rows);
+        dci_context_destroy(s.measured);
+        dci_context_destroy(s.helper);
+        kvbench_options_free(&s.options);
+        return code;
+}

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Lay what `dci-bench kv` measured beside the tables of a README.md that a reference in NumPy computed.
+
+    ARMS="--frozen-prompt --page-tokens 16 --key-bits 1,2,4 --value-bits 2,4 --learned random,learned --judged-only"
+    dci-bench kv $ARMS --every 24 --trace SHORT,.. --json short.json
+    dci-bench kv $ARMS --every 240 --trace LONG,.. --json long.json
+    python3 bench/kv_reference.py traces/README.md short.json long.json
+
+The README has a heading "### NAME" per trace and beneath it a table: arm, share, err, err with page sums, err with 2-bit
+values, each figure at several budgets, which the table's head names ("B = 128 / 256 / 512"). Per arm and figure a line gives
+ours, theirs and the difference; "!" marks a share more than 0.01 below (learned codes: 0.03) and an error more than 5 %
+above (learned: 15 %). Ours are means over the reports that have a figure, such as those of several --seed; theirs are of one
+rotation.
+"""
+import argparse
+import json
+import re
+import statistics
+
+FIGURES = ("share", "err", "err with page sums", "err with 2-bit values")
+PLAIN = {"exact top tokens": "topk", "most recent": "streaming", "position, mean": "pagemean", "position, cuboid": "arkvale",
+         "position, quest": "quest"}
+LOWER_SHARE = {False: 0.01, True: 0.03}  # by whether the codes are learned
+HIGHER_ERROR = {False: 0.05, True: 0.15}
+
+
+def read_tables(path):
+    """{trace: {arm: [[figures at each budget] or None, ..]}} and the budgets."""
+    tables, budgets, trace = {}, [], None
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("### "):
+                trace = line[4:].strip()
+            elif line.startswith("|") and trace is not None:
+                cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+                if cells[0] == "arm":
+                    budgets = [int(b) for b in re.findall(r"\d+", cells[1])]
+                elif not cells[0].startswith("---"):
+                    numbers = [[float(x) for x in cell.split()] or None for cell in cells[1:5]]
+                    tables.setdefault(trace, {})[cells[0]] = numbers
+    return tables, budgets
+
+
+def find_rows(arm):
+    """What to look for in a report, per figure: (key of the row, name of the number). None: the arm is not one of ours."""
+    if arm in PLAIN:
+        key = (PLAIN[arm], None, None, None)
+        return {"share": (key, "share"), "err": (key, "err")}
+    codes = re.fullmatch(r"(random|learned) (\d) bit", arm)
+    if codes:
+        bits, learned = int(codes[2]), codes[1] == "learned"
+        return {"share": (("sketch", bits, None, learned), "share"), "err": (("sketch", bits, None, learned), "err"),
+                "err with page sums": (("sketch+sums", bits, None, learned), "err_tail"),
+                "err with 2-bit values": (("sketch+lowbit", bits, 2, learned), "err_tail")}
+    alone = re.fullmatch(r"codes only, K(\d) V(\d)( learned)?", arm)
+    if alone:
+        return {"err": (("lowbit", int(alone[1]), int(alone[2]), alone[3] is not None), "err_tail")}
+    return None
+
+
+def read_reports(paths):
+    """{trace, preset, .., budget: rows}, several where reports differ in their seeds."""
+    rows, notes = {}, []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        for row in report["rows"]:
+            key = row["trace"], row["preset"], row["key_bits"], row["value_bits"], row["learned"], row["budget"]
+            rows.setdefault(key, []).append(row)
+        if not all(row["frozen_prompt"] for row in report["rows"]):
+            notes.append(f"{path}: not measured with --frozen-prompt, so figures do not compare")
+    return rows, notes
+
+
+def mean_of(rows, name):
+    values = [row[name] for row in rows if row[name] is not None]
+    return statistics.mean(values) if values else None
+
+
+def compare(figure, ours, theirs, learned):
+    """The cell, and whether it is flagged."""
+    if ours is None:
+        return "missing", True
+    if figure == "share":
+        flagged = ours < theirs - LOWER_SHARE[learned]
+        text = f"{ours:.3f} {theirs:.3f} {ours - theirs:+.3f}"
+    else:
+        flagged = ours > theirs * (1 + HIGHER_ERROR[learned]) + 5e-5  # the README's own rounding
+        text = f"{ours:.4f} {theirs:.4f} {100 * (ours / theirs - 1):+.1f} %"
+    return text + (" !" if flagged else ""), flagged
+
+
+def print_trace(trace, arms, budgets, rows):
+    """Prints a table; returns how many figures were compared, and how many of them flagged."""
+    print(f"\n### {trace}\n\n| arm | figure | {' | '.join(f'B = {b}: ours, theirs' for b in budgets)} |")
+    print("|---|---|" + "---|" * len(budgets))
+    n = flags = 0
+    for arm, numbers in arms.items():
+        wanted = find_rows(arm)
+        for figure, theirs in zip(FIGURES, numbers):
+            if wanted is None or theirs is None or figure not in wanted:
+                continue
+            key, name = wanted[figure]
+            cells = []
+            for budget, value in zip(budgets, theirs):
+                ours = mean_of(rows.get((trace, *key, budget), []), name)
+                text, flagged = compare(figure, ours, value, key[3] is True)
+                cells.append(text)
+                n, flags = n + 1, flags + flagged
+            print(f"| {arm} | {figure} | {' | '.join(cells)} |")
+    return n, flags
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("readme", help="the file with the tables of the reference")
+    parser.add_argument("report", nargs="+", help="what dci-bench kv wrote with --json")
+    args = parser.parse_args()
+    tables, budgets = read_tables(args.readme)
+    rows, notes = read_reports(args.report)
+    measured = {key[0] for key in rows}
+    n = flags = 0
+    for trace, arms in tables.items():
+        if trace in measured:
+            more, flagged = print_trace(trace, arms, budgets, rows)
+            n, flags = n + more, flags + flagged
+    print(f"\n{flags} of {n} figures flagged.")
+    left = [trace for trace in tables if trace not in measured]
+    notes += [f"not measured: {', '.join(left)}"] if left else []
+    unknown = sorted({arm for arms in tables.values() for arm in arms if find_rows(arm) is None})
+    notes += [f"no arm of ours: {'; '.join(unknown)}"] if unknown else []
+    for note in notes:
+        print(note)
+
+
+if __name__ == "__main__":
+    main()

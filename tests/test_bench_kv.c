@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* dci-bench kv: a trace played as a decode, preset by preset, and judged by exact attention. */
+#include "tests/bench_attention.h"
+
+#define KV(...) BENCH("kv", __VA_ARGS__, "--json", scratch_path("r.json"))
+#define TRACE(...) KV("--trace", test_trace_dir(), __VA_ARGS__)
+
+/* A trace of the suite's own. */
+enum { TOKENS = 600, PROMPT = 560, FIRST_QUERY = 552, DIM_K = 24, DIM_V = 12 };
+
+static const json_t *row_of(const json_t *report, size_t i)
+{
+        return json_array_get(json_object_get(report, "rows"), i);
+}
+
+static size_t rows_in(const json_t *report)
+{
+        return json_array_size(json_object_get(report, "rows"));
+}
+
+static const char *text_of(const json_t *report, size_t i, const char *name)
+{
+        const char *text = json_string_value(json_object_get(row_of(report, i), name));
+        ck_assert_msg(text != NULL, "row %zu: '%s' is no text", i, name);
+        return text;
+}
+
+static bool is_null(const json_t *report, size_t i, const char *name)
+{
+        const json_t *value = json_object_get(row_of(report, i), name);
+        ck_assert_msg(value != NULL, "row %zu has no '%s'", i, name);
+        return json_is_null(value);
+}
+
+/* The row of a preset at a budget, the first one of several. */
+static size_t find_row(const json_t *report, const char *preset, double budget)
+{
+        for (size_t i = 0; i < rows_in(report); i++)
+                if (strcmp(text_of(report, i, "preset"), preset) == 0 && bench_number(report, i, "budget") == budget)
+                        return i;
+        ck_abort_msg("there is no row of %s with %g", preset, budget);
+        return 0;
+}
+
+static void expect_near(double got, double wanted, double tolerance, const char *what)
+{
+        ck_assert_msg(fabs(got - wanted) <= tolerance, "%s: %.9g, wanted %.9g within %g", what, got, wanted, tolerance);
+}
+
+/* --- a trace of the suite's own ------------------------------------------------------------------------------------------------- */
+
+/* One head, or two; the keys about a mean of their own. */
+static void write_trace(size_t group, size_t first_query)
+{
+        char text[160], shape[48];
+        const size_t m = TOKENS - first_query;
+        float *keys = test_normal(TOKENS, DIM_K, 3), *values = test_normal(TOKENS, DIM_V, 4);
+        float *heads = test_normal(group * m, DIM_K, 5);
+        for (size_t i = 0; i < (size_t)TOKENS * DIM_K; i++)
+                keys[i] += (float)(i % DIM_K % 3);
+        for (size_t i = 0; i < group * m * DIM_K; i++)
+                heads[i] *= 2;
+        snprintf(text, sizeof text,
+                 "{\"tokens\": %d, \"prompt\": %d, \"first_query\": %zu, \"group\": %zu, \"scale\": 0.25}", TOKENS,
+                 PROMPT, first_query, group);
+        scratch_put("meta.json", text, strlen(text));
+        bench_write_f32("keys.npy", keys, TOKENS, DIM_K);
+        bench_write_f32("values.npy", values, TOKENS, DIM_V);
+        snprintf(shape, sizeof shape, "%zu, %zu, %d", group, m, DIM_K);
+        bench_write_npy("queries.npy", "<f4", shape, heads, group * m * DIM_K * sizeof *heads);
+        free(keys);
+        free(values);
+        free(heads);
+}
+
+#define OWN(...) KV("--trace", scratch_path(""), __VA_ARGS__)
+
+static trace open_own(size_t group)
+{
+        return open_trace(scratch_path(""), TOKENS, PROMPT, FIRST_QUERY, group, DIM_K, 0.25);
+}
+
+/* --- the report ------------------------------------------------------------------------------------------------------------------ */
+
+static const char *const presets[] = {"full",    "topk",   "streaming", "snapkv",      "pagemean",     "quest",
+                                      "arkvale", "lowbit", "sketch",    "sketch+sums", "sketch+lowbit"};
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+/* What every row of a preset that was played has. */
+static void expect_row(const json_t *report, size_t i)
+{
+        static const char *const numbers[] = {"share",      "recall",
+                                              "err",        "token_recall",
+                                              "attended",   "err_first",
+                                              "bytes_step", "bytes_step_cached",
+                                              "err_last",   "resident_bytes_token",
+                                              "form_ms",    "group",
+                                              "steps"};
+        static const char *const times[] = {"append_us", "plan_us", "attend_us", "maintain_us", "step_us"};
+        const char *preset = text_of(report, i, "preset");
+        const bool codes = strstr(preset, "sketch") != NULL || strcmp(preset, "lowbit") == 0;
+        const bool tail = strchr(preset, '+') != NULL || strcmp(preset, "lowbit") == 0;
+        char p99[32];
+        for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++)
+                ck_assert_msg(bench_number(report, i, numbers[j]) >= 0, "row %zu: %s", i, numbers[j]);
+        for (size_t j = 0; j < sizeof times / sizeof *times; j++) {
+                snprintf(p99, sizeof p99, "%s_p99", times[j]);
+                ck_assert_double_ge(bench_number(report, i, p99), bench_number(report, i, times[j]));
+        }
+        ck_assert_double_le(bench_number(report, i, "share"), 1 + 1e-9);
+        ck_assert_double_le(bench_number(report, i, "recall"), 1 + 1e-9);
+        ck_assert_double_le(bench_number(report, i, "token_recall"), 1);
+        ck_assert_double_le(bench_number(report, i, "bytes_step_cached"), bench_number(report, i, "bytes_step"));
+        ck_assert_double_eq(bench_number(report, i, "steps"), BRIEF_STEPS);
+        ck_assert_double_eq(bench_number(report, i, "judged"), 3);
+        ck_assert_double_eq(bench_number(report, i, "every"), BRIEF_EVERY);
+        ck_assert(is_null(report, i, "err_tail") == !tail);
+        ck_assert(is_null(report, i, "key_bits") == !codes);
+        ck_assert(is_null(report, i, "learned") == !codes);
+        ck_assert(is_null(report, i, "value_bits") == (strstr(preset, "lowbit") == NULL));
+        ck_assert(is_null(report, i, "reason"));
+}
+
+START_TEST(each_preset_at_each_budget_is_a_row_with_its_fields)
+{
+        static const double budgets[] = {128, 300};
+        bench_result result = TRACE(BRIEF, "--budget", "128,300");
+        json_t *report = bench_good(result);
+        ck_assert(json_is_object(json_object_get(report, "machine")));
+        ck_assert(json_is_array(json_object_get(report, "command")));
+        ck_assert_uint_eq(rows_in(report), 2 * N_PRESETS);
+        for (size_t i = 0; i < 2 * N_PRESETS; i++) {
+                const double budget = bench_number(report, i, "budget"), attended = bench_number(report, i, "attended");
+                ck_assert_str_eq(text_of(report, i, "preset"), presets[i / 2]);
+                ck_assert_double_eq(budget, budgets[i % 2]);
+                ck_assert_str_eq(text_of(report, i, "kept"), "common");
+                ck_assert(json_is_false(json_object_get(row_of(report, i), "frozen_prompt")));
+                expect_row(report, i);
+                ck_assert_ptr_nonnull(strstr(result.out, presets[i / 2]));
+                if (i >= 2)
+                        ck_assert_double_le(attended, budget);
+        }
+        /* Nobody chooses better, a larger budget holds more, and what is kept alone is seen. */
+        for (size_t i = 2; i < 2 * N_PRESETS; i++)
+                ck_assert_double_le(bench_number(report, i, "share"), bench_number(report, 2 + i % 2, "share") + 0.02);
+        for (size_t i = 2; i < 2 * N_PRESETS; i += 2)
+                ck_assert_double_ge(bench_number(report, i + 1, "share"), bench_number(report, i, "share") - 1e-9);
+        ck_assert_double_lt(bench_number(report, find_row(report, "sketch", 300), "err"),
+                            bench_number(report, find_row(report, "streaming", 300), "err"));
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(what_attends_to_everything_does_not_err)
+{
+        json_t *report = bench_good(TRACE(BRIEF, "--preset", "full", "--budget", "128"));
+        expect_near(bench_number(report, 0, "attended"), 7168 + 0.5 * (1 + BRIEF_STEPS), 1e-6, "attended");
+        for (size_t i = 0; i < 2; i++) {
+                static const char *const whole[] = {"share", "recall", "token_recall"};
+                for (size_t j = 0; j < 3; j++)
+                        expect_near(bench_number(report, 0, whole[j]), 1, 1e-9, whole[j]);
+                ck_assert_double_le(bench_number(report, 0, "err"), 1e-4);
+                ck_assert(is_null(report, 0, "overlap"));
+                ck_assert_double_eq(bench_number(report, 0, "bytes_step"), 0);
+                json_decref(report);
+                /* So does every preset within its budget. */
+                if (i == 0)
+                        report = bench_good(TRACE(BRIEF, "--preset", "sketch", "--budget", "8192"));
+        }
+}
+END_TEST
+
+/* --- shares ------------------------------------------------------------------------------------------------------------------------ */
+
+START_TEST(topk_of_one_head_is_the_exact_optimum)
+{
+        const bool frozen = _i == 1;
+        write_trace(1, FIRST_QUERY);
+        trace t = open_own(1);
+        json_t *report = frozen ? bench_good(OWN(BRIEF, "--preset", "topk", "--budget", "128,200", "--frozen-prompt"))
+                                : bench_good(OWN(BRIEF, "--preset", "topk", "--budget", "128,200"));
+        for (size_t i = 0; i < 2; i++) {
+                const shares s = find_shares(&t, (i == 0 ? 128 : 200) - SINK - WINDOW, frozen ? PROMPT : 0);
+                expect_near(bench_number(report, i, "share"), s.best, 1e-5, "share");
+        }
+        close_trace(&t);
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(topk_is_the_optimum_of_several_heads_too_and_streaming_takes_the_latest)
+{
+        const bool frozen = _i == 1;
+        trace t = open_trace(test_trace_dir(), 7680, 7168, 7104, 3, 64, 0.125);
+        json_t *report =
+                frozen ? bench_good(TRACE(BRIEF, "--preset", "topk,streaming", "--budget", "128", "--frozen-prompt"))
+                       : bench_good(TRACE(BRIEF, "--preset", "topk,streaming", "--budget", "128"));
+        const shares s = find_shares(&t, 128 - SINK - WINDOW, frozen ? t.prompt : 0);
+        expect_near(bench_number(report, 0, "share"), s.best, 1e-5, "share of the best");
+        expect_near(bench_number(report, 1, "share"), s.latest, 1e-5, "share of the latest");
+        close_trace(&t);
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(a_frozen_prompt_leaves_decoded_tokens_uncounted)
+{
+        json_t *report = bench_good(
+                TRACE(BRIEF, "--preset", "topk,streaming,quest,sketch", "--budget", "128", "--frozen-prompt"));
+        for (size_t i = 0; i < 4; i++) {
+                /* The window counts, although it lies among what is chosen from. */
+                expect_near(bench_number(report, i, "attended"), 128 - WINDOW + 0.5 * (1 + BRIEF_STEPS), 1e-6,
+                            text_of(report, i, "preset"));
+                ck_assert(json_is_true(json_object_get(row_of(report, i), "frozen_prompt")));
+                ck_assert_str_eq(text_of(report, i, "combine"), "softmax");
+                expect_near(bench_number(report, i, "bytes_step"), (128 - WINDOW - SINK) * 256.0, 1e-6, "bytes");
+        }
+        json_decref(report);
+}
+END_TEST
+
+/* Streaming's list moves by a token each step. */
+START_TEST(what_was_there_a_step_before_does_not_move)
+{
+        json_t *report = bench_good(TRACE(BRIEF, "--preset", "streaming", "--budget", "128"));
+        const double n = 128 - SINK - WINDOW, row = 256;
+        expect_near(bench_number(report, 0, "bytes_step"), n * row, 1e-6, "bytes");
+        expect_near(bench_number(report, 0, "bytes_step_cached"), (n + BRIEF_STEPS - 1) * row / BRIEF_STEPS, 1e-6,
+                    "moved");
+        expect_near(bench_number(report, 0, "overlap"), (n - 1) / (n + 1), 1e-6, "overlap");
+        json_decref(report);
+}
+END_TEST
+
+/* --- options ----------------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(each_width_and_sort_of_codes_is_a_row)
+{
+        static const double keys[] = {2, 2, 2, 2, 8, 8, 8, 8}, values[] = {1, 1, 4, 4, 1, 1, 4, 4};
+        write_trace(2, FIRST_QUERY);
+        json_t *report = bench_good(OWN(BRIEF, "--preset", "pagemean,lowbit,sketch", "--key-bits", "2,8",
+                                        "--value-bits", "1,4", "--learned", "random,learned", "--budget", "128"));
+        ck_assert_uint_eq(rows_in(report), 1 + 8 + 4);
+        for (size_t i = 0; i < 8; i++) {
+                ck_assert_str_eq(text_of(report, 1 + i, "preset"), "lowbit");
+                ck_assert_double_eq(bench_number(report, 1 + i, "key_bits"), keys[i]);
+                ck_assert_double_eq(bench_number(report, 1 + i, "value_bits"), values[i]);
+                ck_assert(json_is_true(json_object_get(row_of(report, 1 + i), "learned")) == (i % 2 == 1));
+        }
+        for (size_t i = 0; i < 4; i++) {
+                ck_assert_str_eq(text_of(report, 9 + i, "preset"), "sketch");
+                ck_assert_double_eq(bench_number(report, 9 + i, "key_bits"), i < 2 ? 2 : 8);
+        }
+        /* More bits, fewer errors. */
+        ck_assert_double_lt(bench_number(report, 7, "err_tail"), bench_number(report, 1, "err_tail"));
+        ck_assert_double_gt(bench_number(report, 7, "resident_bytes_token"),
+                            bench_number(report, 1, "resident_bytes_token"));
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(options_reach_the_library)
+{
+        write_trace(2, FIRST_QUERY);
+        json_t *report = bench_good(OWN(BRIEF, "--preset", "quest", "--page-tokens", "32", "--combine", "softmax",
+                                        "--budget", "160", "--seed", "7", "--isa", "scalar", "--threads", "2"));
+        ck_assert_double_eq(bench_number(report, 0, "page_tokens"), 32);
+        ck_assert_double_eq(bench_number(report, 0, "seed"), 7);
+        ck_assert_double_eq(bench_number(report, 0, "threads"), 2);
+        ck_assert_double_eq(bench_number(report, 0, "sink"), SINK);
+        ck_assert_double_eq(bench_number(report, 0, "window"), WINDOW);
+        ck_assert_double_eq(bench_number(report, 0, "dim_k"), DIM_K);
+        ck_assert_double_eq(bench_number(report, 0, "dim_v"), DIM_V);
+        ck_assert_double_eq(bench_number(report, 0, "steps"), TOKENS - PROMPT);
+        ck_assert_str_eq(text_of(report, 0, "combine"), "softmax");
+        ck_assert_str_eq(text_of(report, 0, "isa"), "scalar");
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(several_traces_are_played_one_after_the_other)
+{
+        char both[4096];
+        write_trace(2, FIRST_QUERY);
+        snprintf(both, sizeof both, "%s,%s", test_trace_dir(), scratch_path(""));
+        bench_result result = KV("--trace", both, "--steps", "20", "--preset", "streaming,topk", "--budget", "128");
+        json_t *report = bench_good(result);
+        ck_assert_uint_eq(rows_in(report), 4);
+        for (size_t i = 0; i < 4; i++) {
+                ck_assert_double_eq(bench_number(report, i, "group"), i < 2 ? 3 : 2);
+                ck_assert_double_eq(bench_number(report, i, "judged"), 20);
+                ck_assert_ptr_nonnull(strstr(result.out, text_of(report, i, "trace")));
+        }
+        ck_assert_ptr_nonnull(strstr(text_of(report, 0, "trace"), "smollm2-debref-layer06_head0"));
+        ck_assert_str_ne(text_of(report, 0, "trace"), text_of(report, 2, "trace"));
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(results_do_not_depend_on_threads)
+{
+        static const char *const names[] = {"share", "recall", "err", "bytes_step_cached"};
+        write_trace(2, FIRST_QUERY);
+        json_t *one = bench_good(OWN(BRIEF, "--preset", "quest,sketch+lowbit", "--budget", "128", "--threads", "1"));
+        json_t *three = bench_good(OWN(BRIEF, "--preset", "quest,sketch+lowbit", "--budget", "128", "--threads", "3"));
+        for (size_t i = 0; i < 2; i++)
+                for (size_t j = 0; j < 4; j++)
+                        ck_assert_double_eq(bench_number(one, i, names[j]), bench_number(three, i, names[j]));
+        json_decref(one);
+        json_decref(three);
+}
+END_TEST
+
+START_TEST(steps_that_are_not_judged_can_be_left_out)
+{
+        static const char *const names[] = {"share", "recall", "err", "token_recall", "err_tail"};
+        json_t *all = bench_good(TRACE(BRIEF, "--preset", "sketch+lowbit", "--budget", "128", "--frozen-prompt"));
+        json_t *few = bench_good(
+                TRACE(BRIEF, "--preset", "sketch+lowbit", "--budget", "128", "--frozen-prompt", "--judged-only"));
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+                ck_assert_double_eq(bench_number(few, 0, names[i]), bench_number(all, 0, names[i]));
+        ck_assert(is_null(few, 0, "overlap") && is_null(few, 0, "bytes_step_cached"));
+        json_decref(all);
+        json_decref(few);
+}
+END_TEST
+
+START_TEST(a_made_up_run_follows_from_its_seed)
+{
+        json_t *runs[3];
+        static const char *const seeds[] = {"1", "1", "2"};
+        for (size_t i = 0; i < 3; i++) {
+                runs[i] = bench_good(KV("--synthetic", "4096", "--steps", "48", "--preset", "full,topk,streaming",
+                                        "--budget", "256", "--seed", seeds[i]));
+                ck_assert_str_eq(text_of(runs[i], 0, "trace"), "synthetic/4096");
+                ck_assert_double_eq(bench_number(runs[i], 0, "prompt"), 4096 - 256);
+                ck_assert_double_eq(bench_number(runs[i], 0, "judged"), 48);
+                ck_assert_double_le(bench_number(runs[i], 0, "err"), 1e-4);
+                /* It is worth choosing: the latest tokens are not all that is looked for. */
+                ck_assert_double_gt(bench_number(runs[i], 1, "share"), bench_number(runs[i], 2, "share") + 0.1);
+        }
+        ck_assert_double_eq(bench_number(runs[0], 1, "share"), bench_number(runs[1], 1, "share"));
+        ck_assert_double_ne(bench_number(runs[0], 1, "share"), bench_number(runs[2], 1, "share"));
+        for (size_t i = 0; i < 3; i++)
+                json_decref(runs[i]);
+}
+END_TEST
+
+/* --- what is left out, and what is refused ------------------------------------------------------------------------------------------ */
+
+static void expect_reason(const json_t *report, size_t i, const char *part)
+{
+        static const char *const names[] = {"share",       "err",     "plan_us",
+                                            "plan_us_p99", "form_ms", "resident_bytes_token"};
+        ck_assert_msg(strstr(text_of(report, i, "reason"), part) != NULL, "row %zu: '%s' does not say '%s'", i,
+                      text_of(report, i, "reason"), part);
+        for (size_t j = 0; j < sizeof names / sizeof *names; j++)
+                ck_assert(is_null(report, i, names[j]));
+}
+
+START_TEST(what_cannot_be_played_says_why)
+{
+        /* A paper's own sizes beyond the budget. */
+        write_trace(2, FIRST_QUERY);
+        bench_result result = OWN(BRIEF, "--preset", "full,sketch", "--budget", "64,128", "--kept", "paper");
+        json_t *report = bench_good(result);
+        ck_assert_uint_eq(rows_in(report), 4);
+        expect_reason(report, find_row(report, "sketch", 64), "64");
+        ck_assert(is_null(report, find_row(report, "sketch", 128), "reason"));
+        ck_assert_ptr_nonnull(strstr(result.out, "n/a: "));
+        json_decref(report);
+        /* Without queries before the decode nothing can be learned or observed; all others do without. */
+        write_trace(2, PROMPT);
+        report = bench_good(
+                OWN(BRIEF, "--preset", "snapkv,quest,sketch", "--budget", "128", "--learned", "random,learned"));
+        ck_assert_uint_eq(rows_in(report), 4);
+        expect_reason(report, 0, "no queries before the decode");
+        ck_assert(is_null(report, 1, "reason") && is_null(report, 2, "reason"));
+        expect_reason(report, 3, "no queries before the decode");
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(bad_traces_are_named)
+{
+        static const size_t rows = TOKENS;
+        float *values = test_normal(rows, DIM_V, 4), *keys = test_normal(rows, DIM_K, 3);
+        uint16_t *halves = calloc(rows * DIM_V, sizeof *halves);
+        ck_assert_ptr_nonnull(halves);
+        bench_refused(OWN(BRIEF), 2, "meta.json");
+        write_trace(1, FIRST_QUERY);
+        remove(scratch_path("values.npy"));
+        bench_refused(OWN(BRIEF), 2, "values.npy");
+        bench_write_f32("values.npy", values, rows - 1, DIM_V);
+        bench_refused(OWN(BRIEF), 2, "599 values, but meta.json says 600 tokens");
+        bench_write_npy("values.npy", "<f2", "600, 12", halves, rows * DIM_V * sizeof *halves);
+        bench_refused(OWN(BRIEF), 2, "values in f16, but the keys are in f32");
+        values[7 * DIM_V] = NAN;
+        bench_write_f32("values.npy", values, rows, DIM_V);
+        bench_refused(OWN(BRIEF, "--preset", "full"), 2, "NaN or infinity");
+        write_trace(1, FIRST_QUERY);
+        keys[580 * DIM_K] = INFINITY;
+        bench_write_f32("keys.npy", keys, rows, DIM_K);
+        bench_refused(OWN(BRIEF, "--preset", "full"), 2, "NaN or infinity");
+        free(values);
+        free(keys);
+        free(halves);
+}
+END_TEST
+
+#define HERE "kv", "--trace", test_trace_dir()
+START_TEST(what_does_not_fit_is_refused)
+{
+        bench_refused(BENCH(HERE, "--steps", "20", "--budget", "64"), 2, "--budget 64: ");
+        bench_refused(BENCH(HERE, "--steps", "8", "--every", "4"), 2, "8 decoded tokens are too few");
+        bench_refused(BENCH(HERE, "--steps", "8", "--json", scratch_path("absent/r.json")), 2, "cannot be written");
+}
+END_TEST
+
+#define DATA "kv", "--trace", "t"
+static const struct {
+        const char *arguments[8];
+        const char *part;
+} mistakes[] = {
+        {{"kv"}, "data is missing: --trace or --synthetic"},
+        {{DATA, "--synthetic", "4096"}, "--trace and --synthetic exclude each other"},
+        {{"kv", "--synthetic", "100"}, "--synthetic wants an integer of 2048 to 4194304, not '100'"},
+        {{"kv", "--trace", "a,,b"}, "--trace wants folders, comma separated, not 'a,,b'"},
+        {{"kv", "--trace="}, "--trace wants a value"},
+        {{DATA, "--preset", "foo"}, "each once, not 'foo'"},
+        {{DATA, "--preset", "full,"}, "each once, not 'full,'"},
+        {{DATA, "--preset", "full,full"}, "each once, not 'full,full'"},
+        {{DATA, "--preset", "all,full"}, "sketch+sums, sketch+lowbit, each once, not 'all,full'"},
+        {{DATA, "--budget", "0"}, "--budget wants integers of 1 to 134217728"},
+        {{DATA, "--budget", "128,"}, "not '128,'"},
+        {{DATA, "--kept", "none"}, "--kept wants one of common, paper, not 'none'"},
+        {{DATA, "--every", "0"}, "--every wants an integer of 1 to"},
+        {{DATA, "--steps", "0"}, "--steps wants an integer of 1 to"},
+        {{DATA, "--judged-only"}, "--judged-only needs --every"},
+        {{DATA, "--key-bits", "5"}, "--key-bits wants one or more of 1, 2, 3, 4, 8, not '5'"},
+        {{DATA, "--value-bits", "3"}, "--value-bits wants one or more of 1, 2, 4, 8, not '3'"},
+        {{DATA, "--learned", "none"}, "--learned wants one or more of random, learned, not 'none'"},
+        {{DATA, "--combine", "max"}, "--combine wants one of softmax, mean, not 'max'"},
+        {{DATA, "--page-tokens", "12"}, "--page-tokens wants one of 8, 16, 32, 64, not '12'"},
+        {{DATA, "--threads", "0"}, "--threads wants an integer of 1 to 1024"},
+        {{DATA, "--frozen-prompt=1"}, "--frozen-prompt takes no value"},
+};
+
+START_TEST(a_mistake_on_the_command_line_is_named)
+{
+        bench_result result = bench_run(mistakes[_i].arguments);
+        bench_refused(result, 2, mistakes[_i].part);
+        ck_assert_ptr_nonnull(strstr(result.err, "'dci-bench kv --help'"));
+        ck_assert_str_eq(result.out, "");
+}
+END_TEST
+
+START_TEST(help_names_every_option)
+{
+        static const char *const words[] = {
+                "--trace LIST",        "--synthetic N",   "--steps N",       "--preset LIST",     "--budget LIST",
+                "--kept common|paper", "--frozen-prompt", "--key-bits LIST", "--value-bits LIST", "--learned LIST",
+                "--combine",           "--page-tokens N", "--seed N",        "--every N",         "--judged-only",
+                "--threads N",         "--isa NAME",      "--json FILE"};
+        bench_result result = BENCH("kv", "--help");
+        ck_assert_int_eq(result.code, 0);
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+                ck_assert_msg(strstr(result.out, words[i]) != NULL, "the help does not say '%s'", words[i]);
+        for (size_t i = 0; i < N_PRESETS; i++)
+                ck_assert_msg(strstr(result.out, presets[i]) != NULL, "the help does not name '%s'", presets[i]);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+        Suite *s = suite_create("bench kv");
+        const TTest *const tests[] = {each_preset_at_each_budget_is_a_row_with_its_fields,
+                                      what_attends_to_everything_does_not_err,
+                                      a_frozen_prompt_leaves_decoded_tokens_uncounted,
+                                      what_was_there_a_step_before_does_not_move,
+                                      each_width_and_sort_of_codes_is_a_row,
+                                      options_reach_the_library,
+                                      several_traces_are_played_one_after_the_other,
+                                      results_do_not_depend_on_threads,
+                                      steps_that_are_not_judged_can_be_left_out,
+                                      a_made_up_run_follows_from_its_seed,
+                                      what_cannot_be_played_says_why,
+                                      bad_traces_are_named,
+                                      what_does_not_fit_is_refused,
+                                      help_names_every_option,
+                                      NULL};
+        TCase *c = tcase_create("kv");
+        tcase_set_timeout(c, 120);
+        tcase_add_checked_fixture(c, scratch_open, scratch_close);
+        for (size_t i = 0; tests[i] != NULL; i++)
+                tcase_add_test(c, tests[i]);
+        tcase_add_loop_test(c, topk_of_one_head_is_the_exact_optimum, 0, 2);
+        tcase_add_loop_test(c, topk_is_the_optimum_of_several_heads_too_and_streaming_takes_the_latest, 0, 2);
+        tcase_add_loop_test(c, a_mistake_on_the_command_line_is_named, 0, (int)(sizeof mistakes / sizeof *mistakes));
+        suite_add_tcase(s, c);
+        return s;
+}
+
+int main(void)
+{
+        return test_main(suite());
+}
