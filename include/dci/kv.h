@@ -121,8 +121,9 @@ enum {
 
 /** How the query heads of a group agree on one list. */
 enum {
-        DCI_KV_COMBINE_SOFTMAX = 1, /**< sum over the heads of the softmax over all candidates */
-        DCI_KV_COMBINE_MEAN = 2     /**< mean over the heads of the scores */
+        DCI_KV_COMBINE_SOFTMAX =
+                1, /**< sum over the heads of the softmax: of tokens over the whole sequence, kept ones too, of groups over groups */
+        DCI_KV_COMBINE_MEAN = 2 /**< mean over the heads of the scores */
 };
 
 /** What a layer attends to. */
@@ -258,7 +259,8 @@ DCI_API dci_status dci_kv_close(dci_kv *kv, int64_t sequence);
 /**
  * Begins a step of n_sequences different sequences: takes blocks in every layer, and scratch, for n_tokens[i] more tokens each (NULL: 1).
  * Also forms the groups that dci_kv_maintain was not called for, when otherwise the recent tokens would not fit the budget.
- * Errors: DCI_ERR_FULL names the bytes (or blocks) wanted and there; nothing was taken.
+ * Errors: DCI_ERR_FULL names the bytes (or blocks) wanted and there. No sequence has changed then; scratch, tables and blocks that were
+ * there to be had stay with the dci_kv for the next call.
  */
 DCI_API dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens);
 
@@ -395,8 +397,9 @@ DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);
 
 /** Writes the first n_tokens of a sequence, with its transforms, to a file that replaces `path` whole. No step is open. */
 DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
-/** Begins a sequence with what a file holds: plans are those of the sequence that was saved. The config must have the same shape,
- *  dtype, stages and bits; what differs is named. */
+/** Begins a sequence with what a file holds: under the same budget, window and combine, plans are those of the sequence that was saved.
+ *  The config must have the same shape, dtype, scale, page_tokens, stages, bits, sink, rollback, frozen_prompt and seed; what
+ *  differs is named. */
 DCI_API dci_status dci_kv_load(dci_kv *kv, const char *path, int64_t *out_sequence);
 
 #ifdef __cplusplus

@@ -120,8 +120,13 @@ static int by_number(const void *a, const void *b)
 /* Marks in the relevances' memory, which have done their duty, and reads them back in order. */
 static void put_in_order(dci_kv_ask *ask)
 {
+        size_t n = 0;
         if (ask->n_chosen < 64) {
                 qsort(ask->chosen, ask->n_chosen, sizeof *ask->chosen, by_number);
+                for (size_t i = 0; i < ask->n_chosen; i++) /* a damaged file may name a token twice */
+                        if (n == 0 || ask->chosen[i] != ask->chosen[n - 1])
+                                ask->chosen[n++] = ask->chosen[i];
+                ask->n_chosen = n;
                 return;
         }
         uint64_t *bits = (uint64_t *)(void *)ask->relevance;
@@ -129,10 +134,10 @@ static void put_in_order(dci_kv_ask *ask)
         memset(bits, 0, n_words * sizeof *bits);
         for (size_t i = 0; i < ask->n_chosen; i++)
                 bits[ask->chosen[i] / 64] |= UINT64_C(1) << (ask->chosen[i] % 64);
-        size_t n = 0;
         for (size_t w = 0; w < n_words; w++)
                 for (uint64_t left = bits[w]; left != 0; left &= left - 1)
                         ask->chosen[n++] = (int32_t)(64 * w + (size_t)dci_lowest_bit(left));
+        ask->n_chosen = n;
 }
 
 static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
@@ -210,7 +215,11 @@ void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
         if (layer->observed == NULL)
                 return;
         memset(relevance, 0, n * sizeof *relevance);
-        for (size_t q = 0; q < layer->n_observed; q++) {
+        /* Queries older than the window would look at keys that came after them. */
+        const size_t young = kv->config.window * kv->group;
+        const size_t oldest =
+                kv->config.frozen_prompt == 0 && layer->n_observed > young ? layer->n_observed - young : 0;
+        for (size_t q = oldest; q < layer->n_observed; q++) {
                 for (size_t i = 0; i < n; i += DCI_KV_TILE) {
                         const size_t here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
                         pthread_mutex_lock(&kv->map_lock);

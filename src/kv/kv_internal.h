@@ -174,6 +174,8 @@ dci_status dci_kv_check_whole(const dci_kv *kv, const dci_kv_sequence *sequence,
 dci_status dci_kv_check_prompted(const dci_kv *kv, const dci_kv_sequence *sequence);
 /* Candidates that are left when a sequence is cut to n tokens. */
 size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t n);
+/* What was chosen once, as far as it lies within n tokens; out may be the head's own list. */
+size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, int32_t *out);
 /* Forgets blocks beyond those of n tokens. */
 void dci_kv_cut_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens);
 

@@ -96,6 +96,14 @@ static dci_status each_head(const saving *s, const dci_sink *sink,
         return status;
 }
 
+static size_t n_fixed_of(const saving *s, const dci_kv_head *head)
+{
+        size_t n = 0;
+        for (size_t i = 0; i < head->n_fixed; i++)
+                n += s->kv->config.sink + (size_t)head->fixed[i] < s->n;
+        return n;
+}
+
 static dci_status emit_head(const saving *s, size_t layer, size_t head, const dci_sink *sink)
 {
         const dci_kv_head *h = &s->sequence->layers[layer].heads[head];
@@ -110,7 +118,7 @@ static dci_status emit_head(const saving *s, size_t layer, size_t head, const dc
         dci_store_le32(out + 40, h->n_latest);
         dci_store_le32(out + 44, h->n_now);
         dci_store_le32(out + 48, (uint32_t)h->refits);
-        dci_store_le32(out + 52, (uint32_t)h->n_fixed);
+        dci_store_le32(out + 52, (uint32_t)n_fixed_of(s, h));
         return sink->write(sink->ctx, out, sizeof out);
 }
 
@@ -168,7 +176,11 @@ static dci_status emit_frames(const void *ctx, const dci_sink *sink)
 static dci_status emit_list(const saving *s, size_t layer, size_t head, const dci_sink *sink)
 {
         const dci_kv_head *h = &s->sequence->layers[layer].heads[head];
-        return h->n_fixed == 0 ? DCI_OK : sink->write(sink->ctx, h->fixed, h->n_fixed * sizeof *h->fixed);
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < h->n_fixed && status == DCI_OK; i++)
+                if (s->kv->config.sink + (size_t)h->fixed[i] < s->n)
+                        status = sink->write(sink->ctx, &h->fixed[i], sizeof *h->fixed);
+        return status;
 }
 
 static dci_status emit_fixed(const void *ctx, const dci_sink *sink)
@@ -222,7 +234,7 @@ static dci_status save(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, co
                         const int32_t kind = kind_of(h->keys);
                         frames += dci_kv_frames_bytes(kv, kind, kind != 0 && h->keys->n_queries > 0,
                                                       kind_of(h->values) != 0);
-                        fixed += h->n_fixed;
+                        fixed += n_fixed_of(&s, h);
                 }
         const dci_part parts[] = {
                 {"config", 8 * DCI_KV_FILE_FIELDS, emit_config, &s},

@@ -233,12 +233,23 @@ size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t
         return whole_pages(kv, n);
 }
 
+size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, int32_t *out)
+{
+        size_t kept = 0;
+        for (size_t i = 0; i < head->n_fixed; i++)
+                if (kv->config.sink + (size_t)head->fixed[i] < n)
+                        out[kept++] = head->fixed[i];
+        return kept;
+}
+
 static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
         layer->n = n;
         layer->n_grouped = dci_kv_grouped_within(kv, layer, n);
         if (layer->n_prompt > n)
                 layer->n_prompt = n;
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
+                layer->heads[h].n_fixed = dci_kv_fixed_within(kv, &layer->heads[h], n, layer->heads[h].fixed);
         dci_kv_drop_chunks(kv, layer, (layer->n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK);
 }
 
@@ -284,8 +295,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
                 *head = *source;
                 head->fixed = fixed;
                 head->fixed_capacity = capacity;
-                if (head->n_fixed > 0)
-                        memcpy(fixed, source->fixed, head->n_fixed * sizeof *fixed);
+                head->n_fixed = dci_kv_fixed_within(kv, source, n, fixed);
                 if (head->keys != NULL)
                         atomic_fetch_add(&head->keys->refs, 1);
                 if (head->values != NULL)

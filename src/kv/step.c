@@ -120,15 +120,16 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 const size_t after = found[i]->n + wanted(n_tokens, i);
                 longest = after > longest ? after : longest;
         }
-        dci_status status = !kv->pool.lent || blocks > 0 ? dci_kv_pool_ready(kv, blocks) : DCI_OK;
+        /* What is largest comes last: when it does not fit, little was taken for nothing. */
+        dci_status status = dci_kv_plans_ready(kv, longest);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 status = grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i)));
-        if (status == DCI_OK)
-                status = dci_kv_plans_ready(kv, longest);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 if (overdue(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
-        return status == DCI_OK && n_late > 0 ? dci_kv_catch_up(kv, n_late, kv->late) : status;
+        if (status == DCI_OK && n_late > 0)
+                status = dci_kv_catch_up(kv, n_late, kv->late);
+        return status == DCI_OK && blocks > 0 ? dci_kv_pool_ready(kv, blocks) : status;
 }
 
 dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens)
