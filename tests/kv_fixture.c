@@ -11,7 +11,8 @@ dci_kv_config kv_config(int32_t preset, size_t n_layers, size_t n_kv_heads, size
 {
         dci_kv_config config;
         ck_ok(dci_kv_config_init(&config, sizeof config));
-        config.preset = preset;
+        config.preset = preset == KV_LEARNED ? DCI_KV_SKETCH_LOWBIT : preset;
+        config.summary = preset == KV_LEARNED ? DCI_KV_SUMMARY_LEARNED : 0;
         config.n_layers = n_layers;
         config.n_kv_heads = n_kv_heads;
         config.n_query_heads = n_kv_heads * group;

@@ -299,8 +299,8 @@ int main(void)
         tcase_set_timeout(memory, 120);
         tcase_add_checked_fixture(memory, scratch_open, scratch_close);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, COUNT(kinds));
-        tcase_add_loop_test(memory, steps_allocate_nothing_after_their_reservation, 0, KV_N_PRESETS);
-        tcase_add_loop_test(memory, the_bytes_of_a_cache_are_those_of_its_memory, 0, KV_N_PRESETS);
+        tcase_add_loop_test(memory, steps_allocate_nothing_after_their_reservation, 0, KV_N_KINDS);
+        tcase_add_loop_test(memory, the_bytes_of_a_cache_are_those_of_its_memory, 0, KV_N_KINDS);
         tcase_add_test(memory, a_cache_outlives_its_context);
         suite_add_tcase(suite, memory);
         return test_main(suite);

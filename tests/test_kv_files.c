@@ -204,9 +204,9 @@ int main(void)
         TCase *files = tcase_create("files");
         tcase_set_timeout(files, 60);
         tcase_add_checked_fixture(files, setup, teardown);
-        tcase_add_loop_test(files, what_is_loaded_goes_on_as_what_was_saved, 0, KV_N_PRESETS);
-        tcase_add_loop_test(files, saving_the_beginning_is_forking_there, 0, KV_N_PRESETS);
-        tcase_add_loop_test(files, the_same_sequence_gives_the_same_bytes, 0, KV_N_PRESETS);
+        tcase_add_loop_test(files, what_is_loaded_goes_on_as_what_was_saved, 0, KV_N_KINDS);
+        tcase_add_loop_test(files, saving_the_beginning_is_forking_there, 0, KV_N_KINDS);
+        tcase_add_loop_test(files, the_same_sequence_gives_the_same_bytes, 0, KV_N_KINDS);
         tcase_add_test(files, damaged_files_are_refused);
         tcase_add_test(files, files_of_another_config_are_refused);
         tcase_add_test(files, paths_that_are_no_files_are_refused);

@@ -230,6 +230,28 @@ START_TEST(other_tokens_take_the_place_of_those_that_are_cut)
 }
 END_TEST
 
+/* The list that snapkv chose once names no token that came later, after a cut or in a fork. */
+START_TEST(what_was_chosen_once_is_forgotten_with_its_tokens)
+{
+        begin(DCI_KV_SNAPKV);
+        const int64_t first = kv_begin(kv, &data, PROMPT), fork = fork_at(kv, first, 120);
+        ck_ok(dci_kv_truncate(kv, first, 120));
+        for (size_t t = 120; t < PROMPT + 50; t += 10) {
+                const kv_turn turns[] = {{first, &others, t, 10}, {fork, &others, t, 10}};
+                kv_seen seen = kv_decode(kv, 2, turns);
+                kv_lawful(&seen, &config, 0, name);
+                for (size_t i = 0; i < 4; i++) {
+                        size_t n;
+                        const int32_t *list = kv_list(&seen, i / 2, i % 2, 1, &n);
+                        for (size_t j = 0; j < n; j++)
+                                ck_assert_msg(list[j] < 120, "token %d was chosen before it came", list[j]);
+                }
+                kv_seen_free(&seen);
+        }
+        end();
+}
+END_TEST
+
 /* Other sequences see nothing of it. */
 START_TEST(truncation_is_of_one_sequence)
 {
@@ -339,17 +361,18 @@ int main(void)
         TCase *forks = tcase_create("forks");
         tcase_set_timeout(forks, 60);
         tcase_add_checked_fixture(forks, setup, teardown);
-        tcase_add_loop_test(forks, a_fork_goes_on_as_its_source, 0, KV_N_PRESETS);
-        tcase_add_loop_test(forks, a_fork_is_a_copy_that_is_cut, 0, KV_N_PRESETS);
-        tcase_add_loop_test(forks, forks_of_forks_are_their_own, 0, KV_N_PRESETS);
-        tcase_add_loop_test(forks, forks_share_blocks_and_summaries, 0, KV_N_PRESETS);
-        tcase_add_loop_test(forks, long_forks_write_pieces_of_their_own, 0, KV_N_PRESETS);
-        tcase_add_loop_test(forks, truncation_within_the_rollback_leaves_no_trace, 0, KV_N_PRESETS);
-        tcase_add_loop_test(forks, other_tokens_take_the_place_of_those_that_are_cut, 0, KV_N_PRESETS);
+        tcase_add_loop_test(forks, a_fork_goes_on_as_its_source, 0, KV_N_KINDS);
+        tcase_add_loop_test(forks, a_fork_is_a_copy_that_is_cut, 0, KV_N_KINDS);
+        tcase_add_loop_test(forks, forks_of_forks_are_their_own, 0, KV_N_KINDS);
+        tcase_add_loop_test(forks, forks_share_blocks_and_summaries, 0, KV_N_KINDS);
+        tcase_add_loop_test(forks, long_forks_write_pieces_of_their_own, 0, KV_N_KINDS);
+        tcase_add_loop_test(forks, truncation_within_the_rollback_leaves_no_trace, 0, KV_N_KINDS);
+        tcase_add_loop_test(forks, other_tokens_take_the_place_of_those_that_are_cut, 0, KV_N_KINDS);
+        tcase_add_test(forks, what_was_chosen_once_is_forgotten_with_its_tokens);
         tcase_add_test(forks, truncation_is_of_one_sequence);
-        tcase_add_loop_test(forks, sequences_may_be_cut_anywhere, 0, KV_N_PRESETS);
+        tcase_add_loop_test(forks, sequences_may_be_cut_anywhere, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, deep_truncation_is_a_shorter_prompt, 0, COUNT(forgetful));
-        tcase_add_loop_test(forks, a_frozen_prompt_may_be_cut, 0, KV_N_PRESETS);
+        tcase_add_loop_test(forks, a_frozen_prompt_may_be_cut, 0, KV_N_KINDS);
         tcase_add_test(forks, blocks_that_are_cut_go_back);
         suite_add_tcase(suite, forks);
         return test_main(suite);

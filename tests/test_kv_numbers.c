@@ -397,6 +397,54 @@ START_TEST(memory_beyond_the_limit_is_not_taken)
 }
 END_TEST
 
+/* Wherever the limit is met, a refused reservation leaves everything as it was. */
+START_TEST(refused_reservations_take_nothing)
+{
+        dci_kv_config config = kv_config(DCI_KV_SKETCH_LOWBIT, 2, 2, 2, 64);
+        const size_t n = 6000;
+        dci_kv *kv = kv_create(context, &config);
+        int64_t sequence = kv_open(kv);
+        const size_t least = kv_info(kv).bytes;
+        ck_ok(dci_kv_reserve(kv, 1, &sequence, &n));
+        const size_t most = kv_info(kv).bytes;
+        dci_kv_destroy(kv);
+        size_t n_refused = 0;
+        for (size_t i = 0; i <= 200; i++) {
+                config.max_bytes = least + (most - least) / 200 * i + 64;
+                kv = kv_create(context, &config);
+                sequence = kv_open(kv);
+                const size_t bytes = kv_info(kv).bytes;
+                const dci_status status = dci_kv_reserve(kv, 1, &sequence, &n);
+                ck_assert(status == DCI_OK || status == DCI_ERR_FULL);
+                n_refused += status != DCI_OK;
+                if (status != DCI_OK)
+                        ck_assert_msg(kv_info(kv).bytes == bytes, "limit %zu: %zu bytes were in use, and now %zu: %s",
+                                      config.max_bytes, bytes, kv_info(kv).bytes, dci_last_error());
+                ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_reserved, status == DCI_OK ? n : 0);
+                dci_kv_destroy(kv);
+        }
+        ck_assert(n_refused > 150 && n_refused <= 200);
+}
+END_TEST
+
+START_TEST(sequences_end_at_the_most_there_can_be)
+{
+        const dci_kv_config config = kv_config(DCI_KV_FULL, 1, 1, 1, 4);
+        dci_kv *kv = kv_create(context, &config);
+        int64_t last = -1, one;
+        for (size_t i = 0; i < DCI_KV_MAX_SEQUENCES; i++) {
+                one = last;
+                ck_ok(dci_kv_open(kv, &last));
+                test_hold(last > one);
+        }
+        ck_refused(dci_kv_open(kv, &one), DCI_ERR_LIMIT, "65536");
+        ck_ok(dci_kv_close(kv, last));
+        ck_ok(dci_kv_open(kv, &one));
+        ck_assert_uint_eq(kv_info(kv).n_sequences, DCI_KV_MAX_SEQUENCES);
+        dci_kv_destroy(kv);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kv numbers");
@@ -405,14 +453,16 @@ int main(void)
         tcase_add_checked_fixture(numbers, setup, teardown);
         tcase_add_loop_test(numbers, bad_keys_and_values_are_named_and_refused, 0, 9);
         tcase_add_test(numbers, bad_rows_in_place_are_refused);
-        tcase_add_loop_test(numbers, bad_queries_are_named_and_refused, 0, KV_N_PRESETS);
+        tcase_add_loop_test(numbers, bad_queries_are_named_and_refused, 0, KV_N_KINDS);
         tcase_add_loop_test(numbers, bad_observed_queries_are_named_and_refused, 0, 2);
-        tcase_add_loop_test(numbers, extreme_rows_give_numbers, 0, KV_N_PRESETS);
+        tcase_add_loop_test(numbers, extreme_rows_give_numbers, 0, KV_N_KINDS);
         tcase_add_test(numbers, rows_that_are_too_long_are_refused);
         tcase_add_test(numbers, plans_without_room_are_refused);
         tcase_add_test(numbers, plans_that_lie_are_refused);
-        tcase_add_loop_test(numbers, an_empty_sequence_gives_zeros, 0, KV_N_PRESETS);
+        tcase_add_loop_test(numbers, an_empty_sequence_gives_zeros, 0, KV_N_KINDS);
         tcase_add_test(numbers, memory_beyond_the_limit_is_not_taken);
+        tcase_add_test(numbers, refused_reservations_take_nothing);
+        tcase_add_test(numbers, sequences_end_at_the_most_there_can_be);
         suite_add_tcase(suite, numbers);
         return test_main(suite);
 }
