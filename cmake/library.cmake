@@ -14,17 +14,24 @@ endif()
 list(APPEND dci_static_libraries pthread m)
 list(REMOVE_DUPLICATES dci_static_libraries)
 
+# Both libraries are made of the same objects: position-independent, and with all but the public functions hidden.
+add_library(dci_objects OBJECT ${dci_sources})
+target_include_directories(dci_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(dci_objects PRIVATE dci_options PkgConfig::OPENBLAS Threads::Threads)
+if(DCI_OPENMP)
+    target_link_libraries(dci_objects PRIVATE OpenMP::OpenMP_C)
+    target_compile_definitions(dci_objects PRIVATE DCI_HAVE_OPENMP=1)
+endif()
+
 set(dci_targets)
 function(dci_add_library target type)
-    add_library(${target} ${type} ${dci_sources})
+    add_library(${target} ${type} $<TARGET_OBJECTS:dci_objects>)
     target_include_directories(${target}
-        PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
-        PRIVATE ${PROJECT_SOURCE_DIR}/src)
+        PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:dci_options> $<BUILD_INTERFACE:PkgConfig::OPENBLAS>
         $<BUILD_INTERFACE:Threads::Threads> $<BUILD_INTERFACE:m>)
     if(DCI_OPENMP)
         target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:OpenMP::OpenMP_C>)
-        target_compile_definitions(${target} PRIVATE DCI_HAVE_OPENMP=1)
     endif()
     set_target_properties(${target} PROPERTIES OUTPUT_NAME dci)
     set(dci_targets ${dci_targets} ${target} PARENT_SCOPE)

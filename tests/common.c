@@ -105,6 +105,11 @@ float *test_normal(size_t n, size_t dim, uint64_t seed)
         return rows;
 }
 
+bool test_short(void)
+{
+        return getenv("DCI_TEST_SHORT") != NULL;
+}
+
 size_t test_isas(dci_isa out[6])
 {
         size_t n = 0;

@@ -282,7 +282,9 @@ START_TEST(a_flipped_byte_is_refused_or_gives_an_array_of_the_same_bytes)
         unsigned char file[N_BYTES_MAX];
         size_t n_file = build(file, 1, DICT("<f2", "(4, 3)") " \n", 24);
         size_t n_refused = 0;
-        for (size_t i = 0; i < (n_file - 24) * 255; i++) {
+        /* Every byte, and by default every seventh of its other values, which are not the same ones for each. */
+        const size_t step = getenv("DCI_TEST_LONG") != NULL ? 1 : 7;
+        for (size_t i = 0; i < (n_file - 24) * 255; i += step) {
                 dci_npy npy;
                 size_t at = i / 255;
                 unsigned char original = file[at];

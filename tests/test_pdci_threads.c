@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -168,6 +169,7 @@ static void *reader(void *arg)
 /* Loops over metrics, with default ids and with given ones. */
 START_TEST(searches_beside_a_writer_see_whole_batches)
 {
+        const long long rounds = test_short() ? ROUNDS / 4 : ROUNDS;
         dci_context *context = test_context(1);
         dci_index_config config = pdci_config(SIDE, all_metrics[_i / 2], DCI_F32);
         float *directions = test_normal(ROUNDS, SIDE, 4);
@@ -179,7 +181,7 @@ START_TEST(searches_beside_a_writer_see_whole_batches)
         ck_ok(dci_index_create(context, &config, &s.index));
         for (size_t i = 0; i < READERS; i++)
                 ck_assert_int_eq(pthread_create(&threads[i], NULL, reader, &s), 0);
-        for (long long b = 0; b < ROUNDS; b++) {
+        for (long long b = 0; b < rounds; b++) {
                 fill_batch(&s, b, rows, ids);
                 ck_ok(dci_index_add(s.index, BATCH, rows, SIDE, _i % 2 == 1 ? ids : NULL, NULL));
                 atomic_store(&s.added, b + 1);
@@ -192,24 +194,24 @@ START_TEST(searches_beside_a_writer_see_whole_batches)
         }
         const size_t enough = atomic_load(&s.searches) + 30;
         while (atomic_load(&s.searches) < enough) /* some more looks at the final state */
-                continue;
+                sched_yield();
         atomic_store(&s.done, true);
         for (size_t i = 0; i < READERS; i++) {
                 void *complaint = NULL;
                 pthread_join(threads[i], &complaint);
                 ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
         }
-        ck_assert_uint_eq(dci_index_count(s.index), BATCH * (ROUNDS - ROUNDS / 3));
+        ck_assert_uint_eq(dci_index_count(s.index), BATCH * (size_t)(rounds - rounds / 3));
         dci_index *alone = pdci_index(context, &config, 0, NULL, NULL); /* what the same adds and removes leave */
-        for (long long b = 0; b < ROUNDS; b++) {
+        for (long long b = 0; b < rounds; b++) {
                 fill_batch(&s, b, rows, ids);
                 ck_ok(dci_index_add(alone, BATCH, rows, SIDE, ids, NULL));
         }
-        for (long long b = 0; b < ROUNDS / 3; b++) {
+        for (long long b = 0; b < rounds / 3; b++) {
                 fill_batch(&s, b, rows, ids);
                 ck_ok(dci_index_remove(alone, BATCH, ids));
         }
-        pdci_agree(s.index, NULL, alone, ROUNDS, directions, "what the writer left");
+        pdci_agree(s.index, NULL, alone, (size_t)rounds, directions, "what the writer left");
         dci_index_destroy(alone);
         dci_index_destroy(s.index);
         dci_context_destroy(context);
@@ -220,10 +222,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("pdci threads");
+        const int n_metrics = test_short() ? 1 : 3;
         TCase *threads = tcase_create("threads");
         tcase_set_timeout(threads, 600);
-        tcase_add_loop_test(threads, results_are_the_same_bits_at_any_thread_count_and_batch_size, 0, 3);
-        tcase_add_loop_test(threads, range_results_are_the_same_bits_at_any_thread_count, 0, 3);
+        tcase_add_loop_test(threads, results_are_the_same_bits_at_any_thread_count_and_batch_size, 0, n_metrics);
+        tcase_add_loop_test(threads, range_results_are_the_same_bits_at_any_thread_count, 0, n_metrics);
         tcase_add_loop_test(threads, searches_beside_a_writer_see_whole_batches, 0, 6);
         suite_add_tcase(suite, threads);
         return test_main(suite);
