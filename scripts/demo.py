@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
 """Says in plain words what dci-bench measured, and does the same search through Python. scripts/demo runs it:
-demo.py TRACE JSON..."""
+demo.py search|decode TRACE JSON..."""
 
 from __future__ import annotations
 
@@ -125,8 +125,51 @@ def search(trace: Path, meta: dict[str, Any]) -> None:
     say(f"For {agree:,} of {len(queries):,} queries, the best score is the largest of NumPy's full matrix product.")
 
 
+def row_of(rows: list[dict[str, Any]], preset: str, budget: int) -> dict[str, Any]:
+    return next(row for row in rows if row["preset"] == preset and row["budget"] == budget)
+
+
+def explain_decode(meta: dict[str, Any], path: str) -> None:
+    """What a decode keeps of attention when it reads a few hundred tokens of its cache at each step."""
+    rows = [row for row in json.loads(Path(path).read_text())["rows"] if row["share"] is not None]
+    budgets = sorted({row["budget"] for row in rows})
+    middle = budgets[len(budgets) // 2]
+    full, oracle, ours, tail = (row_of(rows, preset, middle) for preset in ("full", "topk", "sketch", "sketch+lowbit"))
+    n = meta["tokens"]
+    bytes_of_token = 2 * 2 * meta["head_dim"]
+    print("What this shows")
+    say(
+        f"After a prompt of {meta['prompt']:,} tokens, {n - meta['prompt']} more were decoded. Full attention reads all keys and "
+        f"values at every step, {full['attended']:,.0f} tokens on average; the other rows attend to {middle} tokens or to what "
+        "their column says. Each row is a preset of the same cache, with another way to choose."
+    )
+    say(
+        f"Of the attention that tokens beyond the kept ones receive, the best {middle} tokens hold {100 * oracle['share']:.1f} % "
+        f"(topk, which reads every key to find them). sketch, which ranks tokens by {ours['key_bits']} bits per coordinate, keeps "
+        f"{100 * ours['share']:.1f} %."
+    )
+    pages = {name: row_of(rows, name, middle)["share"] for name in ("pagemean", "quest", "arkvale", "snapkv", "streaming")}
+    best = max(pages, key=lambda name: pages[name])
+    listed = ", ".join(f"{name} {100 * share:.1f} %" for name, share in pages.items())
+    say(f"Page summaries, a choice made once, and the most recent tokens: {listed}; {best} is the best of them here.")
+    say(
+        f"What is left out is not lost: sketch+lowbit attends to it in {tail['key_bits']}-bit keys and {tail['value_bits']}-bit "
+        f"values. The error of the attention output is then {tail['err_tail']:.4f} (relative, mean over heads), against "
+        f"{ours['err']:.4f} for sketch and {oracle['err']:.4f} for the best tokens alone. That takes "
+        f"{tail['resident_bytes_token']:.0f} bytes per token near the processor instead of {bytes_of_token}."
+    )
+    say(
+        f"A step of sketch fetches {ours['bytes_step'] / 1024:.0f} KiB of keys and values, and "
+        f"{ours['bytes_step_cached'] / 1024:.1f} KiB when what the step before fetched is still there; all of them are "
+        f"{n * bytes_of_token / 1024:,.0f} KiB."
+    )
+
+
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+    folder = Path(sys.argv[2])
     about = json.loads((folder / "meta.json").read_text())
-    explain(about, sys.argv[2:])
-    search(folder, about)
+    if sys.argv[1] == "search":
+        explain(about, sys.argv[3:])
+        search(folder, about)
+    else:
+        explain_decode(about, sys.argv[3])

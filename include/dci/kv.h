@@ -19,7 +19,7 @@
  *      dci_kv_reserve
  *      for each layer:
  *          dci_kv_append
- *          dci_kv_plan      which tokens the layer's queries attend to
+ *          dci_kv_plan_make which tokens the layer's queries attend to
  *          dci_kv_attend    or the caller's own attention over the plan's slots
  *      dci_kv_step_end
  *      dci_kv_maintain                                 between steps: codes of tokens that left the window
@@ -331,7 +331,8 @@ typedef struct dci_kv_plan {
 } dci_kv_plan;
 DCI_API dci_status dci_kv_plan_init(dci_kv_plan *plan, size_t struct_size);
 
-/** Takes the arrays of a plan for max_sequences, and gives them back (an empty plan is allowed). */
+/** Takes the arrays of a plan, which was prepared with dci_kv_plan_init, for max_sequences; and gives them back (an empty plan is
+ *  allowed). The memory counts as the dci_kv's. */
 DCI_API dci_status dci_kv_plan_create(dci_kv *kv, size_t max_sequences, dci_kv_plan *out_plan);
 DCI_API void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan);
 
@@ -388,7 +389,8 @@ typedef struct dci_kv_info {
         size_t row_bytes;     /**< keys and values */
         size_t summary_bytes; /**< summaries, codes and what tails need, shared ones once */
         size_t token_bytes;   /**< of keys and values, of one token in all layers */
-        double resident_token_bytes; /**< what summaries and tails keep per token and kv head; 2 dim elements are the token itself */
+        double resident_token_bytes; /**< what summaries and tails keep per token and kv head. Presets that rank or attend to all rows
+                                         (full, topk) need the rows themselves, which do not count here: dim_k + dim_v elements */
 } dci_kv_info;
 DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);

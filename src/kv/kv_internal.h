@@ -33,6 +33,10 @@ void dci_kv_give(dci_kv *kv, void *memory, size_t n_bytes);
 /* Grows an array to `capacity` elements of `size` bytes, at least doubling it. */
 dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted, size_t size);
 
+/* What that takes; whether so much is there, without taking it. */
+size_t dci_kv_grow_bytes(size_t capacity, size_t wanted, size_t size);
+dci_status dci_kv_check_room(const dci_kv *kv, size_t n_bytes);
+
 /* --- pool.c: blocks --------------------------------------------------------------------------------------------------- */
 
 typedef struct dci_kv_pool {
@@ -52,6 +56,8 @@ dci_status dci_kv_pool_init(dci_kv *kv);
 void dci_kv_pool_destroy(dci_kv *kv);
 /* That n blocks are free afterwards. */
 dci_status dci_kv_pool_ready(dci_kv *kv, size_t n);
+/* The memory it would take for that. */
+size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n);
 /* One of those. */
 int32_t dci_kv_pool_take(dci_kv *kv);
 void dci_kv_pool_hold(dci_kv *kv, int32_t block);
@@ -234,6 +240,7 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer);
 
 /* plan.c: scratch for sequences of so many tokens. */
 dci_status dci_kv_plans_ready(dci_kv *kv, size_t n_tokens);
+size_t dci_kv_plans_bytes(const dci_kv *kv, size_t n_tokens);
 size_t dci_kv_stride(const dci_kv *kv);
 /* Whether a layer's plan leaves tokens out; if so, of how many candidates it may choose how many. */
 bool dci_kv_is_sparse(const dci_kv *kv, const dci_kv_layer *layer, size_t *out_candidates, size_t *out_room);

@@ -35,11 +35,30 @@ void dci_kv_give(dci_kv *kv, void *memory, size_t n_bytes)
         atomic_fetch_sub(&kv->bytes, n_bytes);
 }
 
+static size_t grown(size_t capacity, size_t wanted)
+{
+        return wanted > 2 * capacity ? wanted : 2 * capacity;
+}
+
+size_t dci_kv_grow_bytes(size_t capacity, size_t wanted, size_t size)
+{
+        return wanted <= capacity ? 0 : grown(capacity, wanted) * size;
+}
+
+dci_status dci_kv_check_room(const dci_kv *kv, size_t n_bytes)
+{
+        const size_t most = kv->config.max_bytes, there = atomic_load(&kv->bytes);
+        if (most > 0 && n_bytes > most - there)
+                return dci_fail(DCI_ERR_FULL, "%zu bytes are wanted, but %zu of max_bytes %zu are in use", n_bytes,
+                                there, most);
+        return DCI_OK;
+}
+
 dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted, size_t size)
 {
         if (wanted <= *capacity)
                 return DCI_OK;
-        const size_t n = wanted > 2 * *capacity ? wanted : 2 * *capacity;
+        const size_t n = grown(*capacity, wanted);
         size_t n_bytes;
         void *larger;
         if (!dci_mul(n, size, &n_bytes))

@@ -41,14 +41,32 @@ static size_t area_bytes(const dci_kv *kv, size_t n_tokens)
         return larger(plan, dci_kv_attend_bytes(kv));
 }
 
+/* Tokens that scratch is made for: it grows by half, so that it is seldom made anew. */
+static size_t plan_tokens(const dci_kv *kv, size_t n_tokens)
+{
+        return larger(n_tokens, n_tokens > kv->plan_tokens ? kv->plan_tokens + kv->plan_tokens / 2 : kv->plan_tokens);
+}
+
+static bool suffices(const dci_kv *kv, size_t n_tokens)
+{
+        return kv->plans.memory != NULL && n_tokens <= kv->plan_tokens &&
+               (size_t)atomic_load(&kv->context->n_threads) <= kv->plans.n_areas;
+}
+
+size_t dci_kv_plans_bytes(const dci_kv *kv, size_t n_tokens)
+{
+        return suffices(kv, n_tokens)
+                       ? 0
+                       : (size_t)atomic_load(&kv->context->n_threads) * area_bytes(kv, plan_tokens(kv, n_tokens));
+}
+
 dci_status dci_kv_plans_ready(dci_kv *kv, size_t n_tokens)
 {
-        const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads);
-        if (kv->plans.memory != NULL && n_tokens <= kv->plan_tokens && n_areas <= kv->plans.n_areas)
-                return DCI_OK;
-        const size_t tokens = larger(n_tokens, kv->plan_tokens + kv->plan_tokens / 2);
+        const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads), tokens = plan_tokens(kv, n_tokens);
         const size_t bytes = area_bytes(kv, tokens);
         void *memory;
+        if (suffices(kv, n_tokens))
+                return DCI_OK;
         const dci_status status = dci_kv_take(kv, n_areas * bytes, &memory);
         if (status != DCI_OK)
                 return status;

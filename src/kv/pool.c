@@ -78,21 +78,27 @@ void dci_kv_pool_destroy(dci_kv *kv)
         dci_kv_give(kv, pool->free_list, pool->free_capacity * sizeof *pool->free_list);
 }
 
-static dci_status add_piece(dci_kv *kv)
+static dci_status grow_lists(dci_kv *kv, size_t n_pieces)
 {
         dci_kv_pool *pool = &kv->pool;
-        const size_t n = pool->n_blocks + pool->piece_blocks;
-        void *memory;
+        const size_t n = pool->n_blocks + n_pieces * pool->piece_blocks;
         pthread_mutex_lock(&kv->map_lock);
-        dci_status status = dci_kv_grow(kv, (void **)&pool->pieces, &pool->piece_capacity, pool->n_pieces + 1,
+        dci_status status = dci_kv_grow(kv, (void **)&pool->pieces, &pool->piece_capacity, pool->n_pieces + n_pieces,
                                         sizeof *pool->pieces);
         pthread_mutex_unlock(&kv->map_lock);
         if (status == DCI_OK)
                 status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, n, sizeof *pool->refs);
         if (status == DCI_OK)
                 status = dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, n, sizeof *pool->free_list);
-        if (status == DCI_OK)
-                status = dci_kv_take(kv, pool->piece_bytes, &memory);
+        return status;
+}
+
+static dci_status add_piece(dci_kv *kv)
+{
+        dci_kv_pool *pool = &kv->pool;
+        const size_t n = pool->n_blocks + pool->piece_blocks;
+        void *memory;
+        const dci_status status = dci_kv_take(kv, pool->piece_bytes, &memory);
         if (status != DCI_OK)
                 return status;
         const int32_t refused = tell(kv, true, memory);
@@ -114,6 +120,21 @@ static dci_status add_piece(dci_kv *kv)
         return DCI_OK;
 }
 
+size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n)
+{
+        const dci_kv_pool *pool = &kv->pool;
+        if (n <= pool->n_free || kv->config.layout != NULL)
+                return 0;
+        const size_t n_pieces = (n - pool->n_free + pool->piece_blocks - 1) >> pool->piece_shift;
+        const size_t n_blocks = pool->n_blocks + n_pieces * pool->piece_blocks;
+        size_t n_bytes;
+        if (!dci_mul(n_pieces, pool->piece_bytes, &n_bytes) || n_bytes > SIZE_MAX / 2)
+                return SIZE_MAX / 2;
+        return n_bytes + dci_kv_grow_bytes(pool->piece_capacity, pool->n_pieces + n_pieces, sizeof *pool->pieces) +
+               dci_kv_grow_bytes(pool->block_capacity, n_blocks, sizeof *pool->refs) +
+               dci_kv_grow_bytes(pool->free_capacity, n_blocks, sizeof *pool->free_list);
+}
+
 /* Pieces that were taken when a later one cannot be stay, empty, for the next call. */
 dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)
 {
@@ -126,13 +147,9 @@ dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)
                 return dci_fail(DCI_ERR_FULL, "%zu blocks are wanted, %zu of %zu are free", n, pool->n_free,
                                 pool->n_blocks);
         const size_t n_pieces = (missing + pool->piece_blocks - 1) >> pool->piece_shift;
-        const size_t most = kv->config.max_bytes, there = atomic_load(&kv->bytes);
-        if (most > 0 && (n_pieces > SIZE_MAX / pool->piece_bytes || n_pieces * pool->piece_bytes > most - there))
-                return dci_fail(DCI_ERR_FULL,
-                                "%zu blocks are wanted, %zu are free, and %zu pieces of %zu bytes are more than what "
-                                "is left of max_bytes %zu, %zu",
-                                n, pool->n_free, n_pieces, pool->piece_bytes, most, most - there);
-        dci_status status = DCI_OK;
+        dci_status status = dci_kv_check_room(kv, dci_kv_pool_bytes(kv, n));
+        if (status == DCI_OK)
+                status = grow_lists(kv, n_pieces);
         for (size_t p = 0; p < n_pieces && status == DCI_OK; p++)
                 status = add_piece(kv);
         return status;

@@ -112,16 +112,20 @@ static bool overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
 
 static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **found, const size_t *n_tokens)
 {
-        size_t blocks = 0, longest = 0, n_late = 0;
+        size_t blocks = 0, longest = 0, n_late = 0, tables = 0;
         for (size_t i = 0; i < n_sequences; i++) {
                 const dci_status status = check_reserve(kv, found[i], wanted(n_tokens, i), &blocks);
                 if (status != DCI_OK)
                         return status;
                 const size_t after = found[i]->n + wanted(n_tokens, i);
                 longest = after > longest ? after : longest;
+                tables += dci_kv_grow_bytes(found[i]->table_capacity, dci_kv_blocks_of(kv, after), sizeof(int32_t));
         }
-        /* What is largest comes last: when it does not fit, little was taken for nothing. */
-        dci_status status = dci_kv_plans_ready(kv, longest);
+        /* What a limit of memory would refuse is refused before anything is taken. */
+        dci_status status =
+                dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) + dci_kv_plans_bytes(kv, longest) + tables);
+        if (status == DCI_OK)
+                status = dci_kv_plans_ready(kv, longest);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 status = grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i)));
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)

@@ -3,13 +3,14 @@
 /*
  * Second stage: each key as low-bit codes and a scale (sketch/coder.h). Of a head in a chunk:
  *
- *      blocks of DCI_CODE_ROWS rows, block_bytes apart; DCI_KV_CHUNK scales
+ *      blocks of DCI_CODE_ROWS rows, block_bytes apart; DCI_KV_CHUNK scales as bf16, which is right to 0.2 % and never out of range
  */
 #include "core/internal.h"
 
 #include <string.h>
 
 #include "kv/stages.h"
+#include "simd/convert.h"
 #include "sketch/frames.h"
 
 #define CHUNK_BLOCKS (DCI_KV_CHUNK / DCI_CODE_ROWS)
@@ -22,7 +23,7 @@ static size_t block_bytes(const dci_kv *kv)
 
 static size_t bytes(const dci_kv *kv)
 {
-        return CHUNK_BLOCKS * block_bytes(kv) + DCI_KV_CHUNK * sizeof(float);
+        return CHUNK_BLOCKS * block_bytes(kv) + DCI_KV_CHUNK * sizeof(uint16_t);
 }
 
 static size_t padded_dim(const dci_kv *kv)
@@ -41,9 +42,9 @@ static size_t put_bytes(const dci_kv *kv)
         return dci_coder_encode_bytes(kv->dim_k, false);
 }
 
-static float *scales_of(const dci_kv *kv, unsigned char *chunk)
+static uint16_t *scales_of(const dci_kv *kv, unsigned char *chunk)
 {
-        return (float *)(void *)(chunk + CHUNK_BLOCKS * block_bytes(kv));
+        return (uint16_t *)(void *)(chunk + CHUNK_BLOCKS * block_bytes(kv));
 }
 
 /* What rounding takes away is watched: of the first codes of a frame as a whole, and then of each SPAN tokens. */
@@ -62,7 +63,7 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
                 void *scratch)
 {
         const dci_coder *coder = &head->keys->coder;
-        float *scales = scales_of(kv, chunk);
+        uint16_t *scales = scales_of(kv, chunk);
         for (size_t at = first, end; at < first + n; at = end) {
                 const float *rows[DCI_CODE_ROWS] = {NULL};
                 dci_coded_row coded[DCI_CODE_ROWS];
@@ -72,7 +73,7 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
                         rows[i % DCI_CODE_ROWS] = keys + (i - first) * kv->dim_k;
                 dci_coder_encode(coder, rows, scratch, chunk + block * block_bytes(kv), coded);
                 for (size_t i = at; i < end; i++) {
-                        scales[i] = coded[i % DCI_CODE_ROWS].scale;
+                        scales[i] = dci_float_to_bf16(coded[i % DCI_CODE_ROWS].scale);
                         watch(head, coded[i % DCI_CODE_ROWS].residual);
                 }
         }
@@ -92,17 +93,18 @@ static void scan_units(const scanning *s, unsigned char *chunk, size_t unit, siz
         const dci_kv *kv = s->ask->kv;
         const unsigned char *lines[DCI_SCAN_UNITS];
         int32_t sums[DCI_CODE_QUERIES * DCI_SCAN_ROWS];
+        float scales[DCI_SCAN_ROWS];
         const size_t apart = block_bytes(kv), left = s->ask->n_candidates - first;
         const size_t n = n_units * DCI_CODE_UNIT < left ? n_units * DCI_CODE_UNIT : left;
         for (size_t u = 0; u < n_units; u++)
                 lines[u] = dci_code_unit(chunk + (unit + u) / 2 * apart, (unit + u) % 2);
         s->coder->reader->sums(&s->coder->layout, lines, n_units, s->query_bytes + q * s->coder->layout.n_all,
                                n_queries, sums, DCI_SCAN_ROWS);
+        kv->context->kernels->widen[DCI_BF16 - 1](scales_of(kv, chunk) + unit * DCI_CODE_UNIT, n, scales);
         for (size_t i = 0; i < n_queries; i++) {
                 const dci_coded_query *coded = &s->coded[q + i];
-                s->coder->reader->estimate(sums + i * DCI_SCAN_ROWS, scales_of(kv, chunk) + unit * DCI_CODE_UNIT, n,
-                                           coded->half_step, coded->twice_bias, coded->fixed,
-                                           s->ask->scores + (q + i) * s->ask->ld + first);
+                s->coder->reader->estimate(sums + i * DCI_SCAN_ROWS, scales, n, coded->half_step, coded->twice_bias,
+                                           coded->fixed, s->ask->scores + (q + i) * s->ask->ld + first);
         }
 }
 

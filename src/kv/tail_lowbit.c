@@ -8,7 +8,7 @@
  * if they were the coordinates of 32 rows, the value's coordinates. Weights of tokens take the place of a query, as 14-bit numbers in two
  * bytes, so sums are exact integers but for the rounding of weights to 2^-14 of the largest of their block. Of a head in a chunk:
  *
- *      [block of BLOCK tokens][32 coordinates]: codes;  DCI_KV_CHUNK scales
+ *      [block of BLOCK tokens][32 coordinates]: codes;  DCI_KV_CHUNK scales as bf16
  */
 #include "core/internal.h"
 
@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "kv/stages.h"
+#include "simd/convert.h"
 #include "sketch/frames.h"
 
 #define BLOCK ((size_t)128) /* tokens */
@@ -39,7 +40,7 @@ static size_t codes_bytes(const dci_kv *kv)
 
 static size_t bytes(const dci_kv *kv)
 {
-        return codes_bytes(kv) + DCI_KV_CHUNK * sizeof(float);
+        return codes_bytes(kv) + DCI_KV_CHUNK * sizeof(uint16_t);
 }
 
 static size_t units_of(const dci_kv *kv)
@@ -125,7 +126,7 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
         const size_t ld = code_stride(kv);
         unsigned char *block = (unsigned char *)scratch + dci_lines(dci_coder_encode_bytes(kv->dim_v, false));
         uint8_t *codes = block + dci_lines(dci_frames_block_bytes(kv->dim_v, kv->config.value_bits));
-        float *scales = (float *)(void *)(chunk + codes_bytes(kv));
+        uint16_t *scales = (uint16_t *)(void *)(chunk + codes_bytes(kv));
         (void)keys;
         memset(codes, 0, DCI_CODE_ROWS * ld);
         for (size_t at = 0, here; at < n; at += here) {
@@ -139,7 +140,7 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
                         uint8_t all[DCI_KV_MAX_DIM + DCI_CODE_ROWS];
                         dci_code_get(&coder->layout, block, i, all);
                         memcpy(codes + i * ld, all, kv->dim_v);
-                        scales[first + at + i] = nearest_scale(&coded[i]);
+                        scales[first + at + i] = dci_float_to_bf16(nearest_scale(&coded[i]));
                 }
                 put_tokens(kv, chunk, first + at, here, codes, ld);
         }
@@ -165,16 +166,17 @@ static void add_block(const adding *a, const unsigned char *chunk, size_t block,
         const dci_kv *kv = ask->kv;
         const dci_kernels *kernels = kv->context->kernels;
         const size_t left = ask->n_candidates - first, n = left < BLOCK ? left : BLOCK, n_units = units_of(kv);
-        const float *scales = (const float *)(const void *)(chunk + codes_bytes(kv)) + block * BLOCK;
+        const uint16_t *narrow = (const uint16_t *)(const void *)(chunk + codes_bytes(kv)) + block * BLOCK;
         const unsigned char *codes = chunk + block * coordinate_blocks(kv) * block_bytes(kv);
         const float zero = 0.5f * (float)((1 << kv->config.value_bits) - 1);
-        float worth[DCI_CODE_QUERIES / 2];
+        float worth[DCI_CODE_QUERIES / 2], scales[BLOCK];
         int64_t total[DCI_CODE_QUERIES / 2];
         bool any = false;
         for (size_t i = 0; i < n_queries; i++)
                 any = any || kernels->greatest(ask->scores + (q + i) * ask->ld + first, n) > NEGLIGIBLE;
         if (!any)
                 return;
+        kernels->widen[DCI_BF16 - 1](narrow, n, scales);
         for (size_t i = 0; i < n_queries; i++) {
                 int8_t *high = a->weights + 2 * i * BLOCK, *low = high + BLOCK;
                 worth[i] = kernels->split_weights(ask->scores + (q + i) * ask->ld + first, scales, n, high, low,
