@@ -15,6 +15,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 
 # Shapes and shades, so that the picture reads without colours, too.
 STYLES = {"full": ("*", "#333333"), "topk": ("P", "#333333"), "streaming": ("v", "#777777"), "snapkv": ("^", "#777777"),
@@ -23,8 +24,9 @@ STYLES = {"full": ("*", "#333333"), "topk": ("P", "#333333"), "streaming": ("v",
 
 
 def error_of(row):
-    """With the tail where there is one: what a model would see."""
-    return row["err"] if row["err_tail"] is None else row["err_tail"]
+    """With the tail where there is one: what a model would see. What attends to everything errs by rounding alone."""
+    error = row["err"] if row["err_tail"] is None else row["err_tail"]
+    return error if error > 1e-5 else None
 
 
 def share_of(row):
@@ -58,11 +60,16 @@ def draw(axes, rows, value_of):
         label = preset + (f" V{value_bits}" if value_bits else "") + (" learned" if learned else "")
         x, y = [p[0] for p in points], [p[1] for p in points]
         axes.plot(x, y, marker=marker, color=colour, linestyle="--" if learned else "-", linewidth=1, markersize=6,
-                  markerfacecolor="white" if learned else colour, label=label)
+                  markerfacecolor="white" if learned else colour, label=label, clip_on=False)
+        if preset == "full":
+            axes.annotate("full", (x[0], y[0]), textcoords="offset points", xytext=(-22, -3), fontsize=7)
         for bytes_, value, bits in points:
             if bits and len(points) > 1:
                 axes.annotate(str(bits), (bytes_, value), textcoords="offset points", xytext=(4, 4), fontsize=6)
-    axes.set_xlabel("resident bytes per token", fontsize=9)
+    # Room for the few bytes that most presets keep, beside the rows themselves.
+    axes.set_xscale("function", functions=(lambda x: np.sqrt(np.maximum(x, 0)), np.square))
+    axes.set_xticks([0, 8, 16, 32, 64, 128, 256])
+    axes.set_xlabel("resident bytes per token (square root scale)", fontsize=9)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -92,10 +99,7 @@ def main():
         left.set_ylabel("share of the attention to choose from", fontsize=9)
         left.set_ylim(0, 1.03)
         right.set_ylabel("error of the output (log scale)", fontsize=9)
-        if any((error_of(r) or 0) > 0 for r in of_trace):
-            # What attends to everything errs by rounding alone, far below the rest.
-            right.set_yscale("log")
-            right.set_ylim(bottom=min((error_of(r) for r in of_trace if (error_of(r) or 0) > 1e-5), default=1e-5) / 2)
+        right.set_yscale("log")
         right.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
     figure.tight_layout()
     figure.savefig(args.out, dpi=110)
