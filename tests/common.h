@@ -53,8 +53,8 @@ size_t test_each_allocation_failing(int32_t n_threads, void *(*prepare)(dci_cont
 /* n x dim normal numbers, the same for the same seed. Free with free(). */
 float *test_normal(size_t n, size_t dim, uint64_t seed);
 
-/* Whether fewer repetitions are wanted (DCI_TEST_SHORT in the environment): under the thread sanitizer, which is tens of times as slow
- * and sees a race wherever two threads meet once. */
+/* Whether fewer repetitions are wanted (DCI_TEST_SHORT in the environment), as under the sanitizers: what they look for shows where
+ * code runs once, or two threads meet once. */
 bool test_short(void);
 
 /* Levels of this machine, scalar first; returns how many. */

@@ -281,7 +281,7 @@ START_TEST(a_flipped_byte_is_refused_or_gives_an_array_of_the_same_bytes)
         size_t live = memory.live_bytes;
         unsigned char file[N_BYTES_MAX];
         size_t n_file = build(file, 1, DICT("<f2", "(4, 3)") " \n", 24);
-        size_t n_refused = 0;
+        size_t n_given = 0;
         /* Every byte, and by default every seventh of its other values, which are not the same ones for each. */
         const size_t step = getenv("DCI_TEST_LONG") != NULL ? 1 : 7;
         for (size_t i = 0; i < (n_file - 24) * 255; i += step) {
@@ -291,10 +291,10 @@ START_TEST(a_flipped_byte_is_refused_or_gives_an_array_of_the_same_bytes)
                 file[at] ^= (unsigned char)(1 + i % 255);
                 scratch_put("file.npy", file, n_file);
                 if (dci_npy_read(context, scratch_path("file.npy"), &npy) == DCI_OK) {
+                        n_given++;
                         ck_assert_uint_eq(npy.n_bytes, 24);
                         ck_assert_mem_eq(npy.data, file + n_file - 24, 24);
                 } else {
-                        n_refused++;
                         ck_assert_ptr_null(npy.data);
                         ck_assert_ptr_nonnull(strstr(dci_last_error(), "/file.npy"));
                 }
@@ -303,7 +303,7 @@ START_TEST(a_flipped_byte_is_refused_or_gives_an_array_of_the_same_bytes)
                 file[at] = original;
         }
         /* Blanks may turn into other blanks and type letters into each other, which is all. */
-        ck_assert_uint_ge(n_refused, (n_file - 24) * 255 - 40);
+        ck_assert_uint_le(n_given, 40);
         dci_context_destroy(context);
         ck_assert_uint_eq(memory.live_blocks, 0);
 }
