@@ -33,7 +33,8 @@
  *    page * page_tokens + offset: where a token's rows lie.
  *  - sink: the first tokens, window: the last ones; both are always attended to. Tokens that left the window belong to groups (pages,
  *    clusters, or each token is its own), which have summaries. `recent`: the window and what no group has yet.
- *  - budget: tokens attended to per kv head, everything counted. All are attended to while there are no more than that.
+ *  - budget: tokens attended to per kv head, everything counted. All are attended to while there are no more than that. Recent tokens
+ *    are always attended to: a step of very many tokens may bring more of them than the budget until the next one.
  *  - candidates: tokens that have summaries; those that are chosen, with sink and recent, are the plan.
  *
  * Keys are as attention sees them, after rotary embedding. Errors: a call that fails leaves every sequence as it was; a step happens
@@ -247,7 +248,8 @@ DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, in
 
 /**
  * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
- * and their tokens count as recent until groups are formed again. Memory of whole blocks goes back.
+ * and their tokens count as recent until groups are formed again. Memory of whole blocks goes back, and blocks that were lent beyond
+ * n_tokens.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
 
@@ -258,7 +260,7 @@ DCI_API dci_status dci_kv_close(dci_kv *kv, int64_t sequence);
 
 /**
  * Begins a step of n_sequences different sequences: takes blocks in every layer, and scratch, for n_tokens[i] more tokens each (NULL: 1).
- * Also forms the groups that dci_kv_maintain was not called for, when otherwise the recent tokens would not fit the budget.
+ * Also forms the groups that dci_kv_maintain was not called for, when otherwise recent tokens would take more than half the budget.
  * Errors: DCI_ERR_FULL names the bytes (or blocks) wanted and there. No sequence has changed then; scratch, tables and blocks that were
  * there to be had stay with the dci_kv for the next call.
  */
@@ -292,7 +294,8 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  * queries   n_positions x n_query_heads rows of dim_k, ld elements apart: those of the prompt's last positions, as many as there are (64 are
  *           plenty). Learned codes are fitted to them and DCI_KV_CHOOSE_OBSERVED needs them; others can do without (NULL, 0).
  *
- * Every sequence needs this once per layer before the first plan, also an empty one. Errors of the worker come from dci_kv_wait.
+ * Every sequence needs this once per layer before the first plan, also an empty one. The call takes all memory that the work needs, so
+ * the worker cannot fail.
  * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit).
  */
 DCI_API dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
@@ -304,7 +307,7 @@ DCI_API dci_status dci_kv_wait(dci_kv *kv, int64_t sequence);
 /** Ends the step: all layers have all tokens that were reserved. Refused if one has not. */
 DCI_API dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
-/** Takes the step back: the sequences are as before dci_kv_reserve. Prompts that ended in it have not. */
+/** Takes the step back: the sequences are as before dci_kv_reserve. Prompts that ended in it have not. Lent blocks stay lent. */
 DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /** Between steps: forms groups of tokens that left the window and makes codes anew that no longer fit. sequences NULL: all. */
@@ -385,10 +388,11 @@ typedef struct dci_kv_info {
         size_t page_tokens, sink, window, rollback, stride; /**< as they came out; stride: of a plan's lists */
         int32_t group, summary, choose, schedule, tail, combine;
         size_t n_blocks, n_free_blocks;
-        size_t bytes;         /**< of memory in all, without a layout of the caller's */
-        size_t row_bytes;     /**< keys and values */
-        size_t summary_bytes; /**< summaries, codes and what tails need, shared ones once */
-        size_t token_bytes;   /**< of keys and values, of one token in all layers */
+        size_t bytes;     /**< of memory in all, without a layout of the caller's */
+        size_t row_bytes; /**< keys and values */
+        size_t summary_bytes; /**< summaries, codes and what tails need, shared ones once; without transforms: some 3 KB per layer and
+                                   head at dim 64, learned ones 16 dim_k^2 bytes more */
+        size_t token_bytes; /**< of keys and values, of one token in all layers */
         double resident_token_bytes; /**< what summaries and tails keep per token and kv head. Presets that rank or attend to all rows
                                          (full, topk) need the rows themselves, which do not count here: dim_k + dim_v elements */
 } dci_kv_info;

@@ -165,15 +165,25 @@ static void choose_recent(dci_kv_ask *ask, const dci_kv_grouping *grouping)
         ask->n_chosen = room;
 }
 
-/* What was chosen once, best first, as far as there is room. Truncation may have taken some of it. */
+/* What was chosen once, best first, as far as there is room; the rest of the room, where a short prompt or truncation left some, goes to
+ * the latest. */
 static void choose_fixed(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 {
         const dci_kv_head *head = &ask->layer->heads[ask->head];
+        uint64_t *taken = (uint64_t *)(void *)ask->relevance;
         (void)grouping;
+        memset(taken, 0, (ask->n_candidates + 63) / 64 * sizeof *taken);
         ask->n_chosen = 0;
-        for (size_t i = 0; i < head->n_fixed && ask->n_chosen < ask->room; i++)
-                if ((size_t)head->fixed[i] < ask->n_candidates)
-                        ask->chosen[ask->n_chosen++] = head->fixed[i];
+        for (size_t i = 0; i < head->n_fixed && ask->n_chosen < ask->room; i++) {
+                const size_t candidate = (size_t)head->fixed[i];
+                if (candidate >= ask->n_candidates)
+                        continue;
+                ask->chosen[ask->n_chosen++] = head->fixed[i];
+                taken[candidate / 64] |= UINT64_C(1) << (candidate % 64);
+        }
+        for (size_t c = ask->n_candidates; c-- > 0 && ask->n_chosen < ask->room;)
+                if ((taken[c / 64] >> (c % 64) & 1) == 0)
+                        ask->chosen[ask->n_chosen++] = (int32_t)c;
         put_in_order(ask);
 }
 
@@ -206,14 +216,14 @@ void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
         const dci_kernels *kernels = kv->context->kernels;
         dci_kv_head *h = &layer->heads[head];
         const size_t room = fixed_room(kv), k = room < n ? room : n, dim = kv->dim_k;
-        const float *queries = layer->observed + head * layer->n_observed * dim;
-        unsigned char *memory = (unsigned char *)layer->observed + layer->observed_bytes -
-                                (kv->config.n_kv_heads - head) * dci_kv_observed_bytes(kv, n);
-        float *relevance = (float *)(void *)memory, *scores = (float *)(void *)(memory + dci_lines(n * sizeof(float)));
         const void *rows[DCI_KV_TILE];
         dci_topk topk;
         if (layer->observed == NULL)
                 return;
+        const float *queries = layer->observed + head * layer->n_observed * dim;
+        unsigned char *memory = (unsigned char *)layer->observed + layer->observed_bytes -
+                                (kv->config.n_kv_heads - head) * dci_kv_observed_bytes(kv, n);
+        float *relevance = (float *)(void *)memory, *scores = (float *)(void *)(memory + dci_lines(n * sizeof(float)));
         memset(relevance, 0, n * sizeof *relevance);
         /* Queries older than the window would look at keys that came after them. */
         const size_t young = kv->config.window * kv->group;

@@ -49,7 +49,8 @@ typedef struct dci_kv_pool {
         bool lent;          /* the caller says which blocks a sequence gets: none is free or taken */
         uint32_t *refs;     /* by block */
         int32_t *free_list; /* the next one to take comes last */
-        size_t block_capacity, free_capacity;
+        size_t block_capacity, free_capacity, seen_capacity;
+        uint32_t *seen, stamp; /* lent blocks: marks of one call */
 } dci_kv_pool;
 
 dci_status dci_kv_pool_init(dci_kv *kv);
@@ -233,8 +234,11 @@ void dci_kv_jobs_init(dci_kv *kv);
 void dci_kv_jobs_destroy(dci_kv *kv);
 /* Until the work of this sequence (NULL: all) is done, with its help. */
 void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence);
-/* Takes back what has not begun, and waits for the rest. */
-void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence);
+/* Takes back what has not begun, and waits for the rest, whose result is none: of all its prompts, or those that ended in the step that
+ * is open. */
+void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_only);
+/* The candidates of a layer whose prompt has ended, once its work is done: the same number before and after. */
+size_t dci_kv_will_group(const dci_kv *kv, const dci_kv_layer *layer);
 /* A layer whose prompt has not ended, again. No work of it is under way. */
 void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer);
 

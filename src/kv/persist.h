@@ -15,7 +15,10 @@
 #define DCI_KV_FILE_VERSION 1U
 
 /* The section "config": numbers of 8 bytes each; what must agree, then the number of tokens. */
-enum { DCI_KV_FILE_FIELDS = 20 };
+enum {
+        DCI_KV_FILE_FIELDS = 20,
+        DCI_KV_FILE_SECTIONS = 7 /* config, layers, heads, frames, fixed, keys, values */
+};
 typedef struct dci_kv_field {
         const char *name;
         uint64_t value;

@@ -269,7 +269,9 @@ static dci_status load_layer(loading *l, dci_kv_layer *layer)
         const uint64_t n_grouped = dci_load_le64(l->layers + layer->number * DCI_KV_LAYER_BYTES);
         const uint64_t n_prompt = dci_load_le64(l->layers + layer->number * DCI_KV_LAYER_BYTES + 8);
         const size_t behind = l->n > kv->config.sink ? l->n - kv->config.sink : 0;
-        if (n_grouped > behind || n_prompt > l->n || (n_grouped > 0 && !dci_kv_groups(kv, layer->number)) ||
+        if (n_grouped > 0 && !dci_kv_groups(kv, layer->number))
+                return dci_fail(DCI_ERR_INVALID, "layer %zu is sparse in the file, but dense here", layer->number);
+        if (n_grouped > behind || n_prompt > l->n ||
             (kv->config.frozen_prompt == 0 && n_grouped % kv->config.page_tokens != 0))
                 return dci_fail(DCI_ERR_FORMAT, "layer %zu: the file has groups of %" PRIu64 " tokens of %zu",
                                 layer->number, n_grouped, l->n);
@@ -337,6 +339,9 @@ static dci_status load(dci_kv *kv, const char *path, int64_t *out)
         if (file.version != DCI_KV_FILE_VERSION)
                 status = dci_fail(DCI_ERR_UNSUPPORTED, "the file's version is %u, this library reads %u",
                                   (unsigned)file.version, DCI_KV_FILE_VERSION);
+        if (status == DCI_OK && file.n_sections != DCI_KV_FILE_SECTIONS)
+                status = dci_fail(DCI_ERR_FORMAT, "the file has %zu sections, expected %d", file.n_sections,
+                                  DCI_KV_FILE_SECTIONS);
         if (status == DCI_OK)
                 status = check_fields(&file, kv, &l.n);
         if (status == DCI_OK)

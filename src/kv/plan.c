@@ -270,9 +270,11 @@ static void plan_task(void *arg, size_t task, size_t worker)
         const dci_kv_layer *layer = &p->found[i]->layers[p->layer];
         size_t n_candidates = 0, room = 0;
         const bool sparse = dci_kv_is_sparse(kv, layer, &n_candidates, &room);
-        p->plan->n_tokens[i] = (int32_t)layer->n;
-        p->plan->sink_end[i] = sparse ? (int32_t)kv->config.sink : 0;
-        p->plan->recent_begin[i] = sparse ? (int32_t)(kv->config.sink + n_candidates) : 0;
+        if (head == 0) {
+                p->plan->n_tokens[i] = (int32_t)layer->n;
+                p->plan->sink_end[i] = sparse ? (int32_t)kv->config.sink : 0;
+                p->plan->recent_begin[i] = sparse ? (int32_t)(kv->config.sink + n_candidates) : 0;
+        }
         p->plan->counts[task] = 0;
         no_tail(p, i, head);
         if (!sparse)

@@ -31,8 +31,13 @@ dci_status dci_kv_pool_init(dci_kv *kv)
                 if (status == DCI_OK && kv->layout.blocks_by == DCI_KV_BLOCKS_BY_LIBRARY)
                         status = dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, pool->most_blocks,
                                              sizeof *pool->free_list);
+                if (status == DCI_OK && kv->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER)
+                        status = dci_kv_grow(kv, (void **)&pool->seen, &pool->seen_capacity, pool->most_blocks,
+                                             sizeof *pool->seen);
                 if (status != DCI_OK)
                         return status;
+                if (pool->seen != NULL)
+                        memset(pool->seen, 0, pool->most_blocks * sizeof *pool->seen);
                 memset(pool->refs, 0, pool->most_blocks * sizeof *pool->refs);
                 pool->n_blocks = pool->most_blocks;
                 pool->lent = kv->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER;
@@ -74,6 +79,7 @@ void dci_kv_pool_destroy(dci_kv *kv)
                 dci_kv_give(kv, pool->pieces[p], pool->piece_bytes);
         }
         dci_kv_give(kv, pool->pieces, pool->piece_capacity * sizeof *pool->pieces);
+        dci_kv_give(kv, pool->seen, pool->seen_capacity * sizeof *pool->seen);
         dci_kv_give(kv, pool->refs, pool->block_capacity * sizeof *pool->refs);
         dci_kv_give(kv, pool->free_list, pool->free_capacity * sizeof *pool->free_list);
 }

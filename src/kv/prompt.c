@@ -23,7 +23,7 @@ static dci_kv_layer *take_unit(dci_kv *kv, const dci_kv_sequence *sequence, size
         return NULL;
 }
 
-/* How many candidates the prompt gives. */
+/* How many candidates a prompt gives. */
 static size_t candidates_of(const dci_kv *kv, size_t n_prompt)
 {
         if (kv->config.frozen_prompt)
@@ -49,6 +49,12 @@ static void unlink_job(dci_kv *kv, dci_kv_layer *layer)
                 }
         }
         layer->next_job = NULL;
+}
+
+size_t dci_kv_will_group(const dci_kv *kv, const dci_kv_layer *layer)
+{
+        return atomic_load(&layer->prompt) == DCI_KV_PROMPT_DONE ? layer->n_grouped
+                                                                 : candidates_of(kv, layer->n_prompt);
 }
 
 /* Under jobs_lock. */
@@ -149,20 +155,25 @@ void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence)
         pthread_mutex_unlock(&kv->jobs_lock);
 }
 
-void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence)
+void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_only)
 {
-        size_t left;
+        bool running = true;
         pthread_mutex_lock(&kv->jobs_lock);
-        for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
-                next = layer->next_job;
-                if (layer->sequence != sequence)
-                        continue;
-                layer->next_head = kv->config.n_kv_heads;
-                if (layer->n_running == 0)
-                        unlink_job(kv, layer);
+        while (running) {
+                running = false;
+                for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
+                        next = layer->next_job;
+                        if (layer->sequence != sequence || (now_only && !layer->prompt_now))
+                                continue;
+                        layer->next_head = kv->config.n_kv_heads;
+                        if (layer->n_running == 0)
+                                unlink_job(kv, layer);
+                        else
+                                running = true;
+                }
+                if (running)
+                        pthread_cond_wait(&kv->done, &kv->jobs_lock);
         }
-        while (pending(kv, sequence, &left))
-                pthread_cond_wait(&kv->done, &kv->jobs_lock);
         pthread_mutex_unlock(&kv->jobs_lock);
 }
 

@@ -138,7 +138,7 @@ static void free_layer(dci_kv *kv, dci_kv_layer *layer)
 void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
 {
         const size_t at = place_of(kv, sequence->id);
-        dci_kv_jobs_cancel(kv, sequence);
+        dci_kv_jobs_cancel(kv, sequence, false);
         for (size_t i = 0; i < kv->config.n_layers; i++)
                 free_layer(kv, &sequence->layers[i]);
         for (size_t b = 0; b < sequence->n_table; b++)

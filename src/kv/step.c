@@ -44,12 +44,6 @@ static dci_status check_reserve(dci_kv *kv, const dci_kv_sequence *sequence, siz
                 if (after > sequence->n_table)
                         return dci_fail(DCI_ERR_FULL, "sequence %lld needs %zu blocks, but %zu are lent to it",
                                         (long long)sequence->id, after, sequence->n_table);
-                if (copies)
-                        return dci_fail(DCI_ERR_UNSUPPORTED,
-                                        "sequence %lld would write into block %d, which other sequences have, too: the "
-                                        "caller's blocks are not copied",
-                                        (long long)sequence->id,
-                                        (int)sequence->table[sequence->n / kv->config.page_tokens]);
         } else if (after > sequence->n_table || copies) {
                 *blocks += (after > sequence->n_table ? after - sequence->n_table : 0) + (copies ? 1 : 0);
         }
@@ -97,14 +91,16 @@ static void press(dci_kv *kv)
         }
 }
 
-/* The groups that are due form only when recent tokens would no longer fit; otherwise dci_kv_maintain has time. */
+/* The groups that are due form when recent tokens would take more than half of the budget; otherwise dci_kv_maintain has time. */
 static bool overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
 {
         for (size_t l = 0; l < kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
-                if (dci_kv_groups(kv, l) && layer->prompt == DCI_KV_PROMPT_DONE &&
-                    sequence->n + n > layer->n_grouped + kv->config.budget &&
-                    dci_kv_may_group(kv, sequence->n) > layer->n_grouped)
+                if (!dci_kv_groups(kv, l) || layer->prompt == DCI_KV_PROMPT_OPEN || kv->config.frozen_prompt)
+                        continue;
+                const size_t n_grouped = dci_kv_will_group(kv, layer);
+                if (sequence->n + n > kv->config.sink + n_grouped + kv->config.budget / 2 &&
+                    dci_kv_may_group(kv, sequence->n) > n_grouped)
                         return true;
         }
         return false;
@@ -159,6 +155,17 @@ dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequenc
         return status;
 }
 
+/* A number that no block has been marked with. */
+static uint32_t next_stamp(dci_kv *kv)
+{
+        dci_kv_pool *pool = &kv->pool;
+        if (++pool->stamp == 0) {
+                memset(pool->seen, 0, pool->n_blocks * sizeof *pool->seen);
+                pool->stamp = 1;
+        }
+        return pool->stamp;
+}
+
 static dci_status lend(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks, const int32_t *blocks)
 {
         if (kv->config.layout == NULL || kv->layout.blocks_by != DCI_KV_BLOCKS_BY_CALLER)
@@ -171,11 +178,16 @@ static dci_status lend(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks, c
                 if (blocks[i] < 0 || (size_t)blocks[i] >= kv->pool.n_blocks)
                         return dci_fail(DCI_ERR_INVALID, "block %zu is %d, expected 0 to %zu", i, (int)blocks[i],
                                         kv->pool.n_blocks - 1);
-        for (size_t i = 0; i < n_blocks; i++)
-                for (size_t j = 0; j < sequence->n_table + i; j++)
-                        if (blocks[i] == (j < sequence->n_table ? sequence->table[j] : blocks[j - sequence->n_table]))
-                                return dci_fail(DCI_ERR_INVALID, "sequence %lld would get block %d twice",
-                                                (long long)sequence->id, (int)blocks[i]);
+        uint32_t *seen = kv->pool.seen;
+        const uint32_t stamp = next_stamp(kv);
+        for (size_t i = 0; i < sequence->n_table; i++)
+                seen[sequence->table[i]] = stamp;
+        for (size_t i = 0; i < n_blocks; i++) {
+                if (seen[blocks[i]] == stamp)
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld would get block %d twice",
+                                        (long long)sequence->id, (int)blocks[i]);
+                seen[blocks[i]] = stamp;
+        }
         if (n_blocks > dci_kv_blocks_of(kv, DCI_KV_MAX_TOKENS) - sequence->n_table)
                 return dci_fail(DCI_ERR_LIMIT, "sequence %lld has %zu blocks and would get %zu more",
                                 (long long)sequence->id, sequence->n_table, n_blocks);
@@ -273,6 +285,19 @@ static dci_status name_bad(const appending *a)
         return DCI_OK;
 }
 
+/* The caller's blocks are not copied, so rows of two sequences must not be written into one. */
+static dci_status check_own(const dci_kv *kv, const dci_kv_sequence *sequence, size_t first, size_t n)
+{
+        const size_t per_page = kv->config.page_tokens;
+        for (size_t b = first / per_page; n > 0 && b <= (first + n - 1) / per_page; b++)
+                if (kv->pool.refs[sequence->table[b]] > 1)
+                        return dci_fail(DCI_ERR_UNSUPPORTED,
+                                        "sequence %lld would write into block %d, which other sequences have, too: the "
+                                        "caller's blocks are not copied",
+                                        (long long)sequence->id, (int)sequence->table[b]);
+        return DCI_OK;
+}
+
 static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
                                const size_t *n_tokens, const dci_kv_rows *rows, size_t *out_tokens)
 {
@@ -300,6 +325,11 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
                         return dci_fail(DCI_ERR_INVALID, "sequence %lld, layer %zu: the prompt ended in this step",
                                         (long long)sequence->id, layer);
                 *out_tokens += n;
+        }
+        for (size_t i = 0; i < n_sequences && rows->keys != NULL && kv->pool.lent; i++) {
+                const dci_status shared = check_own(kv, found[i], found[i]->layers[layer].n, wanted(n_tokens, i));
+                if (shared != DCI_OK)
+                        return shared;
         }
         if (*out_tokens > 0 && (rows->keys == NULL) != (rows->values == NULL))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", rows->keys == NULL ? "keys" : "values");
@@ -421,7 +451,7 @@ dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequ
                 return status;
         status = check_end(kv, n_sequences, found, false);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
-                dci_kv_jobs_cancel(kv, found[i]);
+                dci_kv_jobs_cancel(kv, found[i], true);
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         dci_kv_layer *layer = &found[i]->layers[l];
                         layer->n = found[i]->n;

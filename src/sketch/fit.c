@@ -46,8 +46,8 @@ void dci_moments_init(size_t dim, void *memory, dci_moments *out)
         at += dci_lines(dim * sizeof(float));
         out->tile = (float *)(void *)at;
         out->part = (float *)(void *)(at + dci_lines(dim * DCI_MOMENT_ROWS * sizeof(float)));
-        memset(out->sum, 0, dim * sizeof *out->sum);
-        memset(out->products, 0, dim * dim * sizeof *out->products);
+        /* With what lies between the parts: the kept bytes go to files. */
+        memset(memory, 0, dci_moments_kept_bytes(dim));
 }
 
 void dci_moments_add(dci_moments *moments, const float *rows, size_t ld, size_t n)
