@@ -367,7 +367,7 @@ START_TEST(streaming_keeps_the_sink_and_the_latest)
 }
 END_TEST
 
-/* The greatest sums of softmax over the candidates, of all observed queries. */
+/* The greatest sums of softmax over the candidates, of the observed queries in the window: older ones came before some candidates. */
 START_TEST(snapkv_lists_are_the_best_of_the_observed_queries)
 {
         dci_kv_config config = kv_small(DCI_KV_SNAPKV);
@@ -380,10 +380,9 @@ START_TEST(snapkv_lists_are_the_best_of_the_observed_queries)
                         bool taken[200] = {false};
                         size_t n;
                         const int32_t *list = kv_list(&seen, layer, 0, h, &n);
-                        /* Queries of the window alone: older ones would see keys that came after them. */
-                        const size_t asked = KV_OBSERVED < 16 ? (size_t)KV_OBSERVED : 16;
-                        for (size_t q = 0; q < asked * 2; q++) {
-                                const float *query = kv_query(&s.data, layer, 200 - asked + q / 2, 2 * h + q % 2);
+                        for (size_t q = 0; q < config.window * 2; q++) {
+                                const float *query =
+                                        kv_query(&s.data, layer, 200 - config.window + q / 2, 2 * h + q % 2);
                                 double out[16], all;
                                 int32_t candidates[200 - 32];
                                 for (int32_t c = 0; c < 200 - 32; c++)
