@@ -59,12 +59,12 @@ dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted
         if (wanted <= *capacity)
                 return DCI_OK;
         const size_t n = grown(*capacity, wanted);
-        size_t n_bytes;
-        void *larger;
+        size_t n_bytes = 0;
+        void *larger = NULL;
         if (!dci_mul(n, size, &n_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "%zu times %zu bytes are too many", n, size);
         const dci_status status = dci_kv_take(kv, n_bytes, &larger);
-        if (status != DCI_OK)
+        if (status != DCI_OK || larger == NULL)
                 return status;
         if (*array != NULL)
                 memcpy(larger, *array, *capacity * size);

@@ -35,7 +35,7 @@ static dci_status check_fields(const dci_file *file, const dci_kv *kv, size_t *o
         const unsigned char *config = NULL;
         dci_kv_field fields[DCI_KV_FILE_FIELDS];
         const dci_status status = take(file, "config", 8 * (size_t)DCI_KV_FILE_FIELDS, &config);
-        if (status != DCI_OK)
+        if (status != DCI_OK || config == NULL)
                 return status;
         dci_kv_file_fields(kv, 0, fields);
         for (size_t i = 0; i + 1 < DCI_KV_FILE_FIELDS; i++) {

@@ -74,7 +74,7 @@ static size_t layers_bytes(const dci_kv *kv)
 /* One array of three parts: sequences, and room for those of a call, twice. */
 static dci_status more_sequences(dci_kv *kv)
 {
-        const size_t size = 3 * sizeof(dci_kv_sequence *), before = kv->sequence_capacity;
+        const size_t size = 3 * sizeof(void *), before = kv->sequence_capacity;
         if (kv->n_sequences < before)
                 return DCI_OK;
         const size_t n = before == 0 ? 4 : 2 * before;
@@ -83,7 +83,7 @@ static dci_status more_sequences(dci_kv *kv)
         if (status != DCI_OK)
                 return status;
         if (before > 0)
-                memcpy(larger, kv->sequences, kv->n_sequences * sizeof *larger);
+                memcpy(larger, kv->sequences, kv->n_sequences * sizeof(void *));
         dci_kv_give(kv, kv->sequences, before * size);
         kv->sequences = larger;
         kv->found = larger + n;
@@ -147,7 +147,7 @@ void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
         dci_kv_give(kv, sequence->layers, layers_bytes(kv));
         dci_kv_give(kv, sequence, sizeof *sequence);
         kv->n_sequences--;
-        memmove(kv->sequences + at, kv->sequences + at + 1, (kv->n_sequences - at) * sizeof(dci_kv_sequence *));
+        memmove(kv->sequences + at, kv->sequences + at + 1, (kv->n_sequences - at) * sizeof(void *));
 }
 
 void dci_kv_cut_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens)
@@ -180,15 +180,14 @@ void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, si
 
 dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
 {
-        dci_kv_sequence *sequence;
+        dci_kv_sequence *sequence = NULL;
+        if (out_sequence == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
         dci_status status = dci_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
-        if (out_sequence == NULL)
-                status = dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
-        if (status == DCI_OK)
-                status = dci_kv_new_sequence(kv, &sequence);
-        if (status == DCI_OK)
+        status = dci_kv_new_sequence(kv, &sequence);
+        if (status == DCI_OK && sequence != NULL)
                 *out_sequence = sequence->id;
         dci_kv_unlock(kv);
         return status;
@@ -354,12 +353,12 @@ dci_status dci_kv_check_prompted(const dci_kv *kv, const dci_kv_sequence *sequen
 
 static dci_status fork_sequence(dci_kv *kv, dci_kv_sequence *from, size_t n, int64_t *out)
 {
-        dci_kv_sequence *to;
+        dci_kv_sequence *to = NULL;
         dci_status status = dci_kv_check_prompted(kv, from);
         dci_kv_jobs_wait(kv, from);
         if (status == DCI_OK)
                 status = dci_kv_new_sequence(kv, &to);
-        if (status != DCI_OK)
+        if (status != DCI_OK || to == NULL)
                 return status;
         status = fork_table(kv, from, n, to);
         for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++)
@@ -376,13 +375,13 @@ static dci_status fork_sequence(dci_kv *kv, dci_kv_sequence *from, size_t n, int
 
 dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence)
 {
+        if (out_sequence == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
         dci_status status = dci_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         dci_kv_sequence *from = dci_kv_find(kv, sequence);
         status = from == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, from, n_tokens);
-        if (status == DCI_OK && out_sequence == NULL)
-                status = dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
         if (status == DCI_OK)
                 status = fork_sequence(kv, from, n_tokens, out_sequence);
         dci_kv_unlock(kv);
@@ -401,7 +400,7 @@ dci_status dci_kv_table(dci_kv *kv, int64_t sequence, size_t first, size_t n, in
                                   found->n_table, first + n);
         if (status == DCI_OK && n > 0 && out_blocks == NULL)
                 status = dci_fail(DCI_ERR_INVALID, "out_blocks is NULL");
-        if (status == DCI_OK && n > 0)
+        if (status == DCI_OK && n > 0 && out_blocks != NULL)
                 memcpy(out_blocks, found->table + first, n * sizeof *out_blocks);
         dci_kv_unlock(kv);
         return status;

@@ -143,9 +143,9 @@ static void rank(dci_kv_ask *ask)
 }
 
 #define CODES(name, of, coder)                                                                                         \
-        const dci_kv_summary name = {.kind = of,                                                                       \
+        const dci_kv_summary name = {.kind = (of),                                                                     \
                                      .built = true,                                                                    \
-                                     .frame = coder,                                                                   \
+                                     .frame = (coder),                                                                 \
                                      .bytes = bytes,                                                                   \
                                      .work_bytes = work_bytes,                                                         \
                                      .put_bytes = put_bytes,                                                           \

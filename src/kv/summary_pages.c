@@ -132,7 +132,7 @@ static void rank(dci_kv_ask *ask)
 }
 
 #define PAGES(name, of)                                                                                                \
-        const dci_kv_summary name = {.kind = of,                                                                       \
+        const dci_kv_summary name = {.kind = (of),                                                                     \
                                      .built = true,                                                                    \
                                      .bytes = bytes,                                                                   \
                                      .work_bytes = work_bytes,                                                         \
