@@ -98,7 +98,7 @@ void dci_kv_destroy(dci_kv *kv)
                 return;
         dci_context *context = kv->context;
         const size_t n_layers = kv->config.n_layers;
-        dci_kv_jobs_destroy(kv);
+        dci_kv_jobs_stop(kv);
         while (kv->n_sequences > 0)
                 dci_kv_free_sequence(kv, kv->sequences[kv->n_sequences - 1]);
         dci_kv_give(kv, kv->sequences, 3 * kv->sequence_capacity * sizeof(dci_kv_sequence *));
@@ -108,6 +108,7 @@ void dci_kv_destroy(dci_kv *kv)
         dci_kv_give(kv, kv->layer_modes, n_layers);
         dci_kv_give(kv, kv->layout_keys, n_layers * sizeof *kv->layout_keys);
         dci_kv_give(kv, kv->layout_values, n_layers * sizeof *kv->layout_values);
+        dci_kv_jobs_destroy(kv);
         pthread_mutex_destroy(&kv->lock);
         dci_free(context, kv, dci_lines(sizeof *kv) + sizeof(dci_kv_stages), 1);
         dci_context_destroy(context);

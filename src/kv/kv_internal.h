@@ -231,6 +231,8 @@ dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
 
 /* prompt.c */
 void dci_kv_jobs_init(dci_kv *kv);
+/* Ends the worker, whatever is left to do; then sequences go, then what work was guarded by. */
+void dci_kv_jobs_stop(dci_kv *kv);
 void dci_kv_jobs_destroy(dci_kv *kv);
 /* Until the work of this sequence (NULL: all) is done, with its help. */
 void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence);

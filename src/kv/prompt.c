@@ -185,21 +185,19 @@ void dci_kv_jobs_init(dci_kv *kv)
         pthread_cond_init(&kv->done, NULL);
 }
 
+void dci_kv_jobs_stop(dci_kv *kv)
+{
+        if (!kv->has_worker)
+                return;
+        pthread_mutex_lock(&kv->jobs_lock);
+        kv->stop = true;
+        pthread_cond_signal(&kv->work);
+        pthread_mutex_unlock(&kv->jobs_lock);
+        pthread_join(kv->worker, NULL);
+}
+
 void dci_kv_jobs_destroy(dci_kv *kv)
 {
-        if (kv->has_worker) {
-                pthread_mutex_lock(&kv->jobs_lock);
-                kv->stop = true;
-                pthread_cond_signal(&kv->work);
-                pthread_mutex_unlock(&kv->jobs_lock);
-                pthread_join(kv->worker, NULL);
-        }
-        /* What has not begun never will. */
-        for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
-                next = layer->next_job;
-                layer->next_job = NULL;
-        }
-        kv->jobs = NULL;
         pthread_cond_destroy(&kv->done);
         pthread_cond_destroy(&kv->work);
         pthread_mutex_destroy(&kv->map_lock);
