@@ -145,7 +145,7 @@ START_TEST(closed_sequences_are_unknown)
 }
 END_TEST
 
-START_TEST(pointers_that_are_missing_are_named)
+START_TEST(caches_that_are_missing_are_named)
 {
         int64_t out;
         float row[4 * 16] = {0};
@@ -181,6 +181,23 @@ START_TEST(pointers_that_are_missing_are_named)
         REFUSED(dci_kv_get_info(NULL, &of), DCI_ERR_INVALID, "NULL", "");
         REFUSED(dci_kv_save(NULL, a, 0, scratch_path("x")), DCI_ERR_INVALID, "kv is NULL", "");
         REFUSED(dci_kv_load(NULL, scratch_path("x"), &out), DCI_ERR_INVALID, "kv is NULL", "");
+        dci_kv_plan_destroy(kv, &plan);
+        dci_kv_plan_destroy(kv, NULL);
+        dci_kv_plan_destroy(NULL, NULL);
+        dci_kv_destroy(NULL);
+}
+END_TEST
+
+START_TEST(arguments_that_are_missing_are_named)
+{
+        int64_t out;
+        float row[4 * 16] = {0};
+        dci_kv_info of;
+        dci_kv_sequence_info of_sequence;
+        ck_ok(dci_kv_info_init(&of, sizeof of));
+        ck_ok(dci_kv_sequence_info_init(&of_sequence, sizeof of_sequence));
+        dci_kv_plan plan = kv_plan(kv, 2);
+        info = kv_info(kv);
         UNCHANGED(dci_kv_open(kv, NULL), DCI_ERR_INVALID, "out_sequence", "NULL");
         UNCHANGED(dci_kv_fork(kv, a, 0, NULL), DCI_ERR_INVALID, "out_sequence", "NULL");
         UNCHANGED(dci_kv_load(kv, scratch_path("x"), NULL), DCI_ERR_INVALID, "out_sequence", "NULL");
@@ -209,9 +226,6 @@ START_TEST(pointers_that_are_missing_are_named)
         of_sequence.struct_size = 24;
         UNCHANGED(dci_kv_get_sequence(kv, a, &of_sequence), DCI_ERR_INVALID, "dci_kv_sequence_info", "struct_size 24");
         dci_kv_plan_destroy(kv, &plan);
-        dci_kv_plan_destroy(kv, NULL);
-        dci_kv_plan_destroy(NULL, NULL);
-        dci_kv_destroy(NULL);
 }
 END_TEST
 
@@ -439,7 +453,8 @@ int main(void)
         tcase_add_checked_fixture(edges, setup, teardown);
         tcase_add_test(edges, unknown_sequences_are_named);
         tcase_add_test(edges, closed_sequences_are_unknown);
-        tcase_add_test(edges, pointers_that_are_missing_are_named);
+        tcase_add_test(edges, caches_that_are_missing_are_named);
+        tcase_add_test(edges, arguments_that_are_missing_are_named);
         tcase_add_test(edges, unknown_layers_heads_and_tokens_are_named);
         tcase_add_test(edges, the_same_sequence_twice_in_a_call_is_refused);
         tcase_add_test(edges, calls_for_no_sequence_do_nothing);
