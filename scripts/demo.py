@@ -139,22 +139,23 @@ def explain_decode(meta: dict[str, Any], path: str) -> None:
     bytes_of_token = 2 * 2 * meta["head_dim"]
     print("What this shows")
     say(
-        f"After a prompt of {meta['prompt']:,} tokens, {n - meta['prompt']} more were decoded. Full attention reads all keys and "
-        f"values at every step, {full['attended']:,.0f} tokens on average; the other rows attend to {middle} tokens or to what "
-        "their column says. Each row is a preset of the same cache, with another way to choose."
+        f"After a prompt of {meta['prompt']:,} tokens, {n - meta['prompt']} more were decoded. Full attention reads all "
+        f"keys and values at every step, {full['attended']:,.0f} tokens on average; the other rows attend to {middle} tokens "
+        "or to what their column says. Each row is a preset of the same cache, with another way to choose."
     )
     say(
-        f"Of the attention that tokens beyond the kept ones receive, the best {middle} tokens hold {100 * oracle['share']:.1f} % "
-        f"(topk, which reads every key to find them). sketch, which ranks tokens by {ours['key_bits']} bits per coordinate, keeps "
-        f"{100 * ours['share']:.1f} %."
+        f"Of the attention that tokens beyond the kept ones receive, the best {middle} tokens hold "
+        f"{100 * oracle['share']:.1f} % (topk, which reads every key to find them). sketch, which ranks tokens by "
+        f"{ours['key_bits']} bits per coordinate, keeps {100 * ours['share']:.1f} %."
     )
     pages = {name: row_of(rows, name, middle)["share"] for name in ("pagemean", "quest", "arkvale", "snapkv", "streaming")}
     best = max(pages, key=lambda name: pages[name])
     listed = ", ".join(f"{name} {100 * share:.1f} %" for name, share in pages.items())
     say(f"Page summaries, a choice made once, and the most recent tokens: {listed}; {best} is the best of them here.")
     say(
-        f"What is left out is not lost: sketch+lowbit attends to it in {tail['key_bits']}-bit keys and {tail['value_bits']}-bit "
-        f"values. The error of the attention output is then {tail['err_tail']:.4f} (relative, mean over heads), against "
+        f"What is left out is not lost: sketch+lowbit attends to it in {tail['key_bits']}-bit keys and "
+        f"{tail['value_bits']}-bit values. The error of the attention output is then {tail['err_tail']:.4f} (relative, mean over "
+        "heads), against "
         f"{ours['err']:.4f} for sketch and {oracle['err']:.4f} for the best tokens alone. That takes "
         f"{tail['resident_bytes_token']:.0f} bytes per token near the processor instead of {bytes_of_token}."
     )
