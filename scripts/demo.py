@@ -140,8 +140,8 @@ def explain_decode(meta: dict[str, Any], path: str) -> None:
     print("What this shows")
     say(
         f"After a prompt of {meta['prompt']:,} tokens, {n - meta['prompt']} more were decoded. Full attention reads all "
-        f"keys and values at every step, {full['attended']:,.0f} tokens on average; the other rows attend to {middle} tokens "
-        "or to what their column says. Each row is a preset of the same cache, with another way to choose."
+        f"keys and values at every step, {full['attended']:,.0f} tokens on average; the other rows attend to {middle} "
+        "tokens or to what their column says. Each row is a preset of the same cache, with another way to choose."
     )
     say(
         f"Of the attention that tokens beyond the kept ones receive, the best {middle} tokens hold "
@@ -154,8 +154,8 @@ def explain_decode(meta: dict[str, Any], path: str) -> None:
     say(f"Page summaries, a choice made once, and the most recent tokens: {listed}; {best} is the best of them here.")
     say(
         f"What is left out is not lost: sketch+lowbit attends to it in {tail['key_bits']}-bit keys and "
-        f"{tail['value_bits']}-bit values. The error of the attention output is then {tail['err_tail']:.4f} (relative, mean over "
-        "heads), against "
+        f"{tail['value_bits']}-bit values. The error of the attention output is then {tail['err_tail']:.4f} (relative, mean "
+        "over heads), against "
         f"{ours['err']:.4f} for sketch and {oracle['err']:.4f} for the best tokens alone. That takes "
         f"{tail['resident_bytes_token']:.0f} bytes per token near the processor instead of {bytes_of_token}."
     )
