@@ -281,7 +281,7 @@ START_TEST(bad_blocks_are_not_taken)
         ck_refused(dci_kv_reserve(kv, 1, &sequence, &n), DCI_ERR_FULL, "block"); /* none of those was taken */
         ck_ok(dci_kv_lend(kv, sequence, 2, good));
         ck_ok(dci_kv_reserve(kv, 1, &sequence, &n));
-        int32_t table[2];
+        int32_t table[2] = {-1, -1};
         ck_ok(dci_kv_table(kv, sequence, 0, 2, table));
         ck_assert_mem_eq(table, good, sizeof good);
         dci_kv_destroy(kv);
