@@ -158,7 +158,7 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
         for (size_t i = 0; i < seen->n_sequences; i++) {
                 const size_t token = turns[i].n == 0 ? turns[i].from : turns[i].from + turns[i].n - 1;
                 const float *queries = kv_query(turns[i].data, layer, token, 0);
-                test_hold((size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
+                test_hold(of[i] != NULL && (size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
                 kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
                 if (info.choose == DCI_KV_CHOOSE_SCAN && info.summary <= DCI_KV_SUMMARY_CUBOID &&
                     !l->config.frozen_prompt)
@@ -220,7 +220,7 @@ static void draw_step(life *l, stepping *s)
 static void look_in_step(life *l, const stepping *s, size_t layer)
 {
         kv_turn turns[MOST_BATCH];
-        owned *of[MOST_BATCH];
+        owned *of[MOST_BATCH] = {0};
         size_t n = 0;
         for (size_t i = 0; i < s->n; i++)
                 if (s->of[i]->prompted || s->ends[i]) {
@@ -271,7 +271,7 @@ static void step(life *l)
 
 static void look(life *l)
 {
-        owned *of[MOST_BATCH];
+        owned *of[MOST_BATCH] = {0};
         kv_turn turns[MOST_BATCH];
         size_t n = 0;
         const size_t drawn = draw_batch(l, of);

@@ -338,6 +338,7 @@ void kv_seen_free(kv_seen *seen)
 
 void *kv_queries(size_t layer, size_t n_turns, const kv_turn *turns)
 {
+        test_hold(n_turns > 0);
         const kv_data *d = turns[0].data;
         const size_t bytes = d->n_kv_heads * d->group * d->dim_k * dci_dtype_size(d->query_dtype);
         char *out = room(n_turns, bytes);

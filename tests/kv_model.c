@@ -252,7 +252,7 @@ double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, con
 {
         const float *keys = model->keys[layer * model->n_kv_heads + kv_head];
         const size_t n = (end - first + size - 1) / size;
-        double *out = calloc(n + 1, sizeof *out), *one = malloc((n + 1) * sizeof *one);
+        double *out = calloc(n + 1, sizeof *out), *one = calloc(n + 1, sizeof *one);
         ck_assert(out != NULL && one != NULL);
         for (size_t g = 0; g < model->group; g++) {
                 double most = -(double)INFINITY, sum = 0.0;
