@@ -34,8 +34,7 @@ static bool has_low_bits(int32_t preset)
         return preset == DCI_KV_LOWBIT || preset == DCI_KV_SKETCH_LOWBIT;
 }
 
-/* A row for each preset, width of keys and of values, sort of codes and budget; returns how many. With rows NULL only counts. */
-static size_t list_rows(const kvbench_options *o, kvbench_row *rows)
+size_t kvbench_arms(const kvbench_options *o, kvbench_arm *arms)
 {
         size_t n = 0;
         for (size_t i = 0; i < o->n_presets; i++) {
@@ -47,20 +46,32 @@ static size_t list_rows(const kvbench_options *o, kvbench_row *rows)
                         const bool learned = j % 2 == 1;
                         if (codes ? (o->codes & 1 << (learned ? KVBENCH_LEARNED : KVBENCH_RANDOM)) == 0 : learned)
                                 continue;
-                        for (size_t b = 0; b < o->budgets.n; b++, n++) {
-                                if (rows == NULL)
-                                        continue;
-                                memset(&rows[n], 0, sizeof rows[n]);
-                                rows[n].options = o;
-                                rows[n].arm.preset = o->presets[i];
-                                rows[n].arm.key_bits = keys[j / 2 / n_values];
-                                rows[n].arm.value_bits = values[j / 2 % n_values];
-                                rows[n].arm.learned = learned;
-                                rows[n].arm.budget = b;
-                        }
+                        for (size_t b = 0; b < o->budgets.n; b++, n++)
+                                if (arms != NULL)
+                                        arms[n] = (kvbench_arm){.preset = o->presets[i],
+                                                                .key_bits = keys[j / 2 / n_values],
+                                                                .value_bits = values[j / 2 % n_values],
+                                                                .learned = learned,
+                                                                .budget = b};
                 }
         }
         return n;
+}
+
+/* A row for each arm. */
+static dci_status list_rows(const kv_state *s, kvbench_row *rows, size_t n)
+{
+        kvbench_arm *arms = dci_alloc(s->helper, n, sizeof *arms);
+        if (arms == NULL)
+                return DCI_ERR_MEMORY;
+        kvbench_arms(&s->options, arms);
+        memset(rows, 0, n * sizeof *rows);
+        for (size_t i = 0; i < n; i++) {
+                rows[i].options = &s->options;
+                rows[i].arm = arms[i];
+        }
+        dci_free(s->helper, arms, n, sizeof *arms);
+        return DCI_OK;
 }
 
 /* --- the run -------------------------------------------------------------------------------------------------------------- */
@@ -94,7 +105,7 @@ static dci_status run(kv_state *s, int argc, char **argv)
 {
         const kvbench_options *o = &s->options;
         const bench_index_options like = {.isa = o->isa};
-        const size_t n_traces = o->n_traces > 0 ? o->n_traces : 1, n_each = list_rows(o, NULL);
+        const size_t n_traces = o->n_traces > 0 ? o->n_traces : 1, n_each = kvbench_arms(o, NULL);
         dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
         if (status == DCI_OK)
                 status = bench_context(&like, 0, &s->helper);
@@ -110,7 +121,9 @@ static dci_status run(kv_state *s, int argc, char **argv)
                 kvbench_trace trace;
                 kvbench_truth truth;
                 memset(&truth, 0, sizeof truth);
-                list_rows(o, s->rows + i * n_each);
+                status = list_rows(s, s->rows + i * n_each, n_each);
+                if (status != DCI_OK)
+                        break;
                 status = kvbench_trace_open(s->helper, o, o->n_traces > 0 ? o->traces[i] : NULL, &trace);
                 if (status == DCI_OK)
                         status = play_trace(s, &trace, &truth, s->rows + i * n_each, n_each);

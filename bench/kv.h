@@ -39,6 +39,9 @@ typedef struct kvbench_options {
 } kvbench_options;
 
 dci_status kvbench_options_parse(int argc, char **argv, kvbench_options *out, bool *out_help);
+/* What kv and layers share: presets, widths, codes, threads, isa, seed, json; beside `more` options. One budget. */
+dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const bench_option *more, size_t n_more,
+                              kvbench_options *out, bool *out_help);
 void kvbench_options_free(kvbench_options *o);
 void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
@@ -149,6 +152,9 @@ typedef struct kvbench_row {
         int32_t refits;
         double drift;
 } kvbench_row;
+
+/* kv.c: a preset, width of keys and of values, sort of codes and budget after the other; returns how many. arms NULL: only counts. */
+size_t kvbench_arms(const kvbench_options *o, kvbench_arm *arms);
 
 /* Checks that the arm can be created, or writes into row->reason why it is not played. */
 dci_status kvbench_arm_check(dci_context *context, const kvbench_trace *trace, kvbench_row *row);

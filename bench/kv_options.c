@@ -220,17 +220,44 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
         return status == DCI_OK ? parse_presets(presets, o) : status;
 }
 
-dci_status kvbench_options_parse(int argc, char **argv, kvbench_options *o, bool *out_help)
+static void set_defaults(kvbench_options *o)
 {
-        static const bench_sizes default_budgets = {3, {128, 256, 512}};
         memset(o, 0, sizeof *o);
-        o->budgets = default_budgets;
         o->kept = KVBENCH_KEPT_COMMON;
         o->key_bits = 1 << 4;
         o->value_bits = 1 << 2;
         o->codes = 1 << KVBENCH_RANDOM;
         o->threads = 1;
         o->steps = BENCH_ALL;
+}
+
+dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const bench_option *more, size_t n_more,
+                              kvbench_options *o, bool *out_help)
+{
+        bench_option table[32] = {
+                {"preset", OPTION_TEXT, &presets, 0, 0, NULL},
+                {"key-bits", OPTION_CHOICES, &o->key_bits, 0, 0, key_widths},
+                {"value-bits", OPTION_CHOICES, &o->value_bits, 0, 0, value_widths},
+                {"learned", OPTION_CHOICES, &o->codes, 0, 0, codes},
+                {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL},
+                {"threads", OPTION_SIZE, &o->threads, 1, 1024, NULL},
+                {"isa", OPTION_CHOICE, &o->isa, 0, 0, bench_isas},
+                {"json", OPTION_TEXT, &o->json, 0, 0, NULL},
+        };
+        enum { SHARED = 8 };
+        set_defaults(o);
+        o->budgets.n = 1;
+        for (size_t i = 0; i < n_more && SHARED + i < sizeof table / sizeof *table; i++)
+                table[SHARED + i] = more[i];
+        const dci_status status = bench_parse_options(argc, argv, table, SHARED + n_more, out_help);
+        return status != DCI_OK || *out_help ? status : parse_presets(presets, o);
+}
+
+dci_status kvbench_options_parse(int argc, char **argv, kvbench_options *o, bool *out_help)
+{
+        static const bench_sizes default_budgets = {3, {128, 256, 512}};
+        set_defaults(o);
+        o->budgets = default_budgets;
         dci_status status = parse(argc, argv, o, out_help);
         if (status != DCI_OK)
                 return bench_fail_more(status, "; try 'dci-bench kv --help'");

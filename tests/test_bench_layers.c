@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* dci-bench layers: a model's shape, decoded layer by layer. */
+#include <string.h>
+
+#include "tests/bench_files.h"
+
+#define LAYERS(...)                                                                                                    \
+        BENCH("layers", "--layers", "2", "--heads", "2", "--tokens", "2100", __VA_ARGS__, "--json",                    \
+              scratch_path("r.json"))
+
+START_TEST(each_arm_is_a_row_with_its_times)
+{
+        static const char *const presets[] = {"full", "quest", "sketch", "sketch", "sketch+lowbit", "sketch+lowbit"};
+        json_t *report = bench_good(
+                LAYERS("--steps", "20", "--preset", "full,quest,sketch,sketch+lowbit", "--learned", "random,learned"));
+        const json_t *rows = json_object_get(report, "rows");
+        ck_assert_uint_eq(json_array_size(rows), sizeof presets / sizeof *presets);
+        ck_assert_ptr_nonnull(json_object_get(report, "machine"));
+        ck_assert_ptr_nonnull(json_object_get(report, "command"));
+        for (size_t i = 0; i < json_array_size(rows); i++) {
+                const json_t *preset = json_object_get(json_array_get(rows, i), "preset");
+                ck_assert_str_eq(json_string_value(preset), presets[i]);
+                ck_assert(bench_number(report, i, "plan_us") > 0);
+                ck_assert(bench_number(report, i, "plan_us_p99") >= bench_number(report, i, "plan_us"));
+                ck_assert(bench_number(report, i, "attend_us") > 0);
+                ck_assert(bench_number(report, i, "full_us") > 0);
+                ck_assert(bench_number(report, i, "fill_ms") > 0);
+                ck_assert(bench_number(report, i, "tokens_per_s") > 0);
+                ck_assert(bench_number(report, i, "tokens_per_s_full") > 0);
+                /* A page of 16 leaves the window within 20 steps, where there are groups. */
+                ck_assert((json_object_get(json_array_get(rows, i), "maintain_us") != NULL) == (i > 0));
+        }
+        ck_assert(bench_number(report, 0, "resident_token_bytes") == 0);
+        ck_assert(bench_number(report, 2, "resident_token_bytes") == 66); /* 128 codes of four bits, and a scale */
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(a_mistake_on_the_command_line_is_named)
+{
+        bench_refused(BENCH("layers", "--layers", "0"), 2, "--layers");
+        bench_refused(BENCH("layers", "--tokens", "100"), 2, "--tokens");
+        bench_refused(BENCH("layers", "--preset", "nothing"), 2, "nothing");
+        bench_refused(LAYERS("--budget", "64"), 2, "budget is 64");
+        bench_refused(BENCH("layers", "--json", "/nowhere/r.json"), 2, "/nowhere/r.json");
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("bench_layers");
+        TCase *tcase = tcase_create("layers");
+        tcase_set_timeout(tcase, 60);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
+        tcase_add_test(tcase, each_arm_is_a_row_with_its_times);
+        tcase_add_test(tcase, a_mistake_on_the_command_line_is_named);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
