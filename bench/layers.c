@@ -327,7 +327,7 @@ static dci_status run(const layers_options *o, dci_context *context, int argc, c
                 status = dci_fail(DCI_ERR_MEMORY, "%zu arms could not be had", n_arms);
         if (status == DCI_OK)
                 kvbench_arms(&o->arms, arms);
-        for (size_t i = 0; i < n_arms && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n_arms && arms != NULL && status == DCI_OK; i++) {
                 layers_row row = {.arm = arms[i]};
                 status = play(context, o, &trace, &row);
                 if (status == DCI_OK) {
