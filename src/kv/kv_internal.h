@@ -70,6 +70,8 @@ typedef struct dci_kv_page {
         size_t key_step, value_step;
 } dci_kv_page;
 dci_kv_page dci_kv_page_at(const dci_kv *kv, size_t layer, int32_t block, size_t head);
+/* The first slots of a block to another, in all layers. */
+void dci_kv_copy_rows(const dci_kv *kv, int32_t from, int32_t to, size_t n_slots);
 
 /* --- sequences -------------------------------------------------------------------------------------------------------- */
 

@@ -203,3 +203,18 @@ dci_kv_page dci_kv_page_at(const dci_kv *kv, size_t layer, int32_t block, size_t
                              .key_step = kv->dim_k * es,
                              .value_step = kv->dim_v * es};
 }
+
+void dci_kv_copy_rows(const dci_kv *kv, int32_t from, int32_t to, size_t n_slots)
+{
+        for (size_t l = 0; l < kv->config.n_layers; l++)
+                for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                        const dci_kv_page source = dci_kv_page_at(kv, l, from, h),
+                                          target = dci_kv_page_at(kv, l, to, h);
+                        for (size_t s = 0; s < n_slots; s++) {
+                                memcpy(target.keys + s * target.key_step, source.keys + s * source.key_step,
+                                       kv->dim_k * kv->es);
+                                memcpy(target.values + s * target.value_step, source.values + s * source.value_step,
+                                       kv->dim_v * kv->es);
+                        }
+                }
+}

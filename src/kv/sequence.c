@@ -328,17 +328,7 @@ static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, 
         if (n_blocks == whole)
                 return DCI_OK;
         to->table[to->n_table++] = dci_kv_pool_take(kv);
-        for (size_t l = 0; l < kv->config.n_layers; l++)
-                for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
-                        const dci_kv_page source = dci_kv_page_at(kv, l, from->table[whole], h);
-                        const dci_kv_page target = dci_kv_page_at(kv, l, to->table[whole], h);
-                        for (size_t s = 0; s < n - whole * per_page; s++) {
-                                memcpy(target.keys + s * target.key_step, source.keys + s * source.key_step,
-                                       kv->dim_k * kv->es);
-                                memcpy(target.values + s * target.value_step, source.values + s * source.value_step,
-                                       kv->dim_v * kv->es);
-                        }
-                }
+        dci_kv_copy_rows(kv, from->table[whole], to->table[whole], n - whole * per_page);
         return DCI_OK;
 }
 

@@ -55,15 +55,7 @@ static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
 {
         const size_t per_page = kv->config.page_tokens, at = sequence->n / per_page;
         const int32_t old = sequence->table[at], own = dci_kv_pool_take(kv);
-        for (size_t l = 0; l < kv->config.n_layers; l++)
-                for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
-                        const dci_kv_page from = dci_kv_page_at(kv, l, old, h), to = dci_kv_page_at(kv, l, own, h);
-                        for (size_t s = 0; s < sequence->n % per_page; s++) {
-                                memcpy(to.keys + s * to.key_step, from.keys + s * from.key_step, kv->dim_k * kv->es);
-                                memcpy(to.values + s * to.value_step, from.values + s * from.value_step,
-                                       kv->dim_v * kv->es);
-                        }
-                }
+        dci_kv_copy_rows(kv, old, own, sequence->n % per_page);
         pthread_mutex_lock(&kv->map_lock);
         sequence->table[at] = own;
         pthread_mutex_unlock(&kv->map_lock);
