@@ -155,6 +155,9 @@ dci_status dci_replace_write(void *replacement, const void *data, size_t n_bytes
  * flush fails, the new file is in place, whole, and the sentence says that a power cut may still undo it.) */
 dci_status dci_replace_end(dci_replacement *replacement, dci_status status);
 
+/* Whether n floats, at any address, hold neither NaN nor infinity. */
+bool dci_floats_finite(const void *floats, size_t n);
+
 /* --- integers of the formats ------------------------------------------------------------------------------------ */
 
 DCI_INLINE void dci_store_le32(unsigned char *at, uint32_t value)

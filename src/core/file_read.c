@@ -3,6 +3,7 @@
 /* Containers from a path, read or mapped, and from a feed of bytes. */
 #include "core/internal.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 #if defined(_POSIX_MAPPED_FILES) && _POSIX_MAPPED_FILES > 0
@@ -194,4 +195,15 @@ dci_status dci_file_receive(dci_context *context, const dci_feed *feed, uint32_t
         else
                 dci_free(context, a.bytes, a.capacity, 1);
         return status;
+}
+
+bool dci_floats_finite(const void *floats, size_t n)
+{
+        bool all = true;
+        for (size_t i = 0; i < n; i++) {
+                float x;
+                memcpy(&x, (const unsigned char *)floats + i * sizeof x, sizeof x);
+                all = all && isfinite(x);
+        }
+        return all;
 }

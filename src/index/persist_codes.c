@@ -211,17 +211,6 @@ dci_status dci_codes_find(dci_loading *l)
         return status;
 }
 
-static bool finite(const void *floats, size_t n)
-{
-        bool all = true;
-        for (size_t i = 0; i < n; i++) {
-                float x;
-                memcpy(&x, (const unsigned char *)floats + i * sizeof x, sizeof x);
-                all = all && isfinite(x);
-        }
-        return all;
-}
-
 /* Groups line by line, each behind the one before. */
 static dci_status read_layout(const dci_loading *l, size_t block_bytes, dci_code_layout *out)
 {
@@ -236,8 +225,8 @@ static dci_status restore_frames(const dci_loading *l, dci_frames *frames)
 {
         const dci_loading_codes *codes = &l->codes;
         const size_t dim = frames->dim, wide = wide_of(l);
-        if (!finite(codes->centres, codes->n_frames * dim) ||
-            (codes->learns && !finite(codes->learned, wide * (2 * dim + 1))))
+        if (!dci_floats_finite(codes->centres, codes->n_frames * dim) ||
+            (codes->learns && !dci_floats_finite(codes->learned, wide * (2 * dim + 1))))
                 return dci_fail(DCI_ERR_FORMAT, "a transform or centre of the file's codes holds NaN or infinity");
         float *centre = dci_alloc(frames->context, dim, sizeof *centre);
         dci_status status = centre == NULL ? DCI_ERR_MEMORY : DCI_OK;
@@ -342,8 +331,8 @@ dci_status dci_codes_accept(const dci_loading *l)
 {
         if (l->index->rows.codes == NULL || l->n == 0)
                 return DCI_OK;
-        if (!finite(l->codes.scales, blocks_of(l->n) * 2 * DCI_CODE_ROWS) ||
-            !finite(l->codes.by_block, blocks_of(l->n)))
+        if (!dci_floats_finite(l->codes.scales, blocks_of(l->n) * 2 * DCI_CODE_ROWS) ||
+            !dci_floats_finite(l->codes.by_block, blocks_of(l->n)))
                 return dci_fail(DCI_ERR_FORMAT, "a scale of the file's codes is NaN or infinite");
         for (size_t slot = 0; slot < l->n; slot++) {
                 const dci_unit unit = dci_view_unit(&l->view, slot / DCI_CODE_UNIT);

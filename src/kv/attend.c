@@ -231,14 +231,8 @@ static dci_status attend(attending *a, size_t n_sequences)
                 tokens += a->plan == NULL || a->plan->recent_begin[i] == 0 || n < kv->config.budget ? n
                                                                                                     : kv->config.budget;
         }
-        const size_t n_tasks = n_sequences * kv->config.n_kv_heads;
-        const size_t n_workers =
-                dci_workers_for(kv->context, n_tasks, tokens * kv->config.n_query_heads * (kv->dim_k + kv->dim_v));
-        return dci_parallel(&(dci_region){.context = kv->context,
-                                          .n_tasks = n_tasks,
-                                          .n_workers = n_workers < kv->plans.n_areas ? n_workers : kv->plans.n_areas,
-                                          .fn = attend_task,
-                                          .arg = a});
+        return dci_kv_spread(kv, kv->plans.n_areas, n_sequences * kv->config.n_kv_heads,
+                             tokens * kv->config.n_query_heads * (kv->dim_k + kv->dim_v), attend_task, a);
 }
 
 dci_status dci_kv_attend(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences, const void *queries,

@@ -188,11 +188,11 @@ static void choose_fixed(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 }
 
 const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1] = {
-        [DCI_KV_CHOOSE_NONE] = {DCI_KV_CHOOSE_NONE, true, false, choose_nothing},
-        [DCI_KV_CHOOSE_ALL] = {DCI_KV_CHOOSE_ALL, true, false, choose_nothing},
-        [DCI_KV_CHOOSE_SCAN] = {DCI_KV_CHOOSE_SCAN, true, true, choose_scan},
-        [DCI_KV_CHOOSE_OBSERVED] = {DCI_KV_CHOOSE_OBSERVED, true, false, choose_fixed},
-        [DCI_KV_CHOOSE_RECENT] = {DCI_KV_CHOOSE_RECENT, true, false, choose_recent},
+        [DCI_KV_CHOOSE_NONE] = {DCI_KV_CHOOSE_NONE, false, choose_nothing},
+        [DCI_KV_CHOOSE_ALL] = {DCI_KV_CHOOSE_ALL, false, choose_nothing},
+        [DCI_KV_CHOOSE_SCAN] = {DCI_KV_CHOOSE_SCAN, true, choose_scan},
+        [DCI_KV_CHOOSE_OBSERVED] = {DCI_KV_CHOOSE_OBSERVED, false, choose_fixed},
+        [DCI_KV_CHOOSE_RECENT] = {DCI_KV_CHOOSE_RECENT, false, choose_recent},
 };
 
 /* --- by observed queries, once (SnapKV, without its pooling) ------------------------------------------------------------- */

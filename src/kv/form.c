@@ -164,7 +164,7 @@ static size_t fit_bytes(const dci_kv *kv)
                        : 2 * dci_lines(dci_moments_bytes(kv->dim_k)) + dci_lines(dci_fit_scratch_bytes(kv->dim_k));
 }
 
-size_t dci_kv_forming_bytes(const dci_kv *kv)
+static size_t area_bytes(const dci_kv *kv)
 {
         return 2 * dci_lines(DCI_KV_TILE * sizeof(void *)) + dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float)) +
                dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float)) +
@@ -199,11 +199,11 @@ dci_status dci_kv_forming_ready(dci_kv *kv)
         if (kv->forming.memory != NULL)
                 return DCI_OK;
         const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads) + 1;
-        const size_t area_bytes = dci_lines(dci_kv_forming_bytes(kv));
+        const size_t bytes = dci_lines(area_bytes(kv));
         void *memory;
-        const dci_status status = dci_kv_take(kv, n_areas * area_bytes, &memory);
+        const dci_status status = dci_kv_take(kv, n_areas * bytes, &memory);
         if (status == DCI_OK)
-                kv->forming = (dci_kv_scratch){memory, n_areas, area_bytes};
+                kv->forming = (dci_kv_scratch){memory, n_areas, bytes};
         return status;
 }
 

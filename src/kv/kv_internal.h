@@ -124,7 +124,6 @@ typedef struct dci_kv_sequence {
         bool resident;
         int32_t *table; /* blocks */
         size_t n_table, table_capacity;
-        size_t n_lent; /* of them without tokens yet */
         dci_kv_layer *layers;
         size_t mark; /* to find repetitions in a call */
 } dci_kv_sequence;
@@ -167,13 +166,14 @@ struct dci_kv {
         bool has_worker, stop;
 };
 
+/* A call's parallel region. most_workers: as many as there are areas of scratch for. `work` in multiply-adds or so. */
+dci_status dci_kv_spread(dci_kv *kv, size_t most_workers, size_t n_tasks, size_t work, dci_task_fn fn, void *arg);
+
 dci_status dci_kv_lock(dci_kv *kv);
 void dci_kv_unlock(dci_kv *kv);
 
 /* sequence.c: NULL with an error for an unknown one. */
 dci_kv_sequence *dci_kv_find(dci_kv *kv, int64_t sequence);
-/* The sequences of a call: known and different. out: n_sequences. */
-dci_status dci_kv_find_all(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence **out);
 /* Locks, and finds the sequences of a call in kv->found; unlocked again if it fails. */
 dci_status dci_kv_begin_call(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence ***out);
 dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out);
@@ -183,7 +183,7 @@ dci_status dci_kv_check_whole(const dci_kv *kv, const dci_kv_sequence *sequence,
 dci_status dci_kv_check_prompted(const dci_kv *kv, const dci_kv_sequence *sequence);
 /* Candidates that are left when a sequence is cut to n tokens. */
 size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t n);
-/* What was chosen once, as far as it lies within n tokens; out may be the head's own list. */
+/* What was chosen once, as far as it lies within n tokens: returns how many; out may be the head's own list, or NULL. */
 size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, int32_t *out);
 /* Forgets blocks beyond those of n tokens. */
 void dci_kv_cut_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens);
@@ -213,7 +213,6 @@ void dci_kv_frame_drop(dci_kv *kv, dci_kv_frame *frame);
 /* Frames that a head's codes need, empty: form_begin fills them in. */
 dci_status dci_kv_take_frames(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned);
 
-size_t dci_kv_forming_bytes(const dci_kv *kv);
 /* Scratch for forming groups, one area for each thread of the context and one for the worker. */
 dci_status dci_kv_forming_ready(dci_kv *kv);
 /* Fills the frames in from the first n candidates, and the choice that is made once. */
@@ -250,8 +249,6 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer);
 dci_status dci_kv_plans_ready(dci_kv *kv, size_t n_tokens);
 size_t dci_kv_plans_bytes(const dci_kv *kv, size_t n_tokens);
 size_t dci_kv_stride(const dci_kv *kv);
-/* Whether a layer's plan leaves tokens out; if so, of how many candidates it may choose how many. */
-bool dci_kv_is_sparse(const dci_kv *kv, const dci_kv_layer *layer, size_t *out_candidates, size_t *out_room);
 /* One group's queries as floats, times the scale. */
 void dci_kv_widen_queries(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out);
 dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,

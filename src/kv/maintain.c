@@ -58,12 +58,6 @@ static dci_status take_all(dci_kv *kv, const maintaining *m)
         return status;
 }
 
-static size_t workers_for(const dci_kv *kv, size_t n_tasks, size_t work)
-{
-        const size_t n = dci_workers_for(kv->context, n_tasks, work);
-        return n < kv->forming.n_areas ? n : kv->forming.n_areas - 1;
-}
-
 dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences)
 {
         maintaining m = {.kv = kv};
@@ -89,15 +83,9 @@ dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
                         tokens += n - layer->n_grouped;
                 }
         status = take_all(kv, &m);
-        const size_t n_tasks = m.n_dues * kv->config.n_kv_heads;
         if (status == DCI_OK)
-                status = dci_parallel(&(dci_region){
-                        .context = kv->context,
-                        .n_tasks = n_tasks,
-                        .n_workers =
-                                workers_for(kv, n_tasks, tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v)),
-                        .fn = form_task,
-                        .arg = &m});
+                status = dci_kv_spread(kv, kv->forming.n_areas - 1, m.n_dues * kv->config.n_kv_heads,
+                                       tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v), form_task, &m);
         for (size_t i = 0; i < m.n_dues && status == DCI_OK; i++)
                 m.dues[i].layer->n_grouped = m.dues[i].n;
         dci_kv_give(kv, m.dues, n_bytes);
@@ -183,11 +171,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         }
         if (status != DCI_OK)
                 return status;
-        return dci_parallel(&(dci_region){.context = kv->context,
-                                          .n_tasks = r.n_heads,
-                                          .n_workers = workers_for(kv, r.n_heads, SIZE_MAX),
-                                          .fn = refit_task,
-                                          .arg = &r});
+        return dci_kv_spread(kv, kv->forming.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
 }
 
 /* --- dci_kv_maintain ---------------------------------------------------------------------------------------------------- */

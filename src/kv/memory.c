@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Memory of a dci_kv, counted against its limit, and its lock. */
+/* Memory of a dci_kv, counted against its limit; its threads, and its lock. */
 #include "core/internal.h"
 
 #include <string.h>
@@ -72,6 +72,16 @@ dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted
         *array = larger;
         *capacity = n;
         return DCI_OK;
+}
+
+dci_status dci_kv_spread(dci_kv *kv, size_t most_workers, size_t n_tasks, size_t work, dci_task_fn fn, void *arg)
+{
+        const size_t n_workers = dci_workers_for(kv->context, n_tasks, work);
+        return dci_parallel(&(dci_region){.context = kv->context,
+                                          .n_tasks = n_tasks,
+                                          .n_workers = n_workers < most_workers ? n_workers : most_workers,
+                                          .fn = fn,
+                                          .arg = arg});
 }
 
 dci_status dci_kv_lock(dci_kv *kv)

@@ -119,18 +119,6 @@ static dci_status load_blocks(loading *l)
 
 /* --- frames ----------------------------------------------------------------------------------------------------------- */
 
-static bool finite(const void *floats, size_t n)
-{
-        const unsigned char *at = floats;
-        for (size_t i = 0; i < n; i++) {
-                float x;
-                memcpy(&x, at + i * sizeof x, sizeof x);
-                if (!isfinite(x))
-                        return false;
-        }
-        return true;
-}
-
 static bool finite_doubles(const void *doubles, size_t n)
 {
         const unsigned char *at = doubles;
@@ -151,7 +139,7 @@ static bool restore_learned(const dci_kv *kv, const unsigned char *at, dci_kv_fr
         const size_t block_bytes = dci_frames_block_bytes(dim, kv->config.key_bits);
         dci_coder *coder = &frame->coder;
         dci_coder_init_learned(kv->context, dim, kv->config.key_bits, dci_kv_frame_memory(frame), coder);
-        if (!finite(worth, wide * (2 * dim + 1)))
+        if (!dci_floats_finite(worth, wide * (2 * dim + 1)))
                 return false;
         memcpy(coder->centre, at, dim * sizeof(float));
         memcpy(coder->worth, worth, wide * sizeof(float));
@@ -177,7 +165,7 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
                 dci_kv_frame_take(kv, n_queries > 0 ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &head->keys);
         if (status != DCI_OK)
                 return status;
-        bool good = finite(at, kv->dim_k);
+        bool good = dci_floats_finite(at, kv->dim_k);
         if (good && kind == DCI_CODER_LEARNED) {
                 good = restore_learned(kv, at, head->keys);
         } else if (good) {
@@ -192,7 +180,7 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
                 const size_t shift = dci_lines(kv->dim_k * sizeof(float));
                 const unsigned char *moments = at + n_bytes - kept;
                 good = finite_doubles(moments, (kept - shift) / sizeof(double)) &&
-                       finite(moments + kept - shift, kv->dim_k);
+                       dci_floats_finite(moments + kept - shift, kv->dim_k);
                 memcpy(dci_kv_frame_moments(head->keys, kv->dim_k), moments, kept);
                 head->keys->n_queries = (size_t)n_queries;
         }
@@ -206,7 +194,7 @@ static dci_status load_value_frame(loading *l, dci_kv_head *head)
         const dci_status status = dci_kv_frame_take(kv, DCI_CODER_ROTATED, kv->dim_v, &head->values);
         if (status != DCI_OK)
                 return status;
-        if (!finite(l->frames, kv->dim_v))
+        if (!dci_floats_finite(l->frames, kv->dim_v))
                 return dci_fail(DCI_ERR_FORMAT, "a centre of the file's values holds NaN or infinity");
         memcpy(kv->load_row, l->frames, kv->dim_v * sizeof *kv->load_row);
         dci_kv_begin_values(kv, kv->load_row, head->values);
@@ -316,13 +304,8 @@ static dci_status load_into(loading *l)
         if (status != DCI_OK)
                 return status;
         const size_t n_tasks = kv->config.n_layers * kv->config.n_kv_heads;
-        const size_t n_workers = dci_workers_for(kv->context, n_tasks, n_tasks * l->n * (kv->dim_k + kv->dim_v));
-        return dci_parallel(
-                &(dci_region){.context = kv->context,
-                              .n_tasks = n_tasks,
-                              .n_workers = n_workers < kv->forming.n_areas ? n_workers : kv->forming.n_areas - 1,
-                              .fn = form_task,
-                              .arg = l});
+        return dci_kv_spread(kv, kv->forming.n_areas - 1, n_tasks, n_tasks * l->n * (kv->dim_k + kv->dim_v), form_task,
+                             l);
 }
 
 static dci_status load(dci_kv *kv, const char *path, int64_t *out)

@@ -96,14 +96,6 @@ static dci_status each_head(const saving *s, const dci_sink *sink,
         return status;
 }
 
-static size_t n_fixed_of(const saving *s, const dci_kv_head *head)
-{
-        size_t n = 0;
-        for (size_t i = 0; i < head->n_fixed; i++)
-                n += s->kv->config.sink + (size_t)head->fixed[i] < s->n;
-        return n;
-}
-
 static dci_status emit_head(const saving *s, size_t layer, size_t head, const dci_sink *sink)
 {
         const dci_kv_head *h = &s->sequence->layers[layer].heads[head];
@@ -118,7 +110,7 @@ static dci_status emit_head(const saving *s, size_t layer, size_t head, const dc
         dci_store_le32(out + 40, h->n_latest);
         dci_store_le32(out + 44, h->n_now);
         dci_store_le32(out + 48, (uint32_t)h->refits);
-        dci_store_le32(out + 52, (uint32_t)n_fixed_of(s, h));
+        dci_store_le32(out + 52, (uint32_t)dci_kv_fixed_within(s->kv, h, s->n, NULL));
         return sink->write(sink->ctx, out, sizeof out);
 }
 
@@ -234,7 +226,7 @@ static dci_status save(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, co
                         const int32_t kind = kind_of(h->keys);
                         frames += dci_kv_frames_bytes(kv, kind, kind != 0 && h->keys->n_queries > 0,
                                                       kind_of(h->values) != 0);
-                        fixed += n_fixed_of(&s, h);
+                        fixed += dci_kv_fixed_within(kv, h, n, NULL);
                 }
         const dci_part parts[] = {
                 {"config", 8 * DCI_KV_FILE_FIELDS, emit_config, &s},

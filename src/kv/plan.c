@@ -187,7 +187,8 @@ static size_t candidates_of(const dci_kv *kv, const dci_kv_layer *layer)
         return old < layer->n_grouped ? old : layer->n_grouped;
 }
 
-bool dci_kv_is_sparse(const dci_kv *kv, const dci_kv_layer *layer, size_t *out_candidates, size_t *out_room)
+/* Whether a layer's plan leaves tokens out; if so, of how many candidates it may choose how many. */
+static bool is_sparse(const dci_kv *kv, const dci_kv_layer *layer, size_t *out_candidates, size_t *out_room)
 {
         const dci_kv_config *c = &kv->config;
         if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || c->choose == DCI_KV_CHOOSE_ALL ||
@@ -269,7 +270,7 @@ static void plan_task(void *arg, size_t task, size_t worker)
         const size_t i = task / kv->config.n_kv_heads, head = task % kv->config.n_kv_heads;
         const dci_kv_layer *layer = &p->found[i]->layers[p->layer];
         size_t n_candidates = 0, room = 0;
-        const bool sparse = dci_kv_is_sparse(kv, layer, &n_candidates, &room);
+        const bool sparse = is_sparse(kv, layer, &n_candidates, &room);
         if (head == 0) {
                 p->plan->n_tokens[i] = (int32_t)layer->n;
                 p->plan->sink_end[i] = sparse ? (int32_t)kv->config.sink : 0;
@@ -375,13 +376,7 @@ static dci_status make(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequ
         if (status != DCI_OK || n_sequences == 0)
                 return status;
         planning p = {kv, layer, ld, found, queries, plan};
-        const size_t n_tasks = n_sequences * kv->config.n_kv_heads;
-        const size_t n_workers = dci_workers_for(kv->context, n_tasks, work);
-        return dci_parallel(&(dci_region){.context = kv->context,
-                                          .n_tasks = n_tasks,
-                                          .n_workers = n_workers < kv->plans.n_areas ? n_workers : kv->plans.n_areas,
-                                          .fn = plan_task,
-                                          .arg = &p});
+        return dci_kv_spread(kv, kv->plans.n_areas, n_sequences * kv->config.n_kv_heads, work, plan_task, &p);
 }
 
 dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences, const void *queries,

@@ -30,7 +30,8 @@ dci_kv_sequence *dci_kv_find(dci_kv *kv, int64_t sequence)
         return NULL;
 }
 
-dci_status dci_kv_find_all(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence **out)
+/* The sequences of a call: known and different. out: n_sequences. */
+static dci_status find_all(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence **out)
 {
         if (n_sequences > 0 && sequences == NULL)
                 return dci_fail(DCI_ERR_INVALID, "sequences is NULL");
@@ -56,7 +57,7 @@ dci_status dci_kv_begin_call(dci_kv *kv, size_t n_sequences, const int64_t *sequ
         /* An unknown or repeated one is named; more than there are cannot all be different. */
         const size_t n = n_sequences < kv->n_sequences ? n_sequences : kv->n_sequences;
         *out = kv->found;
-        status = dci_kv_find_all(kv, n, sequences, kv->found);
+        status = find_all(kv, n, sequences, kv->found);
         if (status == DCI_OK && n < n_sequences)
                 status = dci_fail(n == 0 ? DCI_ERR_NOT_FOUND : DCI_ERR_INVALID,
                                   "%zu sequences are named in one call, but there are %zu", n_sequences,
@@ -235,9 +236,13 @@ size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t
 size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, int32_t *out)
 {
         size_t kept = 0;
-        for (size_t i = 0; i < head->n_fixed; i++)
-                if (kv->config.sink + (size_t)head->fixed[i] < n)
-                        out[kept++] = head->fixed[i];
+        for (size_t i = 0; i < head->n_fixed; i++) {
+                if (kv->config.sink + (size_t)head->fixed[i] >= n)
+                        continue;
+                if (out != NULL)
+                        out[kept] = head->fixed[i];
+                kept++;
+        }
         return kept;
 }
 

@@ -43,7 +43,6 @@ typedef struct dci_kv_grouping {
 
 typedef struct dci_kv_summary {
         int32_t kind;
-        bool built;
         int32_t frame; /* DCI_CODER_* of the frames it needs, 0: none */
         /* Of one head in a chunk; of a plan's scratch; of that for `put`, if there is one. */
         size_t (*bytes)(const dci_kv *kv);
@@ -61,7 +60,6 @@ typedef struct dci_kv_summary {
 
 typedef struct dci_kv_choice {
         int32_t kind;
-        bool built;
         bool ranks; /* asks the summary first */
         /* Fills in chosen, at most `room` of them. */
         void (*choose)(dci_kv_ask *ask, const dci_kv_grouping *grouping);
@@ -78,7 +76,6 @@ typedef struct dci_kv_schedule {
 
 typedef struct dci_kv_tail {
         int32_t kind;
-        bool built;
         bool values; /* needs a frame of the values */
         bool scored; /* needs scores of single tokens */
         size_t (*bytes)(const dci_kv *kv);
@@ -125,6 +122,9 @@ void dci_kv_score_rows(const dci_kv_ask *ask, const float *queries, size_t dim, 
                        const void *const *rows, size_t n, size_t first);
 /* exp(score - most) in place for one query's first n scores, most filled in; returns their sum. */
 float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n);
+
+/* The mean of n >= 1 rows, dim apart. */
+void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out);
 
 /* Tokens per group as far as summaries are concerned. */
 DCI_INLINE size_t dci_kv_group_tokens(const dci_kv *kv)

@@ -375,11 +375,7 @@ static dci_status append(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_se
         atomic_init(&a.bad, SIZE_MAX);
         const size_t n_tasks = (tokens + TASK_TOKENS - 1) / TASK_TOKENS;
         const size_t work = tokens * n_heads * (kv->dim_k + kv->dim_v);
-        status = dci_parallel(&(dci_region){.context = kv->context,
-                                            .n_tasks = n_tasks,
-                                            .n_workers = dci_workers_for(kv->context, n_tasks, work),
-                                            .fn = append_task,
-                                            .arg = &a});
+        status = dci_kv_spread(kv, SIZE_MAX, n_tasks, work, append_task, &a);
         if (status == DCI_OK && atomic_load(&a.bad) != SIZE_MAX)
                 status = name_bad(&a);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)

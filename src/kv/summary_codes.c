@@ -144,7 +144,6 @@ static void rank(dci_kv_ask *ask)
 
 #define CODES(name, of, coder)                                                                                         \
         const dci_kv_summary name = {.kind = (of),                                                                     \
-                                     .built = true,                                                                    \
                                      .frame = (coder),                                                                 \
                                      .bytes = bytes,                                                                   \
                                      .work_bytes = work_bytes,                                                         \

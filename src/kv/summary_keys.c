@@ -32,7 +32,6 @@ static void rank_keys(dci_kv_ask *ask)
         }
 }
 
-const dci_kv_summary dci_kv_summary_none = {
-        .kind = DCI_KV_SUMMARY_NONE, .built = true, .bytes = no_bytes, .work_bytes = no_bytes};
+const dci_kv_summary dci_kv_summary_none = {.kind = DCI_KV_SUMMARY_NONE, .bytes = no_bytes, .work_bytes = no_bytes};
 const dci_kv_summary dci_kv_summary_keys = {
-        .kind = DCI_KV_SUMMARY_KEYS, .built = true, .bytes = no_bytes, .work_bytes = no_bytes, .rank = rank_keys};
+        .kind = DCI_KV_SUMMARY_KEYS, .bytes = no_bytes, .work_bytes = no_bytes, .rank = rank_keys};

@@ -34,12 +34,12 @@ static size_t put_bytes(const dci_kv *kv)
         return width_of(kv) * sizeof(float);
 }
 
-static void mean_row(const float *keys, size_t n, size_t dim, float *out)
+void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out)
 {
-        memcpy(out, keys, dim * sizeof *out);
+        memcpy(out, rows, dim * sizeof *out);
         for (size_t i = 1; i < n; i++)
                 for (size_t j = 0; j < dim; j++)
-                        out[j] += keys[i * dim + j];
+                        out[j] += rows[i * dim + j];
         for (size_t j = 0; j < dim; j++)
                 out[j] /= (float)n;
 }
@@ -80,7 +80,7 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
         for (size_t i = 0; i < n; i += per_page) {
                 const size_t here = n - i < per_page ? n - i : per_page;
                 if (kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN)
-                        mean_row(keys + i * dim, here, dim, row);
+                        dci_kv_mean_row(keys + i * dim, here, dim, row);
                 else if (kv->stages->summary.kind == DCI_KV_SUMMARY_MINMAX)
                         extremes(keys + i * dim, here, dim, row);
                 else
@@ -133,7 +133,6 @@ static void rank(dci_kv_ask *ask)
 
 #define PAGES(name, of)                                                                                                \
         const dci_kv_summary name = {.kind = (of),                                                                     \
-                                     .built = true,                                                                    \
                                      .bytes = bytes,                                                                   \
                                      .work_bytes = work_bytes,                                                         \
                                      .put_bytes = put_bytes,                                                           \

@@ -11,5 +11,4 @@ static size_t no_bytes(const dci_kv *kv)
         return 0;
 }
 
-const dci_kv_tail dci_kv_tail_drop = {
-        .kind = DCI_KV_TAIL_DROP, .built = true, .bytes = no_bytes, .work_bytes = no_bytes};
+const dci_kv_tail dci_kv_tail_drop = {.kind = DCI_KV_TAIL_DROP, .bytes = no_bytes, .work_bytes = no_bytes};

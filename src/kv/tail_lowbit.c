@@ -249,7 +249,6 @@ static void add(dci_kv_ask *ask, float *out, float *lse)
 }
 
 const dci_kv_tail dci_kv_tail_lowbit = {.kind = DCI_KV_TAIL_LOWBIT,
-                                        .built = true,
                                         .values = true,
                                         .scored = true,
                                         .bytes = bytes,

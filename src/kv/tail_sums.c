@@ -38,15 +38,10 @@ static size_t put_bytes(const dci_kv *kv)
         return (kv->dim_k + kv->dim_v) * sizeof(float);
 }
 
-static void mean_rows(const dci_kv *kv, const float *rows, size_t n, size_t dim, float *sum, unsigned char *out)
+static void put_mean(const dci_kv *kv, const float *rows, size_t n, size_t dim, float *mean, unsigned char *out)
 {
-        memcpy(sum, rows, dim * sizeof *sum);
-        for (size_t i = 1; i < n; i++)
-                for (size_t j = 0; j < dim; j++)
-                        sum[j] += rows[i * dim + j];
-        for (size_t j = 0; j < dim; j++)
-                sum[j] /= (float)n;
-        kv->context->kernels->narrow[kv->config.dtype - 1](sum, dim, out);
+        dci_kv_mean_row(rows, n, dim, mean);
+        kv->context->kernels->narrow[kv->config.dtype - 1](mean, dim, out);
 }
 
 static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n, const float *keys,
@@ -56,9 +51,9 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
         (void)head;
         for (size_t i = 0; i < n; i += per_page) {
                 const size_t here = n - i < per_page ? n - i : per_page, page = (first + i) / per_page;
-                mean_rows(kv, keys + i * kv->dim_k, here, kv->dim_k, scratch, chunk + page * kv->dim_k * kv->es);
-                mean_rows(kv, values + i * kv->dim_v, here, kv->dim_v, scratch,
-                          chunk + key_bytes(kv) + page * kv->dim_v * kv->es);
+                put_mean(kv, keys + i * kv->dim_k, here, kv->dim_k, scratch, chunk + page * kv->dim_k * kv->es);
+                put_mean(kv, values + i * kv->dim_v, here, kv->dim_v, scratch,
+                         chunk + key_bytes(kv) + page * kv->dim_v * kv->es);
         }
 }
 
@@ -189,7 +184,6 @@ static void add(dci_kv_ask *ask, float *out, float *lse)
 }
 
 const dci_kv_tail dci_kv_tail_sums = {.kind = DCI_KV_TAIL_SUMS,
-                                      .built = true,
                                       .bytes = bytes,
                                       .work_bytes = work_bytes,
                                       .put_bytes = put_bytes,
