@@ -105,8 +105,8 @@ static void gather(dci_moments *moments, const float *rows, size_t n)
 }
 
 /* A transform learned from rows and queries. */
-static dci_status learn(coding *c, const dci_context *context, size_t dim, int32_t bits, const float *rows, size_t n,
-                        const float *queries, size_t n_queries)
+static dci_status learn(coding *c, const dci_context *context, size_t dim, int32_t bits, bool alone, const float *rows,
+                        size_t n, const float *queries, size_t n_queries)
 {
         void *memory[2] = {malloc(dci_moments_bytes(dim)), malloc(dci_moments_bytes(dim))};
         void *scratch = malloc(dci_fit_scratch_bytes(dim));
@@ -118,7 +118,7 @@ static dci_status learn(coding *c, const dci_context *context, size_t dim, int32
                 dci_moments_init(dim, memory[i], &moments[i]);
         gather(&moments[0], rows, n);
         gather(&moments[1], queries, n_queries);
-        dci_coder_init_learned(context, dim, bits, c->memory, &c->coder);
+        dci_coder_init_learned(context, dim, bits, alone, c->memory, &c->coder);
         const dci_status status = dci_fit(&moments[0], &moments[1], scratch, &c->coder);
         free(memory[0]);
         free(memory[1]);
@@ -126,10 +126,10 @@ static dci_status learn(coding *c, const dci_context *context, size_t dim, int32
         return status;
 }
 
-static void begin_learned(coding *c, const dci_context *context, size_t dim, int32_t bits, const float *rows, size_t n,
-                          const float *queries, size_t n_queries)
+static void begin_learned(coding *c, const dci_context *context, size_t dim, int32_t bits, bool alone,
+                          const float *rows, size_t n, const float *queries, size_t n_queries)
 {
-        ck_assert_int_eq(learn(c, context, dim, bits, rows, n, queries, n_queries), DCI_OK);
+        ck_assert_int_eq(learn(c, context, dim, bits, alone, rows, n, queries, n_queries), DCI_OK);
 }
 
 static void end(coding *c)
@@ -228,20 +228,21 @@ static float *make_rows(size_t n, size_t dim, uint64_t seed, double far)
         return rows;
 }
 
-/* Loops over dimensions and widths (long rows at 4 bits only, since fits of them take long): rows of the sample, and rows that are
+/* Loops over dimensions, widths (long rows at 4 bits only, since fits of them take long) and codes for ranks or alone: rows of the sample, and rows that are
  * nothing like it. */
 START_TEST(learned_estimates_keep_to_their_bound)
 {
         enum { N = 400 };
         const size_t dim = dims[_i % N_DIMS];
-        const int32_t bits = widths[_i / N_DIMS];
+        const int32_t bits = widths[_i / N_DIMS % N_WIDTHS];
+        const bool alone = _i / N_DIMS / N_WIDTHS != 0;
         if (dim > 200 && bits != 4)
                 return;
         dci_context *context = test_context(1);
         float *rows = make_rows(N, dim, 1, 3.0), *queries = make_rows(50, dim, 2, 0.0),
               *others = test_normal(20, dim, 3);
         static coding c;
-        begin_learned(&c, context, dim, bits, rows, N, queries, 50);
+        begin_learned(&c, context, dim, bits, alone, rows, N, queries, 50);
         const size_t words = (size_t)bits * dim + 16 < 64 ? 1 : ((size_t)bits * dim + 16) / 32;
         ck_assert_uint_le(c.coder.layout.n_bytes, words * 4 * DCI_CODE_ROWS);
         for (size_t r = 0; r < 20; r++) {
@@ -288,7 +289,7 @@ START_TEST(learned_codes_err_less)
         double before = 1.0;
         for (size_t w = 0; w < N_WIDTHS; w++) {
                 static coding random, learned;
-                begin_learned(&learned, context, DIM, widths[w], rows, N, fit, 500);
+                begin_learned(&learned, context, DIM, widths[w], false, rows, N, fit, 500);
                 begin(&random, context, DIM, widths[w], DCI_CODER_ROTATED, 1, learned.coder.centre);
                 const double error = error_share(&learned, rows, 200, queries, QUERIES);
                 /* In the end, rounding the query to bytes is what is left. */
@@ -314,11 +315,11 @@ START_TEST(fits_of_nothing_hold_or_are_refused)
         for (size_t i = 0; i < 20 * DIM; i++)
                 same[i] = 2.5f;
         static coding c;
-        begin_learned(&c, context, DIM, 2, same, 20, queries, 5);
+        begin_learned(&c, context, DIM, 2, false, same, 20, queries, 5);
         check_row(&c, same, queries);
         check_row(&c, other, queries);
         end(&c);
-        ck_assert_int_eq(learn(&c, context, DIM, 2, queries, 5, zero, 2), DCI_ERR_NUMBER);
+        ck_assert_int_eq(learn(&c, context, DIM, 2, false, queries, 5, zero, 2), DCI_ERR_NUMBER);
         ck_assert_ptr_nonnull(strstr(dci_last_error(), "mean square is 0"));
         end(&c);
         free(queries);
@@ -367,10 +368,12 @@ END_TEST
 START_TEST(layouts_keep_to_their_room)
 {
         dci_rng rng;
+        int wide = 0;
         dci_rng_seed(&rng, 5);
         for (int round = 0; round < 2000; round++) {
                 const size_t n_groups = 1 + dci_rng_below(&rng, 40), words = 1 + dci_rng_below(&rng, 42);
                 const double steep = dci_rng_uniform(&rng);
+                const int most = round % 2 == 0 ? DCI_CODE_TABLE : DCI_CODE_MIXED;
                 double energy[40];
                 uint32_t order[40];
                 int bits[40] = {0}, used[256] = {0};
@@ -378,7 +381,7 @@ START_TEST(layouts_keep_to_their_room)
                         energy[g] = pow(steep, (double)g);
                 dci_code_layout layout;
                 memset(&layout, 0, sizeof layout);
-                const size_t n = dci_plan_layout(n_groups, energy, words, &layout, order);
+                const size_t n = dci_plan_layout(n_groups, energy, words, most, &layout, order);
                 const size_t n_whole = layout.n_coords[DCI_CODE_8] / 4;
                 test_hold(n == n_whole + layout.n_groups && n <= n_groups && n >= 1);
                 test_hold(n_whole + layout.n_lines <= words);
@@ -387,7 +390,7 @@ START_TEST(layouts_keep_to_their_room)
                         bits[order[i]] = i < n_whole ? 8 : layout.groups[i - n_whole].bits;
                         if (i >= n_whole) {
                                 const dci_code_group *group = &layout.groups[i - n_whole];
-                                test_hold(group->line < layout.n_lines && group->bits >= 1 && group->bits <= 4);
+                                test_hold(group->line < layout.n_lines && group->bits >= 1 && group->bits <= most);
                                 test_hold(group->shift == used[group->line]);
                                 used[group->line] += group->bits;
                                 test_hold(used[group->line] <= 8);
@@ -395,7 +398,9 @@ START_TEST(layouts_keep_to_their_room)
                 }
                 for (size_t g = 1; g < n_groups; g++)
                         test_hold(bits[g] <= bits[g - 1] + 1);
+                wide += layout.n_groups > 0 && layout.groups[0].bits > DCI_CODE_TABLE;
         }
+        ck_assert_int_gt(wide, 100); /* of 1,000 that may */
 }
 END_TEST
 
@@ -465,7 +470,7 @@ int main(void)
         tcase_add_loop_test(tcase, rotations_are_orthogonal, 0, N_DIMS);
         tcase_add_test(tcase, rotations_spread_what_is_concentrated);
         tcase_add_loop_test(tcase, estimates_keep_to_their_bound, 0, 2 * N_DIMS * N_WIDTHS);
-        tcase_add_loop_test(tcase, learned_estimates_keep_to_their_bound, 0, N_DIMS * N_WIDTHS);
+        tcase_add_loop_test(tcase, learned_estimates_keep_to_their_bound, 0, 2 * N_DIMS * N_WIDTHS);
         tcase_add_test(tcase, learned_codes_err_less);
         tcase_add_test(tcase, fits_of_nothing_hold_or_are_refused);
         tcase_add_loop_test(tcase, eigenvectors_are_eigenvectors, 0, 14);

@@ -13,9 +13,12 @@ static const size_t layouts[][DCI_CODE_WIDTHS] = {
         {0, 0, 96, 0, 0},    {0, 0, 0, 16, 0}, {0, 0, 0, 80, 0},  {0, 0, 0, 0, 32},  {0, 0, 0, 0, 128},
         {8, 16, 32, 16, 32}, {4, 0, 0, 16, 0}, {0, 24, 0, 0, 64}, {784, 0, 0, 0, 0}, {0, 784, 0, 0, 0}};
 /* Mixed widths behind them: bits of the groups, line by line (0: the next line). */
-static const uint8_t mixes[][24] = {{4}, {1}, {4, 4, 0, 4, 3, 1, 0, 3, 3, 2, 0, 4, 2, 1, 1}, {2, 2, 2, 2, 0, 1, 1,
-                                                                                              1, 1, 1, 1, 1, 1, 0,
-                                                                                              3, 3, 1, 1, 0, 3}};
+static const uint8_t mixes[][24] = {{4},
+                                    {1},
+                                    {6},
+                                    {1, 5, 2, 0, 2, 6, 0, 6, 1, 1, 0, 5, 3, 0, 3, 5, 0, 4, 4},
+                                    {4, 4, 0, 4, 3, 1, 0, 3, 3, 2, 0, 4, 2, 1, 1},
+                                    {2, 2, 2, 2, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 3, 3, 1, 1, 0, 3}};
 enum {
         N_PLAIN = sizeof layouts / sizeof layouts[0],
         N_MIXES = sizeof mixes / sizeof mixes[0],
@@ -122,6 +125,10 @@ static int32_t naive(const scene *s, size_t r, const int8_t *query)
                 const uint8_t code = s->codes[r][c];
                 const int bits = width_of(&s->layout, c);
                 const bool mixed = c >= s->layout.n_all - s->layout.n_groups * 4;
+                if (bits == 5 || bits == 6) {
+                        sum += code * (bits == 5 ? 4 : 2) * query[c];
+                        continue;
+                }
                 const bool itself = bits == 8 || (s->layout.even[5 - bits] && !mixed);
                 sum += (itself ? code : s->layout.levels[5 - bits][code]) * query[c];
         }

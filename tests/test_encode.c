@@ -24,9 +24,13 @@ typedef struct coding {
         size_t n_bytes;
 } coding;
 
-/* kind, or a transform learned from the rows. */
+#define ALONE (-DCI_CODER_LEARNED)
+
+/* kind, or a transform learned from the rows; ALONE: for codes that nothing stands beside. */
 static void begin(coding *c, const dci_context *context, int32_t kind, size_t dim, int32_t bits, const float *rows)
 {
+        const bool alone = kind == ALONE;
+        kind = alone ? DCI_CODER_LEARNED : kind;
         c->memory = malloc(dci_coder_bytes(kind, dim));
         c->scratch = malloc(dci_coder_encode_bytes(dim, false));
         c->one = malloc(dci_coder_encode_bytes(dim, true));
@@ -37,7 +41,7 @@ static void begin(coding *c, const dci_context *context, int32_t kind, size_t di
                 dci_moments moments;
                 dci_moments_init(dim, sums, &moments);
                 dci_moments_add(&moments, rows, dim, ROWS);
-                dci_coder_init_learned(context, dim, bits, c->memory, &c->coder);
+                dci_coder_init_learned(context, dim, bits, alone, c->memory, &c->coder);
                 ck_assert_int_eq(dci_fit(&moments, &moments, spare, &c->coder), DCI_OK);
                 free(sums);
                 free(spare);
@@ -105,7 +109,8 @@ static void check_batches(const coding *c, const float *rows)
         free(all.block);
 }
 
-static const int32_t kinds[] = {DCI_CODER_PLAIN, DCI_CODER_ROTATED, DCI_CODER_LEARNED};
+static const int32_t kinds[] = {DCI_CODER_PLAIN, DCI_CODER_ROTATED, DCI_CODER_LEARNED, ALONE};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
 /* Loops over dimensions. */
 START_TEST(a_row_gets_its_code_whatever_rows_lie_beside)
@@ -117,7 +122,7 @@ START_TEST(a_row_gets_its_code_whatever_rows_lie_beside)
         for (size_t i = 0; i < n_isas; i++) {
                 dci_context *context = test_context_isa(isas[i]);
                 for (size_t w = 0; w < N_WIDTHS; w++)
-                        for (size_t k = 0; k < 3; k++) {
+                        for (size_t k = 0; k < N_KINDS; k++) {
                                 static coding c;
                                 begin(&c, context, kinds[k], dim, widths[w], rows);
                                 check_batches(&c, rows);

@@ -294,7 +294,8 @@ static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, si
         look_at_queries(kv, layer, head, f, frame, &queries);
         dci_moments_init(kv->dim_k, f->moments, &keys);
         look_at_keys(kv, layer, head, n, f, &keys);
-        dci_coder_init_learned(kv->context, kv->dim_k, kv->config.key_bits, dci_kv_frame_memory(frame), &frame->coder);
+        dci_coder_init_learned(kv->context, kv->dim_k, kv->config.key_bits, dci_kv_codes_alone(kv),
+                               dci_kv_frame_memory(frame), &frame->coder);
         dci_may_fail(true);
         const dci_status status = dci_fit(&keys, &queries, f->fit, &frame->coder);
         dci_may_fail(false);

@@ -138,7 +138,8 @@ static bool restore_learned(const dci_kv *kv, const unsigned char *at, dci_kv_fr
         const unsigned char *layout = at + dim * sizeof(float), *worth = layout + DCI_KV_LAYOUT_BYTES;
         const size_t block_bytes = dci_frames_block_bytes(dim, kv->config.key_bits);
         dci_coder *coder = &frame->coder;
-        dci_coder_init_learned(kv->context, dim, kv->config.key_bits, dci_kv_frame_memory(frame), coder);
+        dci_coder_init_learned(kv->context, dim, kv->config.key_bits, dci_kv_codes_alone(kv),
+                               dci_kv_frame_memory(frame), coder);
         if (!dci_floats_finite(worth, wide * (2 * dim + 1)))
                 return false;
         memcpy(coder->centre, at, dim * sizeof(float));

@@ -126,6 +126,12 @@ float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n);
 /* The mean of n >= 1 rows, dim apart. */
 void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out);
 
+/* Whether attention reads codes only, and no row of the tokens that have them. */
+DCI_INLINE bool dci_kv_codes_alone(const dci_kv *kv)
+{
+        return kv->config.choose == DCI_KV_CHOOSE_NONE;
+}
+
 /* Tokens per group as far as summaries are concerned. */
 DCI_INLINE size_t dci_kv_group_tokens(const dci_kv *kv)
 {

@@ -38,7 +38,8 @@ bool dci_code_layout_learned(uint64_t whole, uint64_t n_lines, uint64_t n_groups
                         line = group[0];
                         shift = 0;
                 }
-                good = good && group[1] == shift && group[2] >= 1 && group[2] <= 4 && shift + group[2] <= 8;
+                good = good && group[1] == shift && group[2] >= 1 && group[2] <= DCI_CODE_MIXED &&
+                       shift + group[2] <= 8;
                 shift += group[2];
                 out->groups[g] = (dci_code_group){group[0], group[1], group[2]};
         }
@@ -191,14 +192,15 @@ static void sum_piece(void *ctx, const piece *p)
         const unsigned char *word = s->words + p->line * PAIR, *high = NULL;
         if (split)
                 high = word + (in_three % 32 < 16 ? 2 : 1) * PAIR;
-        const int w = p->bits == 8 ? DCI_CODE_8 : (split ? DCI_CODE_3 : 5 - p->bits);
+        const int w = p->bits > DCI_CODE_TABLE ? DCI_CODE_8 : (split ? DCI_CODE_3 : 5 - p->bits);
         const bool mixed = p->coord >= layout->n_all - layout->n_groups * DCI_CODE_GROUP;
         const uint8_t *levels = w == DCI_CODE_8 || (layout->even[w] && !mixed) ? NULL : layout->levels[w];
         for (size_t i = 0; i < 4; i++) {
                 unsigned code = (unsigned)word[i] >> p->shift & ((1u << p->bits) - 1);
                 if (high != NULL)
                         code |= ((unsigned)high[i] >> (in_three % 32 / 4) & 1u) << 2;
-                s->sum += (int32_t)(levels == NULL ? code : levels[code]) * s->query[p->coord + i];
+                s->sum += (int32_t)(levels == NULL ? code << dci_code_rise(p->bits) : levels[code]) *
+                          s->query[p->coord + i];
         }
 }
 

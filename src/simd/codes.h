@@ -9,10 +9,11 @@
  *
  * Coordinates lie in sections. First those of one width each, 8 bits, 4, 3, 2, then 1: a line has 32 / bits coordinates, and for
  * three bits, 32 coordinates take two lines of their lower two bits, then one of their highest. Then the mixed ones: groups of four
- * coordinates, each of 1 to 4 bits, several of them in a line.
+ * coordinates, each of 1 to DCI_CODE_MIXED bits, several of them in a line.
  *
  * A code stands for one of 16 levels, 0 to 127, that the layout gives by width; at 8 bits, and in sections of 4, 2 and 1 bits that
- * are even, for itself, which takes half the instructions. The sum of level times query
+ * are even, for itself, which takes half the instructions; at 5 and 6 bits for itself times 4 and 2, so that a unit of a sum is worth
+ * about the same at every width, and a query's few steps go as far. The sum of level times query
  * byte over all coordinates is exact in 32 bits, so it is the same at every instruction set.
  */
 #ifndef DCI_SIMD_CODES_H
@@ -27,6 +28,8 @@
 #define DCI_CODE_COORDS ((size_t)1 << 15) /* at most: twice a sum stays below 2^31 */
 #define DCI_CODE_GROUP ((size_t)4)
 #define DCI_CODE_GROUPS ((size_t)256) /* at most, of mixed widths */
+#define DCI_CODE_TABLE 4              /* bits at most of codes that stand for levels of a table */
+#define DCI_CODE_MIXED 6              /* bits at most of a group of mixed width */
 
 /* Sections in their order; a section of b <= 4 bits is number 5 - b. */
 enum { DCI_CODE_8, DCI_CODE_4, DCI_CODE_3, DCI_CODE_2, DCI_CODE_1, DCI_CODE_WIDTHS };
@@ -37,6 +40,12 @@ extern const size_t dci_code_step[DCI_CODE_WIDTHS]; /* the coordinates of a sect
 typedef struct dci_code_group {
         uint8_t line, shift, bits;
 } dci_code_group;
+
+/* Levels of mixed groups beyond the table: codes to the left by so many bits. */
+DCI_INLINE int dci_code_rise(int bits)
+{
+        return bits > DCI_CODE_TABLE && bits <= DCI_CODE_MIXED ? 7 - bits : 0;
+}
 
 typedef struct dci_code_layout {
         size_t n_coords[DCI_CODE_WIDTHS];

@@ -19,7 +19,7 @@ typedef __m256i V, W;
 #define v_and(a, b) _mm256_and_si256(a, b)
 #define v_or(a, b) _mm256_or_si256(a, b)
 #define v_right(a, bits) _mm256_srl_epi16(a, _mm_cvtsi32_si128(bits))
-#define v_left2(a) _mm256_slli_epi16(a, 2)
+#define v_left(a, bits) _mm256_sll_epi16(a, _mm_cvtsi32_si128(bits))
 #define v_lookup(levels, a) _mm256_shuffle_epi8(levels, a)
 #define w_zero() _mm256_setzero_si256()
 #define w_add(a, b) _mm256_add_epi32(a, b)

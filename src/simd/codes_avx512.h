@@ -19,7 +19,7 @@ typedef __m512i V, W;
 #define v_and(a, b) _mm512_and_si512(a, b)
 #define v_or(a, b) _mm512_or_si512(a, b)
 #define v_right(a, bits) _mm512_srl_epi16(a, _mm_cvtsi32_si128(bits))
-#define v_left2(a) _mm512_slli_epi16(a, 2)
+#define v_left(a, bits) _mm512_sll_epi16(a, _mm_cvtsi32_si128(bits))
 #define v_lookup(levels, a) _mm512_shuffle_epi8(levels, a)
 #define w_zero() _mm512_setzero_si512()
 #define w_add(a, b) _mm512_add_epi32(a, b)

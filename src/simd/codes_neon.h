@@ -20,7 +20,7 @@ typedef int32x4_t W;
 #define v_and(a, b) vandq_u8(a, b)
 #define v_or(a, b) vorrq_u8(a, b)
 #define v_right(a, bits) vshlq_u8(a, vdupq_n_s8((int8_t) - (bits)))
-#define v_left2(a) vshlq_n_u8(a, 2)
+#define v_left(a, bits) vshlq_u8(a, vdupq_n_s8((int8_t)(bits)))
 #define v_lookup(levels, a) vqtbl1q_u8(levels, a)
 #define w_zero() vdupq_n_s32(0)
 #define w_add(a, b) vaddq_s32(a, b)

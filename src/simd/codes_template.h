@@ -6,7 +6,7 @@
  *   V, W                    bytes of some rows' words; sums of 32 bits, one per row
  *   v_load(p) v_mask(byte) v_levels(table of 16 bytes) v_and(a, b) v_or(a, b)
  *   v_right(a, bits)        16-bit lanes to the right: what comes from the neighbour is masked away
- *   v_left2(a)              to the left by two, likewise
+ *   v_left(a, bits)         to the left, likewise
  *   v_lookup(levels, a)     the level of each byte, 0 to 15
  *   v_four(p)               four query bytes, for every row
  *   w_zero() w_add(a, b) w_load(p) w_store(p, a)
@@ -26,7 +26,7 @@
 
 /* Levels and masks of b bits at [b]. */
 typedef struct tables {
-        V levels[5], masks[5];
+        V levels[DCI_CODE_TABLE + 1], masks[DCI_CODE_MIXED + 1];
 } tables;
 
 typedef struct reader {
@@ -65,7 +65,7 @@ DCI_INLINE void read_three(reader r, size_t c, V levels, size_t n_queries, W *su
         {
                 const V low = v_load(r.line + (size_t)(i / 4) * PAIR);
                 V code = v_and(i % 4 == 0 ? low : v_right(low, 2 * (i % 4)), two);
-                V bit = v_and(i < 2 ? (i == 0 ? v_left2(high) : v_left2(v_right(high, 1)))
+                V bit = v_and(i < 2 ? (i == 0 ? v_left(high, 2) : v_left(v_right(high, 1), 2))
                                     : (i == 2 ? high : v_right(high, i - 2)),
                               third);
                 dot_all(v_lookup(levels, v_or(code, bit)), r, c + (size_t)i * 4, n_queries, false, (size_t)i, sums);
@@ -148,7 +148,7 @@ DCI_INLINE void read_rows(const dci_code_layout *layout, reader r, const tables 
 typedef struct group_reader {
         V levels, mask;
         size_t line, query; /* bytes from the unit's first line; coordinates from the query's first */
-        int shift;
+        int shift, rise;    /* rise: 0, or what takes codes to levels without a table */
 } group_reader;
 
 DCI_INLINE group_reader begin_group(const dci_code_layout *layout, size_t g, const tables *t)
@@ -156,13 +156,15 @@ DCI_INLINE group_reader begin_group(const dci_code_layout *layout, size_t g, con
         const dci_code_group group = layout->groups[g];
         const size_t before = layout->n_all - layout->n_groups * DCI_CODE_GROUP;
         const size_t lines = layout->n_bytes / PAIR - layout->n_lines;
-        return (group_reader){t->levels[group.bits], t->masks[group.bits], (lines + group.line) * PAIR,
-                              before + g * DCI_CODE_GROUP, group.shift};
+        const int rise = dci_code_rise(group.bits);
+        return (group_reader){t->levels[rise > 0 ? 0 : group.bits], t->masks[group.bits], (lines + group.line) * PAIR,
+                              before + g * DCI_CODE_GROUP,          group.shift,          rise};
 }
 
 DCI_INLINE V group_levels(const group_reader *g, const unsigned char *line)
 {
-        return v_lookup(g->levels, v_and(v_right(v_load(line + g->line), g->shift), g->mask));
+        const V codes = v_and(v_right(v_load(line + g->line), g->shift), g->mask);
+        return g->rise > 0 ? v_left(codes, g->rise) : v_lookup(g->levels, codes);
 }
 
 /* Two groups at a time, so that a sum is read and written half as often; b without a query of its own: one. */
@@ -201,10 +203,10 @@ DCI_INLINE void read_units(const dci_code_layout *layout, const unsigned char *c
                            const int8_t *queries, size_t n_queries, int32_t *out, size_t ld)
 {
         tables t;
-        for (int bits = 0; bits <= 4; bits++) { /* 0 is not used */
+        for (int bits = 0; bits <= DCI_CODE_TABLE; bits++) /* 0 is not used */
                 t.levels[bits] = v_levels(layout->levels[bits == 0 ? 0 : 5 - bits]);
+        for (int bits = 0; bits <= DCI_CODE_MIXED; bits++)
                 t.masks[bits] = v_mask((1 << bits) - 1);
-        }
         for (size_t u = 0; u < n_units; u++)
                 for (size_t v = 0; v < DCI_CODE_LINE; v += sizeof(V)) {
                         reader r = {units[u] + v, queries, layout->n_all};

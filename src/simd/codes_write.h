@@ -39,13 +39,15 @@ typedef struct dci_code_levels {
         const dci_code_layout *layout;
         size_t n_coords, n_coded; /* of y; that have codes */
         const float *worth;       /* a unit of a level in y, by coordinate; NULL: 1, and a row's deviation is its own */
-        float per_unit[9];        /* a deviation in units of levels, by bits */
-        float unit;               /* without a worth: that of a level, in deviations */
+        bool nearest;             /* with a worth: the scale brings levels nearest to y; else it is the row's unit */
+        float wider; /* with a worth: a row's unit is so many times the mean size of its coordinates, or 1 if that is more */
+        float per_unit[9]; /* a deviation in units of levels, by bits */
+        float unit;        /* without a worth: that of a level, in deviations */
         /* To 4 bits: the magnitudes that part two levels, from the least; the least level around zero; what each limit adds. */
         float limits[5][8], least[5], more[5][8];
 } dci_code_levels;
 
-/* z: levels of a row around zero; y, if it has a worth, in units of levels. scale = |y|^2 / (y . z), or with a worth (y . z) / |z|^2;
+/* z: levels of a row around zero; y, if it has a worth, in units of levels. scale = |y|^2 / (y . z), or with a worth (y . z) / |z|^2 or the row's unit;
  * residual = |y - scale z|; reach = |scale| times the length of the levels. */
 typedef struct dci_code_written {
         float scale[DCI_CODE_LANES], residual[DCI_CODE_LANES], reach[DCI_CODE_LANES];

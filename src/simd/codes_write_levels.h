@@ -4,6 +4,7 @@
 #include "simd/codes_write.h"
 
 #define PRODUCT_ROWS ((size_t)8)
+#define FAR_OFF 0x1p60f /* what is farther is taken for this: its square has to fit */
 
 /* Each sum in ascending order of coordinates. */
 static void product(const float *matrix, size_t n, size_t dim, const float *x, float *y)
@@ -33,17 +34,19 @@ typedef struct coded {
         F level;
 } coded;
 
-/* The level of a coordinate, around zero in units of levels. Up to 4 bits they lie on both sides alike: how many limits lie below the
- * magnitude. */
+/* The level of a coordinate, around zero in units of levels: in even steps, or, up to 4 bits, on both sides alike: how many limits lie
+ * below the magnitude. */
 DCI_INLINE coded code_of(const dci_code_levels *levels, F x, int bits)
 {
         const F zero = f_all(0.0f);
-        if (bits == 8) {
-                F at = f_add(f_mul(x, f_all(levels->per_unit[8])), f_all(127.5f));
+        if (bits > DCI_CODE_TABLE) {
+                const float rise = (float)(1 << dci_code_rise(bits));
+                const F most = f_all((float)((1 << bits) - 1)), half = f_all(0.5f * (float)((1 << bits) - 1));
+                F at = f_add(f_mul(x, f_all(levels->per_unit[bits] / rise)), half);
                 at = f_max(at, zero);
-                at = f_pick(f_more(at, f_all(255.0f)), f_all(255.0f), at);
+                at = f_pick(f_more(at, most), most, at);
                 const I code = i_round(at);
-                return (coded){code, f_sub(f_from(code), f_all(127.5f))};
+                return (coded){code, f_mul(f_sub(f_from(code), half), f_all(rise))};
         }
         const F magnitude = f_max(x, f_sub(zero, x));
         F level = f_all(levels->least[bits]);
@@ -71,15 +74,15 @@ DCI_INLINE I code_group(const dci_code_levels *levels, float *y, size_t ld, F in
         I word = i_zero();
         for (size_t i = 0; i < n; i++) {
                 const float worth = levels->worth == NULL ? 1.0f : levels->worth[c + i];
-                const F x = f_mul(f_load(y + i * ld), inverse);
+                const F whole = f_load(y + i * ld), x = f_mul(whole, inverse);
                 const coded here = code_of(levels, x, bits);
-                const F moved = f_mul(x, f_all(worth * levels->per_unit[bits])),
-                        point = f_mul(here.level, f_all(worth));
-                const F other = levels->worth == NULL ? moved : point;
+                const F point = f_mul(here.level, f_all(worth)),
+                        moved = f_mul(levels->worth == NULL ? x : whole, f_all(worth * levels->per_unit[bits]));
                 f_store(y + i * ld, moved);
                 f_store(z + i * LANES, point);
                 s->product[i % 2] = f_add(s->product[i % 2], f_mul(point, moved));
                 s->level2[i % 2] = f_add(s->level2[i % 2], f_mul(here.level, here.level));
+                const F other = levels->worth == NULL ? moved : point;
                 s->square[i % 2] = f_add(s->square[i % 2], f_mul(other, other));
                 word = i_or(word, i_left(here.code, 8 * (int)i));
         }
@@ -96,6 +99,12 @@ static void code_run(const dci_code_levels *levels, float *y, size_t ld, F inver
                 switch (bits) {
                 case 8:
                         word = code_group(levels, y + c * ld, ld, inverse, c, n, 8, z + c * LANES, s);
+                        break;
+                case 6:
+                        word = code_group(levels, y + c * ld, ld, inverse, c, n, 6, z + c * LANES, s);
+                        break;
+                case 5:
+                        word = code_group(levels, y + c * ld, ld, inverse, c, n, 5, z + c * LANES, s);
                         break;
                 case 4:
                         word = code_group(levels, y + c * ld, ld, inverse, c, n, 4, z + c * LANES, s);
@@ -162,16 +171,31 @@ static void lengths_of(const dci_code_levels *levels, const float *y, size_t ld,
         }
 }
 
-/* With a worth: the scale that leaves least. */
+/* --- with a worth ---------------------------------------------------------------------------------------------------- */
+
+/* A row whose coordinates are larger than is usual, in units of their deviations, is coded in larger units: what lies beyond the last
+ * level costs more than steps that are wider (docs/sketches.md). */
+static F unit_of(const dci_code_levels *levels, const float *y, size_t ld)
+{
+        const F zero = f_all(0.0f), most = f_all(-FAR_OFF);
+        F sum[2] = {zero, zero};
+        for (size_t c = 0; c < levels->n_coded; c++) {
+                const F x = f_load(y + c * ld), size = f_max(f_sub(zero, f_max(x, f_sub(zero, x))), most);
+                sum[c % 2] = f_add(sum[c % 2], f_mul(size, size));
+        }
+        const float share = levels->wider * levels->wider / (float)levels->n_coded;
+        return f_max(f_sqrt(f_mul(f_add(sum[0], sum[1]), f_all(share))), f_all(1.0f));
+}
+
 static void write_worth(const dci_code_levels *levels, float *y, size_t ld, float *z, uint32_t *words,
                         dci_code_written *out)
 {
-        const F zero = f_all(0.0f);
+        const F zero = f_all(0.0f), unit = unit_of(levels, y, ld);
         level_sums s = {{zero, zero}, {zero, zero}, {zero, zero}};
-        code_all(levels, y, ld, f_all(1.0f), z, words, &s);
+        code_all(levels, y, ld, f_div(f_all(1.0f), unit), z, words, &s);
         const F square = f_add(s.square[0], s.square[1]), product = f_add(s.product[0], s.product[1]);
-        const F scale = f_pick(f_more(square, zero), f_div(product, square), zero);
-        const F length = f_sqrt(f_add(s.level2[0], s.level2[1]));
+        const F nearest = f_pick(f_more(square, zero), f_div(product, square), zero);
+        const F scale = levels->nearest ? nearest : unit, length = f_sqrt(f_add(s.level2[0], s.level2[1]));
         f_store(out->scale, scale);
         f_store(out->reach, f_mul(f_max(scale, f_sub(zero, scale)), length));
         lengths_of(levels, y, ld, left_over(levels, y, ld, scale, z), out->residual);

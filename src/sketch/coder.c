@@ -13,7 +13,8 @@ static const float normal_levels[5][8] = {{0},
                                           {0.4528f, 1.510f},
                                           {0.2451f, 0.7560f, 1.344f, 2.152f},
                                           {0.1284f, 0.3881f, 0.6568f, 0.9424f, 1.256f, 1.618f, 2.069f, 2.733f}};
-#define WIDEST 3.5f /* at 8 bits: levels lie evenly from -WIDEST to WIDEST */
+/* From 5 bits on levels lie evenly: steps for the normal distribution (Max 1960, table II); at 8 bits more for what is not normal. */
+static const float wide_step[9] = {[5] = 0.1881f, [6] = 0.1041f, [8] = 7.0f / 255.0f};
 
 /* Squared lengths between these are exact enough in binary32; below, squares may have vanished, and above, overflowed. */
 #define LEAST_SQUARE 0x1p-80f
@@ -31,30 +32,33 @@ static size_t padded(size_t n, size_t to)
 
 static int section_of(int32_t bits)
 {
-        return bits == 8 ? DCI_CODE_8 : 5 - (int)bits;
+        return bits > DCI_CODE_TABLE ? DCI_CODE_8 : 5 - (int)bits;
 }
 
 /* Even steps for the normal distribution (Max 1960, table II), and what else a row may multiply them with: least error at 4 bits. */
 static const float even_step[5] = {0.0f, 1.596f, 0.9957f, 0.0f, 0.3352f};
 static const float stretches[DCI_CODE_STRETCHES] = {1.0f, 0.82f, 0.91f, 1.12f};
 /* A step in the whole numbers from which codes are chosen, and the largest of these numbers, the length of a row. */
+/* A row's unit, in deviations of its coordinates, where ranks matter. */
+#define WIDER 1.1f
 #define WHOLE_STEP 512.0
 #define MOST_WHOLE 32700.0
 
 /* What one unit of a byte of levels is, in units of a deviation, and twice the byte that stands for zero. */
 float dci_coder_unit(int bits)
 {
-        return bits == 8 ? 2.0f * WIDEST / 255.0f : normal_levels[bits][(1 << bits) / 2 - 1] / 63.0f;
+        return bits > DCI_CODE_TABLE ? wide_step[bits] / (float)(1 << dci_code_rise(bits))
+                                     : normal_levels[bits][(1 << bits) / 2 - 1] / 63.0f;
 }
 
 static bool is_even(const dci_coder *coder, int bits)
 {
-        return bits != 8 && coder->layout.even[section_of(bits)];
+        return bits <= DCI_CODE_TABLE && coder->layout.even[section_of(bits)];
 }
 
 static int32_t twice_zero(const dci_coder *coder, int bits)
 {
-        return bits == 8 || is_even(coder, bits) ? (1 << bits) - 1 : 128;
+        return bits > DCI_CODE_TABLE || is_even(coder, bits) ? ((1 << bits) - 1) << dci_code_rise(bits) : 128;
 }
 
 size_t dci_coder_bytes(int32_t kind, size_t dim)
@@ -93,7 +97,8 @@ static void make_levels(dci_coder *coder)
                 levels->least[bits] = levels->more[bits][0];
                 levels->per_unit[bits] = 1.0f / unit;
         }
-        levels->per_unit[8] = 1.0f / dci_coder_unit(8);
+        for (int bits = DCI_CODE_TABLE + 1; bits <= 8; bits++)
+                levels->per_unit[bits] = bits == 7 ? 0.0f : 1.0f / dci_coder_unit(bits);
         levels->unit = dci_coder_unit(coder->bits);
 }
 
@@ -108,6 +113,8 @@ static void init_turn(dci_coder *coder)
         coder->levels.n_coords = coder->n_coords;
         coder->levels.n_coded = coder->n_coded;
         coder->levels.worth = coder->worth;
+        coder->levels.nearest = !coder->alone;
+        coder->levels.wider = coder->alone ? 1.0f : WIDER;
 }
 
 /* A row of n coordinates has n units of |row| / sqrt(n) in all, so none exceeds sqrt(n) of them. */
@@ -153,7 +160,8 @@ void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_
         init_even(out);
 }
 
-void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, void *memory, dci_coder *out)
+void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, bool alone, void *memory,
+                            dci_coder *out)
 {
         const size_t wide = padded(dim, DCI_CODE_GROUP);
         unsigned char *at = memory;
@@ -163,6 +171,7 @@ void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits
                            .narrow = dci_code_writer_for(context, 1),
                            .single = dci_code_writer_one(context),
                            .dim = dim,
+                           .alone = alone,
                            .kind = DCI_CODER_LEARNED,
                            .bits = bits};
         make_levels(out);
@@ -214,9 +223,9 @@ static void centred(const dci_coder *coder, const uint8_t *codes, float *out)
                 end = same_width(coder, first, &bits);
                 const uint8_t *levels = coder->layout.levels[section_of(bits)];
                 const float zero = 0.5f * (float)twice_zero(coder, bits);
-                const bool itself = bits == 8 || is_even(coder, bits);
+                const bool itself = bits > DCI_CODE_TABLE || is_even(coder, bits);
                 for (size_t j = first; j < end; j++)
-                        out[j] = (float)(itself ? codes[j] : levels[codes[j]]) - zero;
+                        out[j] = (float)(itself ? codes[j] << dci_code_rise(bits) : levels[codes[j]]) - zero;
         }
 }
 

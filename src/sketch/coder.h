@@ -12,7 +12,8 @@
  *    sizes each row takes the one that leaves least: as good as the best levels for the normal distribution, within 3 % of the error.
  *  - learned (transform coding weighted by queries): with L L^T the second moment of queries and U the eigenvectors of the covariance
  *    of L^T (x - mu), y = U^T L^T (x - mu), coordinate by coordinate with its own standard deviation and its own bits; q . (x - mu) =
- *    (U^T L^-1 q) . y. This makes the error of q . x small, not that of x. The factor is that which brings z nearest to y.
+ *    (U^T L^-1 q) . y. This makes the error of q . x small, not that of x. The factor is that which brings z nearest to y; `alone`, see below, it
+ *    is 1, or more for a row whose coordinates are larger than usual.
  *
  * A query is transformed and rounded to bytes. Then
  *
@@ -42,6 +43,7 @@ typedef struct dci_coder {
         const dci_code_reader *reader;
         const dci_code_writer *writer, *narrow, *single; /* for many rows, for few and for one */
         size_t dim;
+        bool alone;         /* learned: nothing but codes is read, no row itself (dci_coder_init_learned) */
         int32_t kind, bits; /* bits: 1, 2, 3, 4 or 8 for each coordinate, on average if learned */
         size_t n_coords;    /* of y: dim, or if learned the next multiple of DCI_CODE_GROUP */
         size_t n_coded;     /* that have codes, the first ones; beyond them the layout has padding */
@@ -77,8 +79,11 @@ size_t dci_coder_scratch_bytes(size_t dim);
 /* PLAIN or ROTATED. centre: NULL for the origin. 1 <= dim <= DCI_CODE_COORDS - 32. */
 void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_t bits, uint64_t seed,
                     const float *centre, void *memory, dci_coder *out);
-/* LEARNED, dim <= DCI_LEARNED_DIM: lays out the memory; fit.c, or a file, fills it and the layout in, and then calls finish. */
-void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, void *memory, dci_coder *out);
+/* LEARNED, dim <= DCI_LEARNED_DIM: lays out the memory; fit.c, or a file, fills it and the layout in, and then calls finish. alone: for
+ * attention that reads no row itself, and so hangs on what codes say of the few largest products; else, for ranks. What is best for the
+ * one is not for the other (docs/sketches.md). */
+void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, bool alone, void *memory,
+                            dci_coder *out);
 void dci_coder_finish_learned(dci_coder *coder);
 
 /* The width of a coordinate of the layout, and what a unit of a byte of its levels is in deviations. */

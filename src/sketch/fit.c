@@ -174,7 +174,8 @@ static void plan(dci_coder *coder, const double *energy, double *groups, uint32_
         memset(groups, 0, n_groups * sizeof *groups);
         for (size_t j = 0; j < dim; j++)
                 groups[j / DCI_CODE_GROUP] += energy[j];
-        size_t n = dci_plan_layout(n_groups, groups, words == 0 ? 1 : words, &coder->layout, order);
+        size_t n = dci_plan_layout(n_groups, groups, words == 0 ? 1 : words,
+                                   coder->alone ? DCI_CODE_MIXED : DCI_CODE_TABLE, &coder->layout, order);
         for (size_t i = 0; i < n; i++)
                 coded[order[i]] = true;
         for (size_t g = 0; g < n_groups; g++)

@@ -112,7 +112,8 @@ dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const d
         void *scratch = dci_alloc(frames->context, dci_fit_scratch_bytes(frames->dim), 1);
         status = frame == NULL || scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
         if (status == DCI_OK) {
-                dci_coder_init_learned(frames->context, frames->dim, frames->bits, memory_of(frame), &frame->coder);
+                dci_coder_init_learned(frames->context, frames->dim, frames->bits, false, memory_of(frame),
+                                       &frame->coder);
                 status = dci_fit(rows, queries, scratch, &frame->coder);
         }
         dci_free(frames->context, scratch, dci_fit_scratch_bytes(frames->dim), 1);
@@ -131,7 +132,7 @@ dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout,
         if (frame == NULL)
                 return status == DCI_OK ? DCI_ERR_MEMORY : status;
         dci_coder *coder = &frame->coder;
-        dci_coder_init_learned(frames->context, frames->dim, frames->bits, memory_of(frame), coder);
+        dci_coder_init_learned(frames->context, frames->dim, frames->bits, false, memory_of(frame), coder);
         memcpy(coder->centre, centre, frames->dim * sizeof(float));
         memcpy(coder->worth, worth, coder->n_coords * sizeof(float));
         memcpy(coder->to, to, coder->n_coords * frames->dim * sizeof(float));

@@ -10,10 +10,10 @@
 
 #include "sketch/fit.h"
 
-/* What is left of the energy of a normal variable after b bits: Lloyd-Max (Max 1960, table I), at 8 bits even steps. */
-static const double left_over[9] = {1.0, 0.3634, 0.1175, 0.03454, 0.009497, 0.0025, 0.00066, 0.00017, 0.00007};
+/* What is left of the energy of a normal variable after b bits: Lloyd-Max (Max 1960, table I), from 5 bits on even steps (table II). */
+static const double left_over[9] = {1.0, 0.3634, 0.1175, 0.03454, 0.009497, 0.003495, 0.001041, 0.00027, 0.00007};
 
-enum { MOST_BITS = 4, BYTE = 8 };
+enum { MOST_BITS = DCI_CODE_MIXED, BYTE = 8 };
 
 /* Groups of each width, while they are packed. */
 typedef struct counts {
@@ -26,8 +26,8 @@ static int take(counts *c, int bits)
         return bits;
 }
 
-/* The next group for a word with `room` bits left; 0: none fits. Fours with fours and threes with threes waste least; what they leave
- * twos fill, then ones. */
+/* The next group for a word with `room` bits left; 0: none fits. Fours with fours, threes with threes and fives waste least; what they
+ * leave twos fill, then ones. */
 static int next_width(counts *c, int room, int before)
 {
         const int alike = before >= 3 && c->of[before] > 0 ? before : 0;
@@ -36,7 +36,7 @@ static int next_width(counts *c, int room, int before)
         if (before == 4 && room == 4 && c->of[4] == 0 && c->of[3] > 0 && c->of[3] % 2 != 0)
                 return take(c, 3);
         for (int bits = room < MOST_BITS ? room : MOST_BITS; bits >= 1; bits--)
-                if (c->of[bits] > 0 && !(before >= 3 && bits >= 3))
+                if (c->of[bits] > 0 && !(before >= 3 && bits >= 3 && bits != room))
                         return take(c, bits);
         return 0;
 }
@@ -94,11 +94,12 @@ static void give(size_t n_groups, const double *energy, int most, size_t room, s
         }
 }
 
-/* Between four bits and eight there is nothing. Who would take seven or more gets eight, a word of its own: with queries to come, the
+/* Between six bits and eight there is nothing. Who would take seven or more gets eight, a word of its own: with queries to come, the
  * leading coordinates weigh less than with those of the fit, so the energies alone would give them too much (docs/sketches.md). */
 #define WHOLE_FROM 7
 
-size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, dci_code_layout *layout, uint32_t *order)
+size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, int most_bits, dci_code_layout *layout,
+                       uint32_t *order)
 {
         bool whole[DCI_CODE_GROUPS] = {false};
         uint8_t bits[DCI_CODE_GROUPS] = {0};
@@ -110,7 +111,7 @@ size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, dci_
                 bits[g] = 0;
         }
         if (n_whole < words)
-                give(n_groups, energy, MOST_BITS, (words - n_whole) * BYTE, words - n_whole, whole, bits);
+                give(n_groups, energy, most_bits, (words - n_whole) * BYTE, words - n_whole, whole, bits);
         counts c = {{0}};
         for (size_t g = 0; g < n_groups; g++) {
                 if (whole[g])
@@ -121,7 +122,8 @@ size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, dci_
         c.of[0] = 0;
         layout->n_coords[DCI_CODE_8] = n * DCI_CODE_GROUP;
         layout->n_lines = pack(c, layout->groups);
-        layout->n_groups = c.of[1] + c.of[2] + c.of[3] + c.of[4];
+        for (int w = 1; w <= MOST_BITS; w++)
+                layout->n_groups += c.of[w];
         for (size_t i = 0; i < layout->n_groups; i++) { /* widths were dealt out; now to whom */
                 size_t g = 0;
                 while (whole[g] || bits[g] != layout->groups[i].bits)
