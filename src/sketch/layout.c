@@ -10,8 +10,9 @@
 
 #include "sketch/fit.h"
 
-/* What is left of the energy of a normal variable after b bits: Lloyd-Max (Max 1960, table I), from 5 bits on even steps (table II). */
-static const double left_over[9] = {1.0, 0.3634, 0.1175, 0.03454, 0.009497, 0.003495, 0.001041, 0.00027, 0.00007};
+/* What is left of the energy of a normal variable after b bits, with the best levels (Max 1960, table I), at 8 bits even steps. With what even
+ * steps leave at 5 to 7 bits codes would be worse (docs/sketches.md). */
+static const double left_over[9] = {1.0, 0.3634, 0.1175, 0.03454, 0.009497, 0.0025, 0.00066, 0.00017, 0.00007};
 
 enum { MOST_BITS = DCI_CODE_MIXED, BYTE = 8 };
 
