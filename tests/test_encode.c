@@ -35,7 +35,7 @@ static void begin(coding *c, const dci_context *context, int32_t kind, size_t di
         } else {
                 void *sums = malloc(dci_moments_bytes(dim)), *spare = malloc(dci_fit_scratch_bytes(dim));
                 dci_moments moments;
-                dci_moments_init(dim, sums, &moments);
+                dci_moments_init(context->kernels, dim, sums, &moments);
                 dci_moments_add(&moments, rows, dim, ROWS);
                 dci_coder_init_learned(context, dim, bits, c->memory, &c->coder);
                 ck_assert_int_eq(dci_fit(&moments, &moments, spare, &c->coder), DCI_OK);

@@ -317,7 +317,7 @@ static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t 
                             dci_kv_frame *frame, dci_moments *moments)
 {
         const size_t kept = dci_moments_kept_bytes(kv->dim_k);
-        dci_moments_init(kv->dim_k, f->query_moments, moments);
+        dci_moments_init(kv->context->kernels, kv->dim_k, f->query_moments, moments);
         if (frame->n_queries > 0) {
                 memcpy(f->query_moments, dci_kv_frame_moments(frame, kv->dim_k), kept);
                 moments->n = frame->n_queries;
@@ -328,6 +328,7 @@ static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t 
                 const size_t left = layer->n_observed - i, here = left < DCI_MOMENT_ROWS ? left : DCI_MOMENT_ROWS;
                 dci_moments_add(moments, queries + i * kv->dim_k, kv->dim_k, here);
         }
+        dci_moments_finish(moments);
         memcpy(dci_kv_frame_moments(frame, kv->dim_k), f->query_moments, kept);
         frame->n_queries = moments->n;
 }
@@ -345,7 +346,7 @@ static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, si
 {
         dci_moments keys, queries;
         look_at_queries(kv, layer, head, f, frame, &queries);
-        dci_moments_init(kv->dim_k, f->moments, &keys);
+        dci_moments_init(kv->context->kernels, kv->dim_k, f->moments, &keys);
         look_at_keys(kv, layer, head, n, f, &keys);
         dci_coder_init_learned(kv->context, kv->dim_k, kv->config.key_bits, dci_kv_frame_memory(frame), &frame->coder);
         dci_may_fail(true);
