@@ -362,30 +362,32 @@ void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *fr
                        dci_kv_frame_memory(frame), &frame->coder);
 }
 
-void dci_kv_form_begin(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n, void *scratch)
+/* --- codes ------------------------------------------------------------------------------------------------------------ */
+
+static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
 {
-        forming f = parts_of(kv, scratch);
         dci_kv_head *h = &layer->heads[head];
-        if (n == 0)
+        if (h->keys == NULL)
                 return;
-        if (h->keys != NULL) {
-                if (h->keys->coder.kind == DCI_CODER_LEARNED)
-                        begin_learned(kv, layer, head, n, &f, h->keys);
-                else
-                        begin_random(kv, layer, head, n, &f, h->keys);
-                h->sum_latest = h->sum_now = 0.0;
-                h->n_latest = h->n_now = 0;
-        }
-        if (h->values != NULL && h->values->coder.dim == 0) {
-                mean_of(kv, layer, head, n, false, &f, f.wide_values);
-                dci_kv_begin_values(kv, f.wide_values, h->values);
-        }
-        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED)
-                dci_kv_choose_observed(kv, layer, head, n);
+        if (h->keys->coder.kind == DCI_CODER_LEARNED)
+                begin_learned(kv, layer, head, n, f, h->keys);
+        else
+                begin_random(kv, layer, head, n, f, h->keys);
+        h->sum_latest = h->sum_now = 0.0;
+        h->n_latest = h->n_now = 0;
+}
+
+static void begin_values(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
+{
+        dci_kv_head *h = &layer->heads[head];
+        if (h->values == NULL || h->values->coder.dim != 0)
+                return;
+        mean_of(kv, layer, head, n, false, f, f->wide_values);
+        dci_kv_begin_values(kv, f->wide_values, h->values);
 }
 
 /* The codes of a whole prompt are what later ones are held against. */
-void dci_kv_form_end(dci_kv_head *head)
+static void end_keys(dci_kv_head *head)
 {
         if (head->keys == NULL || head->n_now == 0)
                 return;
@@ -394,27 +396,61 @@ void dci_kv_form_end(dci_kv_head *head)
         head->n_now = 0;
 }
 
-void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+/* Summaries, tails or both; a tail with a frame of values asks for no keys. */
+static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, bool summary, bool tail,
+                      forming *f)
 {
-        forming f = parts_of(kv, scratch);
         const dci_kv_stages *stages = kv->stages;
         dci_kv_head *h = &layer->heads[head];
-        if (kv->summary_bytes + kv->tail_bytes == 0)
-                return;
         /* Little at a time, so that what is asked for comes while codes are made; but pages as a whole. */
-        const size_t tile = most(DCI_CODE_ROWS, kv->config.page_tokens);
-        for (walk w = walk_from(kv, layer, head, first, end, tile, &f); walk_on(&w);) {
+        const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens);
+        summary = summary && kv->summary_bytes > 0;
+        tail = tail && kv->tail_bytes > 0;
+        if (!summary && !tail)
+                return;
+        for (walk w = walk_from(kv, layer, head, first, end, rows, f); walk_on(&w);) {
                 const size_t at = w.at % DCI_KV_CHUNK;
                 unsigned char *memory = dci_kv_chunk_head(kv, layer, w.at / DCI_KV_CHUNK, head);
                 if (at == 0) /* scans read whole units, whatever has rows */
-                        memset(memory, 0, kv->summary_bytes + kv->tail_bytes);
-                widen(&w, f.keys, f.next_keys, kv->dim_k, f.wide_keys);
-                if (stages->summary.put != NULL)
-                        stages->summary.put(kv, h, memory, at, w.here, f.wide_keys, f.stage);
-                if (stages->tail.put != NULL) {
-                        widen(&w, f.values, f.next_values, kv->dim_v, f.wide_values);
-                        stages->tail.put(kv, h, memory + kv->summary_bytes, at, w.here, f.wide_keys, f.wide_values,
-                                         f.stage);
+                        memset(memory + (summary ? 0 : kv->summary_bytes), 0,
+                               (summary ? kv->summary_bytes : 0) + (tail ? kv->tail_bytes : 0));
+                if (summary || !stages->tail.values)
+                        widen(&w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
+                if (summary)
+                        stages->summary.put(kv, h, memory, at, w.here, f->wide_keys, f->stage);
+                if (tail) {
+                        widen(&w, f->values, f->next_values, kv->dim_v, f->wide_values);
+                        stages->tail.put(kv, h, memory + kv->summary_bytes, at, w.here, f->wide_keys, f->wide_values,
+                                         f->stage);
                 }
         }
+}
+
+void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        const bool apart = kv->stages->tail.values;
+        form_some(kv, layer, head, first, end, true, !apart, &f);
+        if (apart)
+                form_some(kv, layer, head, first, end, false, true, &f);
+}
+
+void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        const bool apart = kv->stages->tail.values;
+        if (end == 0)
+                return;
+        begin_keys(kv, layer, head, end, &f);
+        if (!apart)
+                begin_values(kv, layer, head, end, &f);
+        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED)
+                dci_kv_choose_observed(kv, layer, head, end);
+        form_some(kv, layer, head, first, end, true, !apart, &f);
+        /* Keys first, then values: what is read twice may still be in a cache. */
+        if (apart) {
+                begin_values(kv, layer, head, end, &f);
+                form_some(kv, layer, head, first, end, false, true, &f);
+        }
+        end_keys(&layer->heads[head]);
 }
