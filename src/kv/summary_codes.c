@@ -126,8 +126,9 @@ static void fetch_ahead(const dci_kv_ask *ask, size_t candidate)
         if (candidate >= ask->n_candidates)
                 return;
         const unsigned char *chunk = dci_kv_chunk_head(kv, ask->layer, candidate / DCI_KV_CHUNK, ask->head);
-        const unsigned char *at = chunk + candidate % DCI_KV_CHUNK / DCI_CODE_ROWS * block_bytes(kv);
-        for (size_t i = 0; i < DCI_SCAN_ROWS / DCI_CODE_ROWS * block_bytes(kv); i += DCI_CACHE_LINE)
+        const size_t apart = block_bytes(kv);
+        const unsigned char *at = chunk + candidate % DCI_KV_CHUNK / DCI_CODE_ROWS * apart;
+        for (size_t i = 0; i < DCI_SCAN_ROWS / DCI_CODE_ROWS * apart; i += DCI_CACHE_LINE)
                 DCI_PREFETCH(at + i);
 }
 

@@ -183,6 +183,35 @@ static adding parts_of(dci_kv_ask *ask)
         return a;
 }
 
+/* A block is as large as a page of memory or so, and no prefetcher goes beyond that: the next one is asked for beforehand. */
+static void fetch_ahead(const dci_kv_ask *ask, size_t candidate)
+{
+        const dci_kv *kv = ask->kv;
+        if (candidate >= ask->n_candidates)
+                return;
+        const size_t n = coordinate_blocks(kv) * block_bytes(kv);
+        const unsigned char *chunk =
+                dci_kv_chunk_head(kv, ask->layer, candidate / DCI_KV_CHUNK, ask->head) + kv->summary_bytes;
+        for (size_t i = 0; i < n; i += DCI_CACHE_LINE)
+                DCI_PREFETCH(chunk + candidate % DCI_KV_CHUNK / BLOCK * n + i);
+}
+
+/* Side by side, so that no addition waits for the one before it. */
+static double sum_of(const float *terms, size_t n)
+{
+        enum { LANES = 16 };
+        double part[LANES] = {0.0}, sum = 0.0;
+        size_t i = 0;
+        for (; i + LANES <= n; i += LANES)
+                for (size_t l = 0; l < LANES; l++)
+                        part[l] += (double)terms[i + l];
+        for (; i < n; i++)
+                part[0] += (double)terms[i];
+        for (size_t l = 0; l < LANES; l++)
+                sum += part[l];
+        return sum;
+}
+
 static void add(dci_kv_ask *ask, float *out, float *lse)
 {
         const dci_kv *kv = ask->kv;
@@ -195,6 +224,7 @@ static void add(dci_kv_ask *ask, float *out, float *lse)
                         ask->scores[q * ask->ld + (size_t)ask->chosen[i]] = 0.0f;
         for (size_t first = 0; first < ask->n_candidates; first += BLOCK) {
                 const unsigned char *chunk = dci_kv_chunk_head(kv, ask->layer, first / DCI_KV_CHUNK, ask->head);
+                fetch_ahead(ask, first + BLOCK);
                 for (size_t q = 0; q < kv->group; q += DCI_CODE_QUERIES / 2)
                         add_block(&a, chunk + kv->summary_bytes, first % DCI_KV_CHUNK / BLOCK, first, q,
                                   kv->group - q < DCI_CODE_QUERIES / 2 ? kv->group - q : DCI_CODE_QUERIES / 2);
@@ -202,9 +232,7 @@ static void add(dci_kv_ask *ask, float *out, float *lse)
         for (size_t q = 0; q < kv->group; q++) {
                 const float *terms = ask->scores + q * ask->ld;
                 float *to = out + q * kv->dim_v;
-                double sum = 0.0;
-                for (size_t i = 0; i < ask->n_candidates; i++)
-                        sum += (double)terms[i];
+                const double sum = sum_of(terms, ask->n_candidates);
                 lse[q] = sum > 0.0 ? ask->most[q] + (float)log(sum) : -INFINITY;
                 const float inverse = sum > 0.0 ? (float)(1.0 / sum) : 0.0f;
                 for (size_t j = 0; j < kv->dim_v; j++)
