@@ -28,8 +28,8 @@ static dci_status take_chunk(dci_kv *kv, const dci_kv_chunk *like, dci_kv_chunk 
         if (status != DCI_OK)
                 return status;
         const size_t head = dci_lines(sizeof *chunk);
-        if (like !=
-            NULL) /* a new one is cleared by who forms its beginning, head by head: fresh memory costs as much as codes */
+        /* A new one is cleared by those who form its beginning, head by head: fresh memory costs as much as codes. */
+        if (like != NULL)
                 memcpy((unsigned char *)chunk + head, (const unsigned char *)like + head, kv->chunk_bytes - head);
         atomic_init(&chunk->refs, 1);
         atomic_fetch_add(&kv->chunk_total, kv->chunk_bytes);
