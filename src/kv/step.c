@@ -120,7 +120,7 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 if (overdue(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
         if (status == DCI_OK && n_late > 0)
-                status = dci_kv_catch_up(kv, n_late, kv->late);
+                status = dci_kv_catch_up(kv, n_late, kv->late, true);
         return status == DCI_OK && blocks > 0 ? dci_kv_pool_ready(kv, blocks) : status;
 }
 
