@@ -100,6 +100,7 @@ set(dci_sources
     src/kv/kv.c
     src/kv/maintain.c
     src/kv/memory.c
+    src/kv/persist_batches.c
     src/kv/persist_load.c
     src/kv/persist_save.c
     src/kv/plan.c

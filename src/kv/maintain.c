@@ -23,7 +23,8 @@ typedef struct maintaining {
 } maintaining;
 
 /* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. Listed groups are made of cluster_every tokens
- * at a time, so that they are the same however often this is called, or early of those that there are. */
+ * at a time, so that they are the same however often this is called; early, of those that there are if recent tokens
+ * would take more than half of the budget all the same. */
 static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped, bool early)
 {
         if (kv->config.frozen_prompt || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE)
@@ -31,7 +32,9 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
         const size_t n = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
         if (n <= n_grouped || !kv->listed)
                 return n > n_grouped ? n : 0;
-        return n - n_grouped >= every ? n_grouped + every : early ? n : 0;
+        if (n - n_grouped >= every)
+                return n_grouped + every;
+        return early && layer->sequence->n > kv->config.sink + n_grouped + kv->config.budget / 2 ? n : 0;
 }
 
 static size_t count_dues(const dci_kv *kv, const dci_kv_layer *layer, bool early)
