@@ -21,6 +21,8 @@ const char *kvbench_kept_name(int32_t kept)
         return bench_choice_name(kepts, kept);
 }
 
+static const bench_choice cluster_bys[] = {{"raw", DCI_KV_CLUSTER_RAW}, {"centred", DCI_KV_CLUSTER_CENTRED}, {NULL, 0}};
+
 const char *kvbench_combine_name(int32_t combine)
 {
         return bench_choice_name(combines, combine);
@@ -54,9 +56,12 @@ static const char help_arms[] =
         "  --value-bits LIST         1, 2, 4 or 8, for presets that attend to the tail in low bits (default 2)\n"
         "  --learned LIST            random, learned: how codes are made; learned from the prompt's keys and observed\n"
         "                            queries (default random)\n"
-        "  --combine NAME            softmax, mean or each: how query heads agree (default: softmax with --frozen-prompt, else\n"
+        "  --combine NAME            softmax, mean or each: how query heads agree (default: softmax with "
+        "--frozen-prompt, else\n"
         "                            the preset's)\n"
         "  --page-tokens N           8, 16, 32 or 64 (default: the preset's)\n"
+        "  --cluster-tokens N, --cluster-most N, --cluster-by raw|centred   for presets of clusters: tokens of one on\n"
+        "                            average, the most of a part of one, what it is found by (default: the preset's)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
@@ -217,6 +222,9 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"learned", OPTION_CHOICES, &o->codes, 0, 0, codes},
                 {"combine", OPTION_CHOICE, &o->combine, 0, 0, combines},
                 {"page-tokens", OPTION_CHOICE, &o->page_tokens, 0, 0, pages},
+                {"cluster-tokens", OPTION_SIZE, &o->cluster_tokens, 1, DCI_KV_MAX_TOKENS, NULL},
+                {"cluster-most", OPTION_SIZE, &o->cluster_most, 1, DCI_KV_MAX_TOKENS, NULL},
+                {"cluster-by", OPTION_CHOICE, &o->cluster_by, 0, 0, cluster_bys},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},

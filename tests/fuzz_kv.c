@@ -51,6 +51,7 @@ static void draw_lists(life *l)
         c->cluster_every = c->cluster_tokens + below(l, 40);
         c->cluster_segment = below(l, 2) * (32 + below(l, 100));
         c->cluster_rounds = below(l, 6);
+        c->cluster_most = below(l, 2) * below(l, 12);
         c->cluster_by = (int32_t)below(l, 3);
         c->estimate_share = below(l, 2) == 0 ? 1.0 : 0.1 * (double)below(l, 9);
         c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);

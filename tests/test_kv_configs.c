@@ -103,6 +103,7 @@ START_TEST(bad_clusters_are_refused)
         INVALID(c.cluster_every = DCI_KV_MAX_TOKENS + 1, "cluster_every is 134217729", "134217728");
         INVALID(c.cluster_segment = DCI_KV_MAX_TOKENS + 1, "cluster_segment is 134217729", "134217728");
         INVALID(c.cluster_rounds = 1001, "cluster_rounds is 1001", "1000");
+        INVALID(c.cluster_most = SIZE_MAX, "cluster_most is 18446744073709551615", "0 to 134217728");
         INVALID(c.cluster_by = 3, "cluster_by is 3", "1 to 2");
         INVALID(c.cluster_by = -1, "cluster_by is -1", "1 to 2");
         INVALID(c.reserved = 1, "reserved field is 1", "0");

@@ -243,6 +243,7 @@ typedef struct dci_kv_config {
         size_t cluster_segment; /**< clusters are found within so many consecutive tokens, rounded up to a multiple of 32;
                                      clusterkv DCI_KV_MAX_TOKENS, retroinfer 8,192 */
         size_t cluster_rounds; /**< at most, 1 to 1,000; clusterkv 20, retroinfer 10 */
+        size_t cluster_most;   /**< larger clusters are cut into equal parts by position; 0 (default): any size */
         int32_t cluster_by;    /**< DCI_KV_CLUSTER_*; clusterkv RAW, retroinfer CENTRED */
         int32_t reserved;      /**< zero */
         double estimate_share; /**< with TAIL_SUMS over clusters: of all clusters, those that are estimated, the best after the chosen

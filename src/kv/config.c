@@ -245,6 +245,8 @@ static dci_status check_clusters(dci_kv_config *c)
         if (status == DCI_OK)
                 status = check_range("cluster_rounds", c->cluster_rounds, 1, 1000);
         if (status == DCI_OK)
+                status = check_range("cluster_most", c->cluster_most, 0, DCI_KV_MAX_TOKENS);
+        if (status == DCI_OK)
                 status = check_choice("cluster_by", &c->cluster_by, preset->by, DCI_KV_CLUSTER_CENTRED);
         if (status != DCI_OK)
                 return status;

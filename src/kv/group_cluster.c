@@ -13,10 +13,17 @@
 
 /* --- k-means -------------------------------------------------------------------------------------------------------------- */
 
-static size_t most(const dci_kv *kv, size_t n)
+static size_t clusters_of(const dci_kv *kv, size_t n)
 {
         const size_t k = n / kv->config.cluster_tokens;
         return k > 0 ? k : 1;
+}
+
+/* With their parts, none of them empty. */
+static size_t most(const dci_kv *kv, size_t n)
+{
+        const size_t parts = kv->config.cluster_most > 0 ? n / kv->config.cluster_most : 0, k = clusters_of(kv, n);
+        return k + parts < n ? k + parts : n;
 }
 
 typedef struct problem {
@@ -31,7 +38,7 @@ static problem problem_of(const dci_kv *kv, size_t n, const void *keys)
         const size_t segment = c->cluster_segment < n ? c->cluster_segment : 0;
         return (problem){.config = {.struct_size = sizeof(dci_kmeans_config),
                                     .dim = kv->dim_k,
-                                    .n_clusters = most(kv, n),
+                                    .n_clusters = clusters_of(kv, n),
                                     .metric = DCI_METRIC_COSINE,
                                     .dtype = c->dtype,
                                     .init = DCI_KMEANS_INIT_RANDOM,
@@ -57,6 +64,16 @@ static size_t work_bytes(const dci_kv *kv, size_t n)
         size_t n_bytes = SIZE_MAX / 4;
         (void)dci_km_bytes(kv->context, &p.config, &p.input, 1, 0, &n_bytes);
         return n_bytes;
+}
+
+/* Where the parts of a cluster of `size` members end, which begins at offsets[0]; returns how many there are. */
+static size_t cut(const dci_kv *kv, size_t size, int32_t *offsets)
+{
+        const size_t limit = kv->config.cluster_most > 0 ? kv->config.cluster_most : size;
+        const size_t n = (size + limit - 1) / limit, each = size / n, longer = size % n;
+        for (size_t i = 0; i < n; i++)
+                offsets[i + 1] = offsets[i] + (int32_t)(each + (i < longer));
+        return n;
 }
 
 /* Consecutive tokens: keys too long for k-means still get groups. */
@@ -94,7 +111,7 @@ static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, s
         offsets[0] = 0;
         for (size_t c = 0; c < solved.k; c++) /* empty ones are left out */
                 if (dci_km_size(&solved, c) > 0)
-                        offsets[++n] = solved.starts[c + 1];
+                        n += cut(kv, dci_km_size(&solved, c), offsets + n);
         for (size_t i = 0; i < batch->n; i++)
                 ids[i] = (int32_t)batch->first + solved.order[i];
         batch->heads[head].n_groups = n;
