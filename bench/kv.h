@@ -23,12 +23,14 @@ typedef struct kvbench_options {
         const char *traces[KVBENCH_MAX_TRACES]; /* folders */
         size_t n_traces;
         size_t synthetic; /* tokens; 0: none */
-        int32_t presets[DCI_KV_SKETCH_LOWBIT];
+        int32_t presets[DCI_KV_PRESETS];
         size_t n_presets;
         bench_sizes budgets;
         int32_t kept;                        /* KVBENCH_KEPT_* */
         int32_t key_bits, value_bits, codes; /* bits 1 << width, and 1 << KVBENCH_RANDOM or _LEARNED */
         int32_t combine, page_tokens;        /* 0: the preset's */
+        size_t cluster_tokens, cluster_most; /* the same, and 0: clusters of any size */
+        int32_t cluster_by;                  /* 0: the preset's */
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */
         bool judged_only;
@@ -90,12 +92,15 @@ double kvbench_dot(const double *a, const float *b, size_t dim);
 
 /* --- kv_judge.c ----------------------------------------------------------------------------------------------------------- */
 
+enum { KVBENCH_HITS = 3 };
+
 /* What is judged of one arm; NAN: there is nothing to judge. */
 typedef struct kvbench_marks {
         double share, recall, token_recall;
         double err[3], err_tail[3]; /* all positions, the first quarter of the decode, the last one */
         double overlap, attended;
         double bytes_step, bytes_step_cached;
+        double hits[KVBENCH_HITS]; /* of the chosen, those that were chosen in one of the last 1, 2 and 4 steps */
         size_t n_judged;
 } kvbench_marks;
 
@@ -111,7 +116,9 @@ typedef struct kvbench_judge {
         double kept, contested, recall, found, heads;
         double err[2][3], n_err[3];
         double overlap, n_overlap, n_attended, n_chosen, n_moved;
-        bool has_tail, all; /* all: it attends to everything, whatever the budget */
+        double n_hits[KVBENCH_HITS], n_looked; /* n_looked: chosen after the first step */
+        uint32_t *last;                        /* by token: the number of the step that chose it last, from 1 */
+        bool has_tail, all;                    /* all: it attends to everything, whatever the budget */
 } kvbench_judge;
 
 /* `room`: most tokens of a list. Close it also after a failure. */

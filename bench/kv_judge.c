@@ -21,6 +21,9 @@ dci_status kvbench_judge_open(const kvbench_options *o, const kvbench_trace *tra
         out->attended = dci_alloc(trace->helper, trace->tokens, sizeof *out->attended);
         out->before = dci_alloc(trace->helper, room, sizeof *out->before);
         out->query = dci_alloc(trace->helper, trace->keys.dim, sizeof *out->query);
+        out->last = dci_calloc(trace->helper, trace->tokens, sizeof *out->last);
+        if (out->last == NULL)
+                return DCI_ERR_MEMORY;
         return out->attended != NULL && out->before != NULL && out->query != NULL ? DCI_OK : DCI_ERR_MEMORY;
 }
 
@@ -30,6 +33,7 @@ void kvbench_judge_close(kvbench_judge *judge)
                 return;
         dci_context *helper = judge->trace->helper;
         dci_free(helper, judge->attended, judge->trace->tokens, sizeof *judge->attended);
+        dci_free(helper, judge->last, judge->trace->tokens, sizeof *judge->last);
         dci_free(helper, judge->before, judge->room, sizeof *judge->before);
         dci_free(helper, judge->query, judge->trace->keys.dim, sizeof *judge->query);
         memset(judge, 0, sizeof *judge);
@@ -95,6 +99,20 @@ static size_t in_both(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b
         return n;
 }
 
+/* What a cache of all that the last steps chose would have had. */
+static void count_hits(kvbench_judge *judge, const int32_t *chosen, size_t n)
+{
+        static const uint32_t steps[KVBENCH_HITS] = {1, 2, 4};
+        const uint32_t now = (uint32_t)judge->n_steps + 1;
+        for (size_t i = 0; i < n; i++) {
+                uint32_t *last = &judge->last[chosen[i]];
+                for (size_t r = 0; r < KVBENCH_HITS; r++)
+                        judge->n_hits[r] += now > 1 && *last > 0 && now - *last <= steps[r];
+                *last = now;
+        }
+        judge->n_looked += now > 1 ? (double)n : 0;
+}
+
 dci_status kvbench_judge_plan(kvbench_judge *judge, size_t t, const dci_kv_plan *plan)
 {
         const parts p = parts_of(plan);
@@ -112,6 +130,7 @@ dci_status kvbench_judge_plan(kvbench_judge *judge, size_t t, const dci_kv_plan 
         judge->n_attended += (double)(p.first + p.n_chosen + p.n_tokens - p.recent);
         judge->n_chosen += (double)p.n_chosen;
         judge->n_moved += (double)(p.n_chosen - same);
+        count_hits(judge, plan->positions, p.n_chosen);
         judge->n_steps++;
         memcpy(judge->before, plan->positions, p.n_chosen * sizeof *judge->before);
         judge->n_before = p.n_chosen;
@@ -220,6 +239,8 @@ kvbench_marks kvbench_judge_marks(const kvbench_judge *judge)
                            .bytes_step = ratio(judge->n_chosen * row_bytes, steps),
                            .bytes_step_cached = ratio(judge->n_moved * row_bytes, steps),
                            .n_judged = judge->truth->n_judged};
+        for (size_t r = 0; r < KVBENCH_HITS; r++)
+                m.hits[r] = judge->options->judged_only ? (double)NAN : ratio(judge->n_hits[r], judge->n_looked);
         /* Steps that were left out had plans of their own. */
         if (judge->options->judged_only)
                 m.overlap = m.bytes_step_cached = (double)NAN;

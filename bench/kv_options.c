@@ -7,7 +7,8 @@
 
 static const bench_choice kepts[] = {{"common", KVBENCH_KEPT_COMMON}, {"paper", KVBENCH_KEPT_PAPER}, {NULL, 0}};
 static const bench_choice codes[] = {{"random", KVBENCH_RANDOM}, {"learned", KVBENCH_LEARNED}, {NULL, 0}};
-static const bench_choice combines[] = {{"softmax", DCI_KV_COMBINE_SOFTMAX}, {"mean", DCI_KV_COMBINE_MEAN}, {NULL, 0}};
+static const bench_choice combines[] = {
+        {"softmax", DCI_KV_COMBINE_SOFTMAX}, {"mean", DCI_KV_COMBINE_MEAN}, {"each", DCI_KV_COMBINE_EACH}, {NULL, 0}};
 static const bench_choice key_widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice value_widths[] = {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice pages[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64", 64}, {NULL, 0}};
@@ -19,6 +20,8 @@ const char *kvbench_kept_name(int32_t kept)
 {
         return bench_choice_name(kepts, kept);
 }
+
+static const bench_choice cluster_bys[] = {{"raw", DCI_KV_CLUSTER_RAW}, {"centred", DCI_KV_CLUSTER_CENTRED}, {NULL, 0}};
 
 const char *kvbench_combine_name(int32_t combine)
 {
@@ -53,8 +56,12 @@ static const char help_arms[] =
         "  --value-bits LIST         1, 2, 4 or 8, for presets that attend to the tail in low bits (default 2)\n"
         "  --learned LIST            random, learned: how codes are made; learned from the prompt's keys and observed\n"
         "                            queries (default random)\n"
-        "  --combine softmax|mean    how query heads agree (default: softmax with --frozen-prompt, else the preset's)\n"
+        "  --combine NAME            softmax, mean or each: how query heads agree (default: softmax with "
+        "--frozen-prompt, else\n"
+        "                            the preset's)\n"
         "  --page-tokens N           8, 16, 32 or 64 (default: the preset's)\n"
+        "  --cluster-tokens N, --cluster-most N, --cluster-by raw|centred   for presets of clusters: tokens of one on\n"
+        "                            average, the most of a part of one, what it is found by (default: the preset's)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
@@ -97,13 +104,21 @@ static const char help_columns[] =
         "  dci-bench kv --trace bench/data/smollm2-debref-layer06_head0 --every 24 --json kv.json\n"
         "  dci-bench kv --synthetic 262144 --preset full,quest,sketch --steps 512 --every 16\n";
 
+/* Numbers of presets have gaps. */
+static bool is_built(int32_t preset)
+{
+        return dci_kv_preset_of(dci_kv_preset_name(preset)) == preset;
+}
+
 void kvbench_print_help(void)
 {
         printf("%spresets and budgets, each of which is a row:\n  --preset LIST             all (default), or some of",
                help_usage);
-        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_SKETCH_LOWBIT; i++)
-                printf("%s%s%s", i % 6 == 0 ? "\n                            " : " ", dci_kv_preset_name(i),
-                       i < DCI_KV_SKETCH_LOWBIT ? "," : "\n");
+        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_PRESETS; i++)
+                if (is_built(i))
+                        printf("%s%s%s", i > DCI_KV_FULL ? "," : "",
+                               i % 6 == 0 ? "\n                            " : " ", dci_kv_preset_name(i));
+        printf("\n");
         printf("%s%s", help_arms, help_columns);
 }
 
@@ -146,7 +161,9 @@ static dci_status refuse_presets(const char *text)
 {
         char names[512] = "all";
         size_t used = 3;
-        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_SKETCH_LOWBIT; i++) {
+        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_PRESETS; i++) {
+                if (!is_built(i))
+                        continue;
                 const int n = snprintf(names + used, sizeof names - used, ", %s", dci_kv_preset_name(i));
                 if (n > 0 && (size_t)n < sizeof names - used)
                         used += (size_t)n;
@@ -156,17 +173,18 @@ static dci_status refuse_presets(const char *text)
 
 static dci_status parse_presets(const char *text, kvbench_options *o)
 {
-        bool seen[DCI_KV_SKETCH_LOWBIT + 1] = {false};
+        bool seen[DCI_KV_PRESETS + 1] = {false};
         if (strcmp(text, "all") == 0) {
-                for (int32_t i = DCI_KV_FULL; i <= DCI_KV_SKETCH_LOWBIT; i++)
-                        o->presets[o->n_presets++] = i;
+                for (int32_t i = DCI_KV_FULL; i <= DCI_KV_PRESETS; i++)
+                        if (is_built(i))
+                                o->presets[o->n_presets++] = i;
                 return DCI_OK;
         }
         const char *item = text;
         do {
                 const size_t n = strcspn(item, ",");
                 const int32_t preset = find_preset(item, n);
-                if (preset < DCI_KV_FULL || preset > DCI_KV_SKETCH_LOWBIT || seen[preset])
+                if (preset < DCI_KV_FULL || preset > DCI_KV_PRESETS || seen[preset])
                         return refuse_presets(text);
                 seen[preset] = true;
                 o->presets[o->n_presets++] = preset;
@@ -204,6 +222,9 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"learned", OPTION_CHOICES, &o->codes, 0, 0, codes},
                 {"combine", OPTION_CHOICE, &o->combine, 0, 0, combines},
                 {"page-tokens", OPTION_CHOICE, &o->page_tokens, 0, 0, pages},
+                {"cluster-tokens", OPTION_SIZE, &o->cluster_tokens, 1, DCI_KV_MAX_TOKENS, NULL},
+                {"cluster-most", OPTION_SIZE, &o->cluster_most, 1, DCI_KV_MAX_TOKENS, NULL},
+                {"cluster-by", OPTION_CHOICE, &o->cluster_by, 0, 0, cluster_bys},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},

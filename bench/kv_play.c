@@ -62,6 +62,9 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.budget = o->budgets.values[row->arm.budget];
         c.page_tokens = (size_t)o->page_tokens;
         c.combine = o->combine;
+        c.cluster_tokens = o->cluster_tokens;
+        c.cluster_most = o->cluster_most;
+        c.cluster_by = o->cluster_by;
         c.frozen_prompt = o->frozen_prompt;
         c.seed = o->seed;
         if (row->arm.key_bits > 0)

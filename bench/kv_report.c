@@ -246,6 +246,9 @@ static bool add_marks(json_t *json, const kvbench_row *row, bool played)
                        {"attended", m->attended},
                        {"bytes_step", m->bytes_step},
                        {"bytes_step_cached", m->bytes_step_cached},
+                       {"hits_r1", m->hits[0]},
+                       {"hits_r2", m->hits[1]},
+                       {"hits_r4", m->hits[2]},
                        {"resident_bytes_token", row->info.resident_token_bytes},
                        {"form_ms", row->form_ms},
                        {"drift", row->drift}};
@@ -277,6 +280,7 @@ static bool add_facts(json_t *json, const kvbench_row *row, bool played, const c
                      {"judged", row->marks.n_judged},
                      {"refits", (size_t)row->refits},
                      {"page_tokens", row->info.page_tokens},
+                     {"cluster_most", row->options->cluster_most},
                      {"sink", row->info.sink},
                      {"window", row->info.window},
                      {"token_bytes", row->info.token_bytes}};

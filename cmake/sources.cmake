@@ -91,14 +91,17 @@ set(dci_sources
     src/index/tree_search.c
     src/index/tune.c
     src/kv/attend.c
+    src/kv/batch.c
     src/kv/choose.c
     src/kv/config.c
     src/kv/form.c
     src/kv/group.c
+    src/kv/group_cluster.c
     src/kv/info.c
     src/kv/kv.c
     src/kv/maintain.c
     src/kv/memory.c
+    src/kv/persist_batches.c
     src/kv/persist_load.c
     src/kv/persist_save.c
     src/kv/plan.c
@@ -111,6 +114,7 @@ set(dci_sources
     src/kv/summary_keys.c
     src/kv/summary_pages.c
     src/kv/tail_drop.c
+    src/kv/tail_lists.c
     src/kv/tail_lowbit.c
     src/kv/tail_sums.c)
 

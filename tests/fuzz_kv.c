@@ -43,6 +43,23 @@ static size_t below(life *l, size_t n)
         return (size_t)dci_rng_below(&l->rng, n);
 }
 
+/* Small clusters, so that a life has many, with what goes together over them. */
+static void draw_lists(life *l)
+{
+        dci_kv_config *c = &l->config;
+        c->cluster_tokens = 1 + below(l, 20);
+        c->cluster_every = c->cluster_tokens + below(l, 40);
+        c->cluster_segment = below(l, 2) * (32 + below(l, 100));
+        c->cluster_rounds = below(l, 6);
+        c->cluster_most = below(l, 2) * below(l, 12);
+        c->cluster_by = (int32_t)below(l, 3);
+        c->estimate_share = below(l, 2) == 0 ? 1.0 : 0.1 * (double)below(l, 9);
+        c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
+        c->tail = below(l, 2) == 0 ? DCI_KV_TAIL_DROP : DCI_KV_TAIL_SUMS;
+        if (below(l, 4) == 0)
+                c->choose = DCI_KV_CHOOSE_NONE;
+}
+
 /* Now and then other stages than the preset's, as far as they go together. */
 static void draw_stages(life *l)
 {
@@ -50,6 +67,10 @@ static void draw_stages(life *l)
         dci_kv_config *c = &l->config;
         if (c->preset == DCI_KV_FULL || c->preset == DCI_KV_SNAPKV)
                 return;
+        if (c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_RETROINFER) {
+                draw_lists(l);
+                return;
+        }
         if (below(l, 3) == 0)
                 c->tail = c->preset >= DCI_KV_LOWBIT ? 1 + (int32_t)below(l, DCI_KV_TAILS) : DCI_KV_TAIL_SUMS;
         if (below(l, 4) == 0 && c->preset != DCI_KV_STREAMING)
@@ -74,7 +95,7 @@ static void draw_config(life *l)
         c->rollback = c->window + below(l, 12);
         c->budget = c->sink + c->rollback + 2 * c->page_tokens + MOST_MORE + below(l, 60);
         c->dense_layers = below(l, 4) == 0 ? 1 : 0;
-        c->combine = (int32_t)below(l, 3);
+        c->combine = (int32_t)below(l, DCI_KV_COMBINES + 1);
         c->key_bits = key_bits[below(l, COUNT(key_bits))];
         c->value_bits = value_bits[below(l, COUNT(value_bits))];
         c->foreground = (int32_t)below(l, 2);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/kv_internal.h"
+
 kv_model kv_model_new(const dci_kv_config *config)
 {
         kv_model m = {.n_layers = config->n_layers,
@@ -233,7 +235,7 @@ static extent extent_of(const float *keys, size_t dim, size_t j, size_t size)
         return e;
 }
 
-static double score(const float *query, const float *keys, size_t dim, int32_t summary, size_t size)
+double kv_model_score(const float *query, const float *keys, size_t dim, int32_t summary, size_t size)
 {
         double sum = 0.0;
         for (size_t j = 0; j < dim; j++) {
@@ -261,7 +263,8 @@ double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, con
                 for (size_t i = 0; i < n; i++) {
                         const float *q = queries + g * model->dim_k;
                         const size_t at = first + i * size, here = end - at < size ? end - at : size;
-                        one[i] = model->scale * score(q, keys + at * model->dim_k, model->dim_k, summary, here);
+                        one[i] =
+                                model->scale * kv_model_score(q, keys + at * model->dim_k, model->dim_k, summary, here);
                         most = fmax(most, one[i]);
                 }
                 for (size_t i = 0; i < n; i++)
@@ -281,7 +284,7 @@ double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, con
 
 /* By how much rounding may change a score near this one: softmax in proportion (and what vanishes beside 1 does not matter), products
  * by what cancels in them. Means and cuboids are kept in the format of the keys. */
-static double slack(const kv_model *model, const dci_kv_info *info, double score)
+double kv_model_slack(const kv_model *model, const dci_kv_info *info, double score)
 {
         const bool rounded = info->summary == DCI_KV_SUMMARY_MEAN || info->summary == DCI_KV_SUMMARY_CUBOID;
         const double times = !rounded || model->dtype == DCI_F32 ? 1.0 : model->dtype == DCI_F16 ? 100.0 : 800.0;
@@ -306,7 +309,7 @@ static void check_list(const kv_model *model, const dci_kv_info *info, const dou
         for (size_t i = 0; i < n; i++) {
                 const size_t here = end - first - i * size < size ? end - first - i * size : size;
                 n_cut += taken[i] > 0 && taken[i] < here;
-                if (taken[i] < here && scores[i] > last + slack(model, info, last))
+                if (taken[i] < here && scores[i] > last + kv_model_slack(model, info, last))
                         ck_abort_msg("%s: group %zu of %zu, score %.9g, %zu tokens taken, but the least taken has %.9g",
                                      what, i, n, scores[i], taken[i], last);
         }
@@ -328,6 +331,9 @@ void kv_model_check_lists(const kv_model *model, const kv_seen *seen, size_t i, 
         if (kept > budget)
                 ck_abort_msg("%s: sink to %zu, recent from %zu of %d, budget %zu", what, first, end, plan->n_tokens[i],
                              budget);
+        const bool whole = seen->kv->listed || info.combine == DCI_KV_COMBINE_EACH;
+        if (whole)
+                kv_model_check_groups(model, seen, i, layer, queries, what);
         const size_t wanted = budget - kept < n_candidates ? budget - kept : n_candidates;
         for (size_t h = 0; h < model->n_kv_heads; h++) {
                 size_t n_list;
@@ -335,6 +341,8 @@ void kv_model_check_lists(const kv_model *model, const kv_seen *seen, size_t i, 
                 if (n_list != wanted)
                         ck_abort_msg("%s: layer %zu, head %zu: list of %zu, wanted %zu", what, layer, h, n_list,
                                      wanted);
+                if (whole)
+                        continue;
                 double *scores = kv_model_scores(model, layer, h, queries + h * model->group * model->dim_k,
                                                  info.summary, info.combine, first, end, size);
                 check_list(model, &info, scores, first, end, size, list, n_list, what);

@@ -36,6 +36,15 @@ double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, con
 void kv_model_check_lists(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, const float *queries,
                           size_t budget, bool frozen, const char *what);
 
+/* The same of listed groups and of lists that are taken in turns, without a look at how many tokens there are: every candidate is in one
+ * group, the lists are the naive choice over the groups, and a tail that estimates all groups is what their tokens' means say. */
+void kv_model_check_groups(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, const float *queries,
+                           const char *what);
+
+/* The score, without the scale, of a group with these keys; and by how much rounding may change one near this. */
+double kv_model_score(const float *query, const float *keys, size_t dim, int32_t summary, size_t size);
+double kv_model_slack(const kv_model *model, const dci_kv_info *info, double score);
+
 /* Fails unless outputs and log sums of sequence i are attention over the plan's tokens, merged with the plan's tail. */
 void kv_model_check_out(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, const float *queries,
                         const char *what);

@@ -83,8 +83,9 @@ static trace open_own(size_t group)
 
 /* --- the report ------------------------------------------------------------------------------------------------------------------ */
 
-static const char *const presets[] = {"full",    "topk",   "streaming", "snapkv",      "pagemean",     "quest",
-                                      "arkvale", "lowbit", "sketch",    "sketch+sums", "sketch+lowbit"};
+static const char *const presets[] = {"full",          "topk",      "streaming", "snapkv", "pagemean",
+                                      "quest",         "arkvale",   "lowbit",    "sketch", "sketch+sums",
+                                      "sketch+lowbit", "clusterkv", "retroinfer"};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* What every row of a preset that was played has. */
@@ -100,7 +101,8 @@ static void expect_row(const json_t *report, size_t i)
         static const char *const times[] = {"append_us", "plan_us", "attend_us", "maintain_us", "step_us"};
         const char *preset = text_of(report, i, "preset");
         const bool codes = strstr(preset, "sketch") != NULL || strcmp(preset, "lowbit") == 0;
-        const bool tail = strchr(preset, '+') != NULL || strcmp(preset, "lowbit") == 0;
+        const bool tail =
+                strchr(preset, '+') != NULL || strcmp(preset, "lowbit") == 0 || strcmp(preset, "retroinfer") == 0;
         char p99[32];
         for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++)
                 ck_assert_msg(bench_number(report, i, numbers[j]) >= 0, "row %zu: %s", i, numbers[j]);
@@ -431,7 +433,7 @@ static const struct {
         {{DATA, "--preset", "foo"}, "each once, not 'foo'"},
         {{DATA, "--preset", "full,"}, "each once, not 'full,'"},
         {{DATA, "--preset", "full,full"}, "each once, not 'full,full'"},
-        {{DATA, "--preset", "all,full"}, "sketch+sums, sketch+lowbit, each once, not 'all,full'"},
+        {{DATA, "--preset", "all,full"}, "clusterkv, retroinfer, each once, not 'all,full'"},
         {{DATA, "--budget", "0"}, "--budget wants integers of 1 to 134217728"},
         {{DATA, "--budget", "128,"}, "not '128,'"},
         {{DATA, "--kept", "none"}, "--kept wants one of common, paper, not 'none'"},
@@ -441,7 +443,7 @@ static const struct {
         {{DATA, "--key-bits", "5"}, "--key-bits wants one or more of 1, 2, 3, 4, 8, not '5'"},
         {{DATA, "--value-bits", "3"}, "--value-bits wants one or more of 1, 2, 4, 8, not '3'"},
         {{DATA, "--learned", "none"}, "--learned wants one or more of random, learned, not 'none'"},
-        {{DATA, "--combine", "max"}, "--combine wants one of softmax, mean, not 'max'"},
+        {{DATA, "--combine", "max"}, "--combine wants one of softmax, mean, each, not 'max'"},
         {{DATA, "--page-tokens", "12"}, "--page-tokens wants one of 8, 16, 32, 64, not '12'"},
         {{DATA, "--threads", "0"}, "--threads wants an integer of 1 to 1024"},
         {{DATA, "--frozen-prompt=1"}, "--frozen-prompt takes no value"},

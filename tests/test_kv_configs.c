@@ -61,17 +61,19 @@ END_TEST
 
 START_TEST(bad_choices_are_refused)
 {
-        INVALID(c.preset = 0, "preset is 0", "11");
-        INVALID(c.preset = 12, "preset is 12", "11");
+        INVALID(c.preset = 0, "preset is 0", "17");
+        INVALID(c.preset = 18, "preset is 18", "17");
+        REFUSED(c.preset = 12, DCI_ERR_UNSUPPORTED, "preset 12", "not built yet");
         INVALID(c.group = 7, "group is 7", "6");
         INVALID(c.group = -1, "group is -1", "6");
         INVALID(c.summary = 8, "summary is 8", "7");
         INVALID(c.choose = 6, "choose is 6", "5");
         INVALID(c.schedule = 7, "schedule is 7", "6");
         INVALID(c.tail = 4, "tail is 4", "3");
-        INVALID(c.combine = 3, "combine is 3", "2");
-        for (int32_t group = DCI_KV_GROUP_TREE; group <= DCI_KV_GROUP_RESTRUCTURED; group++)
-                REFUSED(c.group = group, DCI_ERR_UNSUPPORTED, "group", "not built yet");
+        INVALID(c.combine = 4, "combine is 4", "3");
+        static const int32_t not_built[] = {DCI_KV_GROUP_TREE, DCI_KV_GROUP_SEGMENT, DCI_KV_GROUP_RESTRUCTURED};
+        for (size_t i = 0; i < COUNT(not_built); i++)
+                REFUSED(c.group = not_built[i], DCI_ERR_UNSUPPORTED, "group", "not built yet");
         for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++)
                 REFUSED(c.schedule = schedule, DCI_ERR_UNSUPPORTED, "schedule", "not built yet");
         INVALID(c.summary = DCI_KV_SUMMARY_MEAN, "summary 3", "group 1");
@@ -91,6 +93,28 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.refit = 1.0, "refit is 1", "0");
         INVALID(c.refit = -2.0, "refit is -2", "0");
         INVALID(c.refit = (double)NAN, "refit is nan", "0");
+}
+END_TEST
+
+START_TEST(bad_clusters_are_refused)
+{
+        INVALID(c.cluster_tokens = SIZE_MAX, "cluster_tokens is 18446744073709551615", "134217728");
+        INVALID((c.cluster_tokens = 80, c.cluster_every = 79), "cluster_every is 79", "80 to");
+        INVALID(c.cluster_every = DCI_KV_MAX_TOKENS + 1, "cluster_every is 134217729", "134217728");
+        INVALID(c.cluster_segment = DCI_KV_MAX_TOKENS + 1, "cluster_segment is 134217729", "134217728");
+        INVALID(c.cluster_rounds = 1001, "cluster_rounds is 1001", "1000");
+        INVALID(c.cluster_most = SIZE_MAX, "cluster_most is 18446744073709551615", "0 to 134217728");
+        INVALID(c.cluster_by = 3, "cluster_by is 3", "1 to 2");
+        INVALID(c.cluster_by = -1, "cluster_by is -1", "1 to 2");
+        INVALID(c.reserved = 1, "reserved field is 1", "0");
+        INVALID(c.estimate_share = -0.1, "estimate_share is -0.1", "0 to 1");
+        INVALID(c.estimate_share = 1.5, "estimate_share is 1.5", "0 to 1");
+        INVALID(c.estimate_share = (double)NAN, "estimate_share is nan", "0 to 1");
+        INVALID((c.preset = DCI_KV_CLUSTERKV, c.summary = DCI_KV_SUMMARY_CODES), "summary 6", "group 4");
+        INVALID((c.preset = DCI_KV_CLUSTERKV, c.summary = DCI_KV_SUMMARY_KEYS), "summary 2", "group 4");
+        INVALID((c.preset = DCI_KV_CLUSTERKV, c.tail = DCI_KV_TAIL_LOWBIT), "tail 3", "summary is 3");
+        INVALID((c.preset = DCI_KV_RETROINFER, c.choose = DCI_KV_CHOOSE_RECENT), "choose 5", "tail 2");
+        INVALID((c.preset = DCI_KV_CLUSTERKV, c.group = DCI_KV_GROUP_TOKEN), "summary 3", "group 1");
 }
 END_TEST
 
@@ -255,7 +279,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 const char *name;
                 int32_t group, summary, choose, schedule, tail;
                 size_t page_tokens, sink;
-        } rows[KV_N_PRESETS] = {
+        } rows[] = {
                 {DCI_KV_FULL, "full", 1, 1, 2, 1, 1, 16, 16},
                 {DCI_KV_TOPK, "topk", 1, 2, 3, 1, 1, 16, 16},
                 {DCI_KV_STREAMING, "streaming", 1, 1, 5, 1, 1, 16, 4},
@@ -267,7 +291,10 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 {DCI_KV_SKETCH, "sketch", 1, 6, 3, 1, 1, 16, 16},
                 {DCI_KV_SKETCH_SUMS, "sketch+sums", 1, 6, 3, 1, 2, 16, 16},
                 {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit", 1, 6, 3, 1, 3, 16, 16},
+                {DCI_KV_CLUSTERKV, "clusterkv", 4, 3, 3, 1, 1, 16, 16},
+                {DCI_KV_RETROINFER, "retroinfer", 4, 3, 3, 1, 2, 16, 4},
         };
+        ck_assert_uint_eq(COUNT(rows), KV_N_PRESETS);
         for (size_t i = 0; i < COUNT(rows); i++) {
                 const dci_kv_config config = kv_config(rows[i].preset, 1, 1, 1, 16);
                 dci_kv *kv = kv_create(context, &config);
@@ -323,6 +350,7 @@ int main(void)
         tcase_add_checked_fixture(configs, setup, teardown);
         tcase_add_test(configs, bad_shapes_are_refused);
         tcase_add_test(configs, bad_choices_are_refused);
+        tcase_add_test(configs, bad_clusters_are_refused);
         tcase_add_test(configs, bad_budgets_are_refused);
         tcase_add_test(configs, a_budget_below_what_is_never_grouped_is_refused);
         tcase_add_test(configs, bad_layers_are_refused);

@@ -53,17 +53,22 @@ extern "C" {
 
 /** Systems: named rows of the five choices below (docs/systems.md). */
 enum {
-        DCI_KV_FULL = 1,          /**< attends to everything */
-        DCI_KV_TOPK = 2,          /**< the best tokens by exact keys: what a choice can reach */
-        DCI_KV_STREAMING = 3,     /**< sink 4 and the most recent tokens (StreamingLLM; Xiao et al. 2024) */
-        DCI_KV_SNAPKV = 4,        /**< the observed queries' best tokens, chosen once (SnapKV; Li et al. 2024) */
-        DCI_KV_PAGEMEAN = 5,      /**< pages of 16 by their mean key */
-        DCI_KV_QUEST = 6,         /**< pages of 16 by the extremes of their keys (Quest; Tang et al. 2024) */
-        DCI_KV_ARKVALE = 7,       /**< pages of 32 by cuboids (ArkVale; Chen et al. 2024) */
-        DCI_KV_LOWBIT = 8,        /**< all tokens by low-bit keys and values, none retrieved */
-        DCI_KV_SKETCH = 9,        /**< the default: tokens by low-bit keys */
-        DCI_KV_SKETCH_SUMS = 10,  /**< the same; what is left out is estimated from sums of pages */
-        DCI_KV_SKETCH_LOWBIT = 11 /**< the same; what is left out is attended to by low-bit keys and values */
+        DCI_KV_FULL = 1,           /**< attends to everything */
+        DCI_KV_TOPK = 2,           /**< the best tokens by exact keys: what a choice can reach */
+        DCI_KV_STREAMING = 3,      /**< sink 4 and the most recent tokens (StreamingLLM; Xiao et al. 2024) */
+        DCI_KV_SNAPKV = 4,         /**< the observed queries' best tokens, chosen once (SnapKV; Li et al. 2024) */
+        DCI_KV_PAGEMEAN = 5,       /**< pages of 16 by their mean key */
+        DCI_KV_QUEST = 6,          /**< pages of 16 by the extremes of their keys (Quest; Tang et al. 2024) */
+        DCI_KV_ARKVALE = 7,        /**< pages of 32 by cuboids (ArkVale; Chen et al. 2024) */
+        DCI_KV_LOWBIT = 8,         /**< all tokens by low-bit keys and values, none retrieved */
+        DCI_KV_SKETCH = 9,         /**< the default: tokens by low-bit keys */
+        DCI_KV_SKETCH_SUMS = 10,   /**< the same; what is left out is estimated from sums of pages */
+        DCI_KV_SKETCH_LOWBIT = 11, /**< the same; what is left out is attended to by low-bit keys and values */
+        DCI_KV_CLUSTERKV =
+                13, /**< clusters by their mean key, the last one cut at the budget (ClusterKV; Liu et al. 2024) */
+        DCI_KV_RETROINFER =
+                16,         /**< small clusters; the next best are estimated from sums (RetroInfer; Chen et al. 2025) */
+        DCI_KV_PRESETS = 17 /**< the largest number there may be; 12, 14, 15 and 17: not yet built */
 };
 
 /** First choice: which tokens lie together. */
@@ -71,7 +76,7 @@ enum {
         DCI_KV_GROUP_TOKEN = 1,        /**< each is its own */
         DCI_KV_GROUP_PAGE = 2,         /**< page_tokens by position */
         DCI_KV_GROUP_TREE = 3,         /**< leaves of a tree; not yet built */
-        DCI_KV_GROUP_CLUSTER = 4,      /**< k-means; not yet built */
+        DCI_KV_GROUP_CLUSTER = 4,      /**< k-means by cosine, see cluster_tokens */
         DCI_KV_GROUP_SEGMENT = 5,      /**< by boundaries in time; not yet built */
         DCI_KV_GROUP_RESTRUCTURED = 6, /**< static tokens first; not yet built */
         DCI_KV_GROUPS = 6
@@ -115,7 +120,7 @@ enum {
 enum {
         DCI_KV_TAIL_DROP = 1, /**< nothing */
         DCI_KV_TAIL_SUMS =
-                2, /**< estimated from the mean key and value of their pages (RetroInfer's estimation zone) */
+                2, /**< estimated from the mean key and value of their pages or clusters (RetroInfer's estimation zone) */
         DCI_KV_TAIL_LOWBIT = 3, /**< attended to by low-bit keys, those that rank, and low-bit values */
         DCI_KV_TAILS = 3
 };
@@ -124,7 +129,16 @@ enum {
 enum {
         DCI_KV_COMBINE_SOFTMAX =
                 1, /**< sum over the heads of the softmax: of tokens over the whole sequence, kept ones too, of groups over groups */
-        DCI_KV_COMBINE_MEAN = 2 /**< mean over the heads of the scores */
+        DCI_KV_COMBINE_MEAN = 2, /**< mean over the heads of the scores */
+        DCI_KV_COMBINE_EACH =
+                3, /**< each head ranks for itself; their lists are taken in turns, best first, repeats dropped */
+        DCI_KV_COMBINES = 3
+};
+
+/** What clusters are found by. */
+enum {
+        DCI_KV_CLUSTER_RAW = 1,    /**< cosine of keys to the mean key of a cluster (ClusterKV) */
+        DCI_KV_CLUSTER_CENTRED = 2 /**< cosine of keys less their mean, as unit rows (RetroInfer) */
 };
 
 /** What a layer attends to. */
@@ -219,7 +233,21 @@ typedef struct dci_kv_config {
         size_t resident_bytes; /**< "resident until pressure": while the keys and values of sequences fit in it, they are attended to in
                                     full; when they no longer do, the longest ones turn sparse. 0 (default): all are sparse */
         double refit;  /**< codes are made anew when their distortion has grown by this factor; default 1.5, 0: never */
-        uint64_t seed; /**< of rotations; default 0 */
+        uint64_t seed; /**< of rotations, and of what clusters begin with; default 0 */
+        /* DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Tokens that come later are
+         * recent, and attended to, until cluster_every of them are older than the rollback: dci_kv_maintain gives those clusters of their
+         * own. They count in the budget: dci_kv_reserve gives what there is clusters earlier when recent tokens would take more than
+         * half of it. With other groups these do not matter. 0 (default): the preset's, or clusterkv's where it has none. */
+        size_t cluster_tokens; /**< a cluster's on average, 1 to DCI_KV_MAX_TOKENS; clusterkv 80, retroinfer 16 */
+        size_t cluster_every;  /**< cluster_tokens to DCI_KV_MAX_TOKENS; clusterkv 320, retroinfer 1,024 */
+        size_t cluster_segment; /**< clusters are found within so many consecutive tokens, rounded up to a multiple of 32;
+                                     clusterkv DCI_KV_MAX_TOKENS, retroinfer 8,192 */
+        size_t cluster_rounds; /**< at most, 1 to 1,000; clusterkv 20, retroinfer 10 */
+        size_t cluster_most;   /**< larger clusters are cut into equal parts by position; 0 (default): any size */
+        int32_t cluster_by;    /**< DCI_KV_CLUSTER_*; clusterkv RAW, retroinfer CENTRED */
+        int32_t reserved;      /**< zero */
+        double estimate_share; /**< with TAIL_SUMS over clusters: of all clusters, those that are estimated, the best after the chosen
+                                     ones; 0 to 1, 1: all. 0 (default): the preset's, retroinfer 0.232, others 1 */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 

@@ -3,6 +3,7 @@
 /* Third stage: from scores to the tokens that are attended to. */
 #include "core/internal.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,11 @@ static void weigh_queries(const dci_kv_ask *ask, const float *sums, float *out)
                 out[q] = (float)exp(-lse[q] - greatest);
 }
 
+static bool needs_terms(const dci_kv *kv)
+{
+        return kv->stages->tail.scored || dci_kv_sums_of_lists(kv);
+}
+
 static void combine(dci_kv_ask *ask, size_t n)
 {
         const size_t group = ask->kv->group;
@@ -83,32 +89,132 @@ static void combine(dci_kv_ask *ask, size_t n)
                 weights[q] = 1.0f / (float)group;
         ask->kv->context->kernels->weigh(ask->scores, ask->ld, group, weights, n, ask->relevance);
         /* A tail that needs the terms gets them all the same. */
-        for (size_t q = 0; q < group && !softmax && ask->kv->stages->tail.scored; q++)
+        for (size_t q = 0; q < group && !softmax && needs_terms(ask->kv); q++)
                 dci_kv_soften(ask, q, n);
 }
 
-/* The best groups until the room is full; the last one is cut. Ties by lower number. */
-static void take_best(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
+/* How many groups fill the room: of pages one more, since the last one of all may be partial. */
+static size_t filling(const dci_kv *kv, size_t room)
+{
+        const size_t per = dci_kv_group_tokens(kv);
+        return (room + per - 1) / per + (per > 1 ? 1 : 0);
+}
+
+/* Groups that a tail estimates besides; all of them need no rank. */
+static size_t ranked_for_tail(const dci_kv *kv, size_t n_groups)
+{
+        return dci_kv_sums_of_lists(kv) && kv->config.estimate_share < 1.0 ? dci_kv_estimated(kv, n_groups) : 0;
+}
+
+size_t dci_kv_ranked(const dci_kv *kv, size_t n_tokens)
+{
+        return filling(kv, dci_kv_stride(kv)) + ranked_for_tail(kv, n_tokens);
+}
+
+/* Groups in their order until the room is full, the last one cut, and as many more as are estimated. */
+typedef struct taking {
+        dci_kv_ask *ask;
+        const dci_kv_grouping *grouping;
+        size_t estimated; /* still to come */
+} taking;
+
+static taking begin_taking(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
 {
         const dci_kv *kv = ask->kv;
-        const dci_kv_head *head = &ask->layer->heads[ask->head];
-        int32_t members[DCI_KV_TILE];
-        dci_topk topk;
-        /* One group more than fill the room, since the last one of all may be partial. */
-        const size_t per = dci_kv_group_tokens(kv), wanted = (ask->room + per - 1) / per + (per > 1 ? 1 : 0);
-        dci_topk_init(&topk, kv->context->kernels, (dci_slot_ids){NULL, NULL}, wanted < n_groups ? wanted : n_groups,
-                      true, ask->work);
-        for (size_t i = 0; i < n_groups; i += DCI_TOPK_BLOCK)
-                dci_topk_add(&topk, ask->relevance + i, n_groups - i < DCI_TOPK_BLOCK ? n_groups - i : DCI_TOPK_BLOCK,
-                             (int32_t)i, NULL);
-        const size_t n_best = dci_topk_finish(&topk);
+        const bool some = kv->config.estimate_share < 1.0;
         ask->n_chosen = 0;
-        for (size_t i = 0; i < n_best && ask->n_chosen < ask->room; i++) {
-                const size_t n =
-                        grouping->members(kv, head, (size_t)dci_topk_slot(topk.keys[i]), ask->n_candidates, members);
-                for (size_t j = 0; j < n && ask->n_chosen < ask->room; j++)
-                        ask->chosen[ask->n_chosen++] = members[j];
+        for (size_t g = 0; g < n_groups && dci_kv_sums_of_lists(kv); g++)
+                ask->taken[g] = some ? DCI_KV_DROPPED : 0;
+        return (taking){ask, grouping, ranked_for_tail(kv, n_groups)};
+}
+
+/* false: no more groups are wanted. */
+static bool take_group(taking *t, size_t group)
+{
+        dci_kv_ask *ask = t->ask;
+        int32_t room[DCI_KV_TILE];
+        size_t n = 0;
+        if (ask->n_chosen < ask->room) {
+                const int32_t *members =
+                        t->grouping->members(ask->kv, ask->layer, ask->head, group, ask->n_candidates, room, &n);
+                n = n < ask->room - ask->n_chosen ? n : ask->room - ask->n_chosen;
+                memcpy(ask->chosen + ask->n_chosen, members, n * sizeof *members);
+                ask->n_chosen += n;
+        } else if (t->estimated > 0) {
+                t->estimated--;
+        } else {
+                return false;
         }
+        if (dci_kv_sums_of_lists(ask->kv))
+                ask->taken[group] = (int32_t)n;
+        return true;
+}
+
+/* The best groups by these scores in topk, ties by lower number; returns how many. */
+static size_t rank_groups(const dci_kv_ask *ask, const float *scores, size_t n_groups, dci_topk *topk)
+{
+        const size_t wanted = filling(ask->kv, ask->room) + ranked_for_tail(ask->kv, n_groups);
+        dci_topk_init(topk, ask->kv->context->kernels, (dci_slot_ids){NULL, NULL},
+                      wanted < n_groups ? wanted : n_groups, true, ask->work);
+        for (size_t i = 0; i < n_groups; i += DCI_TOPK_BLOCK)
+                dci_topk_add(topk, scores + i, n_groups - i < DCI_TOPK_BLOCK ? n_groups - i : DCI_TOPK_BLOCK,
+                             (int32_t)i, NULL);
+        return dci_topk_finish(topk);
+}
+
+/* Listed groups whose members are all in the window again, after a truncation, come last. */
+static void put_empty_last(const dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups, float *scores)
+{
+        const dci_kv_layer *layer = ask->layer;
+        if (!grouping->listed || n_groups == 0 || ask->n_candidates == layer->n_grouped)
+                return;
+        for (size_t g = 0, n; g < n_groups; g++) {
+                grouping->members(ask->kv, layer, ask->head, g, ask->n_candidates, NULL, &n);
+                if (n == 0)
+                        scores[g] = -FLT_MAX;
+        }
+}
+
+/* The best groups until the room is full. */
+static void take_best(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
+{
+        dci_topk topk;
+        put_empty_last(ask, grouping, n_groups, ask->relevance);
+        const size_t n_best = rank_groups(ask, ask->relevance, n_groups, &topk);
+        taking t = begin_taking(ask, grouping, n_groups);
+        for (size_t i = 0; i < n_best && take_group(&t, (size_t)dci_topk_slot(topk.keys[i])); i++)
+                continue;
+}
+
+/* Each query head's best groups, in turns. */
+static void take_in_turns(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
+{
+        const size_t group = ask->kv->group;
+        size_t n_best[DCI_KV_MAX_GROUP], most = 0, ld = 0;
+        uint64_t *seen = (uint64_t *)(void *)ask->relevance;
+        for (size_t q = 0; q < group; q++) {
+                dci_topk topk;
+                put_empty_last(ask, grouping, n_groups, ask->scores + q * ask->ld);
+                n_best[q] = rank_groups(ask, ask->scores + q * ask->ld, n_groups, &topk);
+                ld = topk.k;
+                for (size_t i = 0; i < n_best[q]; i++)
+                        ask->lists[q * ld + i] = dci_topk_slot(topk.keys[i]);
+                most = n_best[q] > most ? n_best[q] : most;
+        }
+        memset(seen, 0, (n_groups + 63) / 64 * sizeof *seen);
+        taking t = begin_taking(ask, grouping, n_groups);
+        bool more = true;
+        for (size_t i = 0; i < most * group && more; i++) {
+                const size_t q = i % group, rank = i / group;
+                if (rank >= n_best[q])
+                        continue;
+                const size_t g = (size_t)ask->lists[q * ld + rank];
+                if ((seen[g / 64] >> (g % 64) & 1) == 0)
+                        more = take_group(&t, g);
+                seen[g / 64] |= UINT64_C(1) << (g % 64);
+        }
+        for (size_t q = 0; q < group && needs_terms(ask->kv); q++)
+                dci_kv_soften(ask, q, n_groups);
 }
 
 static int by_number(const void *a, const void *b)
@@ -142,9 +248,13 @@ static void put_in_order(dci_kv_ask *ask)
 
 static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 {
-        const size_t n = grouping->count(ask->kv, &ask->layer->heads[ask->head], ask->n_candidates);
-        combine(ask, n);
-        take_best(ask, grouping, n);
+        const size_t n = grouping->count(ask->kv, ask->layer, ask->head, ask->n_candidates);
+        if (ask->kv->config.combine == DCI_KV_COMBINE_EACH) {
+                take_in_turns(ask, grouping, n);
+        } else {
+                combine(ask, n);
+                take_best(ask, grouping, n);
+        }
         put_in_order(ask);
 }
 

@@ -141,23 +141,18 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
         if (status == DCI_OK)
                 status = check_choice("tail", &c->tail, preset->tail, DCI_KV_TAILS);
         if (status == DCI_OK)
-                status = check_choice("combine", &c->combine, preset->combine, DCI_KV_COMBINE_MEAN);
+                status = check_choice("combine", &c->combine, preset->combine, DCI_KV_COMBINES);
         if (status != DCI_OK)
                 return status;
-        *out = (dci_kv_stages){.group = dci_kv_groupings[c->group],
+        if (dci_kv_groupings[c->group] == NULL)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "group %d is not built yet", (int)c->group);
+        *out = (dci_kv_stages){.group = *dci_kv_groupings[c->group],
                                .summary = *summaries[c->summary],
                                .choose = dci_kv_choices[c->choose],
                                .schedule = schedules[c->schedule],
                                .tail = *tails[c->tail]};
-        const struct {
-                const char *name;
-                int32_t value;
-                bool built;
-        } stages[] = {{"group", c->group, out->group.built}, {"schedule", c->schedule, out->schedule.built}};
-        for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
-                if (!stages[i].built)
-                        return dci_fail(DCI_ERR_UNSUPPORTED, "%s %d is not built yet", stages[i].name,
-                                        (int)stages[i].value);
+        if (!out->schedule.built)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "schedule %d is not built yet", (int)c->schedule);
         return DCI_OK;
 }
 
@@ -166,11 +161,17 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
 {
         const bool of_pages = c->summary == DCI_KV_SUMMARY_MEAN || c->summary == DCI_KV_SUMMARY_MINMAX ||
                               c->summary == DCI_KV_SUMMARY_CUBOID;
-        if (of_pages != (c->group == DCI_KV_GROUP_PAGE))
+        if (of_pages == (c->group == DCI_KV_GROUP_TOKEN))
                 return dci_fail(DCI_ERR_INVALID,
                                 "summary %d does not go with group %d: means, extremes and cuboids are of "
-                                "pages, others of tokens",
+                                "pages and clusters, others of tokens",
                                 (int)c->summary, (int)c->group);
+        if (stages->group.listed && c->tail == DCI_KV_TAIL_SUMS && c->choose == DCI_KV_CHOOSE_RECENT)
+                return dci_fail(
+                        DCI_ERR_INVALID,
+                        "choose %d does not go with tail %d over group %d: it takes single tokens, and sums are "
+                        "of whole clusters",
+                        (int)c->choose, (int)c->tail, (int)c->group);
         if (stages->choose.ranks && c->summary == DCI_KV_SUMMARY_NONE)
                 return dci_fail(DCI_ERR_INVALID, "choose %d ranks, but summary %d keeps nothing to rank by",
                                 (int)c->choose, (int)c->summary);
@@ -220,6 +221,41 @@ static dci_status check_budget(dci_kv_config *c, const dci_kv_preset *preset)
                                 "budget is %zu, expected %zu (sink %zu, %s %zu and a page of %zu) to %zu", c->budget,
                                 kept, c->sink, young == c->window ? "window" : "rollback", young, c->page_tokens,
                                 DCI_KV_MAX_TOKENS);
+        return DCI_OK;
+}
+
+/* What clusters are like; with other groups it does not matter, and is checked all the same. */
+static dci_status check_clusters(dci_kv_config *c)
+{
+        const dci_kv_clustering *preset = dci_kv_clustering_at(c->preset);
+        if (c->cluster_tokens == 0)
+                c->cluster_tokens = preset->tokens;
+        dci_status status = check_range("cluster_tokens", c->cluster_tokens, 1, DCI_KV_MAX_TOKENS);
+        if (status != DCI_OK)
+                return status;
+        if (c->cluster_every == 0)
+                c->cluster_every = preset->every > c->cluster_tokens ? preset->every : c->cluster_tokens;
+        if (c->cluster_segment == 0)
+                c->cluster_segment = preset->segment;
+        if (c->cluster_rounds == 0)
+                c->cluster_rounds = preset->rounds;
+        status = check_range("cluster_every", c->cluster_every, c->cluster_tokens, DCI_KV_MAX_TOKENS);
+        if (status == DCI_OK)
+                status = check_range("cluster_segment", c->cluster_segment, 1, DCI_KV_MAX_TOKENS);
+        if (status == DCI_OK)
+                status = check_range("cluster_rounds", c->cluster_rounds, 1, 1000);
+        if (status == DCI_OK)
+                status = check_range("cluster_most", c->cluster_most, 0, DCI_KV_MAX_TOKENS);
+        if (status == DCI_OK)
+                status = check_choice("cluster_by", &c->cluster_by, preset->by, DCI_KV_CLUSTER_CENTRED);
+        if (status != DCI_OK)
+                return status;
+        if (c->reserved != 0)
+                return dci_fail(DCI_ERR_INVALID, "the config's reserved field is %d, expected 0", (int)c->reserved);
+        if (!(c->estimate_share >= 0.0 && c->estimate_share <= 1.0))
+                return dci_fail(DCI_ERR_INVALID, "estimate_share is %g, expected 0 to 1", c->estimate_share);
+        if (c->estimate_share == 0.0)
+                c->estimate_share = preset->estimate_share;
         return DCI_OK;
 }
 
@@ -342,8 +378,10 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
         *out = *config;
         const dci_kv_preset *preset = dci_kv_preset_at(out->preset);
         if (preset == NULL)
-                return dci_fail(DCI_ERR_INVALID, "preset is %d, expected 1 to %d", (int)out->preset,
-                                DCI_KV_SKETCH_LOWBIT);
+                return out->preset < 1 || out->preset > DCI_KV_PRESETS
+                               ? dci_fail(DCI_ERR_INVALID, "preset is %d, expected 1 to %d", (int)out->preset,
+                                          DCI_KV_PRESETS)
+                               : dci_fail(DCI_ERR_UNSUPPORTED, "preset %d is not built yet", (int)out->preset);
         status = check_shape(out);
         if (status == DCI_OK)
                 status = pick_stages(out, preset, out_stages);
@@ -351,6 +389,8 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
                 status = check_together(out, out_stages);
         if (status == DCI_OK)
                 status = check_budget(out, preset);
+        if (status == DCI_OK)
+                status = check_clusters(out);
         if (status == DCI_OK)
                 status = check_rest(out);
         if (status == DCI_OK)

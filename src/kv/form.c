@@ -11,12 +11,12 @@ size_t dci_kv_may_group(const dci_kv *kv, size_t n)
 {
         const dci_kv_config *config = &kv->config;
         const size_t young = config->sink + config->rollback;
-        return n > young ? (n - young) / config->page_tokens * config->page_tokens : 0;
+        return n > young ? (n - young) / dci_kv_unit(kv) * dci_kv_unit(kv) : 0;
 }
 
 bool dci_kv_groups(const dci_kv *kv, size_t layer)
 {
-        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && kv->summary_bytes + kv->tail_bytes > 0;
+        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && dci_kv_summarised(kv);
 }
 
 /* --- chunks ----------------------------------------------------------------------------------------------------------- */

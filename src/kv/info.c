@@ -81,6 +81,11 @@ dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
                                   .token_bytes = c->n_layers * c->n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es,
                                   .resident_token_bytes =
                                           (double)(kv->summary_bytes + kv->tail_bytes) / (double)DCI_KV_CHUNK};
+        if (kv->listed)
+                out_info->resident_token_bytes =
+                        (double)sizeof(int32_t) + (double)dci_kv_batch_group_bytes(kv) *
+                                                          (1.0 / (double)c->cluster_tokens +
+                                                           (c->cluster_most > 0 ? 1.0 / (double)c->cluster_most : 0.0));
         for (size_t i = 0; i < kv->n_sequences; i++)
                 out_info->n_resident += kv->sequences[i]->resident;
         if (kv->pool.lent) /* the caller's: those that no sequence has */

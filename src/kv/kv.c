@@ -51,8 +51,9 @@ static dci_status set_up(dci_kv *kv)
         kv->group = config->n_query_heads / config->n_kv_heads;
         kv->es = dci_dtype_size(config->dtype);
         kv->scale = (float)config->scale;
-        kv->summary_bytes = kv->stages->summary.bytes(kv);
-        kv->tail_bytes = kv->stages->tail.bytes(kv);
+        kv->listed = kv->stages->group.listed;
+        kv->summary_bytes = kv->listed ? 0 : kv->stages->summary.bytes(kv);
+        kv->tail_bytes = kv->listed ? 0 : kv->stages->tail.bytes(kv);
         kv->chunk_bytes = dci_lines(sizeof(dci_kv_chunk)) + config->n_kv_heads * (kv->summary_bytes + kv->tail_bytes);
         dci_status status = copy_layout(kv);
         if (status == DCI_OK)
@@ -105,6 +106,7 @@ void dci_kv_destroy(dci_kv *kv)
         dci_kv_pool_destroy(kv);
         dci_kv_give(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
         dci_kv_give(kv, kv->forming.memory, kv->forming.n_areas * kv->forming.area_bytes);
+        dci_kv_give(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
         dci_kv_give(kv, kv->layer_modes, n_layers);
         dci_kv_give(kv, kv->layout_keys, n_layers * sizeof *kv->layout_keys);
         dci_kv_give(kv, kv->layout_values, n_layers * sizeof *kv->layout_values);

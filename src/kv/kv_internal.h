@@ -80,6 +80,23 @@ typedef struct dci_kv_chunk {
         atomic_size_t refs;
 } dci_kv_chunk;
 
+/* Groups that are not by position, of consecutive candidates (batch.c): never changed once made, and shared by forks. By head:
+ *
+ *      offsets   n_groups + 1: where the members of each begin in ids
+ *      ids       candidates by group, ascending within one
+ *      rows      summaries, one a group; mean keys and mean values where the tail needs them
+ */
+typedef struct dci_kv_batch {
+        atomic_size_t refs;
+        size_t n_bytes;
+        size_t first, n;                                                  /* candidates [first, first + n) */
+        size_t room;                                                      /* most groups of a head */
+        size_t ids_at, rows_at, mean_keys_at, mean_values_at, head_bytes; /* within a head's part */
+        struct dci_kv_batch_head {
+                size_t n_groups, before; /* before: of the batches before this one */
+        } heads[];
+} dci_kv_batch;
+
 /* A transform of one head's keys or values, shared by forks. */
 typedef struct dci_kv_frame {
         atomic_size_t refs;
@@ -108,6 +125,8 @@ typedef struct dci_kv_layer {
         size_t n_prompt;
         dci_kv_chunk **chunks;
         size_t n_chunks, chunk_capacity;
+        dci_kv_batch **batches; /* of listed groups, ascending; those of a prompt under way are not complete */
+        size_t n_batches, batch_capacity;
         dci_kv_head *heads;
         float *observed; /* until the prompt's work is done: [head][query][dim_k], times the scale */
         size_t n_observed, observed_bytes;
@@ -158,6 +177,9 @@ struct dci_kv {
         pthread_mutex_t map_lock;  /* for workers: where rows lie; written when tables and lists of pieces change */
         size_t plan_tokens;        /* what `plans` suffices for */
         dci_kv_scratch plans, forming;
+        bool listed;           /* groups are in batches, not in chunks */
+        size_t listing_tokens; /* what `listing` suffices for */
+        dci_kv_scratch listing;
         /* prompt.c */
         pthread_mutex_t jobs_lock;
         pthread_cond_t work, done;
@@ -197,12 +219,48 @@ DCI_INLINE size_t dci_kv_blocks_of(const dci_kv *kv, size_t n_tokens)
 void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t n, const void **keys,
                     const void **values);
 
+/* --- listed groups (batch.c) ------------------------------------------------------------------------------------------- */
+
+/* An empty batch of candidates [first, first + n) with room for so many groups in each head. */
+dci_status dci_kv_batch_take(dci_kv *kv, size_t first, size_t n, size_t room, dci_kv_batch **out);
+void dci_kv_batch_drop(dci_kv *kv, dci_kv_batch *batch);
+void dci_kv_drop_batches(dci_kv *kv, dci_kv_layer *layer, size_t n_left);
+/* Room in the layer's list for n batches. */
+dci_status dci_kv_batches_ready(dci_kv *kv, dci_kv_layer *layer, size_t n);
+/* Appends a batch whose groups are there; the room is there, too. */
+void dci_kv_batch_publish(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch);
+/* Batches that lie within the first n candidates. */
+size_t dci_kv_batches_within(const dci_kv_layer *layer, size_t n);
+int32_t *dci_kv_batch_offsets(const dci_kv *kv, const dci_kv_batch *batch, size_t head);
+int32_t *dci_kv_batch_ids(const dci_kv *kv, const dci_kv_batch *batch, size_t head);
+/* Rows of groups, one behind the other; of the tail: mean_of_values false: of keys. */
+unsigned char *dci_kv_batch_rows(const dci_kv *kv, const dci_kv_batch *batch, size_t head);
+unsigned char *dci_kv_batch_means(const dci_kv *kv, const dci_kv_batch *batch, size_t head, bool of_values);
+/* Bytes of a group: its rows and its offset. */
+size_t dci_kv_batch_group_bytes(const dci_kv *kv);
+/* Scratch for batches of at most n candidates, areas as those for forming. Waits for work that uses a smaller one. */
+dci_status dci_kv_listing_ready(dci_kv *kv, size_t n);
+/* Groups of one head, and what stays of them. Areas of scratch by number: 0 is the worker's. */
+void dci_kv_batch_form(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch, size_t head, size_t area);
+/* The same from members that are there already. */
+void dci_kv_batch_summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch, size_t head, size_t area);
+
 /* --- groups (form.c) -------------------------------------------------------------------------------------------------- */
 
 /* Candidates that a sequence of n tokens may have: none of them younger than the rollback, whole pages. */
 size_t dci_kv_may_group(const dci_kv *kv, size_t n);
 /* Whether this layer forms groups at all. */
 bool dci_kv_groups(const dci_kv *kv, size_t layer);
+/* Whether anything is kept of groups, in chunks or batches. */
+DCI_INLINE bool dci_kv_summarised(const dci_kv *kv)
+{
+        return kv->listed || kv->summary_bytes + kv->tail_bytes > 0;
+}
+/* Groups begin and end at multiples of so many candidates. */
+DCI_INLINE size_t dci_kv_unit(const dci_kv *kv)
+{
+        return kv->listed ? 1 : kv->config.page_tokens;
+}
 /* Takes chunks for n candidates, each its own as far as it will be written from candidate `first` on. */
 dci_status dci_kv_own_chunks(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n);
 void dci_kv_drop_chunks(dci_kv *kv, dci_kv_layer *layer, size_t n_left);
@@ -225,8 +283,8 @@ void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *fr
 void *dci_kv_frame_memory(dci_kv_frame *frame);
 void *dci_kv_frame_moments(dci_kv_frame *frame, size_t dim);
 
-/* maintain.c: forms what is due for these sequences. */
-dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences);
+/* maintain.c: forms what is due for these sequences; early: and what would be due later. */
+dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences, bool early);
 
 /* prompt.c */
 void dci_kv_jobs_init(dci_kv *kv);

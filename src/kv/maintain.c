@@ -12,7 +12,8 @@
 
 typedef struct due {
         dci_kv_layer *layer;
-        size_t n; /* candidates afterwards */
+        size_t n;            /* candidates afterwards */
+        dci_kv_batch *batch; /* listed groups: several may be due in a layer, in order */
 } due;
 
 typedef struct maintaining {
@@ -21,12 +22,32 @@ typedef struct maintaining {
         size_t n_dues;
 } maintaining;
 
-static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer)
+/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. Listed groups are made of cluster_every tokens
+ * at a time, so that they are the same however often this is called; early, of those that there are if recent tokens
+ * would take more than half of the budget all the same. */
+static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped, bool early)
 {
         if (kv->config.frozen_prompt || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE)
                 return 0;
-        const size_t n = dci_kv_may_group(kv, layer->sequence->n);
-        return n > layer->n_grouped ? n : 0;
+        const size_t n = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
+        if (n <= n_grouped || !kv->listed)
+                return n > n_grouped ? n : 0;
+        if (n - n_grouped >= every)
+                return n_grouped + every;
+        return early && layer->sequence->n > kv->config.sink + n_grouped + kv->config.budget / 2 ? n : 0;
+}
+
+static size_t count_dues(const dci_kv *kv, const dci_kv_layer *layer, bool early)
+{
+        size_t n_dues = 0;
+        for (size_t n = due_of(kv, layer, layer->n_grouped, early); n > 0; n = due_of(kv, layer, n, early))
+                n_dues++;
+        return n_dues;
+}
+
+static size_t begin_of(const maintaining *m, const due *d)
+{
+        return d > m->dues && d[-1].layer == d->layer ? d[-1].n : d->layer->n_grouped;
 }
 
 static void form_task(void *arg, size_t task, size_t worker)
@@ -37,6 +58,10 @@ static void form_task(void *arg, size_t task, size_t worker)
         const size_t head = task % kv->config.n_kv_heads;
         void *scratch = kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
         dci_kv_head *h = &d->layer->heads[head];
+        if (kv->listed) {
+                dci_kv_batch_form(kv, d->layer, d->batch, head, worker + 1);
+                return;
+        }
         const bool begins =
                 (h->keys != NULL && h->keys->coder.dim == 0) || (h->values != NULL && h->values->coder.dim == 0);
         if (begins)
@@ -45,9 +70,27 @@ static void form_task(void *arg, size_t task, size_t worker)
                 dci_kv_form(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
 }
 
+static dci_status take_batches(dci_kv *kv, const maintaining *m)
+{
+        dci_status status = DCI_OK;
+        for (size_t i = 0, more = 0; i < m->n_dues && status == DCI_OK; i++) {
+                due *d = &m->dues[i];
+                const size_t first = begin_of(m, d), n = d->n - first;
+                more = i > 0 && d[-1].layer == d->layer ? more + 1 : 1;
+                status = dci_kv_listing_ready(kv, n);
+                if (status == DCI_OK)
+                        status = dci_kv_batches_ready(kv, d->layer, d->layer->n_batches + more);
+                if (status == DCI_OK)
+                        status = dci_kv_batch_take(kv, first, n, kv->stages->group.most(kv, n), &d->batch);
+        }
+        return status;
+}
+
 static dci_status take_all(dci_kv *kv, const maintaining *m)
 {
         dci_status status = dci_kv_forming_ready(kv);
+        if (kv->listed)
+                return status == DCI_OK ? take_batches(kv, m) : status;
         for (size_t i = 0; i < m->n_dues && status == DCI_OK; i++) {
                 dci_kv_layer *layer = m->dues[i].layer;
                 status = dci_kv_own_chunks(kv, layer, layer->n_grouped, m->dues[i].n);
@@ -57,14 +100,26 @@ static dci_status take_all(dci_kv *kv, const maintaining *m)
         return status;
 }
 
-dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences)
+/* What was formed is there from now on. */
+static void publish(dci_kv *kv, const maintaining *m)
+{
+        for (size_t i = 0; i < m->n_dues; i++) {
+                due *d = &m->dues[i];
+                if (d->batch != NULL)
+                        dci_kv_batch_publish(kv, d->layer, d->batch);
+                d->batch = NULL;
+                d->layer->n_grouped = d->n;
+        }
+}
+
+dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences, bool early)
 {
         maintaining m = {.kv = kv};
         size_t tokens = 0, most = 0, n_bytes;
         for (size_t i = 0; i < n_sequences; i++) {
                 dci_kv_jobs_wait(kv, sequences[i]);
                 for (size_t l = 0; l < kv->config.n_layers; l++)
-                        most += due_of(kv, &sequences[i]->layers[l]) > 0;
+                        most += count_dues(kv, &sequences[i]->layers[l], early);
         }
         if (most == 0)
                 return DCI_OK;
@@ -75,18 +130,19 @@ dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
         for (size_t i = 0; i < n_sequences; i++)
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         dci_kv_layer *layer = &sequences[i]->layers[l];
-                        const size_t n = due_of(kv, layer);
-                        if (n == 0)
-                                continue;
-                        m.dues[m.n_dues++] = (due){layer, n};
-                        tokens += n - layer->n_grouped;
+                        size_t at = layer->n_grouped;
+                        for (size_t n; (n = due_of(kv, layer, at, early)) > 0; at = n)
+                                m.dues[m.n_dues++] = (due){layer, n, NULL};
+                        tokens += at - layer->n_grouped;
                 }
         status = take_all(kv, &m);
         if (status == DCI_OK)
                 status = dci_kv_spread(kv, kv->forming.n_areas - 1, m.n_dues * kv->config.n_kv_heads,
                                        tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v), form_task, &m);
-        for (size_t i = 0; i < m.n_dues && status == DCI_OK; i++)
-                m.dues[i].layer->n_grouped = m.dues[i].n;
+        if (status == DCI_OK)
+                publish(kv, &m);
+        for (size_t i = 0; i < m.n_dues; i++)
+                dci_kv_batch_drop(kv, m.dues[i].batch);
         dci_kv_give(kv, m.dues, n_bytes);
         return status;
 }
@@ -175,10 +231,10 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
 
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {
-        dci_status status = dci_kv_catch_up(kv, n_sequences, found);
+        dci_status status = dci_kv_catch_up(kv, n_sequences, found, false);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++)
-                        if (kv->config.refit > 0.0 && dci_kv_groups(kv, l) && !kv->config.frozen_prompt)
+                        if (kv->config.refit > 0.0 && dci_kv_groups(kv, l) && !kv->listed && !kv->config.frozen_prompt)
                                 status = refit_layer(kv, &found[i]->layers[l]);
         return status;
 }

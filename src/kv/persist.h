@@ -17,7 +17,8 @@
 /* The section "config": numbers of 8 bytes each; what must agree, then the number of tokens. */
 enum {
         DCI_KV_FILE_FIELDS = 20,
-        DCI_KV_FILE_SECTIONS = 7 /* config, layers, heads, frames, fixed, keys, values */
+        DCI_KV_FILE_SECTIONS =
+                7 /* config, layers, heads, frames, fixed, keys, values; one more with listed groups: groups */
 };
 typedef struct dci_kv_field {
         const char *name;
@@ -36,6 +37,15 @@ DCI_INLINE size_t dci_kv_wide(const dci_kv *kv)
 {
         return (kv->dim_k + DCI_CODE_GROUP - 1) / DCI_CODE_GROUP * DCI_CODE_GROUP;
 }
+
+/* The section "groups" (persist_batches.c): its bytes; what is left of it while it is read, layer by layer. */
+typedef struct dci_kv_words {
+        const unsigned char *at;
+        size_t left; /* bytes */
+} dci_kv_words;
+size_t dci_kv_batches_bytes(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n);
+dci_status dci_kv_emit_batches(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const dci_sink *sink);
+dci_status dci_kv_load_batches(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words);
 
 /* Bytes of a head's frames in their section. */
 size_t dci_kv_frames_bytes(const dci_kv *kv, int32_t key_kind, bool knows_queries, bool has_values);

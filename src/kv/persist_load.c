@@ -14,6 +14,7 @@ typedef struct loading {
         size_t n;
         const unsigned char *layers, *heads, *frames, *fixed, *keys, *values;
         size_t frames_left, fixed_left; /* bytes that no head has taken yet */
+        dci_kv_words groups;
 } loading;
 
 static dci_status take(const dci_file *file, const char *name, size_t expected, const unsigned char **out)
@@ -71,6 +72,10 @@ static dci_status find_sections(const dci_file *file, loading *l)
         l->frames = data;
         status = dci_file_section(file, "fixed", &data, &l->fixed_left);
         l->fixed = data;
+        if (status == DCI_OK && kv->listed) {
+                status = dci_file_section(file, "groups", &data, &l->groups.left);
+                l->groups.at = data;
+        }
         return status;
 }
 
@@ -261,13 +266,14 @@ static dci_status load_layer(loading *l, dci_kv_layer *layer)
         if (n_grouped > 0 && !dci_kv_groups(kv, layer->number))
                 return dci_fail(DCI_ERR_INVALID, "layer %zu is sparse in the file, but dense here", layer->number);
         if (n_grouped > behind || n_prompt > l->n ||
-            (kv->config.frozen_prompt == 0 && n_grouped % kv->config.page_tokens != 0))
+            (kv->config.frozen_prompt == 0 && n_grouped % dci_kv_unit(kv) != 0))
                 return dci_fail(DCI_ERR_FORMAT, "layer %zu: the file has groups of %" PRIu64 " tokens of %zu",
                                 layer->number, n_grouped, l->n);
         layer->n_grouped = (size_t)n_grouped;
         layer->n_prompt = (size_t)n_prompt;
         atomic_store(&layer->prompt, DCI_KV_PROMPT_DONE);
-        dci_status status = dci_kv_own_chunks(kv, layer, 0, layer->n_grouped);
+        dci_status status = kv->listed ? dci_kv_load_batches(kv, layer, &l->groups)
+                                       : dci_kv_own_chunks(kv, layer, 0, layer->n_grouped);
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
                 status = load_head(l, layer, h);
         return status;
@@ -280,6 +286,8 @@ static void form_task(void *arg, size_t task, size_t worker)
         dci_kv_layer *layer = &l->sequence->layers[task / kv->config.n_kv_heads];
         const size_t head = task % kv->config.n_kv_heads;
         dci_kv_head *h = &layer->heads[head];
+        for (size_t b = 0; b < layer->n_batches; b++)
+                dci_kv_batch_summarise(kv, layer, layer->batches[b], head, worker + 1);
         dci_kv_form(kv, layer, head, 0, layer->n_grouped, kv->forming.memory + (worker + 1) * kv->forming.area_bytes);
         /* What was watched is what the file says, not what has just been made again. */
         const unsigned char *at = l->heads + task * DCI_KV_HEAD_BYTES;
@@ -298,8 +306,8 @@ static dci_status load_into(loading *l)
         dci_status status = load_blocks(l);
         for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++)
                 status = load_layer(l, &l->sequence->layers[i]);
-        if (status == DCI_OK && (l->frames_left != 0 || l->fixed_left != 0))
-                status = dci_fail(DCI_ERR_FORMAT, "the file's sections 'frames' and 'fixed' are too long");
+        if (status == DCI_OK && (l->frames_left != 0 || l->fixed_left != 0 || l->groups.left != 0))
+                status = dci_fail(DCI_ERR_FORMAT, "the file's sections 'frames', 'fixed' or 'groups' are too long");
         if (status == DCI_OK)
                 status = dci_kv_forming_ready(kv);
         if (status != DCI_OK)
@@ -323,11 +331,14 @@ static dci_status load(dci_kv *kv, const char *path, int64_t *out)
         if (file.version != DCI_KV_FILE_VERSION)
                 status = dci_fail(DCI_ERR_UNSUPPORTED, "the file's version is %u, this library reads %u",
                                   (unsigned)file.version, DCI_KV_FILE_VERSION);
-        if (status == DCI_OK && file.n_sections != DCI_KV_FILE_SECTIONS)
-                status = dci_fail(DCI_ERR_FORMAT, "the file has %zu sections, expected %d", file.n_sections,
+        if (status == DCI_OK && file.n_sections < DCI_KV_FILE_SECTIONS)
+                status = dci_fail(DCI_ERR_FORMAT, "the file has %zu sections, expected at least %d", file.n_sections,
                                   DCI_KV_FILE_SECTIONS);
         if (status == DCI_OK)
                 status = check_fields(&file, kv, &l.n);
+        if (status == DCI_OK && file.n_sections != (size_t)DCI_KV_FILE_SECTIONS + kv->listed)
+                status = dci_fail(DCI_ERR_FORMAT, "the file has %zu sections, expected %zu", file.n_sections,
+                                  (size_t)DCI_KV_FILE_SECTIONS + kv->listed);
         if (status == DCI_OK)
                 status = find_sections(&file, &l);
         const size_t row = (kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v) * sizeof *kv->load_row;

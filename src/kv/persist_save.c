@@ -180,6 +180,12 @@ static dci_status emit_fixed(const void *ctx, const dci_sink *sink)
         return each_head(ctx, sink, emit_list);
 }
 
+static dci_status emit_groups(const void *ctx, const dci_sink *sink)
+{
+        const saving *s = ctx;
+        return dci_kv_emit_batches(s->kv, s->sequence, s->n, sink);
+}
+
 static dci_status emit_rows(const saving *s, size_t layer, size_t head, bool of_keys, const dci_sink *sink)
 {
         const dci_kv *kv = s->kv;
@@ -236,13 +242,15 @@ static dci_status save(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, co
                 {"fixed", fixed * sizeof(int32_t), emit_fixed, &s},
                 {"keys", n_heads * n * kv->dim_k * kv->es, emit_keys, &s},
                 {"values", n_heads * n * kv->dim_v * kv->es, emit_values, &s},
+                {"groups", kv->listed ? dci_kv_batches_bytes(kv, sequence, n) : 0, emit_groups, &s},
         };
         dci_replacement replacement;
         dci_status status = dci_replace_begin(path, &replacement);
         if (status != DCI_OK)
                 return status;
         const dci_sink sink = {&replacement, dci_replace_write};
-        status = dci_file_compose(&sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION, sizeof parts / sizeof *parts, parts);
+        status = dci_file_compose(&sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION,
+                                  (size_t)DCI_KV_FILE_SECTIONS + kv->listed, parts);
         return dci_replace_end(&replacement, status);
 }
 

@@ -20,10 +20,10 @@ static size_t larger(size_t a, size_t b)
         return a > b ? a : b;
 }
 
-static size_t work_bytes(const dci_kv *kv)
+static size_t work_bytes(const dci_kv *kv, size_t n_tokens)
 {
         const size_t stages = larger(kv->stages->summary.work_bytes(kv), kv->stages->tail.work_bytes(kv));
-        return larger(stages, dci_topk_bytes(dci_kv_stride(kv) + 1));
+        return larger(stages, dci_topk_bytes(dci_kv_ranked(kv, n_tokens)));
 }
 
 /* Scores of one query: room for whole units. */
@@ -32,12 +32,24 @@ static size_t score_stride(size_t n_tokens)
         return (n_tokens + DCI_KV_TILE - 1) / DCI_KV_TILE * DCI_KV_TILE + DCI_KV_TILE;
 }
 
+static size_t taken_bytes(const dci_kv *kv, size_t n_tokens)
+{
+        return dci_kv_sums_of_lists(kv) ? score_stride(n_tokens) * sizeof(int32_t) : 0;
+}
+
+static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
+{
+        return kv->config.combine != DCI_KV_COMBINE_EACH
+                       ? 0
+                       : dci_lines(kv->group * dci_kv_ranked(kv, n_tokens) * sizeof(int32_t));
+}
+
 static size_t area_bytes(const dci_kv *kv, size_t n_tokens)
 {
         const size_t plan = dci_lines(kv->group * kv->dim_k * sizeof(float)) +
                             (kv->group + 1) * score_stride(n_tokens) * sizeof(float) +
                             dci_lines(kv->group * sizeof(float)) + dci_lines(dci_kv_stride(kv) * sizeof(int32_t)) +
-                            dci_lines(work_bytes(kv));
+                            taken_bytes(kv, n_tokens) + lists_bytes(kv, n_tokens) + dci_lines(work_bytes(kv, n_tokens));
         return larger(plan, dci_kv_attend_bytes(kv));
 }
 
@@ -174,7 +186,7 @@ static size_t candidates_of(const dci_kv *kv, const dci_kv_layer *layer)
 {
         const dci_kv_config *c = &kv->config;
         const size_t kept = c->sink + c->window, n = layer->n;
-        const bool summaries = kv->summary_bytes + kv->tail_bytes > 0;
+        const bool summaries = dci_kv_summarised(kv);
         if (c->frozen_prompt) {
                 const size_t of_prompt = layer->n_prompt > c->sink ? layer->n_prompt - c->sink : 0;
                 return summaries ? layer->n_grouped : of_prompt;
@@ -183,7 +195,7 @@ static size_t candidates_of(const dci_kv *kv, const dci_kv_layer *layer)
                 return 0;
         if (!summaries)
                 return n - kept;
-        const size_t old = (n - kept) / c->page_tokens * c->page_tokens;
+        const size_t old = (n - kept) / dci_kv_unit(kv) * dci_kv_unit(kv);
         return old < layer->n_grouped ? old : layer->n_grouped;
 }
 
@@ -229,6 +241,10 @@ static dci_kv_ask prepare(const planning *p, size_t i, size_t head, unsigned cha
         at += dci_lines(kv->group * sizeof(float));
         ask.chosen = (int32_t *)(void *)at;
         at += dci_lines(dci_kv_stride(kv) * sizeof(int32_t));
+        ask.taken = (int32_t *)(void *)at;
+        at += taken_bytes(kv, kv->plan_tokens);
+        ask.lists = (int32_t *)(void *)at;
+        at += lists_bytes(kv, kv->plan_tokens);
         ask.work = at;
         dci_kv_widen_queries(kv, p->queries, p->ld, i, head, queries);
         ask.queries = queries;

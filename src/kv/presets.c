@@ -21,6 +21,13 @@ static const dci_kv_preset presets[] = {
     {DCI_KV_SKETCH,        "sketch",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
     {DCI_KV_SKETCH_SUMS,   "sketch+sums",    DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_SUMS,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
     {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_CLUSTERKV,     "clusterkv",      DCI_KV_GROUP_CLUSTER, DCI_KV_SUMMARY_MEAN,  DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_EACH,    16, 16, 64},
+    {DCI_KV_RETROINFER,    "retroinfer",     DCI_KV_GROUP_CLUSTER, DCI_KV_SUMMARY_MEAN,  DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_SUMS,   DCI_KV_COMBINE_SOFTMAX, 16,  4, 64},
+};
+static const dci_kv_clustering clusterings[] = {
+/*   preset             tokens every segment            rounds by                      estimated */
+    {DCI_KV_CLUSTERKV,  80,    320,  DCI_KV_MAX_TOKENS, 20,    DCI_KV_CLUSTER_RAW,     1.0},
+    {DCI_KV_RETROINFER, 16,   1024,  8192,              10,    DCI_KV_CLUSTER_CENTRED, 0.232},
 };
 /* clang-format on */
 
@@ -32,6 +39,14 @@ const dci_kv_preset *dci_kv_preset_at(int32_t preset)
                 if (presets[i].preset == preset)
                         return &presets[i];
         return NULL;
+}
+
+const dci_kv_clustering *dci_kv_clustering_at(int32_t preset)
+{
+        for (size_t i = 1; i < sizeof clusterings / sizeof *clusterings; i++)
+                if (clusterings[i].preset == preset)
+                        return &clusterings[i];
+        return &clusterings[0];
 }
 
 const char *dci_kv_preset_name(int32_t preset)

@@ -73,6 +73,11 @@ static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
 
 static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
 {
+        if (kv->listed) {
+                if (layer->n_batches > 0)
+                        dci_kv_batch_form(kv, layer, layer->batches[0], head, area);
+                return;
+        }
         void *scratch = kv->forming.memory + area * kv->forming.area_bytes;
         dci_kv_form_anew(kv, layer, head, 0, candidates_of(kv, layer->n_prompt), scratch);
 }
@@ -277,6 +282,7 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
 void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
 {
         dci_kv_drop_chunks(kv, layer, 0);
+        dci_kv_drop_batches(kv, layer, 0);
         dci_kv_give(kv, layer->observed, layer->observed_bytes);
         layer->observed = NULL;
         layer->n_observed = layer->observed_bytes = layer->n_grouped = layer->n_prompt = 0;
@@ -291,6 +297,20 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
         }
 }
 
+/* The prompt's batch, still without groups. */
+static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
+{
+        dci_kv_batch *batch = NULL;
+        dci_status status = n == 0 ? DCI_OK : dci_kv_listing_ready(kv, n);
+        if (status == DCI_OK && n > 0)
+                status = dci_kv_batches_ready(kv, layer, 1);
+        if (status == DCI_OK && n > 0)
+                status = dci_kv_batch_take(kv, 0, n, kv->stages->group.most(kv, n), &batch);
+        if (batch != NULL)
+                dci_kv_batch_publish(kv, layer, batch);
+        return status;
+}
+
 /* Everything that the work needs. */
 static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
@@ -301,7 +321,7 @@ static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, 
         if (status == DCI_OK && n_positions > 0 && (once || kv->config.summary == DCI_KV_SUMMARY_LEARNED))
                 status = copy_observed(kv, layer, n_positions, queries, ld);
         if (status == DCI_OK && dci_kv_groups(kv, layer->number))
-                status = dci_kv_own_chunks(kv, layer, 0, n);
+                status = kv->listed ? take_batch(kv, layer, n) : dci_kv_own_chunks(kv, layer, 0, n);
         const size_t room = kv->config.budget - kv->config.sink - kv->config.window;
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && n > 0; h++) {
                 status = dci_kv_take_frames(kv, layer, h, learned);

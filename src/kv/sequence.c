@@ -126,7 +126,9 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
 static void free_layer(dci_kv *kv, dci_kv_layer *layer)
 {
         dci_kv_drop_chunks(kv, layer, 0);
+        dci_kv_drop_batches(kv, layer, 0);
         dci_kv_give(kv, layer->chunks, layer->chunk_capacity * sizeof(dci_kv_chunk *));
+        dci_kv_give(kv, layer->batches, layer->batch_capacity * sizeof(dci_kv_batch *));
         dci_kv_give(kv, layer->observed, layer->observed_bytes);
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
@@ -225,12 +227,16 @@ static size_t whole_pages(const dci_kv *kv, size_t n)
         return behind / kv->config.page_tokens * kv->config.page_tokens;
 }
 
-/* Candidates that are left when a sequence is cut to n tokens. A partial last page, of a frozen prompt, goes when it is cut. */
+/* Candidates that are left when a sequence is cut to n tokens. A partial last page, of a frozen prompt, goes when it is cut, and so does
+ * a batch of listed groups. */
 size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
         if (kv->config.sink + layer->n_grouped <= n)
                 return layer->n_grouped;
-        return whole_pages(kv, n);
+        if (!kv->listed)
+                return whole_pages(kv, n);
+        const size_t left = dci_kv_batches_within(layer, n > kv->config.sink ? n - kv->config.sink : 0);
+        return left > 0 ? layer->batches[left - 1]->first + layer->batches[left - 1]->n : 0;
 }
 
 size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, int32_t *out)
@@ -254,7 +260,10 @@ static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
                 layer->n_prompt = n;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 layer->heads[h].n_fixed = dci_kv_fixed_within(kv, &layer->heads[h], n, layer->heads[h].fixed);
-        dci_kv_drop_chunks(kv, layer, (layer->n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK);
+        if (kv->listed)
+                dci_kv_drop_batches(kv, layer, dci_kv_batches_within(layer, layer->n_grouped));
+        else
+                dci_kv_drop_chunks(kv, layer, (layer->n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK);
 }
 
 dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
@@ -275,17 +284,34 @@ dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
         return status;
 }
 
-/* Shares a layer's summaries as far as they lie within n tokens. */
-static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
+static dci_status fork_chunks(dci_kv *kv, const dci_kv_layer *from, size_t n_grouped, dci_kv_layer *to)
 {
-        const size_t n_grouped = dci_kv_grouped_within(kv, from, n),
-                     n_chunks = (n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
-        dci_status status =
+        const size_t n_chunks = (n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
+        const dci_status status =
                 dci_kv_grow(kv, (void **)&to->chunks, &to->chunk_capacity, n_chunks, sizeof(dci_kv_chunk *));
         for (size_t c = 0; c < n_chunks && status == DCI_OK; c++) {
                 atomic_fetch_add(&from->chunks[c]->refs, 1);
                 to->chunks[to->n_chunks++] = from->chunks[c];
         }
+        return status;
+}
+
+static dci_status fork_batches(dci_kv *kv, const dci_kv_layer *from, size_t n_grouped, dci_kv_layer *to)
+{
+        const size_t n = dci_kv_batches_within(from, n_grouped);
+        const dci_status status = dci_kv_batches_ready(kv, to, n);
+        for (size_t b = 0; b < n && status == DCI_OK; b++) {
+                atomic_fetch_add(&from->batches[b]->refs, 1);
+                to->batches[to->n_batches++] = from->batches[b];
+        }
+        return status;
+}
+
+/* Shares a layer's summaries as far as they lie within n tokens. */
+static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
+{
+        const size_t n_grouped = dci_kv_grouped_within(kv, from, n);
+        dci_status status = kv->listed ? fork_batches(kv, from, n_grouped, to) : fork_chunks(kv, from, n_grouped, to);
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++) {
                 const dci_kv_head *source = &from->heads[h];
                 dci_kv_head *head = &to->heads[h];

@@ -26,18 +26,37 @@ typedef struct dci_kv_ask {
         unsigned char *work; /* the stage's own */
         int32_t *chosen;     /* candidates, ascending */
         size_t n_chosen, room;
+        int32_t *taken; /* by listed group, for its tail: members chosen, or DCI_KV_DROPPED */
+        int32_t *lists; /* COMBINE_EACH: the best groups of each query head */
 } dci_kv_ask;
+enum { DCI_KV_DROPPED = -1 };
 
 /* --- group: which tokens lie together --------------------------------------------------------------------------------- */
 
 typedef struct dci_kv_grouping {
         int32_t kind;
-        bool built;
-        /* Groups among n candidates, and the candidates of one of them, ascending; returns how many. `head` is for groups that are not
-         * by position. */
-        size_t (*count)(const dci_kv *kv, const dci_kv_head *head, size_t n);
-        size_t (*members)(const dci_kv *kv, const dci_kv_head *head, size_t group, size_t n, int32_t *out);
+        bool listed; /* groups are in batches; else they are by position */
+        /* Groups of one head among n candidates. */
+        size_t (*count)(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n);
+        /* Those of the n candidates that are in one of them, ascending. They are returned where they lie, or in `room`, which holds
+         * DCI_KV_TILE. */
+        const int32_t *(*members)(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group, size_t n,
+                                  int32_t *room, size_t *out_n);
+        /* Listed: most groups of n candidates; bytes that dividing takes; and dividing one head's part of a batch into its groups: fills
+         * in n_groups, offsets and ids. keys: the batch's rows, one behind the other. Cannot fail. */
+        size_t (*most)(const dci_kv *kv, size_t n);
+        size_t (*work_bytes)(const dci_kv *kv, size_t n);
+        void (*divide)(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, size_t head, const void *keys,
+                       void *work);
 } dci_kv_grouping;
+
+/* Keys or values of a group: row `ids[i] - first` of rows that lie one behind the other, in the format of the keys. */
+typedef struct dci_kv_members {
+        const unsigned char *rows;
+        size_t first, n;
+        const int32_t *ids;
+        float *wide; /* room for a tile of rows */
+} dci_kv_members;
 
 /* --- summary: what stays of a group ----------------------------------------------------------------------------------- */
 
@@ -54,6 +73,9 @@ typedef struct dci_kv_summary {
                     const float *keys, void *scratch);
         /* Fills in scores and most. */
         void (*rank)(dci_kv_ask *ask);
+        /* Of groups with any members, if it can be had of them: elements of a row, and the row of n keys, from scratch of put_bytes. */
+        size_t (*width)(const dci_kv *kv);
+        void (*row)(const dci_kv *kv, const dci_kv_members *members, void *scratch, void *out);
 } dci_kv_summary;
 
 /* --- choose: how queries choose ----------------------------------------------------------------------------------------- */
@@ -104,9 +126,18 @@ typedef struct dci_kv_preset {
         size_t page_tokens, sink, window;
 } dci_kv_preset;
 const dci_kv_preset *dci_kv_preset_at(int32_t preset);
+/* What a preset's clusters are like; of others, as clusterkv's. */
+typedef struct dci_kv_clustering {
+        int32_t preset;
+        size_t tokens, every, segment, rounds;
+        int32_t by;
+        double estimate_share;
+} dci_kv_clustering;
+const dci_kv_clustering *dci_kv_clustering_at(int32_t preset);
 
-extern const dci_kv_grouping dci_kv_groupings[DCI_KV_GROUPS + 1];                              /* group.c */
-extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;                          /* summary_keys.c */
+extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* group.c; NULL: not built */
+extern const dci_kv_grouping dci_kv_group_cluster;                       /* group_cluster.c */
+extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;    /* summary_keys.c */
 extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax, dci_kv_summary_cuboid; /* summary_pages.c */
 extern const dci_kv_summary dci_kv_summary_codes, dci_kv_summary_learned;                      /* summary_codes.c */
 extern const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1];                                 /* choose.c */
@@ -123,6 +154,22 @@ void dci_kv_score_rows(const dci_kv_ask *ask, const float *queries, size_t dim, 
 /* exp(score - most) in place for one query's first n scores, most filled in; returns their sum. */
 float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n);
 
+/* batch.c: scores of a batch's groups by rows of `width` elements, one a group. */
+void dci_kv_score_batch(const dci_kv_ask *ask, const dci_kv_batch *batch, const float *queries, size_t width,
+                        const unsigned char *rows);
+/* tail_lists.c: TAIL_SUMS over listed groups. */
+void dci_kv_add_listed(dci_kv_ask *ask, float *out, float *lse);
+
+/* batch.c: what all listed groups share. */
+size_t dci_kv_count_listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n);
+const int32_t *dci_kv_members_listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group, size_t n,
+                                     int32_t *room, size_t *out_n);
+
+/* Tiles of members as floats: rows [at, at + n) of them, n <= DCI_KV_TILE. */
+size_t dci_kv_widen_members(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim);
+/* Their mean, as it is stored, from scratch of dim doubles. */
+void dci_kv_mean_of_members(const dci_kv *kv, const dci_kv_members *members, size_t dim, void *scratch, void *out);
+
 /* The mean of n >= 1 rows, dim apart. */
 void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out);
 
@@ -132,7 +179,22 @@ DCI_INLINE bool dci_kv_codes_alone(const dci_kv *kv)
         return kv->config.choose == DCI_KV_CHOOSE_NONE;
 }
 
-/* Tokens per group as far as summaries are concerned. */
+/* How many groups are estimated besides those that are chosen; n: all. */
+DCI_INLINE size_t dci_kv_estimated(const dci_kv *kv, size_t n)
+{
+        return kv->config.estimate_share >= 1.0 ? n : (size_t)(kv->config.estimate_share * (double)n + 0.5);
+}
+
+/* choose.c: most groups that a plan ranks. */
+size_t dci_kv_ranked(const dci_kv *kv, size_t n_tokens);
+
+/* Whether the tail is over listed groups, and estimates only some of them. */
+DCI_INLINE bool dci_kv_sums_of_lists(const dci_kv *kv)
+{
+        return kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS;
+}
+
+/* Most tokens per group of those that are by position; listed ones have at least one. */
 DCI_INLINE size_t dci_kv_group_tokens(const dci_kv *kv)
 {
         return kv->config.group == DCI_KV_GROUP_PAGE ? kv->config.page_tokens : 1;

@@ -83,7 +83,8 @@ static void press(dci_kv *kv)
         }
 }
 
-/* The groups that are due form when recent tokens would take more than half of the budget; otherwise dci_kv_maintain has time. */
+/* The groups that are due form when recent tokens would take more than half of the budget; otherwise dci_kv_maintain has time. Listed
+ * groups would come out otherwise for another step, so only tokens that are there count. */
 static bool overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
 {
         for (size_t l = 0; l < kv->config.n_layers; l++) {
@@ -91,7 +92,7 @@ static bool overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
                 if (!dci_kv_groups(kv, l) || layer->prompt == DCI_KV_PROMPT_OPEN || kv->config.frozen_prompt)
                         continue;
                 const size_t n_grouped = dci_kv_will_group(kv, layer);
-                if (sequence->n + n > kv->config.sink + n_grouped + kv->config.budget / 2 &&
+                if (sequence->n + (kv->listed ? 0 : n) > kv->config.sink + n_grouped + kv->config.budget / 2 &&
                     dci_kv_may_group(kv, sequence->n) > n_grouped)
                         return true;
         }
@@ -120,7 +121,7 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 if (overdue(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
         if (status == DCI_OK && n_late > 0)
-                status = dci_kv_catch_up(kv, n_late, kv->late);
+                status = dci_kv_catch_up(kv, n_late, kv->late, true);
         return status == DCI_OK && blocks > 0 ? dci_kv_pool_ready(kv, blocks) : status;
 }
 

@@ -44,12 +44,10 @@ void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out)
                 out[j] /= (float)n;
 }
 
-/* out: the greatest, then the least. */
-static void extremes(const float *keys, size_t n, size_t dim, float *out)
+/* More keys among those whose extremes are known. */
+static void extend(const float *keys, size_t n, size_t dim, float *out)
 {
-        memcpy(out, keys, dim * sizeof *out);
-        memcpy(out + dim, keys, dim * sizeof *out);
-        for (size_t i = 1; i < n; i++)
+        for (size_t i = 0; i < n; i++)
                 for (size_t j = 0; j < dim; j++) {
                         const float x = keys[i * dim + j];
                         out[j] = x > out[j] ? x : out[j];
@@ -57,16 +55,35 @@ static void extremes(const float *keys, size_t n, size_t dim, float *out)
                 }
 }
 
-static void cuboid(const float *keys, size_t n, size_t dim, float *out)
+/* out: the greatest, then the least. */
+static void extremes(const float *keys, size_t n, size_t dim, float *out)
 {
-        extremes(keys, n, dim, out);
+        memcpy(out, keys, dim * sizeof *out);
+        memcpy(out + dim, keys, dim * sizeof *out);
+        extend(keys + dim, n - 1, dim, out);
+}
+
+/* From extremes to a centre, and deviations from it that are still to be added up. */
+static void centre(size_t dim, float *out)
+{
         for (size_t j = 0; j < dim; j++) {
                 out[j] = 0.5f * (out[j] + out[dim + j]);
                 out[dim + j] = 0.0f;
         }
+}
+
+static void deviate(const float *keys, size_t n, size_t dim, float *out)
+{
         for (size_t i = 0; i < n; i++)
                 for (size_t j = 0; j < dim; j++)
                         out[dim + j] += fabsf(keys[i * dim + j] - out[j]);
+}
+
+static void cuboid(const float *keys, size_t n, size_t dim, float *out)
+{
+        extremes(keys, n, dim, out);
+        centre(dim, out);
+        deviate(keys, n, dim, out);
         for (size_t j = 0; j < dim; j++)
                 out[dim + j] /= (float)n;
 }
@@ -88,6 +105,34 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
                 kv->context->kernels->narrow[kv->config.dtype - 1](row, width,
                                                                    chunk + (first + i) / per_page * width * kv->es);
         }
+}
+
+/* The same of members of any number, a tile at a time. */
+static void row(const dci_kv *kv, const dci_kv_members *members, void *scratch, void *out)
+{
+        const size_t dim = kv->dim_k;
+        float *made = scratch;
+        if (kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN) {
+                dci_kv_mean_of_members(kv, members, dim, scratch, out);
+                return;
+        }
+        for (size_t at = 0, n; at < members->n; at += n) {
+                n = dci_kv_widen_members(kv, members, at, dim);
+                if (at == 0)
+                        extremes(members->wide, n, dim, made);
+                else
+                        extend(members->wide, n, dim, made);
+        }
+        if (kv->stages->summary.kind == DCI_KV_SUMMARY_CUBOID) {
+                centre(dim, made);
+                for (size_t at = 0, n; at < members->n; at += n) {
+                        n = dci_kv_widen_members(kv, members, at, dim);
+                        deviate(members->wide, n, dim, made);
+                }
+                for (size_t j = 0; j < dim; j++)
+                        made[dim + j] /= (float)members->n;
+        }
+        kv->context->kernels->narrow[kv->config.dtype - 1](made, width_of(kv), out);
 }
 
 static void make_queries(const dci_kv *kv, const float *queries, float *out)
@@ -112,6 +157,15 @@ static void make_queries(const dci_kv *kv, const float *queries, float *out)
                 }
 }
 
+static void rank_listed(dci_kv_ask *ask, const float *queries)
+{
+        const dci_kv *kv = ask->kv;
+        const dci_kv_layer *layer = ask->layer;
+        for (size_t b = 0; b < layer->n_batches && layer->batches[b]->first < ask->n_candidates; b++)
+                dci_kv_score_batch(ask, layer->batches[b], queries, width_of(kv),
+                                   dci_kv_batch_rows(kv, layer->batches[b], ask->head));
+}
+
 static void rank(dci_kv_ask *ask)
 {
         const dci_kv *kv = ask->kv;
@@ -120,6 +174,10 @@ static void rank(dci_kv_ask *ask)
         const void *rows[DCI_KV_TILE];
         float *queries = (float *)(void *)ask->work;
         make_queries(kv, ask->queries, queries);
+        if (kv->listed) {
+                rank_listed(ask, queries);
+                return;
+        }
         for (size_t i = 0, n; i < n_pages; i += n) {
                 const unsigned char *memory = dci_kv_chunk_head(kv, ask->layer, i / per_chunk, ask->head);
                 const size_t at = i % per_chunk, left = n_pages - i;
@@ -137,7 +195,9 @@ static void rank(dci_kv_ask *ask)
                                      .work_bytes = work_bytes,                                                         \
                                      .put_bytes = put_bytes,                                                           \
                                      .put = put,                                                                       \
-                                     .rank = rank}
+                                     .rank = rank,                                                                     \
+                                     .width = width_of,                                                                \
+                                     .row = row}
 
 PAGES(dci_kv_summary_mean, DCI_KV_SUMMARY_MEAN);
 PAGES(dci_kv_summary_minmax, DCI_KV_SUMMARY_MINMAX);

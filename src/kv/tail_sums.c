@@ -160,6 +160,10 @@ static void add(dci_kv_ask *ask, float *out, float *lse)
 {
         const dci_kv *kv = ask->kv;
         const size_t per_page = kv->config.page_tokens;
+        if (kv->listed) {
+                dci_kv_add_listed(ask, out, lse);
+                return;
+        }
         adding a = {.ask = ask,
                     .n_pages = (ask->n_candidates + per_page - 1) / per_page,
                     .taken = (uint8_t *)ask->relevance,
