@@ -90,6 +90,7 @@ set(dci_sources
     src/index/tree_search.c
     src/index/tune.c
     src/kv/attend.c
+    src/kv/calibrate.c
     src/kv/choose.c
     src/kv/config.c
     src/kv/form.c
@@ -104,6 +105,7 @@ set(dci_sources
     src/kv/pool.c
     src/kv/presets.c
     src/kv/prompt.c
+    src/kv/schedule.c
     src/kv/sequence.c
     src/kv/step.c
     src/kv/summary_codes.c

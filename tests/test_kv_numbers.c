@@ -410,7 +410,7 @@ START_TEST(refused_reservations_take_nothing)
         dci_kv_destroy(kv);
         size_t n_refused = 0;
         for (size_t i = 0; i <= 200; i++) {
-                config.max_bytes = least + (most - least) / 200 * i + 64;
+                config.max_bytes = least + (most - least) * i / 200 + 64;
                 kv = kv_create(context, &config);
                 sequence = kv_open(kv);
                 const size_t bytes = kv_info(kv).bytes;

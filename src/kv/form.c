@@ -16,7 +16,9 @@ size_t dci_kv_may_group(const dci_kv *kv, size_t n)
 
 bool dci_kv_groups(const dci_kv *kv, size_t layer)
 {
-        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && kv->summary_bytes + kv->tail_bytes > 0;
+        /* A layer that uses another one's lists ranks nothing. */
+        const bool borrows = dci_kv_anchor_of(kv, layer) != layer;
+        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && (borrows ? 0 : kv->summary_bytes) + kv->tail_bytes > 0;
 }
 
 /* --- chunks ----------------------------------------------------------------------------------------------------------- */

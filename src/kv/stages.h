@@ -26,6 +26,8 @@ typedef struct dci_kv_ask {
         unsigned char *work; /* the stage's own */
         int32_t *chosen;     /* candidates, ascending */
         size_t n_chosen, room;
+        int32_t *ranked; /* NULL, or the same with the best first, for a schedule that keeps them */
+        size_t n_ranked;
 } dci_kv_ask;
 
 /* --- group: which tokens lie together --------------------------------------------------------------------------------- */
@@ -70,6 +72,11 @@ typedef struct dci_kv_choice {
 typedef struct dci_kv_schedule {
         int32_t kind;
         bool built;
+        bool lists, queries; /* what a plan leaves to the next one */
+        /* Whether this plan of a layer that has lists decides anew; NULL: each does. queries: of all query heads, as the call has them. */
+        bool (*due)(const dci_kv *kv, const dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
+        /* Whether a head attends to the list that was chosen before, whatever is decided now. NULL: it does not. */
+        bool (*keeps)(const dci_kv_ask *ask);
 } dci_kv_schedule;
 
 /* --- tail: what becomes of the rest ------------------------------------------------------------------------------------- */
@@ -110,6 +117,7 @@ extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;           
 extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax, dci_kv_summary_cuboid; /* summary_pages.c */
 extern const dci_kv_summary dci_kv_summary_codes, dci_kv_summary_learned;                      /* summary_codes.c */
 extern const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1];                                 /* choose.c */
+extern const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1];                           /* schedule.c */
 extern const dci_kv_tail dci_kv_tail_drop, dci_kv_tail_sums, dci_kv_tail_lowbit;
 
 /* choose.c: ranks by the observed queries, once: fills in head->fixed. */
@@ -122,6 +130,17 @@ void dci_kv_score_rows(const dci_kv_ask *ask, const float *queries, size_t dim, 
                        const void *const *rows, size_t n, size_t first);
 /* exp(score - most) in place for one query's first n scores, most filled in; returns their sum. */
 float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n);
+
+/* choose.c: `chosen` ascending, and as it came in `ranked` where that is asked for. */
+void dci_kv_put_in_order(dci_kv_ask *ask);
+
+/* schedule.c: before the heads' work, whether plans of a layer decide; chooses for one head, or takes what is there; after the heads'
+ * work, if the layer's plan leaves tokens out. */
+void dci_kv_schedule_begin(dci_kv *kv, dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
+void dci_kv_schedule_choose(dci_kv_layer *layer, dci_kv_ask *ask);
+void dci_kv_schedule_end(const dci_kv *kv, dci_kv_layer *layer, size_t n_candidates);
+/* The mean cosine of n rows of queries with those of before: times one factor for all they may be. */
+double dci_kv_turn(const dci_kernels *kernels, const float *queries, const float *before, size_t n, size_t dim);
 
 /* The mean of n >= 1 rows, dim apart. */
 void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out);
