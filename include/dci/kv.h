@@ -121,7 +121,7 @@ enum {
  *
  * dci_kv_fork copies lists and queries. The lists of a layer are forgotten, so that its next plan decides, where dci_kv_fork, dci_kv_truncate or
  * dci_kv_step_abort cut into the candidates that they were chosen from, which within the rollback they do not; what plans of an
- * aborted step decided stays otherwise. Files hold none of it. Memory, taken with the sequence: per layer 4 (budget - sink - window) bytes for
+ * aborted step decided stays otherwise, unless the prompt ended in it. Files hold none of it. Memory, taken with the sequence: per layer 4 (budget - sink - window) bytes for
  * each kv head, and with BOUNDARY and AHEAD 4 dim_k for each query head.
  */
 enum {

@@ -293,7 +293,9 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
                 dci_kv_frame_drop(kv, head->keys);
                 dci_kv_frame_drop(kv, head->values);
                 dci_kv_give(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
-                *head = (dci_kv_head){0};
+                *head = (dci_kv_head){.n_plans = head->n_plans,
+                                      .n_decisions = head->n_decisions,
+                                      .n_corrections = head->n_corrections};
         }
 }
 
