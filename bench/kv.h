@@ -31,6 +31,9 @@ typedef struct kvbench_options {
         int32_t kept;                        /* KVBENCH_KEPT_* */
         int32_t key_bits, value_bits, codes; /* bits 1 << width, and 1 << KVBENCH_RANDOM or _LEARNED */
         int32_t combine, page_tokens;        /* 0: the preset's */
+        int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
+        double tau;                          /* 0: the schedule's */
+        size_t period;                       /* 0: the default */
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */
         bool judged_only;
@@ -50,6 +53,7 @@ void kvbench_options_free(kvbench_options *o);
 void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
 const char *kvbench_combine_name(int32_t combine);
+const char *kvbench_schedule_name(int32_t schedule);
 
 /* --- kv_data.c, kv_synthetic.c ------------------------------------------------------------------------------------------ */
 
@@ -156,6 +160,7 @@ typedef struct kvbench_row {
         dci_kv_info info; /* after the last step */
         kvbench_marks marks;
         size_t n_steps, n_planned;
+        double decided, corrected; /* of all lists, those that their own queries chose; those that were corrected */
         double form_ms;
         bench_latency times[KVBENCH_TIMES];
         int32_t refits;

@@ -8,6 +8,11 @@
 static const bench_choice kepts[] = {{"common", KVBENCH_KEPT_COMMON}, {"paper", KVBENCH_KEPT_PAPER}, {NULL, 0}};
 static const bench_choice codes[] = {{"random", KVBENCH_RANDOM}, {"learned", KVBENCH_LEARNED}, {NULL, 0}};
 static const bench_choice combines[] = {{"softmax", DCI_KV_COMBINE_SOFTMAX}, {"mean", DCI_KV_COMBINE_MEAN}, {NULL, 0}};
+static const bench_choice schedules[] = {{"every", DCI_KV_EVERY_STEP},
+                                         {"periodic", DCI_KV_PERIODIC},
+                                         {"boundary", DCI_KV_BOUNDARY},
+                                         {"ahead", DCI_KV_AHEAD},
+                                         {NULL, 0}};
 static const bench_choice key_widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice value_widths[] = {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice pages[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64", 64}, {NULL, 0}};
@@ -18,6 +23,11 @@ enum { LEAST_SYNTHETIC = 2048, MOST_SYNTHETIC = 1 << 22 };
 const char *kvbench_kept_name(int32_t kept)
 {
         return bench_choice_name(kepts, kept);
+}
+
+const char *kvbench_schedule_name(int32_t schedule)
+{
+        return bench_choice_name(schedules, schedule);
 }
 
 const char *kvbench_combine_name(int32_t combine)
@@ -55,18 +65,27 @@ static const char help_arms[] =
         "                            queries (default random)\n"
         "  --combine softmax|mean    how query heads agree (default: softmax with --frozen-prompt, else the preset's)\n"
         "  --page-tokens N           8, 16, 32 or 64 (default: the preset's)\n"
+        "  --schedule NAME           every, periodic, boundary or ahead: when lists are decided again, for presets "
+        "that\n"
+        "                            rank at each step (default: the preset's)\n"
+        "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
+        "  --period N                of periodic (default 128)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
         "  --every N                 judges every N-th position only, from prompt + 8 on (default: all positions)\n"
         "  --judged-only             with --every: the other positions are appended, but neither planned nor attended "
         "to.\n"
-        "                            The fastest way to shares and errors; what moves between steps is not counted\n"
+        "                            The fastest way to shares and errors; what moves between steps is not counted.\n"
+        "                            Schedules that keep lists between plans plan at every position all the same\n"
         "  --threads N               threads a call may use, 1 to 1024 (default 1)\n"
         "  --isa NAME                auto, scalar, avx2, avx512, amx or neon (default auto: the best there is)\n"
         "  --json FILE               also write {machine, command, rows}; a row has the columns below and more:\n"
         "                            overlap (tokens chosen at two steps in a row over those chosen at one of them),\n"
-        "                            append_us, step_us, the 99th percentile of each time (plan_us_p99), err_first\n"
+        "                            decided and corrected (shares of the steps' lists that their own queries chose, "
+        "and\n"
+        "                            that had to be corrected), append_us, step_us, the 99th percentile of each time "
+        "(plan_us_p99), err_first\n"
         "                            and err_last, the errors in the first and in the last quarter of the decode\n"
         "  --help                    this text\n"
         "\n";
@@ -108,10 +127,13 @@ void kvbench_print_help(void)
         printf("%spresets and budgets, each of which is a row:\n  --preset LIST             all (default), or some of",
                help_usage);
         size_t n = 0;
-        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++)
-                if (is_preset(i))
-                        printf("%s%s%s", n == 0 ? "" : ",", ++n % 6 == 0 ? "\n                            " : " ",
-                               dci_kv_preset_name(i));
+        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++) {
+                if (!is_preset(i))
+                        continue;
+                n++;
+                printf("%s%s%s", n > 1 ? "," : "", n % 6 == 0 ? "\n                            " : " ",
+                       dci_kv_preset_name(i));
+        }
         printf("\n%s%s", help_arms, help_columns);
 }
 
@@ -198,9 +220,21 @@ static dci_status check(const char *traces, const kvbench_options *o)
         return DCI_OK;
 }
 
+static dci_status parse_tau(const char *text, kvbench_options *o)
+{
+        char *end = NULL;
+        if (text == NULL)
+                return DCI_OK;
+        o->tau = strtod(text, &end);
+        if (end == text || *end != '\0' || !(o->tau > -1.0 && o->tau <= 1.0) || o->tau == 0.0)
+                return dci_fail(DCI_ERR_INVALID, "--tau wants a number above -1, up to 1 and other than 0, not '%s'",
+                                text);
+        return DCI_OK;
+}
+
 static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_help)
 {
-        const char *traces = NULL, *presets = "all";
+        const char *traces = NULL, *presets = "all", *tau = NULL;
         const bench_option table[] = {
                 {"trace", OPTION_TEXT, &traces, 0, 0, NULL},
                 {"synthetic", OPTION_SIZE, &o->synthetic, LEAST_SYNTHETIC, MOST_SYNTHETIC, NULL},
@@ -214,6 +248,9 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"learned", OPTION_CHOICES, &o->codes, 0, 0, codes},
                 {"combine", OPTION_CHOICE, &o->combine, 0, 0, combines},
                 {"page-tokens", OPTION_CHOICE, &o->page_tokens, 0, 0, pages},
+                {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
+                {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
+                {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},
@@ -225,6 +262,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
         if (status != DCI_OK || *out_help)
                 return status;
         status = check(traces, o);
+        if (status == DCI_OK)
+                status = parse_tau(tau, o);
         if (status == DCI_OK)
                 status = kvbench_traces_parse(traces, o);
         return status == DCI_OK ? parse_presets(presets, o) : status;
