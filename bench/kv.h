@@ -12,6 +12,8 @@
 enum { KVBENCH_KEPT_COMMON = 1, KVBENCH_KEPT_PAPER = 2 };
 enum { KVBENCH_RANDOM = 1, KVBENCH_LEARNED = 2 };
 #define KVBENCH_MAX_TRACES 64
+/* Numbers of presets are below it. */
+#define KVBENCH_PRESETS 64
 
 /* Tokens at the end that --kept common has every preset keep; those at the start are BENCH_SINK. */
 #define KVBENCH_WINDOW 64
@@ -23,7 +25,7 @@ typedef struct kvbench_options {
         const char *traces[KVBENCH_MAX_TRACES]; /* folders */
         size_t n_traces;
         size_t synthetic; /* tokens; 0: none */
-        int32_t presets[DCI_KV_PRESETS];
+        int32_t presets[KVBENCH_PRESETS];
         size_t n_presets;
         bench_sizes budgets;
         int32_t kept;                        /* KVBENCH_KEPT_* */
@@ -31,6 +33,9 @@ typedef struct kvbench_options {
         int32_t combine, page_tokens;        /* 0: the preset's */
         size_t cluster_tokens, cluster_most; /* the same, and 0: clusters of any size */
         int32_t cluster_by;                  /* 0: the preset's */
+        int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
+        double tau;                          /* 0: the schedule's */
+        size_t period;                       /* 0: the default */
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */
         bool judged_only;
@@ -44,10 +49,13 @@ dci_status kvbench_options_parse(int argc, char **argv, kvbench_options *out, bo
 /* What kv and layers share: presets, widths, codes, threads, isa, seed, json; beside `more` options. One budget. */
 dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const bench_option *more, size_t n_more,
                               kvbench_options *out, bool *out_help);
+/* Folders with commas between them; NULL: none. Free with kvbench_options_free, also after a failure. */
+dci_status kvbench_traces_parse(const char *text, kvbench_options *o);
 void kvbench_options_free(kvbench_options *o);
 void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
 const char *kvbench_combine_name(int32_t combine);
+const char *kvbench_schedule_name(int32_t schedule);
 
 /* --- kv_data.c, kv_synthetic.c ------------------------------------------------------------------------------------------ */
 
@@ -145,8 +153,13 @@ typedef struct kvbench_arm {
 
 enum { KVBENCH_APPEND, KVBENCH_PLAN, KVBENCH_ATTEND, KVBENCH_MAINTAIN, KVBENCH_STEP, KVBENCH_TIMES };
 
+/* Somebody who looks at the plan of position t, outside of the clock. */
+typedef dci_status (*kvbench_watch)(void *arg, size_t t, const dci_kv_plan *plan);
+
 typedef struct kvbench_row {
         const kvbench_options *options;
+        kvbench_watch watch; /* NULL: nobody */
+        void *watcher;
         kvbench_arm arm;
         char trace[256];
         size_t tokens, prompt, group, dim_k, dim_v;
@@ -154,6 +167,7 @@ typedef struct kvbench_row {
         dci_kv_info info; /* after the last step */
         kvbench_marks marks;
         size_t n_steps, n_planned;
+        double decided, corrected; /* of all lists, those that their own queries chose; those that were corrected */
         double form_ms;
         bench_latency times[KVBENCH_TIMES];
         int32_t refits;

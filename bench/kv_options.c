@@ -9,6 +9,11 @@ static const bench_choice kepts[] = {{"common", KVBENCH_KEPT_COMMON}, {"paper", 
 static const bench_choice codes[] = {{"random", KVBENCH_RANDOM}, {"learned", KVBENCH_LEARNED}, {NULL, 0}};
 static const bench_choice combines[] = {
         {"softmax", DCI_KV_COMBINE_SOFTMAX}, {"mean", DCI_KV_COMBINE_MEAN}, {"each", DCI_KV_COMBINE_EACH}, {NULL, 0}};
+static const bench_choice schedules[] = {{"every", DCI_KV_EVERY_STEP},
+                                         {"periodic", DCI_KV_PERIODIC},
+                                         {"boundary", DCI_KV_BOUNDARY},
+                                         {"ahead", DCI_KV_AHEAD},
+                                         {NULL, 0}};
 static const bench_choice key_widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice value_widths[] = {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice pages[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64", 64}, {NULL, 0}};
@@ -22,6 +27,10 @@ const char *kvbench_kept_name(int32_t kept)
 }
 
 static const bench_choice cluster_bys[] = {{"raw", DCI_KV_CLUSTER_RAW}, {"centred", DCI_KV_CLUSTER_CENTRED}, {NULL, 0}};
+const char *kvbench_schedule_name(int32_t schedule)
+{
+        return bench_choice_name(schedules, schedule);
+}
 
 const char *kvbench_combine_name(int32_t combine)
 {
@@ -62,18 +71,27 @@ static const char help_arms[] =
         "  --page-tokens N           8, 16, 32 or 64 (default: the preset's)\n"
         "  --cluster-tokens N, --cluster-most N, --cluster-by raw|centred   for presets of clusters: tokens of one on\n"
         "                            average, the most of a part of one, what it is found by (default: the preset's)\n"
+        "  --schedule NAME           every, periodic, boundary or ahead: when lists are decided again, for presets "
+        "that\n"
+        "                            rank at each step (default: the preset's)\n"
+        "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
+        "  --period N                of periodic (default 128)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
         "  --every N                 judges every N-th position only, from prompt + 8 on (default: all positions)\n"
         "  --judged-only             with --every: the other positions are appended, but neither planned nor attended "
         "to.\n"
-        "                            The fastest way to shares and errors; what moves between steps is not counted\n"
+        "                            The fastest way to shares and errors; what moves between steps is not counted.\n"
+        "                            Schedules that keep lists between plans plan at every position all the same\n"
         "  --threads N               threads a call may use, 1 to 1024 (default 1)\n"
         "  --isa NAME                auto, scalar, avx2, avx512, amx or neon (default auto: the best there is)\n"
         "  --json FILE               also write {machine, command, rows}; a row has the columns below and more:\n"
         "                            overlap (tokens chosen at two steps in a row over those chosen at one of them),\n"
-        "                            append_us, step_us, the 99th percentile of each time (plan_us_p99), err_first\n"
+        "                            decided and corrected (shares of the steps' lists that their own queries chose, "
+        "and\n"
+        "                            that had to be corrected), append_us, step_us, the 99th percentile of each time "
+        "(plan_us_p99), err_first\n"
         "                            and err_last, the errors in the first and in the last quarter of the decode\n"
         "  --help                    this text\n"
         "\n";
@@ -104,8 +122,8 @@ static const char help_columns[] =
         "  dci-bench kv --trace bench/data/smollm2-debref-layer06_head0 --every 24 --json kv.json\n"
         "  dci-bench kv --synthetic 262144 --preset full,quest,sketch --steps 512 --every 16\n";
 
-/* Numbers of presets have gaps. */
-static bool is_built(int32_t preset)
+/* Numbers that no preset has yet may lie between those of others. */
+static bool is_preset(int32_t preset)
 {
         return dci_kv_preset_of(dci_kv_preset_name(preset)) == preset;
 }
@@ -114,17 +132,20 @@ void kvbench_print_help(void)
 {
         printf("%spresets and budgets, each of which is a row:\n  --preset LIST             all (default), or some of",
                help_usage);
-        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_PRESETS; i++)
-                if (is_built(i))
-                        printf("%s%s%s", i > DCI_KV_FULL ? "," : "",
-                               i % 6 == 0 ? "\n                            " : " ", dci_kv_preset_name(i));
-        printf("\n");
-        printf("%s%s", help_arms, help_columns);
+        size_t n = 0;
+        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++) {
+                if (!is_preset(i))
+                        continue;
+                n++;
+                printf("%s%s%s", n > 1 ? "," : "", n % 6 == 0 ? "\n                            " : " ",
+                       dci_kv_preset_name(i));
+        }
+        printf("\n%s%s", help_arms, help_columns);
 }
 
 /* --- lists --------------------------------------------------------------------------------------------------------------- */
 
-static dci_status parse_traces(const char *text, kvbench_options *o)
+dci_status kvbench_traces_parse(const char *text, kvbench_options *o)
 {
         if (text == NULL)
                 return DCI_OK;
@@ -161,10 +182,9 @@ static dci_status refuse_presets(const char *text)
 {
         char names[512] = "all";
         size_t used = 3;
-        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_PRESETS; i++) {
-                if (!is_built(i))
-                        continue;
-                const int n = snprintf(names + used, sizeof names - used, ", %s", dci_kv_preset_name(i));
+        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++) {
+                const int n =
+                        !is_preset(i) ? 0 : snprintf(names + used, sizeof names - used, ", %s", dci_kv_preset_name(i));
                 if (n > 0 && (size_t)n < sizeof names - used)
                         used += (size_t)n;
         }
@@ -173,10 +193,10 @@ static dci_status refuse_presets(const char *text)
 
 static dci_status parse_presets(const char *text, kvbench_options *o)
 {
-        bool seen[DCI_KV_PRESETS + 1] = {false};
+        bool seen[KVBENCH_PRESETS] = {false};
         if (strcmp(text, "all") == 0) {
-                for (int32_t i = DCI_KV_FULL; i <= DCI_KV_PRESETS; i++)
-                        if (is_built(i))
+                for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++)
+                        if (is_preset(i))
                                 o->presets[o->n_presets++] = i;
                 return DCI_OK;
         }
@@ -184,7 +204,7 @@ static dci_status parse_presets(const char *text, kvbench_options *o)
         do {
                 const size_t n = strcspn(item, ",");
                 const int32_t preset = find_preset(item, n);
-                if (preset < DCI_KV_FULL || preset > DCI_KV_PRESETS || seen[preset])
+                if (preset < DCI_KV_FULL || preset >= KVBENCH_PRESETS || seen[preset])
                         return refuse_presets(text);
                 seen[preset] = true;
                 o->presets[o->n_presets++] = preset;
@@ -206,9 +226,21 @@ static dci_status check(const char *traces, const kvbench_options *o)
         return DCI_OK;
 }
 
+static dci_status parse_tau(const char *text, kvbench_options *o)
+{
+        char *end = NULL;
+        if (text == NULL)
+                return DCI_OK;
+        o->tau = strtod(text, &end);
+        if (end == text || *end != '\0' || !(o->tau > -1.0 && o->tau <= 1.0) || o->tau == 0.0)
+                return dci_fail(DCI_ERR_INVALID, "--tau wants a number above -1, up to 1 and other than 0, not '%s'",
+                                text);
+        return DCI_OK;
+}
+
 static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_help)
 {
-        const char *traces = NULL, *presets = "all";
+        const char *traces = NULL, *presets = "all", *tau = NULL;
         const bench_option table[] = {
                 {"trace", OPTION_TEXT, &traces, 0, 0, NULL},
                 {"synthetic", OPTION_SIZE, &o->synthetic, LEAST_SYNTHETIC, MOST_SYNTHETIC, NULL},
@@ -225,6 +257,9 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"cluster-tokens", OPTION_SIZE, &o->cluster_tokens, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"cluster-most", OPTION_SIZE, &o->cluster_most, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"cluster-by", OPTION_CHOICE, &o->cluster_by, 0, 0, cluster_bys},
+                {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
+                {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
+                {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},
@@ -237,7 +272,9 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 return status;
         status = check(traces, o);
         if (status == DCI_OK)
-                status = parse_traces(traces, o);
+                status = parse_tau(tau, o);
+        if (status == DCI_OK)
+                status = kvbench_traces_parse(traces, o);
         return status == DCI_OK ? parse_presets(presets, o) : status;
 }
 

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#define FREEKV_KEPT ((size_t)512) /* first tokens, and last ones (Liu et al. 2025) */
+
 /* One arm being played. */
 typedef struct player {
         const kvbench_trace *trace;
@@ -42,6 +44,13 @@ static dci_status fail_about_arm(const kvbench_row *row, dci_status status)
         return bench_fail_about(what, status);
 }
 
+/* Presets that any schedule goes with. */
+static bool ranks_at_each_step(int32_t preset)
+{
+        return preset != DCI_KV_FULL && preset != DCI_KV_STREAMING && preset != DCI_KV_SNAPKV &&
+               preset != DCI_KV_LOWBIT;
+}
+
 static dci_status create(dci_context *context, const kvbench_trace *trace, const kvbench_row *row, dci_kv **out)
 {
         const kvbench_options *o = row->options;
@@ -73,9 +82,17 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
                 c.value_bits = row->arm.value_bits;
         if (row->arm.learned)
                 c.summary = DCI_KV_SUMMARY_LEARNED;
+        if (o->schedule != 0 && ranks_at_each_step(row->arm.preset))
+                c.schedule = o->schedule;
+        c.tau = o->tau;
+        if (o->period > 0)
+                c.period = o->period;
         if (o->kept == KVBENCH_KEPT_COMMON) {
                 c.sink = BENCH_SINK;
                 c.window = KVBENCH_WINDOW;
+        } else if (row->arm.preset == DCI_KV_FREEKV) {
+                /* More than the default budget, so the library's row has less. */
+                c.sink = c.window = c.rollback = FREEKV_KEPT;
         }
         return dci_kv_create(context, &c, out);
 }
@@ -155,6 +172,8 @@ static dci_status attend(const player *p, size_t t, const dci_kv_plan *plan, flo
 static dci_status judge_step(player *p, size_t t)
 {
         dci_status status = kvbench_judge_plan(&p->judge, t, &p->plan);
+        if (status == DCI_OK && p->row->watch != NULL)
+                status = p->row->watch(p->row->watcher, t, &p->plan);
         if (status != DCI_OK || !kvbench_is_judged(&p->judge, t))
                 return status;
         if (!p->judge.has_tail) {
@@ -191,7 +210,9 @@ static dci_status plan_and_attend(player *p, size_t t, double *out_seconds)
 static dci_status play_step(player *p, size_t t)
 {
         const size_t step = t - p->trace->prompt;
-        const bool planned = !p->options->judged_only || kvbench_is_judged(&p->judge, t);
+        /* Lists that are kept between plans need them all. */
+        const bool keeps = p->row->info.schedule != DCI_KV_EVERY_STEP && p->row->info.schedule != DCI_KV_ONCE;
+        const bool planned = keeps || !p->options->judged_only || kvbench_is_judged(&p->judge, t);
         double between = 0;
         const double begin = bench_seconds();
         dci_status status = dci_kv_reserve(p->kv, 1, &p->sequence, NULL);
@@ -292,6 +313,11 @@ static dci_status finish(player *p)
                 return status;
         row->refits = sequence.refits;
         row->drift = sequence.drift;
+        row->decided = row->corrected = (double)NAN;
+        if (sequence.n_plans > 0) {
+                row->decided = (double)sequence.n_decisions / (double)sequence.n_plans;
+                row->corrected = (double)sequence.n_corrections / (double)sequence.n_plans;
+        }
         row->n_steps = p->trace->tokens - p->trace->prompt;
         row->marks = kvbench_judge_marks(&p->judge);
         for (size_t i = 0; i < KVBENCH_TIMES; i++) {

@@ -92,6 +92,7 @@ set(dci_sources
     src/index/tune.c
     src/kv/attend.c
     src/kv/batch.c
+    src/kv/calibrate.c
     src/kv/choose.c
     src/kv/config.c
     src/kv/form.c
@@ -108,6 +109,7 @@ set(dci_sources
     src/kv/pool.c
     src/kv/presets.c
     src/kv/prompt.c
+    src/kv/schedule.c
     src/kv/sequence.c
     src/kv/step.c
     src/kv/summary_codes.c

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "simd/kernels.h"
-#include "tests/kv_model.h"
+#include "tests/kv_schedule.h"
 #include "tests/scratch.h"
 
 static uint64_t first_seed = 1, n_operations = 6000, done;
@@ -26,6 +26,7 @@ typedef struct owned {
         int64_t id;
         bool prompted;
         kv_model model;
+        kv_schedule schedule;
 } owned;
 
 typedef struct life {
@@ -71,12 +72,34 @@ static void draw_stages(life *l)
                 draw_lists(l);
                 return;
         }
+        const bool codes = c->preset >= DCI_KV_LOWBIT && c->preset <= DCI_KV_SKETCH_LOWBIT;
         if (below(l, 3) == 0)
-                c->tail = c->preset >= DCI_KV_LOWBIT ? 1 + (int32_t)below(l, DCI_KV_TAILS) : DCI_KV_TAIL_SUMS;
+                c->tail = codes ? 1 + (int32_t)below(l, DCI_KV_TAILS) : DCI_KV_TAIL_SUMS;
         if (below(l, 4) == 0 && c->preset != DCI_KV_STREAMING)
                 c->choose = choices[below(l, COUNT(choices))];
-        if (c->preset >= DCI_KV_LOWBIT && below(l, 3) == 0)
+        if (codes && below(l, 3) == 0)
                 c->summary = DCI_KV_SUMMARY_LEARNED;
+}
+
+/* Half of those that rank by queries keep their lists in some way. */
+static void draw_schedule(life *l)
+{
+        static const double taus[] = {-0.5, -0.1, 0.05, 0.3, 0.0, 1.0};
+        dci_kv_config *c = &l->config;
+        c->tau = taus[below(l, COUNT(taus))];
+        c->period = 1 + below(l, 6);
+        c->anchor_first = below(l, 2);
+        c->anchor_period = 1 + below(l, 3);
+        c->ring = below(l, 4) == 0 ? 1 + below(l, 5) : DCI_KV_PRESET;
+        if (c->choose == DCI_KV_CHOOSE_NONE || c->choose == DCI_KV_CHOOSE_RECENT) {
+                c->schedule = DCI_KV_EVERY_STEP;
+                return;
+        }
+        const bool ranks =
+                c->choose == DCI_KV_CHOOSE_SCAN || (c->preset != DCI_KV_FULL && c->preset != DCI_KV_STREAMING &&
+                                                    c->preset != DCI_KV_SNAPKV && c->preset != DCI_KV_LOWBIT);
+        if (ranks && below(l, 2) == 0)
+                c->schedule = DCI_KV_PERIODIC + (int32_t)below(l, 4);
 }
 
 static void draw_config(life *l)
@@ -84,7 +107,7 @@ static void draw_config(life *l)
         static const int32_t key_bits[] = {1, 2, 3, 4, 4, 8}, value_bits[] = {1, 2, 4, 8};
         static const size_t dims[] = {8, 16, 8, 13};
         dci_kv_config *c = &l->config;
-        *c = kv_config(kv_presets[below(l, KV_N_PRESETS)], 1 + below(l, 2), 1 + below(l, 2), 1 + below(l, 3),
+        *c = kv_config(kv_presets[below(l, KV_N_PRESETS)], 1 + below(l, 3), 1 + below(l, 2), 1 + below(l, 3),
                        dims[below(l, 4)]);
         c->dim_v = dims[below(l, 4)];
         c->dtype = all_dtypes[below(l, 3)];
@@ -102,6 +125,7 @@ static void draw_config(life *l)
         c->frozen_prompt = below(l, 6) == 0;
         c->seed = dci_rng_next(&l->rng);
         draw_stages(l);
+        draw_schedule(l);
         if (below(l, 4) == 0)
                 c->resident_bytes = 2000 * c->n_kv_heads * c->n_layers * c->dim_k * (1 + below(l, 4));
 }
@@ -113,8 +137,8 @@ static void begin(life *l, uint64_t seed)
         l->context = test_context(1 + (int32_t)below(l, 3));
         draw_config(l);
         l->kv = kv_create(l->context, &l->config);
-        snprintf(l->what, sizeof l->what, "seed %llu, %s", (unsigned long long)seed,
-                 dci_kv_preset_name(l->config.preset));
+        snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d", (unsigned long long)seed,
+                 dci_kv_preset_name(l->config.preset), (int)kv_info(l->kv).schedule);
 }
 
 /* --- checks ------------------------------------------------------------------------------------------------------------------- */
@@ -141,6 +165,8 @@ static void check_blocks(life *l)
                                      l->sequences[i].model.n, wanted);
                 ck_ok(dci_kv_table(l->kv, l->sequences[i].id, 0, of.n_blocks, all + n));
                 n += of.n_blocks;
+                if (kv_schedule_keeps(&info))
+                        kv_schedule_check_counts(&l->sequences[i].schedule, &of, l->what);
         }
         qsort(all, n, sizeof *all, ascending);
         for (size_t i = 0; i < n; i++) {
@@ -173,7 +199,7 @@ static void check_rows(life *l)
 }
 
 /* One layer of what some sequences saw. */
-static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn *turns, owned *const *of)
+static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn *turns, owned **of)
 {
         const dci_kv_info info = kv_info(l->kv);
         for (size_t i = 0; i < seen->n_sequences; i++) {
@@ -181,8 +207,10 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 const float *queries = kv_query(turns[i].data, layer, token, 0);
                 test_hold(of[i] != NULL && (size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
                 kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
-                if (info.choose == DCI_KV_CHOOSE_SCAN && info.summary <= DCI_KV_SUMMARY_CUBOID &&
-                    !l->config.frozen_prompt)
+                if (kv_schedule_keeps(&info))
+                        kv_schedule_plan(&of[i]->schedule, &of[i]->model, seen, i, layer, queries, l->what);
+                else if (info.choose == DCI_KV_CHOOSE_SCAN && info.summary <= DCI_KV_SUMMARY_CUBOID &&
+                         !l->config.frozen_prompt)
                         kv_model_check_lists(&of[i]->model, seen, i, layer, queries, l->config.budget, false, l->what);
         }
 }
@@ -193,7 +221,8 @@ static void open_one(life *l)
 {
         if (l->n == MOST_SEQUENCES)
                 return;
-        l->sequences[l->n++] = (owned){.id = kv_open(l->kv), .model = kv_model_new(&l->config)};
+        l->sequences[l->n++] = (owned){
+                .id = kv_open(l->kv), .model = kv_model_new(&l->config), .schedule = kv_schedule_new(&l->config)};
 }
 
 /* Different sequences, some number of them. */
@@ -256,6 +285,12 @@ static void look_in_step(life *l, const stepping *s, size_t layer)
         kv_seen_free(&seen);
 }
 
+static void cut(owned *o, size_t n)
+{
+        kv_model_truncate(&o->model, n);
+        kv_schedule_truncate(&o->schedule, n);
+}
+
 static void step(life *l)
 {
         stepping s;
@@ -283,9 +318,11 @@ static void step(life *l)
         }
         for (size_t i = 0; i < s.n; i++) {
                 if (aborts)
-                        kv_model_truncate(&s.of[i]->model, s.before[i]);
+                        cut(s.of[i], s.before[i]);
                 else if (s.ends[i])
                         s.of[i]->prompted = true;
+                if (aborts && s.ends[i]) /* a prompt that has not ended has no lists */
+                        kv_schedule_truncate(&s.of[i]->schedule, 0);
                 kv_data_free(&s.data[i]);
         }
 }
@@ -334,13 +371,15 @@ static void fork_one(life *l)
         }
         if (l->n == MOST_SEQUENCES)
                 return;
-        if (below(l, 4) > 0) {
+        const bool forks = below(l, 4) > 0;
+        if (forks) {
                 ck_ok(dci_kv_fork(l->kv, o->id, n, &id));
         } else {
                 ck_ok(dci_kv_save(l->kv, o->id, n, scratch_path("sequence")));
                 ck_ok(dci_kv_load(l->kv, scratch_path("sequence"), &id));
         }
-        l->sequences[l->n++] = (owned){id, true, kv_model_fork(&o->model, n)};
+        l->sequences[l->n++] = (owned){id, true, kv_model_fork(&o->model, n),
+                                       forks ? kv_schedule_fork(&o->schedule, n) : kv_schedule_new(&l->config)};
 }
 
 /* A sequence and its copy from a file, whose summaries were made anew, plan the same. */
@@ -348,7 +387,8 @@ static void look_at_twins(life *l)
 {
         const owned *o = &l->sequences[below(l, l->n)];
         int64_t id;
-        if (!o->prompted)
+        const dci_kv_info info = kv_info(l->kv);
+        if (!o->prompted || kv_schedule_keeps(&info)) /* files hold no lists */
                 return;
         ck_ok(dci_kv_save(l->kv, o->id, o->model.n, scratch_path("twin")));
         ck_ok(dci_kv_load(l->kv, scratch_path("twin"), &id));
@@ -370,7 +410,7 @@ static void truncate_one(life *l)
                      left = least + below(l, n - least + 1);
         ck_refused(dci_kv_truncate(l->kv, o->id, n + 1), DCI_ERR_INVALID, "tokens");
         ck_ok(dci_kv_truncate(l->kv, o->id, left));
-        kv_model_truncate(&o->model, left);
+        cut(o, left);
 }
 
 static void close_one(life *l)
@@ -379,6 +419,7 @@ static void close_one(life *l)
         ck_ok(dci_kv_close(l->kv, l->sequences[at].id));
         ck_refused(dci_kv_close(l->kv, l->sequences[at].id), DCI_ERR_NOT_FOUND, "sequence");
         kv_model_free(&l->sequences[at].model);
+        kv_schedule_free(&l->sequences[at].schedule);
         l->sequences[at] = l->sequences[--l->n];
 }
 

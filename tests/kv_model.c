@@ -291,9 +291,8 @@ double kv_model_slack(const kv_model *model, const dci_kv_info *info, double sco
         return times * (info->combine == DCI_KV_COMBINE_SOFTMAX ? 2e-4 * score + 1e-30 : 1e-4 * (1.0 + fabs(score)));
 }
 
-/* Fails unless a list of whole groups, one of which may be cut, holds the best groups of [first, end). */
-static void check_list(const kv_model *model, const dci_kv_info *info, const double *scores, size_t first, size_t end,
-                       size_t size, const int32_t *list, size_t n_list, const char *what)
+void kv_model_check_list(const kv_model *model, const dci_kv_info *info, const double *scores, size_t first, size_t end,
+                         size_t size, const int32_t *list, size_t n_list, const char *what)
 {
         const size_t n = (end - first + size - 1) / size;
         size_t *taken = calloc(n + 1, sizeof *taken), n_cut = 0;
@@ -345,7 +344,7 @@ void kv_model_check_lists(const kv_model *model, const kv_seen *seen, size_t i, 
                         continue;
                 double *scores = kv_model_scores(model, layer, h, queries + h * model->group * model->dim_k,
                                                  info.summary, info.combine, first, end, size);
-                check_list(model, &info, scores, first, end, size, list, n_list, what);
+                kv_model_check_list(model, &info, scores, first, end, size, list, n_list, what);
                 free(scores);
         }
 }

@@ -30,6 +30,10 @@ void kv_model_attend(const kv_model *model, size_t layer, size_t query_head, con
 double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, const float *queries, int32_t summary,
                         int32_t combine, size_t first, size_t end, size_t size);
 
+/* Fails unless a list of whole groups, one of which may be cut, holds the best groups of [first, end). */
+void kv_model_check_list(const kv_model *model, const dci_kv_info *info, const double *scores, size_t first, size_t end,
+                         size_t size, const int32_t *list, size_t n_list, const char *what);
+
 /* Fails unless the plan of sequence i has, in each list of a layer, the best tokens or pages there are, as many as the budget wants;
  * scores that differ by rounding may stand for each other. queries: the query heads' rows, dim_k apart. frozen: the
  * recent tokens count as a window. */

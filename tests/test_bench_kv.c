@@ -83,9 +83,9 @@ static trace open_own(size_t group)
 
 /* --- the report ------------------------------------------------------------------------------------------------------------------ */
 
-static const char *const presets[] = {"full",          "topk",      "streaming", "snapkv", "pagemean",
-                                      "quest",         "arkvale",   "lowbit",    "sketch", "sketch+sums",
-                                      "sketch+lowbit", "clusterkv", "retroinfer"};
+static const char *const presets[] = {"full",          "topk",      "streaming",  "snapkv", "pagemean",
+                                      "quest",         "arkvale",   "lowbit",     "sketch", "sketch+sums",
+                                      "sketch+lowbit", "clusterkv", "retroinfer", "freekv"};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* What every row of a preset that was played has. */
@@ -349,6 +349,34 @@ START_TEST(a_made_up_run_follows_from_its_seed)
 }
 END_TEST
 
+/* Each schedule decides as often as it says, also where few positions are judged; tau goes with the arms that it can go with. */
+START_TEST(schedules_decide_as_often_as_they_say)
+{
+        static const struct {
+                const char *schedule, *option, *value;
+                double decided, corrected;
+        } rows[] = {{"every", "--tau", "0.5", 1.0, 0.0},
+                    {"periodic", "--period", "4", 0.25, 0.0},
+                    {"boundary", "--tau", "1", 1.0, 0.0},
+                    {"boundary", "--tau", "-0.999", 1.0 / BRIEF_STEPS, 0.0},
+                    {"ahead", "--tau", "1", 1.0, 1.0 - 1.0 / BRIEF_STEPS},
+                    {"ahead", "--tau", "-0.999", 1.0 / BRIEF_STEPS, 0.0}};
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+                bench_result result =
+                        TRACE(BRIEF, "--budget", "128", "--preset", "full,sketch,sketch+lowbit,quest", "--judged-only",
+                              "--frozen-prompt", "--schedule", rows[i].schedule, rows[i].option, rows[i].value);
+                json_t *report = bench_good(result);
+                ck_assert(is_null(report, 0, "decided"));
+                for (size_t r = 1; r < 4; r++) {
+                        ck_assert_str_eq(text_of(report, r, "schedule"), rows[i].schedule);
+                        ck_assert_double_eq_tol(bench_number(report, r, "decided"), rows[i].decided, 1e-6);
+                        ck_assert_double_eq_tol(bench_number(report, r, "corrected"), rows[i].corrected, 1e-6);
+                }
+                json_decref(report);
+        }
+}
+END_TEST
+
 /* --- what is left out, and what is refused ------------------------------------------------------------------------------------------ */
 
 static void expect_reason(const json_t *report, size_t i, const char *part)
@@ -433,7 +461,7 @@ static const struct {
         {{DATA, "--preset", "foo"}, "each once, not 'foo'"},
         {{DATA, "--preset", "full,"}, "each once, not 'full,'"},
         {{DATA, "--preset", "full,full"}, "each once, not 'full,full'"},
-        {{DATA, "--preset", "all,full"}, "clusterkv, retroinfer, each once, not 'all,full'"},
+        {{DATA, "--preset", "all,full"}, "retroinfer, freekv, each once, not 'all,full'"},
         {{DATA, "--budget", "0"}, "--budget wants integers of 1 to 134217728"},
         {{DATA, "--budget", "128,"}, "not '128,'"},
         {{DATA, "--kept", "none"}, "--kept wants one of common, paper, not 'none'"},
@@ -445,6 +473,12 @@ static const struct {
         {{DATA, "--learned", "none"}, "--learned wants one or more of random, learned, not 'none'"},
         {{DATA, "--combine", "max"}, "--combine wants one of softmax, mean, each, not 'max'"},
         {{DATA, "--page-tokens", "12"}, "--page-tokens wants one of 8, 16, 32, 64, not '12'"},
+        {{DATA, "--schedule", "once"}, "--schedule wants one of every, periodic, boundary, ahead, not 'once'"},
+        {{DATA, "--tau", "1.5"}, "--tau wants a number above -1"},
+        {{DATA, "--tau", "-1"}, "not '-1'"},
+        {{DATA, "--tau", "nan"}, "not 'nan'"},
+        {{DATA, "--tau", "0.5x"}, "not '0.5x'"},
+        {{DATA, "--period", "0"}, "--period wants an integer of 1 to"},
         {{DATA, "--threads", "0"}, "--threads wants an integer of 1 to 1024"},
         {{DATA, "--frozen-prompt=1"}, "--frozen-prompt takes no value"},
 };
@@ -483,6 +517,7 @@ static Suite *suite(void)
                                       what_was_there_a_step_before_does_not_move,
                                       each_width_and_sort_of_codes_is_a_row,
                                       options_reach_the_library,
+                                      schedules_decide_as_often_as_they_say,
                                       several_traces_are_played_one_after_the_other,
                                       results_do_not_depend_on_threads,
                                       steps_that_are_not_judged_can_be_left_out,

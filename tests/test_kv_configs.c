@@ -74,8 +74,12 @@ START_TEST(bad_choices_are_refused)
         static const int32_t not_built[] = {DCI_KV_GROUP_TREE, DCI_KV_GROUP_SEGMENT, DCI_KV_GROUP_RESTRUCTURED};
         for (size_t i = 0; i < COUNT(not_built); i++)
                 REFUSED(c.group = not_built[i], DCI_ERR_UNSUPPORTED, "group", "not built yet");
-        for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++)
-                REFUSED(c.schedule = schedule, DCI_ERR_UNSUPPORTED, "schedule", "not built yet");
+        for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++) {
+                INVALID((c.preset = DCI_KV_LOWBIT, c.schedule = schedule), "schedule", "choose 1");
+                INVALID((c.preset = DCI_KV_FULL, c.schedule = schedule), "schedule", "choose 2");
+                INVALID((c.preset = DCI_KV_SNAPKV, c.schedule = schedule), "schedule", "choose 4");
+                INVALID((c.preset = DCI_KV_STREAMING, c.schedule = schedule), "schedule", "choose 5");
+        }
         INVALID(c.summary = DCI_KV_SUMMARY_MEAN, "summary 3", "group 1");
         INVALID(c.group = DCI_KV_GROUP_PAGE, "summary 6", "group 2");
         INVALID(c.summary = DCI_KV_SUMMARY_NONE, "choose 3", "summary 1");
@@ -93,6 +97,14 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.refit = 1.0, "refit is 1", "0");
         INVALID(c.refit = -2.0, "refit is -2", "0");
         INVALID(c.refit = (double)NAN, "refit is nan", "0");
+        INVALID(c.tau = -1.0, "tau is -1", "at most 1");
+        INVALID(c.tau = 1.0000001, "tau is 1", "at most 1");
+        INVALID(c.tau = (double)NAN, "tau is nan", "at most 1");
+        INVALID(c.period = 0, "period is 0", "1 to");
+        INVALID(c.anchor_period = 0, "anchor_period is 0", "1 to");
+        INVALID(c.anchor_period = DCI_KV_MAX_LAYERS + 1, "anchor_period is 1025", "1024");
+        INVALID(c.anchor_first = DCI_KV_MAX_LAYERS + 1, "anchor_first is 1025", "1024");
+        INVALID(c.ring = 4097, "ring is 4097", "4096");
 }
 END_TEST
 
@@ -262,6 +274,8 @@ START_TEST(defaults_are_those_of_the_header)
         ck_assert(c.window == DCI_KV_PRESET && c.rollback == 64 && c.dense_layers == 2 && c.layers == NULL);
         ck_assert(c.layer_stride == 0 && c.layout == NULL && c.hook.taken == NULL && c.hook.given_back == NULL);
         ck_assert(c.hook.ctx == NULL && c.max_bytes == 0 && c.resident_bytes == 0 && c.refit == 1.5 && c.seed == 0);
+        ck_assert(c.tau == 0.0 && c.period == DCI_KV_PRESET && c.anchor_first == 2 && c.anchor_period == 3);
+        ck_assert(c.ring == DCI_KV_PRESET);
         dci_layer_config layer;
         ck_ok(dci_layer_config_init(&layer, sizeof layer));
         ck_assert(layer.mode == DCI_KV_LAYER_SPARSE && layer.sliding_window == 0 && layer.logit_cap == 0.0);
@@ -293,6 +307,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit", 1, 6, 3, 1, 3, 16, 16},
                 {DCI_KV_CLUSTERKV, "clusterkv", 4, 3, 3, 1, 1, 16, 16},
                 {DCI_KV_RETROINFER, "retroinfer", 4, 3, 3, 1, 2, 16, 4},
+                {DCI_KV_FREEKV, "freekv", 2, 5, 3, 6, 1, 32, 16},
         };
         ck_assert_uint_eq(COUNT(rows), KV_N_PRESETS);
         for (size_t i = 0; i < COUNT(rows); i++) {
@@ -310,7 +325,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 dci_kv_destroy(kv);
         }
         ck_assert_str_eq(dci_kv_preset_name(0), "unknown");
-        ck_assert_str_eq(dci_kv_preset_name(12), "unknown");
+        ck_assert_str_eq(dci_kv_preset_name(18), "unknown");
         ck_assert_int_eq(dci_kv_preset_of("sketches"), 0);
         ck_assert_int_eq(dci_kv_preset_of(NULL), 0);
 }

@@ -13,11 +13,18 @@ enum { PROMPT = 140, STEPS = 12, N = PROMPT + 40, LOOKS = 40, MOST = 8 };
 
 /* What loops go over. */
 static const struct {
-        int32_t preset, summary, n_threads;
-} kinds[] = {{DCI_KV_SKETCH_LOWBIT, 0, 1}, {DCI_KV_SKETCH_SUMS, DCI_KV_SUMMARY_LEARNED, 1},
-             {DCI_KV_SNAPKV, 0, 1},        {DCI_KV_ARKVALE, 0, 1},
-             {DCI_KV_TOPK, 0, 1},          {DCI_KV_SKETCH_LOWBIT, 0, 2},
-             {DCI_KV_CLUSTERKV, 0, 1},     {DCI_KV_RETROINFER, 0, 2}};
+        int32_t preset, summary, n_threads, schedule;
+} kinds[] = {{DCI_KV_SKETCH_LOWBIT, 0, 1, 0},
+             {DCI_KV_SKETCH_SUMS, DCI_KV_SUMMARY_LEARNED, 1, 0},
+             {DCI_KV_SNAPKV, 0, 1, 0},
+             {DCI_KV_ARKVALE, 0, 1, 0},
+             {DCI_KV_TOPK, 0, 1, 0},
+             {DCI_KV_SKETCH_LOWBIT, 0, 2, 0},
+             {DCI_KV_SKETCH_LOWBIT, 0, 1, DCI_KV_BOUNDARY},
+             {DCI_KV_FREEKV, 0, 1, 0},
+             {DCI_KV_QUEST, 0, 2, DCI_KV_ANCHOR},
+             {DCI_KV_CLUSTERKV, 0, 1, 0},
+             {DCI_KV_RETROINFER, 0, 2, 0}};
 
 /* A life, and what outputs were where memory does not end. */
 typedef struct life {
@@ -182,6 +189,9 @@ START_TEST(every_allocation_may_fail_once)
 {
         dci_kv_config config = kv_small(kinds[_i].preset);
         config.summary = kinds[_i].summary;
+        config.schedule = kinds[_i].schedule;
+        config.anchor_first = 0;
+        config.tau = 0.1;
         config.foreground = 1;
         kv_data data = kv_random(&config, N, 100);
         dci_context *context = test_context(1);
@@ -204,6 +214,8 @@ START_TEST(steps_allocate_nothing_after_their_reservation)
         test_memory memory;
         dci_context *context = test_context_with(&memory, 2);
         dci_kv_config config = kv_config(kv_presets[_i], 1, 2, 3, TRACE_DIM);
+        if (kv_presets[_i] == DCI_KV_SKETCH)
+                config.schedule = DCI_KV_BOUNDARY;
         kv_data data = kv_trace(&config, 2100);
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequences[] = {kv_begin(kv, &data, 2000), kv_begin(kv, &data, 1500)};

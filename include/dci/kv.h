@@ -68,7 +68,8 @@ enum {
                 13, /**< clusters by their mean key, the last one cut at the budget (ClusterKV; Liu et al. 2024) */
         DCI_KV_RETROINFER =
                 16,         /**< small clusters; the next best are estimated from sums (RetroInfer; Chen et al. 2025) */
-        DCI_KV_PRESETS = 17 /**< the largest number there may be; 12, 14, 15 and 17: not yet built */
+        DCI_KV_FREEKV = 17, /**< pages of 32 by cuboids, chosen a step ahead and corrected (FreeKV; Liu et al. 2025) */
+        DCI_KV_PRESETS = 17 /**< the largest number there may be; 12, 14 and 15: not yet built */
 };
 
 /** First choice: which tokens lie together. */
@@ -105,14 +106,36 @@ enum {
         DCI_KV_CHOICES = 5
 };
 
-/** Fourth choice: when it is decided again. */
+/**
+ * Fourth choice: when it is decided again. All but the first two keep lists between plans, one of each layer and kv head with the best
+ * first; they go with choices that rank by a step's queries, and with every summary and tail.
+ *
+ * PERIODIC  decides in the first of each `period` plans of a layer; those between use its lists.
+ * BOUNDARY  decides when a layer's queries turn: when the mean over all its query heads of the cosine of a query with that of the plan
+ *           before is less than `tau` (LouisKV; Wu et al. 2025, section 4). A query of zeros has the cosine 0, with another one 1.
+ * ANCHOR    searches in the layers anchor_first, anchor_first + anchor_period, ..; a layer between uses the lists of the last of these
+ *           before it with its own rows, keeps no summaries where the tail is dropped, and is planned after it, at the same number of
+ *           tokens. Layers before the first one or behind a dense one decide for themselves (IceCache's option; Mao et al. 2026).
+ * AHEAD     uses the lists that the queries of the plan before chose, among the candidates of then, and chooses those of the next plan. A kv
+ *           head is corrected, and uses the list of its own queries, when the mean cosine of its group's queries with those of the plan
+ *           before is less than `tau` (FreeKV; Liu et al. 2025, arXiv:2505.13109).
+ *
+ * The first plan decides. A list that is kept is used as far as the budget goes: recent tokens that came since take the place of its last
+ * ones, and what groups that were formed since take off the recent tokens gives places back, up to budget - sink - window. What counts
+ * as a plan: one that leaves tokens out, also when it is made again for the same tokens.
+ *
+ * dci_kv_fork copies lists and queries. The lists of a layer are forgotten, so that its next plan decides, where dci_kv_fork, dci_kv_truncate or
+ * dci_kv_step_abort cut into the candidates that they were chosen from, which within the rollback they do not; what plans of an
+ * aborted step decided stays otherwise, unless the prompt ended in it. Files hold none of it. Memory, taken with the sequence: per layer 4 (budget - sink - window) bytes for
+ * each kv head, and with BOUNDARY and AHEAD 4 dim_k for each query head.
+ */
 enum {
         DCI_KV_EVERY_STEP = 1,
-        DCI_KV_ONCE = 2,     /**< at the prompt's end */
-        DCI_KV_PERIODIC = 3, /**< each `period` steps; not yet built */
-        DCI_KV_BOUNDARY = 4, /**< when queries turn; not yet built */
-        DCI_KV_ANCHOR = 5,   /**< at every third layer; not yet built */
-        DCI_KV_AHEAD = 6,    /**< with the step before; not yet built */
+        DCI_KV_ONCE = 2, /**< at the prompt's end */
+        DCI_KV_PERIODIC = 3,
+        DCI_KV_BOUNDARY = 4,
+        DCI_KV_ANCHOR = 5,
+        DCI_KV_AHEAD = 6,
         DCI_KV_SCHEDULES = 6
 };
 
@@ -248,6 +271,11 @@ typedef struct dci_kv_config {
         int32_t reserved;      /**< zero */
         double estimate_share; /**< with TAIL_SUMS over clusters: of all clusters, those that are estimated, the best after the chosen
                                      ones; 0 to 1, 1: all. 0 (default): the preset's, retroinfer 0.232, others 1 */
+        double tau;    /**< BOUNDARY and AHEAD: in (-1, 1], see dci_kv_calibrate; 0 (default): 0.85 and 0.8 */
+        size_t period; /**< PERIODIC: plans; 1 or more; default DCI_KV_PRESET: 128 */
+        size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
+        size_t ring; /**< queries that a layer remembers, of its last plans, for groups that are formed by them; 0 to 4096; default
+                        DCI_KV_PRESET: what the groups need, mostly 0. ring * n_query_heads * dim_k floats per layer and sequence */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -405,6 +433,10 @@ typedef struct dci_kv_sequence_info {
         int32_t resident; /**< 1: attended to in full, see resident_bytes */
         int32_t refits;   /**< times that codes of a head were made anew */
         double drift; /**< greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none */
+        uint64_t
+                n_plans; /**< lists in plans that left tokens out, of layers and kv heads, since dci_kv_open, _fork or _load */
+        uint64_t n_decisions;   /**< of these, those chosen by the queries of their own plan */
+        uint64_t n_corrections; /**< AHEAD: of these, because queries had turned */
 } dci_kv_sequence_info;
 DCI_API dci_status dci_kv_sequence_info_init(dci_kv_sequence_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info);
@@ -426,6 +458,23 @@ typedef struct dci_kv_info {
 } dci_kv_info;
 DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);
+
+/* --- when lists are decided again --------------------------------------------------------------------------------------- */
+
+/**
+ * The tau with which a share of steps decides again: LouisKV calibrates tau once per model (Wu et al. 2025, appendix D.4).
+ *
+ * config    as for dci_kv_create: its n_query_heads, n_kv_heads, dim_k and query_dtype, and schedule (or that of the preset): BOUNDARY
+ *           counts layers whose queries turn, AHEAD counts kv heads. Other schedules are refused.
+ * queries   for each of n_layers layers n_positions x n_query_heads rows of dim_k, ld elements apart, of positions one behind the other, as
+ *           plans get them. At least one layer and two positions. Refused: NaN and infinity.
+ * rate      0 to 1: share of the layers' (kv heads') positions after the first one that decide again, met as nearly as the samples can.
+ * out_tau   in (-1, 1]. With 1, all decide but those whose queries keep their direction.
+ *
+ * Cost: O(n_layers n_positions n_query_heads dim_k), and 8 bytes for each share counted, for the time of the call.
+ */
+DCI_API dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *config, size_t n_layers,
+                                    size_t n_positions, const void *queries, size_t ld, double rate, double *out_tau);
 
 /* --- files ---------------------------------------------------------------------------------------------------------- */
 

@@ -224,9 +224,13 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Marks in the relevances' memory, which have done their duty, and reads them back in order. */
-static void put_in_order(dci_kv_ask *ask)
+void dci_kv_put_in_order(dci_kv_ask *ask)
 {
         size_t n = 0;
+        if (ask->ranked != NULL) {
+                memcpy(ask->ranked, ask->chosen, ask->n_chosen * sizeof *ask->chosen);
+                ask->n_ranked = ask->n_chosen;
+        }
         if (ask->n_chosen < 64) {
                 qsort(ask->chosen, ask->n_chosen, sizeof *ask->chosen, by_number);
                 for (size_t i = 0; i < ask->n_chosen; i++) /* a damaged file may name a token twice */
@@ -255,7 +259,7 @@ static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
                 combine(ask, n);
                 take_best(ask, grouping, n);
         }
-        put_in_order(ask);
+        dci_kv_put_in_order(ask);
 }
 
 static void choose_nothing(dci_kv_ask *ask, const dci_kv_grouping *grouping)
@@ -294,7 +298,7 @@ static void choose_fixed(dci_kv_ask *ask, const dci_kv_grouping *grouping)
         for (size_t c = ask->n_candidates; c-- > 0 && ask->n_chosen < ask->room;)
                 if ((taken[c / 64] >> (c % 64) & 1) == 0)
                         ask->chosen[ask->n_chosen++] = (int32_t)c;
-        put_in_order(ask);
+        dci_kv_put_in_order(ask);
 }
 
 const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1] = {

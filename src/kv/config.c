@@ -39,6 +39,9 @@ dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
         config->rollback = 64;
         config->dense_layers = 2;
         config->refit = 1.5;
+        config->period = config->ring = DCI_KV_PRESET;
+        config->anchor_first = 2;
+        config->anchor_period = 3;
         return DCI_OK;
 }
 
@@ -109,16 +112,6 @@ static const dci_kv_summary *const summaries[DCI_KV_SUMMARIES + 1] = {NULL,
                                                                       &dci_kv_summary_learned};
 static const dci_kv_tail *const tails[DCI_KV_TAILS + 1] = {NULL, &dci_kv_tail_drop, &dci_kv_tail_sums,
                                                            &dci_kv_tail_lowbit};
-static const dci_kv_schedule schedules[DCI_KV_SCHEDULES + 1] = {
-        {0, false},
-        {DCI_KV_EVERY_STEP, true},
-        {DCI_KV_ONCE, true},
-        {DCI_KV_PERIODIC, false},
-        {DCI_KV_BOUNDARY, false},
-        {DCI_KV_ANCHOR, false},
-        {DCI_KV_AHEAD, false},
-};
-
 static dci_status check_choice(const char *name, int32_t *value, int32_t preset, int32_t most)
 {
         if (*value == 0)
@@ -149,7 +142,7 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
         *out = (dci_kv_stages){.group = *dci_kv_groupings[c->group],
                                .summary = *summaries[c->summary],
                                .choose = dci_kv_choices[c->choose],
-                               .schedule = schedules[c->schedule],
+                               .schedule = dci_kv_schedules[c->schedule],
                                .tail = *tails[c->tail]};
         if (!out->schedule.built)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "schedule %d is not built yet", (int)c->schedule);
@@ -183,6 +176,12 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
                                 "choose %d does not go with schedule %d: observed queries choose once, and "
                                 "only they do",
                                 (int)c->choose, (int)c->schedule);
+        const bool by_query = c->choose != DCI_KV_CHOOSE_NONE && c->choose != DCI_KV_CHOOSE_ALL &&
+                              c->choose != DCI_KV_CHOOSE_OBSERVED && c->choose != DCI_KV_CHOOSE_RECENT;
+        if (stages->schedule.lists && !by_query)
+                return dci_fail(DCI_ERR_INVALID,
+                                "schedule %d does not go with choose %d, which does not look at a step's queries",
+                                (int)c->schedule, (int)c->choose);
         if (stages->tail.scored && c->summary != DCI_KV_SUMMARY_CODES && c->summary != DCI_KV_SUMMARY_LEARNED)
                 return dci_fail(DCI_ERR_INVALID, "tail %d needs codes of the keys, but summary is %d", (int)c->tail,
                                 (int)c->summary);
@@ -256,6 +255,34 @@ static dci_status check_clusters(dci_kv_config *c)
                 return dci_fail(DCI_ERR_INVALID, "estimate_share is %g, expected 0 to 1", c->estimate_share);
         if (c->estimate_share == 0.0)
                 c->estimate_share = preset->estimate_share;
+        return DCI_OK;
+}
+
+/* When lists are decided again. */
+static dci_status check_schedule(dci_kv_config *c)
+{
+        const bool restructures = c->group == DCI_KV_GROUP_RESTRUCTURED;
+        if (c->period == DCI_KV_PRESET)
+                c->period = 128;
+        if (c->ring == DCI_KV_PRESET)
+                c->ring = restructures ? 64 : 0;
+        if (c->tau == 0.0)
+                c->tau = c->schedule == DCI_KV_AHEAD ? 0.8 : 0.85;
+        if (!(c->tau > -1.0 && c->tau <= 1.0))
+                return dci_fail(DCI_ERR_INVALID,
+                                "tau is %g, expected more than -1 and at most 1, or 0 for the schedule's", c->tau);
+        const struct {
+                const char *name;
+                size_t value, least, most;
+        } sizes[] = {{"period", c->period, 1, DCI_KV_MAX_TOKENS},
+                     {"ring", c->ring, restructures ? 1 : 0, 4096},
+                     {"anchor_first", c->anchor_first, 0, DCI_KV_MAX_LAYERS},
+                     {"anchor_period", c->anchor_period, 1, DCI_KV_MAX_LAYERS}};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                const dci_status status = check_range(sizes[i].name, sizes[i].value, sizes[i].least, sizes[i].most);
+                if (status != DCI_OK)
+                        return status;
+        }
         return DCI_OK;
 }
 
@@ -391,6 +418,8 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
                 status = check_budget(out, preset);
         if (status == DCI_OK)
                 status = check_clusters(out);
+        if (status == DCI_OK)
+                status = check_schedule(out);
         if (status == DCI_OK)
                 status = check_rest(out);
         if (status == DCI_OK)

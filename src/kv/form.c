@@ -16,7 +16,9 @@ size_t dci_kv_may_group(const dci_kv *kv, size_t n)
 
 bool dci_kv_groups(const dci_kv *kv, size_t layer)
 {
-        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && dci_kv_summarised(kv);
+        /* A layer that uses another one's lists ranks nothing. */
+        const bool borrows = dci_kv_anchor_of(kv, layer) != layer;
+        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && (borrows ? dci_kv_tailed(kv) : dci_kv_summarised(kv));
 }
 
 /* --- chunks ----------------------------------------------------------------------------------------------------------- */

@@ -38,6 +38,9 @@ dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_inf
                         info.n_grouped = layer->n_grouped;
                 for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                         info.refits += layer->heads[h].refits;
+                        info.n_plans += layer->heads[h].n_plans;
+                        info.n_decisions += layer->heads[h].n_decisions;
+                        info.n_corrections += layer->heads[h].n_corrections;
                         info.drift = fmax(info.drift, dci_kv_drift(&layer->heads[h]));
                 }
         }

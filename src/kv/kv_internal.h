@@ -113,9 +113,24 @@ typedef struct dci_kv_head {
         double sum_latest, sum_now; /* squared distortion: of the last whole span of tokens, and since */
         uint32_t n_latest, n_now;
         int32_t refits;
+        uint64_t n_plans, n_decisions, n_corrections; /* as dci_kv_sequence_info has them */
 } dci_kv_head;
 
 enum { DCI_KV_PROMPT_OPEN, DCI_KV_PROMPT_WAITING, DCI_KV_PROMPT_DONE };
+
+/* What plans of a layer leave to the next ones (schedule.c): it lies in its sequence's memory, and forks copy it. */
+typedef struct dci_kv_decided {
+        bool listed;     /* there are lists, and `queries` are those of the last plan that could use them */
+        bool decides;    /* of the call that runs */
+        size_t n;        /* tokens at the plan that made the lists; 0: they have been cut since */
+        size_t end;      /* candidates they were chosen from */
+        size_t since;    /* plans with them */
+        float *queries;  /* [query head][dim_k], times the scale */
+        int32_t *lists;  /* [kv head][dci_kv_most_room]: candidates, best first */
+        int32_t *counts; /* by kv head */
+        float *ring; /* [kv head][config.ring][group][dim_k]: queries of the last plans, times the scale; NULL: none */
+        size_t n_pushed; /* plans that it has seen; the last one lies at (n_pushed - 1) % config.ring */
+} dci_kv_decided;
 
 typedef struct dci_kv_layer {
         size_t n;          /* tokens appended */
@@ -131,6 +146,9 @@ typedef struct dci_kv_layer {
         float *observed; /* until the prompt's work is done: [head][query][dim_k], times the scale */
         size_t n_observed, observed_bytes;
         size_t next_head, n_running; /* of that work; jobs' lock */
+        dci_kv_decided *decided;     /* NULL: every plan decides for itself */
+        int32_t *boundaries;         /* BOUNDARY: positions of tokens whose queries turned, ascending */
+        size_t n_boundaries, boundary_capacity;
         struct dci_kv_layer *next_job;
         struct dci_kv_sequence *sequence;
         size_t number;
@@ -144,7 +162,8 @@ typedef struct dci_kv_sequence {
         int32_t *table; /* blocks */
         size_t n_table, table_capacity;
         dci_kv_layer *layers;
-        size_t mark; /* to find repetitions in a call */
+        unsigned char *decided; /* the layers' dci_kv_decided */
+        size_t mark;            /* to find repetitions in a call */
 } dci_kv_sequence;
 
 /* What a worker needs to form a head's groups, and what plans and attention need. */
@@ -256,6 +275,11 @@ DCI_INLINE bool dci_kv_summarised(const dci_kv *kv)
 {
         return kv->listed || kv->summary_bytes + kv->tail_bytes > 0;
 }
+/* Whether tails need groups of their own. */
+DCI_INLINE bool dci_kv_tailed(const dci_kv *kv)
+{
+        return kv->tail_bytes > 0 || (kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS);
+}
 /* Groups begin and end at multiples of so many candidates. */
 DCI_INLINE size_t dci_kv_unit(const dci_kv *kv)
 {
@@ -315,6 +339,25 @@ double dci_kv_drift(const dci_kv_head *head);
 
 /* attend.c */
 size_t dci_kv_attend_bytes(const dci_kv *kv);
+
+/* --- the schedule (schedule.c) ---------------------------------------------------------------------------------------- */
+
+/* The layer whose lists this one uses: itself, or with ANCHOR the one before it that searches. */
+size_t dci_kv_anchor_of(const dci_kv *kv, size_t layer);
+/* Memory of what plans leave, for all layers of a sequence; and giving each layer its own. */
+size_t dci_kv_decided_bytes(const dci_kv *kv);
+void dci_kv_place_decided(const dci_kv *kv, dci_kv_sequence *sequence);
+/* A fork's copy, cut to n tokens. */
+dci_status dci_kv_copy_decided(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to);
+/* Forgets what was decided about tokens from n on. */
+void dci_kv_cut_decided(const dci_kv *kv, dci_kv_layer *layer, size_t n);
+/* Room for the boundaries that a step of n_tokens may find. */
+dci_status dci_kv_boundaries_ready(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens);
+/* The most that a list can hold. */
+DCI_INLINE size_t dci_kv_most_room(const dci_kv *kv)
+{
+        return kv->config.budget - kv->config.sink - kv->config.window;
+}
 
 /* config.c */
 dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, dci_kv_stages *out_stages);

@@ -48,7 +48,7 @@ static size_t area_bytes(const dci_kv *kv, size_t n_tokens)
 {
         const size_t plan = dci_lines(kv->group * kv->dim_k * sizeof(float)) +
                             (kv->group + 1) * score_stride(n_tokens) * sizeof(float) +
-                            dci_lines(kv->group * sizeof(float)) + dci_lines(dci_kv_stride(kv) * sizeof(int32_t)) +
+                            dci_lines(kv->group * sizeof(float)) + 2 * dci_lines(dci_kv_stride(kv) * sizeof(int32_t)) +
                             taken_bytes(kv, n_tokens) + lists_bytes(kv, n_tokens) + dci_lines(work_bytes(kv, n_tokens));
         return larger(plan, dci_kv_attend_bytes(kv));
 }
@@ -185,18 +185,22 @@ typedef struct planning {
 static size_t candidates_of(const dci_kv *kv, const dci_kv_layer *layer)
 {
         const dci_kv_config *c = &kv->config;
+        /* A layer without groups of its own that uses another's lists has the candidates those were chosen from. */
+        const size_t n_grouped = dci_kv_groups(kv, layer->number)
+                                         ? layer->n_grouped
+                                         : layer->sequence->layers[dci_kv_anchor_of(kv, layer->number)].n_grouped;
         const size_t kept = c->sink + c->window, n = layer->n;
         const bool summaries = dci_kv_summarised(kv);
         if (c->frozen_prompt) {
                 const size_t of_prompt = layer->n_prompt > c->sink ? layer->n_prompt - c->sink : 0;
-                return summaries ? layer->n_grouped : of_prompt;
+                return summaries ? n_grouped : of_prompt;
         }
         if (n <= kept)
                 return 0;
         if (!summaries)
                 return n - kept;
         const size_t old = (n - kept) / dci_kv_unit(kv) * dci_kv_unit(kv);
-        return old < layer->n_grouped ? old : layer->n_grouped;
+        return old < n_grouped ? old : n_grouped;
 }
 
 /* Whether a layer's plan leaves tokens out; if so, of how many candidates it may choose how many. */
@@ -241,6 +245,9 @@ static dci_kv_ask prepare(const planning *p, size_t i, size_t head, unsigned cha
         at += dci_lines(kv->group * sizeof(float));
         ask.chosen = (int32_t *)(void *)at;
         at += dci_lines(dci_kv_stride(kv) * sizeof(int32_t));
+        if (kv->stages->schedule.lists)
+                ask.ranked = (int32_t *)(void *)at;
+        at += dci_lines(dci_kv_stride(kv) * sizeof(int32_t));
         ask.taken = (int32_t *)(void *)at;
         at += taken_bytes(kv, kv->plan_tokens);
         ask.lists = (int32_t *)(void *)at;
@@ -278,13 +285,24 @@ static void no_tail(const planning *p, size_t i, size_t head)
                 p->plan->tail_lse[first + q] = -INFINITY;
 }
 
+/* Into the ring of the last plans' queries. */
+static void push_queries(const planning *p, const dci_kv_layer *layer, size_t i, size_t head)
+{
+        const dci_kv *kv = p->kv;
+        const dci_kv_decided *d = layer->decided;
+        if (d == NULL || d->ring == NULL)
+                return;
+        const size_t at = head * kv->config.ring + d->n_pushed % kv->config.ring;
+        dci_kv_widen_queries(kv, p->queries, p->ld, i, head, d->ring + at * kv->group * kv->dim_k);
+}
+
 static void plan_task(void *arg, size_t task, size_t worker)
 {
         const planning *p = arg;
         const dci_kv *kv = p->kv;
         const dci_kv_stages *stages = kv->stages;
         const size_t i = task / kv->config.n_kv_heads, head = task % kv->config.n_kv_heads;
-        const dci_kv_layer *layer = &p->found[i]->layers[p->layer];
+        dci_kv_layer *layer = &p->found[i]->layers[p->layer];
         size_t n_candidates = 0, room = 0;
         const bool sparse = is_sparse(kv, layer, &n_candidates, &room);
         if (head == 0) {
@@ -294,14 +312,13 @@ static void plan_task(void *arg, size_t task, size_t worker)
         }
         p->plan->counts[task] = 0;
         no_tail(p, i, head);
+        push_queries(p, layer, i, head);
         if (!sparse)
                 return;
         dci_kv_ask ask = prepare(p, i, head, kv->plans.memory + worker * kv->plans.area_bytes);
         ask.n_candidates = n_candidates;
         ask.room = room;
-        if (stages->summary.rank != NULL && (stages->choose.ranks || stages->tail.scored))
-                stages->summary.rank(&ask);
-        stages->choose.choose(&ask, &stages->group);
+        dci_kv_schedule_choose(layer, &ask);
         write_list(p, i, &ask);
         const size_t first = i * kv->config.n_query_heads + head * kv->group;
         if (stages->tail.add != NULL)
@@ -379,6 +396,19 @@ static dci_status check(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_seq
         return DCI_OK;
 }
 
+/* The lists that a layer uses are there. */
+static dci_status check_anchor(const dci_kv *kv, const dci_kv_layer *layer)
+{
+        const size_t number = dci_kv_anchor_of(kv, layer->number);
+        const dci_kv_decided *d = layer->sequence->layers[number].decided;
+        size_t n_candidates, room;
+        if (number == layer->number || !is_sparse(kv, layer, &n_candidates, &room) || (d->listed && d->n == layer->n))
+                return DCI_OK;
+        return dci_fail(DCI_ERR_INVALID,
+                        "sequence %lld: layer %zu uses the lists of layer %zu, which has no plan at %zu tokens",
+                        (long long)layer->sequence->id, layer->number, number, layer->n);
+}
+
 static dci_status make(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found, const void *queries,
                        size_t ld, dci_kv_plan *plan)
 {
@@ -388,11 +418,24 @@ static dci_status make(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequ
                 longest = larger(longest, found[i]->layers[layer].n);
                 work += found[i]->layers[layer].n * kv->config.n_query_heads * (kv->dim_k / 8 + 8);
         }
-        const dci_status status = dci_kv_plans_ready(kv, longest);
+        dci_status status = dci_kv_plans_ready(kv, longest);
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
+                status = check_anchor(kv, &found[i]->layers[layer]);
         if (status != DCI_OK || n_sequences == 0)
                 return status;
+        for (size_t i = 0; i < n_sequences; i++)
+                dci_kv_schedule_begin(kv, &found[i]->layers[layer], i, queries, ld);
         planning p = {kv, layer, ld, found, queries, plan};
-        return dci_kv_spread(kv, kv->plans.n_areas, n_sequences * kv->config.n_kv_heads, work, plan_task, &p);
+        status = dci_kv_spread(kv, kv->plans.n_areas, n_sequences * kv->config.n_kv_heads, work, plan_task, &p);
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
+                dci_kv_layer *of = &found[i]->layers[layer];
+                size_t n_candidates, room;
+                if (of->decided != NULL)
+                        of->decided->n_pushed++;
+                if (is_sparse(kv, of, &n_candidates, &room))
+                        dci_kv_schedule_end(kv, of, n_candidates);
+        }
+        return status;
 }
 
 dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences, const void *queries,

@@ -288,12 +288,16 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
         layer->n_observed = layer->observed_bytes = layer->n_grouped = layer->n_prompt = 0;
         layer->prompt = DCI_KV_PROMPT_OPEN;
         layer->prompt_now = false;
+        if (layer->decided != NULL)
+                layer->decided->listed = false;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
                 dci_kv_frame_drop(kv, head->keys);
                 dci_kv_frame_drop(kv, head->values);
                 dci_kv_give(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
-                *head = (dci_kv_head){0};
+                *head = (dci_kv_head){.n_plans = head->n_plans,
+                                      .n_decisions = head->n_decisions,
+                                      .n_corrections = head->n_corrections};
         }
 }
 
@@ -335,7 +339,9 @@ static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, 
 static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
         layer->n_prompt = layer->n;
-        if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || kv->config.choose == DCI_KV_CHOOSE_ALL) {
+        const bool borrows = dci_kv_anchor_of(kv, layer->number) != layer->number && !dci_kv_groups(kv, layer->number);
+        if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || kv->config.choose == DCI_KV_CHOOSE_ALL ||
+            borrows) {
                 layer->prompt = DCI_KV_PROMPT_DONE;
                 layer->prompt_now = true;
                 return DCI_OK;

@@ -111,12 +111,20 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
                 return status;
         }
         memset(sequence->layers, 0, layers_bytes(kv));
+        if (dci_kv_decided_bytes(kv) > 0)
+                status = dci_kv_take(kv, dci_kv_decided_bytes(kv), (void **)&sequence->decided);
+        if (status != DCI_OK) {
+                dci_kv_give(kv, sequence->layers, layers_bytes(kv));
+                dci_kv_give(kv, sequence, sizeof *sequence);
+                return status;
+        }
         dci_kv_head *heads = (dci_kv_head *)(void *)(sequence->layers + kv->config.n_layers);
         for (size_t i = 0; i < kv->config.n_layers; i++) {
                 sequence->layers[i].heads = heads + i * kv->config.n_kv_heads;
                 sequence->layers[i].sequence = sequence;
                 sequence->layers[i].number = i;
         }
+        dci_kv_place_decided(kv, sequence);
         kv->next_id++;
         kv->sequences[kv->n_sequences++] = sequence; /* ids ascend */
         *out = sequence;
@@ -130,6 +138,7 @@ static void free_layer(dci_kv *kv, dci_kv_layer *layer)
         dci_kv_give(kv, layer->chunks, layer->chunk_capacity * sizeof(dci_kv_chunk *));
         dci_kv_give(kv, layer->batches, layer->batch_capacity * sizeof(dci_kv_batch *));
         dci_kv_give(kv, layer->observed, layer->observed_bytes);
+        dci_kv_give(kv, layer->boundaries, layer->boundary_capacity * sizeof *layer->boundaries);
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
                 dci_kv_frame_drop(kv, head->keys);
@@ -147,6 +156,7 @@ void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
         for (size_t b = 0; b < sequence->n_table; b++)
                 dci_kv_pool_drop(kv, sequence->table[b]);
         dci_kv_give(kv, sequence->table, sequence->table_capacity * sizeof *sequence->table);
+        dci_kv_give(kv, sequence->decided, dci_kv_decided_bytes(kv));
         dci_kv_give(kv, sequence->layers, layers_bytes(kv));
         dci_kv_give(kv, sequence, sizeof *sequence);
         kv->n_sequences--;
@@ -260,6 +270,7 @@ static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
                 layer->n_prompt = n;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 layer->heads[h].n_fixed = dci_kv_fixed_within(kv, &layer->heads[h], n, layer->heads[h].fixed);
+        dci_kv_cut_decided(kv, layer, n);
         if (kv->listed)
                 dci_kv_drop_batches(kv, layer, dci_kv_batches_within(layer, layer->n_grouped));
         else
@@ -325,6 +336,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
                 *head = *source;
                 head->fixed = fixed;
                 head->fixed_capacity = capacity;
+                head->n_plans = head->n_decisions = head->n_corrections = 0;
                 head->n_fixed = dci_kv_fixed_within(kv, source, n, fixed);
                 if (head->keys != NULL)
                         atomic_fetch_add(&head->keys->refs, 1);
@@ -335,7 +347,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
         to->n_grouped = n_grouped;
         atomic_store(&to->prompt, atomic_load(&from->prompt));
         to->n_prompt = from->n_prompt < n ? from->n_prompt : n;
-        return status;
+        return status == DCI_OK ? dci_kv_copy_decided(kv, from, n, to) : status;
 }
 
 /* The last block is cut through, so it is copied: both sequences will write behind n. */

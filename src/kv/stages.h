@@ -26,8 +26,10 @@ typedef struct dci_kv_ask {
         unsigned char *work; /* the stage's own */
         int32_t *chosen;     /* candidates, ascending */
         size_t n_chosen, room;
-        int32_t *taken; /* by listed group, for its tail: members chosen, or DCI_KV_DROPPED */
-        int32_t *lists; /* COMBINE_EACH: the best groups of each query head */
+        int32_t *taken;  /* by listed group, for its tail: members chosen, or DCI_KV_DROPPED */
+        int32_t *lists;  /* COMBINE_EACH: the best groups of each query head */
+        int32_t *ranked; /* NULL, or the same with the best first, for a schedule that keeps them */
+        size_t n_ranked;
 } dci_kv_ask;
 enum { DCI_KV_DROPPED = -1 };
 
@@ -92,6 +94,11 @@ typedef struct dci_kv_choice {
 typedef struct dci_kv_schedule {
         int32_t kind;
         bool built;
+        bool lists, queries; /* what a plan leaves to the next one */
+        /* Whether this plan of a layer that has lists decides anew; NULL: each does. queries: of all query heads, as the call has them. */
+        bool (*due)(const dci_kv *kv, const dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
+        /* Whether a head attends to the list that was chosen before, whatever is decided now. NULL: it does not. */
+        bool (*keeps)(const dci_kv_ask *ask);
 } dci_kv_schedule;
 
 /* --- tail: what becomes of the rest ------------------------------------------------------------------------------------- */
@@ -141,6 +148,7 @@ extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;    /* summ
 extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax, dci_kv_summary_cuboid; /* summary_pages.c */
 extern const dci_kv_summary dci_kv_summary_codes, dci_kv_summary_learned;                      /* summary_codes.c */
 extern const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1];                                 /* choose.c */
+extern const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1];                           /* schedule.c */
 extern const dci_kv_tail dci_kv_tail_drop, dci_kv_tail_sums, dci_kv_tail_lowbit;
 
 /* choose.c: ranks by the observed queries, once: fills in head->fixed. */
@@ -169,6 +177,16 @@ const int32_t *dci_kv_members_listed(const dci_kv *kv, const dci_kv_layer *layer
 size_t dci_kv_widen_members(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim);
 /* Their mean, as it is stored, from scratch of dim doubles. */
 void dci_kv_mean_of_members(const dci_kv *kv, const dci_kv_members *members, size_t dim, void *scratch, void *out);
+/* choose.c: `chosen` ascending, and as it came in `ranked` where that is asked for. */
+void dci_kv_put_in_order(dci_kv_ask *ask);
+
+/* schedule.c: before the heads' work, whether plans of a layer decide; chooses for one head, or takes what is there; after the heads'
+ * work, if the layer's plan leaves tokens out. */
+void dci_kv_schedule_begin(dci_kv *kv, dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
+void dci_kv_schedule_choose(dci_kv_layer *layer, dci_kv_ask *ask);
+void dci_kv_schedule_end(const dci_kv *kv, dci_kv_layer *layer, size_t n_candidates);
+/* The mean cosine of n rows of queries with those of before: times one factor for all they may be. */
+double dci_kv_turn(const dci_kernels *kernels, const float *queries, const float *before, size_t n, size_t dim);
 
 /* The mean of n >= 1 rows, dim apart. */
 void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out);

@@ -118,6 +118,8 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 status = grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i)));
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
+                status = dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i));
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 if (overdue(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
         if (status == DCI_OK && n_late > 0)
@@ -444,6 +446,7 @@ dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequ
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         dci_kv_layer *layer = &found[i]->layers[l];
                         layer->n = found[i]->n;
+                        dci_kv_cut_decided(kv, layer, layer->n);
                         if (layer->prompt_now)
                                 dci_kv_forget_prompt(kv, layer);
                 }
