@@ -409,6 +409,8 @@ typedef struct dci_kv_sequence_info {
         int32_t resident; /**< 1: attended to in full, see resident_bytes */
         int32_t refits;   /**< times that codes of a head were made anew */
         double drift; /**< greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none */
+        size_t n_batches; /**< of clusters, in that layer: the prompt's, and those of later tokens */
+        size_t n_early; /**< of these, later ones of fewer than cluster_every tokens, for which the budget had no room any more */
 } dci_kv_sequence_info;
 DCI_API dci_status dci_kv_sequence_info_init(dci_kv_sequence_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info);
