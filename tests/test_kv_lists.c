@@ -57,6 +57,8 @@ START_TEST(tokens_are_grouped_so_many_at_a_time)
                 const dci_kv_layer *layer = layer_of(kv, sequence, 1);
                 const size_t later = (t - 200) / 32;
                 ck_assert_uint_eq(layer->n_batches, 1 + later);
+                ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_batches, 1 + later);
+                ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_early, 0);
                 ck_assert_uint_eq(layer->n_grouped, 200 - young + 32 * later);
                 for (size_t b = 0; b < layer->n_batches; b++) {
                         const dci_kv_batch *batch = layer->batches[b];
@@ -108,6 +110,7 @@ START_TEST(a_small_budget_groups_early)
         kv_decode_all(kv, sequence, &data, 150, 350);
         const dci_kv_layer *layer = layer_of(kv, sequence, 0);
         ck_assert_uint_gt(layer->n_batches, 5);
+        ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_early, layer->n_batches - 1);
         for (size_t b = 1; b < layer->n_batches; b++) {
                 const size_t k = layer->batches[b]->n / 8;
                 test_hold(layer->batches[b]->n <= 40 && layer->batches[b]->heads[0].n_groups <= (k > 0 ? k : 1));

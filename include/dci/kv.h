@@ -304,7 +304,8 @@ DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, in
 
 /**
  * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
- * and their tokens count as recent until groups are formed again. Memory of whole blocks goes back, and blocks that were lent beyond
+ * and their tokens count as recent until groups are formed again; with clusters, all those that were found together with ones that are cut
+ * (the prompt's, or of cluster_every later tokens). Memory of whole blocks goes back, and blocks that were lent beyond
  * n_tokens.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
@@ -352,7 +353,9 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  *
  * Every sequence needs this once per layer before the first plan, also an empty one. The call takes all memory that the work needs, so
  * the worker cannot fail.
- * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit).
+ * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit), clusters a k-means per kv head
+ * (dci_kmeans): O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy of n rows for
+ * each thread and one more.
  */
 DCI_API dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                                  size_t ld);
@@ -366,7 +369,8 @@ DCI_API dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t
 /** Takes the step back: the sequences are as before dci_kv_reserve. Prompts that ended in it have not. Lent blocks stay lent. */
 DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
-/** Between steps: forms groups of tokens that left the window and makes codes anew that no longer fit. sequences NULL: all. */
+/** Between steps: forms groups of tokens that left the window, makes codes anew that no longer fit, and gives back what finding a prompt's
+ *  clusters took. sequences NULL: all. */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /* --- plans ------------------------------------------------------------------------------------------------------------ */
@@ -437,6 +441,8 @@ typedef struct dci_kv_sequence_info {
                 n_plans; /**< lists in plans that left tokens out, of layers and kv heads, since dci_kv_open, _fork or _load */
         uint64_t n_decisions;   /**< of these, those chosen by the queries of their own plan */
         uint64_t n_corrections; /**< AHEAD: of these, because queries had turned */
+        size_t n_batches;       /**< of clusters, in that layer: the prompt's, and those of later tokens */
+        size_t n_early; /**< of these, later ones of fewer than cluster_every tokens, for which the budget had no room any more */
 } dci_kv_sequence_info;
 DCI_API dci_status dci_kv_sequence_info_init(dci_kv_sequence_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info);

@@ -217,6 +217,20 @@ dci_status dci_kv_listing_ready(dci_kv *kv, size_t n)
         return DCI_OK;
 }
 
+void dci_kv_listing_shrink(dci_kv *kv)
+{
+        if (kv->listing.memory == NULL || kv->listing_tokens <= kv->config.cluster_every)
+                return;
+        pthread_mutex_lock(&kv->jobs_lock);
+        const bool idle = kv->jobs == NULL;
+        pthread_mutex_unlock(&kv->jobs_lock);
+        if (!idle)
+                return;
+        dci_kv_give(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
+        kv->listing = (dci_kv_scratch){NULL, 0, 0};
+        kv->listing_tokens = 0;
+}
+
 static listing parts_of(const dci_kv *kv, size_t area)
 {
         unsigned char *at = kv->listing.memory + area * kv->listing.area_bytes;

@@ -34,8 +34,13 @@ dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_inf
                 info.n_shared_blocks += kv->pool.refs[found->table[b]] > 1;
         for (size_t l = 0; l < kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &found->layers[l];
-                if (dci_kv_groups(kv, l) && layer->n_grouped < info.n_grouped)
+                if (dci_kv_groups(kv, l) && layer->n_grouped < info.n_grouped) {
                         info.n_grouped = layer->n_grouped;
+                        info.n_batches = layer->n_batches;
+                        info.n_early = 0;
+                        for (size_t b = 1; b < layer->n_batches; b++)
+                                info.n_early += layer->batches[b]->n < kv->config.cluster_every;
+                }
                 for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                         info.refits += layer->heads[h].refits;
                         info.n_plans += layer->heads[h].n_plans;

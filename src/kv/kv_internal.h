@@ -259,6 +259,8 @@ unsigned char *dci_kv_batch_means(const dci_kv *kv, const dci_kv_batch *batch, s
 size_t dci_kv_batch_group_bytes(const dci_kv *kv);
 /* Scratch for batches of at most n candidates, areas as those for forming. Waits for work that uses a smaller one. */
 dci_status dci_kv_listing_ready(dci_kv *kv, size_t n);
+/* Gives it back if it is larger than later batches need and nobody works with it. */
+void dci_kv_listing_shrink(dci_kv *kv);
 /* Groups of one head, and what stays of them. Areas of scratch by number: 0 is the worker's. */
 void dci_kv_batch_form(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch, size_t head, size_t area);
 /* The same from members that are there already. */

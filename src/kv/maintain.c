@@ -257,6 +257,7 @@ dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequen
                                           (long long)found[i]->id);
         if (status == DCI_OK)
                 status = maintain(kv, n, found);
+        dci_kv_listing_shrink(kv);
         dci_kv_unlock(kv);
         return status;
 }
