@@ -23,20 +23,20 @@ typedef struct kv_schedule {
 } kv_schedule;
 
 kv_schedule kv_schedule_new(const dci_kv_config *config);
-void kv_schedule_free(kv_schedule *schedule);
+void kv_schedule_free(kv_schedule *s);
 /* A fork at n tokens; counts begin anew. */
-kv_schedule kv_schedule_fork(const kv_schedule *schedule, size_t n);
-void kv_schedule_truncate(kv_schedule *schedule, size_t n);
+kv_schedule kv_schedule_fork(const kv_schedule *from, size_t n);
+void kv_schedule_truncate(kv_schedule *s, size_t n);
 
 /* Whether the model has something to say: lists are kept between plans. */
 bool kv_schedule_keeps(const dci_kv_info *info);
 /* The layer whose lists this one uses. */
-size_t kv_schedule_anchor(const kv_schedule *schedule, size_t layer);
+size_t kv_schedule_anchor(const kv_schedule *s, size_t layer);
 
 /* One plan of a layer, in the order of plans: fails unless the lists of sequence i are the best, by the queries that were to decide. */
-void kv_schedule_plan(kv_schedule *schedule, const kv_model *model, const kv_seen *seen, size_t i, size_t layer,
+void kv_schedule_plan(kv_schedule *s, const kv_model *model, const kv_seen *seen, size_t i, size_t layer,
                       const float *queries, const char *what);
 /* Fails unless the library has counted as the model has. */
-void kv_schedule_check_counts(const kv_schedule *schedule, const dci_kv_sequence_info *info, const char *what);
+void kv_schedule_check_counts(const kv_schedule *s, const dci_kv_sequence_info *info, const char *what);
 
 #endif

@@ -486,66 +486,6 @@ START_TEST(sequences_decide_each_for_itself)
 }
 END_TEST
 
-/* --- calibration -------------------------------------------------------------------------------------------------------- */
-
-/* Loops over rates in tenths: the share that tau was made for is the share that decides. */
-START_TEST(a_calibrated_tau_meets_its_rate)
-{
-        for (int32_t schedule = DCI_KV_BOUNDARY; schedule <= DCI_KV_AHEAD; schedule += DCI_KV_AHEAD - DCI_KV_BOUNDARY) {
-                dci_kv_config config = config_of(0, schedule);
-                kv_data data = kv_random(&config, N, 430);
-                const double rate = (double)_i / 10.0;
-                /* Of each layer the queries of all decoded tokens. */
-                const size_t row = 4 * config.dim_k, n = N - PROMPT;
-                float *queries = malloc(3 * n * row * sizeof *queries);
-                ck_assert_ptr_nonnull(queries);
-                for (size_t layer = 0; layer < 3; layer++)
-                        memcpy(queries + layer * n * row, kv_query(&data, layer, PROMPT, 0), n * row * sizeof *queries);
-                ck_ok(dci_kv_calibrate(context, &config, 3, n, queries, config.dim_k, rate, &config.tau));
-                free(queries);
-                dci_kv *kv = kv_create(context, &config);
-                const int64_t sequence = kv_begin(kv, &data, PROMPT);
-                kv_decode_all(kv, sequence, &data, PROMPT, n);
-                const dci_kv_sequence_info info = kv_sequence_info(kv, sequence);
-                /* The first plans decide in any case. A layer's two heads decide together, or each for itself. */
-                const size_t per = schedule == DCI_KV_BOUNDARY ? 2 : 1, samples = 3 * (n - 1) * 2 / per;
-                const size_t wanted = (size_t)(rate * (double)samples + 0.5);
-                ck_assert_uint_eq(info.n_decisions - 3 * 2, wanted * per);
-                ck_assert(config.tau > -1.0 && config.tau <= 1.0);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
-        }
-}
-END_TEST
-
-START_TEST(calibration_refuses_what_says_nothing)
-{
-        dci_kv_config config = config_of(0, DCI_KV_BOUNDARY), every = config_of(0, DCI_KV_EVERY_STEP);
-        float queries[4 * 2 * 16], bad[4 * 2 * 16];
-        double tau = 7.0;
-        for (size_t i = 0; i < COUNT(queries); i++)
-                bad[i] = queries[i] = (float)i;
-        bad[100] = NAN;
-#define CALIBRATE(context, config, layers, positions, queries, ld, rate, out)                                          \
-        dci_kv_calibrate(context, config, layers, positions, queries, ld, rate, out)
-        ck_refused(CALIBRATE(NULL, &config, 1, 2, queries, 16, 0.5, &tau), DCI_ERR_INVALID, "context");
-        ck_refused(CALIBRATE(context, NULL, 1, 2, queries, 16, 0.5, &tau), DCI_ERR_INVALID, "config");
-        ck_refused(CALIBRATE(context, &every, 1, 2, queries, 16, 0.5, &tau), DCI_ERR_INVALID, "schedule 1");
-        ck_refused(CALIBRATE(context, &config, 0, 2, queries, 16, 0.5, &tau), DCI_ERR_INVALID, "0 layers");
-        ck_refused(CALIBRATE(context, &config, 1, 1, queries, 16, 0.5, &tau), DCI_ERR_INVALID, "1 positions");
-        ck_refused(CALIBRATE(context, &config, 1, 0, queries, 16, 0.5, &tau), DCI_ERR_INVALID, "0 positions");
-        ck_refused(CALIBRATE(context, &config, 1, 2, NULL, 16, 0.5, &tau), DCI_ERR_INVALID, "queries");
-        ck_refused(CALIBRATE(context, &config, 1, 2, queries, 15, 0.5, &tau), DCI_ERR_INVALID, "15");
-        ck_refused(CALIBRATE(context, &config, 1, 2, queries, 16, -0.1, &tau), DCI_ERR_INVALID, "rate");
-        ck_refused(CALIBRATE(context, &config, 1, 2, queries, 16, 1.1, &tau), DCI_ERR_INVALID, "rate");
-        ck_refused(CALIBRATE(context, &config, 1, 2, queries, 16, (double)NAN, &tau), DCI_ERR_INVALID, "rate");
-        ck_refused(CALIBRATE(context, &config, 1, 2, queries, 16, 0.5, NULL), DCI_ERR_INVALID, "out_tau");
-        ck_refused(CALIBRATE(context, &config, 1, 2, bad, 16, 0.5, &tau), DCI_ERR_NUMBER, "position 1 and head 2");
-        ck_refused(CALIBRATE(context, &config, SIZE_MAX / 8, 2, queries, 16, 0.5, &tau), DCI_ERR_LIMIT, "layers");
-        ck_assert(tau == 7.0);
-}
-END_TEST
-
 int main(void)
 {
         Suite *suite = suite_create("kv schedules");
@@ -566,8 +506,6 @@ int main(void)
         tcase_add_test(tcase, cutting_into_candidates_forgets_lists);
         tcase_add_loop_test(tcase, what_is_loaded_decides_first, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, sequences_decide_each_for_itself, 0, COUNT(kinds));
-        tcase_add_loop_test(tcase, a_calibrated_tau_meets_its_rate, 0, 11);
-        tcase_add_test(tcase, calibration_refuses_what_says_nothing);
         suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

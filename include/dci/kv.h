@@ -366,7 +366,7 @@ DCI_API dci_status dci_kv_wait(dci_kv *kv, int64_t sequence);
 /** Ends the step: all layers have all tokens that were reserved. Refused if one has not. */
 DCI_API dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
-/** Takes the step back: the sequences are as before dci_kv_reserve. Prompts that ended in it have not. Lent blocks stay lent. */
+/** Takes the step back: the sequences are as before dci_kv_reserve, but for lists that a schedule keeps. Prompts that ended in it have not. Lent blocks stay lent. */
 DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /** Between steps: forms groups of tokens that left the window, makes codes anew that no longer fit, and gives back what finding a prompt's
@@ -402,7 +402,9 @@ DCI_API void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan);
 /**
  * Chooses for one layer. queries: n_sequences x n_query_heads rows of dim_k, ld elements apart; they may be those of the step's own
  * tokens, which were appended to this layer before. Waits for dci_kv_prompt's work. Refuses NaN and infinity naming sequence and head.
- * Cost: per kv head a pass over the summaries of all candidates.
+ * A layer that uses another one's lists (ANCHOR) is refused where that has no plan at the same number of tokens.
+ * Cost: per kv head a pass over the summaries of all candidates; with lists that are kept and no tail, about as many steps as a list
+ * has tokens.
  */
 DCI_API dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
                                     const void *queries, size_t ld, dci_kv_plan *plan);

@@ -85,7 +85,8 @@ typedef struct dci_kv_summary {
 typedef struct dci_kv_choice {
         int32_t kind;
         bool ranks; /* asks the summary first */
-        /* Fills in chosen, at most `room` of them. */
+        /* Fills in chosen, at most `room` of them. Schedules that keep lists ask for more room than the plan has, and use the front of what
+         * was chosen: it comes best first into dci_kv_put_in_order, and what is chosen first does not depend on the room. */
         void (*choose)(dci_kv_ask *ask, const dci_kv_grouping *grouping);
 } dci_kv_choice;
 
