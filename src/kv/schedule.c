@@ -218,12 +218,14 @@ static void take_list(dci_kv_ask *ask, const int32_t *list, size_t n)
         dci_kv_put_in_order(ask);
 }
 
-/* The whole ranking that the choice makes of a step's queries. */
+/* The ranking that the choice makes of a step's queries: of groups that are all ranked, as far as any list can get. Other choices look at
+ * the room they have, and are given that of the plan. */
 static void rank_all(dci_kv_ask *ask)
 {
         const dci_kv_stages *stages = ask->kv->stages;
         const size_t room = ask->room;
-        ask->room = dci_kv_most_room(ask->kv);
+        if (stages->choose.kind == DCI_KV_CHOOSE_SCAN)
+                ask->room = dci_kv_most_room(ask->kv);
         ask->n_ranked = 0;
         stages->choose.choose(ask, &stages->group);
         ask->room = room;
