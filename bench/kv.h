@@ -12,6 +12,8 @@
 enum { KVBENCH_KEPT_COMMON = 1, KVBENCH_KEPT_PAPER = 2 };
 enum { KVBENCH_RANDOM = 1, KVBENCH_LEARNED = 2 };
 #define KVBENCH_MAX_TRACES 64
+/* Numbers of presets are below it. */
+#define KVBENCH_PRESETS 64
 
 /* Tokens at the end that --kept common has every preset keep; those at the start are BENCH_SINK. */
 #define KVBENCH_WINDOW 64
@@ -23,7 +25,7 @@ typedef struct kvbench_options {
         const char *traces[KVBENCH_MAX_TRACES]; /* folders */
         size_t n_traces;
         size_t synthetic; /* tokens; 0: none */
-        int32_t presets[DCI_KV_SKETCH_LOWBIT];
+        int32_t presets[KVBENCH_PRESETS];
         size_t n_presets;
         bench_sizes budgets;
         int32_t kept;                        /* KVBENCH_KEPT_* */
@@ -42,6 +44,8 @@ dci_status kvbench_options_parse(int argc, char **argv, kvbench_options *out, bo
 /* What kv and layers share: presets, widths, codes, threads, isa, seed, json; beside `more` options. One budget. */
 dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const bench_option *more, size_t n_more,
                               kvbench_options *out, bool *out_help);
+/* Folders with commas between them; NULL: none. Free with kvbench_options_free, also after a failure. */
+dci_status kvbench_traces_parse(const char *text, kvbench_options *o);
 void kvbench_options_free(kvbench_options *o);
 void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
@@ -138,8 +142,13 @@ typedef struct kvbench_arm {
 
 enum { KVBENCH_APPEND, KVBENCH_PLAN, KVBENCH_ATTEND, KVBENCH_MAINTAIN, KVBENCH_STEP, KVBENCH_TIMES };
 
+/* Somebody who looks at the plan of position t, outside of the clock. */
+typedef dci_status (*kvbench_watch)(void *arg, size_t t, const dci_kv_plan *plan);
+
 typedef struct kvbench_row {
         const kvbench_options *options;
+        kvbench_watch watch; /* NULL: nobody */
+        void *watcher;
         kvbench_arm arm;
         char trace[256];
         size_t tokens, prompt, group, dim_k, dim_v;

@@ -97,19 +97,27 @@ static const char help_columns[] =
         "  dci-bench kv --trace bench/data/smollm2-debref-layer06_head0 --every 24 --json kv.json\n"
         "  dci-bench kv --synthetic 262144 --preset full,quest,sketch --steps 512 --every 16\n";
 
+/* Numbers that no preset has yet may lie between those of others. */
+static bool is_preset(int32_t preset)
+{
+        return dci_kv_preset_of(dci_kv_preset_name(preset)) == preset;
+}
+
 void kvbench_print_help(void)
 {
         printf("%spresets and budgets, each of which is a row:\n  --preset LIST             all (default), or some of",
                help_usage);
-        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_SKETCH_LOWBIT; i++)
-                printf("%s%s%s", i % 6 == 0 ? "\n                            " : " ", dci_kv_preset_name(i),
-                       i < DCI_KV_SKETCH_LOWBIT ? "," : "\n");
-        printf("%s%s", help_arms, help_columns);
+        size_t n = 0;
+        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++)
+                if (is_preset(i))
+                        printf("%s%s%s", n == 0 ? "" : ",", ++n % 6 == 0 ? "\n                            " : " ",
+                               dci_kv_preset_name(i));
+        printf("\n%s%s", help_arms, help_columns);
 }
 
 /* --- lists --------------------------------------------------------------------------------------------------------------- */
 
-static dci_status parse_traces(const char *text, kvbench_options *o)
+dci_status kvbench_traces_parse(const char *text, kvbench_options *o)
 {
         if (text == NULL)
                 return DCI_OK;
@@ -146,8 +154,9 @@ static dci_status refuse_presets(const char *text)
 {
         char names[512] = "all";
         size_t used = 3;
-        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_SKETCH_LOWBIT; i++) {
-                const int n = snprintf(names + used, sizeof names - used, ", %s", dci_kv_preset_name(i));
+        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++) {
+                const int n =
+                        !is_preset(i) ? 0 : snprintf(names + used, sizeof names - used, ", %s", dci_kv_preset_name(i));
                 if (n > 0 && (size_t)n < sizeof names - used)
                         used += (size_t)n;
         }
@@ -156,17 +165,18 @@ static dci_status refuse_presets(const char *text)
 
 static dci_status parse_presets(const char *text, kvbench_options *o)
 {
-        bool seen[DCI_KV_SKETCH_LOWBIT + 1] = {false};
+        bool seen[KVBENCH_PRESETS] = {false};
         if (strcmp(text, "all") == 0) {
-                for (int32_t i = DCI_KV_FULL; i <= DCI_KV_SKETCH_LOWBIT; i++)
-                        o->presets[o->n_presets++] = i;
+                for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++)
+                        if (is_preset(i))
+                                o->presets[o->n_presets++] = i;
                 return DCI_OK;
         }
         const char *item = text;
         do {
                 const size_t n = strcspn(item, ",");
                 const int32_t preset = find_preset(item, n);
-                if (preset < DCI_KV_FULL || preset > DCI_KV_SKETCH_LOWBIT || seen[preset])
+                if (preset < DCI_KV_FULL || preset >= KVBENCH_PRESETS || seen[preset])
                         return refuse_presets(text);
                 seen[preset] = true;
                 o->presets[o->n_presets++] = preset;
@@ -216,7 +226,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 return status;
         status = check(traces, o);
         if (status == DCI_OK)
-                status = parse_traces(traces, o);
+                status = kvbench_traces_parse(traces, o);
         return status == DCI_OK ? parse_presets(presets, o) : status;
 }
 

@@ -152,6 +152,8 @@ static dci_status attend(const player *p, size_t t, const dci_kv_plan *plan, flo
 static dci_status judge_step(player *p, size_t t)
 {
         dci_status status = kvbench_judge_plan(&p->judge, t, &p->plan);
+        if (status == DCI_OK && p->row->watch != NULL)
+                status = p->row->watch(p->row->watcher, t, &p->plan);
         if (status != DCI_OK || !kvbench_is_judged(&p->judge, t))
                 return status;
         if (!p->judge.has_tail) {
