@@ -108,10 +108,13 @@ void kvbench_print_help(void)
         printf("%spresets and budgets, each of which is a row:\n  --preset LIST             all (default), or some of",
                help_usage);
         size_t n = 0;
-        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++)
-                if (is_preset(i))
-                        printf("%s%s%s", n == 0 ? "" : ",", ++n % 6 == 0 ? "\n                            " : " ",
-                               dci_kv_preset_name(i));
+        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++) {
+                if (!is_preset(i))
+                        continue;
+                n++;
+                printf("%s%s%s", n > 1 ? "," : "", n % 6 == 0 ? "\n                            " : " ",
+                       dci_kv_preset_name(i));
+        }
         printf("\n%s%s", help_arms, help_columns);
 }
 
