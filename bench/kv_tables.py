@@ -3,7 +3,9 @@
 # Copyright (c) 2026 the dci authors
 """Print how the best of the published presets and the best of ours compare, from what `dci-bench kv --json` wrote.
 
-    dci-bench kv --budget 128,256,512,1024 --key-bits 1,2,4 --learned random,learned --every 24 --trace SHORT,.. --json short.json
+    ARMS="--budget 112,128,256,512,1024,2048 --key-bits 1,2,4 --learned random,learned"
+    dci-bench kv $ARMS --every 24 --trace SHORT,.. --json short.json
+    dci-bench kv $ARMS --every 240 --trace LONG,.. --json long.json
     python3 bench/kv_tables.py short.json long.json
 
 Three Markdown tables, a row per trace and limit:
@@ -12,16 +14,16 @@ Three Markdown tables, a row per trace and limit:
   equal resident   at most so many bytes per token that summaries, codes and tails keep, at the budget --resident-budget.
 
 A system is a preset with its codes. Its figure is the error of the output with the tail, where it has one. Three sides are
-compared: `published` (presets of the papers), `ours` (all others that choose) and `codes only` (lowbit: nothing is retrieved). Beside
-them `ours, tail dropped` are those of ours that only choose, as most published ones do. `full` and `topk` need all rows and
-stand aside. Each side shows the system with the least error on that trace and at that
-limit, its error and, in brackets, its share of the attention to choose from; the bolder side is the one with less. So that
-nobody picks where to look, every trace and limit of the reports is printed, and below each table, per limit, the one system of
-each side whose geometric mean over all traces is least: what somebody would get who must settle on one beforehand.
+compared: `published` (presets of the papers), `ours` (all others that choose) and `codes only` (lowbit: nothing is
+retrieved). Beside them `ours, tail dropped` are those of ours that only choose, as most published ones do. `full` and `topk`
+need all rows and stand aside. A cell is the system with the least error of its side on that trace and at that limit, the
+error and, in brackets, its share of the attention to choose from; the least of the three sides is bold. So that nobody picks
+where to look, every trace and limit of the reports is printed, and below each table, per limit, the one system of each side
+whose geometric mean over all traces is least: what somebody would get who must settle on one beforehand.
 
-Between budgets: the logarithm of the error is taken as linear in the bytes moved from one budget to the next, and the least error
-on that line at no more than the limit counts. Nothing is extended beyond the budgets measured: a system that always moves more
-is left out there, and one that always moves less stands at its best. Rows that differ in seed are averaged.
+Between budgets the logarithm of the error is taken as linear in the bytes moved, and the least error on that line at no more
+one that always moves less stands at its best. Rows that differ in seed are averaged.
+one that always moves less stands at its best. Rows that differ in seed are averaged.
 """
 import argparse
 import json
@@ -135,7 +137,7 @@ def settled(traces, side, figure):
 
 def print_table(title, head, limits, traces, figure_at, name_limit):
     print(f"\n### {title}\n\n| trace | {head} | {' | '.join(COLUMNS)} |\n|---|---|{'---|' * len(COLUMNS)}")
-    wins = {side: 0 for side in SIDES}
+    wins = dict.fromkeys(SIDES, 0)
     n = 0
     for trace, systems in traces.items():
         for limit in limits:

@@ -88,7 +88,7 @@ static void print_cell(const papers_column *column, const papers_cell *cell, cha
 static void print_table(const papers_run *run, size_t first)
 {
         const papers_figure *figure = run->figure;
-        size_t widths[PAPERS_CELLS];
+        size_t widths[PAPERS_CELLS] = {0};
         char cell[CELL_BYTES];
         printf("%s (%s), %s\n\n", figure->name, figure->source, run->trace->name);
         if (first == run->n_rows)

@@ -56,7 +56,7 @@ void papers_groups_add(papers_groups *groups, const kvbench_trace *trace, const 
         memcpy(groups->tokens + begin, tokens, n * sizeof *tokens);
         groups->offsets[g + 1] = (int32_t)(begin + n);
         for (size_t j = 0; j < dim; j++) {
-                double least = INFINITY, most = -INFINITY, sum = 0, away = 0;
+                double least = (double)INFINITY, most = -(double)INFINITY, sum = 0, away = 0;
                 for (size_t i = 0; i < n; i++) {
                         const double x = (double)trace->key_rows[(size_t)tokens[i] * dim + j];
                         least = fmin(least, x);
@@ -168,17 +168,21 @@ static double score_of(const papers_groups *groups, int32_t how, size_t g, const
         return sum;
 }
 
-/* Merge sort of n numbers of groups by their scores, equal ones by lower number; room for n behind them. */
+/* Merge sort of n numbers of groups by their scores, equal ones by lower number, which come first to begin with. */
 static void sort_best_first(const double *scores, size_t *order, size_t n, size_t *room)
 {
-        if (n < 2)
-                return;
-        const size_t half = n / 2;
-        sort_best_first(scores, order, half, room);
-        sort_best_first(scores, order + half, n - half, room);
-        memcpy(room, order, half * sizeof *order);
-        for (size_t i = 0, j = half, at = 0; i < half; at++)
-                order[at] = j < n && scores[order[j]] > scores[room[i]] ? order[j++] : room[i++];
+        for (size_t width = 1; width < n; width *= 2) {
+                for (size_t begin = 0; begin < n; begin += 2 * width) {
+                        const size_t middle = n - begin < width ? n : begin + width;
+                        const size_t end = n - begin < 2 * width ? n : begin + 2 * width;
+                        size_t i = begin, j = middle;
+                        for (size_t at = begin; at < end; at++)
+                                room[at] = i < middle && (j == end || scores[order[j]] <= scores[order[i]])
+                                                   ? order[i++]
+                                                   : order[j++];
+                }
+                memcpy(order, room, n * sizeof *order);
+        }
 }
 
 void papers_groups_rank(papers_groups *groups, int32_t how, const double *query, const double *magnitudes)

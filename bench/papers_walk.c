@@ -12,7 +12,8 @@ enum { BLOCK = 16 };
 
 size_t papers_first_query(const kvbench_trace *trace)
 {
-        return trace->prompt - trace->observed.n / trace->group;
+        /* The reader of traces refuses those without heads. */
+        return trace->group > 0 ? trace->prompt - trace->observed.n / trace->group : trace->prompt;
 }
 
 void papers_query(const kvbench_trace *trace, size_t t, size_t head, double *out)
@@ -26,7 +27,7 @@ void papers_query(const kvbench_trace *trace, size_t t, size_t head, double *out
 void papers_weights(const kvbench_trace *trace, size_t t, size_t head, size_t n, double *query, double *out)
 {
         const size_t dim = trace->keys.dim;
-        double most = -INFINITY, sum = 0;
+        double most = -(double)INFINITY, sum = 0;
         papers_query(trace, t, head, query);
         for (size_t i = 0; i < n; i++) {
                 out[i] = trace->scale * kvbench_dot(query, trace->key_rows + i * dim, dim);
@@ -86,6 +87,10 @@ dci_status papers_walk(papers_run *run, const char *label, size_t first, size_t 
         block b = {.trace = trace, .first = first, .every = every};
         dci_status status = DCI_OK;
         bench_progress progress;
+        if (first >= trace->tokens)
+                return dci_fail(DCI_ERR_FORMAT,
+                                "%s: %zu decoded tokens are too few; the first that is looked at is prompt + %zu",
+                                trace->name, trace->tokens - trace->prompt, first - trace->prompt);
         b.weights = dci_alloc(trace->helper, BLOCK * each, sizeof *b.weights);
         b.queries = dci_alloc(trace->helper, BLOCK * trace->keys.dim, sizeof *b.queries);
         if (b.weights == NULL || b.queries == NULL)

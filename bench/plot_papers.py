@@ -6,8 +6,8 @@
     dci-bench papers --trace FOLDER,FOLDER --json papers.json
     python3 bench/plot_papers.py --out pictures papers.json
 
-writes pictures/jaccard.png and so on. What the axes mean: `dci-bench papers --help`. Rows of several reports are put together; of
-rows that agree in trace, line and abscissa the last one counts.
+writes pictures/jaccard.png and so on. What the axes mean: `dci-bench papers --help`. Rows of several reports are put
+together; of rows that agree in trace, line and abscissa the last one counts.
 """
 import argparse
 import json
@@ -25,7 +25,8 @@ PANELS = {
     "cluster-recall": [("a head for itself", "budget", "log", ["token_recall"], ["groups", "rows"], {})],
     "static-ratio": [("over the full cache", "S", "linear", ["recall"], ["budget"], {}),
                      ("of what is chosen from", "S", "linear", ["share"], ["budget"], {})],
-    "reuse-decay": [("best tokens of step 0", "from_step", "symlog", ["top", "with_local", "reused", "local"], ["budget"], {})],
+    "reuse-decay": [("best tokens of step 0", "from_step", "symlog", ["top", "with_local", "reused", "local"], ["budget"],
+                     {})],
     "online-s": [("suggested static ratio", "n", "linear", ["S"], ["budget"], {})],
     "jaccard": [("best of all tokens", "tau", "linear", ["within", "across"], ["budget"], {}),
                 ("of those to choose from", "tau", "linear", ["within_contested", "across_contested"], ["budget"], {})],
@@ -36,7 +37,8 @@ PANELS = {
     "cache-hits": [("chosen in one of R steps before", "R", "linear", ["hit_rate"], ["choice", "codes"], {})],
     "fragmentation": [("share of pages with so many important tokens", None, "linear",
                        ["pages_1", "pages_2", "pages_3_4", "pages_5_8", "pages_9_up"], ["budget"], {"tokens": "contested"})],
-    "page-hits": [("by quarter of the decode", None, "linear", ["first_quarter", "last_quarter"], ["preset", "codes", "budget"], {}),
+    "page-hits": [("by quarter of the decode", None, "linear", ["first_quarter", "last_quarter"],
+                   ["preset", "codes", "budget"], {}),
                   ("by origin of the key", None, "linear", ["of_prompt", "of_decoded"], ["preset", "codes", "budget"], {})],
     "resident": [("bytes per token", None, "linear", ["index_bytes"], ["preset", "codes"], {})],
 }

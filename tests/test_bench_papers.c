@@ -230,6 +230,7 @@ static size_t best_stored(size_t n_stored, size_t n, size_t *out)
                 for (size_t i = 0; i < n_stored; i++)
                         if (!taken[i] && (best == TOKENS || scores[0][i] > scores[0][best]))
                                 best = i;
+                ck_assert_uint_lt(best, TOKENS);
                 taken[best] = true;
                 out[k] = best;
         }
@@ -489,6 +490,9 @@ START_TEST(what_does_not_fit_is_refused)
         bench_refused(PAPERS("--figure", "cache-hits", "--budget", "80"), 2, "cache-hits keeps 80 tokens");
         bench_refused(PAPERS("--figure", "cluster-recall", "--budget", "16"), 2, "cluster-recall keeps 16 tokens");
         bench_refused(PAPERS("--figure", "token-recall", "--budget", "64"), 2, "token-recall: ");
+        bench_refused(PAPERS("--figure", "cluster-recall", "--budget", "64", "--steps", "8"), 2,
+                      "8 decoded tokens are too few");
+        bench_refused(PAPERS("--figure", "cache-hits", "--budget", "128", "--steps", "8"), 2, "too few");
         bench_refused(BENCH("papers", "--trace", scratch_path("absent")), 2, "absent");
         bench_refused(BENCH("papers", "--trace", scratch_path(""), "--json", scratch_path("absent/r.json")), 2,
                       "cannot be written");
