@@ -22,8 +22,9 @@ where to look, every trace and limit of the reports is printed, and below each t
 whose geometric mean over all traces is least: what somebody would get who must settle on one beforehand.
 
 Between budgets the logarithm of the error is taken as linear in the bytes moved, and the least error on that line at no more
-one that always moves less stands at its best. Rows that differ in seed are averaged.
-one that always moves less stands at its best. Rows that differ in seed are averaged.
+than the limit counts. Nothing is extended beyond the budgets measured: a system that always moves more is left out there,
+and one that always moves less stands at its best; streaming and snapkv, which move next to nothing, stand at the largest
+budget. Rows that differ in seed are averaged.
 """
 import argparse
 import json
