@@ -148,15 +148,15 @@ static dci_status run_cluster_recall(papers_run *run)
 static const papers_column cluster_recall_columns[] = {{"groups", NULL},         {"rows", "%.0f"},
                                                        {"n_groups", "%.0f"},     {"budget", "%.0f"},
                                                        {"token_recall", "%.3f"}, {"weight", "%.3f"}};
+static const char cluster_recall_help[] =
+        "|I n I*| / |I*| of a query head's own choice among the prompt's tokens: I the first 16 and the\n"
+        "  groups that stand best, the last one cut at B; I* its B best by q . k. k-means by cosine with\n"
+        "  --cluster-rows keys per cluster, by L2 and by inner product with 80, ranked by q . mean; pages by\n"
+        "  position, by mean and as Quest and ArkVale rank them. weight: of I, true softmax over that of the\n"
+        "  prompt";
 const papers_figure papers_cluster_recall = {"cluster-recall",
                                              "ClusterKV, section V-B and figure 11(b)",
-                                             "|I n I*| / |I*| of a query head's own choice among the prompt's tokens: "
-                                             "I the first 16 and the groups that stand best,\n"
-                                             "  the last one cut at B; I* its B best by q . k. k-means by cosine with "
-                                             "--cluster-rows keys per cluster, by L2 and by\n"
-                                             "  inner product with 80, ranked by q . mean; pages by position, by mean "
-                                             "and as Quest and ArkVale rank them. weight: of\n"
-                                             "  I, true softmax over that of the prompt",
+                                             cluster_recall_help,
                                              cluster_recall_columns,
                                              sizeof cluster_recall_columns / sizeof *cluster_recall_columns,
                                              run_cluster_recall};
@@ -331,14 +331,14 @@ static dci_status run_cache_hits(papers_run *run)
 
 static const papers_column cache_hits_columns[] = {
         {"choice", NULL}, {"codes", NULL}, {"budget", "%.0f"}, {"R", "%.0f"}, {"hit_rate", "%.3f"}};
-const papers_figure papers_cache_hits = {
-        "cache-hits",
-        "ClusterKV, section V-C",
-        "of what a step chooses, what one of the --reach R steps before it chose: of the group's B - 80 best tokens by "
-        "exact\n"
-        "  attention; of clusters of the prompt (k-means by cosine, 80 keys each, a query head for itself) tokens and "
-        "clusters;\n"
-        "  of the tokens that a preset chooses. The paper: 63 % for R = 1 and 74 % for R = 2",
-        cache_hits_columns,
-        sizeof cache_hits_columns / sizeof *cache_hits_columns,
-        run_cache_hits};
+static const char cache_hits_help[] =
+        "of what a step chooses, what one of the --reach R steps before it chose: of the group's B - 80 best\n"
+        "  tokens by exact attention; of clusters of the prompt (k-means by cosine, 80 keys each, a query head\n"
+        "  for itself) tokens and clusters; of the tokens that a preset chooses. The paper: 63 % for R = 1 and\n"
+        "  74 % for R = 2";
+const papers_figure papers_cache_hits = {"cache-hits",
+                                         "ClusterKV, section V-C",
+                                         cache_hits_help,
+                                         cache_hits_columns,
+                                         sizeof cache_hits_columns / sizeof *cache_hits_columns,
+                                         run_cache_hits};

@@ -204,15 +204,14 @@ static dci_status run_token_recall(papers_run *run)
 static const papers_column token_recall_columns[] = {{"preset", NULL},   {"codes", NULL},      {"best_of", NULL},
                                                      {"budget", "%.0f"}, {"attended", "%.0f"}, {"token_recall", "%.3f"},
                                                      {"recall", "%.3f"}, {"share", "%.3f"}};
+static const char token_recall_help[] =
+        "|I n I*| / |I*| of presets: I what is attended to, I* a query head's B best tokens by q . k; the\n"
+        "  mean over heads and positions. all: I* of all tokens, I counts the first 16 and the last 64, decoded\n"
+        "  ones too. prompt, as in their code: I* and I of the prompt alone, which is grouped whole and once; I\n"
+        "  has B tokens, the first 16 among them. recall and share: as in dci-bench kv";
 const papers_figure papers_token_recall = {"token-recall",
                                            "ClusterKV, section V-B and figure 11(a)",
-                                           "|I n I*| / |I*| of presets: I what is attended to, I* a query head's B "
-                                           "best tokens by q . k; the mean over heads and\n"
-                                           "  positions. all: I* of all tokens, I counts the first 16 and the last 64, "
-                                           "decoded ones too. prompt, as in their\n"
-                                           "  code: I* and I of the prompt alone, which is grouped whole and once; I "
-                                           "has B tokens, the first 16 among them.\n"
-                                           "  recall and share: as in dci-bench kv",
+                                           token_recall_help,
                                            token_recall_columns,
                                            sizeof token_recall_columns / sizeof *token_recall_columns,
                                            run_token_recall};
@@ -246,16 +245,13 @@ static const papers_column page_hits_columns[] = {
         {"preset", NULL},         {"codes", NULL},       {"budget", "%.0f"},
         {"attended", "%.0f"},     {"hit_rate", "%.3f"},  {"first_quarter", "%.3f"},
         {"last_quarter", "%.3f"}, {"of_prompt", "%.3f"}, {"of_decoded", "%.3f"}};
-const papers_figure papers_page_hits = {"page-hits",
-                                        "IceCache, section 2 and the discussion of its hit rate",
-                                        "of a query head's B best tokens by q . k that lie behind the first 16 and "
-                                        "before the last 64, those in what was loaded:\n"
-                                        "  in all, in the first and in the last quarter of the decode, and of tokens "
-                                        "of the prompt and of decoded ones, which\n"
-                                        "  were inserted after it",
-                                        page_hits_columns,
-                                        sizeof page_hits_columns / sizeof *page_hits_columns,
-                                        run_page_hits};
+static const char page_hits_help[] =
+        "of a query head's B best tokens by q . k that lie behind the first 16 and before the last 64, those\n"
+        "  in what was loaded: in all, in the first and in the last quarter of the decode, and of tokens of the\n"
+        "  prompt and of decoded ones, which were inserted after it";
+const papers_figure papers_page_hits = {
+        "page-hits",       "IceCache, section 2 and the discussion of its hit rate", page_hits_help,
+        page_hits_columns, sizeof page_hits_columns / sizeof *page_hits_columns,     run_page_hits};
 
 /* --- resident --------------------------------------------------------------------------------------------------------------------------- */
 
@@ -293,11 +289,12 @@ static dci_status run_resident(papers_run *run)
 static const papers_column resident_columns[] = {{"preset", NULL},      {"codes", NULL},
                                                  {"budget", "%.0f"},    {"index_bytes", "%.1f"},
                                                  {"row_bytes", "%.0f"}, {"index_over_row", "%.3f"}};
+static const char resident_help[] =
+        "bytes that summaries, codes and tails keep per token and kv head after the last step, beside those\n"
+        "  of its key and value. full, topk and snapkv need keys, too, which are not counted";
 const papers_figure papers_resident = {"resident",
                                        "all of them; IceCache and PRKV give it for pages, ClusterKV for centroids",
-                                       "bytes that summaries, codes and tails keep per token and kv head after the "
-                                       "last step, beside those of its key and\n"
-                                       "  value. full, topk and snapkv need keys, too, which are not counted",
+                                       resident_help,
                                        resident_columns,
                                        sizeof resident_columns / sizeof *resident_columns,
                                        run_resident};

@@ -104,16 +104,13 @@ static dci_status run_decay(papers_run *run)
 static const papers_column decay_columns[] = {{"budget", "%.0f"}, {"from_step", "%.0f"}, {"steps", "%.0f"},
                                               {"top", "%.3f"},    {"reused", "%.3f"},    {"with_local", "%.3f"},
                                               {"local", "%.3f"}};
-const papers_figure papers_reuse_decay = {
-        "reuse-decay",
-        "PRKV, section 3.4 and figure 3(a)",
-        "attention recall (equation 3: true softmax weight of a set, over the full cache; the mean over heads) of a "
-        "head's B\n"
-        "  best tokens: `top` those of the step itself, `reused` those of step 0, `with_local` these and the last 64,\n"
-        "  `local` the last 64 alone. A row is the mean over `steps` steps from `from_step` on",
-        decay_columns,
-        sizeof decay_columns / sizeof *decay_columns,
-        run_decay};
+static const char reuse_decay_help[] =
+        "attention recall (equation 3: true softmax weight of a set, over the full cache; the mean over\n"
+        "  heads) of a head's B best tokens: `top` those of the step itself, `reused` those of step 0,\n"
+        "  `with_local` these and the last 64, `local` the last 64 alone. A row is the mean over `steps` steps\n"
+        "  from `from_step` on";
+const papers_figure papers_reuse_decay = {"reuse-decay", "PRKV, section 3.4 and figure 3(a)",          reuse_decay_help,
+                                          decay_columns, sizeof decay_columns / sizeof *decay_columns, run_decay};
 
 /* --- fragmentation: important tokens per page ------------------------------------------------------------------------------ */
 
@@ -209,14 +206,14 @@ static const papers_column fragment_columns[] = {
         {"tokens", NULL},      {"budget", "%.0f"},      {"page", "%.0f"},      {"important_per_page", "%.2f"},
         {"pages", "%.1f"},     {"read_factor", "%.1f"}, {"pages_1", "%.3f"},   {"pages_2", "%.3f"},
         {"pages_3_4", "%.3f"}, {"pages_5_8", "%.3f"},   {"pages_9_up", "%.3f"}};
-const papers_figure papers_fragmentation = {
-        "fragmentation",
-        "ClusterKV, section II and figure 3(b)",
-        "important tokens, a head's B best by q . k, in pages by position (--page-tokens, default 16): their mean "
-        "number in\n"
-        "  the pages that hold any, such pages, tokens in these pages per important one, and which share of the pages "
-        "holds\n"
-        "  1, 2, 3 to 4, 5 to 8 or more. contested: the best behind the first 16 tokens and before the last 64",
-        fragment_columns,
-        sizeof fragment_columns / sizeof *fragment_columns,
-        run_fragmentation};
+static const char fragmentation_help[] =
+        "important tokens, a head's B best by q . k, in pages by position (--page-tokens, default 16): their\n"
+        "  mean number in the pages that hold any, such pages, tokens in these pages per important one, and\n"
+        "  which share of the pages holds 1, 2, 3 to 4, 5 to 8 or more. contested: the best behind the first 16\n"
+        "  tokens and before the last 64";
+const papers_figure papers_fragmentation = {"fragmentation",
+                                            "ClusterKV, section II and figure 3(b)",
+                                            fragmentation_help,
+                                            fragment_columns,
+                                            sizeof fragment_columns / sizeof *fragment_columns,
+                                            run_fragmentation};

@@ -6,7 +6,8 @@
  * Stored tokens are those that left the window. At steps 0, T, 2T, .. the last `window` queries' softmax over the stored tokens,
  * averaged over window and group, names the static ones, whole pages of them, and the stored order becomes [static, remaining],
  * the remaining in the order they had; pages are cut from it and summarised by cuboids. Tokens that leave the window join the end;
- * those that do not fill a page yet are attended to. All count in the budget, and a page that is not full counts as a full one.
+ * those that do not fill a page yet are attended to. All count in the budget, which is spent to the last token: the best pages by
+ * cuboid fill what static and open tokens leave of it, the last one cut; where open ones need room, the worst static ones give way.
  */
 #include "bench/papers.h"
 
@@ -39,9 +40,8 @@ static dci_status observe(const papers_run *run, size_t t, size_t first, size_t 
 
 typedef struct static_arm {
         double ratio;
-        size_t budget, n_pages,
-                n_static; /* pages that the budget holds beside sink and window, and static tokens of them */
-        int32_t *order;   /* stored tokens behind the sink in their order; the static ones best first */
+        size_t budget, room, n_static; /* room: tokens of the budget beside sink and window; how many are static */
+        int32_t *order;                /* stored tokens behind the sink in their order; the static ones best first */
         size_t n_stored;
         papers_groups pages; /* of those behind the static ones */
         size_t n_paged;      /* stored tokens that are static or in a page */
@@ -87,7 +87,7 @@ static void page_up(const static_walk *w, static_arm *arm)
 static void restructure(static_walk *w, static_arm *arm)
 {
         const size_t page = w->run->options->page, sink = w->run->options->sink, end = sink + arm->n_stored;
-        const size_t wanted = page * (size_t)floor(arm->ratio * (double)arm->n_pages);
+        const size_t wanted = page * (size_t)floor(arm->ratio * (double)(arm->room / page));
         const size_t before = arm->n_static;
         size_t same = 0, n = 0;
         memset(w->is_static, 0, end);
@@ -115,16 +115,17 @@ static void restructure(static_walk *w, static_arm *arm)
         page_up(w, arm);
 }
 
-/* What the arm attends to beside sink and window, into w->chosen. */
+/* What the arm attends to beside sink and window, into w->chosen: tokens in no page yet, static ones as far as there is room, and
+ * for the rest the best pages, the last one cut. */
 static size_t choose(static_walk *w, static_arm *arm)
 {
-        const size_t page = w->run->options->page, dim = w->run->trace->keys.dim;
-        const size_t open = arm->n_stored - arm->n_paged, room = arm->n_pages - (open > 0 ? 1 : 0);
-        const size_t n_static = arm->n_static < room * page ? arm->n_static : room * page;
+        const size_t dim = w->run->trace->keys.dim, open = arm->n_stored - arm->n_paged;
+        const size_t left = arm->room > open ? arm->room - open : 0;
+        const size_t n_static = arm->n_static < left ? arm->n_static : left;
         size_t n = n_static, n_groups;
         memcpy(w->chosen, arm->order, n_static * sizeof *w->chosen);
         papers_groups_rank(&arm->pages, PAPERS_CUBOID, w->query, w->query + dim);
-        n += papers_groups_take(&arm->pages, room * page - n_static, w->chosen + n, &n_groups);
+        n += papers_groups_take(&arm->pages, left - n_static, w->chosen + n, &n_groups);
         memcpy(w->chosen + n, arm->order + arm->n_paged, open * sizeof *w->chosen);
         return n + open;
 }
@@ -219,7 +220,7 @@ static dci_status open_arms(static_walk *w, const bench_sizes *budgets)
                         return dci_fail(DCI_ERR_INVALID,
                                         "--budget %zu: static-ratio keeps %zu tokens and needs two pages", arm->budget,
                                         o->sink + o->window);
-                arm->n_pages = (arm->budget - o->sink - o->window) / o->page;
+                arm->room = arm->budget - o->sink - o->window;
                 arm->order = dci_alloc(w->run->helper, trace->tokens, sizeof *arm->order);
                 status = arm->order == NULL
                                  ? DCI_ERR_MEMORY
@@ -284,22 +285,17 @@ static dci_status run_static(papers_run *run)
 static const papers_column static_columns[] = {{"budget", "%.0f"}, {"S", "%.2f"},      {"period", "%.0f"},
                                                {"sink", "%.0f"},   {"static", "%.0f"}, {"attended", "%.0f"},
                                                {"recall", "%.3f"}, {"share", "%.3f"},  {"kept_static", "%.3f"}};
-const papers_figure papers_static_ratio = {"static-ratio",
-                                           "PRKV, equation 3, figures 3(b) and 8",
-                                           "attention recall (true softmax weight attended to, over the full cache; "
-                                           "the mean over heads and steps) and share\n"
-                                           "  (the part of it behind the first 16 tokens and before the last 64) "
-                                           "against the static ratio S: S of the budget's\n"
-                                           "  pages hold the observation window's best tokens, refreshed each --period "
-                                           "steps, the others are pages of --page\n"
-                                           "  tokens chosen by cuboid from what is left in its restructured order. S = "
-                                           "0 is ArkVale, S = 1 a SnapKV that is\n"
-                                           "  refreshed. kept_static: static tokens that a refresh leaves static. "
-                                           "Beside them --sink first tokens (default 0, as\n"
-                                           "  in the paper) and the last --window",
-                                           static_columns,
-                                           sizeof static_columns / sizeof *static_columns,
-                                           run_static};
+static const char static_ratio_help[] =
+        "attention recall (true softmax weight attended to, over the full cache; the mean over heads and\n"
+        "  steps) and share (the part of it behind the first 16 tokens and before the last 64) against the\n"
+        "  static ratio S: S of the budget's pages hold the observation window's best tokens, refreshed each\n"
+        "  --period steps, the rest goes to pages of --page tokens by cuboid, from what is left in its\n"
+        "  restructured order. S = 0 is ArkVale, S = 1 a SnapKV that is refreshed. kept_static: static tokens\n"
+        "  that a refresh leaves static. Beside them --sink first tokens (default 0, as in the paper) and the\n"
+        "  last --window";
+const papers_figure papers_static_ratio = {
+        "static-ratio", "PRKV, equation 3, figures 3(b) and 8",         static_ratio_help,
+        static_columns, sizeof static_columns / sizeof *static_columns, run_static};
 
 /* --- online-s: the ratio that the observation window suggests -------------------------------------------------------------------- */
 
@@ -359,13 +355,10 @@ static dci_status run_online(papers_run *run)
 }
 
 static const papers_column online_columns[] = {{"n", "%.0f"}, {"budget", "%.0f"}, {"overlap", "%.3f"}, {"S", "%.4f"}};
-const papers_figure papers_online_ratio = {"online-s",
-                                           "PRKV, appendix G, equations 4 and 5",
-                                           "S = P floor(mean_h C_h / P) / B, C_h the overlap of the B best tokens "
-                                           "before the window of the first and of the last of\n"
-                                           "  --window queries of head h, P = --page; at the prompt's end and at four "
-                                           "later places: n tokens. overlap: before it is\n"
-                                           "  rounded down, over B",
-                                           online_columns,
-                                           sizeof online_columns / sizeof *online_columns,
-                                           run_online};
+static const char online_ratio_help[] =
+        "S = P floor(mean_h C_h / P) / B, C_h the overlap of the B best tokens before the window of the first\n"
+        "  and of the last of --window queries of head h, P = --page; at the prompt's end and at four later\n"
+        "  places: n tokens. overlap: before it is rounded down, over B";
+const papers_figure papers_online_ratio = {
+        "online-s",     "PRKV, appendix G, equations 4 and 5",          online_ratio_help,
+        online_columns, sizeof online_columns / sizeof *online_columns, run_online};

@@ -129,14 +129,14 @@ static const papers_column jaccard_columns[] = {
         {"tau", "%.3f"},          {"budget", "%.0f"},           {"within", "%.3f"},
         {"across", "%.3f"},       {"within_contested", "%.3f"}, {"across_contested", "%.3f"},
         {"pairs_within", "%.0f"}, {"pairs_across", "%.0f"}};
+static const char jaccard_help[] =
+        "|I_t n I_t+1| / |I_t u I_t+1| of the sets of a head's B best tokens by q . k at adjacent steps, the\n"
+        "  mean over the heads and over pairs within a segment and across a boundary, segments by the gate at\n"
+        "  tau. The paper: above 0.8 within. contested: of the best among tokens behind the first 16 and before\n"
+        "  the last 64, which every system keeps";
 const papers_figure papers_jaccard = {"jaccard",
                                       "LouisKV, section 3.2, observation 1",
-                                      "|I_t n I_t+1| / |I_t u I_t+1| of the sets of a head's B best tokens by q . k at "
-                                      "adjacent steps, the mean over the\n"
-                                      "  heads and over pairs within a segment and across a boundary, segments by the "
-                                      "gate at tau. The paper: above 0.8\n"
-                                      "  within. contested: of the best among tokens behind the first 16 and before "
-                                      "the last 64, which every system keeps",
+                                      jaccard_help,
                                       jaccard_columns,
                                       sizeof jaccard_columns / sizeof *jaccard_columns,
                                       run_jaccard};
@@ -242,18 +242,14 @@ static dci_status run_frequency(papers_run *run)
 static const papers_column frequency_columns[] = {{"tau", "%.4f"},       {"retrievals", "%.0f"}, {"frequency", "%.3f"},
                                                   {"segment", "%.1f"},   {"longest", "%.0f"},    {"beside", NULL},
                                                   {"agreement", "%.3f"}, {"chance", "%.3f"}};
+static const char frequency_help[] =
+        "steps that retrieve at tau, the first one always; their share of all, and the mean and greatest\n"
+        "  length of a segment. Behind the taus asked for, those that stand at 0, 5, 25, 50, 75, 95 and 100 %\n"
+        "  of the trace's cosines. agreement: of the steps at which this trace or the one before it retrieves,\n"
+        "  those at which both do; for traces of one folder, such as adjacent layers, named one after the other";
 const papers_figure papers_frequency = {
-        "frequency",
-        "LouisKV, sections 4.1 and 5.4, figures 14 and 16",
-        "steps that retrieve at tau, the first one always; their share of all, and the mean and greatest length of a\n"
-        "  segment. Behind the taus asked for, those that stand at 0, 5, 25, 50, 75, 95 and 100 % of the trace's "
-        "cosines.\n"
-        "  agreement: of the steps at which this trace or the one before it retrieves, those at which both do; for "
-        "traces of\n"
-        "  one folder, such as adjacent layers, named one after the other",
-        frequency_columns,
-        sizeof frequency_columns / sizeof *frequency_columns,
-        run_frequency};
+        "frequency",       "LouisKV, sections 4.1 and 5.4, figures 14 and 16",   frequency_help,
+        frequency_columns, sizeof frequency_columns / sizeof *frequency_columns, run_frequency};
 
 /* --- boundary: retrieval at boundaries against a fixed stride --------------------------------------------------------------------- */
 
@@ -416,14 +412,14 @@ static dci_status run_boundary(papers_run *run)
 static const papers_column boundary_columns[] = {
         {"stride", "%.0f"},          {"budget", "%.0f"},        {"retrievals", "%.0f"},     {"tau", "%.4f"},
         {"recall_boundary", "%.3f"}, {"recall_stride", "%.3f"}, {"share_boundary", "%.3f"}, {"share_stride", "%.3f"}};
-const papers_figure papers_boundary = {
-        "boundary",
-        "LouisKV, section 5.4 and figure 12(a)",
-        "the group's B - 80 best tokens by exact attention, frozen between retrievals, beside the first 16 and the "
-        "last 64:\n"
-        "  retrieved at boundaries, and each `stride` steps, equally often (tau is the one that does so on this "
-        "trace).\n"
-        "  recall: true softmax weight attended to, over the full cache; share: the part of it that is chosen from",
-        boundary_columns,
-        sizeof boundary_columns / sizeof *boundary_columns,
-        run_boundary};
+static const char boundary_help[] =
+        "the group's B - 80 best tokens by exact attention, frozen between retrievals, beside the first 16\n"
+        "  and the last 64: retrieved at boundaries, and each `stride` steps, equally often (tau is the one\n"
+        "  that does so on this trace). recall: true softmax weight attended to, over the full cache; share:\n"
+        "  the part of it that is chosen from";
+const papers_figure papers_boundary = {"boundary",
+                                       "LouisKV, section 5.4 and figure 12(a)",
+                                       boundary_help,
+                                       boundary_columns,
+                                       sizeof boundary_columns / sizeof *boundary_columns,
+                                       run_boundary};
