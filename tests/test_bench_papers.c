@@ -226,11 +226,12 @@ static size_t best_stored(size_t n_stored, size_t n, size_t *out)
 {
         bool taken[TOKENS] = {false};
         for (size_t k = 0; k < n; k++) {
-                size_t best = TOKENS;
-                for (size_t i = 0; i < n_stored; i++)
-                        if (!taken[i] && (best == TOKENS || scores[0][i] > scores[0][best]))
+                size_t best = 0;
+                while (taken[best])
+                        best++;
+                for (size_t i = best + 1; i < n_stored; i++)
+                        if (!taken[i] && scores[0][i] > scores[0][best])
                                 best = i;
-                ck_assert_uint_lt(best, TOKENS);
                 taken[best] = true;
                 out[k] = best;
         }
@@ -382,15 +383,15 @@ START_TEST(recall_of_presets_is_that_of_the_subcommand_kv)
 }
 END_TEST
 
-/* Without static pages the simulation is ArkVale. Its pages begin at the sink, those of the cache at multiples of their size. */
+/* Without static pages the simulation is ArkVale, but for the rounding of its scores. */
 START_TEST(no_static_page_is_what_the_preset_arkvale_chooses)
 {
         json_t *papers = bench_good(REAL("--steps", "48", "--figure", "static-ratio", "--budget", "512",
                                          "--static-ratio", "0", "--sink", "16"));
         json_t *kv = bench_good(BENCH("kv", "--trace", test_trace_dir(), "--steps", "48", "--budget", "512", "--preset",
                                       "arkvale", "--json", scratch_path("r.json")));
-        expect_near(bench_number(papers, 0, "share"), bench_number(kv, 0, "share"), 0.02, "share");
-        expect_near(bench_number(papers, 0, "recall"), bench_number(kv, 0, "recall"), 0.02, "recall");
+        expect_near(bench_number(papers, 0, "share"), bench_number(kv, 0, "share"), 0.005, "share");
+        expect_near(bench_number(papers, 0, "recall"), bench_number(kv, 0, "recall"), 0.005, "recall");
         ck_assert_double_eq(bench_number(papers, 0, "attended"), bench_number(kv, 0, "attended"));
         json_decref(papers);
         json_decref(kv);
