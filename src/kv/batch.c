@@ -70,7 +70,7 @@ void dci_kv_drop_batches(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
 
 dci_status dci_kv_batches_ready(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        return dci_kv_grow(kv, (void **)&layer->batches, &layer->batch_capacity, n, sizeof *layer->batches);
+        return dci_kv_grow(kv, (void **)&layer->batches, &layer->batch_capacity, n, sizeof(dci_kv_batch *));
 }
 
 void dci_kv_batch_publish(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch)
