@@ -272,10 +272,10 @@ void dci_kv_schedule_choose(dci_kv_layer *layer, dci_kv_ask *ask)
         const bool lists = stages->schedule.lists, borrows = anchor != layer->number;
         const bool chooses = !lists || (!borrows && layer->decided->decides);
         layer->heads[ask->head].n_plans++;
-        if (stages->summary.rank != NULL && ((chooses && stages->choose.ranks) || stages->tail.scored))
+        if (stages->summary.rank != NULL && ((chooses && stages->choose.ranks) || dci_kv_needs_terms(kv)))
                 stages->summary.rank(ask);
         /* The terms that a tail wants are the choice's work. */
-        for (size_t q = 0; q < kv->group && !chooses && stages->tail.scored; q++)
+        for (size_t q = 0; q < kv->group && !chooses && dci_kv_needs_terms(kv); q++)
                 dci_kv_soften(ask, q, ask->n_candidates);
         if (!lists) {
                 stages->choose.choose(ask, &stages->group);

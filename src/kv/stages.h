@@ -213,6 +213,12 @@ DCI_INLINE bool dci_kv_sums_of_lists(const dci_kv *kv)
         return kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS;
 }
 
+/* Whether a tail takes the terms exp(score - most) of candidates or groups. */
+DCI_INLINE bool dci_kv_needs_terms(const dci_kv *kv)
+{
+        return kv->stages->tail.scored || dci_kv_sums_of_lists(kv);
+}
+
 /* Most tokens per group of those that are by position; listed ones have at least one. */
 DCI_INLINE size_t dci_kv_group_tokens(const dci_kv *kv)
 {
