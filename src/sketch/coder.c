@@ -275,6 +275,7 @@ typedef struct encoding {
         float *x, *y, *z;
         uint32_t *words;
         unsigned char *lines;
+        bool whole; /* with what is left over */
 } encoding;
 
 static size_t lanes_for(bool one)
@@ -331,7 +332,10 @@ static void encode_lanes(const dci_coder *coder, const dci_code_writer *writer, 
         if (coder->even.bits != 0) {
                 writer->even(&coder->even, here, e->x, lines, stride, &written);
         } else {
-                writer->levels(&coder->levels, e->y + (ld > n ? first : 0), ld, e->z, e->words, &written);
+                dci_code_levels levels = coder->levels;
+                if (!e->whole) /* what is left over is summed over these */
+                        levels.n_coords = 0;
+                writer->levels(&levels, e->y + (ld > n ? first : 0), ld, e->z, e->words, &written);
                 dci_code_put_words(&coder->layout, lines, stride, n, e->words);
         }
         if (lines != words)
@@ -352,7 +356,7 @@ static const float *const *all_of(const float *const *rows, size_t first, size_t
         return some == NULL ? NULL : out;
 }
 
-/* Many rows: their coordinates by one product of matrices. */
+/* Many rows: their coordinates by one product of matrices; those without a code only for what is left over. */
 static void transform_all(const dci_coder *coder, const dci_code_writer *writer, const float *const *rows,
                           const encoding *e)
 {
@@ -364,7 +368,8 @@ static void transform_all(const dci_coder *coder, const dci_code_writer *writer,
                 for (size_t j = 0; here == NULL && j < coder->dim; j++)
                         memset(e->x + j * DCI_CODE_ROWS + first, 0, writer->lanes * sizeof *e->x);
         }
-        coder->kernels->products(coder->to, coder->dim, coder->n_coords, e->x, coder->dim, e->y);
+        const size_t n = e->whole || coder->n_coded > coder->n_coords ? coder->n_coords : coder->n_coded;
+        coder->kernels->products(coder->to, coder->dim, n, e->x, coder->dim, e->y);
 }
 
 /* A row alone, in even steps. */
@@ -381,8 +386,8 @@ static void encode_single(const dci_coder *coder, const float *row, const encodi
         *out = (dci_coded_row){written.scale[0], written.residual[0], written.reach[0]};
 }
 
-void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
-                      unsigned char *block, dci_coded_row out[DCI_CODE_ROWS])
+static void encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], bool whole, void *scratch,
+                   unsigned char *block, dci_coded_row out[DCI_CODE_ROWS])
 {
         const bool learned = coder->kind == DCI_CODER_LEARNED;
         const float *stand_in[DCI_CODE_LANES];
@@ -392,13 +397,14 @@ void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_R
                         n++;
                         last = r;
                 }
-        const encoding e = place(coder->dim, n == 1, scratch);
+        encoding e = place(coder->dim, n == 1, scratch);
         if (n == 1 && coder->even.bits != 0) {
                 encode_single(coder, rows[last], &e, block + dci_code_word(last), &out[last]);
                 return;
         }
         const bool few = n <= coder->narrow->lanes;
         const dci_code_writer *writer = few ? coder->narrow : coder->writer;
+        e.whole = whole || !learned || few;
         if (learned && !few)
                 transform_all(coder, writer, rows, &e);
         for (size_t first = 0; first < DCI_CODE_ROWS; first += writer->lanes) {
@@ -414,6 +420,18 @@ void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_R
                 encode_lanes(coder, writer, rows, here, &e, first, learned && !few ? DCI_CODE_ROWS : writer->lanes,
                              block, out);
         }
+}
+
+void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
+                      unsigned char *block, dci_coded_row out[DCI_CODE_ROWS])
+{
+        encode(coder, rows, true, scratch, block, out);
+}
+
+void dci_coder_encode_only(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
+                           unsigned char *block, dci_coded_row out[DCI_CODE_ROWS])
+{
+        encode(coder, rows, false, scratch, block, out);
 }
 
 void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out)
