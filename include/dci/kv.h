@@ -490,9 +490,10 @@ DCI_API dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *c
 
 /** Writes the first n_tokens of a sequence, with its transforms, to a file that replaces `path` whole. No step is open. */
 DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
-/** Begins a sequence with what a file holds: under the same budget, window and combine, plans are those of the sequence that was saved.
+/** Begins a sequence with what a file holds: under the same budget, window, combine and estimate_share, plans are those of the sequence that was saved.
  *  The config must have the same shape, dtype, scale, page_tokens, stages, bits, sink, rollback, frozen_prompt and seed; what
- *  differs is named. */
+ *  differs is named. Clusters are those that were saved; the config's say
+ *  what later ones are like. */
 DCI_API dci_status dci_kv_load(dci_kv *kv, const char *path, int64_t *out_sequence);
 
 #ifdef __cplusplus
