@@ -53,24 +53,26 @@ extern "C" {
 
 /** Systems: named rows of the five choices below (docs/systems.md). */
 enum {
-        DCI_KV_FULL = 1,          /**< attends to everything */
-        DCI_KV_TOPK = 2,          /**< the best tokens by exact keys: what a choice can reach */
-        DCI_KV_STREAMING = 3,     /**< sink 4 and the most recent tokens (StreamingLLM; Xiao et al. 2024) */
-        DCI_KV_SNAPKV = 4,        /**< the observed queries' best tokens, chosen once (SnapKV; Li et al. 2024) */
-        DCI_KV_PAGEMEAN = 5,      /**< pages of 16 by their mean key */
-        DCI_KV_QUEST = 6,         /**< pages of 16 by the extremes of their keys (Quest; Tang et al. 2024) */
-        DCI_KV_ARKVALE = 7,       /**< pages of 32 by cuboids (ArkVale; Chen et al. 2024) */
-        DCI_KV_LOWBIT = 8,        /**< all tokens by low-bit keys and values, none retrieved */
-        DCI_KV_SKETCH = 9,        /**< the default: tokens by low-bit keys */
-        DCI_KV_SKETCH_SUMS = 10,  /**< the same; what is left out is estimated from sums of pages */
-        DCI_KV_SKETCH_LOWBIT = 11 /**< the same; what is left out is attended to by low-bit keys and values */
+        DCI_KV_FULL = 1,           /**< attends to everything */
+        DCI_KV_TOPK = 2,           /**< the best tokens by exact keys: what a choice can reach */
+        DCI_KV_STREAMING = 3,      /**< sink 4 and the most recent tokens (StreamingLLM; Xiao et al. 2024) */
+        DCI_KV_SNAPKV = 4,         /**< the observed queries' best tokens, chosen once (SnapKV; Li et al. 2024) */
+        DCI_KV_PAGEMEAN = 5,       /**< pages of 16 by their mean key */
+        DCI_KV_QUEST = 6,          /**< pages of 16 by the extremes of their keys (Quest; Tang et al. 2024) */
+        DCI_KV_ARKVALE = 7,        /**< pages of 32 by cuboids (ArkVale; Chen et al. 2024) */
+        DCI_KV_LOWBIT = 8,         /**< all tokens by low-bit keys and values, none retrieved */
+        DCI_KV_SKETCH = 9,         /**< the default: tokens by low-bit keys */
+        DCI_KV_SKETCH_SUMS = 10,   /**< the same; what is left out is estimated from sums of pages */
+        DCI_KV_SKETCH_LOWBIT = 11, /**< the same; what is left out is attended to by low-bit keys and values */
+        DCI_KV_ICECACHE =
+                12 /**< pages of 16 from the leaves of a tree over the keys, found by search (IceCache; Mao et al. 2026) */
 };
 
 /** First choice: which tokens lie together. */
 enum {
         DCI_KV_GROUP_TOKEN = 1,        /**< each is its own */
         DCI_KV_GROUP_PAGE = 2,         /**< page_tokens by position */
-        DCI_KV_GROUP_TREE = 3,         /**< leaves of a tree; not yet built */
+        DCI_KV_GROUP_TREE = 3,         /**< leaves of a tree over the keys (M-DCI), cut into pages of page_tokens */
         DCI_KV_GROUP_CLUSTER = 4,      /**< k-means; not yet built */
         DCI_KV_GROUP_SEGMENT = 5,      /**< by boundaries in time; not yet built */
         DCI_KV_GROUP_RESTRUCTURED = 6, /**< static tokens first; not yet built */
@@ -87,7 +89,8 @@ enum {
         DCI_KV_SUMMARY_CODES = 6,  /**< key_bits per coordinate, random rotation (dci/sketch.h) */
         DCI_KV_SUMMARY_LEARNED =
                 7, /**< the same, learned from the prompt's keys and its observed queries; random without them */
-        DCI_KV_SUMMARIES = 7
+        DCI_KV_SUMMARY_TREE = 8, /**< the tree's nodes, each by the mean of the keys beneath it */
+        DCI_KV_SUMMARIES = 8
 };
 
 /** Third choice: how queries choose. */
@@ -97,7 +100,10 @@ enum {
         DCI_KV_CHOOSE_SCAN = 3, /**< all groups are ranked; the best are taken and the last one is cut at the budget */
         DCI_KV_CHOOSE_OBSERVED = 4, /**< by the prompt's observed queries, once */
         DCI_KV_CHOOSE_RECENT = 5,   /**< the latest that the budget holds */
-        DCI_KV_CHOICES = 5
+        DCI_KV_CHOOSE_TREE =
+                6, /**< each query head searches the tree for the pages of the best tokens; with COMBINE_EACH.
+                                         Room is counted in whole pages, those that are not full too */
+        DCI_KV_CHOICES = 6
 };
 
 /** Fourth choice: when it is decided again. */
@@ -124,7 +130,8 @@ enum {
 enum {
         DCI_KV_COMBINE_SOFTMAX =
                 1, /**< sum over the heads of the softmax: of tokens over the whole sequence, kept ones too, of groups over groups */
-        DCI_KV_COMBINE_MEAN = 2 /**< mean over the heads of the scores */
+        DCI_KV_COMBINE_MEAN = 2, /**< mean over the heads of the scores */
+        DCI_KV_COMBINE_EACH = 3  /**< each head ranks for itself; the lists are interleaved by rank, repeats dropped */
 };
 
 /** What a layer attends to. */
@@ -219,7 +226,13 @@ typedef struct dci_kv_config {
         size_t resident_bytes; /**< "resident until pressure": while the keys and values of sequences fit in it, they are attended to in
                                     full; when they no longer do, the longest ones turn sparse. 0 (default): all are sparse */
         double refit;  /**< codes are made anew when their distortion has grown by this factor; default 1.5, 0: never */
-        uint64_t seed; /**< of rotations; default 0 */
+        uint64_t seed; /**< of rotations and promotions; default 0 */
+
+        /* GROUP_TREE (IceCache; docs/systems.md says what the published effort settings become) */
+        double tree_promotion; /**< chance of a token to become a node, [0.001, 0.25]; default 0.03 */
+        size_t tree_field_of_view; /**< nodes that each query head opens; 0 (default): max(30, 0.0015 candidates); as many as there
+                                        are, or more: every key is looked at, and the best pages are exact */
+        int32_t tree_tokens; /**< 1: the search ends in tokens, not in their pages: the best ones that were found. Default 0 */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -377,6 +390,9 @@ typedef struct dci_kv_sequence_info {
         int32_t resident; /**< 1: attended to in full, see resident_bytes */
         int32_t refits;   /**< times that codes of a head were made anew */
         double drift; /**< greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none */
+        size_t tree_pages,
+                tree_stale_pages; /**< GROUP_TREE, over layers and heads: pages; those that the last change of their tree wrote:
+                                                  where pages are copies on a device, these are fetched again */
 } dci_kv_sequence_info;
 DCI_API dci_status dci_kv_sequence_info_init(dci_kv_sequence_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info);

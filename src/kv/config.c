@@ -39,6 +39,7 @@ dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
         config->rollback = 64;
         config->dense_layers = 2;
         config->refit = 1.5;
+        config->tree_promotion = 0.03;
         return DCI_OK;
 }
 
@@ -106,7 +107,8 @@ static const dci_kv_summary *const summaries[DCI_KV_SUMMARIES + 1] = {NULL,
                                                                       &dci_kv_summary_minmax,
                                                                       &dci_kv_summary_cuboid,
                                                                       &dci_kv_summary_codes,
-                                                                      &dci_kv_summary_learned};
+                                                                      &dci_kv_summary_learned,
+                                                                      &dci_kv_summary_tree};
 static const dci_kv_tail *const tails[DCI_KV_TAILS + 1] = {NULL, &dci_kv_tail_drop, &dci_kv_tail_sums,
                                                            &dci_kv_tail_lowbit};
 static const dci_kv_schedule schedules[DCI_KV_SCHEDULES + 1] = {
@@ -141,7 +143,7 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
         if (status == DCI_OK)
                 status = check_choice("tail", &c->tail, preset->tail, DCI_KV_TAILS);
         if (status == DCI_OK)
-                status = check_choice("combine", &c->combine, preset->combine, DCI_KV_COMBINE_MEAN);
+                status = check_choice("combine", &c->combine, preset->combine, DCI_KV_COMBINE_EACH);
         if (status != DCI_OK)
                 return status;
         *out = (dci_kv_stages){.group = dci_kv_groupings[c->group],
@@ -161,12 +163,46 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
         return DCI_OK;
 }
 
+/* A tree is searched, or its pages are ranked by their means; what is left out is dropped. */
+static dci_status check_tree(const dci_kv_config *c)
+{
+        const bool tree = c->group == DCI_KV_GROUP_TREE, nodes = c->summary == DCI_KV_SUMMARY_TREE,
+                   searched = c->choose == DCI_KV_CHOOSE_TREE;
+        if (!(c->tree_promotion >= 0.001 && c->tree_promotion <= 0.25))
+                return dci_fail(DCI_ERR_INVALID, "tree_promotion is %g, expected 0.001 to 0.25", c->tree_promotion);
+        if (c->tree_tokens != 0 && c->tree_tokens != 1)
+                return dci_fail(DCI_ERR_INVALID, "tree_tokens is %d, expected 0 or 1", (int)c->tree_tokens);
+        if (tree && !nodes && c->summary != DCI_KV_SUMMARY_MEAN)
+                return dci_fail(DCI_ERR_INVALID, "summary %d does not go with group %d: leaves have nodes or means",
+                                (int)c->summary, (int)c->group);
+        if (nodes && !tree)
+                return dci_fail(DCI_ERR_INVALID, "summary %d does not go with group %d: only a tree has nodes",
+                                (int)c->summary, (int)c->group);
+        if (searched && !nodes)
+                return dci_fail(DCI_ERR_INVALID, "choose %d searches a tree's nodes, but summary is %d", (int)c->choose,
+                                (int)c->summary);
+        if (nodes && c->choose == DCI_KV_CHOOSE_SCAN)
+                return dci_fail(DCI_ERR_INVALID,
+                                "choose %d ranks groups, but summary %d is of nodes: search, or take means",
+                                (int)c->choose, (int)c->summary);
+        if (searched != (c->combine == DCI_KV_COMBINE_EACH))
+                return dci_fail(DCI_ERR_INVALID,
+                                "combine %d does not go with choose %d: where a tree is searched each head ranks for "
+                                "itself, and only there",
+                                (int)c->combine, (int)c->choose);
+        if (tree && c->tail != DCI_KV_TAIL_DROP)
+                return dci_fail(DCI_ERR_INVALID, "tail %d does not go with group %d: leaves have none", (int)c->tail,
+                                (int)c->group);
+        return DCI_OK;
+}
+
 /* Stages that do not go together. */
 static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *stages)
 {
         const bool of_pages = c->summary == DCI_KV_SUMMARY_MEAN || c->summary == DCI_KV_SUMMARY_MINMAX ||
                               c->summary == DCI_KV_SUMMARY_CUBOID;
-        if (of_pages != (c->group == DCI_KV_GROUP_PAGE))
+        const bool means_of_leaves = c->group == DCI_KV_GROUP_TREE && c->summary == DCI_KV_SUMMARY_MEAN;
+        if (of_pages != (c->group == DCI_KV_GROUP_PAGE) && !means_of_leaves)
                 return dci_fail(DCI_ERR_INVALID,
                                 "summary %d does not go with group %d: means, extremes and cuboids are of "
                                 "pages, others of tokens",
@@ -187,7 +223,7 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
                                 (int)c->summary);
         if (c->tail != DCI_KV_TAIL_DROP && (c->choose == DCI_KV_CHOOSE_OBSERVED || c->choose == DCI_KV_CHOOSE_ALL))
                 return dci_fail(DCI_ERR_INVALID, "choose %d has no tail, but tail is %d", (int)c->choose, (int)c->tail);
-        return DCI_OK;
+        return check_tree(c);
 }
 
 static dci_status check_budget(dci_kv_config *c, const dci_kv_preset *preset)
@@ -342,8 +378,7 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
         *out = *config;
         const dci_kv_preset *preset = dci_kv_preset_at(out->preset);
         if (preset == NULL)
-                return dci_fail(DCI_ERR_INVALID, "preset is %d, expected 1 to %d", (int)out->preset,
-                                DCI_KV_SKETCH_LOWBIT);
+                return dci_fail(DCI_ERR_INVALID, "preset is %d, expected 1 to %d", (int)out->preset, DCI_KV_ICECACHE);
         status = check_shape(out);
         if (status == DCI_OK)
                 status = pick_stages(out, preset, out_stages);

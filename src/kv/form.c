@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/tree.h"
 
 size_t dci_kv_may_group(const dci_kv *kv, size_t n)
 {
@@ -16,7 +16,8 @@ size_t dci_kv_may_group(const dci_kv *kv, size_t n)
 
 bool dci_kv_groups(const dci_kv *kv, size_t layer)
 {
-        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && kv->summary_bytes + kv->tail_bytes > 0;
+        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE &&
+               (kv->summary_bytes + kv->tail_bytes > 0 || dci_kv_has_trees(kv));
 }
 
 /* --- chunks ----------------------------------------------------------------------------------------------------------- */
@@ -154,7 +155,7 @@ static size_t stage_bytes(const dci_kv *kv)
         const dci_kv_stages *stages = kv->stages;
         const size_t summary = stages->summary.put_bytes != NULL ? stages->summary.put_bytes(kv) : 0;
         const size_t tail = stages->tail.put_bytes != NULL ? stages->tail.put_bytes(kv) : 0;
-        return dci_lines(most(summary, tail));
+        return dci_lines(most(most(summary, tail), dci_kv_tree_scratch_bytes(kv)));
 }
 
 static size_t fit_bytes(const dci_kv *kv)
@@ -346,6 +347,10 @@ void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, siz
         const forming f = parts_of(kv, scratch);
         const dci_kv_stages *stages = kv->stages;
         dci_kv_head *h = &layer->heads[head];
+        if (dci_kv_has_trees(kv)) {
+                dci_kv_tree_form(kv, layer, head, first, end, f.stage);
+                return;
+        }
         if (kv->summary_bytes + kv->tail_bytes == 0)
                 return;
         /* A chunk is a multiple of a tile, and `first` of a page: no tile crosses a chunk if tiles begin at their multiples. */

@@ -40,4 +40,5 @@ static size_t tokens_of_page(const dci_kv *kv, const dci_kv_head *head, size_t g
 const dci_kv_grouping dci_kv_groupings[DCI_KV_GROUPS + 1] = {
         [DCI_KV_GROUP_TOKEN] = {DCI_KV_GROUP_TOKEN, true, count_tokens, one_token},
         [DCI_KV_GROUP_PAGE] = {DCI_KV_GROUP_PAGE, true, count_pages, tokens_of_page},
+        [DCI_KV_GROUP_TREE] = {DCI_KV_GROUP_TREE, true, dci_kv_tree_pages, dci_kv_tree_members},
 };

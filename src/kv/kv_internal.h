@@ -89,6 +89,8 @@ typedef struct dci_kv_frame {
         size_t n_queries; /* learned: of the moments behind the coder, which a refit begins with; 0: none yet */
 } dci_kv_frame;
 
+typedef struct dci_kv_tree dci_kv_tree; /* tree.h */
+
 typedef struct dci_kv_head {
         dci_kv_frame *keys, *values; /* NULL where there are none */
         int32_t *fixed;              /* CHOOSE_OBSERVED: candidates, best first */
@@ -96,6 +98,7 @@ typedef struct dci_kv_head {
         double sum_latest, sum_now; /* squared distortion: of the last whole span of tokens, and since */
         uint32_t n_latest, n_now;
         int32_t refits;
+        dci_kv_tree *tree; /* GROUP_TREE; NULL without candidates */
 } dci_kv_head;
 
 enum { DCI_KV_PROMPT_OPEN, DCI_KV_PROMPT_WAITING, DCI_KV_PROMPT_DONE };
@@ -153,7 +156,7 @@ struct dci_kv {
         size_t mark;
         atomic_size_t bytes;
         size_t row_bytes;          /* of pieces */
-        atomic_size_t chunk_total; /* bytes of chunks */
+        atomic_size_t chunk_total; /* bytes of chunks and trees */
         pthread_mutex_t lock;      /* one call at a time */
         pthread_mutex_t map_lock;  /* for workers: where rows lie; written when tables and lists of pieces change */
         size_t plan_tokens;        /* what `plans` suffices for */

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/tree.h"
 
 size_t dci_kv_stride(const dci_kv *kv)
 {
@@ -27,17 +27,19 @@ static size_t work_bytes(const dci_kv *kv)
 }
 
 /* Scores of one query: room for whole units. */
-static size_t score_stride(size_t n_tokens)
+static size_t score_stride(const dci_kv *kv, size_t n_tokens)
 {
+        if (dci_kv_has_trees(kv)) /* its pages need not be full */
+                n_tokens += n_tokens / kv->config.page_tokens;
         return (n_tokens + DCI_KV_TILE - 1) / DCI_KV_TILE * DCI_KV_TILE + DCI_KV_TILE;
 }
 
 static size_t area_bytes(const dci_kv *kv, size_t n_tokens)
 {
         const size_t plan = dci_lines(kv->group * kv->dim_k * sizeof(float)) +
-                            (kv->group + 1) * score_stride(n_tokens) * sizeof(float) +
+                            (kv->group + 1) * score_stride(kv, n_tokens) * sizeof(float) +
                             dci_lines(kv->group * sizeof(float)) + dci_lines(dci_kv_stride(kv) * sizeof(int32_t)) +
-                            dci_lines(work_bytes(kv));
+                            dci_lines(larger(work_bytes(kv), dci_kv_tree_search_bytes(kv, score_stride(kv, n_tokens))));
         return larger(plan, dci_kv_attend_bytes(kv));
 }
 
@@ -174,7 +176,7 @@ static size_t candidates_of(const dci_kv *kv, const dci_kv_layer *layer)
 {
         const dci_kv_config *c = &kv->config;
         const size_t kept = c->sink + c->window, n = layer->n;
-        const bool summaries = kv->summary_bytes + kv->tail_bytes > 0;
+        const bool summaries = kv->summary_bytes + kv->tail_bytes > 0 || dci_kv_has_trees(kv);
         if (c->frozen_prompt) {
                 const size_t of_prompt = layer->n_prompt > c->sink ? layer->n_prompt - c->sink : 0;
                 return summaries ? layer->n_grouped : of_prompt;
@@ -220,7 +222,7 @@ static dci_kv_ask prepare(const planning *p, size_t i, size_t head, unsigned cha
         dci_kv_ask ask = {.kv = kv, .layer = &p->found[i]->layers[p->layer], .head = head};
         float *queries = (float *)(void *)at;
         at += dci_lines(kv->group * kv->dim_k * sizeof(float));
-        ask.ld = score_stride(kv->plan_tokens);
+        ask.ld = score_stride(kv, kv->plan_tokens);
         ask.scores = (float *)(void *)at;
         at += kv->group * ask.ld * sizeof(float);
         ask.relevance = (float *)(void *)at;

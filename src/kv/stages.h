@@ -110,7 +110,14 @@ extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;           
 extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax, dci_kv_summary_cuboid; /* summary_pages.c */
 extern const dci_kv_summary dci_kv_summary_codes, dci_kv_summary_learned;                      /* summary_codes.c */
 extern const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1];                                 /* choose.c */
+extern const dci_kv_summary dci_kv_summary_tree;                                               /* tree_choose.c */
 extern const dci_kv_tail dci_kv_tail_drop, dci_kv_tail_sums, dci_kv_tail_lowbit;
+
+/* tree_choose.c: pages of a head's tree as groups, their means as scores, and the search that fills in chosen, in no order. */
+size_t dci_kv_tree_pages(const dci_kv *kv, const dci_kv_head *head, size_t n);
+size_t dci_kv_tree_members(const dci_kv *kv, const dci_kv_head *head, size_t group, size_t n, int32_t *out);
+void dci_kv_tree_rank_pages(dci_kv_ask *ask);
+void dci_kv_tree_search(dci_kv_ask *ask);
 
 /* choose.c: ranks by the observed queries, once: fills in head->fixed. */
 void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n);
