@@ -19,16 +19,22 @@ enum { KVBENCH_RANDOM = 1, KVBENCH_LEARNED = 2 };
 /* The first position that --every judges, after the prompt. */
 #define KVBENCH_FIRST 8
 
+/* The last preset; and what icecache takes of its leaves. */
+#define KVBENCH_PRESETS DCI_KV_ICECACHE
+enum { KVBENCH_LEAVES_SEARCH, KVBENCH_LEAVES_TOKENS, KVBENCH_LEAVES_MEAN };
+
 typedef struct kvbench_options {
         const char *traces[KVBENCH_MAX_TRACES]; /* folders */
         size_t n_traces;
         size_t synthetic; /* tokens; 0: none */
-        int32_t presets[DCI_KV_SKETCH_LOWBIT];
+        int32_t presets[KVBENCH_PRESETS];
         size_t n_presets;
         bench_sizes budgets;
         int32_t kept;                        /* KVBENCH_KEPT_* */
         int32_t key_bits, value_bits, codes; /* bits 1 << width, and 1 << KVBENCH_RANDOM or _LEARNED */
         int32_t combine, page_tokens;        /* 0: the preset's */
+        int32_t leaves;                      /* KVBENCH_LEAVES_* */
+        size_t field_of_view;                /* 0: as the library does */
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */
         bool judged_only;

@@ -8,6 +8,8 @@
 static const bench_choice kepts[] = {{"common", KVBENCH_KEPT_COMMON}, {"paper", KVBENCH_KEPT_PAPER}, {NULL, 0}};
 static const bench_choice codes[] = {{"random", KVBENCH_RANDOM}, {"learned", KVBENCH_LEARNED}, {NULL, 0}};
 static const bench_choice combines[] = {{"softmax", DCI_KV_COMBINE_SOFTMAX}, {"mean", DCI_KV_COMBINE_MEAN}, {NULL, 0}};
+static const bench_choice leaves[] = {
+        {"search", KVBENCH_LEAVES_SEARCH}, {"tokens", KVBENCH_LEAVES_TOKENS}, {"mean", KVBENCH_LEAVES_MEAN}, {NULL, 0}};
 static const bench_choice key_widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice value_widths[] = {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice pages[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64", 64}, {NULL, 0}};
@@ -55,6 +57,10 @@ static const char help_arms[] =
         "                            queries (default random)\n"
         "  --combine softmax|mean    how query heads agree (default: softmax with --frozen-prompt, else the preset's)\n"
         "  --page-tokens N           8, 16, 32 or 64 (default: the preset's)\n"
+        "  --leaves NAME             what icecache takes: search, the pages that a search of its tree ends in; "
+        "tokens,\n"
+        "                            the tokens that it finds; mean, the leaves' pages by their mean (default search)\n"
+        "  --field-of-view N         nodes that a search opens for each query head; 0: max(30, 0.0015 n) (default 0)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
@@ -101,9 +107,9 @@ void kvbench_print_help(void)
 {
         printf("%spresets and budgets, each of which is a row:\n  --preset LIST             all (default), or some of",
                help_usage);
-        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_SKETCH_LOWBIT; i++)
+        for (int32_t i = DCI_KV_FULL; i <= KVBENCH_PRESETS; i++)
                 printf("%s%s%s", i % 6 == 0 ? "\n                            " : " ", dci_kv_preset_name(i),
-                       i < DCI_KV_SKETCH_LOWBIT ? "," : "\n");
+                       i < KVBENCH_PRESETS ? "," : "\n");
         printf("%s%s", help_arms, help_columns);
 }
 
@@ -146,7 +152,7 @@ static dci_status refuse_presets(const char *text)
 {
         char names[512] = "all";
         size_t used = 3;
-        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_SKETCH_LOWBIT; i++) {
+        for (int32_t i = DCI_KV_FULL; i <= KVBENCH_PRESETS; i++) {
                 const int n = snprintf(names + used, sizeof names - used, ", %s", dci_kv_preset_name(i));
                 if (n > 0 && (size_t)n < sizeof names - used)
                         used += (size_t)n;
@@ -156,9 +162,9 @@ static dci_status refuse_presets(const char *text)
 
 static dci_status parse_presets(const char *text, kvbench_options *o)
 {
-        bool seen[DCI_KV_SKETCH_LOWBIT + 1] = {false};
+        bool seen[KVBENCH_PRESETS + 1] = {false};
         if (strcmp(text, "all") == 0) {
-                for (int32_t i = DCI_KV_FULL; i <= DCI_KV_SKETCH_LOWBIT; i++)
+                for (int32_t i = DCI_KV_FULL; i <= KVBENCH_PRESETS; i++)
                         o->presets[o->n_presets++] = i;
                 return DCI_OK;
         }
@@ -166,7 +172,7 @@ static dci_status parse_presets(const char *text, kvbench_options *o)
         do {
                 const size_t n = strcspn(item, ",");
                 const int32_t preset = find_preset(item, n);
-                if (preset < DCI_KV_FULL || preset > DCI_KV_SKETCH_LOWBIT || seen[preset])
+                if (preset < DCI_KV_FULL || preset > KVBENCH_PRESETS || seen[preset])
                         return refuse_presets(text);
                 seen[preset] = true;
                 o->presets[o->n_presets++] = preset;
@@ -204,6 +210,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"learned", OPTION_CHOICES, &o->codes, 0, 0, codes},
                 {"combine", OPTION_CHOICE, &o->combine, 0, 0, combines},
                 {"page-tokens", OPTION_CHOICE, &o->page_tokens, 0, 0, pages},
+                {"leaves", OPTION_CHOICE, &o->leaves, 0, 0, leaves},
+                {"field-of-view", OPTION_SIZE, &o->field_of_view, 0, DCI_KV_MAX_TOKENS, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},
@@ -224,6 +232,7 @@ static void set_defaults(kvbench_options *o)
 {
         memset(o, 0, sizeof *o);
         o->kept = KVBENCH_KEPT_COMMON;
+        o->leaves = KVBENCH_LEAVES_SEARCH;
         o->key_bits = 1 << 4;
         o->value_bits = 1 << 2;
         o->codes = 1 << KVBENCH_RANDOM;

@@ -43,6 +43,24 @@ static size_t below(life *l, size_t n)
         return (size_t)dci_rng_below(&l->rng, n);
 }
 
+/* Efforts, and now and then leaves by their means, or nothing but the latest. */
+static void draw_tree(life *l)
+{
+        dci_kv_config *c = &l->config;
+        const int32_t combine = 1 + (int32_t)below(l, 2);
+        c->combine = 0;
+        c->tree_promotion = below(l, 2) == 0 ? 0.03 : 0.2;
+        c->tree_field_of_view = below(l, 2) == 0 ? 0 : 1 + below(l, 20);
+        c->tree_tokens = below(l, 3) == 0;
+        if (below(l, 3) == 0) {
+                c->summary = DCI_KV_SUMMARY_MEAN;
+                c->choose = DCI_KV_CHOOSE_SCAN;
+                c->combine = combine;
+        } else if (below(l, 6) == 0) {
+                c->choose = DCI_KV_CHOOSE_RECENT;
+        }
+}
+
 /* Now and then other stages than the preset's, as far as they go together. */
 static void draw_stages(life *l)
 {
@@ -50,6 +68,10 @@ static void draw_stages(life *l)
         dci_kv_config *c = &l->config;
         if (c->preset == DCI_KV_FULL || c->preset == DCI_KV_SNAPKV)
                 return;
+        if (c->preset == DCI_KV_ICECACHE) {
+                draw_tree(l);
+                return;
+        }
         if (below(l, 3) == 0)
                 c->tail = c->preset >= DCI_KV_LOWBIT ? 1 + (int32_t)below(l, DCI_KV_TAILS) : DCI_KV_TAIL_SUMS;
         if (below(l, 4) == 0 && c->preset != DCI_KV_STREAMING)
@@ -161,7 +183,7 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 test_hold(of[i] != NULL && (size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
                 kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
                 if (info.choose == DCI_KV_CHOOSE_SCAN && info.summary <= DCI_KV_SUMMARY_CUBOID &&
-                    !l->config.frozen_prompt)
+                    info.group != DCI_KV_GROUP_TREE && !l->config.frozen_prompt)
                         kv_model_check_lists(&of[i]->model, seen, i, layer, queries, l->config.budget, false, l->what);
         }
 }

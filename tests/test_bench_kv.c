@@ -83,8 +83,8 @@ static trace open_own(size_t group)
 
 /* --- the report ------------------------------------------------------------------------------------------------------------------ */
 
-static const char *const presets[] = {"full",    "topk",   "streaming", "snapkv",      "pagemean",     "quest",
-                                      "arkvale", "lowbit", "sketch",    "sketch+sums", "sketch+lowbit"};
+static const char *const presets[] = {"full",    "topk",   "streaming", "snapkv",      "pagemean",      "quest",
+                                      "arkvale", "lowbit", "sketch",    "sketch+sums", "sketch+lowbit", "icecache"};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* What every row of a preset that was played has. */
@@ -431,7 +431,7 @@ static const struct {
         {{DATA, "--preset", "foo"}, "each once, not 'foo'"},
         {{DATA, "--preset", "full,"}, "each once, not 'full,'"},
         {{DATA, "--preset", "full,full"}, "each once, not 'full,full'"},
-        {{DATA, "--preset", "all,full"}, "sketch+sums, sketch+lowbit, each once, not 'all,full'"},
+        {{DATA, "--preset", "all,full"}, "sketch+lowbit, icecache, each once, not 'all,full'"},
         {{DATA, "--budget", "0"}, "--budget wants integers of 1 to 134217728"},
         {{DATA, "--budget", "128,"}, "not '128,'"},
         {{DATA, "--kept", "none"}, "--kept wants one of common, paper, not 'none'"},
@@ -459,10 +459,10 @@ END_TEST
 START_TEST(help_names_every_option)
 {
         static const char *const words[] = {
-                "--trace LIST",        "--synthetic N",   "--steps N",       "--preset LIST",     "--budget LIST",
-                "--kept common|paper", "--frozen-prompt", "--key-bits LIST", "--value-bits LIST", "--learned LIST",
-                "--combine",           "--page-tokens N", "--seed N",        "--every N",         "--judged-only",
-                "--threads N",         "--isa NAME",      "--json FILE"};
+                "--trace LIST",        "--synthetic N",   "--steps N",         "--preset LIST",     "--budget LIST",
+                "--kept common|paper", "--frozen-prompt", "--key-bits LIST",   "--value-bits LIST", "--learned LIST",
+                "--combine",           "--leaves NAME",   "--field-of-view N", "--page-tokens N",   "--seed N",
+                "--every N",           "--judged-only",   "--threads N",       "--isa NAME",        "--json FILE"};
         bench_result result = BENCH("kv", "--help");
         ck_assert_int_eq(result.code, 0);
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)

@@ -164,7 +164,7 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
 }
 
 /* A tree is searched, or its pages are ranked by their means; what is left out is dropped. */
-static dci_status check_tree(const dci_kv_config *c)
+static dci_status check_tree(const dci_kv_config *c, bool ranks)
 {
         const bool tree = c->group == DCI_KV_GROUP_TREE, nodes = c->summary == DCI_KV_SUMMARY_TREE,
                    searched = c->choose == DCI_KV_CHOOSE_TREE;
@@ -185,7 +185,7 @@ static dci_status check_tree(const dci_kv_config *c)
                 return dci_fail(DCI_ERR_INVALID,
                                 "choose %d ranks groups, but summary %d is of nodes: search, or take means",
                                 (int)c->choose, (int)c->summary);
-        if (searched != (c->combine == DCI_KV_COMBINE_EACH))
+        if (searched ? c->combine != DCI_KV_COMBINE_EACH : ranks && c->combine == DCI_KV_COMBINE_EACH)
                 return dci_fail(DCI_ERR_INVALID,
                                 "combine %d does not go with choose %d: where a tree is searched each head ranks for "
                                 "itself, and only there",
@@ -223,7 +223,7 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
                                 (int)c->summary);
         if (c->tail != DCI_KV_TAIL_DROP && (c->choose == DCI_KV_CHOOSE_OBSERVED || c->choose == DCI_KV_CHOOSE_ALL))
                 return dci_fail(DCI_ERR_INVALID, "choose %d has no tail, but tail is %d", (int)c->choose, (int)c->tail);
-        return check_tree(c);
+        return check_tree(c, stages->choose.ranks);
 }
 
 static dci_status check_budget(dci_kv_config *c, const dci_kv_preset *preset)

@@ -9,6 +9,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kv/tree.h"
@@ -17,8 +18,16 @@
 #define TASK_ROWS ((size_t)256)    /* candidates that are compared with nodes at a time */
 #define BLOCK_NODES ((size_t)1024) /* nodes that are made ready at a time */
 #define CENTRE_ROWS ((size_t)4096) /* candidates that the middle of the points is found from */
-#define MUCH 4            /* a quarter of the candidates and more: building costs no more than inserting them */
-#define EACH ((size_t)16) /* cells around a new node: the nearest, and those that reach farthest */
+#define FEW ((size_t)256)          /* candidates that a tree is built anew of whenever some come */
+#define MOST_SORTED ((size_t)4096) /* rows of a cell that are put in order at a time */
+#define ROUNDS 5                   /* of the power method: the order need not be exact */
+#define EACH ((size_t)16)          /* cells around a new node: the nearest, and those that reach farthest */
+
+/* A row of a cell, by where it lies along the cell's direction. */
+typedef struct placed {
+        float along;
+        int32_t candidate;
+} placed;
 
 typedef struct shaping {
         dci_kv *kv;
@@ -30,6 +39,8 @@ typedef struct shaping {
         double *sums;
         int32_t *found, *best;
         void *nearest, *find;
+        placed *placed; /* MOST_SORTED */
+        float *axis;    /* 3 x dim_k: the middle of a cell, its direction, and the next */
 } shaping;
 
 static size_t lay_out(const dci_kv *kv, unsigned char *memory, shaping *out)
@@ -50,7 +61,9 @@ static size_t lay_out(const dci_kv *kv, unsigned char *memory, shaping *out)
                      {TASK_ROWS * sizeof(int32_t), (void *)&out->found},
                      {TASK_ROWS * sizeof(int32_t), (void *)&out->best},
                      {dci_nearest_bytes(kv->context, BLOCK_NODES, wide), (void *)&out->nearest},
-                     {dci_nearest_scratch_bytes(kv->context, wide), (void *)&out->find}};
+                     {dci_nearest_scratch_bytes(kv->context, wide), (void *)&out->find},
+                     {MOST_SORTED * sizeof(placed), (void *)&out->placed},
+                     {3 * kv->dim_k * sizeof(float), (void *)&out->axis}};
         size_t at = 0;
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
                 void *here = memory == NULL ? NULL : memory + at;
@@ -209,6 +222,102 @@ static void assign(const shaping *s, size_t first, size_t n, dci_nearest *neares
         }
 }
 
+/* --- cutting cells ---------------------------------------------------------------------------------------------------- */
+
+/* One round over n rows: where they lie along the direction; and, weighed by that, their sum, which is the next direction. */
+static void go_along(const shaping *s, size_t n)
+{
+        dci_kv *kv = s->kv;
+        const dci_kernels *kernels = kv->context->kernels;
+        const size_t dim = kv->dim_k;
+        const int dtype = kv->config.dtype - 1;
+        float *middle = s->axis, *direction = middle + dim, *next = direction + dim, offset = 0.0f, total = 0.0f;
+        int32_t candidates[DCI_KV_TILE];
+        const void *rows[DCI_KV_TILE];
+        memset(next, 0, dim * sizeof *next);
+        for (size_t j = 0; j < dim; j++)
+                offset += middle[j] * direction[j];
+        for (size_t i = 0, here; i < n; i += here) {
+                here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
+                for (size_t r = 0; r < here; r++)
+                        candidates[r] = s->placed[i + r].candidate;
+                dci_kv_tree_rows(kv, s->layer, s->head, candidates, here, true, rows);
+                kernels->score_rows[dtype][DCI_FORM_DOT](direction, rows, here, dim, s->scores);
+                for (size_t r = 0; r < here; r++) {
+                        s->scores[r] -= offset;
+                        total += s->scores[r];
+                        s->placed[i + r].along = s->scores[r];
+                }
+                kernels->add_rows[dtype](rows, s->scores, here, dim, next);
+        }
+        for (size_t j = 0; j < dim; j++)
+                next[j] -= total * middle[j];
+}
+
+static int by_place(const void *a, const void *b)
+{
+        const placed *x = a, *y = b;
+        if (x->along != y->along)
+                return x->along < y->along ? -1 : 1;
+        return (x->candidate > y->candidate) - (x->candidate < y->candidate);
+}
+
+/* n rows in the order of their places along the direction in which they differ most. */
+static void sort_rows(const shaping *s, size_t n)
+{
+        dci_kv *kv = s->kv;
+        const size_t dim = kv->dim_k;
+        const dci_kernels *kernels = kv->context->kernels;
+        float *middle = s->axis, *direction = middle + dim, *next = direction + dim;
+        for (size_t i = 0; i < n; i++)
+                s->placed[i].along = 0.0f;
+        memset(middle, 0, dim * sizeof *middle);
+        memset(direction, 0, dim * sizeof *direction);
+        for (size_t i = 0; i < n; i++) {
+                const void *row;
+                dci_kv_tree_rows(kv, s->layer, s->head, &s->placed[i].candidate, 1, true, &row);
+                kernels->add_rows[kv->config.dtype - 1](&row, NULL, 1, dim, middle);
+                if (i == 0)
+                        memcpy(direction, middle, dim * sizeof *direction);
+        }
+        for (size_t j = 0; j < dim; j++) {
+                middle[j] *= 1.0f / (float)n;
+                direction[j] -= middle[j]; /* the first row's, to begin with */
+        }
+        for (size_t round = 0; round < ROUNDS; round++) {
+                const float norm2 = kernels->norm2[DCI_F32 - 1](direction, dim), share = 1.0f / sqrtf(norm2);
+                if (!(norm2 > FLT_MIN) || isinf(norm2)) /* all rows are the same, or nearly */
+                        break;
+                for (size_t j = 0; j < dim; j++)
+                        direction[j] *= share;
+                go_along(s, n);
+                memcpy(direction, next, dim * sizeof *direction);
+        }
+        qsort(s->placed, n, sizeof *s->placed, by_place);
+}
+
+/* A cell of several pages is cut along the direction in which its rows differ most, so that a page holds what is alike. */
+static void sort_cell(const shaping *s, size_t node)
+{
+        dci_kv_tree *tree = s->tree;
+        const size_t per_page = s->kv->config.page_tokens, n_rows = tree->node_rows[node];
+        int32_t from = tree->node_first[node], to = from;
+        for (size_t first = 0, n; first < n_rows; first += n) {
+                n = n_rows - first < MOST_SORTED ? n_rows - first : MOST_SORTED;
+                for (size_t i = 0; i < n; i++) { /* MOST_SORTED is a multiple of a page */
+                        s->placed[i].candidate = tree->members[(size_t)from * per_page + i % per_page];
+                        if ((i + 1) % per_page == 0)
+                                from = tree->page_next[from];
+                }
+                sort_rows(s, n);
+                for (size_t i = 0; i < n; i++) {
+                        tree->members[(size_t)to * per_page + i % per_page] = s->placed[i].candidate;
+                        if ((i + 1) % per_page == 0)
+                                to = tree->page_next[to];
+                }
+        }
+}
+
 static void build(const shaping *s, size_t n)
 {
         const dci_kv *kv = s->kv;
@@ -243,6 +352,9 @@ static void build(const shaping *s, size_t n)
                         dci_kv_tree_attach(kv, tree, comparable ? (size_t)s->best[j] : last, (int32_t)(i + j));
                 }
         }
+        for (size_t i = 0; i < tree->n_nodes && comparable; i++)
+                if (tree->node_rows[i] > kv->config.page_tokens)
+                        sort_cell(s, i);
         tree->n = n;
         dci_kv_tree_refresh(s->kv, s->layer, s->head, tree, s->pair);
 }
@@ -408,7 +520,7 @@ static void split(const shaping *s, size_t first, size_t at, size_t n)
         }
 }
 
-/* n <= DCI_KV_TILE candidates that were looked at. */
+/* n <= DCI_KV_TILE candidates, a page, that were looked at. */
 static void insert(const shaping *s, size_t first, size_t n)
 {
         const dci_kv *kv = s->kv;
@@ -423,38 +535,31 @@ static void insert(const shaping *s, size_t first, size_t n)
         s->tree->n = first + n;
 }
 
-/* Whether keys of candidates [first, end) are longer than the lift allows. */
-static bool outgrow(const shaping *s, size_t first, size_t end)
+/* A page that left the window. A small tree is built anew, and so is one whose lift a key is too long for: all distances change. */
+static void add_page(const shaping *s, size_t first, size_t n)
 {
-        for (size_t i = first, here; i < end; i += here) {
-                here = end - i < TASK_ROWS ? end - i : TASK_ROWS;
-                if (look_at(s, i, here) > s->tree->c_squared)
-                        return true;
+        if (first + n <= FEW || look_at(s, first, n) > s->tree->c_squared) {
+                build(s, first + n);
+                return;
         }
-        return false;
+        s->tree->version++;
+        insert(s, first, n);
+        dci_kv_tree_refresh(s->kv, s->layer, s->head, s->tree, s->pair);
 }
 
 void dci_kv_tree_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
 {
         dci_kv_tree *tree = layer->heads[head].tree;
+        const size_t per_page = kv->config.page_tokens;
         shaping s = {.kv = kv, .layer = layer, .head = head, .wide = kv->dim_k + 1, .tree = tree};
         if (tree == NULL)
                 return;
         lay_out(kv, scratch, &s);
-        if (tree->n >= end) { /* read from a file */
+        if (tree->n >= end) /* read from a file */
                 dci_kv_tree_refresh(kv, layer, head, tree, s.pair);
-                return;
-        }
-        /* Whatever was cut off since is no candidate any more. */
-        if (first == 0 || end - first >= end / MUCH || outgrow(&s, first, end)) {
+        else if (atomic_load(&layer->prompt) != DCI_KV_PROMPT_DONE)
                 build(&s, end);
-                return;
-        }
-        tree->version++;
-        for (size_t i = first, here; i < end; i += here) {
-                here = end - i < DCI_KV_TILE ? end - i : DCI_KV_TILE;
-                look_at(&s, i, here);
-                insert(&s, i, here);
-        }
-        dci_kv_tree_refresh(kv, layer, head, tree, s.pair);
+        else /* page by page, whatever came at once: late maintenance gives the same tree */
+                for (size_t i = first; i < end; i += per_page)
+                        add_page(&s, i, end - i < per_page ? end - i : per_page);
 }
