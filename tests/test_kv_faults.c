@@ -16,7 +16,8 @@ static const struct {
         int32_t preset, summary, n_threads;
 } kinds[] = {{DCI_KV_SKETCH_LOWBIT, 0, 1}, {DCI_KV_SKETCH_SUMS, DCI_KV_SUMMARY_LEARNED, 1},
              {DCI_KV_SNAPKV, 0, 1},        {DCI_KV_ARKVALE, 0, 1},
-             {DCI_KV_TOPK, 0, 1},          {DCI_KV_SKETCH_LOWBIT, 0, 2}};
+             {DCI_KV_TOPK, 0, 1},          {DCI_KV_SKETCH_LOWBIT, 0, 2},
+             {DCI_KV_ICECACHE, 0, 1}};
 
 /* A life, and what outputs were where memory does not end. */
 typedef struct life {

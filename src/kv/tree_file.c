@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A head's tree in a file: c^2 (its bits), the number of pages, and for each page its node (-1: it is free), the page after it in the
+ * A head's tree in a file: c^2 and tree_promotion (bits of floats), the number of pages, and for each page its node (-1: it is free), the page after it in the
  * cell (-1: none) and page_tokens members (-1: none). Nodes follow from the seed, means and reach from the rows.
  */
 #include "core/internal.h"
@@ -11,7 +11,14 @@
 
 #include "kv/tree.h"
 
-enum { HEADER = 2, PAGE_HEADER = 2 };
+enum { HEADER = 3, PAGE_HEADER = 2 };
+
+static int32_t bits_of(float x)
+{
+        int32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        return bits;
+}
 
 size_t dci_kv_tree_numbers(const dci_kv *kv, const dci_kv_tree *tree)
 {
@@ -23,10 +30,10 @@ size_t dci_kv_tree_numbers(const dci_kv *kv, const dci_kv_tree *tree)
 int32_t dci_kv_tree_number(const dci_kv *kv, const dci_kv_tree *tree, size_t i)
 {
         const size_t per_page = kv->config.page_tokens, width = PAGE_HEADER + per_page;
-        int32_t bits;
-        memcpy(&bits, &tree->c_squared, sizeof bits);
         if (i < HEADER)
-                return i == 0 ? bits : (int32_t)tree->n_pages;
+                return i == 0   ? bits_of(tree->c_squared)
+                       : i == 1 ? bits_of((float)kv->config.tree_promotion)
+                                : (int32_t)tree->n_pages;
         const size_t page = (i - HEADER) / width, at = (i - HEADER) % width;
         if (at < PAGE_HEADER)
                 return at == 0 ? tree->page_node[page] : tree->page_next[page];
@@ -132,14 +139,19 @@ dci_status dci_kv_tree_read(dci_kv *kv, const dci_kv_layer *layer, size_t head, 
                             size_t n_candidates, dci_kv_tree *tree)
 {
         const size_t width = PAGE_HEADER + kv->config.page_tokens;
-        if (n < HEADER || numbers[1] < 0 || (size_t)numbers[1] > tree->page_capacity ||
-            n != HEADER + (size_t)numbers[1] * width)
+        if (n < HEADER || numbers[2] < 0 || (size_t)numbers[2] > tree->page_capacity ||
+            n != HEADER + (size_t)numbers[2] * width)
                 return wrong(layer, head, "a wrong number of pages");
+        float promotion;
+        memcpy(&promotion, &numbers[1], sizeof promotion);
+        if (numbers[1] != bits_of((float)kv->config.tree_promotion))
+                return dci_fail(DCI_ERR_INVALID, "the file's tree_promotion is %g, expected %g", (double)promotion,
+                                kv->config.tree_promotion);
         memcpy(&tree->c_squared, numbers, sizeof tree->c_squared);
         tree->version = tree->built_version = 1;
         if (!take_nodes(kv, layer, head, n_candidates, tree))
                 return wrong(layer, head, "a c^2 that its keys cannot have");
-        tree->n_pages = (size_t)numbers[1];
+        tree->n_pages = (size_t)numbers[2];
         const size_t n_words = (n_candidates > tree->n_pages ? n_candidates : tree->n_pages) / 64 + 1;
         uint64_t *bits;
         const dci_status status = dci_kv_take(kv, n_words * sizeof *bits, (void **)&bits);
