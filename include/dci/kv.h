@@ -262,7 +262,9 @@ DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, in
 /**
  * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
  * and their tokens count as recent until groups are formed again. Memory of whole blocks goes back, and blocks that were lent beyond
- * n_tokens.
+ * n_tokens. GROUP_TREE: a pass over the tokens' numbers, and what lay in cells of nodes that go is compared with those that stay; the
+ * tree depends on how often it was cut. It takes room for a list of the tokens' pages where a fork has the same tree, and can only then fail
+ * for memory.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
 
@@ -309,7 +311,8 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  *
  * Every sequence needs this once per layer before the first plan, also an empty one. The call takes all memory that the work needs, so
  * the worker cannot fail.
- * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit).
+ * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree a product of each key with each
+ * node, tree_promotion times the square of the tokens per kv head.
  */
 DCI_API dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                                  size_t ld);
@@ -323,7 +326,9 @@ DCI_API dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t
 /** Takes the step back: the sequences are as before dci_kv_reserve. Prompts that ended in it have not. Lent blocks stay lent. */
 DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
-/** Between steps: forms groups of tokens that left the window and makes codes anew that no longer fit. sequences NULL: all. */
+/** Between steps: forms groups of tokens that left the window and makes codes anew that no longer fit. sequences NULL: all.
+ *  GROUP_TREE: a page is inserted whole, for a product of each token with each node; a key that outgrows c, whose square is a power of two,
+ *  has its head's tree built anew. */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /* --- plans ------------------------------------------------------------------------------------------------------------ */
@@ -355,7 +360,7 @@ DCI_API void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan);
 /**
  * Chooses for one layer. queries: n_sequences x n_query_heads rows of dim_k, ld elements apart; they may be those of the step's own
  * tokens, which were appended to this layer before. Waits for dci_kv_prompt's work. Refuses NaN and infinity naming sequence and head.
- * Cost: per kv head a pass over the summaries of all candidates.
+ * Cost: per kv head a pass over the summaries of all candidates; with CHOOSE_TREE over the nodes, and over the keys in opened cells.
  */
 DCI_API dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
                                     const void *queries, size_t ld, dci_kv_plan *plan);
