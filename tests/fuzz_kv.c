@@ -15,6 +15,7 @@
 
 #include "simd/kernels.h"
 #include "tests/kv_model.h"
+#include "tests/kv_tree_check.h"
 #include "tests/scratch.h"
 
 static uint64_t first_seed = 1, n_operations = 6000, done;
@@ -182,6 +183,9 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 const float *queries = kv_query(turns[i].data, layer, token, 0);
                 test_hold(of[i] != NULL && (size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
                 kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
+                for (size_t h = 0; h < l->config.n_kv_heads && info.choose == DCI_KV_CHOOSE_TREE; h++)
+                        if (l->config.tree_tokens == 0)
+                                kv_tree_check_list(seen, i, layer, h, l->config.frozen_prompt != 0, l->what);
                 if (info.choose == DCI_KV_CHOOSE_SCAN && info.summary <= DCI_KV_SUMMARY_CUBOID &&
                     info.group != DCI_KV_GROUP_TREE && !l->config.frozen_prompt)
                         kv_model_check_lists(&of[i]->model, seen, i, layer, queries, l->config.budget, false, l->what);
@@ -364,6 +368,16 @@ static void look_at_twins(life *l)
         kv_data_free(&data);
 }
 
+/* Every candidate lies in one page of its trees. */
+static void check_trees(life *l)
+{
+        const owned *o = &l->sequences[below(l, l->n)];
+        if (kv_info(l->kv).group != DCI_KV_GROUP_TREE || !o->prompted)
+                return;
+        ck_ok(dci_kv_wait(l->kv, o->id));
+        kv_tree_check(l->kv, o->id, l->what);
+}
+
 static void truncate_one(life *l)
 {
         owned *o = &l->sequences[below(l, l->n)];
@@ -401,7 +415,7 @@ static void operate(life *l)
         else if (what < 22)
                 check_rows(l);
         else if (what < 23)
-                check_blocks(l);
+                below(l, 2) == 0 ? check_blocks(l) : check_trees(l);
         else if (what < 24)
                 look_at_twins(l);
         else if (below(l, 2) == 0)

@@ -6,8 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/tree.h"
-#include "tests/kv_fixture.h"
+#include "tests/kv_tree_check.h"
 
 enum { PROMPT = 600, N = 1000 };
 
@@ -35,12 +34,12 @@ static void end(void)
 
 static const dci_kv_layer *layer_of(int64_t sequence, size_t layer)
 {
-        return &dci_kv_find(kv, sequence)->layers[layer];
+        return kv_tree_layer(kv, sequence, layer);
 }
 
 static dci_kv_tree *tree_of(int64_t sequence, size_t layer, size_t head)
 {
-        return layer_of(sequence, layer)->heads[head].tree;
+        return kv_tree_of(kv, sequence, layer, head);
 }
 
 /* The key of a candidate. */
@@ -81,41 +80,11 @@ static double strays(const dci_kv_tree *tree, const kv_data *of, size_t layer, s
         return (double)n / (double)tree->n;
 }
 
-/* Fails unless every candidate lies in one page, cells are filled from the front, and nodes are the promoted candidates. */
-static void check_tree(int64_t sequence, size_t layer, size_t head)
-{
-        const dci_kv_tree *tree = tree_of(sequence, layer, head);
-        size_t seen[N] = {0}, pages = 0, nodes = 0;
-        ck_assert_ptr_nonnull(tree);
-        ck_assert_uint_eq(tree->n, layer_of(sequence, layer)->n_grouped);
-        for (size_t i = 0; i < tree->n; i++)
-                if (dci_kv_tree_promoted(kv, i))
-                        ck_assert_int_eq(tree->node_tokens[nodes++], (int32_t)i);
-        ck_assert_uint_eq(nodes, tree->n_nodes);
-        for (size_t c = 0; c < tree->n_nodes; c++) {
-                size_t rows = 0;
-                for (int32_t p = tree->node_first[c]; p >= 0; p = tree->page_next[p], pages++) {
-                        const size_t fill = dci_kv_tree_page_fill(kv, tree, (size_t)p);
-                        ck_assert_int_eq(tree->page_node[p], (int32_t)c);
-                        ck_assert(fill > 0 && fill <= config.page_tokens);
-                        ck_assert(fill == config.page_tokens || tree->page_next[p] < 0);
-                        for (size_t i = 0; i < fill; i++)
-                                seen[tree->members[(size_t)p * config.page_tokens + i]]++;
-                        rows += fill;
-                }
-                ck_assert_uint_eq(rows, tree->node_rows[c]);
-        }
-        ck_assert_uint_eq(pages, tree->n_pages - tree->n_free);
-        ck_assert_uint_le(tree->n_pages, tree->page_capacity);
-        for (size_t i = 0; i < tree->n; i++)
-                ck_assert_msg(seen[i] == 1, "candidate %zu lies in %zu pages", i, seen[i]);
-}
-
 static void check_all(int64_t sequence, const kv_data *of, double most_strays)
 {
+        kv_tree_check(kv, sequence, "trees");
         for (size_t l = 0; l < config.n_layers; l++)
                 for (size_t h = 0; h < config.n_kv_heads; h++) {
-                        check_tree(sequence, l, h);
                         const double share = strays(tree_of(sequence, l, h), of, l, h);
                         ck_assert_msg(share <= most_strays, "layer %zu, head %zu: %.4f of the rows lie elsewhere", l, h,
                                       share);
@@ -156,35 +125,30 @@ static double page_score(const dci_kv_tree *tree, size_t page, const float *quer
         return best;
 }
 
-/* Fails unless a list is made of whole pages, as many as there is room for, than which no other is better for a lone query head. */
+/* Fails unless a lone query head's list has as many pages as there is room for, than which no other is better. */
 static void check_best_pages(const kv_seen *seen, int64_t sequence, size_t token, size_t layer, size_t head)
 {
         const dci_kv_tree *tree = tree_of(sequence, layer, head);
         const float *query = kv_query(&data, layer, token, head);
-        size_t n_list, n_taken = 0, room;
+        const dci_kv_plan *plan = &seen->plans[layer];
+        size_t n_list;
         double least = (double)INFINITY, best_left = -(double)INFINITY;
         uint8_t chosen[N] = {0};
         const int32_t *list = kv_list(seen, layer, 0, head, &n_list);
-        const dci_kv_plan *plan = &seen->plans[layer];
-        room = config.budget - (size_t)plan->sink_end[0] - (size_t)(plan->n_tokens[0] - plan->recent_begin[0]);
+        const size_t room =
+                config.budget - (size_t)plan->sink_end[0] - (size_t)(plan->n_tokens[0] - plan->recent_begin[0]);
+        ck_assert_uint_eq(kv_tree_check_list(seen, 0, layer, head, false, "full effort"), room / config.page_tokens);
         for (size_t i = 0; i < n_list; i++)
                 chosen[(size_t)list[i] - config.sink] = 1;
         for (size_t p = 0; p < tree->n_pages; p++) {
-                const size_t fill = dci_kv_tree_page_fill(kv, tree, p);
-                size_t n = 0;
-                for (size_t i = 0; i < fill; i++)
-                        n += chosen[tree->members[p * config.page_tokens + i]];
-                ck_assert_msg(n == 0 || n == fill, "%zu of a page's %zu tokens", n, fill);
-                if (fill == 0)
+                if (tree->page_node[p] < 0)
                         continue;
                 const double score = page_score(tree, p, query, layer, head);
-                if (n > 0)
+                if (chosen[tree->members[p * config.page_tokens]] != 0)
                         least = fmin(least, score);
                 else
                         best_left = fmax(best_left, score);
-                n_taken += n > 0;
         }
-        ck_assert_uint_eq(n_taken, room / config.page_tokens);
         ck_assert_msg(best_left <= least + 1e-4 * (1.0 + fabs(least)), "left out: %.6f, taken: %.6f", best_left, least);
 }
 
@@ -240,6 +204,65 @@ START_TEST(a_search_may_end_in_tokens)
                 for (int32_t t = plan->sink_end[0]; t < plan->recent_begin[0]; t++)
                         ck_assert(chosen[t] == 1 ||
                                   dot(query, kv_key(&data, 0, (size_t)t, h)) <= least + 1e-4 * (1.0 + fabs(least)));
+        }
+        kv_seen_free(&seen);
+        end();
+}
+END_TEST
+
+/* A query's score of a page's mean key. */
+static double mean_score(const dci_kv_tree *tree, size_t page, const float *query, size_t head)
+{
+        const size_t n = dci_kv_tree_page_fill(kv, tree, page);
+        double sum = 0.0;
+        for (size_t i = 0; i < n; i++)
+                sum += dot(query, key_of(&data, 0, (size_t)tree->members[page * config.page_tokens + i], head));
+        return sum / (double)n;
+}
+
+/* Leaves ranked by their means fill the room; the last page is cut. */
+START_TEST(pages_of_leaves_may_be_ranked_by_their_means)
+{
+        begin();
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+        config.n_query_heads = config.n_kv_heads;
+        config.summary = DCI_KV_SUMMARY_MEAN;
+        config.choose = DCI_KV_CHOOSE_SCAN;
+        config.combine = DCI_KV_COMBINE_MEAN;
+        config.dtype = DCI_F32;
+        kv = kv_create(context, &config);
+        data = kv_random(&config, N, 16);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        kv_decode_all(kv, sequence, &data, PROMPT, 90);
+        kv_tree_check(kv, sequence, "means");
+        kv_seen seen = kv_look(kv, 1, &(kv_turn){sequence, &data, PROMPT + 90, 0});
+        for (size_t h = 0; h < config.n_kv_heads; h++) {
+                const dci_kv_tree *tree = tree_of(sequence, 0, h);
+                const dci_kv_plan *plan = &seen.plans[0];
+                const float *query = kv_query(&data, 0, PROMPT + 90, h);
+                double least = (double)INFINITY, best_left = -(double)INFINITY;
+                uint8_t chosen[N] = {0};
+                size_t n_list, n_cut = 0;
+                const int32_t *list = kv_list(&seen, 0, 0, h, &n_list);
+                ck_assert_uint_eq(n_list, config.budget - (size_t)plan->sink_end[0] -
+                                                  (size_t)(plan->n_tokens[0] - plan->recent_begin[0]));
+                for (size_t i = 0; i < n_list; i++)
+                        chosen[(size_t)list[i] - config.sink] = 1;
+                for (size_t p = 0; p < tree->n_pages; p++) {
+                        const size_t fill = dci_kv_tree_page_fill(kv, tree, p);
+                        size_t n = 0;
+                        for (size_t i = 0; i < fill; i++)
+                                n += chosen[tree->members[p * config.page_tokens + i]];
+                        if (fill == 0)
+                                continue;
+                        const double score = mean_score(tree, p, query, h);
+                        n_cut += n > 0 && n < fill;
+                        least = n > 0 ? fmin(least, score) : least;
+                        best_left = n < fill ? fmax(best_left, score) : best_left;
+                }
+                ck_assert_uint_le(n_cut, 1);
+                ck_assert_msg(best_left <= least + 1e-4 * (1.0 + fabs(least)), "%.6f, %.6f", best_left, least);
         }
         kv_seen_free(&seen);
         end();
@@ -327,10 +350,10 @@ START_TEST(a_fork_shares_the_tree_until_it_grows)
         kv_decode_all(kv, fork, &other, PROMPT, 60);
         ck_assert_ptr_ne(tree_of(fork, 0, 1), tree);
         ck_assert(tree_of(sequence, 0, 1) == tree && tree->version == version);
-        check_tree(sequence, 0, 1);
-        check_tree(fork, 0, 1);
+        kv_tree_check(kv, sequence, "trees");
+        kv_tree_check(kv, fork, "trees");
         ck_ok(dci_kv_close(kv, sequence));
-        check_tree(fork, 1, 0);
+        kv_tree_check(kv, fork, "trees");
         kv_data_free(&other);
         end();
 }
@@ -372,7 +395,7 @@ START_TEST(a_longer_key_raises_the_tree)
         kv_decode_all(kv, sequence, &data, PROMPT, 60);
         const dci_kv_tree *tree = tree_of(sequence, 0, 0);
         ck_assert(tree->c_squared > 4.0f * before);
-        check_tree(sequence, 0, 0);
+        kv_tree_check(kv, sequence, "trees");
         ck_assert(strays(tree, &data, 0, 0) <= 0.02);
         end();
 }
@@ -424,6 +447,7 @@ int main(void)
         tcase_add_test(trees, inserted_rows_lie_where_building_would_have_them);
         tcase_add_test(trees, full_effort_finds_the_best_pages);
         tcase_add_test(trees, a_search_may_end_in_tokens);
+        tcase_add_test(trees, pages_of_leaves_may_be_ranked_by_their_means);
         tcase_add_test(trees, each_query_head_gets_its_best_page);
         tcase_add_test(trees, unchanged_pages_keep_what_they_hold);
         tcase_add_test(trees, a_fork_shares_the_tree_until_it_grows);
