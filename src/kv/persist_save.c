@@ -238,14 +238,14 @@ static void drop_trees(saving *s)
         const size_t n_heads = s->kv->config.n_layers * s->kv->config.n_kv_heads;
         for (size_t i = 0; s->trees != NULL && i < n_heads; i++)
                 dci_kv_tree_drop(s->kv, s->trees[i]);
-        dci_kv_give(s->kv, s->trees, n_heads * sizeof *s->trees);
+        dci_kv_give(s->kv, s->trees, n_heads * sizeof(void *));
 }
 
 /* Trees of what is saved: the sequence's, or copies that are cut. */
 static dci_status hold_trees(saving *s)
 {
         dci_kv *kv = s->kv;
-        const size_t n_heads = kv->config.n_kv_heads, n_bytes = kv->config.n_layers * n_heads * sizeof *s->trees;
+        const size_t n_heads = kv->config.n_kv_heads, n_bytes = kv->config.n_layers * n_heads * sizeof(void *);
         if (!dci_kv_has_trees(kv))
                 return DCI_OK;
         dci_status status = dci_kv_take(kv, n_bytes, (void **)&s->trees);

@@ -362,7 +362,7 @@ static void build(const shaping *s, size_t n)
 /* --- inserting -------------------------------------------------------------------------------------------------------- */
 
 /* The nearest node there is for each of n <= DCI_KV_TILE candidates, whose keys are in points, dim_k apart. */
-static void place(const shaping *s, size_t n)
+static void place_all(const shaping *s, size_t n)
 {
         dci_kv *kv = s->kv;
         const dci_kv_tree *tree = s->tree;
@@ -464,7 +464,7 @@ static void draw_from(const shaping *s, size_t own, const float *key)
         kernels->widen[dtype](rows[0], dim, difference);
         for (size_t j = 0; j < dim; j++)
                 difference[j] = key[j] - difference[j];
-        size_t kept = 0, left = tree->node_rows[own];
+        size_t kept = 0, place = 0, left = tree->node_rows[own]; /* place: in page `to` */
         int32_t to = tree->node_first[own];
         bool moved = false;
         for (int32_t page = to; page >= 0; page = tree->page_next[page]) {
@@ -482,15 +482,18 @@ static void draw_from(const shaping *s, size_t own, const float *key)
                         }
                         if (moved)
                                 tree->page_versions[to] = tree->version;
-                        tree->members[(size_t)to * per_page + kept % per_page] = members[i];
-                        if (++kept % per_page == 0)
+                        tree->members[(size_t)to * per_page + place] = members[i];
+                        kept++;
+                        if (++place == per_page) {
+                                place = 0;
                                 to = tree->page_next[to];
+                        }
                 }
                 left -= n;
         }
         if (!moved)
                 return;
-        if (kept % per_page != 0)
+        if (place != 0)
                 tree->page_versions[to] = tree->version;
         dci_kv_tree_shorten(kv, tree, own, kept);
 }
@@ -526,7 +529,7 @@ static void insert(const shaping *s, size_t first, size_t n)
         const dci_kv *kv = s->kv;
         for (size_t i = 0; i < n; i++)
                 kv->context->kernels->widen[kv->config.dtype - 1](s->rows[i], kv->dim_k, s->points + i * kv->dim_k);
-        place(s, n);
+        place_all(s, n);
         for (size_t i = 0; i < n; i++) {
                 if (dci_kv_tree_promoted(kv, first + i))
                         split(s, first, i, n);
