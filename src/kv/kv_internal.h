@@ -160,6 +160,7 @@ struct dci_kv {
         pthread_mutex_t lock;      /* one call at a time */
         pthread_mutex_t map_lock;  /* for workers: where rows lie; written when tables and lists of pieces change */
         size_t plan_tokens;        /* what `plans` suffices for */
+        size_t tree_tokens, tree_nodes; /* nodes among the first so many candidates: what was counted last */
         dci_kv_scratch plans, forming;
         /* prompt.c */
         pthread_mutex_t jobs_lock;

@@ -57,21 +57,37 @@ static size_t lay_out(const dci_kv *kv, dci_kv_tree *tree, bool measure)
         return at;
 }
 
-/* The capacities of a tree for n candidates. */
-static void measure(const dci_kv *kv, size_t n, dci_kv_tree *out)
+/* Nodes among so many candidates, which are the same in all layers and heads: asked for again and again. */
+static size_t count_nodes(dci_kv *kv, size_t n)
 {
-        *out = (dci_kv_tree){.token_capacity = generous(n)};
-        for (size_t i = 0; i < out->token_capacity; i++)
-                out->node_capacity += dci_kv_tree_promoted(kv, i);
+        if (n == kv->tree_tokens)
+                return kv->tree_nodes;
+        kv->tree_tokens = n;
+        kv->tree_nodes = 0;
+        for (size_t i = 0; i < n; i++)
+                kv->tree_nodes += dci_kv_tree_promoted(kv, i);
+        return kv->tree_nodes;
+}
+
+static void measure_with(const dci_kv *kv, size_t n_nodes, dci_kv_tree *out)
+{
+        out->node_capacity = n_nodes;
         /* Each cell may have one page that is not full. */
         out->page_capacity = out->token_capacity / kv->config.page_tokens + out->node_capacity;
         out->n_bytes = lay_out(kv, out, true);
 }
 
+/* The capacities of a tree for n candidates. */
+static void measure(dci_kv *kv, size_t n, dci_kv_tree *out)
+{
+        *out = (dci_kv_tree){.token_capacity = generous(n)};
+        measure_with(kv, count_nodes(kv, out->token_capacity), out);
+}
+
 size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n)
 {
-        dci_kv_tree measured;
-        measure(kv, n, &measured);
+        dci_kv_tree measured = {.token_capacity = n};
+        measure_with(kv, (size_t)(kv->config.tree_promotion * (double)n), &measured);
         return measured.n_bytes;
 }
 

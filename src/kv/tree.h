@@ -53,7 +53,7 @@ void dci_kv_tree_hold(dci_kv_tree *tree);
 void dci_kv_tree_drop(dci_kv *kv, dci_kv_tree *tree);
 /* Takes candidates from n on out of a tree that is the head's own; n 0 leaves none. The rows of those that stay are where they were. */
 void dci_kv_tree_cut(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t n);
-/* Bytes of a tree of n candidates. */
+/* Bytes of a tree of n candidates, as they are expected, without room for more. */
 size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n);
 /* An empty tree with room for that many, and no more than the capacities; for a file. */
 dci_status dci_kv_tree_take(dci_kv *kv, size_t n, dci_kv_tree **out);
