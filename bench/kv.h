@@ -52,6 +52,7 @@ void kvbench_options_free(kvbench_options *o);
 void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
 const char *kvbench_combine_name(int32_t combine);
+const char *kvbench_leaves_name(int32_t leaves);
 
 /* --- kv_data.c, kv_synthetic.c ------------------------------------------------------------------------------------------ */
 

@@ -27,6 +27,11 @@ const char *kvbench_combine_name(int32_t combine)
         return bench_choice_name(combines, combine);
 }
 
+const char *kvbench_leaves_name(int32_t of)
+{
+        return bench_choice_name(leaves, of);
+}
+
 /* --- help -------------------------------------------------------------------------------------------------------------- */
 
 static const char help_usage[] =

@@ -472,10 +472,33 @@ START_TEST(help_names_every_option)
 }
 END_TEST
 
+/* What icecache takes of its leaves: tokens hold more than their pages; rows say which it was. */
+START_TEST(leaves_are_searched_or_ranked_by_their_means)
+{
+        static const char *const names[] = {"search", "tokens", "mean"};
+        double kept[3];
+        for (size_t i = 0; i < 3; i++) {
+                json_t *report = bench_good(TRACE(BRIEF, "--preset", "icecache", "--budget", "300", "--frozen-prompt",
+                                                  "--leaves", names[i]));
+                ck_assert_str_eq(text_of(report, 0, "leaves"), names[i]);
+                ck_assert_str_eq(text_of(report, 0, "combine"), i < 2 ? "preset" : "softmax");
+                kept[i] = bench_number(report, 0, "share");
+                json_decref(report);
+        }
+        ck_assert_double_gt(kept[1], kept[0]);
+        ck_assert_double_gt(kept[2], 0.05);
+        json_t *wide = bench_good(TRACE(BRIEF, "--preset", "icecache", "--budget", "300", "--frozen-prompt",
+                                        "--field-of-view", "100000"));
+        ck_assert_double_ge(bench_number(wide, 0, "share"), kept[0] - 0.02);
+        json_decref(wide);
+}
+END_TEST
+
 static Suite *suite(void)
 {
         Suite *s = suite_create("bench kv");
         const TTest *const tests[] = {each_preset_at_each_budget_is_a_row_with_its_fields,
+                                      leaves_are_searched_or_ranked_by_their_means,
                                       what_attends_to_everything_does_not_err,
                                       a_frozen_prompt_leaves_decoded_tokens_uncounted,
                                       what_was_there_a_step_before_does_not_move,
