@@ -4,11 +4,13 @@
 """How bits are best shared between keys and values: a Markdown table of what `dci-bench kv` measured.
 
     ARMS="--frozen-prompt --judged-only --preset topk,sketch+lowbit,lowbit --budget 256 --page-tokens 16"
-    dci-bench kv $ARMS --key-bits 1,2,3,4,8 --value-bits 1,2,4,8 --learned random,learned --every 24 --trace A,B --json short.json
+    ARMS="$ARMS --key-bits 1,2,3,4,8 --value-bits 1,2,4,8 --learned random,learned"
+    dci-bench kv $ARMS --every 24 --trace A,B --json short.json
     python3 bench/kv_split.py short.json ..
 
-A row is a split: bytes per token that codes keep, and the error with them over that of `topk`, which reads every key and drops
-the rest, at the same budget: geometric mean over the traces (and worst of them). `*` marks what no cheaper split undercuts.
+A row is a split: bytes per token that codes keep, and the error with them over that of `topk`, which reads every key and
+drops the rest, at the same budget: geometric mean over the traces (and worst of them). `*` marks what no cheaper split
+undercuts.
 """
 import argparse
 import json

@@ -23,12 +23,17 @@ typedef struct layers_options {
 enum { APPEND, PLAN, ATTEND, FULL, MAINTAIN, TIMES };
 static const char *const time_names[TIMES] = {"append", "plan", "attend", "full", "maintain"};
 
+#define TENTHS 10
+
 typedef struct layers_row {
         kvbench_arm arm;
         double fill_ms, form_ms; /* of a layer: storing the prompt, and forming what is kept of it */
         double *seconds[TIMES];
         size_t n[TIMES];
         bench_latency times[TIMES];
+        double late[TENTHS],
+                bytes_token[TENTHS]; /* by tenth of the steps: maintain's p99, and memory per token afterwards */
+        size_t maintained[TENTHS + 1];
         dci_kv_info info;
 } layers_row;
 
@@ -49,7 +54,9 @@ static const char help[] =
         "  --threads N               (default 1)\n"
         "  --isa NAME                (default auto)\n"
         "  --seed N                  (default 0)\n"
-        "  --json FILE               also write {machine, command, rows}\n"
+        "  --json FILE               also write {machine, command, rows}; maintain_us_p99_tenths and "
+        "bytes_token_tenths of\n"
+        "                            a row: of each tenth of the steps, and all memory per token at its end\n"
         "\n"
         "columns, of one layer: fill ms and form ms (the prompt stored, and codes or summaries made of it), then "
         "median and\n"
@@ -184,6 +191,16 @@ static dci_status step_layer(playing *p, layers_row *row, size_t layer, size_t s
         return status;
 }
 
+static dci_status end_tenth(const playing *p, layers_row *row, size_t tenth, size_t n_tokens)
+{
+        dci_kv_info info;
+        (void)dci_kv_info_init(&info, sizeof info);
+        const dci_status status = dci_kv_get_info(p->kv, &info);
+        row->maintained[tenth] = row->n[MAINTAIN];
+        row->bytes_token[tenth - 1] = (double)info.bytes / (double)n_tokens;
+        return status;
+}
+
 static dci_status decode(playing *p, layers_row *row, bench_progress *progress)
 {
         dci_status status = DCI_OK;
@@ -209,6 +226,9 @@ static dci_status decode(playing *p, layers_row *row, bench_progress *progress)
                         status = dci_kv_get_sequence(p->kv, p->sequence, &info);
                 if (info.n_grouped > before)
                         row->seconds[MAINTAIN][row->n[MAINTAIN]++] = took / (double)p->o->n_layers;
+                for (size_t t = 1; t <= TENTHS && status == DCI_OK; t++)
+                        if (s + 1 == p->o->steps * t / TENTHS)
+                                status = end_tenth(p, row, t, p->o->tokens + s + 1);
                 bench_progress_step(progress, s + 1, p->o->steps);
         }
         return status;
@@ -246,6 +266,10 @@ static dci_status play(dci_context *context, const layers_options *o, const kvbe
         (void)dci_kv_info_init(&row->info, sizeof row->info);
         if (status == DCI_OK)
                 status = dci_kv_get_info(p.kv, &row->info);
+        for (size_t t = 0; t < TENTHS && status == DCI_OK && o->steps >= TENTHS; t++) {
+                const size_t n = row->maintained[t + 1] - row->maintained[t];
+                row->late[t] = n > 0 ? bench_latency_of(row->seconds[MAINTAIN] + row->maintained[t], n).p99 : 0.0;
+        }
         for (int i = 0; i < TIMES; i++) {
                 if (status == DCI_OK && row->n[i] > 0)
                         row->times[i] = bench_latency_of(row->seconds[i], row->n[i]);
@@ -293,6 +317,14 @@ static json_t *row_json(const layers_options *o, const layers_row *row)
                                  (json_int_t)o->n_heads, "tokens", (json_int_t)o->tokens, "fill_ms", row->fill_ms,
                                  "form_ms", row->form_ms, "tokens_per_s", rate(o, row, false), "tokens_per_s_full",
                                  rate(o, row, true), "resident_token_bytes", row->info.resident_token_bytes);
+        for (size_t t = 0; t < TENTHS && json != NULL && o->steps >= TENTHS; t++) {
+                if (t == 0) {
+                        json_object_set_new(json, "maintain_us_p99_tenths", json_array());
+                        json_object_set_new(json, "bytes_token_tenths", json_array());
+                }
+                json_array_append_new(json_object_get(json, "maintain_us_p99_tenths"), json_real(row->late[t]));
+                json_array_append_new(json_object_get(json, "bytes_token_tenths"), json_real(row->bytes_token[t]));
+        }
         for (int i = 0; i < TIMES && json != NULL; i++) {
                 char name[32];
                 if (row->n[i] == 0)

@@ -15,6 +15,7 @@ set(dci_sources
     src/core/rng.c
     src/core/status.c
     src/simd/codes.c
+    src/simd/codes_across.c
     src/simd/codes_write.c
     src/simd/cpu.c
     src/simd/kernels.c

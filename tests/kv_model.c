@@ -162,8 +162,10 @@ static void merge(const kv_seen *seen, size_t i, size_t layer, size_t query_head
 static double largest_value(const kv_model *model, size_t of)
 {
         double most = 0.0;
-        for (size_t j = 0; j < model->n * model->dim_v; j++)
-                most = fmax(most, fabs((double)model->values[of][j]));
+        for (size_t j = 0; j < model->n * model->dim_v; j++) {
+                const double size = fabs((double)model->values[of][j]);
+                most = size > most ? size : most; /* with fmax, gcc 12 for arm64 fails */
+        }
         return most;
 }
 

@@ -30,6 +30,10 @@ START_TEST(each_arm_is_a_row_with_its_times)
                 ck_assert(bench_number(report, i, "tokens_per_s_full") > 0);
                 /* A page of 16 leaves the window within 20 steps, where there are groups. */
                 ck_assert((json_object_get(json_array_get(rows, i), "maintain_us") != NULL) == (i > 0));
+                const json_t *bytes = json_object_get(json_array_get(rows, i), "bytes_token_tenths");
+                ck_assert_uint_eq(json_array_size(bytes), 10);
+                for (size_t t = 0; t < 10; t++) /* keys and values of two layers and heads at least */
+                        ck_assert(json_number_value(json_array_get(bytes, t)) >= 2 * 2 * 512);
         }
         ck_assert(bench_number(report, 0, "resident_token_bytes") == 0);
         ck_assert(bench_number(report, 2, "resident_token_bytes") == 66); /* 128 codes of four bits, and a scale */

@@ -115,7 +115,7 @@ static dci_status learn(coding *c, const dci_context *context, size_t dim, int32
         c->scratch = malloc(dci_coder_scratch_bytes(dim));
         c->wide = malloc(dci_coder_encode_bytes(dim, true));
         for (int i = 0; i < 2; i++)
-                dci_moments_init(dim, memory[i], &moments[i]);
+                dci_moments_init(context->kernels, dim, memory[i], &moments[i]);
         gather(&moments[0], rows, n);
         gather(&moments[1], queries, n_queries);
         dci_coder_init_learned(context, dim, bits, alone, c->memory, &c->coder);
@@ -341,7 +341,9 @@ START_TEST(eigenvectors_are_eigenvectors)
                         const size_t rank = _i % 2 == 0 ? n : n / 2 + 1;
                         a[i * n + j] = kept[i * n + j] = dot(half + i * n, half + j * n, rank);
                 }
-        ck_assert(dci_eigen(n, a, values, v, work));
+        dci_context *context = test_context(1);
+        ck_assert(dci_eigen(context->kernels, n, a, values, v, work));
+        dci_context_destroy(context);
         for (size_t k = 0; k < n; k++) {
                 ck_assert(k == 0 || values[k] <= values[k - 1]);
                 for (size_t i = 0; i < n; i++) {

@@ -39,7 +39,7 @@ static void begin(coding *c, const dci_context *context, int32_t kind, size_t di
         } else {
                 void *sums = malloc(dci_moments_bytes(dim)), *spare = malloc(dci_fit_scratch_bytes(dim));
                 dci_moments moments;
-                dci_moments_init(dim, sums, &moments);
+                dci_moments_init(context->kernels, dim, sums, &moments);
                 dci_moments_add(&moments, rows, dim, ROWS);
                 dci_coder_init_learned(context, dim, bits, alone, c->memory, &c->coder);
                 ck_assert_int_eq(dci_fit(&moments, &moments, spare, &c->coder), DCI_OK);
@@ -109,6 +109,30 @@ static void check_batches(const coding *c, const float *rows)
         free(all.block);
 }
 
+/* Codes alone are the same ones. */
+static void check_codes_alone(const coding *c, const float *rows)
+{
+        static const uint32_t some[] = {UINT32_MAX, 0x0000ffff, 0xfffffffe, 0x00ff8000, 0x000001ff, 0x00000001};
+        for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
+                const float *here[ROWS] = {NULL};
+                made all = encode(c, rows, some[i], 0), alone = {.block = malloc(c->n_bytes)};
+                memset(alone.block, 0xa5, c->n_bytes);
+                for (size_t r = 0; r < ROWS; r++)
+                        here[r] = (some[i] >> r & 1) != 0 ? rows + r * c->coder.dim : NULL;
+                dci_coder_encode_only(&c->coder, here, c->scratch, alone.block, alone.coded);
+                ck_assert_mem_eq(alone.block, all.block, c->n_bytes);
+                for (size_t r = 0; r < ROWS; r++) {
+                        if (here[r] == NULL)
+                                continue;
+                        test_hold(alone.coded[r].scale == all.coded[r].scale);
+                        test_hold(alone.coded[r].reach == all.coded[r].reach);
+                        test_hold(alone.coded[r].residual == all.coded[r].residual || alone.coded[r].residual == 0.0f);
+                }
+                free(all.block);
+                free(alone.block);
+        }
+}
+
 static const int32_t kinds[] = {DCI_CODER_PLAIN, DCI_CODER_ROTATED, DCI_CODER_LEARNED, ALONE};
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -126,6 +150,7 @@ START_TEST(a_row_gets_its_code_whatever_rows_lie_beside)
                                 static coding c;
                                 begin(&c, context, kinds[k], dim, widths[w], rows);
                                 check_batches(&c, rows);
+                                check_codes_alone(&c, rows);
                                 end(&c);
                         }
                 dci_context_destroy(context);

@@ -43,8 +43,8 @@ static dci_status learn(const dci_index *index, const dci_queries *queries, dci_
         if (memory == NULL)
                 return DCI_ERR_MEMORY;
         dci_moments of_rows, of_queries;
-        dci_moments_init(dim, memory, &of_rows);
-        dci_moments_init(dim, memory + part, &of_queries);
+        dci_moments_init(index->context->kernels, dim, memory, &of_rows);
+        dci_moments_init(index->context->kernels, dim, memory + part, &of_queries);
         sample_rows(index, dci_index_count(index), (float *)(void *)(memory + 2 * part), &of_rows);
         sample_queries(queries, &of_queries);
         const dci_status status = dci_frames_learn(frames, &of_rows, &of_queries);

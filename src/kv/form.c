@@ -29,10 +29,9 @@ static dci_status take_chunk(dci_kv *kv, const dci_kv_chunk *like, dci_kv_chunk 
         if (status != DCI_OK)
                 return status;
         const size_t head = dci_lines(sizeof *chunk);
+        /* A new one is cleared by those who form its beginning, head by head: fresh memory costs as much as codes. */
         if (like != NULL)
                 memcpy((unsigned char *)chunk + head, (const unsigned char *)like + head, kv->chunk_bytes - head);
-        else /* scans read whole units, whatever has rows */
-                memset((unsigned char *)chunk + head, 0, kv->chunk_bytes - head);
         atomic_init(&chunk->refs, 1);
         atomic_fetch_add(&kv->chunk_total, kv->chunk_bytes);
         *out = chunk;
@@ -139,7 +138,7 @@ dci_status dci_kv_take_frames(dci_kv *kv, dci_kv_layer *layer, size_t head, bool
 
 /* The parts of an area of scratch. */
 typedef struct forming {
-        const void **keys, **values;
+        const void **keys, **values, **next_keys, **next_values;
         float *wide_keys, *wide_values;
         double *sum;
         unsigned char *stage, *moments, *query_moments, *fit;
@@ -167,7 +166,7 @@ static size_t fit_bytes(const dci_kv *kv)
 
 static size_t area_bytes(const dci_kv *kv)
 {
-        return 2 * dci_lines(DCI_KV_TILE * sizeof(void *)) + dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float)) +
+        return 4 * dci_lines(DCI_KV_TILE * sizeof(void *)) + dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float)) +
                dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float)) +
                dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float))) + stage_bytes(kv) +
                fit_bytes(kv);
@@ -180,6 +179,10 @@ static forming parts_of(const dci_kv *kv, void *scratch)
         f.keys = scratch;
         at += dci_lines(DCI_KV_TILE * sizeof(void *));
         f.values = (const void **)(void *)at;
+        at += dci_lines(DCI_KV_TILE * sizeof(void *));
+        f.next_keys = (const void **)(void *)at;
+        at += dci_lines(DCI_KV_TILE * sizeof(void *));
+        f.next_values = (const void **)(void *)at;
         at += dci_lines(DCI_KV_TILE * sizeof(void *));
         f.wide_keys = (float *)(void *)at;
         at += dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float));
@@ -208,32 +211,87 @@ dci_status dci_kv_forming_ready(dci_kv *kv)
         return status;
 }
 
-/* Where rows lie; the tables that say so may grow meanwhile. */
-static void find_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t n, const forming *f)
+/* Candidates that are passed over tile by tile. Pages lie far from one another, which no prefetcher foresees, so that the rows of the
+ * next tile are found, and asked for, before those of this one are worked on. */
+typedef struct walk {
+        dci_kv *kv;
+        const dci_kv_layer *layer;
+        size_t head;
+        size_t n, n_rows; /* candidates, and how many of them, evenly spread, are visited: numbers [at, end) of these */
+        size_t at, end, tile;
+        size_t here, n_next; /* rows of this tile and of the next one */
+        forming *f;
+} walk;
+
+/* Where the next tile's rows lie; the tables that say so may grow meanwhile. */
+static void find_next(walk *w, size_t at)
 {
-        pthread_mutex_lock(&kv->map_lock);
-        dci_kv_rows_of(kv, layer, head, kv->config.sink + first, n, f->keys, f->values);
-        pthread_mutex_unlock(&kv->map_lock);
+        const size_t sink = w->kv->config.sink, left = w->end - at, room = w->tile - at % w->tile;
+        w->n_next = room < left ? room : left;
+        if (w->n_next == 0)
+                return;
+        pthread_mutex_lock(&w->kv->map_lock);
+        if (w->n == w->n_rows)
+                dci_kv_rows_of(w->kv, w->layer, w->head, sink + at, w->n_next, w->f->next_keys, w->f->next_values);
+        for (size_t i = 0; i < w->n_next && w->n > w->n_rows; i++)
+                dci_kv_rows_of(w->kv, w->layer, w->head, sink + (at + i) * w->n / w->n_rows, 1, w->f->next_keys + i,
+                               w->f->next_values + i);
+        pthread_mutex_unlock(&w->kv->map_lock);
 }
 
-static void widen(const dci_kv *kv, const void *const *rows, size_t n, size_t dim, float *out)
+/* A chunk is a multiple of a tile, and `first` of a page: no tile crosses a chunk if tiles begin at their multiples. */
+static walk walk_from(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t end, size_t tile,
+                      forming *f)
+{
+        walk w = {.kv = kv, .layer = layer, .head = head, .at = first, .end = end, .tile = tile, .f = f};
+        find_next(&w, first);
+        return w;
+}
+
+/* On to the next tile; false behind the last. */
+static bool walk_on(walk *w)
+{
+        const void **keys = w->f->keys, **values = w->f->values;
+        w->at += w->here;
+        w->here = w->n_next;
+        w->f->keys = w->f->next_keys;
+        w->f->values = w->f->next_values;
+        w->f->next_keys = keys;
+        w->f->next_values = values;
+        if (w->here == 0)
+                return false;
+        find_next(w, w->at + w->here);
+        return true;
+}
+
+static void ask_for(const void *const *rows, size_t n, size_t row_bytes)
 {
         for (size_t i = 0; i < n; i++)
+                for (size_t at = 0; at < row_bytes; at += DCI_CACHE_LINE)
+                        DCI_PREFETCH((const unsigned char *)rows[i] + at);
+}
+
+/* The rows of this tile, and those of the next one asked for, one by one, since a CPU waits for only so many. */
+static void widen(const walk *w, const void *const *rows, const void *const *next, size_t dim, float *out)
+{
+        const dci_kv *kv = w->kv;
+        for (size_t i = 0; i < w->here; i++) {
+                if (i < w->n_next)
+                        ask_for(next + i, 1, dim * kv->es);
                 kv->context->kernels->widen[kv->config.dtype - 1](rows[i], dim, out + i * dim);
+        }
 }
 
 /* The mean of n candidates' keys or values, in a fixed order. */
-static void mean_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, bool of_keys, const forming *f,
-                    float *out)
+static void mean_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, bool of_keys, forming *f, float *out)
 {
         const size_t dim = of_keys ? kv->dim_k : kv->dim_v;
         float *part = (float *)(void *)(f->sum + dim);
         memset(f->sum, 0, dim * sizeof *f->sum);
-        for (size_t i = 0; i < n; i += DCI_KV_TILE) {
-                const size_t here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
-                find_rows(kv, layer, head, i, here, f);
+        for (walk w = walk_from(kv, layer, head, 0, n, DCI_KV_TILE, f); walk_on(&w);) {
+                ask_for(of_keys ? f->next_keys : f->next_values, w.n_next, dim * kv->es);
                 memset(part, 0, dim * sizeof *part);
-                kv->context->kernels->add_rows[kv->config.dtype - 1](of_keys ? f->keys : f->values, NULL, here, dim,
+                kv->context->kernels->add_rows[kv->config.dtype - 1](of_keys ? f->keys : f->values, NULL, w.here, dim,
                                                                      part);
                 for (size_t j = 0; j < dim; j++)
                         f->sum[j] += (double)part[j];
@@ -243,18 +301,15 @@ static void mean_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n
 }
 
 /* At most DCI_FIT_ROWS candidates, evenly spread. */
-static void look_at_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, const forming *f,
-                         dci_moments *moments)
+static void look_at_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f, dci_moments *moments)
 {
         const size_t n_rows = n < DCI_FIT_ROWS ? n : DCI_FIT_ROWS;
-        for (size_t i = 0; i < n_rows; i += DCI_KV_TILE) {
-                const size_t here = n_rows - i < DCI_KV_TILE ? n_rows - i : DCI_KV_TILE;
-                for (size_t j = 0; j < here; j++) {
-                        const forming one = {.keys = f->keys + j, .values = f->values + j};
-                        find_rows(kv, layer, head, (i + j) * n / n_rows, 1, &one);
-                }
-                widen(kv, f->keys, here, kv->dim_k, f->wide_keys);
-                dci_moments_add(moments, f->wide_keys, kv->dim_k, here);
+        walk w = {.kv = kv, .layer = layer, .head = head, .n = n, .n_rows = n_rows, .tile = DCI_KV_TILE, .f = f};
+        w.end = n_rows;
+        find_next(&w, 0);
+        while (walk_on(&w)) {
+                widen(&w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
+                dci_moments_add(moments, f->wide_keys, kv->dim_k, w.here);
         }
 }
 
@@ -263,7 +318,7 @@ static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t 
                             dci_kv_frame *frame, dci_moments *moments)
 {
         const size_t kept = dci_moments_kept_bytes(kv->dim_k);
-        dci_moments_init(kv->dim_k, f->query_moments, moments);
+        dci_moments_init(kv->context->kernels, kv->dim_k, f->query_moments, moments);
         if (frame->n_queries > 0) {
                 memcpy(f->query_moments, dci_kv_frame_moments(frame, kv->dim_k), kept);
                 moments->n = frame->n_queries;
@@ -274,13 +329,13 @@ static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t 
                 const size_t left = layer->n_observed - i, here = left < DCI_MOMENT_ROWS ? left : DCI_MOMENT_ROWS;
                 dci_moments_add(moments, queries + i * kv->dim_k, kv->dim_k, here);
         }
+        dci_moments_finish(moments);
         memcpy(dci_kv_frame_moments(frame, kv->dim_k), f->query_moments, kept);
         frame->n_queries = moments->n;
 }
 
 /* A random frame about the mean of the keys. */
-static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, const forming *f,
-                         dci_kv_frame *frame)
+static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f, dci_kv_frame *frame)
 {
         mean_of(kv, layer, head, n, true, f, f->wide_keys);
         dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed, f->wide_keys,
@@ -288,12 +343,11 @@ static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, siz
 }
 
 /* Keys and queries that are too much alike or too large for a fit get a random frame in the same memory. */
-static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, const forming *f,
-                          dci_kv_frame *frame)
+static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f, dci_kv_frame *frame)
 {
         dci_moments keys, queries;
         look_at_queries(kv, layer, head, f, frame, &queries);
-        dci_moments_init(kv->dim_k, f->moments, &keys);
+        dci_moments_init(kv->context->kernels, kv->dim_k, f->moments, &keys);
         look_at_keys(kv, layer, head, n, f, &keys);
         dci_coder_init_learned(kv->context, kv->dim_k, kv->config.key_bits, dci_kv_codes_alone(kv),
                                dci_kv_frame_memory(frame), &frame->coder);
@@ -310,30 +364,32 @@ void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *fr
                        dci_kv_frame_memory(frame), &frame->coder);
 }
 
-void dci_kv_form_begin(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n, void *scratch)
+/* --- codes ------------------------------------------------------------------------------------------------------------ */
+
+static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
 {
-        const forming f = parts_of(kv, scratch);
         dci_kv_head *h = &layer->heads[head];
-        if (n == 0)
+        if (h->keys == NULL)
                 return;
-        if (h->keys != NULL) {
-                if (h->keys->coder.kind == DCI_CODER_LEARNED)
-                        begin_learned(kv, layer, head, n, &f, h->keys);
-                else
-                        begin_random(kv, layer, head, n, &f, h->keys);
-                h->sum_latest = h->sum_now = 0.0;
-                h->n_latest = h->n_now = 0;
-        }
-        if (h->values != NULL && h->values->coder.dim == 0) {
-                mean_of(kv, layer, head, n, false, &f, f.wide_values);
-                dci_kv_begin_values(kv, f.wide_values, h->values);
-        }
-        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED)
-                dci_kv_choose_observed(kv, layer, head, n);
+        if (h->keys->coder.kind == DCI_CODER_LEARNED)
+                begin_learned(kv, layer, head, n, f, h->keys);
+        else
+                begin_random(kv, layer, head, n, f, h->keys);
+        h->sum_latest = h->sum_now = 0.0;
+        h->n_latest = h->n_now = 0;
+}
+
+static void begin_values(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
+{
+        dci_kv_head *h = &layer->heads[head];
+        if (h->values == NULL || h->values->coder.dim != 0)
+                return;
+        mean_of(kv, layer, head, n, false, f, f->wide_values);
+        dci_kv_begin_values(kv, f->wide_values, h->values);
 }
 
 /* The codes of a whole prompt are what later ones are held against. */
-void dci_kv_form_end(dci_kv_head *head)
+static void end_keys(dci_kv_head *head)
 {
         if (head->keys == NULL || head->n_now == 0)
                 return;
@@ -342,29 +398,65 @@ void dci_kv_form_end(dci_kv_head *head)
         head->n_now = 0;
 }
 
-void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+/* Summaries, tails or both; a tail with a frame of values asks for no keys. */
+static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, bool summary, bool tail,
+                      forming *f)
 {
-        const forming f = parts_of(kv, scratch);
         const dci_kv_stages *stages = kv->stages;
         dci_kv_head *h = &layer->heads[head];
         if (dci_kv_has_trees(kv)) {
-                dci_kv_tree_form(kv, layer, head, first, end, f.stage);
+                dci_kv_tree_form(kv, layer, head, first, end, f->stage);
                 return;
         }
-        if (kv->summary_bytes + kv->tail_bytes == 0)
+        /* Little at a time, so that what is asked for comes while codes are made; but pages as a whole. */
+        const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens);
+        summary = summary && kv->summary_bytes > 0;
+        tail = tail && kv->tail_bytes > 0;
+        if (!summary && !tail)
                 return;
-        /* A chunk is a multiple of a tile, and `first` of a page: no tile crosses a chunk if tiles begin at their multiples. */
-        for (size_t at = first, n; at < end; at += n) {
-                n = DCI_KV_TILE - at % DCI_KV_TILE < end - at ? DCI_KV_TILE - at % DCI_KV_TILE : end - at;
-                unsigned char *memory = dci_kv_chunk_head(kv, layer, at / DCI_KV_CHUNK, head);
-                find_rows(kv, layer, head, at, n, &f);
-                widen(kv, f.keys, n, kv->dim_k, f.wide_keys);
-                if (stages->summary.put != NULL)
-                        stages->summary.put(kv, h, memory, at % DCI_KV_CHUNK, n, f.wide_keys, f.stage);
-                if (stages->tail.put != NULL) {
-                        widen(kv, f.values, n, kv->dim_v, f.wide_values);
-                        stages->tail.put(kv, h, memory + kv->summary_bytes, at % DCI_KV_CHUNK, n, f.wide_keys,
-                                         f.wide_values, f.stage);
+        for (walk w = walk_from(kv, layer, head, first, end, rows, f); walk_on(&w);) {
+                const size_t at = w.at % DCI_KV_CHUNK;
+                unsigned char *memory = dci_kv_chunk_head(kv, layer, w.at / DCI_KV_CHUNK, head);
+                if (at == 0) /* scans read whole units, whatever has rows */
+                        memset(memory + (summary ? 0 : kv->summary_bytes), 0,
+                               (summary ? kv->summary_bytes : 0) + (tail ? kv->tail_bytes : 0));
+                if (summary || !stages->tail.values)
+                        widen(&w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
+                if (summary)
+                        stages->summary.put(kv, h, memory, at, w.here, f->wide_keys, f->stage);
+                if (tail) {
+                        widen(&w, f->values, f->next_values, kv->dim_v, f->wide_values);
+                        stages->tail.put(kv, h, memory + kv->summary_bytes, at, w.here, f->wide_keys, f->wide_values,
+                                         f->stage);
                 }
         }
+}
+
+void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        const bool apart = kv->stages->tail.values;
+        form_some(kv, layer, head, first, end, true, !apart, &f);
+        if (apart)
+                form_some(kv, layer, head, first, end, false, true, &f);
+}
+
+void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        const bool apart = kv->stages->tail.values;
+        if (end == 0)
+                return;
+        begin_keys(kv, layer, head, end, &f);
+        if (!apart)
+                begin_values(kv, layer, head, end, &f);
+        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED)
+                dci_kv_choose_observed(kv, layer, head, end);
+        form_some(kv, layer, head, first, end, true, !apart, &f);
+        /* Keys first, then values: what is read twice may still be in a cache. */
+        if (apart) {
+                begin_values(kv, layer, head, end, &f);
+                form_some(kv, layer, head, first, end, false, true, &f);
+        }
+        end_keys(&layer->heads[head]);
 }

@@ -214,18 +214,16 @@ unsigned char *dci_kv_chunk_head(const dci_kv *kv, const dci_kv_layer *layer, si
 
 dci_status dci_kv_frame_take(dci_kv *kv, int32_t kind, size_t dim, dci_kv_frame **out);
 void dci_kv_frame_drop(dci_kv *kv, dci_kv_frame *frame);
-/* Frames that a head's codes need, empty: form_begin fills them in. */
+/* Frames that a head's codes need, empty: dci_kv_form_anew fills them in. */
 dci_status dci_kv_take_frames(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned);
 
 /* Scratch for forming groups, one area for each thread of the context and one for the worker. */
 dci_status dci_kv_forming_ready(dci_kv *kv);
-/* Fills the frames in from the first n candidates, and the choice that is made once. */
-void dci_kv_form_begin(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n, void *scratch);
 /* Summaries and tails of candidates [first, end) of one head. */
 void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
+/* Before them the frames, and the choice that is made once, from the first `end` candidates. */
+void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
 
-/* After the first candidates of a frame. */
-void dci_kv_form_end(dci_kv_head *head);
 /* A frame of values about this centre. */
 void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *frame);
 void *dci_kv_frame_memory(dci_kv_frame *frame);

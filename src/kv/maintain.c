@@ -40,10 +40,9 @@ static void form_task(void *arg, size_t task, size_t worker)
         const bool begins =
                 (h->keys != NULL && h->keys->coder.dim == 0) || (h->values != NULL && h->values->coder.dim == 0);
         if (begins)
-                dci_kv_form_begin(kv, d->layer, head, d->n, scratch);
-        dci_kv_form(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
-        if (begins)
-                dci_kv_form_end(h);
+                dci_kv_form_anew(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
+        else
+                dci_kv_form(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
 }
 
 static dci_status take_all(dci_kv *kv, const maintaining *m)
@@ -116,9 +115,7 @@ static void refit_task(void *arg, size_t task, size_t worker)
         dci_kv *kv = r->kv;
         const size_t head = r->heads[task];
         void *scratch = kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
-        dci_kv_form_begin(kv, r->layer, head, r->layer->n_grouped, scratch);
-        dci_kv_form(kv, r->layer, head, 0, r->layer->n_grouped, scratch);
-        dci_kv_form_end(&r->layer->heads[head]);
+        dci_kv_form_anew(kv, r->layer, head, 0, r->layer->n_grouped, scratch);
         r->layer->heads[head].refits++;
 }
 

@@ -74,11 +74,7 @@ static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
 static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
 {
         void *scratch = kv->forming.memory + area * kv->forming.area_bytes;
-        const size_t n = candidates_of(kv, layer->n_prompt);
-        dci_kv_head *h = &layer->heads[head];
-        dci_kv_form_begin(kv, layer, head, n, scratch);
-        dci_kv_form(kv, layer, head, 0, n, scratch);
-        dci_kv_form_end(h);
+        dci_kv_form_anew(kv, layer, head, 0, candidates_of(kv, layer->n_prompt), scratch);
 }
 
 static void *work(void *arg)

@@ -81,7 +81,7 @@ typedef struct dci_kv_tail {
         size_t (*bytes)(const dci_kv *kv);
         size_t (*work_bytes)(const dci_kv *kv);
         size_t (*put_bytes)(const dci_kv *kv);
-        /* As the summary's, with both rows. */
+        /* As the summary's, with both rows; with `values` keys are not read. */
         void (*put)(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n,
                     const float *keys, const float *values, void *scratch);
         /* Attention over the candidates that were not chosen: out group x dim_v, lse by query. */

@@ -15,6 +15,7 @@
 
 #define CHUNK_BLOCKS (DCI_KV_CHUNK / DCI_CODE_ROWS)
 #define SPAN 1024 /* tokens whose distortion is looked at together */
+#define WATCHED 8 /* of a long prompt, one block of so many */
 
 static size_t block_bytes(const dci_kv *kv)
 {
@@ -47,7 +48,14 @@ static uint16_t *scales_of(const dci_kv *kv, unsigned char *chunk)
         return (uint16_t *)(void *)(chunk + CHUNK_BLOCKS * block_bytes(kv));
 }
 
-/* What rounding takes away is watched: of the first codes of a frame as a whole, and then of each SPAN tokens. */
+/* What rounding takes away is watched: of the first codes of a frame as a whole, and then of each SPAN tokens. With a learned transform
+ * it takes time of its own, and of the first codes some blocks are enough once there are many. */
+static bool is_watched(const dci_kv_head *head, size_t block)
+{
+        return head->keys->coder.kind != DCI_CODER_LEARNED || head->keys->distortion >= 0.0 || head->n_now < SPAN ||
+               block % WATCHED == 0;
+}
+
 static void watch(dci_kv_head *head, float residual)
 {
         head->sum_now += (double)residual * (double)residual;
@@ -71,10 +79,13 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
                 end = (block + 1) * DCI_CODE_ROWS < first + n ? (block + 1) * DCI_CODE_ROWS : first + n;
                 for (size_t i = at; i < end; i++)
                         rows[i % DCI_CODE_ROWS] = keys + (i - first) * kv->dim_k;
-                dci_coder_encode(coder, rows, scratch, chunk + block * block_bytes(kv), coded);
+                const bool watched = is_watched(head, block);
+                (watched ? dci_coder_encode : dci_coder_encode_only)(coder, rows, scratch,
+                                                                     chunk + block * block_bytes(kv), coded);
                 for (size_t i = at; i < end; i++) {
                         scales[i] = dci_float_to_bf16(coded[i % DCI_CODE_ROWS].scale);
-                        watch(head, coded[i % DCI_CODE_ROWS].residual);
+                        if (watched)
+                                watch(head, coded[i % DCI_CODE_ROWS].residual);
                 }
         }
 }
@@ -115,8 +126,9 @@ static void fetch_ahead(const dci_kv_ask *ask, size_t candidate)
         if (candidate >= ask->n_candidates)
                 return;
         const unsigned char *chunk = dci_kv_chunk_head(kv, ask->layer, candidate / DCI_KV_CHUNK, ask->head);
-        const unsigned char *at = chunk + candidate % DCI_KV_CHUNK / DCI_CODE_ROWS * block_bytes(kv);
-        for (size_t i = 0; i < DCI_SCAN_ROWS / DCI_CODE_ROWS * block_bytes(kv); i += DCI_CACHE_LINE)
+        const size_t apart = block_bytes(kv);
+        const unsigned char *at = chunk + candidate % DCI_KV_CHUNK / DCI_CODE_ROWS * apart;
+        for (size_t i = 0; i < DCI_SCAN_ROWS / DCI_CODE_ROWS * apart; i += DCI_CACHE_LINE)
                 DCI_PREFETCH(at + i);
 }
 

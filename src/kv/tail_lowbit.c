@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "kv/stages.h"
+#include "simd/codes_across.h"
 #include "simd/convert.h"
 #include "sketch/frames.h"
 
@@ -65,41 +66,6 @@ static void make_layout(const dci_kv *kv, dci_code_layout *out)
         dci_code_layout_finish(out);
 }
 
-/* Codes of tokens [first, end) of a block, which share a line (simd/codes.h, with tokens in the place of coordinates): into a word for
- * each of 16 coordinates. codes: `ld` bytes from a token's to the next one's. */
-static void put_words(unsigned char *words, size_t first, size_t end, unsigned bits, const uint8_t *codes, size_t ld)
-{
-        const size_t per_line = 32 / bits;
-        uint32_t word[DCI_CODE_UNIT], mask = 0;
-        for (size_t t = first; t < end; t++)
-                mask |= (bits == 8 ? 255U : (1U << bits) - 1) << (8 * (t % per_line % 4) + bits * (t % per_line / 4));
-        memcpy(word, words, sizeof word);
-        for (size_t j = 0; j < DCI_CODE_UNIT; j++)
-                word[j] &= ~mask;
-        for (size_t t = first; t < end; t++) {
-                const unsigned shift = (unsigned)(8 * (t % per_line % 4) + bits * (t % per_line / 4));
-                const uint8_t *of_token = codes + (t - first) * ld;
-                for (size_t j = 0; j < DCI_CODE_UNIT; j++)
-                        word[j] |= (uint32_t)of_token[j] << shift;
-        }
-        memcpy(words, word, sizeof word);
-}
-
-/* Tokens [first, first + n) of a chunk, n <= DCI_CODE_ROWS, all of one line or more of them. */
-static void put_tokens(const dci_kv *kv, unsigned char *chunk, size_t first, size_t n, const uint8_t *codes, size_t ld)
-{
-        const unsigned bits = (unsigned)kv->config.value_bits;
-        const size_t per_line = 32 / bits;
-        for (size_t at = first, end; at < first + n; at = end) {
-                const size_t line = at % BLOCK / per_line;
-                unsigned char *block = chunk + at / BLOCK * coordinate_blocks(kv) * block_bytes(kv);
-                end = (at / per_line + 1) * per_line < first + n ? (at / per_line + 1) * per_line : first + n;
-                for (size_t u = 0; u < units_of(kv); u++)
-                        put_words(block + u / 2 * block_bytes(kv) + (2 * line + u % 2) * DCI_CODE_LINE, at, end, bits,
-                                  codes + (at - first) * ld + u * DCI_CODE_UNIT, ld);
-        }
-}
-
 /* The scale that brings codes nearest to the value: coders give the one that leaves their error at right angles to it. With z the
  * levels, y the value and a = |y|^2 / y.z, that is y.z / |z|^2 = a |y|^2 / |a z|^2. */
 static float nearest_scale(const dci_coded_row *row)
@@ -108,41 +74,42 @@ static float nearest_scale(const dci_coded_row *row)
         return reach2 > 0.0f && square > 0.0f ? row->scale * (square / reach2) : 0.0f;
 }
 
-static size_t code_stride(const dci_kv *kv)
-{
-        return coordinate_blocks(kv) * DCI_CODE_ROWS;
-}
-
 static size_t put_bytes(const dci_kv *kv)
 {
         return dci_lines(dci_coder_encode_bytes(kv->dim_v, false)) +
-               dci_lines(dci_frames_block_bytes(kv->dim_v, kv->config.value_bits)) + DCI_CODE_ROWS * code_stride(kv);
+               dci_lines(dci_frames_block_bytes(kv->dim_v, kv->config.value_bits));
+}
+
+/* Tokens [first, end) of a chunk, which share DCI_CODE_ROWS of them. */
+static void put_rows(const dci_kv *kv, const dci_coder *coder, unsigned char *chunk, size_t first, size_t end,
+                     const float *values, void *scratch)
+{
+        unsigned char *block = (unsigned char *)scratch + dci_lines(dci_coder_encode_bytes(kv->dim_v, false));
+        uint16_t *scales = (uint16_t *)(void *)(chunk + codes_bytes(kv));
+        const size_t n_bytes = coder->layout.n_bytes, base = first / DCI_CODE_ROWS * DCI_CODE_ROWS;
+        const size_t line = base % BLOCK * (size_t)kv->config.value_bits / 32;
+        const float *rows[DCI_CODE_ROWS] = {NULL};
+        dci_coded_row coded[DCI_CODE_ROWS];
+        if (end - first < DCI_CODE_ROWS) /* places without a row are read, and what was read there is dropped */
+                memset(block, 0, n_bytes);
+        for (size_t i = first; i < end; i++)
+                rows[i - base] = values + (i - first) * kv->dim_v;
+        dci_coder_encode(coder, rows, scratch, block, coded);
+        for (size_t i = first; i < end; i++)
+                scales[i] = dci_float_to_bf16(nearest_scale(&coded[i - base]));
+        dci_code_across((int)kv->config.value_bits, block, n_bytes / (2 * DCI_CODE_LINE), first - base, end - base,
+                        chunk + base / BLOCK * coordinate_blocks(kv) * block_bytes(kv) + 2 * line * DCI_CODE_LINE,
+                        coordinate_blocks(kv), block_bytes(kv));
 }
 
 static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n, const float *keys,
                 const float *values, void *scratch)
 {
-        const dci_coder *coder = &head->values->coder;
-        const size_t ld = code_stride(kv);
-        unsigned char *block = (unsigned char *)scratch + dci_lines(dci_coder_encode_bytes(kv->dim_v, false));
-        uint8_t *codes = block + dci_lines(dci_frames_block_bytes(kv->dim_v, kv->config.value_bits));
-        uint16_t *scales = (uint16_t *)(void *)(chunk + codes_bytes(kv));
         (void)keys;
-        memset(codes, 0, DCI_CODE_ROWS * ld);
-        for (size_t at = 0, here; at < n; at += here) {
-                const float *rows[DCI_CODE_ROWS] = {NULL};
-                dci_coded_row coded[DCI_CODE_ROWS];
-                here = n - at < DCI_CODE_ROWS ? n - at : DCI_CODE_ROWS;
-                for (size_t i = 0; i < here; i++)
-                        rows[i] = values + (at + i) * kv->dim_v;
-                dci_coder_encode(coder, rows, scratch, block, coded);
-                for (size_t i = 0; i < here; i++) {
-                        uint8_t all[DCI_KV_MAX_DIM + DCI_CODE_ROWS];
-                        dci_code_get(&coder->layout, block, i, all);
-                        memcpy(codes + i * ld, all, kv->dim_v);
-                        scales[first + at + i] = dci_float_to_bf16(nearest_scale(&coded[i]));
-                }
-                put_tokens(kv, chunk, first + at, here, codes, ld);
+        for (size_t at = first, end; at < first + n; at = end) {
+                end = (at / DCI_CODE_ROWS + 1) * DCI_CODE_ROWS;
+                end = end < first + n ? end : first + n;
+                put_rows(kv, &head->values->coder, chunk, at, end, values + (at - first) * kv->dim_v, scratch);
         }
 }
 
@@ -216,6 +183,35 @@ static adding parts_of(dci_kv_ask *ask)
         return a;
 }
 
+/* A block is as large as a page of memory or so, and no prefetcher goes beyond that: the next one is asked for beforehand. */
+static void fetch_ahead(const dci_kv_ask *ask, size_t candidate)
+{
+        const dci_kv *kv = ask->kv;
+        if (candidate >= ask->n_candidates)
+                return;
+        const size_t n = coordinate_blocks(kv) * block_bytes(kv);
+        const unsigned char *chunk =
+                dci_kv_chunk_head(kv, ask->layer, candidate / DCI_KV_CHUNK, ask->head) + kv->summary_bytes;
+        for (size_t i = 0; i < n; i += DCI_CACHE_LINE)
+                DCI_PREFETCH(chunk + candidate % DCI_KV_CHUNK / BLOCK * n + i);
+}
+
+/* Side by side, so that no addition waits for the one before it. */
+static double sum_of(const float *terms, size_t n)
+{
+        enum { LANES = 16 };
+        double part[LANES] = {0.0}, sum = 0.0;
+        size_t i = 0;
+        for (; i + LANES <= n; i += LANES)
+                for (size_t l = 0; l < LANES; l++)
+                        part[l] += (double)terms[i + l];
+        for (; i < n; i++)
+                part[0] += (double)terms[i];
+        for (size_t l = 0; l < LANES; l++)
+                sum += part[l];
+        return sum;
+}
+
 static void add(dci_kv_ask *ask, float *out, float *lse)
 {
         const dci_kv *kv = ask->kv;
@@ -228,6 +224,7 @@ static void add(dci_kv_ask *ask, float *out, float *lse)
                         ask->scores[q * ask->ld + (size_t)ask->chosen[i]] = 0.0f;
         for (size_t first = 0; first < ask->n_candidates; first += BLOCK) {
                 const unsigned char *chunk = dci_kv_chunk_head(kv, ask->layer, first / DCI_KV_CHUNK, ask->head);
+                fetch_ahead(ask, first + BLOCK);
                 for (size_t q = 0; q < kv->group; q += DCI_CODE_QUERIES / 2)
                         add_block(&a, chunk + kv->summary_bytes, first % DCI_KV_CHUNK / BLOCK, first, q,
                                   kv->group - q < DCI_CODE_QUERIES / 2 ? kv->group - q : DCI_CODE_QUERIES / 2);
@@ -235,9 +232,7 @@ static void add(dci_kv_ask *ask, float *out, float *lse)
         for (size_t q = 0; q < kv->group; q++) {
                 const float *terms = ask->scores + q * ask->ld;
                 float *to = out + q * kv->dim_v;
-                double sum = 0.0;
-                for (size_t i = 0; i < ask->n_candidates; i++)
-                        sum += (double)terms[i];
+                const double sum = sum_of(terms, ask->n_candidates);
                 lse[q] = sum > 0.0 ? ask->most[q] + (float)log(sum) : -INFINITY;
                 const float inverse = sum > 0.0 ? (float)(1.0 / sum) : 0.0f;
                 for (size_t j = 0; j < kv->dim_v; j++)

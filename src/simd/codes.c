@@ -130,9 +130,13 @@ static void put_words(void *ctx, const piece *p)
         const putting_words *to = ctx;
         const uint32_t mask = ((1u << p->bits) - 1) * EACH, *words = to->words + p->coord / 4 * to->n;
         unsigned char *line = to->lines + p->line * to->stride;
+        /* As the writers have them: words of the machine, which a loop takes several at a time. */
         for (size_t r = 0; r < to->n; r++) {
-                const uint32_t before = p->shift == 0 ? 0 : load_word(line + 4 * r);
-                store_word(line + 4 * r, before | (words[r] >> p->from & mask) << p->shift);
+                uint32_t word = 0;
+                if (p->shift != 0)
+                        memcpy(&word, line + 4 * r, sizeof word);
+                word |= (words[r] >> p->from & mask) << p->shift;
+                memcpy(line + 4 * r, &word, sizeof word);
         }
 }
 

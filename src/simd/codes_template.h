@@ -223,6 +223,54 @@ DCI_INLINE void read_units(const dci_code_layout *layout, const unsigned char *c
 }
 
 /* As many queries at once as there are kernels for. */
+#ifdef UNSHIFTED
+/* One query and one even section: two units side by side, which share the query's bytes and give the sums time. */
+DCI_INLINE void read_two(const unsigned char *a, const unsigned char *b, size_t n, int bits, const int8_t *query,
+                         int32_t *out)
+{
+        W sums[2][8];
+        UNROLL for (int p = 0; p < 8 / bits; p++) sums[0][p] = sums[1][p] = w_zero();
+        for (size_t c = 0; c < n; c += 32 / (size_t)bits, a += PAIR, b += PAIR) {
+                const V first = v_load(a), second = v_load(b);
+                UNROLL for (int p = 0; p < 8 / bits; p++)
+                {
+                        const V mask = v_mask(((1 << bits) - 1) << (p * bits)),
+                                four = v_four(query + c + 4 * (size_t)p);
+                        sums[0][p] = w_dot_wide(sums[0][p], v_and(first, mask), four);
+                        sums[1][p] = w_dot_wide(sums[1][p], v_and(second, mask), four);
+                }
+        }
+        for (int u = 0; u < 2; u++) {
+                UNROLL for (int p = 1; p < 8 / bits; p++) sums[u][0] = w_add(sums[u][0], w_right(sums[u][p], p * bits));
+                w_store(out + (size_t)u * DCI_CODE_UNIT, sums[u][0]);
+        }
+}
+
+/* As many units as can be read so: pairs of them, if all codes are of one even section. */
+static size_t read_pairs(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
+                         const int8_t *query, int32_t *out)
+{
+        const size_t n = layout->n_all;
+        size_t u = 0;
+        if (sizeof(V) != DCI_CODE_LINE)
+                return 0;
+        for (int bits = 4; bits >= 1; bits /= 2) {
+                if (layout->n_coords[5 - bits] != n || !layout->even[5 - bits])
+                        continue;
+                for (; u + 2 <= n_units; u += 2) {
+                        int32_t *to = out + u * DCI_CODE_UNIT;
+                        if (bits == 4)
+                                read_two(units[u], units[u + 1], n, 4, query, to);
+                        else if (bits == 2)
+                                read_two(units[u], units[u + 1], n, 2, query, to);
+                        else
+                                read_two(units[u], units[u + 1], n, 1, query, to);
+                }
+        }
+        return u;
+}
+#endif
+
 static size_t read_some(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
                         const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld)
 {
@@ -243,7 +291,14 @@ static size_t read_some(const dci_code_layout *layout, const unsigned char *cons
                 read_units(layout, units, n_units, queries, 2, sums, ld);
                 return 2;
         default:
+#ifdef UNSHIFTED
+        {
+                const size_t done = read_pairs(layout, units, n_units, queries, sums);
+                read_units(layout, units + done, n_units - done, queries, 1, sums + done * DCI_CODE_UNIT, ld);
+        }
+#else
                 read_units(layout, units, n_units, queries, 1, sums, ld);
+#endif
                 return 1;
         }
 }

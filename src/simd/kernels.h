@@ -130,6 +130,19 @@ typedef struct dci_kernels {
          * DCI_SPLIT_UNITS. Returns what one of them is worth; out_total: their sum. n <= DCI_SPLIT_MOST. */
         float (*split_weights)(const float *terms, const float *scales, size_t n, int8_t *high, int8_t *low,
                                int64_t *out_total);
+
+        /* out[i * ld + j] = sum over p < n of x[p * ld + i] * x[p * ld + j], for j <= i < dim, p ascending, by fused multiply-add
+         * (scalar: product by product). dim <= ld, a multiple of DCI_PRODUCT_COLUMNS; out: ld x ld, of which more is overwritten. */
+        void (*squares)(const float *x, size_t ld, size_t n, size_t dim, float *out);
+
+        /* Small matrices in double precision, products and sums rounded one by one, the same bits at every level. The sum of
+         * a[i] * b[i]: eight partial sums and a tree, then that of the last n mod 8; to[i] += factor * from[i]; to[i] = (to[i] + by_a *
+         * a[i]) + by_b * b[i]; and the rotation lower[i] = s * upper[i] + c * lower[i], upper[i] = c * upper[i] - s * lower[i]. No two
+         * overlap. */
+        double (*dot_doubles)(const double *a, const double *b, size_t n);
+        void (*add_doubles)(double *to, const double *from, double factor, size_t n);
+        void (*add_two_doubles)(double *to, const double *a, double by_a, const double *b, double by_b, size_t n);
+        void (*turn_doubles)(double *upper, double *lower, double c, double s, size_t n);
 } dci_kernels;
 
 /*

@@ -79,21 +79,35 @@ DCI_INLINE uint16_t v_hits(__m512 products, float offset, __m512 thresholds)
         return (uint16_t)_mm512_cmp_ps_mask(_mm512_sub_ps(products, _mm512_set1_ps(offset)), thresholds, _CMP_NLT_UQ);
 }
 
-/* Most vectors hold nothing that counts, so a test of the whole mask is cheaper than compressing each. Compressed registers
- * are stored whole: a masked compressing store is slow on some CPUs, and the outputs have room. */
+/* Most often four vectors hold nothing that counts, which one test of their masks says; else each is compressed without asking, since
+ * a branch that is taken now and then costs more. Compressed registers are stored whole: a masked compressing store is slow on some
+ * CPUs, and the outputs have room. */
 #define DEFINE_KEEP(name, comparison)                                                                                  \
         static size_t name(const float *values, size_t n, float threshold, float *out_values, int32_t *out_index)      \
         {                                                                                                              \
-                __m512 limit = _mm512_set1_ps(threshold);                                                              \
-                __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);               \
-                size_t kept = 0;                                                                                       \
-                for (size_t i = 0; i < n; i += 16) {                                                                   \
-                        __mmask16 valid = n - i < 16 ? first(n - i) : (__mmask16)0xffff;                               \
-                        __m512 x = _mm512_maskz_loadu_ps(valid, values + i);                                           \
-                        __mmask16 hit = _mm512_mask_cmp_ps_mask(valid, x, limit, comparison);                          \
-                        if (hit == 0)                                                                                  \
+                const __m512 limit = _mm512_set1_ps(threshold);                                                        \
+                const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);         \
+                size_t kept = 0, i = 0;                                                                                \
+                for (; i + 64 <= n; i += 64) {                                                                         \
+                        __mmask16 hit[4];                                                                              \
+                        UNROLL for (size_t v = 0; v < 4; v++) hit[v] =                                                 \
+                                _mm512_cmp_ps_mask(_mm512_loadu_ps(values + i + 16 * v), limit, comparison);           \
+                        if ((hit[0] | hit[1] | hit[2] | hit[3]) == 0)                                                  \
                                 continue;                                                                              \
-                        __m512i at = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)i));                               \
+                        UNROLL for (size_t v = 0; v < 4; v++)                                                          \
+                        {                                                                                              \
+                                const __m512 x = _mm512_loadu_ps(values + i + 16 * v);                                 \
+                                const __m512i at = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)(i + 16 * v)));      \
+                                _mm512_storeu_ps(out_values + kept, _mm512_maskz_compress_ps(hit[v], x));              \
+                                _mm512_storeu_si512(out_index + kept, _mm512_maskz_compress_epi32(hit[v], at));        \
+                                kept += (size_t)_mm_popcnt_u32(hit[v]);                                                \
+                        }                                                                                              \
+                }                                                                                                      \
+                for (; i < n; i += 16) {                                                                               \
+                        const __mmask16 valid = n - i < 16 ? first(n - i) : (__mmask16)0xffff;                         \
+                        const __m512 x = _mm512_maskz_loadu_ps(valid, values + i);                                     \
+                        const __mmask16 hit = _mm512_mask_cmp_ps_mask(valid, x, limit, comparison);                    \
+                        const __m512i at = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)i));                         \
                         _mm512_storeu_ps(out_values + kept, _mm512_maskz_compress_ps(hit, x));                         \
                         _mm512_storeu_si512(out_index + kept, _mm512_maskz_compress_epi32(hit, at));                   \
                         kept += (size_t)_mm_popcnt_u32(hit);                                                           \

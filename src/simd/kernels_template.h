@@ -423,6 +423,7 @@ DCI_INLINE void v_store_some(float *p, V a, size_t n)
         memcpy(p, last, n * sizeof *p);
 }
 
+#include "simd/kernels_algebra.h"
 #include "simd/kernels_attention.h"
 
 /* Four vectors of rows at a time, so that the chains of maxima overlap. */
@@ -548,4 +549,9 @@ const dci_kernels TABLE = {
         .weigh = weigh,
         .split_weights = split_weights,
         .blend_many = {blend_many_f32, blend_many_f16, blend_many_bf16},
+        .squares = squares,
+        .dot_doubles = dot_doubles,
+        .add_doubles = add_doubles,
+        .add_two_doubles = add_two_doubles,
+        .turn_doubles = turn_doubles,
 };

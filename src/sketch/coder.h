@@ -95,6 +95,9 @@ float dci_coder_unit(int bits);
 size_t dci_coder_encode_bytes(size_t dim, bool one);
 void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
                       unsigned char *block, dci_coded_row out[DCI_CODE_ROWS]);
+/* The same codes, scales and reaches; residuals may be missing (0), which with a learned transform takes less. */
+void dci_coder_encode_only(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
+                           unsigned char *block, dci_coded_row out[DCI_CODE_ROWS]);
 /* Back to a row. */
 void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out);
 

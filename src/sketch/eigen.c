@@ -3,7 +3,7 @@
 /*
  * Eigenvectors of a symmetric matrix: Householder's reduction to a tridiagonal one, then implicit QL steps with Wilkinson's shift
  * (Golub and Van Loan, Matrix Computations, chapter 8). Our own, because LAPACK would start OpenBLAS's threads, and because a fit
- * has to give the same bits everywhere: plain loops in a fixed order.
+ * has to give the same bits everywhere: kernels of a fixed order.
  */
 #include "core/internal.h"
 
@@ -16,36 +16,35 @@
 #define MOST_STEPS 60 /* of one eigenvalue; three are usual */
 
 /* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v with I - beta v v^T lies in its place. p: n. */
-static double reflect(size_t n, double *a, size_t k, double *p, double *out_beta)
+static double reflect(const dci_kernels *kernels, size_t n, double *a, size_t k, double *p, double *out_beta)
 {
         const size_t m = n - k - 1;
         double *v = a + k * n + k + 1;
-        const double length = sqrt(dci_dot(v, v, m));
+        const double length = sqrt(kernels->dot_doubles(v, v, m));
         *out_beta = 0.0;
         if (length == 0.0)
                 return 0.0;
         const double alpha = v[0] > 0.0 ? -length : length;
         v[0] -= alpha;
-        const double beta = *out_beta = 2.0 / dci_dot(v, v, m);
+        const double beta = *out_beta = 2.0 / kernels->dot_doubles(v, v, m);
         for (size_t i = 0; i < m; i++)
-                p[i] = beta * dci_dot(a + (k + 1 + i) * n + k + 1, v, m);
-        const double half = 0.5 * beta * dci_dot(p, v, m);
-        dci_add_scaled(p, v, -half, m);
+                p[i] = beta * kernels->dot_doubles(a + (k + 1 + i) * n + k + 1, v, m);
+        const double half = 0.5 * beta * kernels->dot_doubles(p, v, m);
+        kernels->add_doubles(p, v, -half, m);
         for (size_t i = 0; i < m; i++) {
                 double *row = a + (k + 1 + i) * n + k + 1;
-                dci_add_scaled(row, p, -v[i], m);
-                dci_add_scaled(row, v, -p[i], m);
+                kernels->add_two_doubles(row, p, -v[i], v, -p[i], m);
         }
         return alpha;
 }
 
 /* diagonal and beside (beside[i] between i and i + 1), and as rows the transformation that led there. */
-static void tridiagonal(size_t n, double *a, double *diagonal, double *beside, double *rows)
+static void tridiagonal(const dci_kernels *kernels, size_t n, double *a, double *diagonal, double *beside, double *rows)
 {
         double *p = rows; /* free until the end */
         for (size_t k = 0; k + 2 < n; k++) {
                 double beta;
-                beside[k] = reflect(n, a, k, p, &beta);
+                beside[k] = reflect(kernels, n, a, k, p, &beta);
                 diagonal[k] = a[k * n + k];
                 a[k * n + k] = beta;
         }
@@ -65,29 +64,27 @@ static void tridiagonal(size_t n, double *a, double *diagonal, double *beside, d
                 /* (H_last .. H_{k+1}) H_k: every row below k turns */
                 for (size_t i = k + 1; i < n; i++) {
                         double *row = rows + i * n + k + 1;
-                        dci_add_scaled(row, v, -beta * dci_dot(row, v, m), m);
+                        kernels->add_doubles(row, v, -beta * kernels->dot_doubles(row, v, m), m);
                 }
         }
 }
 
-static void turn_rows(double *upper, double *lower, double c, double s, size_t n)
+/* Without a library's care for numbers beside the least and the largest: what comes here is near the matrix in size, or nothing. */
+static double hypotenuse(double a, double b)
 {
-        for (size_t i = 0; i < n; i++) {
-                const double f = lower[i], g = upper[i];
-                lower[i] = s * g + c * f;
-                upper[i] = c * g - s * f;
-        }
+        return sqrt(a * a + b * b);
 }
 
 /* One implicit QL step on [first, last]. */
-static void ql_step(size_t n, size_t first, size_t last, double *diagonal, double *beside, double *rows)
+static void ql_step(const dci_kernels *kernels, size_t n, size_t first, size_t last, double *diagonal, double *beside,
+                    double *rows)
 {
-        double g = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]), r = hypot(g, 1.0);
+        double g = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]), r = hypotenuse(g, 1.0);
         double s = 1.0, c = 1.0, p = 0.0;
         g = diagonal[last] - diagonal[first] + beside[first] / (g + copysign(r, g));
         for (size_t i = last; i-- > first;) {
                 const double f = s * beside[i], b = c * beside[i];
-                r = hypot(f, g);
+                r = hypotenuse(f, g);
                 beside[i + 1] = r;
                 if (r == 0.0) {
                         diagonal[i + 1] -= p;
@@ -101,7 +98,7 @@ static void ql_step(size_t n, size_t first, size_t last, double *diagonal, doubl
                 p = s * r;
                 diagonal[i + 1] = g + p;
                 g = c * r - b;
-                turn_rows(rows + i * n, rows + (i + 1) * n, c, s, n);
+                kernels->turn_doubles(rows + i * n, rows + (i + 1) * n, c, s, n);
         }
         diagonal[first] -= p;
         beside[first] = g;
@@ -127,11 +124,11 @@ static void sort_descending(size_t n, double *values, double *rows, double *spar
         }
 }
 
-bool dci_eigen(size_t n, double *matrix, double *values, double *vectors, double *work)
+bool dci_eigen(const dci_kernels *kernels, size_t n, double *matrix, double *values, double *vectors, double *work)
 {
         double *beside = work;
         double most = 0.0;
-        tridiagonal(n, matrix, values, beside, vectors);
+        tridiagonal(kernels, n, matrix, values, beside, vectors);
         for (size_t i = 0; i < n; i++)
                 most = fmax(most, fabs(values[i]) + fabs(beside[i]));
         for (size_t first = 0; first < n; first++) {
@@ -145,7 +142,7 @@ bool dci_eigen(size_t n, double *matrix, double *values, double *vectors, double
                                 break;
                         if (step == MOST_STEPS || !isfinite(beside[first]))
                                 return false;
-                        ql_step(n, first, last, values, beside, vectors);
+                        ql_step(kernels, n, first, last, values, beside, vectors);
                 }
         }
         sort_descending(n, values, vectors, work + n);

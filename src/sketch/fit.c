@@ -29,48 +29,63 @@ size_t dci_moments_kept_bytes(size_t dim)
         return dci_lines(dim * sizeof(double)) + square_of(dim) + dci_lines(dim * sizeof(float));
 }
 
-size_t dci_moments_bytes(size_t dim)
+static size_t padded(size_t dim)
 {
-        return dci_moments_kept_bytes(dim) + dci_lines(dim * DCI_MOMENT_ROWS * sizeof(float)) +
-               dci_lines(dim * dim * sizeof(float));
+        return (dim + DCI_PRODUCT_COLUMNS - 1) / DCI_PRODUCT_COLUMNS * DCI_PRODUCT_COLUMNS;
 }
 
-void dci_moments_init(size_t dim, void *memory, dci_moments *out)
+size_t dci_moments_bytes(size_t dim)
+{
+        return dci_moments_kept_bytes(dim) + (DCI_MOMENT_ROWS + padded(dim)) * padded(dim) * sizeof(float);
+}
+
+void dci_moments_init(const dci_kernels *kernels, size_t dim, void *memory, dci_moments *out)
 {
         unsigned char *at = memory;
-        *out = (dci_moments){.dim = dim, .sum = memory};
+        *out = (dci_moments){.kernels = kernels, .dim = dim, .sum = memory};
         at += dci_lines(dim * sizeof(double));
         out->products = (double *)(void *)at;
         at += square_of(dim);
         out->shift = (float *)(void *)at;
         at += dci_lines(dim * sizeof(float));
         out->tile = (float *)(void *)at;
-        out->part = (float *)(void *)(at + dci_lines(dim * DCI_MOMENT_ROWS * sizeof(float)));
+        out->part = out->tile + DCI_MOMENT_ROWS * padded(dim);
         /* With what lies between the parts: the kept bytes go to files. */
         memset(memory, 0, dci_moments_kept_bytes(dim));
 }
 
 void dci_moments_add(dci_moments *moments, const float *rows, size_t ld, size_t n)
 {
-        const size_t dim = moments->dim;
+        const size_t dim = moments->dim, wide = padded(dim);
+        float *sum = moments->part;
         if (n == 0)
                 return;
         if (moments->n == 0)
                 memcpy(moments->shift, rows, dim * sizeof *rows);
-        /* Coordinates become rows, so that their products are those of a matrix with itself. */
-        for (size_t j = 0; j < dim; j++) {
-                float *to = moments->tile + j * n;
-                double sum = 0.0;
-                for (size_t i = 0; i < n; i++) {
-                        to[i] = rows[i * ld + j] - moments->shift[j];
-                        sum += (double)to[i];
+        memset(sum, 0, dim * sizeof *sum);
+        for (size_t i = 0; i < n; i++) {
+                float *to = moments->tile + i * wide;
+                for (size_t j = 0; j < dim; j++) {
+                        to[j] = rows[i * ld + j] - moments->shift[j];
+                        sum[j] += to[j];
                 }
-                moments->sum[j] += sum;
+                memset(to + dim, 0, (wide - dim) * sizeof *to);
         }
-        dci_gemm_nt(dim, dim, n, moments->tile, n, moments->tile, n, moments->part, dim);
-        for (size_t i = 0; i < dim * dim; i++)
-                moments->products[i] += (double)moments->part[i];
+        for (size_t j = 0; j < dim; j++)
+                moments->sum[j] += (double)sum[j];
+        moments->kernels->squares(moments->tile, wide, n, dim, moments->part);
+        for (size_t i = 0; i < dim; i++)
+                for (size_t j = 0; j <= i; j++)
+                        moments->products[i * dim + j] += (double)moments->part[i * wide + j];
         moments->n += n;
+}
+
+void dci_moments_finish(dci_moments *moments)
+{
+        const size_t dim = moments->dim;
+        for (size_t i = 0; i < dim; i++)
+                for (size_t j = 0; j < i; j++)
+                        moments->products[j * dim + i] = moments->products[i * dim + j];
 }
 
 /* The mean, and the second moment about it or about the origin. */
@@ -81,11 +96,12 @@ static void settle(const dci_moments *moments, bool about_mean, double *mean, do
         for (size_t j = 0; j < dim; j++)
                 mean[j] = moments->sum[j] * share;
         for (size_t i = 0; i < dim; i++)
-                for (size_t j = 0; j < dim; j++) {
+                for (size_t j = 0; j <= i; j++) {
                         const double a = mean[i], b = mean[j];
-                        out[i * dim + j] = moments->products[i * dim + j] * share - a * b;
+                        double product = moments->products[i * dim + j] * share - a * b;
                         if (!about_mean)
-                                out[i * dim + j] += (a + (double)moments->shift[i]) * (b + (double)moments->shift[j]);
+                                product += (a + (double)moments->shift[i]) * (b + (double)moments->shift[j]);
+                        out[i * dim + j] = out[j * dim + i] = product;
                 }
         for (size_t j = 0; j < dim; j++)
                 mean[j] += (double)moments->shift[j];
@@ -94,11 +110,11 @@ static void settle(const dci_moments *moments, bool about_mean, double *mean, do
 /* --- small dense algebra, double precision, a fixed order ------------------------------------------------------------ */
 
 /* In place: the lower triangle becomes L with L L^T the matrix. False unless it is positive definite. */
-static bool cholesky(size_t n, double *a)
+static bool cholesky(const dci_kernels *kernels, size_t n, double *a)
 {
         for (size_t i = 0; i < n; i++) {
                 for (size_t j = 0; j <= i; j++) {
-                        const double rest = a[i * n + j] - dci_dot(a + i * n, a + j * n, j);
+                        const double rest = a[i * n + j] - kernels->dot_doubles(a + i * n, a + j * n, j);
                         if (j < i)
                                 a[i * n + j] = rest / a[j * n + j];
                         else if (!(rest > 0.0) || !isfinite(rest))
@@ -112,24 +128,24 @@ static bool cholesky(size_t n, double *a)
 }
 
 /* out = L^T C L, for symmetric C. spare: n x n. */
-static void between(size_t n, const double *l, const double *c, double *spare, double *out)
+static void between(const dci_kernels *kernels, size_t n, const double *l, const double *c, double *spare, double *out)
 {
         memset(spare, 0, n * n * sizeof *spare);
         memset(out, 0, n * n * sizeof *out);
         for (size_t i = 0; i < n; i++) /* C L */
                 for (size_t k = 0; k < n; k++)
-                        dci_add_scaled(spare + i * n, l + k * n, c[i * n + k], k + 1);
+                        kernels->add_doubles(spare + i * n, l + k * n, c[i * n + k], k + 1);
         for (size_t k = 0; k < n; k++) /* L^T (C L) */
                 for (size_t i = 0; i <= k; i++)
-                        dci_add_scaled(out + i * n, spare + k * n, l[k * n + i], n);
+                        kernels->add_doubles(out + i * n, spare + k * n, l[k * n + i], n);
 }
 
 /* x with L^T x = u, in place. */
-static void solve_transposed(size_t n, const double *l, double *x)
+static void solve_transposed(const dci_kernels *kernels, size_t n, const double *l, double *x)
 {
         for (size_t i = n; i-- > 0;) {
                 x[i] /= l[i * n + i];
-                dci_add_scaled(x, l + i * n, -x[i], i);
+                kernels->add_doubles(x, l + i * n, -x[i], i);
         }
 }
 
@@ -139,14 +155,15 @@ static void solve_transposed(size_t n, const double *l, double *x)
 static void fill_coordinate(dci_coder *coder, size_t at, const double *l, const double *vector, double spread,
                             double *spare)
 {
+        const dci_kernels *kernels = coder->kernels;
         const size_t n = coder->dim;
         const bool coded = at < coder->n_coded;
         const double unit = coded ? spread * (double)dci_coder_unit(dci_coder_width(coder, at)) : 1.0;
         const double inverse = coded ? 1.0 / spread : 1.0;
         for (size_t k = 0; k < n; k++) /* L u */
-                coder->to[at * n + k] = (float)(inverse * dci_dot(l + k * n, vector, k + 1));
+                coder->to[at * n + k] = (float)(inverse * kernels->dot_doubles(l + k * n, vector, k + 1));
         memcpy(spare, vector, n * sizeof *spare);
-        solve_transposed(n, l, spare);
+        solve_transposed(kernels, n, l, spare);
         for (size_t j = 0; j < n; j++)
                 coder->from[at * n + j] = (float)(spare[j] * unit);
         coder->worth[at] = (float)unit;
@@ -185,6 +202,7 @@ static void plan(dci_coder *coder, const double *energy, double *groups, uint32_
 
 dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *scratch, dci_coder *coder)
 {
+        const dci_kernels *kernels = coder->kernels;
         const size_t n = coder->dim, line = dci_lines(n * sizeof(double)) / sizeof(double);
         const size_t square = square_of(n) / sizeof(double);
         double *l = scratch, *c = l + square, *m = c + square, *vectors = m + square;
@@ -203,13 +221,13 @@ dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *sc
         for (size_t j = 0; j < n; j++)
                 l[j * n + j] += FLOOR;
         settle(rows, true, mean, c);
-        if (!cholesky(n, l))
+        if (!cholesky(kernels, n, l))
                 return dci_fail(DCI_ERR_NUMBER, "the queries' second moment, trace %g, is not finite", trace);
-        between(n, l, c, vectors, m);
-        if (!dci_eigen(n, m, energy, vectors, work))
+        between(kernels, n, l, c, vectors, m);
+        if (!dci_eigen(kernels, n, m, energy, vectors, work))
                 return dci_fail(DCI_ERR_NUMBER, "the rows' covariance is too large for a fit");
         /* A coordinate in which the sample does not vary still has to hold what other rows have there. */
-        const double far = (double)n * dci_dot(mean, mean, n); /* |L^T mean|^2 at most */
+        const double far = (double)n * kernels->dot_doubles(mean, mean, n); /* |L^T mean|^2 at most */
         const double most = energy[0] > far ? energy[0] : far;
         if (!isfinite(energy[0]) || (most > 0.0 && !(sqrt(most) >= LEAST_SPREAD && sqrt(most) <= MOST_SPREAD)))
                 return dci_fail(DCI_ERR_NUMBER, "the rows' deviation is %g, expected 0, or %g to %g, for a fit",

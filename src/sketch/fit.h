@@ -10,8 +10,9 @@
 
 /* Sums and sums of products of rows about the first of them, in double precision. */
 typedef struct dci_moments {
+        const dci_kernels *kernels;
         size_t dim, n;
-        double *sum, *products; /* dim; dim x dim */
+        double *sum, *products; /* dim; dim x dim, on and below the diagonal */
         float *shift, *tile, *part;
 } dci_moments;
 
@@ -20,9 +21,11 @@ typedef struct dci_moments {
 size_t dci_moments_bytes(size_t dim);
 /* Of the memory's beginning: what, with n, is enough to go on with. */
 size_t dci_moments_kept_bytes(size_t dim);
-void dci_moments_init(size_t dim, void *memory, dci_moments *out);
+void dci_moments_init(const dci_kernels *kernels, size_t dim, void *memory, dci_moments *out);
 /* n <= DCI_MOMENT_ROWS rows, ld apart. */
 void dci_moments_add(dci_moments *moments, const float *rows, size_t ld, size_t n);
+/* Fills in products above the diagonal: what is kept is the whole matrix. */
+void dci_moments_finish(dci_moments *moments);
 
 /* Rows of a sample that tell a covariance well enough. */
 #define DCI_FIT_ROWS ((size_t)8192)
@@ -32,31 +35,9 @@ size_t dci_fit_scratch_bytes(size_t dim);
  * large or too small for a fit. */
 dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *scratch, dci_coder *coder);
 
-/* What the small algebra of a fit is made of: plain loops in a fixed order. */
-DCI_INLINE double dci_dot(const double *a, const double *b, size_t n)
-{
-        double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
-        size_t i = 0;
-        for (; i + 4 <= n; i += 4) {
-                s0 += a[i] * b[i];
-                s1 += a[i + 1] * b[i + 1];
-                s2 += a[i + 2] * b[i + 2];
-                s3 += a[i + 3] * b[i + 3];
-        }
-        for (; i < n; i++)
-                s0 += a[i] * b[i];
-        return (s0 + s1) + (s2 + s3);
-}
-
-DCI_INLINE void dci_add_scaled(double *to, const double *from, double factor, size_t n)
-{
-        for (size_t i = 0; i < n; i++)
-                to[i] += factor * from[i];
-}
-
 /* eigen.c: the eigenvalues of a symmetric matrix (n x n, overwritten), descending, and its eigenvectors as rows. work: 2 n. False if
  * it does not converge, which takes numbers that are not finite. */
-bool dci_eigen(size_t n, double *matrix, double *values, double *vectors, double *work);
+bool dci_eigen(const dci_kernels *kernels, size_t n, double *matrix, double *values, double *vectors, double *work);
 
 /* layout.c: gives `words` 32-bit words per row to groups of four coordinates; energy[g] is what a group without codes costs. Fills in the
  * layout; order[i] is the group at place i of it; returns how many groups have codes. */

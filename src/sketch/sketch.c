@@ -344,8 +344,8 @@ dci_status dci_sketch_fit(dci_sketch *sketch, size_t n, const void *rows, size_t
                 return DCI_ERR_MEMORY;
         dci_moments of_rows, of_queries;
         float *wide = (float *)(void *)(memory + 2 * part);
-        dci_moments_init(sketch->dim, memory, &of_rows);
-        dci_moments_init(sketch->dim, memory + part, &of_queries);
+        dci_moments_init(sketch->context->kernels, sketch->dim, memory, &of_rows);
+        dci_moments_init(sketch->context->kernels, sketch->dim, memory + part, &of_queries);
         sample(sketch, sketch->dtype, rows, ld, n, wide, &of_rows);
         sample(sketch, sketch->query_dtype, queries, query_ld, n_queries, wide, &of_queries);
         status = dci_frames_learn(&sketch->frames, &of_rows, &of_queries);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The kernels of fits, at every level of this machine: products of a matrix with itself, and double precision. */
+#include "tests/common.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "simd/cpu.h"
+#include "simd/kernels.h"
+
+enum { MOST_N = 256 };
+static const size_t dims[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 47, 64, 80, 96, 127, 128, 129};
+static const size_t counts[] = {1, 2, 7, 64, 255, 256};
+enum { N_DIMS = sizeof dims / sizeof dims[0], N_COUNTS = sizeof counts / sizeof counts[0] };
+
+/* The tables of this machine, scalar first. */
+static size_t all_kernels(const dci_kernels *out[6])
+{
+        dci_isa isas[6];
+        const size_t n = test_isas(isas);
+        for (size_t i = 0; i < n; i++)
+                out[i] = dci_kernels_for(isas[i]);
+        return n;
+}
+
+static float product_of(const float *x, size_t ld, size_t n, size_t i, size_t j, bool fused)
+{
+        float sum = 0.0f;
+        for (size_t p = 0; p < n; p++) {
+                const float a = x[p * ld + j], b = x[p * ld + i];
+                sum = fused ? fmaf(a, b, sum) : sum + a * b;
+        }
+        return sum;
+}
+
+/* Loops over dimensions. */
+START_TEST(squares_are_sums_in_ascending_order)
+{
+        const size_t dim = dims[_i], ld = (dim + DCI_PRODUCT_COLUMNS - 1) / DCI_PRODUCT_COLUMNS * DCI_PRODUCT_COLUMNS;
+        float *x = test_normal(MOST_N, ld, (uint64_t)_i), *out = malloc(ld * ld * sizeof *out);
+        const dci_kernels *all[6];
+        const size_t n_kernels = all_kernels(all);
+        for (size_t k = 0; k < n_kernels; k++)
+                for (size_t c = 0; c < N_COUNTS; c++) {
+                        memset(out, 0xff, ld * ld * sizeof *out);
+                        all[k]->squares(x, ld, counts[c], dim, out);
+                        for (size_t i = 0; i < dim; i++)
+                                for (size_t j = 0; j <= i; j++)
+                                        test_hold(out[i * ld + j] ==
+                                                  product_of(x, ld, counts[c], i, j, all[k]->isa != DCI_ISA_SCALAR));
+                }
+        free(x);
+        free(out);
+}
+END_TEST
+
+static double *numbers(size_t n, dci_rng *rng)
+{
+        double *out = malloc((n + 1) * sizeof *out);
+        for (size_t i = 0; i < n; i++)
+                out[i] = ldexp((double)dci_rng_normal(rng) + 0x1p-40 * (double)dci_rng_normal(rng),
+                               (int)dci_rng_below(rng, 40) - 20);
+        out[n] = 77.0; /* which nothing may touch */
+        return out;
+}
+
+static double naive_dot(const double *a, const double *b, size_t n)
+{
+        double s[8] = {0.0}, rest = 0.0;
+        for (size_t i = 0; i < n; i++) {
+                if (i < n / 8 * 8)
+                        s[i % 8] += a[i] * b[i];
+                else
+                        rest += a[i] * b[i];
+        }
+        return (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))) + rest;
+}
+
+/* Loops over lengths, from none on. */
+START_TEST(doubles_are_the_same_bits_everywhere)
+{
+        const size_t n = (size_t)_i;
+        dci_rng rng;
+        dci_rng_seed(&rng, (uint64_t)_i);
+        double *a = numbers(n, &rng), *b = numbers(n, &rng), *c = numbers(n, &rng);
+        double *x = malloc((n + 1) * sizeof *x), *y = malloc((n + 1) * sizeof *y);
+        const dci_kernels *all[6];
+        const size_t n_kernels = all_kernels(all), n_bytes = (n + 1) * sizeof *a;
+        for (size_t k = 0; k < n_kernels; k++) {
+                test_hold(all[k]->dot_doubles(a, b, n) == naive_dot(a, b, n));
+                memcpy(x, a, n_bytes);
+                all[k]->add_doubles(x, b, 0.3, n);
+                for (size_t i = 0; i < n; i++)
+                        test_hold(x[i] == a[i] + 0.3 * b[i]);
+                test_hold(x[n] == 77.0);
+                memcpy(x, a, n_bytes);
+                all[k]->add_two_doubles(x, b, -0.7, c, 1.1, n);
+                for (size_t i = 0; i < n; i++)
+                        test_hold(x[i] == (a[i] + -0.7 * b[i]) + 1.1 * c[i]);
+                test_hold(x[n] == 77.0);
+                memcpy(x, a, n_bytes);
+                memcpy(y, b, n_bytes);
+                all[k]->turn_doubles(x, y, 0.8, 0.6, n);
+                for (size_t i = 0; i < n; i++) {
+                        test_hold(y[i] == 0.6 * a[i] + 0.8 * b[i]);
+                        test_hold(x[i] == 0.8 * a[i] - 0.6 * b[i]);
+                }
+                test_hold(x[n] == 77.0 && y[n] == 77.0);
+        }
+        free(a);
+        free(b);
+        free(c);
+        free(x);
+        free(y);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("simd_algebra");
+        TCase *tcase = tcase_create("laws");
+        tcase_set_timeout(tcase, 60);
+        tcase_add_loop_test(tcase, squares_are_sums_in_ascending_order, 0, N_DIMS);
+        tcase_add_loop_test(tcase, doubles_are_the_same_bits_everywhere, 0, 140);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
