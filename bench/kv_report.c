@@ -218,11 +218,10 @@ static json_t *asked_json(const kvbench_row *row)
                          "trace", row->trace, "preset", dci_kv_preset_name(arm->preset), "leaves", leaves, "budget",
                          integer(o->budgets.values[arm->budget]), "key_bits", bits(arm->key_bits), "value_bits",
                          bits(arm->value_bits), "learned", arm->key_bits > 0 ? json_boolean(arm->learned) : json_null(),
-                         "kept", kvbench_kept_name(o->kept), "frozen_prompt", (int)o->frozen_prompt, "combine",
-                         combine, "every",
-                         integer(o->every > 0 ? o->every : 1), "seed", integer(o->seed), "threads", integer(o->threads),
-                         "tokens", integer(row->tokens), "prompt", integer(row->prompt), "group", integer(row->group),
-                         "dim_k", integer(row->dim_k), "dim_v", integer(row->dim_v));
+                         "kept", kvbench_kept_name(o->kept), "frozen_prompt", (int)o->frozen_prompt, "combine", combine,
+                         "every", integer(o->every > 0 ? o->every : 1), "seed", integer(o->seed), "threads",
+                         integer(o->threads), "tokens", integer(row->tokens), "prompt", integer(row->prompt), "group",
+                         integer(row->group), "dim_k", integer(row->dim_k), "dim_v", integer(row->dim_v));
 }
 
 static bool add(json_t *json, const char *name, double value)
