@@ -319,9 +319,9 @@ DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, in
  * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
  * and their tokens count as recent until groups are formed again; with clusters, all those that were found together with ones that are cut
  * (the prompt's, or of cluster_every later tokens). Memory of whole blocks goes back, and blocks that were lent beyond
- * n_tokens. GROUP_TREE: a pass over the tokens' numbers, and what lay in cells of nodes that go is compared with those that stay; the
- * tree depends on how often it was cut. It takes room for a list of the tokens' pages where a fork has the same tree, and can only then fail
- * for memory.
+ * n_tokens. GROUP_TREE: a pass over the tokens' numbers; what lay in cells of nodes that go is compared with those that stay, so
+ * a tree depends on how often it was cut. Where a fork has the same tree it is copied first: DCI_ERR_FULL and DCI_ERR_MEMORY, with nothing
+ * changed.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
 

@@ -405,12 +405,12 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
 {
         const dci_kv_stages *stages = kv->stages;
         dci_kv_head *h = &layer->heads[head];
-        /* Little at a time, so that what is asked for comes while codes are made; but pages as a whole. */
-        const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens);
-        if (dci_kv_has_trees(kv) && summary) {
+        if (dci_kv_has_trees(kv)) {
                 dci_kv_tree_form(kv, layer, head, first, end, f->stage);
                 return;
         }
+        /* Little at a time, so that what is asked for comes while codes are made; but pages as a whole. */
+        const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens);
         summary = summary && kv->summary_bytes > 0;
         tail = tail && kv->tail_bytes > 0;
         if (!summary && !tail)
