@@ -21,6 +21,9 @@ enum { KVBENCH_RANDOM = 1, KVBENCH_LEARNED = 2 };
 /* The first position that --every judges, after the prompt. */
 #define KVBENCH_FIRST 8
 
+/* What icecache takes of its leaves. */
+enum { KVBENCH_LEAVES_SEARCH, KVBENCH_LEAVES_TOKENS, KVBENCH_LEAVES_MEAN };
+
 typedef struct kvbench_options {
         const char *traces[KVBENCH_MAX_TRACES]; /* folders */
         size_t n_traces;
@@ -36,6 +39,8 @@ typedef struct kvbench_options {
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
         double tau;                          /* 0: the schedule's */
         size_t period;                       /* 0: the default */
+        int32_t leaves;                      /* KVBENCH_LEAVES_* */
+        size_t field_of_view;                /* 0: as the library does */
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */
         bool judged_only;
@@ -56,6 +61,7 @@ void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
 const char *kvbench_combine_name(int32_t combine);
 const char *kvbench_schedule_name(int32_t schedule);
+const char *kvbench_leaves_name(int32_t leaves);
 
 /* --- kv_data.c, kv_synthetic.c ------------------------------------------------------------------------------------------ */
 

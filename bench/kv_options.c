@@ -14,6 +14,8 @@ static const bench_choice schedules[] = {{"every", DCI_KV_EVERY_STEP},
                                          {"boundary", DCI_KV_BOUNDARY},
                                          {"ahead", DCI_KV_AHEAD},
                                          {NULL, 0}};
+static const bench_choice leaves[] = {
+        {"search", KVBENCH_LEAVES_SEARCH}, {"tokens", KVBENCH_LEAVES_TOKENS}, {"mean", KVBENCH_LEAVES_MEAN}, {NULL, 0}};
 static const bench_choice key_widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice value_widths[] = {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice pages[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64", 64}, {NULL, 0}};
@@ -35,6 +37,11 @@ const char *kvbench_schedule_name(int32_t schedule)
 const char *kvbench_combine_name(int32_t combine)
 {
         return bench_choice_name(combines, combine);
+}
+
+const char *kvbench_leaves_name(int32_t of)
+{
+        return bench_choice_name(leaves, of);
 }
 
 /* --- help -------------------------------------------------------------------------------------------------------------- */
@@ -76,6 +83,10 @@ static const char help_arms[] =
         "                            rank at each step (default: the preset's)\n"
         "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
         "  --period N                of periodic (default 128)\n"
+        "  --leaves NAME             what icecache takes: search, the pages that a search of its tree ends in; "
+        "tokens,\n"
+        "                            the tokens that it finds; mean, the leaves' pages by their mean (default search)\n"
+        "  --field-of-view N         nodes that a search opens for each query head; 0: max(30, 0.0015 n) (default 0)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
@@ -260,6 +271,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
                 {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
                 {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
+                {"leaves", OPTION_CHOICE, &o->leaves, 0, 0, leaves},
+                {"field-of-view", OPTION_SIZE, &o->field_of_view, 0, DCI_KV_MAX_TOKENS, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},
@@ -282,6 +295,7 @@ static void set_defaults(kvbench_options *o)
 {
         memset(o, 0, sizeof *o);
         o->kept = KVBENCH_KEPT_COMMON;
+        o->leaves = KVBENCH_LEAVES_SEARCH;
         o->key_bits = 1 << 4;
         o->value_bits = 1 << 2;
         o->codes = 1 << KVBENCH_RANDOM;

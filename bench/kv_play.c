@@ -51,6 +51,21 @@ static bool ranks_at_each_step(int32_t preset)
                preset != DCI_KV_LOWBIT;
 }
 
+/* A search ranks for each query head; means of leaves are combined as those of pages are. */
+static void set_leaves(const kvbench_options *o, dci_kv_config *c)
+{
+        c->tree_field_of_view = o->field_of_view;
+        c->tree_tokens = o->leaves == KVBENCH_LEAVES_TOKENS;
+        if (o->leaves != KVBENCH_LEAVES_MEAN) {
+                c->combine = DCI_KV_COMBINE_EACH;
+                return;
+        }
+        c->summary = DCI_KV_SUMMARY_MEAN;
+        c->choose = DCI_KV_CHOOSE_SCAN;
+        if (c->combine == 0)
+                c->combine = DCI_KV_COMBINE_SOFTMAX;
+}
+
 static dci_status create(dci_context *context, const kvbench_trace *trace, const kvbench_row *row, dci_kv **out)
 {
         const kvbench_options *o = row->options;
@@ -74,6 +89,8 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.cluster_tokens = o->cluster_tokens;
         c.cluster_most = o->cluster_most;
         c.cluster_by = o->cluster_by;
+        if (row->arm.preset == DCI_KV_ICECACHE)
+                set_leaves(o, &c);
         c.frozen_prompt = o->frozen_prompt;
         c.seed = o->seed;
         if (row->arm.key_bits > 0)

@@ -6,6 +6,7 @@
     ARMS="--frozen-prompt --page-tokens 16 --key-bits 1,2,4 --value-bits 2,4 --learned random,learned --judged-only"
     dci-bench kv $ARMS --every 24 --trace SHORT,.. --json short.json
     dci-bench kv $ARMS --every 240 --trace LONG,.. --json long.json
+    dci-bench kv --preset icecache --leaves mean --frozen-prompt --judged-only --every 24 --trace SHORT,.. --json leaves.json
     python3 bench/kv_reference.py traces/README.md short.json long.json
 
 The README has a heading "### NAME" per trace and beneath it a table: arm, share, err, err with page sums, err with 2-bit
@@ -22,7 +23,8 @@ import statistics
 
 FIGURES = ("share", "err", "err with page sums", "err with 2-bit values")
 PLAIN = {"exact top tokens": "topk", "most recent": "streaming", "position, mean": "pagemean", "position, cuboid": "arkvale",
-         "position, quest": "quest", "clusters 80, trimmed, mean": "clusterkv", "k-means 16, mean": "retroinfer"}
+         "position, quest": "quest", "clusters 80, trimmed, mean": "clusterkv", "k-means 16, mean": "retroinfer",
+         "tree leaves, mean": "icecache mean"}
 CLUSTERS = ("clusterkv", "retroinfer")
 PARTS = "retroinfer"  # counts with --cluster-most 16, as the README's clusters are cut into pages
 LOWER_SHARE = {"exact": 0.01, "clusters": 0.02, "learned": 0.03}
@@ -72,7 +74,8 @@ def read_reports(paths):
         for row in report["rows"]:
             if row["preset"] in CLUSTERS and row.get("cluster_most") != (16 if row["preset"] == PARTS else 0):
                 continue
-            key = row["trace"], row["preset"], row["key_bits"], row["value_bits"], row["learned"], row["budget"]
+            preset = row["preset"] if not row.get("leaves") else f"{row['preset']} {row['leaves']}"
+            key = row["trace"], preset, row["key_bits"], row["value_bits"], row["learned"], row["budget"]
             rows.setdefault(key, []).append(row)
         if not all(row["frozen_prompt"] for row in report["rows"]):
             notes.append(f"{path}: not measured with --frozen-prompt, so figures do not compare")

@@ -211,19 +211,21 @@ static json_t *asked_json(const kvbench_row *row)
 {
         const kvbench_options *o = row->options;
         const kvbench_arm *arm = &row->arm;
-        return json_pack(
-                "{s:s, s:s, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o}",
-                "trace", row->trace, "preset", dci_kv_preset_name(arm->preset), "budget",
-                integer(o->budgets.values[arm->budget]), "key_bits", bits(arm->key_bits), "value_bits",
-                bits(arm->value_bits), "learned", arm->key_bits > 0 ? json_boolean(arm->learned) : json_null(), "kept",
-                kvbench_kept_name(o->kept), "frozen_prompt", (int)o->frozen_prompt, "combine",
-                o->combine > 0 ? kvbench_combine_name(o->combine) : "preset", "every",
-                integer(o->every > 0 ? o->every : 1), "seed", integer(o->seed), "threads", integer(o->threads),
-                "tokens", integer(row->tokens), "prompt", integer(row->prompt), "group", integer(row->group), "dim_k",
-                integer(row->dim_k), "dim_v", integer(row->dim_v), "schedule",
-                o->schedule > 0 ? kvbench_schedule_name(o->schedule) : "preset", "tau",
-                o->tau != 0.0 ? json_real(o->tau) : json_null(), "period",
-                o->period > 0 ? integer(o->period) : json_null());
+        const bool tree = arm->preset == DCI_KV_ICECACHE, searched = tree && o->leaves != KVBENCH_LEAVES_MEAN;
+        const char *leaves = tree ? kvbench_leaves_name(o->leaves) : NULL;
+        const char *combine = o->combine > 0 && !searched ? kvbench_combine_name(o->combine) : "preset";
+        return json_pack("{s:s, s:s, s:s?, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                         "s:s, s:o, s:o}",
+                         "trace", row->trace, "preset", dci_kv_preset_name(arm->preset), "leaves", leaves, "budget",
+                         integer(o->budgets.values[arm->budget]), "key_bits", bits(arm->key_bits), "value_bits",
+                         bits(arm->value_bits), "learned", arm->key_bits > 0 ? json_boolean(arm->learned) : json_null(),
+                         "kept", kvbench_kept_name(o->kept), "frozen_prompt", (int)o->frozen_prompt, "combine", combine,
+                         "every", integer(o->every > 0 ? o->every : 1), "seed", integer(o->seed), "threads",
+                         integer(o->threads), "tokens", integer(row->tokens), "prompt", integer(row->prompt), "group",
+                         integer(row->group), "dim_k", integer(row->dim_k), "dim_v", integer(row->dim_v), "schedule",
+                         o->schedule > 0 ? kvbench_schedule_name(o->schedule) : "preset", "tau",
+                         o->tau != 0.0 ? json_real(o->tau) : json_null(), "period",
+                         o->period > 0 ? integer(o->period) : json_null());
 }
 
 static bool add(json_t *json, const char *name, double value)

@@ -20,7 +20,8 @@ import numpy as np
 # Shapes and shades, so that the picture reads without colours, too.
 STYLES = {"full": ("*", "#333333"), "topk": ("P", "#333333"), "streaming": ("v", "#777777"), "snapkv": ("^", "#777777"),
           "pagemean": ("s", "#9aa5b1"), "quest": ("D", "#9aa5b1"), "arkvale": ("h", "#9aa5b1"), "lowbit": ("x", "#777777"),
-          "sketch": ("o", "#1b7f5c"), "sketch+sums": ("<", "#1b7f5c"), "sketch+lowbit": (">", "#1b7f5c")}
+          "sketch": ("o", "#1b7f5c"), "sketch+sums": ("<", "#1b7f5c"), "sketch+lowbit": (">", "#1b7f5c"),
+          "icecache": ("h", "#8c6d31")}
 
 
 def error_of(row):

@@ -118,7 +118,11 @@ set(dci_sources
     src/kv/tail_drop.c
     src/kv/tail_lists.c
     src/kv/tail_lowbit.c
-    src/kv/tail_sums.c)
+    src/kv/tail_sums.c
+    src/kv/tree.c
+    src/kv/tree_choose.c
+    src/kv/tree_file.c
+    src/kv/tree_form.c)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     list(APPEND dci_sources src/simd/kernels_avx2.c src/simd/kernels_avx512.c src/simd/kernels_amx.c

@@ -15,6 +15,7 @@
 
 #include "simd/kernels.h"
 #include "tests/kv_schedule.h"
+#include "tests/kv_tree_check.h"
 #include "tests/scratch.h"
 
 static uint64_t first_seed = 1, n_operations = 6000, done;
@@ -61,6 +62,24 @@ static void draw_lists(life *l)
                 c->choose = DCI_KV_CHOOSE_NONE;
 }
 
+/* Efforts, and now and then leaves by their means, or nothing but the latest. */
+static void draw_tree(life *l)
+{
+        dci_kv_config *c = &l->config;
+        const int32_t combine = 1 + (int32_t)below(l, DCI_KV_COMBINES);
+        c->combine = 0;
+        c->tree_promotion = below(l, 2) == 0 ? 0.03 : 0.2;
+        c->tree_field_of_view = below(l, 2) == 0 ? 0 : 1 + below(l, 20);
+        c->tree_tokens = below(l, 3) == 0;
+        if (below(l, 3) == 0) {
+                c->summary = DCI_KV_SUMMARY_MEAN;
+                c->choose = DCI_KV_CHOOSE_SCAN;
+                c->combine = combine;
+        } else if (below(l, 6) == 0) {
+                c->choose = DCI_KV_CHOOSE_RECENT;
+        }
+}
+
 /* Now and then other stages than the preset's, as far as they go together. */
 static void draw_stages(life *l)
 {
@@ -70,6 +89,10 @@ static void draw_stages(life *l)
                 return;
         if (c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_RETROINFER) {
                 draw_lists(l);
+                return;
+        }
+        if (c->preset == DCI_KV_ICECACHE) {
+                draw_tree(l);
                 return;
         }
         const bool codes = c->preset >= DCI_KV_LOWBIT && c->preset <= DCI_KV_SKETCH_LOWBIT;
@@ -91,7 +114,9 @@ static void draw_schedule(life *l)
         c->anchor_first = below(l, 2);
         c->anchor_period = 1 + below(l, 3);
         c->ring = below(l, 4) == 0 ? 1 + below(l, 5) : DCI_KV_PRESET;
-        if (c->choose == DCI_KV_CHOOSE_NONE || c->choose == DCI_KV_CHOOSE_RECENT) {
+        const bool lists = c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_RETROINFER;
+        if (c->choose == DCI_KV_CHOOSE_NONE || c->choose == DCI_KV_CHOOSE_RECENT ||
+            (lists && c->tail == DCI_KV_TAIL_SUMS)) {
                 c->schedule = DCI_KV_EVERY_STEP;
                 return;
         }
@@ -207,10 +232,14 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 const float *queries = kv_query(turns[i].data, layer, token, 0);
                 test_hold(of[i] != NULL && (size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
                 kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
-                if (kv_schedule_keeps(&info))
+                const bool keeps = kv_schedule_keeps(&info), pages = l->config.tree_tokens == 0;
+                for (size_t h = 0; h < l->config.n_kv_heads && info.choose == DCI_KV_CHOOSE_TREE && pages && !keeps;
+                     h++)
+                        kv_tree_check_list(seen, i, layer, h, l->config.frozen_prompt != 0, l->what);
+                if (keeps)
                         kv_schedule_plan(&of[i]->schedule, &of[i]->model, seen, i, layer, queries, l->what);
                 else if (info.choose == DCI_KV_CHOOSE_SCAN && info.summary <= DCI_KV_SUMMARY_CUBOID &&
-                         !l->config.frozen_prompt)
+                         info.group != DCI_KV_GROUP_TREE && !l->config.frozen_prompt)
                         kv_model_check_lists(&of[i]->model, seen, i, layer, queries, l->config.budget, false, l->what);
         }
 }
@@ -403,6 +432,16 @@ static void look_at_twins(life *l)
         kv_data_free(&data);
 }
 
+/* Every candidate lies in one page of its trees. */
+static void check_trees(life *l)
+{
+        const owned *o = &l->sequences[below(l, l->n)];
+        if (kv_info(l->kv).group != DCI_KV_GROUP_TREE || !o->prompted)
+                return;
+        ck_ok(dci_kv_wait(l->kv, o->id));
+        kv_tree_check(l->kv, o->id, l->what);
+}
+
 static void truncate_one(life *l)
 {
         owned *o = &l->sequences[below(l, l->n)];
@@ -441,7 +480,7 @@ static void operate(life *l)
         else if (what < 22)
                 check_rows(l);
         else if (what < 23)
-                check_blocks(l);
+                below(l, 2) == 0 ? check_blocks(l) : check_trees(l);
         else if (what < 24)
                 look_at_twins(l);
         else if (below(l, 2) == 0)

@@ -115,7 +115,8 @@ static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const dci
 {
         kv_ranking r = {NULL, (size_t)plan->sink_end[i], (size_t)plan->recent_begin[i],
                         info->group == DCI_KV_GROUP_PAGE ? info->page_tokens : 1};
-        if (info->summary >= DCI_KV_SUMMARY_KEYS && info->summary <= DCI_KV_SUMMARY_CUBOID)
+        if (info->summary >= DCI_KV_SUMMARY_KEYS && info->summary <= DCI_KV_SUMMARY_CUBOID &&
+            info->group <= DCI_KV_GROUP_PAGE && info->combine != DCI_KV_COMBINE_EACH)
                 r.scores = kv_model_scores(model, layer, head, queries, info->summary, info->combine, r.first, r.end,
                                            r.size);
         return r;
@@ -134,7 +135,8 @@ static void check_list(const kv_schedule *s, const kv_model *model, const dci_kv
         size_t n_list, wanted = room < most ? room : most;
         const int32_t *list = kv_list(seen, layer, i, head, &n_list);
         wanted = wanted < end - r->first ? wanted : end - r->first;
-        if (n_list > wanted || (n_list < wanted && r->end <= recent))
+        const bool full = info->choose != DCI_KV_CHOOSE_TREE; /* pages of a tree need not be */
+        if (n_list > wanted || (full && n_list < wanted && r->end <= recent))
                 ck_abort_msg("%s: layer %zu, head %zu: list of %zu, wanted %zu", what, layer, head, n_list, wanted);
         if (n_list > 0 && (size_t)list[n_list - 1] >= end)
                 ck_abort_msg("%s: layer %zu, head %zu: position %d, but it was chosen from %zu to %zu", what, layer,

@@ -8,7 +8,7 @@
 
 /* Scores of all groups that a list was chosen from. */
 typedef struct kv_ranking {
-        double *scores; /* NULL: not known, because summaries are codes */
+        double *scores; /* NULL: not known: of codes, of groups that are not by position, of each query head */
         size_t first, end, size;
 } kv_ranking;
 

@@ -83,9 +83,9 @@ static trace open_own(size_t group)
 
 /* --- the report ------------------------------------------------------------------------------------------------------------------ */
 
-static const char *const presets[] = {"full",          "topk",      "streaming",  "snapkv", "pagemean",
-                                      "quest",         "arkvale",   "lowbit",     "sketch", "sketch+sums",
-                                      "sketch+lowbit", "clusterkv", "retroinfer", "freekv"};
+static const char *const presets[] = {"full",          "topk",     "streaming", "snapkv",     "pagemean",
+                                      "quest",         "arkvale",  "lowbit",    "sketch",     "sketch+sums",
+                                      "sketch+lowbit", "icecache", "clusterkv", "retroinfer", "freekv"};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* What every row of a preset that was played has. */
@@ -461,7 +461,8 @@ static const struct {
         {{DATA, "--preset", "foo"}, "each once, not 'foo'"},
         {{DATA, "--preset", "full,"}, "each once, not 'full,'"},
         {{DATA, "--preset", "full,full"}, "each once, not 'full,full'"},
-        {{DATA, "--preset", "all,full"}, "retroinfer, freekv, each once, not 'all,full'"},
+        {{DATA, "--preset", "all,full"},
+         "sketch+lowbit, icecache, clusterkv, retroinfer, freekv, each once, not 'all,full'"},
         {{DATA, "--budget", "0"}, "--budget wants integers of 1 to 134217728"},
         {{DATA, "--budget", "128,"}, "not '128,'"},
         {{DATA, "--kept", "none"}, "--kept wants one of common, paper, not 'none'"},
@@ -495,10 +496,10 @@ END_TEST
 START_TEST(help_names_every_option)
 {
         static const char *const words[] = {
-                "--trace LIST",        "--synthetic N",   "--steps N",       "--preset LIST",     "--budget LIST",
-                "--kept common|paper", "--frozen-prompt", "--key-bits LIST", "--value-bits LIST", "--learned LIST",
-                "--combine",           "--page-tokens N", "--seed N",        "--every N",         "--judged-only",
-                "--threads N",         "--isa NAME",      "--json FILE"};
+                "--trace LIST",        "--synthetic N",   "--steps N",         "--preset LIST",     "--budget LIST",
+                "--kept common|paper", "--frozen-prompt", "--key-bits LIST",   "--value-bits LIST", "--learned LIST",
+                "--combine",           "--leaves NAME",   "--field-of-view N", "--page-tokens N",   "--seed N",
+                "--every N",           "--judged-only",   "--threads N",       "--isa NAME",        "--json FILE"};
         bench_result result = BENCH("kv", "--help");
         ck_assert_int_eq(result.code, 0);
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -508,10 +509,33 @@ START_TEST(help_names_every_option)
 }
 END_TEST
 
+/* What icecache takes of its leaves: tokens hold more than their pages; rows say which it was. */
+START_TEST(leaves_are_searched_or_ranked_by_their_means)
+{
+        static const char *const names[] = {"search", "tokens", "mean"};
+        double kept[3];
+        for (size_t i = 0; i < 3; i++) {
+                json_t *report = bench_good(TRACE(BRIEF, "--preset", "icecache", "--budget", "300", "--frozen-prompt",
+                                                  "--leaves", names[i]));
+                ck_assert_str_eq(text_of(report, 0, "leaves"), names[i]);
+                ck_assert_str_eq(text_of(report, 0, "combine"), i < 2 ? "preset" : "softmax");
+                kept[i] = bench_number(report, 0, "share");
+                json_decref(report);
+        }
+        ck_assert_double_gt(kept[1], kept[0]);
+        ck_assert_double_gt(kept[2], 0.05);
+        json_t *wide = bench_good(TRACE(BRIEF, "--preset", "icecache", "--budget", "300", "--frozen-prompt",
+                                        "--field-of-view", "100000"));
+        ck_assert_double_ge(bench_number(wide, 0, "share"), kept[0] - 0.02);
+        json_decref(wide);
+}
+END_TEST
+
 static Suite *suite(void)
 {
         Suite *s = suite_create("bench kv");
         const TTest *const tests[] = {each_preset_at_each_budget_is_a_row_with_its_fields,
+                                      leaves_are_searched_or_ranked_by_their_means,
                                       what_attends_to_everything_does_not_err,
                                       a_frozen_prompt_leaves_decoded_tokens_uncounted,
                                       what_was_there_a_step_before_does_not_move,

@@ -63,15 +63,16 @@ START_TEST(bad_choices_are_refused)
 {
         INVALID(c.preset = 0, "preset is 0", "17");
         INVALID(c.preset = 18, "preset is 18", "17");
-        REFUSED(c.preset = 12, DCI_ERR_UNSUPPORTED, "preset 12", "not built yet");
+        REFUSED(c.preset = 14, DCI_ERR_UNSUPPORTED, "preset 14", "not built yet");
+        REFUSED(c.preset = 15, DCI_ERR_UNSUPPORTED, "preset 15", "not built yet");
         INVALID(c.group = 7, "group is 7", "6");
         INVALID(c.group = -1, "group is -1", "6");
-        INVALID(c.summary = 8, "summary is 8", "7");
-        INVALID(c.choose = 6, "choose is 6", "5");
+        INVALID(c.summary = 9, "summary is 9", "8");
+        INVALID(c.choose = 7, "choose is 7", "6");
         INVALID(c.schedule = 7, "schedule is 7", "6");
         INVALID(c.tail = 4, "tail is 4", "3");
         INVALID(c.combine = 4, "combine is 4", "3");
-        static const int32_t not_built[] = {DCI_KV_GROUP_TREE, DCI_KV_GROUP_SEGMENT, DCI_KV_GROUP_RESTRUCTURED};
+        static const int32_t not_built[] = {DCI_KV_GROUP_SEGMENT, DCI_KV_GROUP_RESTRUCTURED};
         for (size_t i = 0; i < COUNT(not_built); i++)
                 REFUSED(c.group = not_built[i], DCI_ERR_UNSUPPORTED, "group", "not built yet");
         for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++) {
@@ -88,6 +89,17 @@ START_TEST(bad_choices_are_refused)
         INVALID((c.preset = DCI_KV_SNAPKV, c.schedule = DCI_KV_EVERY_STEP), "choose 4", "schedule 1");
         INVALID((c.preset = DCI_KV_TOPK, c.tail = DCI_KV_TAIL_LOWBIT), "tail 3", "summary is 2");
         INVALID((c.preset = DCI_KV_FULL, c.tail = DCI_KV_TAIL_SUMS), "choose 2", "tail");
+        INVALID(c.group = DCI_KV_GROUP_TREE, "summary 6", "group 3");
+        INVALID(c.summary = DCI_KV_SUMMARY_TREE, "summary 8", "group 1");
+        INVALID(c.choose = DCI_KV_CHOOSE_TREE, "choose 6", "summary is 6");
+        INVALID((c.preset = DCI_KV_ICECACHE, c.choose = DCI_KV_CHOOSE_SCAN), "choose 3", "summary 8");
+        INVALID((c.preset = DCI_KV_ICECACHE, c.combine = DCI_KV_COMBINE_MEAN), "combine 2", "choose 6");
+        INVALID((c.preset = DCI_KV_ICECACHE, c.tail = DCI_KV_TAIL_SUMS), "tail 2", "group 3");
+        INVALID((c.preset = DCI_KV_ICECACHE, c.summary = DCI_KV_SUMMARY_CUBOID), "summary 5", "group 3");
+        INVALID(c.tree_promotion = 0.0, "tree_promotion is 0", "0.001 to 0.25");
+        INVALID(c.tree_promotion = 0.26, "tree_promotion is 0.26", "0.001 to 0.25");
+        INVALID(c.tree_promotion = (double)NAN, "tree_promotion is nan", "0.001 to 0.25");
+        INVALID(c.tree_tokens = 2, "tree_tokens is 2", "0 or 1");
         INVALID(c.key_bits = 0, "key_bits is 0", "1, 2, 3, 4 or 8");
         INVALID(c.key_bits = 5, "key_bits is 5", "1, 2, 3, 4 or 8");
         INVALID(c.value_bits = 3, "value_bits is 3", "1, 2, 4 or 8");
@@ -276,6 +288,7 @@ START_TEST(defaults_are_those_of_the_header)
         ck_assert(c.hook.ctx == NULL && c.max_bytes == 0 && c.resident_bytes == 0 && c.refit == 1.5 && c.seed == 0);
         ck_assert(c.tau == 0.0 && c.period == DCI_KV_PRESET && c.anchor_first == 2 && c.anchor_period == 3);
         ck_assert(c.ring == DCI_KV_PRESET);
+        ck_assert(c.tree_promotion == 0.03 && c.tree_field_of_view == 0 && c.tree_tokens == 0);
         dci_layer_config layer;
         ck_ok(dci_layer_config_init(&layer, sizeof layer));
         ck_assert(layer.mode == DCI_KV_LAYER_SPARSE && layer.sliding_window == 0 && layer.logit_cap == 0.0);
@@ -292,22 +305,23 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 int32_t preset;
                 const char *name;
                 int32_t group, summary, choose, schedule, tail;
-                size_t page_tokens, sink;
+                size_t page_tokens, sink, window;
         } rows[] = {
-                {DCI_KV_FULL, "full", 1, 1, 2, 1, 1, 16, 16},
-                {DCI_KV_TOPK, "topk", 1, 2, 3, 1, 1, 16, 16},
-                {DCI_KV_STREAMING, "streaming", 1, 1, 5, 1, 1, 16, 4},
-                {DCI_KV_SNAPKV, "snapkv", 1, 2, 4, 2, 1, 16, 16},
-                {DCI_KV_PAGEMEAN, "pagemean", 2, 3, 3, 1, 1, 16, 16},
-                {DCI_KV_QUEST, "quest", 2, 4, 3, 1, 1, 16, 16},
-                {DCI_KV_ARKVALE, "arkvale", 2, 5, 3, 1, 1, 32, 16},
-                {DCI_KV_LOWBIT, "lowbit", 1, 6, 1, 1, 3, 16, 16},
-                {DCI_KV_SKETCH, "sketch", 1, 6, 3, 1, 1, 16, 16},
-                {DCI_KV_SKETCH_SUMS, "sketch+sums", 1, 6, 3, 1, 2, 16, 16},
-                {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit", 1, 6, 3, 1, 3, 16, 16},
-                {DCI_KV_CLUSTERKV, "clusterkv", 4, 3, 3, 1, 1, 16, 16},
-                {DCI_KV_RETROINFER, "retroinfer", 4, 3, 3, 1, 2, 16, 4},
-                {DCI_KV_FREEKV, "freekv", 2, 5, 3, 6, 1, 32, 16},
+                {DCI_KV_FULL, "full", 1, 1, 2, 1, 1, 16, 16, 64},
+                {DCI_KV_TOPK, "topk", 1, 2, 3, 1, 1, 16, 16, 64},
+                {DCI_KV_STREAMING, "streaming", 1, 1, 5, 1, 1, 16, 4, 64},
+                {DCI_KV_SNAPKV, "snapkv", 1, 2, 4, 2, 1, 16, 16, 64},
+                {DCI_KV_PAGEMEAN, "pagemean", 2, 3, 3, 1, 1, 16, 16, 64},
+                {DCI_KV_QUEST, "quest", 2, 4, 3, 1, 1, 16, 16, 64},
+                {DCI_KV_ARKVALE, "arkvale", 2, 5, 3, 1, 1, 32, 16, 64},
+                {DCI_KV_LOWBIT, "lowbit", 1, 6, 1, 1, 3, 16, 16, 64},
+                {DCI_KV_SKETCH, "sketch", 1, 6, 3, 1, 1, 16, 16, 64},
+                {DCI_KV_SKETCH_SUMS, "sketch+sums", 1, 6, 3, 1, 2, 16, 16, 64},
+                {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit", 1, 6, 3, 1, 3, 16, 16, 64},
+                {DCI_KV_ICECACHE, "icecache", 3, 8, 6, 1, 1, 16, 32, 32},
+                {DCI_KV_CLUSTERKV, "clusterkv", 4, 3, 3, 1, 1, 16, 16, 64},
+                {DCI_KV_RETROINFER, "retroinfer", 4, 3, 3, 1, 2, 16, 4, 64},
+                {DCI_KV_FREEKV, "freekv", 2, 5, 3, 6, 1, 32, 16, 64},
         };
         ck_assert_uint_eq(COUNT(rows), KV_N_PRESETS);
         for (size_t i = 0; i < COUNT(rows); i++) {
@@ -319,7 +333,8 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 ck_assert(info.group == rows[i].group && info.summary == rows[i].summary &&
                           info.choose == rows[i].choose);
                 ck_assert(info.schedule == rows[i].schedule && info.tail == rows[i].tail && info.combine != 0);
-                ck_assert(info.page_tokens == rows[i].page_tokens && info.sink == rows[i].sink && info.window == 64);
+                ck_assert(info.page_tokens == rows[i].page_tokens && info.sink == rows[i].sink &&
+                          info.window == rows[i].window);
                 ck_assert(info.rollback == 64 && info.stride >= 256 && info.n_sequences == 0 && info.n_blocks == 0);
                 ck_assert_uint_eq(info.token_bytes, 2 * 16 * 2);
                 dci_kv_destroy(kv);

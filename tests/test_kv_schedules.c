@@ -34,7 +34,7 @@ static const struct {
              {DCI_KV_SKETCH_SUMS, 0, 0}, {DCI_KV_QUEST, 0, 0},
              {DCI_KV_TOPK, 0, 0},        {DCI_KV_ARKVALE, DCI_KV_TAIL_SUMS, DCI_KV_COMBINE_SOFTMAX},
              {DCI_KV_FREEKV, 0, 0},      {DCI_KV_SKETCH_LOWBIT, 0, DCI_KV_COMBINE_MEAN},
-             {KV_LEARNED, 0, 0}};
+             {KV_LEARNED, 0, 0},         {DCI_KV_ICECACHE, 0, 0}};
 
 static dci_kv_config config_of(size_t kind, int32_t schedule)
 {
@@ -45,6 +45,12 @@ static dci_kv_config config_of(size_t kind, int32_t schedule)
         if (kinds[kind].tail != 0)
                 config.tail = kinds[kind].tail;
         return config;
+}
+
+/* Scores that know nothing but candidates; a search ranks for each query head anyway. */
+static int32_t plain_combine(size_t kind)
+{
+        return kinds[kind].preset == DCI_KV_ICECACHE ? DCI_KV_COMBINE_EACH : DCI_KV_COMBINE_MEAN;
 }
 
 /* Two caches that decode the same from a prompt of the same. */
@@ -191,7 +197,7 @@ START_TEST(queries_that_stay_decide_once)
         dci_kv_config config = config_of((size_t)_i, DCI_KV_BOUNDARY), every = config_of((size_t)_i, DCI_KV_EVERY_STEP);
         config.frozen_prompt = every.frozen_prompt = 1;
         /* The softmax over a sequence's tokens knows recent keys, too. */
-        config.combine = every.combine = DCI_KV_COMBINE_MEAN;
+        config.combine = every.combine = plain_combine((size_t)_i);
         config.tau = 1.0;
         pair p = begin(&config, &every, 330);
         hold_queries(&p.data, PROMPT + 20);
@@ -207,7 +213,7 @@ START_TEST(a_plan_ahead_is_that_of_the_queries_before)
 {
         dci_kv_config config = config_of((size_t)_i, DCI_KV_AHEAD), every = config_of((size_t)_i, DCI_KV_EVERY_STEP);
         config.frozen_prompt = every.frozen_prompt = 1; /* candidates stay the same */
-        config.combine = every.combine = DCI_KV_COMBINE_MEAN;
+        config.combine = every.combine = plain_combine((size_t)_i);
         config.tau = nextafter(-1.0, 0.0);
         pair p = begin(&config, &every, 340);
         for (size_t t = PROMPT; t < N; t++) {

@@ -64,19 +64,21 @@ enum {
         DCI_KV_SKETCH = 9,         /**< the default: tokens by low-bit keys */
         DCI_KV_SKETCH_SUMS = 10,   /**< the same; what is left out is estimated from sums of pages */
         DCI_KV_SKETCH_LOWBIT = 11, /**< the same; what is left out is attended to by low-bit keys and values */
+        DCI_KV_ICECACHE =
+                12, /**< pages of 16 from the leaves of a tree over the keys, found by search (IceCache; Mao et al. 2026) */
         DCI_KV_CLUSTERKV =
                 13, /**< clusters by their mean key, the last one cut at the budget (ClusterKV; Liu et al. 2024) */
         DCI_KV_RETROINFER =
                 16,         /**< small clusters; the next best are estimated from sums (RetroInfer; Chen et al. 2025) */
         DCI_KV_FREEKV = 17, /**< pages of 32 by cuboids, chosen a step ahead and corrected (FreeKV; Liu et al. 2025) */
-        DCI_KV_PRESETS = 17 /**< the largest number there may be; 12, 14 and 15: not yet built */
+        DCI_KV_PRESETS = 17 /**< the largest number there may be; 14 and 15: not yet built */
 };
 
 /** First choice: which tokens lie together. */
 enum {
         DCI_KV_GROUP_TOKEN = 1,        /**< each is its own */
         DCI_KV_GROUP_PAGE = 2,         /**< page_tokens by position */
-        DCI_KV_GROUP_TREE = 3,         /**< leaves of a tree; not yet built */
+        DCI_KV_GROUP_TREE = 3,         /**< leaves of a tree over the keys (M-DCI), cut into pages of page_tokens */
         DCI_KV_GROUP_CLUSTER = 4,      /**< k-means by cosine, see cluster_tokens */
         DCI_KV_GROUP_SEGMENT = 5,      /**< by boundaries in time; not yet built */
         DCI_KV_GROUP_RESTRUCTURED = 6, /**< static tokens first; not yet built */
@@ -93,7 +95,8 @@ enum {
         DCI_KV_SUMMARY_CODES = 6,  /**< key_bits per coordinate, random rotation (dci/sketch.h) */
         DCI_KV_SUMMARY_LEARNED =
                 7, /**< the same, learned from the prompt's keys and its observed queries; random without them */
-        DCI_KV_SUMMARIES = 7
+        DCI_KV_SUMMARY_TREE = 8, /**< the tree's nodes, each by the mean of the keys beneath it */
+        DCI_KV_SUMMARIES = 8
 };
 
 /** Third choice: how queries choose. */
@@ -103,7 +106,10 @@ enum {
         DCI_KV_CHOOSE_SCAN = 3, /**< all groups are ranked; the best are taken and the last one is cut at the budget */
         DCI_KV_CHOOSE_OBSERVED = 4, /**< by the prompt's observed queries, once */
         DCI_KV_CHOOSE_RECENT = 5,   /**< the latest that the budget holds */
-        DCI_KV_CHOICES = 5
+        DCI_KV_CHOOSE_TREE =
+                6, /**< each query head searches the tree for the pages of the best tokens; with COMBINE_EACH.
+                                         Room is counted in whole pages, those that are not full too */
+        DCI_KV_CHOICES = 6
 };
 
 /**
@@ -257,7 +263,7 @@ typedef struct dci_kv_config {
         size_t resident_bytes; /**< "resident until pressure": while the keys and values of sequences fit in it, they are attended to in
                                     full; when they no longer do, the longest ones turn sparse. 0 (default): all are sparse */
         double refit;  /**< codes are made anew when their distortion has grown by this factor; default 1.5, 0: never */
-        uint64_t seed; /**< of rotations, and of what clusters begin with; default 0 */
+        uint64_t seed; /**< of rotations, promotions, and of what clusters begin with; default 0 */
         /* DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Tokens that come later are
          * recent, and attended to, until cluster_every of them are older than the rollback: dci_kv_maintain gives those clusters of their
          * own. They count in the budget: dci_kv_reserve gives what there is clusters earlier when recent tokens would take more than
@@ -277,6 +283,12 @@ typedef struct dci_kv_config {
         size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
         size_t ring; /**< queries that a layer remembers, of its last plans, for groups that are formed by them; 0 to 4096; default
                         DCI_KV_PRESET: what the groups need, mostly 0. ring * n_query_heads * dim_k floats per layer and sequence */
+
+        /* GROUP_TREE (IceCache; docs/systems.md says what the published effort settings become) */
+        double tree_promotion; /**< chance of a token to become a node, [0.001, 0.25]; default 0.03 */
+        size_t tree_field_of_view; /**< nodes that each query head opens; 0 (default): max(30, 0.0015 candidates); as many as there
+                                        are, or more: every key is looked at, and the best pages are exact */
+        int32_t tree_tokens; /**< 1: the search ends in tokens, not in their pages: the best ones that were found. Default 0 */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -307,7 +319,9 @@ DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, in
  * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
  * and their tokens count as recent until groups are formed again; with clusters, all those that were found together with ones that are cut
  * (the prompt's, or of cluster_every later tokens). Memory of whole blocks goes back, and blocks that were lent beyond
- * n_tokens.
+ * n_tokens. GROUP_TREE: a pass over the tokens' numbers; what lay in cells of nodes that go is compared with those that stay, so
+ * a tree depends on how often it was cut. Where a fork has the same tree it is copied first: DCI_ERR_FULL and DCI_ERR_MEMORY, with nothing
+ * changed.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
 
@@ -354,9 +368,10 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  *
  * Every sequence needs this once per layer before the first plan, also an empty one. The call takes all memory that the work needs, so
  * the worker cannot fail.
- * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit), clusters a k-means per kv head
- * (dci_kmeans): O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy of n rows for
- * each thread and one more.
+ * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree a product of each key with each
+ * node, tree_promotion times the square of the tokens per kv head; clusters a k-means per kv head (dci_kmeans):
+ * O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy of n rows for each thread and one
+ * more.
  */
 DCI_API dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                                  size_t ld);
@@ -372,7 +387,9 @@ DCI_API dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t
 DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /** Between steps: forms groups of tokens that left the window, makes codes anew that no longer fit, and gives back what finding a prompt's
- *  clusters took. sequences NULL: all. */
+ *  clusters took. sequences NULL: all.
+ *  GROUP_TREE: a page is inserted whole, for a product of each token with each node; a key that outgrows c, whose square is a power of two,
+ *  has its head's tree built anew. */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /* --- plans ------------------------------------------------------------------------------------------------------------ */
@@ -405,8 +422,8 @@ DCI_API void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan);
  * Chooses for one layer. queries: n_sequences x n_query_heads rows of dim_k, ld elements apart; they may be those of the step's own
  * tokens, which were appended to this layer before. Waits for dci_kv_prompt's work. Refuses NaN and infinity naming sequence and head.
  * A layer that uses another one's lists (ANCHOR) is refused where that has no plan at the same number of tokens.
- * Cost: per kv head a pass over the summaries of all candidates; with lists that are kept and no tail, about as many steps as a list
- * has tokens.
+ * Cost: per kv head a pass over the summaries of all candidates; with CHOOSE_TREE over the nodes, and over the keys in opened cells; with
+ * lists that are kept and no tail, about as many steps as a list has tokens.
  */
 DCI_API dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
                                     const void *queries, size_t ld, dci_kv_plan *plan);
@@ -447,6 +464,9 @@ typedef struct dci_kv_sequence_info {
         uint64_t n_corrections; /**< AHEAD: of these, because queries had turned */
         size_t n_batches;       /**< of clusters, in that layer: the prompt's, and those of later tokens */
         size_t n_early; /**< of these, later ones of fewer than cluster_every tokens, for which the budget had no room any more */
+        size_t tree_pages,
+                tree_stale_pages; /**< GROUP_TREE, over layers and heads: pages; those that the last change of their tree wrote:
+                                                  where pages are copies on a device, these are fetched again */
 } dci_kv_sequence_info;
 DCI_API dci_status dci_kv_sequence_info_init(dci_kv_sequence_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info);

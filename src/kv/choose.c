@@ -274,6 +274,13 @@ static void choose_recent(dci_kv_ask *ask, const dci_kv_grouping *grouping)
         ask->n_chosen = room;
 }
 
+static void choose_tree(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+{
+        (void)grouping;
+        dci_kv_tree_search(ask);
+        dci_kv_put_in_order(ask);
+}
+
 /* What was chosen once, best first, as far as there is room; the rest of the room, where a short prompt or truncation left some, goes to
  * the latest. */
 static void choose_fixed(dci_kv_ask *ask, const dci_kv_grouping *grouping)
@@ -302,6 +309,7 @@ const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1] = {
         [DCI_KV_CHOOSE_SCAN] = {DCI_KV_CHOOSE_SCAN, true, choose_scan},
         [DCI_KV_CHOOSE_OBSERVED] = {DCI_KV_CHOOSE_OBSERVED, false, choose_fixed},
         [DCI_KV_CHOOSE_RECENT] = {DCI_KV_CHOOSE_RECENT, false, choose_recent},
+        [DCI_KV_CHOOSE_TREE] = {DCI_KV_CHOOSE_TREE, false, choose_tree},
 };
 
 /* --- by observed queries, once (SnapKV, without its pooling) ------------------------------------------------------------- */

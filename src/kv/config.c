@@ -42,6 +42,7 @@ dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
         config->period = config->ring = DCI_KV_PRESET;
         config->anchor_first = 2;
         config->anchor_period = 3;
+        config->tree_promotion = 0.03;
         return DCI_OK;
 }
 
@@ -109,7 +110,8 @@ static const dci_kv_summary *const summaries[DCI_KV_SUMMARIES + 1] = {NULL,
                                                                       &dci_kv_summary_minmax,
                                                                       &dci_kv_summary_cuboid,
                                                                       &dci_kv_summary_codes,
-                                                                      &dci_kv_summary_learned};
+                                                                      &dci_kv_summary_learned,
+                                                                      &dci_kv_summary_tree};
 static const dci_kv_tail *const tails[DCI_KV_TAILS + 1] = {NULL, &dci_kv_tail_drop, &dci_kv_tail_sums,
                                                            &dci_kv_tail_lowbit};
 static dci_status check_choice(const char *name, int32_t *value, int32_t preset, int32_t most)
@@ -149,12 +151,46 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
         return DCI_OK;
 }
 
+/* A tree is searched, or its pages are ranked by their means; what is left out is dropped. */
+static dci_status check_tree(const dci_kv_config *c)
+{
+        const bool tree = c->group == DCI_KV_GROUP_TREE, nodes = c->summary == DCI_KV_SUMMARY_TREE,
+                   searched = c->choose == DCI_KV_CHOOSE_TREE;
+        if (!(c->tree_promotion >= 0.001 && c->tree_promotion <= 0.25))
+                return dci_fail(DCI_ERR_INVALID, "tree_promotion is %g, expected 0.001 to 0.25", c->tree_promotion);
+        if (c->tree_tokens != 0 && c->tree_tokens != 1)
+                return dci_fail(DCI_ERR_INVALID, "tree_tokens is %d, expected 0 or 1", (int)c->tree_tokens);
+        if (tree && !nodes && c->summary != DCI_KV_SUMMARY_MEAN)
+                return dci_fail(DCI_ERR_INVALID, "summary %d does not go with group %d: leaves have nodes or means",
+                                (int)c->summary, (int)c->group);
+        if (nodes && !tree)
+                return dci_fail(DCI_ERR_INVALID, "summary %d does not go with group %d: only a tree has nodes",
+                                (int)c->summary, (int)c->group);
+        if (searched && !nodes)
+                return dci_fail(DCI_ERR_INVALID, "choose %d searches a tree's nodes, but summary is %d", (int)c->choose,
+                                (int)c->summary);
+        if (nodes && c->choose == DCI_KV_CHOOSE_SCAN)
+                return dci_fail(DCI_ERR_INVALID,
+                                "choose %d ranks groups, but summary %d is of nodes: search, or take means",
+                                (int)c->choose, (int)c->summary);
+        if (searched && c->combine != DCI_KV_COMBINE_EACH)
+                return dci_fail(DCI_ERR_INVALID,
+                                "combine %d does not go with choose %d: where a tree is searched each head ranks for "
+                                "itself",
+                                (int)c->combine, (int)c->choose);
+        if (tree && c->tail != DCI_KV_TAIL_DROP)
+                return dci_fail(DCI_ERR_INVALID, "tail %d does not go with group %d: leaves have none", (int)c->tail,
+                                (int)c->group);
+        return DCI_OK;
+}
+
 /* Stages that do not go together. */
 static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *stages)
 {
         const bool of_pages = c->summary == DCI_KV_SUMMARY_MEAN || c->summary == DCI_KV_SUMMARY_MINMAX ||
                               c->summary == DCI_KV_SUMMARY_CUBOID;
-        if (of_pages == (c->group == DCI_KV_GROUP_TOKEN))
+        /* Leaves have means, or nodes (check_tree). */
+        if (of_pages == (c->group == DCI_KV_GROUP_TOKEN) && c->group != DCI_KV_GROUP_TREE)
                 return dci_fail(DCI_ERR_INVALID,
                                 "summary %d does not go with group %d: means, extremes and cuboids are of "
                                 "pages and clusters, others of tokens",
@@ -191,7 +227,7 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
                                 (int)c->summary);
         if (c->tail != DCI_KV_TAIL_DROP && (c->choose == DCI_KV_CHOOSE_OBSERVED || c->choose == DCI_KV_CHOOSE_ALL))
                 return dci_fail(DCI_ERR_INVALID, "choose %d has no tail, but tail is %d", (int)c->choose, (int)c->tail);
-        return DCI_OK;
+        return check_tree(c);
 }
 
 static dci_status check_budget(dci_kv_config *c, const dci_kv_preset *preset)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/tree.h"
 
 size_t dci_kv_may_group(const dci_kv *kv, size_t n)
 {
@@ -155,7 +155,7 @@ static size_t stage_bytes(const dci_kv *kv)
         const dci_kv_stages *stages = kv->stages;
         const size_t summary = stages->summary.put_bytes != NULL ? stages->summary.put_bytes(kv) : 0;
         const size_t tail = stages->tail.put_bytes != NULL ? stages->tail.put_bytes(kv) : 0;
-        return dci_lines(most(summary, tail));
+        return dci_lines(most(most(summary, tail), dci_kv_tree_scratch_bytes(kv)));
 }
 
 static size_t fit_bytes(const dci_kv *kv)
@@ -405,6 +405,10 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
 {
         const dci_kv_stages *stages = kv->stages;
         dci_kv_head *h = &layer->heads[head];
+        if (dci_kv_has_trees(kv)) {
+                dci_kv_tree_form(kv, layer, head, first, end, f->stage);
+                return;
+        }
         /* Little at a time, so that what is asked for comes while codes are made; but pages as a whole. */
         const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens);
         summary = summary && kv->summary_bytes > 0;

@@ -51,5 +51,6 @@ static const dci_kv_grouping pages = {.kind = DCI_KV_GROUP_PAGE, .count = count_
 const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1] = {
         [DCI_KV_GROUP_TOKEN] = &tokens,
         [DCI_KV_GROUP_PAGE] = &pages,
+        [DCI_KV_GROUP_TREE] = &dci_kv_group_tree,
         [DCI_KV_GROUP_CLUSTER] = &dci_kv_group_cluster,
 };

@@ -5,7 +5,33 @@
 
 #include <math.h>
 
-#include "kv/stages.h"
+#include "kv/tree.h"
+
+/* Where nothing came since it was built, no page is stale. */
+static void count_pages(const dci_kv_tree *tree, dci_kv_sequence_info *info)
+{
+        if (tree == NULL)
+                return;
+        info->tree_pages += tree->n_pages - tree->n_free;
+        for (size_t p = 0; p < tree->n_pages && tree->version != tree->built_version; p++)
+                info->tree_stale_pages += tree->page_node[p] >= 0 && tree->page_versions[p] == tree->version;
+}
+
+/* A tree's bytes are those of this many candidates. */
+#define TYPICAL ((size_t)32768)
+
+static double resident_bytes(const dci_kv *kv)
+{
+        if (dci_kv_has_trees(kv))
+                return (double)dci_kv_tree_bytes(kv, TYPICAL) / (double)TYPICAL;
+        if (kv->listed) {
+                const dci_kv_config *c = &kv->config;
+                const double parts = c->cluster_most > 0 ? 1.0 / (double)c->cluster_most : 0.0;
+                return (double)sizeof(int32_t) +
+                       (double)dci_kv_batch_group_bytes(kv) * (1.0 / (double)c->cluster_tokens + parts);
+        }
+        return (double)(kv->summary_bytes + kv->tail_bytes) / (double)DCI_KV_CHUNK;
+}
 
 dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info)
 {
@@ -47,6 +73,7 @@ dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_inf
                         info.n_decisions += layer->heads[h].n_decisions;
                         info.n_corrections += layer->heads[h].n_corrections;
                         info.drift = fmax(info.drift, dci_kv_drift(&layer->heads[h]));
+                        count_pages(layer->heads[h].tree, &info);
                 }
         }
         if (info.n_grouped == SIZE_MAX)
@@ -87,13 +114,7 @@ dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
                                   .row_bytes = kv->row_bytes,
                                   .summary_bytes = atomic_load(&kv->chunk_total),
                                   .token_bytes = c->n_layers * c->n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es,
-                                  .resident_token_bytes =
-                                          (double)(kv->summary_bytes + kv->tail_bytes) / (double)DCI_KV_CHUNK};
-        if (kv->listed)
-                out_info->resident_token_bytes =
-                        (double)sizeof(int32_t) + (double)dci_kv_batch_group_bytes(kv) *
-                                                          (1.0 / (double)c->cluster_tokens +
-                                                           (c->cluster_most > 0 ? 1.0 / (double)c->cluster_most : 0.0));
+                                  .resident_token_bytes = resident_bytes(kv)};
         for (size_t i = 0; i < kv->n_sequences; i++)
                 out_info->n_resident += kv->sequences[i]->resident;
         if (kv->pool.lent) /* the caller's: those that no sequence has */

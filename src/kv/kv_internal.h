@@ -106,6 +106,8 @@ typedef struct dci_kv_frame {
         size_t n_queries; /* learned: of the moments behind the coder, which a refit begins with; 0: none yet */
 } dci_kv_frame;
 
+typedef struct dci_kv_tree dci_kv_tree; /* tree.h */
+
 typedef struct dci_kv_head {
         dci_kv_frame *keys, *values; /* NULL where there are none */
         int32_t *fixed;              /* CHOOSE_OBSERVED: candidates, best first */
@@ -113,6 +115,7 @@ typedef struct dci_kv_head {
         double sum_latest, sum_now; /* squared distortion: of the last whole span of tokens, and since */
         uint32_t n_latest, n_now;
         int32_t refits;
+        dci_kv_tree *tree;                            /* GROUP_TREE; NULL without candidates */
         uint64_t n_plans, n_decisions, n_corrections; /* as dci_kv_sequence_info has them */
 } dci_kv_head;
 
@@ -191,10 +194,11 @@ struct dci_kv {
         size_t mark;
         atomic_size_t bytes;
         size_t row_bytes;          /* of pieces */
-        atomic_size_t chunk_total; /* bytes of chunks */
+        atomic_size_t chunk_total; /* bytes of chunks and trees */
         pthread_mutex_t lock;      /* one call at a time */
         pthread_mutex_t map_lock;  /* for workers: where rows lie; written when tables and lists of pieces change */
         size_t plan_tokens;        /* what `plans` suffices for */
+        size_t tree_tokens, tree_nodes; /* nodes among the first so many candidates: what was counted last */
         dci_kv_scratch plans, forming;
         bool listed;           /* groups are in batches, not in chunks */
         size_t listing_tokens; /* what `listing` suffices for */
@@ -272,10 +276,15 @@ void dci_kv_batch_summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch
 size_t dci_kv_may_group(const dci_kv *kv, size_t n);
 /* Whether this layer forms groups at all. */
 bool dci_kv_groups(const dci_kv *kv, size_t layer);
-/* Whether anything is kept of groups, in chunks or batches. */
+/* Whether groups are leaves of trees (tree.h). */
+DCI_INLINE bool dci_kv_has_trees(const dci_kv *kv)
+{
+        return kv->config.group == DCI_KV_GROUP_TREE;
+}
+/* Whether anything is kept of groups, in chunks, batches or trees. */
 DCI_INLINE bool dci_kv_summarised(const dci_kv *kv)
 {
-        return kv->listed || kv->summary_bytes + kv->tail_bytes > 0;
+        return kv->listed || kv->summary_bytes + kv->tail_bytes > 0 || dci_kv_has_trees(kv);
 }
 /* Whether tails need groups of their own. */
 DCI_INLINE bool dci_kv_tailed(const dci_kv *kv)

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/tree.h"
 
 typedef struct due {
         dci_kv_layer *layer;
@@ -96,6 +96,8 @@ static dci_status take_all(dci_kv *kv, const maintaining *m)
                 status = dci_kv_own_chunks(kv, layer, layer->n_grouped, m->dues[i].n);
                 for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
                         status = dci_kv_take_frames(kv, layer, h, false);
+                for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && dci_kv_has_trees(kv); h++)
+                        status = dci_kv_tree_own(kv, &layer->heads[h], m->dues[i].n);
         }
         return status;
 }

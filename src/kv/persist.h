@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A prefix of a sequence in a checked container (core/file.h, docs/format.md): its rows, its transforms and what was chosen once. Summaries
- * and codes are made anew from rows and transforms, which gives the same bits.
+ * A prefix of a sequence in a checked container (core/file.h, docs/format.md): its rows, its transforms, what was chosen once, and trees.
+ * Summaries and codes are made anew from rows, transforms and trees, which gives the same bits.
  */
 #ifndef DCI_KV_PERSIST_H
 #define DCI_KV_PERSIST_H
 
 #include "core/file.h"
-#include "kv/stages.h"
+#include "kv/tree.h"
 #include "sketch/frames.h"
 
 #define DCI_KV_FILE_KIND 0x31564b44U /* "DKV1" */

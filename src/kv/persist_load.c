@@ -226,6 +226,26 @@ static dci_status load_fixed(loading *l, dci_kv_head *head, size_t n)
         return DCI_OK;
 }
 
+/* The tree of a head's n_candidates candidates, from n numbers. */
+static dci_status load_tree(loading *l, const dci_kv_layer *layer, size_t head, size_t n)
+{
+        dci_kv *kv = l->kv;
+        if (n > l->fixed_left / sizeof(int32_t))
+                return dci_fail(DCI_ERR_FORMAT, "the file's section 'fixed' is too short");
+        if ((n > 0) != (layer->n_grouped > 0))
+                return dci_fail(DCI_ERR_FORMAT, "layer %zu, kv head %zu: a tree of %zu numbers for %zu tokens",
+                                layer->number, head, n, layer->n_grouped);
+        if (n == 0)
+                return DCI_OK;
+        dci_status status = dci_kv_tree_take(kv, layer->n_grouped, &layer->heads[head].tree);
+        if (status == DCI_OK) /* sections begin at multiples of 64 and this one has numbers of 4 bytes only */
+                status = dci_kv_tree_read(kv, layer, head, (const int32_t *)(const void *)l->fixed, n, layer->n_grouped,
+                                          layer->heads[head].tree);
+        l->fixed += n * sizeof(int32_t);
+        l->fixed_left -= n * sizeof(int32_t);
+        return status;
+}
+
 static dci_status load_head(loading *l, dci_kv_layer *layer, size_t head)
 {
         dci_kv *kv = l->kv;
@@ -252,7 +272,9 @@ static dci_status load_head(loading *l, dci_kv_layer *layer, size_t head)
                 status = load_value_frame(l, h);
         l->frames += values;
         l->frames_left -= keys + values;
-        if (status == DCI_OK)
+        if (status == DCI_OK && dci_kv_has_trees(kv))
+                status = load_tree(l, layer, head, dci_load_le32(at + 52));
+        else if (status == DCI_OK)
                 status = load_fixed(l, h, dci_load_le32(at + 52));
         return status;
 }

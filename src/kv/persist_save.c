@@ -52,7 +52,21 @@ typedef struct saving {
         dci_kv *kv;
         const dci_kv_sequence *sequence;
         size_t n;
+        dci_kv_tree **trees; /* by layer and head, cut to n tokens; NULL: groups are no trees */
 } saving;
+
+static dci_kv_tree *tree_of(const saving *s, size_t layer, size_t head)
+{
+        return s->trees == NULL ? NULL : s->trees[layer * s->kv->config.n_kv_heads + head];
+}
+
+/* What was chosen once, or the tree. */
+static size_t list_length(const saving *s, size_t layer, size_t head)
+{
+        if (s->trees != NULL)
+                return dci_kv_tree_numbers(s->kv, tree_of(s, layer, head));
+        return dci_kv_fixed_within(s->kv, &s->sequence->layers[layer].heads[head], s->n, NULL);
+}
 
 /* A frame without candidates has made no codes yet, and is as none. */
 static int32_t kind_of(const dci_kv_frame *frame)
@@ -110,7 +124,7 @@ static dci_status emit_head(const saving *s, size_t layer, size_t head, const dc
         dci_store_le32(out + 40, h->n_latest);
         dci_store_le32(out + 44, h->n_now);
         dci_store_le32(out + 48, (uint32_t)h->refits);
-        dci_store_le32(out + 52, (uint32_t)dci_kv_fixed_within(s->kv, h, s->n, NULL));
+        dci_store_le32(out + 52, (uint32_t)list_length(s, layer, head));
         return sink->write(sink->ctx, out, sizeof out);
 }
 
@@ -169,6 +183,10 @@ static dci_status emit_list(const saving *s, size_t layer, size_t head, const dc
 {
         const dci_kv_head *h = &s->sequence->layers[layer].heads[head];
         dci_status status = DCI_OK;
+        for (size_t i = 0; s->trees != NULL && i < list_length(s, layer, head) && status == DCI_OK; i++) {
+                const int32_t number = dci_kv_tree_number(s->kv, tree_of(s, layer, head), i);
+                status = sink->write(sink->ctx, &number, sizeof number);
+        }
         for (size_t i = 0; i < h->n_fixed && status == DCI_OK; i++)
                 if (s->kv->config.sink + (size_t)h->fixed[i] < s->n)
                         status = sink->write(sink->ctx, &h->fixed[i], sizeof *h->fixed);
@@ -221,9 +239,46 @@ static dci_status emit_values(const void *ctx, const dci_sink *sink)
         return each_head(ctx, sink, emit_value_rows);
 }
 
-static dci_status save(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const char *path)
+static void drop_trees(saving *s)
 {
-        const saving s = {kv, sequence, n};
+        const size_t n_heads = s->kv->config.n_layers * s->kv->config.n_kv_heads;
+        for (size_t i = 0; s->trees != NULL && i < n_heads; i++)
+                dci_kv_tree_drop(s->kv, s->trees[i]);
+        dci_kv_give(s->kv, s->trees, n_heads * sizeof(void *));
+}
+
+/* Trees of what is saved: the sequence's, or copies that are cut. */
+static dci_status hold_trees(saving *s)
+{
+        dci_kv *kv = s->kv;
+        const size_t n_heads = kv->config.n_kv_heads, n_bytes = kv->config.n_layers * n_heads * sizeof(void *);
+        if (!dci_kv_has_trees(kv))
+                return DCI_OK;
+        dci_status status = dci_kv_take(kv, n_bytes, (void **)&s->trees);
+        if (status != DCI_OK)
+                return status;
+        memset(s->trees, 0, n_bytes);
+        for (size_t i = 0; i < kv->config.n_layers * n_heads && status == DCI_OK; i++) {
+                const dci_kv_layer *layer = &s->sequence->layers[i / n_heads];
+                const size_t n = dci_kv_grouped_within(kv, layer, s->n);
+                dci_kv_tree *tree = layer->heads[i % n_heads].tree;
+                if (tree == NULL || n == 0)
+                        continue;
+                if (tree->n > n) {
+                        status = dci_kv_tree_cut_copy(kv, layer, i % n_heads, n, &s->trees[i]);
+                } else {
+                        dci_kv_tree_hold(tree);
+                        s->trees[i] = tree;
+                }
+        }
+        return status;
+}
+
+static dci_status write_file(const saving *s, const char *path)
+{
+        const dci_kv *kv = s->kv;
+        const dci_kv_sequence *sequence = s->sequence;
+        const size_t n = s->n;
         const size_t n_heads = kv->config.n_layers * kv->config.n_kv_heads;
         size_t frames = 0, fixed = 0;
         for (size_t l = 0; l < kv->config.n_layers; l++)
@@ -232,17 +287,17 @@ static dci_status save(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, co
                         const int32_t kind = kind_of(h->keys);
                         frames += dci_kv_frames_bytes(kv, kind, kind != 0 && h->keys->n_queries > 0,
                                                       kind_of(h->values) != 0);
-                        fixed += dci_kv_fixed_within(kv, h, n, NULL);
+                        fixed += list_length(s, l, i);
                 }
         const dci_part parts[] = {
-                {"config", 8 * DCI_KV_FILE_FIELDS, emit_config, &s},
-                {"layers", kv->config.n_layers * DCI_KV_LAYER_BYTES, emit_layers, &s},
-                {"heads", n_heads * DCI_KV_HEAD_BYTES, emit_heads, &s},
-                {"frames", frames, emit_frames, &s},
-                {"fixed", fixed * sizeof(int32_t), emit_fixed, &s},
-                {"keys", n_heads * n * kv->dim_k * kv->es, emit_keys, &s},
-                {"values", n_heads * n * kv->dim_v * kv->es, emit_values, &s},
-                {"groups", kv->listed ? dci_kv_batches_bytes(kv, sequence, n) : 0, emit_groups, &s},
+                {"config", 8 * DCI_KV_FILE_FIELDS, emit_config, s},
+                {"layers", kv->config.n_layers * DCI_KV_LAYER_BYTES, emit_layers, s},
+                {"heads", n_heads * DCI_KV_HEAD_BYTES, emit_heads, s},
+                {"frames", frames, emit_frames, s},
+                {"fixed", fixed * sizeof(int32_t), emit_fixed, s},
+                {"keys", n_heads * n * kv->dim_k * kv->es, emit_keys, s},
+                {"values", n_heads * n * kv->dim_v * kv->es, emit_values, s},
+                {"groups", kv->listed ? dci_kv_batches_bytes(kv, sequence, n) : 0, emit_groups, s},
         };
         dci_replacement replacement;
         dci_status status = dci_replace_begin(path, &replacement);
@@ -252,6 +307,16 @@ static dci_status save(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, co
         status = dci_file_compose(&sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION,
                                   (size_t)DCI_KV_FILE_SECTIONS + kv->listed, parts);
         return dci_replace_end(&replacement, status);
+}
+
+static dci_status save(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const char *path)
+{
+        saving s = {kv, sequence, n, NULL};
+        dci_status status = hold_trees(&s);
+        if (status == DCI_OK)
+                status = write_file(&s, path);
+        drop_trees(&s);
+        return status;
 }
 
 dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path)

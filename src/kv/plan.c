@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/tree.h"
 
 size_t dci_kv_stride(const dci_kv *kv)
 {
@@ -20,26 +20,30 @@ static size_t larger(size_t a, size_t b)
         return a > b ? a : b;
 }
 
+/* Scores of one query: room for whole units. */
+static size_t score_stride(const dci_kv *kv, size_t n_tokens)
+{
+        if (dci_kv_has_trees(kv)) /* its pages need not be full */
+                n_tokens += n_tokens / kv->config.page_tokens;
+        return (n_tokens + DCI_KV_TILE - 1) / DCI_KV_TILE * DCI_KV_TILE + DCI_KV_TILE;
+}
+
 static size_t work_bytes(const dci_kv *kv, size_t n_tokens)
 {
         const size_t stages = larger(kv->stages->summary.work_bytes(kv), kv->stages->tail.work_bytes(kv));
-        return larger(stages, dci_topk_bytes(dci_kv_ranked(kv, n_tokens)));
-}
-
-/* Scores of one query: room for whole units. */
-static size_t score_stride(size_t n_tokens)
-{
-        return (n_tokens + DCI_KV_TILE - 1) / DCI_KV_TILE * DCI_KV_TILE + DCI_KV_TILE;
+        const size_t search = dci_kv_tree_search_bytes(kv, score_stride(kv, n_tokens));
+        return larger(larger(stages, search), dci_topk_bytes(dci_kv_ranked(kv, n_tokens)));
 }
 
 static size_t taken_bytes(const dci_kv *kv, size_t n_tokens)
 {
-        return dci_kv_sums_of_lists(kv) ? score_stride(n_tokens) * sizeof(int32_t) : 0;
+        return dci_kv_sums_of_lists(kv) ? score_stride(kv, n_tokens) * sizeof(int32_t) : 0;
 }
 
+/* A search of trees has lists of its own. */
 static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
 {
-        return kv->config.combine != DCI_KV_COMBINE_EACH
+        return kv->config.combine != DCI_KV_COMBINE_EACH || kv->config.choose != DCI_KV_CHOOSE_SCAN
                        ? 0
                        : dci_lines(kv->group * dci_kv_ranked(kv, n_tokens) * sizeof(int32_t));
 }
@@ -47,7 +51,7 @@ static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
 static size_t area_bytes(const dci_kv *kv, size_t n_tokens)
 {
         const size_t plan = dci_lines(kv->group * kv->dim_k * sizeof(float)) +
-                            (kv->group + 1) * score_stride(n_tokens) * sizeof(float) +
+                            (kv->group + 1) * score_stride(kv, n_tokens) * sizeof(float) +
                             dci_lines(kv->group * sizeof(float)) + 2 * dci_lines(dci_kv_stride(kv) * sizeof(int32_t)) +
                             taken_bytes(kv, n_tokens) + lists_bytes(kv, n_tokens) + dci_lines(work_bytes(kv, n_tokens));
         return larger(plan, dci_kv_attend_bytes(kv));
@@ -236,7 +240,7 @@ static dci_kv_ask prepare(const planning *p, size_t i, size_t head, unsigned cha
         dci_kv_ask ask = {.kv = kv, .layer = &p->found[i]->layers[p->layer], .head = head};
         float *queries = (float *)(void *)at;
         at += dci_lines(kv->group * kv->dim_k * sizeof(float));
-        ask.ld = score_stride(kv->plan_tokens);
+        ask.ld = score_stride(kv, kv->plan_tokens);
         ask.scores = (float *)(void *)at;
         at += kv->group * ask.ld * sizeof(float);
         ask.relevance = (float *)(void *)at;

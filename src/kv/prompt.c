@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/tree.h"
 
 /* A unit of this sequence (NULL: any), or NULL. Under jobs_lock. */
 static dci_kv_layer *take_unit(dci_kv *kv, const dci_kv_sequence *sequence, size_t *out_head)
@@ -295,6 +295,7 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
                 dci_kv_frame_drop(kv, head->keys);
                 dci_kv_frame_drop(kv, head->values);
                 dci_kv_give(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
+                dci_kv_tree_drop(kv, head->tree);
                 *head = (dci_kv_head){.n_plans = head->n_plans,
                                       .n_decisions = head->n_decisions,
                                       .n_corrections = head->n_corrections};
@@ -329,6 +330,8 @@ static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, 
         const size_t room = kv->config.budget - kv->config.sink - kv->config.window;
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && n > 0; h++) {
                 status = dci_kv_take_frames(kv, layer, h, learned);
+                if (status == DCI_OK && dci_kv_has_trees(kv))
+                        status = dci_kv_tree_own(kv, &layer->heads[h], n);
                 if (status == DCI_OK && once)
                         status = dci_kv_grow(kv, (void **)&layer->heads[h].fixed, &layer->heads[h].fixed_capacity,
                                              n < room ? n : room, sizeof(int32_t));

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/tree.h"
 
 /* Where a sequence is, or would be, among the ascending ids. */
 static size_t place_of(const dci_kv *kv, int64_t id)
@@ -144,6 +144,7 @@ static void free_layer(dci_kv *kv, dci_kv_layer *layer)
                 dci_kv_frame_drop(kv, head->keys);
                 dci_kv_frame_drop(kv, head->values);
                 dci_kv_give(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
+                dci_kv_tree_drop(kv, head->tree);
         }
 }
 
@@ -262,10 +263,24 @@ size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, 
         return kept;
 }
 
+/* Trees that lose candidates become the sequence's own before anything is cut. */
+static dci_status own_trees(dci_kv *kv, const dci_kv_layer *layer, size_t n)
+{
+        const size_t n_left = dci_kv_grouped_within(kv, layer, n);
+        dci_status status = DCI_OK;
+        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
+                if (layer->heads[h].tree != NULL && layer->heads[h].tree->n > n_left)
+                        status = dci_kv_tree_own(kv, &layer->heads[h], n_left);
+        return status;
+}
+
 static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        layer->n = n;
         layer->n_grouped = dci_kv_grouped_within(kv, layer, n);
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
+                if (layer->heads[h].tree != NULL)
+                        dci_kv_tree_cut(kv, layer, h, layer->heads[h].tree, layer->n_grouped);
+        layer->n = n;
         if (layer->n_prompt > n)
                 layer->n_prompt = n;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
@@ -286,6 +301,10 @@ dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
         status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
         if (status == DCI_OK) {
                 dci_kv_jobs_wait(kv, found);
+                for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++)
+                        status = own_trees(kv, &found->layers[i], n_tokens);
+        }
+        if (status == DCI_OK) {
                 for (size_t i = 0; i < kv->config.n_layers; i++)
                         cut_layer(kv, &found->layers[i], n_tokens);
                 found->n = n_tokens;
@@ -293,6 +312,19 @@ dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
         }
         dci_kv_unlock(kv);
         return status;
+}
+
+/* The same tree, or a copy that is cut. */
+static dci_status fork_tree(dci_kv *kv, const dci_kv_layer *from, size_t head, size_t n_grouped, dci_kv_tree **out)
+{
+        dci_kv_tree *tree = from->heads[head].tree;
+        if (tree == NULL || n_grouped == 0)
+                return DCI_OK;
+        if (tree->n > n_grouped)
+                return dci_kv_tree_cut_copy(kv, from, head, n_grouped, out);
+        dci_kv_tree_hold(tree);
+        *out = tree;
+        return DCI_OK;
 }
 
 static dci_status fork_chunks(dci_kv *kv, const dci_kv_layer *from, size_t n_grouped, dci_kv_layer *to)
@@ -338,6 +370,8 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
                 head->fixed_capacity = capacity;
                 head->n_plans = head->n_decisions = head->n_corrections = 0;
                 head->n_fixed = dci_kv_fixed_within(kv, source, n, fixed);
+                head->tree = NULL;
+                status = fork_tree(kv, from, h, n_grouped, &head->tree);
                 if (head->keys != NULL)
                         atomic_fetch_add(&head->keys->refs, 1);
                 if (head->values != NULL)

@@ -145,12 +145,18 @@ const dci_kv_clustering *dci_kv_clustering_at(int32_t preset);
 
 extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* group.c; NULL: not built */
 extern const dci_kv_grouping dci_kv_group_cluster;                       /* group_cluster.c */
+extern const dci_kv_grouping dci_kv_group_tree;                          /* tree_choose.c */
 extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;    /* summary_keys.c */
 extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax, dci_kv_summary_cuboid; /* summary_pages.c */
 extern const dci_kv_summary dci_kv_summary_codes, dci_kv_summary_learned;                      /* summary_codes.c */
 extern const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1];                                 /* choose.c */
+extern const dci_kv_summary dci_kv_summary_tree;                                               /* tree_choose.c */
 extern const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1];                           /* schedule.c */
 extern const dci_kv_tail dci_kv_tail_drop, dci_kv_tail_sums, dci_kv_tail_lowbit;
+
+/* tree_choose.c: means of a tree's pages as scores, and the search that fills in chosen, best first. */
+void dci_kv_tree_rank_pages(dci_kv_ask *ask);
+void dci_kv_tree_search(dci_kv_ask *ask);
 
 /* choose.c: ranks by the observed queries, once: fills in head->fixed. */
 void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n);

@@ -19,8 +19,11 @@ static size_t width_of(const dci_kv *kv)
         return kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN ? kv->dim_k : 2 * kv->dim_k;
 }
 
+/* Means of a tree's pages lie with the tree. */
 static size_t bytes(const dci_kv *kv)
 {
+        if (kv->config.group == DCI_KV_GROUP_TREE)
+                return 0;
         return dci_lines(DCI_KV_CHUNK / kv->config.page_tokens * width_of(kv) * kv->es);
 }
 
@@ -173,6 +176,10 @@ static void rank(dci_kv_ask *ask)
         const size_t n_pages = (ask->n_candidates + per_page - 1) / per_page;
         const void *rows[DCI_KV_TILE];
         float *queries = (float *)(void *)ask->work;
+        if (kv->config.group == DCI_KV_GROUP_TREE) {
+                dci_kv_tree_rank_pages(ask);
+                return;
+        }
         make_queries(kv, ask->queries, queries);
         if (kv->listed) {
                 rank_listed(ask, queries);
