@@ -109,13 +109,19 @@ static bool turned(kv_schedule *s, const float *queries, const float *before, si
         return cosine < tau;
 }
 
+/* Groups that kv_model_check_groups knows. */
+static bool is_listed(const dci_kv_info *info)
+{
+        return info->group == DCI_KV_GROUP_CLUSTER || info->group == DCI_KV_GROUP_SEGMENT;
+}
+
 /* What queries of now say, if scores can be told. */
 static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const dci_kv_plan *plan, size_t i, size_t layer,
                        size_t head, const float *queries)
 {
         kv_ranking r = {NULL, (size_t)plan->sink_end[i], (size_t)plan->recent_begin[i],
                         info->group == DCI_KV_GROUP_PAGE ? info->page_tokens : 1};
-        if (info->summary >= DCI_KV_SUMMARY_KEYS && info->summary <= DCI_KV_SUMMARY_CUBOID)
+        if (!is_listed(info) && info->summary >= DCI_KV_SUMMARY_KEYS && info->summary <= DCI_KV_SUMMARY_CUBOID)
                 r.scores = kv_model_scores(model, layer, head, queries, info->summary, info->combine, r.first, r.end,
                                            r.size);
         return r;
@@ -175,6 +181,7 @@ void kv_schedule_plan(kv_schedule *s, const kv_model *model, const kv_seen *seen
         const size_t anchor = info.schedule == DCI_KV_ANCHOR ? kv_schedule_anchor(s, layer) : layer;
         if (seen->plans[layer].recent_begin[i] == 0)
                 return;
+        s->config.schedule = info.schedule;
         bool due = !s->listed[layer] || info.schedule == DCI_KV_ANCHOR || info.schedule == DCI_KV_AHEAD;
         if (!due && info.schedule == DCI_KV_PERIODIC)
                 due = s->since[layer] >= (s->config.period == DCI_KV_PRESET ? 128 : s->config.period);
@@ -191,6 +198,8 @@ void kv_schedule_plan(kv_schedule *s, const kv_model *model, const kv_seen *seen
                 }
         }
         memcpy(s->queries + layer * row, queries, row * sizeof *queries);
+        if (due && anchor == layer && info.schedule != DCI_KV_AHEAD && is_listed(&info) && !s->lost)
+                kv_model_check_groups(model, seen, i, layer, queries, what);
         if (due) {
                 s->listed[layer] = true;
                 s->ends[layer] = (size_t)seen->plans[layer].recent_begin[i];

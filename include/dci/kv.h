@@ -66,19 +66,22 @@ enum {
         DCI_KV_SKETCH_LOWBIT = 11, /**< the same; what is left out is attended to by low-bit keys and values */
         DCI_KV_CLUSTERKV =
                 13, /**< clusters by their mean key, the last one cut at the budget (ClusterKV; Liu et al. 2024) */
+        DCI_KV_LOUISKV =
+                15, /**< clusters of the prompt, segments of what is decoded, chosen where queries turn (LouisKV; Wu et al. 2025) */
         DCI_KV_RETROINFER =
                 16,         /**< small clusters; the next best are estimated from sums (RetroInfer; Chen et al. 2025) */
         DCI_KV_FREEKV = 17, /**< pages of 32 by cuboids, chosen a step ahead and corrected (FreeKV; Liu et al. 2025) */
-        DCI_KV_PRESETS = 17 /**< the largest number there may be; 12, 14 and 15: not yet built */
+        DCI_KV_PRESETS = 17 /**< the largest number there may be; 12 and 14: not yet built */
 };
 
 /** First choice: which tokens lie together. */
 enum {
-        DCI_KV_GROUP_TOKEN = 1,        /**< each is its own */
-        DCI_KV_GROUP_PAGE = 2,         /**< page_tokens by position */
-        DCI_KV_GROUP_TREE = 3,         /**< leaves of a tree; not yet built */
-        DCI_KV_GROUP_CLUSTER = 4,      /**< k-means by cosine, see cluster_tokens */
-        DCI_KV_GROUP_SEGMENT = 5,      /**< by boundaries in time; not yet built */
+        DCI_KV_GROUP_TOKEN = 1,   /**< each is its own */
+        DCI_KV_GROUP_PAGE = 2,    /**< page_tokens by position */
+        DCI_KV_GROUP_TREE = 3,    /**< leaves of a tree; not yet built */
+        DCI_KV_GROUP_CLUSTER = 4, /**< k-means by cosine, see cluster_tokens */
+        DCI_KV_GROUP_SEGMENT =
+                5, /**< clusters of the prompt, then what lies between turns of the queries, see segment_buffer */
         DCI_KV_GROUP_RESTRUCTURED = 6, /**< static tokens first; not yet built */
         DCI_KV_GROUPS = 6
 };
@@ -276,6 +279,13 @@ typedef struct dci_kv_config {
         size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
         size_t ring; /**< queries that a layer remembers, of its last plans, for groups that are formed by them; 0 to 4096; default
                         DCI_KV_PRESET: what the groups need, mostly 0. ring * n_query_heads * dim_k floats per layer and sequence */
+        /* DCI_KV_GROUP_SEGMENT (LouisKV; Wu et al. 2025, section 4.2). The prompt's candidates are clustered as above. Tokens behind them are
+         * recent, and attended to, while segment_buffer holds them; when there are more, the oldest segments leave it, as many as lie in an eighth
+         * of the buffer and at least one, as soon as they are older than the rollback. A segment ends before a token at which BOUNDARY found that
+         * the layer's queries turned (with other schedules there are none), with the prompt, and at segment_buffer / 2 tokens. All kv heads of a
+         * layer have the same. When recent tokens would take more than half of the budget, dci_kv_reserve lets segments leave earlier,
+         * and cuts them if it must. A cut through the prompt's clusters makes dci_kv_maintain or dci_kv_reserve find those of what is left anew. */
+        size_t segment_buffer; /**< tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -443,8 +453,9 @@ typedef struct dci_kv_sequence_info {
                 n_plans; /**< lists in plans that left tokens out, of layers and kv heads, since dci_kv_open, _fork or _load */
         uint64_t n_decisions;   /**< of these, those chosen by the queries of their own plan */
         uint64_t n_corrections; /**< AHEAD: of these, because queries had turned */
-        size_t n_batches;       /**< of clusters, in that layer: the prompt's, and those of later tokens */
-        size_t n_early; /**< of these, later ones of fewer than cluster_every tokens, for which the budget had no room any more */
+        size_t n_batches;       /**< of clusters and segments, in that layer: the prompt's, and those of later tokens */
+        size_t n_early; /**< of these, later ones that the budget had no room to wait for: clusters of fewer than cluster_every tokens,
+                             segments that left a buffer that was not full (those since dci_kv_load) */
 } dci_kv_sequence_info;
 DCI_API dci_status dci_kv_sequence_info_init(dci_kv_sequence_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info);
