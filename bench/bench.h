@@ -62,6 +62,7 @@ int bench_latency_command(int argc, char **argv);
 int bench_kmeans(int argc, char **argv);
 int bench_layers(int argc, char **argv);
 int bench_kv(int argc, char **argv);
+int bench_papers(int argc, char **argv);
 
 /* --- progress.c: one line on stderr, only when it is a terminal ---------------------------------------------------- */
 

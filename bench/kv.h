@@ -98,6 +98,10 @@ typedef struct kvbench_truth {
 dci_status kvbench_truth_find(const kvbench_options *o, const kvbench_trace *trace, kvbench_truth *out);
 void kvbench_truth_free(kvbench_truth *truth);
 double kvbench_dot(const double *a, const float *b, size_t dim);
+/* Refuses NaN and infinity in keys and queries. */
+dci_status kvbench_check_finite(const kvbench_trace *trace);
+/* The k-th greatest of n > k >= 1 numbers, none of them NaN, which it reorders. */
+double kvbench_kth_greatest(double *x, size_t n, size_t k);
 
 /* --- kv_judge.c ----------------------------------------------------------------------------------------------------------- */
 

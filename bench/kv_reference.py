@@ -70,7 +70,7 @@ def read_reports(paths):
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
         for row in report["rows"]:
-            if row["preset"] == PARTS and row.get("cluster_most") != 16:
+            if row["preset"] in CLUSTERS and row.get("cluster_most") != (16 if row["preset"] == PARTS else 0):
                 continue
             key = row["trace"], row["preset"], row["key_bits"], row["value_bits"], row["learned"], row["budget"]
             rows.setdefault(key, []).append(row)

@@ -46,8 +46,8 @@ static void swap(double *a, double *b)
         *b = x;
 }
 
-/* The k-th greatest of n > k >= 1 numbers, none of them NaN, which it reorders: quickselect. */
-static double kth_greatest(double *x, size_t n, size_t k)
+/* Quickselect. */
+double kvbench_kth_greatest(double *x, size_t n, size_t k)
 {
         size_t first = 0, last = n - 1;
         k--;
@@ -137,7 +137,7 @@ static void find_position(void *arg, size_t task, size_t worker)
                 for (size_t b = 0; b < truth->n_budgets; b++) {
                         const size_t budget = p->options->budgets.values[b];
                         truth->limits[(task * group + h) * truth->n_budgets + b] =
-                                budget < n ? kth_greatest(copy, n, budget) : -(double)INFINITY;
+                                budget < n ? kvbench_kth_greatest(copy, n, budget) : -(double)INFINITY;
                 }
         }
 }
@@ -209,7 +209,7 @@ static dci_status check(const kvbench_trace *trace, const kvbench_truth *truth)
 }
 
 /* A NaN would keep the selection from ending; keys before the first position that is judged are seen by none of them alone. */
-static dci_status check_finite(const kvbench_trace *trace)
+dci_status kvbench_check_finite(const kvbench_trace *trace)
 {
         const size_t n = trace->tokens * trace->keys.dim;
         double sum = 0, *row = dci_alloc(trace->helper, trace->keys.dim, sizeof *row);
@@ -217,8 +217,10 @@ static dci_status check_finite(const kvbench_trace *trace)
                 return DCI_ERR_MEMORY;
         for (size_t i = 0; i < n; i++)
                 sum += fabs((double)trace->key_rows[i]);
-        for (size_t i = 0; i < (trace->tokens - trace->prompt) * trace->group; i++) {
-                bench_row_to_double(&trace->queries, i, row);
+        const size_t n_decoded = (trace->tokens - trace->prompt) * trace->group;
+        for (size_t i = 0; i < n_decoded + trace->observed.n; i++) {
+                bench_row_to_double(i < n_decoded ? &trace->queries : &trace->observed,
+                                    i < n_decoded ? i : i - n_decoded, row);
                 for (size_t j = 0; j < trace->keys.dim; j++)
                         sum += fabs(row[j]);
         }
@@ -232,7 +234,7 @@ dci_status kvbench_truth_find(const kvbench_options *o, const kvbench_trace *tra
         pass p = {.options = o, .trace = trace, .truth = out};
         dci_status status = truth_alloc(o, trace, out);
         if (status == DCI_OK)
-                status = check_finite(trace);
+                status = kvbench_check_finite(trace);
         if (status == DCI_OK)
                 status = run_pass(&p);
         return status == DCI_OK ? check(trace, out) : status;

@@ -13,6 +13,7 @@ static const bench_command commands[] = {
         {"growth", "how build and query time grow with the number of rows", bench_growth},
         {"kmeans", "time and objective of k-means, or the attention that pages of keys catch", bench_kmeans},
         {"kv", "what presets of a KV cache attend to on traces: share, error, bytes and time", bench_kv},
+        {"papers", "what papers on retrieval for attention report, on traces, by their definitions", bench_papers},
         {"layers", "what a step of a whole model costs: plans and attention, layer by layer", bench_layers},
 };
 

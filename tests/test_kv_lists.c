@@ -186,6 +186,41 @@ START_TEST(members_in_the_window_are_not_attended_to_twice)
 }
 END_TEST
 
+/* Clusters all of whose members are in the window again take no place of others, however well they rank. Loops over combine. */
+START_TEST(clusters_in_the_window_take_no_place)
+{
+        dci_kv_config config = small(DCI_KV_CLUSTERKV);
+        config.dtype = DCI_F32;
+        config.cluster_tokens = 1;
+        config.combine = DCI_KV_COMBINE_SOFTMAX + _i;
+        config.window = 40;
+        config.rollback = 44;
+        kv_data data = kv_random(&config, 420, 12);
+        float *stored = data.stored_keys;
+        for (size_t layer = 0; layer < 2; layer++)
+                for (size_t t = 320; t < 420; t++) /* the last ones rank first */
+                        for (size_t h = 0; h < 2; h++)
+                                for (size_t j = 0; j < 16; j++) {
+                                        const size_t at = ((layer * 420 + t) * 2 + h) * 16 + j;
+                                        data.keys[at] += kv_query(&data, layer, 360, 2 * h)[j];
+                                        stored[at] = data.keys[at];
+                                }
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 400);
+        ck_ok(dci_kv_truncate(kv, sequence, 360));
+        kv_model model = kv_model_of(&config, &data, 360);
+        kv_seen seen = kv_look(kv, 1, &(kv_turn){sequence, &data, 360, 0});
+        kv_lawful(&seen, &config, 0, "no place");
+        for (size_t layer = 0; layer < config.n_layers; layer++)
+                kv_model_check_lists(&model, &seen, 0, layer, kv_query(&data, layer, 360, 0), config.budget, false,
+                                     "no place");
+        kv_seen_free(&seen);
+        kv_model_free(&model);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
 /* --- which there are ------------------------------------------------------------------------------------------------------------ */
 
 START_TEST(clusters_are_cut_into_parts)
@@ -385,6 +420,7 @@ int main(void)
         tcase_add_test(lists, a_small_budget_groups_early);
         tcase_add_test(lists, forks_share_batches_and_cuts_drop_them);
         tcase_add_loop_test(lists, members_in_the_window_are_not_attended_to_twice, 0, 2);
+        tcase_add_loop_test(lists, clusters_in_the_window_take_no_place, 0, DCI_KV_COMBINES);
         tcase_add_test(lists, clusters_are_cut_into_parts);
         tcase_add_test(lists, keys_that_have_no_clusters_have_groups);
         tcase_add_loop_test(lists, plans_are_the_naive_choice, 0, 3);

@@ -123,14 +123,15 @@ enum {
  *           head is corrected, and uses the list of its own queries, when the mean cosine of its group's queries with those of the plan
  *           before is less than `tau` (FreeKV; Liu et al. 2025, arXiv:2505.13109).
  *
- * The first plan decides. A list that is kept is used as far as the budget goes: recent tokens that came since take the place of its last
- * ones, and what groups that were formed since take off the recent tokens gives places back, up to budget - sink - window. What counts
- * as a plan: one that leaves tokens out, also when it is made again for the same tokens.
+ * The first plan decides. A list that is kept is used as far as the budget goes: recent tokens that came since take the place of its
+ * last ones, and what groups that were formed since take off the recent tokens gives places back, up to budget - sink - window (where
+ * not all groups are ranked: to the room of the plan that decided). A plan counts if it leaves tokens out, also when it is made again
+ * for the same tokens.
  *
- * dci_kv_fork copies lists and queries. The lists of a layer are forgotten, so that its next plan decides, where dci_kv_fork, dci_kv_truncate or
- * dci_kv_step_abort cut into the candidates that they were chosen from, which within the rollback they do not; what plans of an
- * aborted step decided stays otherwise, unless the prompt ended in it. Files hold none of it. Memory, taken with the sequence: per layer 4 (budget - sink - window) bytes for
- * each kv head, and with BOUNDARY and AHEAD 4 dim_k for each query head.
+ * dci_kv_fork copies lists and queries. A layer's lists are forgotten, so that its next plan decides, where dci_kv_fork, dci_kv_truncate
+ * or dci_kv_step_abort cut into the candidates that they were chosen from, which within the rollback they do not; what plans of an
+ * aborted step decided stays otherwise, unless the prompt ended in it. Files hold none of it. Memory, taken with the sequence: per
+ * layer 4 (budget - sink - window) bytes for each kv head, and with BOUNDARY and AHEAD 4 dim_k for each query head.
  */
 enum {
         DCI_KV_EVERY_STEP = 1,
@@ -376,7 +377,8 @@ DCI_API dci_status dci_kv_wait(dci_kv *kv, int64_t sequence);
 /** Ends the step: all layers have all tokens that were reserved. Refused if one has not. */
 DCI_API dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
-/** Takes the step back: the sequences are as before dci_kv_reserve, but for lists that a schedule keeps. Prompts that ended in it have not. Lent blocks stay lent. */
+/** Takes the step back: the sequences are as before dci_kv_reserve, but for lists that a schedule keeps. Prompts that ended in it have
+ *  not. Lent blocks stay lent. */
 DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /** Between steps: forms groups of tokens that left the window, makes codes anew that no longer fit, and gives back what finding a prompt's
@@ -499,9 +501,10 @@ DCI_API dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *c
 
 /** Writes the first n_tokens of a sequence, with its transforms, to a file that replaces `path` whole. No step is open. */
 DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
-/** Begins a sequence with what a file holds: under the same budget, window and combine, plans are those of the sequence that was saved.
+/** Begins a sequence with what a file holds: under the same budget, window, combine and estimate_share, plans are those of the sequence that was saved.
  *  The config must have the same shape, dtype, scale, page_tokens, stages, bits, sink, rollback, frozen_prompt and seed; what
- *  differs is named. */
+ *  differs is named. Clusters are those that were saved; the config's say
+ *  what later ones are like. */
 DCI_API dci_status dci_kv_load(dci_kv *kv, const char *path, int64_t *out_sequence);
 
 #ifdef __cplusplus

@@ -42,7 +42,10 @@ dci_status dci_kv_batch_take(dci_kv *kv, size_t first, size_t n, size_t room, dc
         like.mean_keys_at = like.rows_at + dci_lines(room * kv->stages->summary.width(kv) * kv->es);
         like.mean_values_at = like.mean_keys_at + dci_lines(room * mean_key_bytes(kv));
         like.head_bytes = like.mean_values_at + dci_lines(room * mean_value_bytes(kv));
-        like.n_bytes = header_bytes(kv) + kv->config.n_kv_heads * like.head_bytes;
+        if (!dci_mul(kv->config.n_kv_heads, like.head_bytes, &like.n_bytes) ||
+            !dci_add(like.n_bytes, header_bytes(kv), &like.n_bytes))
+                return dci_fail(DCI_ERR_LIMIT, "groups of %zu tokens and %zu heads exceed the address space", n,
+                                kv->config.n_kv_heads);
         const dci_status status = dci_kv_take(kv, like.n_bytes, (void **)&batch);
         if (status != DCI_OK)
                 return status;
@@ -70,7 +73,7 @@ void dci_kv_drop_batches(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
 
 dci_status dci_kv_batches_ready(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        return dci_kv_grow(kv, (void **)&layer->batches, &layer->batch_capacity, n, sizeof *layer->batches);
+        return dci_kv_grow(kv, (void **)&layer->batches, &layer->batch_capacity, n, sizeof(dci_kv_batch *));
 }
 
 void dci_kv_batch_publish(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch)
@@ -207,7 +210,10 @@ dci_status dci_kv_listing_ready(dci_kv *kv, size_t n)
         if (status != DCI_OK || (kv->listing.memory != NULL && n <= kv->listing_tokens))
                 return status;
         const size_t n_areas = kv->forming.n_areas, n_bytes = area_bytes(kv, n);
-        status = dci_kv_take(kv, n_areas * n_bytes, &memory);
+        size_t all = 0;
+        if (!dci_mul(n_areas, n_bytes, &all))
+                return dci_fail(DCI_ERR_LIMIT, "finding groups of %zu tokens exceeds the address space", n);
+        status = dci_kv_take(kv, all, &memory);
         if (status != DCI_OK)
                 return status;
         dci_kv_jobs_wait(kv, NULL);

@@ -71,11 +71,6 @@ static void weigh_queries(const dci_kv_ask *ask, const float *sums, float *out)
                 out[q] = (float)exp(-lse[q] - greatest);
 }
 
-static bool needs_terms(const dci_kv *kv)
-{
-        return kv->stages->tail.scored || dci_kv_sums_of_lists(kv);
-}
-
 static void combine(dci_kv_ask *ask, size_t n)
 {
         const size_t group = ask->kv->group;
@@ -89,7 +84,7 @@ static void combine(dci_kv_ask *ask, size_t n)
                 weights[q] = 1.0f / (float)group;
         ask->kv->context->kernels->weigh(ask->scores, ask->ld, group, weights, n, ask->relevance);
         /* A tail that needs the terms gets them all the same. */
-        for (size_t q = 0; q < group && !softmax && needs_terms(ask->kv); q++)
+        for (size_t q = 0; q < group && !softmax && dci_kv_needs_terms(ask->kv); q++)
                 dci_kv_soften(ask, q, n);
 }
 
@@ -213,7 +208,7 @@ static void take_in_turns(dci_kv_ask *ask, const dci_kv_grouping *grouping, size
                         more = take_group(&t, g);
                 seen[g / 64] |= UINT64_C(1) << (g % 64);
         }
-        for (size_t q = 0; q < group && needs_terms(ask->kv); q++)
+        for (size_t q = 0; q < group && dci_kv_needs_terms(ask->kv); q++)
                 dci_kv_soften(ask, q, n_groups);
 }
 

@@ -182,6 +182,10 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
                 return dci_fail(DCI_ERR_INVALID,
                                 "schedule %d does not go with choose %d, which does not look at a step's queries",
                                 (int)c->schedule, (int)c->choose);
+        /* How many of a cluster's tokens are chosen is known to the plan that chooses them. */
+        if (stages->schedule.lists && c->tail == DCI_KV_TAIL_SUMS && c->group > DCI_KV_GROUP_PAGE)
+                return dci_fail(DCI_ERR_INVALID, "schedule %d keeps lists, but tail %d of group %d needs a new one",
+                                (int)c->schedule, (int)c->tail, (int)c->group);
         if (stages->tail.scored && c->summary != DCI_KV_SUMMARY_CODES && c->summary != DCI_KV_SUMMARY_LEARNED)
                 return dci_fail(DCI_ERR_INVALID, "tail %d needs codes of the keys, but summary is %d", (int)c->tail,
                                 (int)c->summary);

@@ -218,12 +218,14 @@ static void take_list(dci_kv_ask *ask, const int32_t *list, size_t n)
         dci_kv_put_in_order(ask);
 }
 
-/* The whole ranking that the choice makes of a step's queries. */
+/* The ranking that the choice makes of a step's queries: of groups that are all ranked, as far as any list can get. Other choices look at
+ * the room they have, and are given that of the plan. */
 static void rank_all(dci_kv_ask *ask)
 {
         const dci_kv_stages *stages = ask->kv->stages;
         const size_t room = ask->room;
-        ask->room = dci_kv_most_room(ask->kv);
+        if (stages->choose.kind == DCI_KV_CHOOSE_SCAN)
+                ask->room = dci_kv_most_room(ask->kv);
         ask->n_ranked = 0;
         stages->choose.choose(ask, &stages->group);
         ask->room = room;
@@ -270,10 +272,10 @@ void dci_kv_schedule_choose(dci_kv_layer *layer, dci_kv_ask *ask)
         const bool lists = stages->schedule.lists, borrows = anchor != layer->number;
         const bool chooses = !lists || (!borrows && layer->decided->decides);
         layer->heads[ask->head].n_plans++;
-        if (stages->summary.rank != NULL && ((chooses && stages->choose.ranks) || stages->tail.scored))
+        if (stages->summary.rank != NULL && ((chooses && stages->choose.ranks) || dci_kv_needs_terms(kv)))
                 stages->summary.rank(ask);
         /* The terms that a tail wants are the choice's work. */
-        for (size_t q = 0; q < kv->group && !chooses && stages->tail.scored; q++)
+        for (size_t q = 0; q < kv->group && !chooses && dci_kv_needs_terms(kv); q++)
                 dci_kv_soften(ask, q, ask->n_candidates);
         if (!lists) {
                 stages->choose.choose(ask, &stages->group);

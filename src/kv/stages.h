@@ -89,8 +89,8 @@ typedef struct dci_kv_summary {
 typedef struct dci_kv_choice {
         int32_t kind;
         bool ranks; /* asks the summary first */
-        /* Fills in chosen, at most `room` of them. Schedules that keep lists ask for more room than the plan has, and use the front of what
-         * was chosen: it comes best first into dci_kv_put_in_order, and what is chosen first does not depend on the room. */
+        /* Fills in chosen, at most `room` of them, best first, and ends with dci_kv_put_in_order: schedules keep that ranking, and use its
+         * front. CHOOSE_SCAN is asked for more than the plan has room for: what it chooses first does not depend on the room. */
         void (*choose)(dci_kv_ask *ask, const dci_kv_grouping *grouping);
 } dci_kv_choice;
 
@@ -216,6 +216,12 @@ size_t dci_kv_ranked(const dci_kv *kv, size_t n_tokens);
 DCI_INLINE bool dci_kv_sums_of_lists(const dci_kv *kv)
 {
         return kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS;
+}
+
+/* Whether a tail takes the terms exp(score - most) of candidates or groups. */
+DCI_INLINE bool dci_kv_needs_terms(const dci_kv *kv)
+{
+        return kv->stages->tail.scored || dci_kv_sums_of_lists(kv);
 }
 
 /* Most tokens per group of those that are by position; listed ones have at least one. */

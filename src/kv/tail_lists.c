@@ -81,7 +81,7 @@ static void correct(const adding *a, const place *p)
         dci_kv_ask *ask = a->ask;
         const dci_kv *kv = ask->kv;
         const void *rows[DCI_KV_TILE];
-        float sums[DCI_KV_MAX_GROUP];
+        float sums[DCI_KV_MAX_GROUP] = {0};
         const dci_kv_ask part = {.kv = kv, .scores = a->part, .ld = DCI_KV_TILE};
         rows[0] = dci_kv_batch_means(kv, p->batch, ask->head, false) + p->g * kv->dim_k * kv->es;
         dci_kv_score_rows(&part, ask->queries, kv->dim_k, kv->config.dtype, rows, 1, 0);

@@ -47,6 +47,12 @@ DCI_INLINE int dci_code_rise(int bits)
         return bits > DCI_CODE_TABLE && bits <= DCI_CODE_MIXED ? 7 - bits : 0;
 }
 
+/* Whether codes stand for themselves, or for themselves times a power of two: at 5, 6 and 8 bits. */
+DCI_INLINE bool dci_code_is_wide(int bits)
+{
+        return bits > DCI_CODE_TABLE;
+}
+
 typedef struct dci_code_layout {
         size_t n_coords[DCI_CODE_WIDTHS];
         bool even[DCI_CODE_WIDTHS];

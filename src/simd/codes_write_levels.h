@@ -39,7 +39,7 @@ typedef struct coded {
 DCI_INLINE coded code_of(const dci_code_levels *levels, F x, int bits)
 {
         const F zero = f_all(0.0f);
-        if (bits > DCI_CODE_TABLE) {
+        if (bits == 5 || bits == 6 || bits == 8) {
                 const float rise = (float)(1 << dci_code_rise(bits));
                 const F most = f_all((float)((1 << bits) - 1)), half = f_all(0.5f * (float)((1 << bits) - 1));
                 F at = f_add(f_mul(x, f_all(levels->per_unit[bits] / rise)), half);
