@@ -109,10 +109,11 @@ static bool turned(kv_schedule *s, const float *queries, const float *before, si
         return cosine < tau;
 }
 
-/* Groups that kv_model_check_groups knows. */
-static bool is_listed(const dci_kv_info *info)
+/* What kv_model_check_groups looks at, and not check_list. */
+static bool by_groups(const dci_kv_info *info)
 {
-        return info->group == DCI_KV_GROUP_CLUSTER || info->group == DCI_KV_GROUP_SEGMENT;
+        return info->group == DCI_KV_GROUP_CLUSTER || info->group == DCI_KV_GROUP_SEGMENT ||
+               info->combine == DCI_KV_COMBINE_EACH;
 }
 
 /* What queries of now say, if scores can be told. */
@@ -121,7 +122,7 @@ static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const dci
 {
         kv_ranking r = {NULL, (size_t)plan->sink_end[i], (size_t)plan->recent_begin[i],
                         info->group == DCI_KV_GROUP_PAGE ? info->page_tokens : 1};
-        if (!is_listed(info) && info->summary >= DCI_KV_SUMMARY_KEYS && info->summary <= DCI_KV_SUMMARY_CUBOID)
+        if (!by_groups(info) && info->summary >= DCI_KV_SUMMARY_KEYS && info->summary <= DCI_KV_SUMMARY_CUBOID)
                 r.scores = kv_model_scores(model, layer, head, queries, info->summary, info->combine, r.first, r.end,
                                            r.size);
         return r;
@@ -198,7 +199,8 @@ void kv_schedule_plan(kv_schedule *s, const kv_model *model, const kv_seen *seen
                 }
         }
         memcpy(s->queries + layer * row, queries, row * sizeof *queries);
-        if (due && anchor == layer && info.schedule != DCI_KV_AHEAD && is_listed(&info) && !s->lost)
+        if (due && anchor == layer && info.schedule != DCI_KV_AHEAD && info.summary <= DCI_KV_SUMMARY_CUBOID &&
+            by_groups(&info) && !s->lost)
                 kv_model_check_groups(model, seen, i, layer, queries, what);
         if (due) {
                 s->listed[layer] = true;
