@@ -355,6 +355,28 @@ START_TEST(plans_are_the_naive_choice)
 }
 END_TEST
 
+/* Loops over rates: the tau that samples ask for decides as often as they say, of tokens that are no samples. */
+START_TEST(a_calibrated_tau_decides_as_often)
+{
+        static const double rates[] = {0.1, 0.3, 0.7};
+        dci_kv_config config = small();
+        config.n_layers = 1;
+        kv_data samples = kv_random(&config, 2000, 12), data = kv_random(&config, 1200, 13);
+        ck_ok(dci_kv_calibrate(context, &config, 1, samples.n, samples.queries, config.dim_k, rates[_i], &config.tau));
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        kv_decode_all(kv, sequence, &data, PROMPT, data.n - PROMPT);
+        const dci_kv_sequence_info info = kv_sequence_info(kv, sequence);
+        const double rate = (double)info.n_decisions / (double)info.n_plans;
+        ck_assert_msg(rate > rates[_i] - 0.05 && rate < rates[_i] + 0.05, "tau %g: rate %g, wanted %g", config.tau,
+                      rate, rates[_i]);
+        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_boundaries, info.n_decisions / 2 - 1);
+        dci_kv_destroy(kv);
+        kv_data_free(&samples);
+        kv_data_free(&data);
+}
+END_TEST
+
 /* --- files ------------------------------------------------------------------------------------------------------------------------- */
 
 START_TEST(files_keep_the_turns)
@@ -441,6 +463,7 @@ int main(void)
         tcase_add_test(segments, forks_go_on_with_their_turns);
         tcase_add_test(segments, cuts_drop_batches_and_a_cut_prompt_is_clustered_anew);
         tcase_add_loop_test(segments, plans_are_the_naive_choice, 0, 2 * DCI_KV_COMBINES);
+        tcase_add_loop_test(segments, a_calibrated_tau_decides_as_often, 0, 3);
         tcase_add_test(segments, files_keep_the_turns);
         tcase_add_test(segments, files_with_unsound_turns_are_refused);
         suite_add_tcase(suite, segments);

@@ -316,7 +316,7 @@ DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, in
 /**
  * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
  * and their tokens count as recent until groups are formed again; with clusters, all those that were found together with ones that are cut
- * (the prompt's, or of cluster_every later tokens). Memory of whole blocks goes back, and blocks that were lent beyond
+ * (the prompt's, or of cluster_every later tokens), and with segments those that left the buffer together. Memory of whole blocks goes back, and blocks that were lent beyond
  * n_tokens.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
@@ -473,8 +473,8 @@ typedef struct dci_kv_info {
         size_t row_bytes; /**< keys and values */
         size_t summary_bytes; /**< summaries, codes and what tails need, shared ones once; without transforms: some 3 KB per layer and
                                    head at dim 64, learned ones 16 dim_k^2 bytes more */
-        size_t token_bytes; /**< of keys and values, of one token in all layers */
-        double resident_token_bytes; /**< what summaries and tails keep per token and kv head. Presets that rank or attend to all rows
+        size_t token_bytes;          /**< of keys and values, of one token in all layers */
+        double resident_token_bytes; /**< what summaries and tails keep per token and kv head; of segments, as if they had cluster_tokens. Presets that rank or attend to all rows
                                          (full, topk) need the rows themselves, which do not count here: dim_k + dim_v elements */
 } dci_kv_info;
 DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);
