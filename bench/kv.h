@@ -36,6 +36,7 @@ typedef struct kvbench_options {
         int32_t combine, page_tokens;        /* 0: the preset's */
         size_t cluster_tokens, cluster_most; /* the same, and 0: clusters of any size */
         int32_t cluster_by;                  /* 0: the preset's */
+        size_t segment_buffer;               /* 0: the budget's */
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
         double tau;                          /* 0: the schedule's */
         size_t period;                       /* 0: the default */

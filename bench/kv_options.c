@@ -78,6 +78,10 @@ static const char help_arms[] =
         "  --page-tokens N           8, 16, 32 or 64 (default: the preset's)\n"
         "  --cluster-tokens N, --cluster-most N, --cluster-by raw|centred   for presets of clusters: tokens of one on\n"
         "                            average, the most of a part of one, what it is found by (default: the preset's)\n"
+        "  --segment-buffer N        for presets of segments: tokens that wait in the buffer (default: half of the "
+        "budget, "
+        "at\n"
+        "                            most 512)\n"
         "  --schedule NAME           every, periodic, boundary or ahead: when lists are decided again, for presets "
         "that\n"
         "                            rank at each step (default: the preset's)\n"
@@ -268,6 +272,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"cluster-tokens", OPTION_SIZE, &o->cluster_tokens, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"cluster-most", OPTION_SIZE, &o->cluster_most, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"cluster-by", OPTION_CHOICE, &o->cluster_by, 0, 0, cluster_bys},
+                {"segment-buffer", OPTION_SIZE, &o->segment_buffer, 2, DCI_KV_MAX_TOKENS, NULL},
                 {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
                 {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
                 {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},

@@ -89,6 +89,7 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.cluster_tokens = o->cluster_tokens;
         c.cluster_most = o->cluster_most;
         c.cluster_by = o->cluster_by;
+        c.segment_buffer = o->segment_buffer;
         if (row->arm.preset == DCI_KV_ICECACHE)
                 set_leaves(o, &c);
         c.frozen_prompt = o->frozen_prompt;
@@ -110,6 +111,10 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         } else if (row->arm.preset == DCI_KV_FREEKV) {
                 /* More than the default budget, so the library's row has less. */
                 c.sink = c.window = c.rollback = FREEKV_KEPT;
+        } else if (row->arm.preset == DCI_KV_LOUISKV) {
+                /* Of its three sizes that for long inputs and outputs. */
+                c.sink = 64;
+                c.segment_buffer = o->segment_buffer > 0 ? o->segment_buffer : 256;
         }
         return dci_kv_create(context, &c, out);
 }

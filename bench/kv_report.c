@@ -289,6 +289,7 @@ static bool add_facts(json_t *json, const kvbench_row *row, bool played, const c
                      {"refits", (size_t)row->refits},
                      {"page_tokens", row->info.page_tokens},
                      {"cluster_most", row->options->cluster_most},
+                     {"segment_buffer", row->options->segment_buffer},
                      {"sink", row->info.sink},
                      {"window", row->info.window},
                      {"token_bytes", row->info.token_bytes}};

@@ -98,6 +98,7 @@ set(dci_sources
     src/kv/form.c
     src/kv/group.c
     src/kv/group_cluster.c
+    src/kv/group_segment.c
     src/kv/info.c
     src/kv/kv.c
     src/kv/maintain.c

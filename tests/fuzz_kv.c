@@ -55,6 +55,7 @@ static void draw_lists(life *l)
         c->cluster_rounds = below(l, 6);
         c->cluster_most = below(l, 2) * below(l, 12);
         c->cluster_by = (int32_t)below(l, 3);
+        c->segment_buffer = below(l, 2) * (2 + below(l, 60));
         c->estimate_share = below(l, 2) == 0 ? 1.0 : 0.1 * (double)below(l, 9);
         c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
         c->tail = below(l, 2) == 0 ? DCI_KV_TAIL_DROP : DCI_KV_TAIL_SUMS;
@@ -87,7 +88,7 @@ static void draw_stages(life *l)
         dci_kv_config *c = &l->config;
         if (c->preset == DCI_KV_FULL || c->preset == DCI_KV_SNAPKV)
                 return;
-        if (c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_RETROINFER) {
+        if (c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_LOUISKV || c->preset == DCI_KV_RETROINFER) {
                 draw_lists(l);
                 return;
         }
@@ -114,9 +115,11 @@ static void draw_schedule(life *l)
         c->anchor_first = below(l, 2);
         c->anchor_period = 1 + below(l, 3);
         c->ring = below(l, 4) == 0 ? 1 + below(l, 5) : DCI_KV_PRESET;
-        const bool lists = c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_RETROINFER;
-        if (c->choose == DCI_KV_CHOOSE_NONE || c->choose == DCI_KV_CHOOSE_RECENT ||
-            (lists && c->tail == DCI_KV_TAIL_SUMS)) {
+        const bool sums =
+                c->tail == DCI_KV_TAIL_SUMS &&
+                (c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_LOUISKV || c->preset == DCI_KV_RETROINFER);
+        if (c->choose == DCI_KV_CHOOSE_NONE || c->choose == DCI_KV_CHOOSE_RECENT || sums ||
+            (c->preset == DCI_KV_LOUISKV && below(l, 4) == 0)) {
                 c->schedule = DCI_KV_EVERY_STEP;
                 return;
         }

@@ -109,14 +109,21 @@ static bool turned(kv_schedule *s, const float *queries, const float *before, si
         return cosine < tau;
 }
 
+/* What kv_model_check_groups looks at, and not check_list. */
+static bool by_groups(const dci_kv_info *info)
+{
+        return info->group == DCI_KV_GROUP_CLUSTER || info->group == DCI_KV_GROUP_SEGMENT ||
+               info->combine == DCI_KV_COMBINE_EACH;
+}
+
 /* What queries of now say, if scores can be told. */
 static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const dci_kv_plan *plan, size_t i, size_t layer,
                        size_t head, const float *queries)
 {
         kv_ranking r = {NULL, (size_t)plan->sink_end[i], (size_t)plan->recent_begin[i],
                         info->group == DCI_KV_GROUP_PAGE ? info->page_tokens : 1};
-        if (info->summary >= DCI_KV_SUMMARY_KEYS && info->summary <= DCI_KV_SUMMARY_CUBOID &&
-            info->group <= DCI_KV_GROUP_PAGE && info->combine != DCI_KV_COMBINE_EACH)
+        if (!by_groups(info) && info->group <= DCI_KV_GROUP_PAGE && info->summary >= DCI_KV_SUMMARY_KEYS &&
+            info->summary <= DCI_KV_SUMMARY_CUBOID && info->combine != DCI_KV_COMBINE_EACH)
                 r.scores = kv_model_scores(model, layer, head, queries, info->summary, info->combine, r.first, r.end,
                                            r.size);
         return r;
@@ -177,6 +184,7 @@ void kv_schedule_plan(kv_schedule *s, const kv_model *model, const kv_seen *seen
         const size_t anchor = info.schedule == DCI_KV_ANCHOR ? kv_schedule_anchor(s, layer) : layer;
         if (seen->plans[layer].recent_begin[i] == 0)
                 return;
+        s->config.schedule = info.schedule;
         bool due = !s->listed[layer] || info.schedule == DCI_KV_ANCHOR || info.schedule == DCI_KV_AHEAD;
         if (!due && info.schedule == DCI_KV_PERIODIC)
                 due = s->since[layer] >= (s->config.period == DCI_KV_PRESET ? 128 : s->config.period);
@@ -193,6 +201,9 @@ void kv_schedule_plan(kv_schedule *s, const kv_model *model, const kv_seen *seen
                 }
         }
         memcpy(s->queries + layer * row, queries, row * sizeof *queries);
+        if (due && anchor == layer && info.schedule != DCI_KV_AHEAD && info.summary <= DCI_KV_SUMMARY_CUBOID &&
+            by_groups(&info) && !s->lost)
+                kv_model_check_groups(model, seen, i, layer, queries, what);
         if (due) {
                 s->listed[layer] = true;
                 s->ends[layer] = (size_t)seen->plans[layer].recent_begin[i];

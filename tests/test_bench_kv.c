@@ -83,9 +83,9 @@ static trace open_own(size_t group)
 
 /* --- the report ------------------------------------------------------------------------------------------------------------------ */
 
-static const char *const presets[] = {"full",          "topk",     "streaming", "snapkv",     "pagemean",
-                                      "quest",         "arkvale",  "lowbit",    "sketch",     "sketch+sums",
-                                      "sketch+lowbit", "icecache", "clusterkv", "retroinfer", "freekv"};
+static const char *const presets[] = {"full",      "topk",    "streaming",  "snapkv",      "pagemean",      "quest",
+                                      "arkvale",   "lowbit",  "sketch",     "sketch+sums", "sketch+lowbit", "icecache",
+                                      "clusterkv", "louiskv", "retroinfer", "freekv"};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* What every row of a preset that was played has. */

@@ -72,7 +72,7 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.schedule = 7, "schedule is 7", "6");
         INVALID(c.tail = 4, "tail is 4", "3");
         INVALID(c.combine = 4, "combine is 4", "3");
-        static const int32_t not_built[] = {DCI_KV_GROUP_SEGMENT, DCI_KV_GROUP_RESTRUCTURED};
+        static const int32_t not_built[] = {DCI_KV_GROUP_RESTRUCTURED};
         for (size_t i = 0; i < COUNT(not_built); i++)
                 REFUSED(c.group = not_built[i], DCI_ERR_UNSUPPORTED, "group", "not built yet");
         for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++) {
@@ -139,6 +139,10 @@ START_TEST(bad_clusters_are_refused)
         INVALID((c.preset = DCI_KV_CLUSTERKV, c.tail = DCI_KV_TAIL_LOWBIT), "tail 3", "summary is 3");
         INVALID((c.preset = DCI_KV_RETROINFER, c.choose = DCI_KV_CHOOSE_RECENT), "choose 5", "tail 2");
         INVALID((c.preset = DCI_KV_CLUSTERKV, c.group = DCI_KV_GROUP_TOKEN), "summary 3", "group 1");
+        INVALID((c.preset = DCI_KV_LOUISKV, c.summary = DCI_KV_SUMMARY_CODES), "summary 6", "group 5");
+        INVALID((c.preset = DCI_KV_LOUISKV, c.segment_buffer = 1), "segment_buffer is 1", "2 to");
+        INVALID((c.preset = DCI_KV_LOUISKV, c.segment_buffer = DCI_KV_MAX_TOKENS + 1), "segment_buffer is", "2 to");
+        INVALID((c.preset = DCI_KV_LOUISKV, c.tau = -1.0), "tau is -1", "more than -1");
 }
 END_TEST
 
@@ -320,6 +324,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit", 1, 6, 3, 1, 3, 16, 16, 64},
                 {DCI_KV_ICECACHE, "icecache", 3, 8, 6, 1, 1, 16, 32, 32},
                 {DCI_KV_CLUSTERKV, "clusterkv", 4, 3, 3, 1, 1, 16, 16, 64},
+                {DCI_KV_LOUISKV, "louiskv", 5, 3, 3, 4, 1, 16, 16, 64},
                 {DCI_KV_RETROINFER, "retroinfer", 4, 3, 3, 1, 2, 16, 4, 64},
                 {DCI_KV_FREEKV, "freekv", 2, 5, 3, 6, 1, 32, 16, 64},
         };

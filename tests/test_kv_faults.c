@@ -26,7 +26,8 @@ static const struct {
              {DCI_KV_QUEST, 0, 2, DCI_KV_ANCHOR},
              {DCI_KV_ICECACHE, 0, 1, DCI_KV_ANCHOR},
              {DCI_KV_CLUSTERKV, 0, 1, 0},
-             {DCI_KV_RETROINFER, 0, 2, 0}};
+             {DCI_KV_RETROINFER, 0, 2, 0},
+             {DCI_KV_LOUISKV, 0, 2, 0}};
 
 /* A life, and what outputs were where memory does not end. */
 typedef struct life {

@@ -213,8 +213,8 @@ START_TEST(plans_are_lawful_at_every_step)
 }
 END_TEST
 
-/* Loops over presets: whatever has left the window is grouped once it is older than the rollback, but for a page's rest; clusters are
- * made of more tokens at a time, as long as those take no more than half of the budget. */
+/* Loops over presets: whatever has left the window is grouped once it is older than the rollback, but for a page's rest; clusters and
+ * segments are made of more tokens at a time, as long as those take no more than half of the budget. */
 START_TEST(recent_tokens_are_the_rollback_and_the_open_page)
 {
         dci_kv_config config = kv_small(kv_presets[_i]);
@@ -225,7 +225,8 @@ START_TEST(recent_tokens_are_the_rollback_and_the_open_page)
                 const size_t recent = s.n - (size_t)seen.plans[0].recent_begin[0];
                 if (info.choose != DCI_KV_CHOOSE_ALL)
                         ck_assert_msg(info.window <= recent &&
-                                              recent <= (info.group == DCI_KV_GROUP_CLUSTER
+                                              recent <= (info.group == DCI_KV_GROUP_CLUSTER ||
+                                                                         info.group == DCI_KV_GROUP_SEGMENT
                                                                  ? config.budget / 2 + 1
                                                                  : info.rollback + 1 + info.page_tokens),
                                       "%zu recent, window %zu, rollback %zu", recent, info.window, info.rollback);

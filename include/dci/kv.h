@@ -68,19 +68,22 @@ enum {
                 12, /**< pages of 16 from the leaves of a tree over the keys, found by search (IceCache; Mao et al. 2026) */
         DCI_KV_CLUSTERKV =
                 13, /**< clusters by their mean key, the last one cut at the budget (ClusterKV; Liu et al. 2024) */
+        DCI_KV_LOUISKV =
+                15, /**< clusters of the prompt, segments of what is decoded, chosen where queries turn (LouisKV; Wu et al. 2025) */
         DCI_KV_RETROINFER =
                 16,         /**< small clusters; the next best are estimated from sums (RetroInfer; Chen et al. 2025) */
         DCI_KV_FREEKV = 17, /**< pages of 32 by cuboids, chosen a step ahead and corrected (FreeKV; Liu et al. 2025) */
-        DCI_KV_PRESETS = 17 /**< the largest number there may be; 14 and 15: not yet built */
+        DCI_KV_PRESETS = 17 /**< the largest number there may be; 14: not yet built */
 };
 
 /** First choice: which tokens lie together. */
 enum {
-        DCI_KV_GROUP_TOKEN = 1,        /**< each is its own */
-        DCI_KV_GROUP_PAGE = 2,         /**< page_tokens by position */
-        DCI_KV_GROUP_TREE = 3,         /**< leaves of a tree over the keys (M-DCI), cut into pages of page_tokens */
-        DCI_KV_GROUP_CLUSTER = 4,      /**< k-means by cosine, see cluster_tokens */
-        DCI_KV_GROUP_SEGMENT = 5,      /**< by boundaries in time; not yet built */
+        DCI_KV_GROUP_TOKEN = 1,   /**< each is its own */
+        DCI_KV_GROUP_PAGE = 2,    /**< page_tokens by position */
+        DCI_KV_GROUP_TREE = 3,    /**< leaves of a tree over the keys (M-DCI), cut into pages of page_tokens */
+        DCI_KV_GROUP_CLUSTER = 4, /**< k-means by cosine, see cluster_tokens */
+        DCI_KV_GROUP_SEGMENT =
+                5, /**< clusters of the prompt, then what lies between turns of the queries, see segment_buffer */
         DCI_KV_GROUP_RESTRUCTURED = 6, /**< static tokens first; not yet built */
         DCI_KV_GROUPS = 6
 };
@@ -289,6 +292,13 @@ typedef struct dci_kv_config {
         size_t tree_field_of_view; /**< nodes that each query head opens; 0 (default): max(30, 0.0015 candidates); as many as there
                                         are, or more: every key is looked at, and the best pages are exact */
         int32_t tree_tokens; /**< 1: the search ends in tokens, not in their pages: the best ones that were found. Default 0 */
+        /* DCI_KV_GROUP_SEGMENT (LouisKV; Wu et al. 2025, section 4.2). The prompt's candidates are clustered as above. Tokens behind them are
+         * recent, and attended to, while segment_buffer holds them; when there are more, the oldest segments leave it, as many as lie in an eighth
+         * of the buffer and at least one, as soon as they are older than the rollback. A segment ends before a token at which BOUNDARY found that
+         * the layer's queries turned (with other schedules there are none), with the prompt, and at segment_buffer / 2 tokens. All kv heads of a
+         * layer have the same. When recent tokens would take more than half of the budget, dci_kv_reserve lets segments leave earlier,
+         * and cuts them if it must. A cut through the prompt's clusters makes dci_kv_maintain or dci_kv_reserve find those of what is left anew. */
+        size_t segment_buffer; /**< tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -318,10 +328,10 @@ DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, in
 /**
  * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
  * and their tokens count as recent until groups are formed again; with clusters, all those that were found together with ones that are cut
- * (the prompt's, or of cluster_every later tokens). Memory of whole blocks goes back, and blocks that were lent beyond
- * n_tokens. GROUP_TREE: a pass over the tokens' numbers; what lay in cells of nodes that go is compared with those that stay, so
- * a tree depends on how often it was cut. Where a fork has the same tree it is copied first: DCI_ERR_FULL and DCI_ERR_MEMORY, with nothing
- * changed.
+ * (the prompt's, or of cluster_every later tokens), and with segments those that left the buffer together. Memory of whole blocks goes
+ * back, and blocks that were lent beyond n_tokens. GROUP_TREE: a pass over the tokens' numbers; what lay in cells of nodes that go is
+ * compared with those that stay, so a tree depends on how often it was cut. Where a fork has the same tree it is copied first:
+ * DCI_ERR_FULL and DCI_ERR_MEMORY, with nothing changed.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
 
@@ -462,8 +472,9 @@ typedef struct dci_kv_sequence_info {
                 n_plans; /**< lists in plans that left tokens out, of layers and kv heads, since dci_kv_open, _fork or _load */
         uint64_t n_decisions;   /**< of these, those chosen by the queries of their own plan */
         uint64_t n_corrections; /**< AHEAD: of these, because queries had turned */
-        size_t n_batches;       /**< of clusters, in that layer: the prompt's, and those of later tokens */
-        size_t n_early; /**< of these, later ones of fewer than cluster_every tokens, for which the budget had no room any more */
+        size_t n_batches;       /**< of clusters and segments, in that layer: the prompt's, and those of later tokens */
+        size_t n_early; /**< of these, later ones that the budget had no room to wait for: clusters of fewer than cluster_every tokens,
+                             segments that left a buffer that was not full (those since dci_kv_load) */
         size_t tree_pages,
                 tree_stale_pages; /**< GROUP_TREE, over layers and heads: pages; those that the last change of their tree wrote:
                                                   where pages are copies on a device, these are fetched again */
@@ -482,8 +493,8 @@ typedef struct dci_kv_info {
         size_t row_bytes; /**< keys and values */
         size_t summary_bytes; /**< summaries, codes and what tails need, shared ones once; without transforms: some 3 KB per layer and
                                    head at dim 64, learned ones 16 dim_k^2 bytes more */
-        size_t token_bytes; /**< of keys and values, of one token in all layers */
-        double resident_token_bytes; /**< what summaries and tails keep per token and kv head. Presets that rank or attend to all rows
+        size_t token_bytes;          /**< of keys and values, of one token in all layers */
+        double resident_token_bytes; /**< what summaries and tails keep per token and kv head; of segments, as if they had cluster_tokens. Presets that rank or attend to all rows
                                          (full, topk) need the rows themselves, which do not count here: dim_k + dim_v elements */
 } dci_kv_info;
 DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);

@@ -298,6 +298,15 @@ static dci_status check_clusters(dci_kv_config *c)
         return DCI_OK;
 }
 
+/* A segment is half of the buffer at most, and has a token. */
+static dci_status check_segments(dci_kv_config *c)
+{
+        const size_t half = c->budget / 2;
+        if (c->segment_buffer == 0)
+                c->segment_buffer = half > 512 ? 512 : half < 2 ? 2 : half;
+        return check_range("segment_buffer", c->segment_buffer, 2, DCI_KV_MAX_TOKENS);
+}
+
 /* When lists are decided again. */
 static dci_status check_schedule(dci_kv_config *c)
 {
@@ -458,6 +467,8 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
                 status = check_budget(out, preset);
         if (status == DCI_OK)
                 status = check_clusters(out);
+        if (status == DCI_OK)
+                status = check_segments(out);
         if (status == DCI_OK)
                 status = check_schedule(out);
         if (status == DCI_OK)

@@ -65,7 +65,9 @@ dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_inf
                         info.n_batches = layer->n_batches;
                         info.n_early = 0;
                         for (size_t b = 1; b < layer->n_batches; b++)
-                                info.n_early += layer->batches[b]->n < kv->config.cluster_every;
+                                info.n_early += kv->config.group == DCI_KV_GROUP_SEGMENT
+                                                        ? layer->batches[b]->early
+                                                        : layer->batches[b]->n < kv->config.cluster_every;
                 }
                 for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                         info.refits += layer->heads[h].refits;

@@ -89,8 +89,9 @@ typedef struct dci_kv_chunk {
 typedef struct dci_kv_batch {
         atomic_size_t refs;
         size_t n_bytes;
-        size_t first, n;                                                  /* candidates [first, first + n) */
-        size_t room;                                                      /* most groups of a head */
+        size_t first, n; /* candidates [first, first + n) */
+        size_t room;     /* most groups of a head */
+        bool early;      /* the budget had no room for it to wait; files do not know */
         size_t ids_at, rows_at, mean_keys_at, mean_values_at, head_bytes; /* within a head's part */
         struct dci_kv_batch_head {
                 size_t n_groups, before; /* before: of the batches before this one */
@@ -331,6 +332,8 @@ void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence);
 /* Takes back what has not begun, and waits for the rest, whose result is none: of all its prompts, or those that ended in the step that
  * is open. */
 void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_only);
+/* How many candidates a prompt gives. */
+size_t dci_kv_prompt_candidates(const dci_kv *kv, size_t n_prompt);
 /* The candidates of a layer whose prompt has ended, once its work is done: the same number before and after. */
 size_t dci_kv_will_group(const dci_kv *kv, const dci_kv_layer *layer);
 /* A layer whose prompt has not ended, again. No work of it is under way. */

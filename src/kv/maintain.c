@@ -22,13 +22,15 @@ typedef struct maintaining {
         size_t n_dues;
 } maintaining;
 
-/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. Listed groups are made of cluster_every tokens
+/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. Clusters are made of cluster_every tokens
  * at a time, so that they are the same however often this is called; early, of those that there are if recent tokens
  * would take more than half of the budget all the same. */
 static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped, bool early)
 {
         if (kv->config.frozen_prompt || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE)
                 return 0;
+        if (kv->stages->group.next != NULL)
+                return kv->stages->group.next(kv, layer, n_grouped, early);
         const size_t n = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
         if (n <= n_grouped || !kv->listed)
                 return n > n_grouped ? n : 0;
@@ -72,6 +74,7 @@ static void form_task(void *arg, size_t task, size_t worker)
 
 static dci_status take_batches(dci_kv *kv, const maintaining *m)
 {
+        const dci_kv_grouping *group = &kv->stages->group;
         dci_status status = DCI_OK;
         for (size_t i = 0, more = 0; i < m->n_dues && status == DCI_OK; i++) {
                 due *d = &m->dues[i];
@@ -80,8 +83,11 @@ static dci_status take_batches(dci_kv *kv, const maintaining *m)
                 status = dci_kv_listing_ready(kv, n);
                 if (status == DCI_OK)
                         status = dci_kv_batches_ready(kv, d->layer, d->layer->n_batches + more);
+                const size_t room = group->room != NULL ? group->room(kv, d->layer, first, n) : group->most(kv, n);
                 if (status == DCI_OK)
-                        status = dci_kv_batch_take(kv, first, n, kv->stages->group.most(kv, n), &d->batch);
+                        status = dci_kv_batch_take(kv, first, n, room, &d->batch);
+                if (status == DCI_OK)
+                        d->batch->early = due_of(kv, d->layer, first, false) == 0;
         }
         return status;
 }

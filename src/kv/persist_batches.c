@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Listed groups in a file: which members they have. Their summaries are made anew. */
+/* Listed groups in a file: which members they have, and where later segments will end. Their summaries are made anew. */
 #include "core/internal.h"
 
 #include <inttypes.h>
@@ -16,12 +16,23 @@ static size_t within(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
         return dci_kv_batches_within(layer, dci_kv_grouped_within(kv, layer, n));
 }
 
+/* Turns of queries before token n. */
+static size_t turns_within(const dci_kv_layer *layer, size_t n)
+{
+        size_t i = layer->n_boundaries;
+        while (i > 0 && (size_t)layer->boundaries[i - 1] >= n)
+                i--;
+        return i;
+}
+
 size_t dci_kv_batches_bytes(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
 {
         size_t words = 0;
         for (size_t l = 0; l < kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
                 words++;
+                if (kv->config.group == DCI_KV_GROUP_SEGMENT)
+                        words += 1 + turns_within(layer, n);
                 for (size_t b = 0; b < within(kv, layer, n); b++) {
                         words++;
                         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
@@ -50,6 +61,15 @@ static dci_status emit_head(const dci_kv *kv, const dci_kv_batch *batch, size_t 
         return status;
 }
 
+static dci_status emit_turns(const dci_kv_layer *layer, size_t n, const dci_sink *sink)
+{
+        const size_t n_turns = turns_within(layer, n);
+        dci_status status = put_word(sink, n_turns);
+        for (size_t i = 0; i < n_turns && status == DCI_OK; i++)
+                status = put_word(sink, (size_t)layer->boundaries[i]);
+        return status;
+}
+
 dci_status dci_kv_emit_batches(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const dci_sink *sink)
 {
         dci_status status = DCI_OK;
@@ -62,6 +82,8 @@ dci_status dci_kv_emit_batches(const dci_kv *kv, const dci_kv_sequence *sequence
                         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
                                 status = emit_head(kv, layer->batches[b], h, sink);
                 }
+                if (status == DCI_OK && kv->config.group == DCI_KV_GROUP_SEGMENT)
+                        status = emit_turns(layer, n, sink);
         }
         return status;
 }
@@ -160,6 +182,28 @@ static dci_status load_batch(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *word
         return status;
 }
 
+/* Ascending tokens behind the sink. */
+static dci_status load_turns(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words)
+{
+        size_t n = 0, least = kv->config.sink, word = 0;
+        dci_status status = take_word(words, &n);
+        if (status == DCI_OK && n > words->left / 4)
+                status = dci_fail(DCI_ERR_FORMAT, "the file's section 'groups' is too short");
+        if (status == DCI_OK)
+                status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity, n,
+                                     sizeof *layer->boundaries);
+        for (size_t i = 0; i < n && status == DCI_OK; i++, least = word + 1) {
+                status = take_word(words, &word);
+                if (status == DCI_OK && (word < least || word >= layer->n))
+                        status = dci_fail(DCI_ERR_FORMAT,
+                                          "layer %zu: queries of the file turn at token %zu, expected %zu to %zu",
+                                          layer->number, word, least, layer->n - 1);
+                if (status == DCI_OK)
+                        layer->boundaries[layer->n_boundaries++] = (int32_t)word;
+        }
+        return status;
+}
+
 dci_status dci_kv_load_batches(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words)
 {
         size_t n_batches = 0, at = 0, n = 0;
@@ -175,5 +219,7 @@ dci_status dci_kv_load_batches(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *wo
         if (status == DCI_OK && at != layer->n_grouped)
                 status = dci_fail(DCI_ERR_FORMAT, "layer %zu: the file has groups of %zu tokens, expected %zu",
                                   layer->number, at, layer->n_grouped);
+        if (status == DCI_OK && kv->config.group == DCI_KV_GROUP_SEGMENT)
+                status = load_turns(kv, layer, words);
         return status;
 }

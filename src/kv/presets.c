@@ -23,12 +23,14 @@ static const dci_kv_preset presets[] = {
     {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
     {DCI_KV_ICECACHE,      "icecache",       DCI_KV_GROUP_TREE,  DCI_KV_SUMMARY_TREE,    DCI_KV_CHOOSE_TREE,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_EACH,    16, 32, 32},
     {DCI_KV_CLUSTERKV,     "clusterkv",      DCI_KV_GROUP_CLUSTER, DCI_KV_SUMMARY_MEAN,  DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_LOUISKV,       "louiskv",        DCI_KV_GROUP_SEGMENT, DCI_KV_SUMMARY_MEAN,  DCI_KV_CHOOSE_SCAN,     DCI_KV_BOUNDARY,   DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
     {DCI_KV_RETROINFER,    "retroinfer",     DCI_KV_GROUP_CLUSTER, DCI_KV_SUMMARY_MEAN,  DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_SUMS,   DCI_KV_COMBINE_SOFTMAX, 16,  4, 64},
     {DCI_KV_FREEKV,        "freekv",         DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_CUBOID,  DCI_KV_CHOOSE_SCAN,     DCI_KV_AHEAD,      DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 32, 16, 64},
 };
 static const dci_kv_clustering clusterings[] = {
 /*   preset             tokens every segment            rounds by                      estimated */
     {DCI_KV_CLUSTERKV,  80,    320,  DCI_KV_MAX_TOKENS, 20,    DCI_KV_CLUSTER_RAW,     1.0},
+    {DCI_KV_LOUISKV,    16,    320,  8192,              10,    DCI_KV_CLUSTER_RAW,     1.0},
     {DCI_KV_RETROINFER, 16,   1024,  8192,              10,    DCI_KV_CLUSTER_CENTRED, 0.232},
 };
 /* clang-format on */

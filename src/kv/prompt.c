@@ -23,8 +23,7 @@ static dci_kv_layer *take_unit(dci_kv *kv, const dci_kv_sequence *sequence, size
         return NULL;
 }
 
-/* How many candidates a prompt gives. */
-static size_t candidates_of(const dci_kv *kv, size_t n_prompt)
+size_t dci_kv_prompt_candidates(const dci_kv *kv, size_t n_prompt)
 {
         if (kv->config.frozen_prompt)
                 return n_prompt > kv->config.sink ? n_prompt - kv->config.sink : 0;
@@ -54,7 +53,7 @@ static void unlink_job(dci_kv *kv, dci_kv_layer *layer)
 size_t dci_kv_will_group(const dci_kv *kv, const dci_kv_layer *layer)
 {
         return atomic_load(&layer->prompt) == DCI_KV_PROMPT_DONE ? layer->n_grouped
-                                                                 : candidates_of(kv, layer->n_prompt);
+                                                                 : dci_kv_prompt_candidates(kv, layer->n_prompt);
 }
 
 /* Under jobs_lock. */
@@ -62,7 +61,7 @@ static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
 {
         if (--layer->n_running > 0 || layer->next_head < kv->config.n_kv_heads)
                 return;
-        layer->n_grouped = dci_kv_groups(kv, layer->number) ? candidates_of(kv, layer->n_prompt) : 0;
+        layer->n_grouped = dci_kv_groups(kv, layer->number) ? dci_kv_prompt_candidates(kv, layer->n_prompt) : 0;
         dci_kv_give(kv, layer->observed, layer->observed_bytes);
         layer->observed = NULL;
         layer->n_observed = layer->observed_bytes = 0;
@@ -79,7 +78,7 @@ static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
                 return;
         }
         void *scratch = kv->forming.memory + area * kv->forming.area_bytes;
-        dci_kv_form_anew(kv, layer, head, 0, candidates_of(kv, layer->n_prompt), scratch);
+        dci_kv_form_anew(kv, layer, head, 0, dci_kv_prompt_candidates(kv, layer->n_prompt), scratch);
 }
 
 static void *work(void *arg)
@@ -239,7 +238,7 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
         if (n_positions > 0 && ld < kv->dim_k)
                 return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
         if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED && n_positions == 0 &&
-            candidates_of(kv, at->n) > kv->config.budget - kv->config.sink - kv->config.window &&
+            dci_kv_prompt_candidates(kv, at->n) > kv->config.budget - kv->config.sink - kv->config.window &&
             kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE)
                 return dci_fail(DCI_ERR_INVALID,
                                 "sequence %lld, layer %zu: tokens are chosen by observed queries, but there are none",
@@ -257,7 +256,7 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu positions are too many", n_positions);
         /* Behind the queries: what choosing by them takes, for each head. */
         n_bytes = dci_lines(n_bytes) +
-                  kv->config.n_kv_heads * dci_kv_observed_bytes(kv, candidates_of(kv, layer->n_prompt));
+                  kv->config.n_kv_heads * dci_kv_observed_bytes(kv, dci_kv_prompt_candidates(kv, layer->n_prompt));
         const dci_status status = dci_kv_take(kv, n_bytes, (void **)&layer->observed);
         if (status != DCI_OK)
                 return status;
@@ -319,7 +318,7 @@ static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
 /* Everything that the work needs. */
 static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
-        const size_t n = candidates_of(kv, layer->n_prompt);
+        const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
         const bool once = kv->config.choose == DCI_KV_CHOOSE_OBSERVED;
         const bool learned = kv->config.summary == DCI_KV_SUMMARY_LEARNED && n_positions > 0;
         dci_status status = dci_kv_forming_ready(kv);

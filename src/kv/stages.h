@@ -50,6 +50,10 @@ typedef struct dci_kv_grouping {
         size_t (*work_bytes)(const dci_kv *kv, size_t n);
         void (*divide)(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, size_t head, const void *keys,
                        void *work);
+        /* Listed, of batches behind the prompt's; NULL: each is cluster_every candidates. Where the next one ends that begins at candidate
+         * `begin`, 0: none is due; early: recent tokens may take half of the budget only. And most groups of one. */
+        size_t (*next)(const dci_kv *kv, const dci_kv_layer *layer, size_t begin, bool early);
+        size_t (*room)(const dci_kv *kv, const dci_kv_layer *layer, size_t first, size_t n);
 } dci_kv_grouping;
 
 /* Keys or values of a group: row `ids[i] - first` of rows that lie one behind the other, in the format of the keys. */
@@ -146,6 +150,7 @@ const dci_kv_clustering *dci_kv_clustering_at(int32_t preset);
 extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* group.c; NULL: not built */
 extern const dci_kv_grouping dci_kv_group_cluster;                       /* group_cluster.c */
 extern const dci_kv_grouping dci_kv_group_tree;                          /* tree_choose.c */
+extern const dci_kv_grouping dci_kv_group_segment;                       /* group_segment.c */
 extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;    /* summary_keys.c */
 extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax, dci_kv_summary_cuboid; /* summary_pages.c */
 extern const dci_kv_summary dci_kv_summary_codes, dci_kv_summary_learned;                      /* summary_codes.c */
