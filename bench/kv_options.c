@@ -76,6 +76,9 @@ static const char help_arms[] =
         "                            rank at each step (default: the preset's)\n"
         "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
         "  --period N                of periodic (default 128)\n"
+        "  --verify N                N times as many tokens as there is room for are ranked again by their keys, 1 to "
+        "64;\n"
+        "                            of presets that choose by codes (default 1)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
@@ -260,6 +263,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
                 {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
                 {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
+                {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},

@@ -277,6 +277,8 @@ typedef struct dci_kv_config {
         size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
         size_t ring; /**< queries that a layer remembers, of its last plans, for groups that are formed by them; 0 to 4096; default
                         DCI_KV_PRESET: what the groups need, mostly 0. ring * n_query_heads * dim_k floats per layer and sequence */
+        double verify; /**< CHOOSE_SCAN over codes: so many times as many tokens as there is room for are ranked again by their keys, which
+                          are read for it; 1 to 64; 0 (default): 1, codes decide */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
