@@ -39,6 +39,7 @@ typedef struct kvbench_options {
         size_t segment_buffer;               /* 0: the budget's */
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
         double tau;                          /* 0: the schedule's */
+        size_t verify;                       /* 0: codes decide; else of presets that have them */
         size_t period;                       /* 0: the default */
         int32_t leaves;                      /* KVBENCH_LEAVES_* */
         size_t field_of_view;                /* 0: as the library does */

@@ -91,6 +91,9 @@ static const char help_arms[] =
         "tokens,\n"
         "                            the tokens that it finds; mean, the leaves' pages by their mean (default search)\n"
         "  --field-of-view N         nodes that a search opens for each query head; 0: max(30, 0.0015 n) (default 0)\n"
+        "  --verify N                N times as many tokens as there is room for are ranked again by their keys, 1 to "
+        "64;\n"
+        "                            of presets that choose by codes (default 1)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
@@ -278,6 +281,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"leaves", OPTION_CHOICE, &o->leaves, 0, 0, leaves},
                 {"field-of-view", OPTION_SIZE, &o->field_of_view, 0, DCI_KV_MAX_TOKENS, NULL},
+                {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},

@@ -44,6 +44,11 @@ static dci_status fail_about_arm(const kvbench_row *row, dci_status status)
         return bench_fail_about(what, status);
 }
 
+static bool verifies(int32_t preset)
+{
+        return preset == DCI_KV_SKETCH || preset == DCI_KV_SKETCH_SUMS || preset == DCI_KV_SKETCH_LOWBIT;
+}
+
 /* Presets that any schedule goes with. */
 static bool ranks_at_each_step(int32_t preset)
 {
@@ -102,6 +107,7 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
                 c.summary = DCI_KV_SUMMARY_LEARNED;
         if (o->schedule != 0 && ranks_at_each_step(row->arm.preset))
                 c.schedule = o->schedule;
+        c.verify = verifies(row->arm.preset) ? (double)o->verify : 0.0;
         c.tau = o->tau;
         if (o->period > 0)
                 c.period = o->period;

@@ -94,6 +94,7 @@ set(dci_sources
     src/kv/batch.c
     src/kv/calibrate.c
     src/kv/choose.c
+    src/kv/choose_verify.c
     src/kv/config.c
     src/kv/form.c
     src/kv/group.c

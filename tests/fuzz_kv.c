@@ -103,6 +103,9 @@ static void draw_stages(life *l)
                 c->choose = choices[below(l, COUNT(choices))];
         if (codes && below(l, 3) == 0)
                 c->summary = DCI_KV_SUMMARY_LEARNED;
+        if (c->preset >= DCI_KV_SKETCH && codes && (c->choose == 0 || c->choose == DCI_KV_CHOOSE_SCAN) &&
+            c->combine != DCI_KV_COMBINE_EACH && below(l, 3) == 0)
+                c->verify = 1.0 + 0.5 * (double)below(l, 8);
 }
 
 /* Half of those that rank by queries keep their lists in some way. */

@@ -110,6 +110,12 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.refit = -2.0, "refit is -2", "0");
         INVALID(c.refit = (double)NAN, "refit is nan", "0");
         INVALID(c.tau = -1.0, "tau is -1", "at most 1");
+        INVALID(c.verify = 0.5, "verify is 0.5", "1 to 64");
+        INVALID(c.verify = 65.0, "verify is 65", "1 to 64");
+        INVALID(c.verify = (double)NAN, "verify is nan", "1 to 64");
+        INVALID((c.preset = DCI_KV_QUEST, c.verify = 2.0), "verify is 2", "summary 4");
+        INVALID((c.preset = DCI_KV_LOWBIT, c.verify = 2.0), "verify is 2", "choose 1");
+        INVALID((c.combine = DCI_KV_COMBINE_EACH, c.verify = 2.0), "verify is 2", "combine 3");
         INVALID(c.tau = 1.0000001, "tau is 1", "at most 1");
         INVALID(c.tau = (double)NAN, "tau is nan", "at most 1");
         INVALID(c.period = 0, "period is 0", "1 to");

@@ -150,6 +150,63 @@ START_TEST(learned_codes_find_more_at_few_bits)
 }
 END_TEST
 
+static int descending(const void *a, const void *b)
+{
+        const double x = *(const double *)a, y = *(const double *)b;
+        return (x < y) - (x > y);
+}
+
+/* What a kv head's queries say of a token on average, where only the order counts. */
+static double mean_score(const story *s, size_t t, size_t head, size_t token)
+{
+        const float *key = kv_key(&s->data, 0, token, head);
+        double sum = 0.0;
+        for (size_t q = 0; q < 3; q++)
+                for (size_t j = 0; j < TRACE_DIM; j++)
+                        sum += (double)kv_query(&s->data, 0, PROMPT + t, head * 3 + q)[j] * (double)key[j];
+        return sum;
+}
+
+/* One bit per coordinate ranks badly, but where all candidates are verified that is nothing to the list. */
+START_TEST(verified_lists_are_those_of_the_keys)
+{
+        dci_kv_config config = trace_config(DCI_KV_SKETCH);
+        config.key_bits = 1;
+        config.combine = DCI_KV_COMBINE_MEAN;
+        config.verify = 64.0;
+        story s = tell(&config);
+        double scores[TOKENS];
+        for (size_t t = 0; t < STEPS; t++)
+                for (size_t h = 0; h < 2; h++) {
+                        const size_t first = (size_t)s.steps[t].plans[0].sink_end[0],
+                                     end = (size_t)s.steps[t].plans[0].recent_begin[0];
+                        size_t n;
+                        const int32_t *list = kv_list(&s.steps[t], 0, 0, h, &n);
+                        for (size_t c = first; c < end; c++)
+                                scores[c - first] = mean_score(&s, t, h, c);
+                        qsort(scores, end - first, sizeof *scores, descending);
+                        ck_assert_uint_gt(n, 100);
+                        for (size_t i = 0; i < n; i++)
+                                test_hold(mean_score(&s, t, h, (size_t)list[i]) >=
+                                          scores[n - 1] - 1e-3 * (1.0 + fabs(scores[n - 1])));
+                }
+        forget(&s);
+}
+END_TEST
+
+/* Loops over random and learned codes of two bits: with a tail of codes, whose terms are then those of the keys. */
+START_TEST(verifying_makes_outputs_better)
+{
+        dci_kv_config config = trace_config(DCI_KV_SKETCH_LOWBIT);
+        config.key_bits = 2;
+        config.summary = _i == 0 ? DCI_KV_SUMMARY_CODES : DCI_KV_SUMMARY_LEARNED;
+        const double before = error_with(&config);
+        config.verify = 4.0;
+        const double after = error_with(&config);
+        ck_assert_msg(after < 0.9 * before, "verified %g, else %g", after, before);
+}
+END_TEST
+
 /* Loops over dims: units of codes that are not full. */
 START_TEST(codes_of_any_dimension_find_the_best_tokens)
 {
@@ -506,6 +563,8 @@ int main(void)
         tcase_add_checked_fixture(tails, setup, teardown);
         tcase_add_test(tails, more_bits_find_more_of_the_best_tokens);
         tcase_add_test(tails, learned_codes_find_more_at_few_bits);
+        tcase_add_test(tails, verified_lists_are_those_of_the_keys);
+        tcase_add_loop_test(tails, verifying_makes_outputs_better, 0, 2);
         tcase_add_test(tails, nothing_keeps_more_than_topk);
         tcase_add_loop_test(tails, a_larger_budget_errs_less, 0, KV_N_PRESETS);
         tcase_add_test(tails, tails_err_less_than_dropping);

@@ -299,6 +299,8 @@ typedef struct dci_kv_config {
          * layer have the same. When recent tokens would take more than half of the budget, dci_kv_reserve lets segments leave earlier,
          * and cuts them if it must. A cut through the prompt's clusters makes dci_kv_maintain or dci_kv_reserve find those of what is left anew. */
         size_t segment_buffer; /**< tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
+        double verify; /**< CHOOSE_SCAN over codes: so many times as many tokens as there is room for are ranked again by their keys, which
+                          are read for it; 1 to 64; 0 (default): 1, codes decide */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 

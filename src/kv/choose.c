@@ -75,7 +75,7 @@ static void combine(dci_kv_ask *ask, size_t n)
 {
         const size_t group = ask->kv->group;
         const bool softmax = ask->kv->config.combine == DCI_KV_COMBINE_SOFTMAX;
-        float weights[DCI_KV_MAX_GROUP], sums[DCI_KV_MAX_GROUP];
+        float *weights = ask->weights, sums[DCI_KV_MAX_GROUP];
         for (size_t q = 0; q < group && softmax; q++)
                 sums[q] = dci_kv_soften(ask, q, n);
         if (softmax)
@@ -103,7 +103,7 @@ static size_t ranked_for_tail(const dci_kv *kv, size_t n_groups)
 
 size_t dci_kv_ranked(const dci_kv *kv, size_t n_tokens)
 {
-        return filling(kv, dci_kv_stride(kv)) + ranked_for_tail(kv, n_tokens);
+        return dci_kv_verified(kv, filling(kv, dci_kv_stride(kv))) + ranked_for_tail(kv, n_tokens);
 }
 
 /* Groups in their order until the room is full, the last one cut, and as many more as are estimated. */
@@ -252,7 +252,10 @@ static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
                 take_in_turns(ask, grouping, n);
         } else {
                 combine(ask, n);
-                take_best(ask, grouping, n);
+                if (ask->kv->config.verify > 1.0)
+                        dci_kv_choose_verified(ask, n);
+                else
+                        take_best(ask, grouping, n);
         }
         dci_kv_put_in_order(ask);
 }

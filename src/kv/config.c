@@ -335,6 +335,23 @@ static dci_status check_schedule(dci_kv_config *c)
         return DCI_OK;
 }
 
+/* Whether keys decide among those that codes found. */
+static dci_status check_verify(dci_kv_config *c)
+{
+        const bool codes = c->summary == DCI_KV_SUMMARY_CODES || c->summary == DCI_KV_SUMMARY_LEARNED;
+        if (c->verify == 0.0)
+                c->verify = 1.0;
+        if (!(c->verify >= 1.0 && c->verify <= 64.0))
+                return dci_fail(DCI_ERR_INVALID, "verify is %g, expected 1 to 64, or 0 for 1", c->verify);
+        if (c->verify > 1.0 && (c->choose != DCI_KV_CHOOSE_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH))
+                return dci_fail(
+                        DCI_ERR_INVALID,
+                        "verify is %g, which goes with a scan of codes and one list for all query heads, not with "
+                        "choose %d, summary %d and combine %d",
+                        c->verify, (int)c->choose, (int)c->summary, (int)c->combine);
+        return DCI_OK;
+}
+
 static dci_status check_switch(const char *name, int32_t value)
 {
         if (value != 0 && value != 1)
@@ -471,6 +488,8 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
                 status = check_segments(out);
         if (status == DCI_OK)
                 status = check_schedule(out);
+        if (status == DCI_OK)
+                status = check_verify(out);
         if (status == DCI_OK)
                 status = check_rest(out);
         if (status == DCI_OK)

@@ -43,9 +43,9 @@ static size_t taken_bytes(const dci_kv *kv, size_t n_tokens)
 /* A search of trees has lists of its own. */
 static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
 {
-        return kv->config.combine != DCI_KV_COMBINE_EACH || kv->config.choose != DCI_KV_CHOOSE_SCAN
-                       ? 0
-                       : dci_lines(kv->group * dci_kv_ranked(kv, n_tokens) * sizeof(int32_t));
+        const bool each = kv->config.combine == DCI_KV_COMBINE_EACH && kv->config.choose == DCI_KV_CHOOSE_SCAN;
+        const size_t lists = each ? kv->group : (kv->config.verify > 1.0 ? 2 : 0);
+        return dci_lines(lists * dci_kv_ranked(kv, n_tokens) * sizeof(int32_t));
 }
 
 static size_t area_bytes(const dci_kv *kv, size_t n_tokens)

@@ -21,13 +21,15 @@ typedef struct dci_kv_ask {
         const float *queries; /* group x dim_k */
         float *scores; /* [query][ld]: of groups, in units of logits; after `choose`, the softmax's terms exp(score - most) */
         size_t ld;
-        float *most;         /* by query: the greatest score */
-        float *relevance;    /* by group of tokens */
-        unsigned char *work; /* the stage's own */
-        int32_t *chosen;     /* candidates, ascending */
+        float *most;                     /* by query: the greatest score */
+        float *relevance;                /* by group of tokens */
+        unsigned char *work;             /* the stage's own */
+        float weights[DCI_KV_MAX_GROUP]; /* by query, once they are combined: what a term exp(score - most) counts */
+        int32_t *chosen;                 /* candidates, ascending */
         size_t n_chosen, room;
-        int32_t *taken;  /* by listed group, for its tail: members chosen, or DCI_KV_DROPPED */
-        int32_t *lists;  /* COMBINE_EACH: the best groups of each query head */
+        int32_t *taken; /* by listed group, for its tail: members chosen, or DCI_KV_DROPPED */
+        int32_t *
+                lists; /* COMBINE_EACH: the best groups of each query head; else those that are verified, and what they count */
         int32_t *ranked; /* NULL, or the same with the best first, for a schedule that keeps them */
         size_t n_ranked;
 } dci_kv_ask;
@@ -189,6 +191,11 @@ const int32_t *dci_kv_members_listed(const dci_kv *kv, const dci_kv_layer *layer
 size_t dci_kv_widen_members(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim);
 /* Their mean, as it is stored, from scratch of dim doubles. */
 void dci_kv_mean_of_members(const dci_kv *kv, const dci_kv_members *members, size_t dim, void *scratch, void *out);
+/* choose_verify.c: the best by their codes, ranked again by their keys. */
+void dci_kv_choose_verified(dci_kv_ask *ask, size_t n);
+/* How many of them, for so much room. */
+size_t dci_kv_verified(const dci_kv *kv, size_t room);
+
 /* choose.c: `chosen` ascending, and as it came in `ranked` where that is asked for. */
 void dci_kv_put_in_order(dci_kv_ask *ask);
 

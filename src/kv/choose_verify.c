@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Third stage in two: codes rank all candidates, and of those that would come next some more are looked at; their keys, which are read
+ * for it, decide. What a head's terms count is left to the codes, which see all candidates. A tail that takes terms of candidates gets
+ * those of the keys: else what codes made too much of, and keys did not choose, would all be left to the tail.
+ */
+#include "core/internal.h"
+
+#include <math.h>
+
+#include "kv/stages.h"
+
+size_t dci_kv_verified(const dci_kv *kv, size_t room)
+{
+        return kv->config.verify > 1.0 ? (size_t)ceil(kv->config.verify * (double)room) : room;
+}
+
+#define FAR 60.0f /* what codes say is the most is exceeded by no more: the exponential has to be finite */
+
+/* What a tile of candidates counts by their keys. */
+static void weigh_tile(const dci_kv_ask *ask, const int32_t *candidates, size_t n, float *out)
+{
+        const dci_kv *kv = ask->kv;
+        const dci_kernels *kernels = kv->context->kernels;
+        const bool softmax = kv->config.combine == DCI_KV_COMBINE_SOFTMAX, terms = kv->stages->tail.scored;
+        const void *rows[DCI_KV_TILE];
+        float scores[DCI_MANY_QUERIES * DCI_KV_TILE];
+        for (size_t i = 0; i < n; i++) {
+                dci_kv_rows_of(kv, ask->layer, ask->head, kv->config.sink + (size_t)candidates[i], 1, &rows[i], NULL);
+                out[i] = 0.0f;
+        }
+        for (size_t q = 0; q < kv->group; q += DCI_MANY_QUERIES) {
+                const size_t left = kv->group - q, here = left < DCI_MANY_QUERIES ? left : DCI_MANY_QUERIES;
+                kernels->score_many[kv->config.dtype - 1][DCI_FORM_DOT](ask->queries + q * kv->dim_k, kv->dim_k, here,
+                                                                        rows, n, kv->dim_k, scores, DCI_KV_TILE);
+                for (size_t i = 0; i < here; i++) {
+                        float *of_query = scores + i * DCI_KV_TILE;
+                        const float most = ask->most[q + i];
+                        for (size_t t = 0; t < n && !softmax; t++)
+                                out[t] += ask->weights[q + i] * of_query[t];
+                        if (!softmax && !terms)
+                                continue;
+                        for (size_t t = 0; t < n; t++)
+                                of_query[t] = of_query[t] < most + FAR ? of_query[t] : most + FAR;
+                        (void)kernels->exp_all(of_query, n, most);
+                        for (size_t t = 0; t < n && softmax; t++)
+                                out[t] += ask->weights[q + i] * of_query[t];
+                        for (size_t t = 0; t < n && terms; t++)
+                                ask->scores[(q + i) * ask->ld + (size_t)candidates[t]] = of_query[t];
+                }
+        }
+}
+
+/* The best of n, by slots (NULL: their numbers). */
+static size_t best_of(dci_kv_ask *ask, const float *relevance, size_t n, const int32_t *slots, size_t wanted,
+                      int32_t *out)
+{
+        dci_topk topk;
+        dci_topk_init(&topk, ask->kv->context->kernels, (dci_slot_ids){NULL, NULL}, wanted < n ? wanted : n, true,
+                      ask->work);
+        for (size_t i = 0; i < n; i += DCI_TOPK_BLOCK)
+                dci_topk_add(&topk, relevance + i, n - i < DCI_TOPK_BLOCK ? n - i : DCI_TOPK_BLOCK, (int32_t)i,
+                             slots == NULL ? NULL : slots + i);
+        const size_t n_best = dci_topk_finish(&topk);
+        for (size_t i = 0; i < n_best; i++)
+                out[i] = dci_topk_slot(topk.keys[i]);
+        return n_best;
+}
+
+void dci_kv_choose_verified(dci_kv_ask *ask, size_t n)
+{
+        int32_t *candidates = ask->lists;
+        const size_t m = best_of(ask, ask->relevance, n, NULL, dci_kv_verified(ask->kv, ask->room), candidates);
+        float *relevance = (float *)(void *)(candidates + m);
+        for (size_t i = 0; i < m; i += DCI_KV_TILE)
+                weigh_tile(ask, candidates + i, m - i < DCI_KV_TILE ? m - i : DCI_KV_TILE, relevance + i);
+        ask->n_chosen = best_of(ask, relevance, m, candidates, ask->room, ask->chosen);
+}
