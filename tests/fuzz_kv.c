@@ -61,6 +61,18 @@ static void draw_lists(life *l)
                 c->choose = DCI_KV_CHOOSE_NONE;
 }
 
+/* Orders that are made anew every few plans; pages of them, with what goes together over them. */
+static void draw_static(life *l)
+{
+        dci_kv_config *c = &l->config;
+        c->static_share = below(l, 4) == 0 ? -1.0 : 0.125 * (double)below(l, 9);
+        c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
+        c->tail = below(l, 3) > 0 ? DCI_KV_TAIL_DROP : DCI_KV_TAIL_SUMS;
+        c->estimate_share = below(l, 2) == 0 ? 1.0 : 0.1 * (double)below(l, 9);
+        if (below(l, 4) == 0)
+                c->choose = below(l, 3) == 0 ? DCI_KV_CHOOSE_NONE : DCI_KV_CHOOSE_SCAN;
+}
+
 /* Now and then other stages than the preset's, as far as they go together. */
 static void draw_stages(life *l)
 {
@@ -70,6 +82,10 @@ static void draw_stages(life *l)
                 return;
         if (c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_RETROINFER) {
                 draw_lists(l);
+                return;
+        }
+        if (c->preset == DCI_KV_PRKV) {
+                draw_static(l);
                 return;
         }
         const bool codes = c->preset >= DCI_KV_LOWBIT && c->preset <= DCI_KV_SKETCH_LOWBIT;
@@ -209,8 +225,8 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
                 if (kv_schedule_keeps(&info))
                         kv_schedule_plan(&of[i]->schedule, &of[i]->model, seen, i, layer, queries, l->what);
-                else if (info.choose == DCI_KV_CHOOSE_SCAN && info.summary <= DCI_KV_SUMMARY_CUBOID &&
-                         !l->config.frozen_prompt)
+                else if ((info.choose == DCI_KV_CHOOSE_SCAN || info.choose == DCI_KV_CHOOSE_STATIC) &&
+                         info.summary <= DCI_KV_SUMMARY_CUBOID && !l->config.frozen_prompt)
                         kv_model_check_lists(&of[i]->model, seen, i, layer, queries, l->config.budget, false, l->what);
         }
 }

@@ -85,7 +85,7 @@ static trace open_own(size_t group)
 
 static const char *const presets[] = {"full",          "topk",      "streaming",  "snapkv", "pagemean",
                                       "quest",         "arkvale",   "lowbit",     "sketch", "sketch+sums",
-                                      "sketch+lowbit", "clusterkv", "retroinfer", "freekv"};
+                                      "sketch+lowbit", "clusterkv", "prkv", "retroinfer", "freekv"};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* What every row of a preset that was played has. */

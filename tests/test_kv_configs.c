@@ -67,11 +67,12 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.group = 7, "group is 7", "6");
         INVALID(c.group = -1, "group is -1", "6");
         INVALID(c.summary = 8, "summary is 8", "7");
-        INVALID(c.choose = 6, "choose is 6", "5");
+        INVALID(c.choose = 8, "choose is 8", "7");
+        REFUSED(c.choose = 6, DCI_ERR_UNSUPPORTED, "choose 6", "not built yet");
         INVALID(c.schedule = 7, "schedule is 7", "6");
         INVALID(c.tail = 4, "tail is 4", "3");
         INVALID(c.combine = 4, "combine is 4", "3");
-        static const int32_t not_built[] = {DCI_KV_GROUP_TREE, DCI_KV_GROUP_SEGMENT, DCI_KV_GROUP_RESTRUCTURED};
+        static const int32_t not_built[] = {DCI_KV_GROUP_TREE, DCI_KV_GROUP_SEGMENT};
         for (size_t i = 0; i < COUNT(not_built); i++)
                 REFUSED(c.group = not_built[i], DCI_ERR_UNSUPPORTED, "group", "not built yet");
         for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++) {
@@ -308,6 +309,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 {DCI_KV_CLUSTERKV, "clusterkv", 4, 3, 3, 1, 1, 16, 16},
                 {DCI_KV_RETROINFER, "retroinfer", 4, 3, 3, 1, 2, 16, 4},
                 {DCI_KV_FREEKV, "freekv", 2, 5, 3, 6, 1, 32, 16},
+                {DCI_KV_PRKV, "prkv", 6, 5, 7, 1, 1, 32, 16},
         };
         ck_assert_uint_eq(COUNT(rows), KV_N_PRESETS);
         for (size_t i = 0; i < COUNT(rows); i++) {

@@ -52,4 +52,5 @@ const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1] = {
         [DCI_KV_GROUP_TOKEN] = &tokens,
         [DCI_KV_GROUP_PAGE] = &pages,
         [DCI_KV_GROUP_CLUSTER] = &dci_kv_group_cluster,
+        [DCI_KV_GROUP_RESTRUCTURED] = &dci_kv_group_restructured,
 };

@@ -38,7 +38,7 @@ dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_inf
                         info.n_grouped = layer->n_grouped;
                         info.n_batches = layer->n_batches;
                         info.n_early = 0;
-                        for (size_t b = 1; b < layer->n_batches; b++)
+                        for (size_t b = 1; b < layer->n_batches && !dci_kv_restructures(kv); b++)
                                 info.n_early += layer->batches[b]->n < kv->config.cluster_every;
                 }
                 for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
@@ -89,7 +89,10 @@ dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
                                   .token_bytes = c->n_layers * c->n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es,
                                   .resident_token_bytes =
                                           (double)(kv->summary_bytes + kv->tail_bytes) / (double)DCI_KV_CHUNK};
-        if (kv->listed)
+        if (dci_kv_restructures(kv))
+                out_info->resident_token_bytes =
+                        (double)sizeof(int32_t) + (double)dci_kv_batch_group_bytes(kv) / (double)c->page_tokens;
+        else if (kv->listed)
                 out_info->resident_token_bytes =
                         (double)sizeof(int32_t) + (double)dci_kv_batch_group_bytes(kv) *
                                                           (1.0 / (double)c->cluster_tokens +
