@@ -36,6 +36,7 @@ typedef struct kvbench_options {
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
         double tau;                          /* 0: the schedule's */
         double static_share;                 /* NAN: the preset's */
+        size_t ring;                         /* 0: the preset's */
         size_t period;                       /* 0: the default */
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */

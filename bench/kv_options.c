@@ -78,6 +78,7 @@ static const char help_arms[] =
         "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
         "  --period N                of periodic and prkv (default 128)\n"
         "  --static-share X|online   of prkv: 0 to 1 (default 0.25)\n"
+        "  --ring N                  of prkv: positions whose queries are looked at, 1 to 4096 (default 64)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
@@ -277,6 +278,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
                 {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
                 {"static-share", OPTION_TEXT, &share, 0, 0, NULL},
+                {"ring", OPTION_SIZE, &o->ring, 1, 4096, NULL},
                 {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},

@@ -87,6 +87,8 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.tau = o->tau;
         if (o->period > 0)
                 c.period = o->period;
+        if (o->ring > 0)
+                c.ring = o->ring;
         if (!isnan(o->static_share))
                 c.static_share = o->static_share;
         if (o->kept == KVBENCH_KEPT_COMMON) {

@@ -212,7 +212,7 @@ static json_t *asked_json(const kvbench_row *row)
         const kvbench_options *o = row->options;
         const kvbench_arm *arm = &row->arm;
         return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, "
-                         "s:o, s:o, s:o}",
+                         "s:o, s:o, s:o, s:o}",
                          "trace", row->trace, "preset", dci_kv_preset_name(arm->preset), "budget",
                          integer(o->budgets.values[arm->budget]), "key_bits", bits(arm->key_bits), "value_bits",
                          bits(arm->value_bits), "learned", arm->key_bits > 0 ? json_boolean(arm->learned) : json_null(),
@@ -224,7 +224,8 @@ static json_t *asked_json(const kvbench_row *row)
                          o->schedule > 0 ? kvbench_schedule_name(o->schedule) : "preset", "tau",
                          o->tau != 0.0 ? json_real(o->tau) : json_null(), "period",
                          o->period > 0 ? integer(o->period) : json_null(), "static_share",
-                         isnan(o->static_share) ? json_null() : json_real(o->static_share));
+                         isnan(o->static_share) ? json_null() : json_real(o->static_share), "ring",
+                         o->ring > 0 ? integer(o->ring) : json_null());
 }
 
 static bool add(json_t *json, const char *name, double value)
