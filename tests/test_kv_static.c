@@ -427,6 +427,43 @@ START_TEST(orders_do_not_depend_on_threads)
 }
 END_TEST
 
+/* Loops over shares. */
+START_TEST(an_order_can_be_had)
+{
+        const dci_kv_config config = small(shares[_i]);
+        kv_data data = kv_random(&config, 300, 365);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 200);
+        kv_decode_all(kv, sequence, &data, 200, 39); /* pages by position have come behind */
+        const dci_kv_layer *layer = layer_of(kv, sequence, 1);
+        size_t n = 0, n_static = 0, at = 0;
+        int32_t positions[300];
+        ck_ok(dci_kv_order(kv, 1, sequence, 1, 0, NULL, &n, NULL));
+        ck_assert_uint_eq(n, layer->n_grouped);
+        ck_ok(dci_kv_order(kv, 1, sequence, 1, 300, positions, &n, &n_static));
+        ck_assert_uint_eq(n_static, layer->batches[0]->n_static);
+        ck_assert_uint_gt(layer->n_batches, 1);
+        for (size_t g = 0; at < n; g++) {
+                int32_t room[DCI_KV_TILE];
+                size_t here;
+                const int32_t *ids = kv->stages->group.members(kv, layer, 1, g, n, room, &here);
+                for (size_t i = 0; i < here; i++)
+                        ck_assert_int_eq(positions[at++], ids[i] + 16);
+        }
+        ck_refused(dci_kv_order(kv, 1, sequence, 1, n - 1, positions, &n, NULL), DCI_ERR_INVALID, "room for");
+        ck_refused(dci_kv_order(kv, 2, sequence, 1, 300, positions, &n, NULL), DCI_ERR_INVALID, "layer is 2");
+        ck_refused(dci_kv_order(kv, 1, sequence, 2, 300, positions, &n, NULL), DCI_ERR_INVALID, "kv_head is 2");
+        ck_refused(dci_kv_order(kv, 1, sequence, 1, 300, positions, NULL, NULL), DCI_ERR_INVALID, "out_n is NULL");
+        ck_refused(dci_kv_order(kv, 1, 99, 1, 300, positions, &n, NULL), DCI_ERR_NOT_FOUND, "no sequence 99");
+        dci_kv_destroy(kv);
+        const dci_kv_config like = kv_small(DCI_KV_ARKVALE);
+        kv = kv_create(context, &like);
+        ck_refused(dci_kv_order(kv, 0, kv_open(kv), 0, 300, positions, &n, NULL), DCI_ERR_INVALID, "group is 2");
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
 /* --- bad input ---------------------------------------------------------------------------------------------------------------------- */
 
 START_TEST(bad_shares_are_refused)
@@ -520,6 +557,7 @@ int main(void)
         tcase_add_test(tcase, forks_keep_the_order_they_were_made_with);
         tcase_add_test(tcase, cuts_within_the_rollback_keep_the_order);
         tcase_add_loop_test(tcase, files_hold_the_order, 0, COUNT(shares));
+        tcase_add_loop_test(tcase, an_order_can_be_had, 0, COUNT(shares));
         tcase_add_test(tcase, orders_do_not_depend_on_threads);
         tcase_add_test(tcase, bad_shares_are_refused);
         tcase_add_test(tcase, an_empty_observation_window_is_refused);

@@ -446,6 +446,17 @@ DCI_API dci_status dci_kv_table(dci_kv *kv, int64_t sequence, size_t first, size
 DCI_API dci_status dci_kv_read(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t first, size_t n,
                                void *out_keys, void *out_values);
 
+/**
+ * DCI_KV_GROUP_RESTRUCTURED: the order in which one layer and head's candidates are stored, for callers that lay out copies of rows so that
+ * pages are contiguous: page i of it has the positions from i * page_tokens on. It changes only in dci_kv_prompt's work, dci_kv_maintain,
+ * dci_kv_reserve (more pages behind) and dci_kv_truncate.
+ *
+ * out_positions  room for `room` positions; NULL: only the counts. Refused where there are more.
+ * out_n          candidates; out_static: how many of them, the first ones, are static (may be NULL).
+ */
+DCI_API dci_status dci_kv_order(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t room,
+                                int32_t *out_positions, size_t *out_n, size_t *out_static);
+
 /** Prepare with dci_kv_sequence_info_init. */
 typedef struct dci_kv_sequence_info {
         size_t struct_size;

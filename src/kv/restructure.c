@@ -172,3 +172,54 @@ size_t dci_kv_reordered(const dci_kv *kv, const dci_kv_layer *layer)
         const size_t may = kv->config.frozen_prompt ? 0 : dci_kv_may_group(kv, layer->sequence->n);
         return may > layer->n_grouped ? may : layer->n_grouped;
 }
+
+/* --- what there is ----------------------------------------------------------------------------------------------------------- */
+
+static dci_status check_order(const dci_kv *kv, size_t layer, size_t kv_head, const size_t *out_n)
+{
+        if (out_n == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_n is NULL");
+        if (!dci_kv_restructures(kv))
+                return dci_fail(DCI_ERR_INVALID, "group is %d: only group %d has an order of its own",
+                                (int)kv->config.group, (int)DCI_KV_GROUP_RESTRUCTURED);
+        if (layer >= kv->config.n_layers)
+                return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->config.n_layers);
+        if (kv_head >= kv->config.n_kv_heads)
+                return dci_fail(DCI_ERR_INVALID, "kv_head is %zu, expected less than %zu", kv_head,
+                                kv->config.n_kv_heads);
+        return DCI_OK;
+}
+
+static dci_status order_of(const dci_kv *kv, const dci_kv_layer *layer, size_t kv_head, size_t room,
+                           int32_t *out_positions, size_t *out_n, size_t *out_static)
+{
+        if (out_positions != NULL && room < layer->n_grouped)
+                return dci_fail(DCI_ERR_INVALID, "there is room for %zu positions, but the order has %zu", room,
+                                layer->n_grouped);
+        size_t n = 0;
+        for (size_t b = 0; b < layer->n_batches && out_positions != NULL; b++) {
+                const int32_t *ids = dci_kv_batch_ids(kv, layer->batches[b], kv_head);
+                for (size_t i = 0; i < layer->batches[b]->n; i++)
+                        out_positions[n++] = (int32_t)kv->config.sink + ids[i];
+        }
+        *out_n = layer->n_grouped;
+        if (out_static != NULL)
+                *out_static = layer->n_batches > 0 ? layer->batches[0]->n_static : 0;
+        return DCI_OK;
+}
+
+dci_status dci_kv_order(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t room, int32_t *out_positions,
+                        size_t *out_n, size_t *out_static)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        status = found == NULL ? DCI_ERR_NOT_FOUND : check_order(kv, layer, kv_head, out_n);
+        if (status == DCI_OK) {
+                dci_kv_jobs_wait(kv, found);
+                status = order_of(kv, &found->layers[layer], kv_head, room, out_positions, out_n, out_static);
+        }
+        dci_kv_unlock(kv);
+        return status;
+}
