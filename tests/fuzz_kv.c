@@ -67,8 +67,6 @@ static void draw_static(life *l)
         dci_kv_config *c = &l->config;
         c->static_share = below(l, 4) == 0 ? -1.0 : 0.125 * (double)below(l, 9);
         c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
-        c->tail = below(l, 3) > 0 ? DCI_KV_TAIL_DROP : DCI_KV_TAIL_SUMS;
-        c->estimate_share = below(l, 2) == 0 ? 1.0 : 0.1 * (double)below(l, 9);
         if (below(l, 4) == 0)
                 c->choose = below(l, 3) == 0 ? DCI_KV_CHOOSE_NONE : DCI_KV_CHOOSE_SCAN;
 }

@@ -484,6 +484,9 @@ START_TEST(bad_shares_are_refused)
         config = kv_small(DCI_KV_ARKVALE);
         config.choose = DCI_KV_CHOOSE_STATIC;
         ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "group 2 has none");
+        config = small(0.25);
+        config.tail = DCI_KV_TAIL_SUMS;
+        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "tail 2 does not go with group 6");
         ck_assert_ptr_null(none);
 }
 END_TEST

@@ -286,7 +286,7 @@ typedef struct dci_kv_config {
          * are static: static_share * (budget - sink - window) of them, rounded down to whole pages. Candidates are stored in
          * the order [static ones, best first; the others as they were stored], pages are cut from it and all their
          * summaries made anew. Candidates that come later form pages by position behind, until the next order takes them in. Rows
-         * stay in their slots; an order is a list. With frozen_prompt the candidates stay those of the prompt, and orders are renewed all the same. */
+         * stay in their slots; an order is a list. Tails but DROP are refused. With frozen_prompt the candidates stay those of the prompt, and orders are renewed all the same. */
         double static_share; /**< 0 to 1; default 0.25. 0: pages by position, and no queries are needed. -1: once per layer, at the
                                   prompt's end, so many as the best budget - sink - window candidates of the first and the last observed
                                   query have in common, the mean over the query heads (PRKV, appendix G); 0.25 where a prompt has no more

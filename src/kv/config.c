@@ -168,6 +168,10 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
                         "choose %d does not go with tail %d over group %d: it takes single tokens, and sums are "
                         "of whole clusters",
                         (int)c->choose, (int)c->tail, (int)c->group);
+        if (c->group == DCI_KV_GROUP_RESTRUCTURED && c->tail != DCI_KV_TAIL_DROP)
+                return dci_fail(DCI_ERR_INVALID,
+                                "tail %d does not go with group %d, whose pages do not hold their tokens in order",
+                                (int)c->tail, (int)c->group);
         if (c->choose == DCI_KV_CHOOSE_STATIC && c->group != DCI_KV_GROUP_RESTRUCTURED)
                 return dci_fail(DCI_ERR_INVALID, "choose %d takes static tokens, but group %d has none", (int)c->choose,
                                 (int)c->group);
