@@ -40,6 +40,8 @@ typedef struct kvbench_options {
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
         double tau;                          /* 0: the schedule's */
         size_t verify;                       /* 0: codes decide; else of presets that have them */
+        double static_share;                 /* NAN: the preset's */
+        size_t ring;                         /* 0: the preset's */
         size_t period;                       /* 0: the default */
         int32_t leaves;                      /* KVBENCH_LEAVES_* */
         size_t field_of_view;                /* 0: as the library does */

@@ -2,6 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "bench/kv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,7 +87,7 @@ static const char help_arms[] =
         "that\n"
         "                            rank at each step (default: the preset's)\n"
         "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
-        "  --period N                of periodic (default 128)\n"
+        "  --period N                of periodic and prkv (default 128)\n"
         "  --leaves NAME             what icecache takes: search, the pages that a search of its tree ends in; "
         "tokens,\n"
         "                            the tokens that it finds; mean, the leaves' pages by their mean (default search)\n"
@@ -94,6 +95,8 @@ static const char help_arms[] =
         "  --verify N                N times as many tokens as there is room for are ranked again by their keys, 1 to "
         "64;\n"
         "                            of presets that choose by codes (default 1)\n"
+        "  --static-share X|online   of prkv: 0 to 1 (default 0.25)\n"
+        "  --ring N                  of prkv: positions whose queries are looked at, 1 to 4096 (default 64)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
         "\n"
         "measuring and output:\n"
@@ -256,9 +259,24 @@ static dci_status parse_tau(const char *text, kvbench_options *o)
         return DCI_OK;
 }
 
+static dci_status parse_share(const char *text, kvbench_options *o)
+{
+        char *end;
+        if (text == NULL)
+                return DCI_OK;
+        o->static_share = -1.0;
+        if (strcmp(text, "online") == 0)
+                return DCI_OK;
+        o->static_share = strtod(text, &end);
+        if (end == text || *end != '\0' || !(o->static_share >= 0.0 && o->static_share <= 1.0))
+                return dci_fail(DCI_ERR_INVALID, "--static-share wants a number from 0 to 1, or online, not '%s'",
+                                text);
+        return DCI_OK;
+}
+
 static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_help)
 {
-        const char *traces = NULL, *presets = "all", *tau = NULL;
+        const char *traces = NULL, *presets = "all", *tau = NULL, *share = NULL;
         const bench_option table[] = {
                 {"trace", OPTION_TEXT, &traces, 0, 0, NULL},
                 {"synthetic", OPTION_SIZE, &o->synthetic, LEAST_SYNTHETIC, MOST_SYNTHETIC, NULL},
@@ -278,6 +296,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"segment-buffer", OPTION_SIZE, &o->segment_buffer, 2, DCI_KV_MAX_TOKENS, NULL},
                 {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
                 {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
+                {"static-share", OPTION_TEXT, &share, 0, 0, NULL},
+                {"ring", OPTION_SIZE, &o->ring, 1, 4096, NULL},
                 {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"leaves", OPTION_CHOICE, &o->leaves, 0, 0, leaves},
                 {"field-of-view", OPTION_SIZE, &o->field_of_view, 0, DCI_KV_MAX_TOKENS, NULL},
@@ -296,6 +316,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
         if (status == DCI_OK)
                 status = parse_tau(tau, o);
         if (status == DCI_OK)
+                status = parse_share(share, o);
+        if (status == DCI_OK)
                 status = kvbench_traces_parse(traces, o);
         return status == DCI_OK ? parse_presets(presets, o) : status;
 }
@@ -310,6 +332,7 @@ static void set_defaults(kvbench_options *o)
         o->codes = 1 << KVBENCH_RANDOM;
         o->threads = 1;
         o->steps = BENCH_ALL;
+        o->static_share = (double)NAN;
 }
 
 dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const bench_option *more, size_t n_more,

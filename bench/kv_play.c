@@ -111,6 +111,10 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.tau = o->tau;
         if (o->period > 0)
                 c.period = o->period;
+        if (o->ring > 0)
+                c.ring = o->ring;
+        if (!isnan(o->static_share))
+                c.static_share = o->static_share;
         if (o->kept == KVBENCH_KEPT_COMMON) {
                 c.sink = BENCH_SINK;
                 c.window = KVBENCH_WINDOW;
@@ -129,7 +133,9 @@ dci_status kvbench_arm_check(dci_context *context, const kvbench_trace *trace, k
 {
         dci_kv *kv = NULL;
         *row->reason = '\0';
-        if (trace->observed.n == 0 && (row->arm.learned || row->arm.preset == DCI_KV_SNAPKV)) {
+        const bool observes = row->arm.preset == DCI_KV_SNAPKV ||
+                              (row->arm.preset == DCI_KV_PRKV && row->options->static_share != 0.0);
+        if (trace->observed.n == 0 && (row->arm.learned || observes)) {
                 snprintf(row->reason, sizeof row->reason, "there are no queries before the decode");
                 return DCI_OK;
         }
@@ -238,8 +244,9 @@ static dci_status plan_and_attend(player *p, size_t t, double *out_seconds)
 static dci_status play_step(player *p, size_t t)
 {
         const size_t step = t - p->trace->prompt;
-        /* Lists that are kept between plans need them all. */
-        const bool keeps = p->row->info.schedule != DCI_KV_EVERY_STEP && p->row->info.schedule != DCI_KV_ONCE;
+        /* Lists that are kept between plans need them all, and so do orders that come of their queries. */
+        const bool keeps = (p->row->info.schedule != DCI_KV_EVERY_STEP && p->row->info.schedule != DCI_KV_ONCE) ||
+                           p->row->info.group == DCI_KV_GROUP_RESTRUCTURED;
         const bool planned = keeps || !p->options->judged_only || kvbench_is_judged(&p->judge, t);
         double between = 0;
         const double begin = bench_seconds();

@@ -99,6 +99,7 @@ set(dci_sources
     src/kv/form.c
     src/kv/group.c
     src/kv/group_cluster.c
+    src/kv/group_restructured.c
     src/kv/group_segment.c
     src/kv/info.c
     src/kv/kv.c
@@ -111,6 +112,7 @@ set(dci_sources
     src/kv/pool.c
     src/kv/presets.c
     src/kv/prompt.c
+    src/kv/restructure.c
     src/kv/schedule.c
     src/kv/sequence.c
     src/kv/step.c

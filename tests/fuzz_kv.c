@@ -81,6 +81,16 @@ static void draw_tree(life *l)
         }
 }
 
+/* Orders that are made anew every few plans; pages of them, with what goes together over them. */
+static void draw_static(life *l)
+{
+        dci_kv_config *c = &l->config;
+        c->static_share = below(l, 4) == 0 ? -1.0 : 0.125 * (double)below(l, 9);
+        c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
+        if (below(l, 4) == 0)
+                c->choose = below(l, 3) == 0 ? DCI_KV_CHOOSE_NONE : DCI_KV_CHOOSE_SCAN;
+}
+
 /* Now and then other stages than the preset's, as far as they go together. */
 static void draw_stages(life *l)
 {
@@ -94,6 +104,10 @@ static void draw_stages(life *l)
         }
         if (c->preset == DCI_KV_ICECACHE) {
                 draw_tree(l);
+                return;
+        }
+        if (c->preset == DCI_KV_PRKV) {
+                draw_static(l);
                 return;
         }
         const bool codes = c->preset >= DCI_KV_LOWBIT && c->preset <= DCI_KV_SKETCH_LOWBIT;
@@ -244,8 +258,9 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                         kv_tree_check_list(seen, i, layer, h, l->config.frozen_prompt != 0, l->what);
                 if (keeps)
                         kv_schedule_plan(&of[i]->schedule, &of[i]->model, seen, i, layer, queries, l->what);
-                else if (info.choose == DCI_KV_CHOOSE_SCAN && info.summary <= DCI_KV_SUMMARY_CUBOID &&
-                         info.group != DCI_KV_GROUP_TREE && !l->config.frozen_prompt)
+                else if ((info.choose == DCI_KV_CHOOSE_SCAN || info.choose == DCI_KV_CHOOSE_STATIC) &&
+                         info.summary <= DCI_KV_SUMMARY_CUBOID && info.group != DCI_KV_GROUP_TREE &&
+                         !l->config.frozen_prompt)
                         kv_model_check_lists(&of[i]->model, seen, i, layer, queries, l->config.budget, false, l->what);
         }
 }

@@ -13,13 +13,17 @@
 typedef struct groups {
         size_t n;
         size_t *begin, *size, *open; /* by group: in ids; open: members before the plan's candidates end */
+        size_t n_static;             /* groups that are chosen first */
         int32_t *ids;
 } groups;
 
 static groups groups_room(size_t n_groups, size_t n_ids)
 {
-        groups g = {0, calloc(n_groups + 1, sizeof(size_t)), calloc(n_groups + 1, sizeof(size_t)),
-                    calloc(n_groups + 1, sizeof(size_t)), calloc(n_ids + 1, sizeof(int32_t))};
+        groups g = {.n = 0,
+                    .begin = calloc(n_groups + 1, sizeof(size_t)),
+                    .size = calloc(n_groups + 1, sizeof(size_t)),
+                    .open = calloc(n_groups + 1, sizeof(size_t)),
+                    .ids = calloc(n_ids + 1, sizeof(int32_t))};
         ck_assert(g.begin != NULL && g.size != NULL && g.open != NULL && g.ids != NULL);
         return g;
 }
@@ -77,7 +81,7 @@ static groups listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, s
                         for (int32_t i = offsets[c]; i < offsets[c + 1]; i++) {
                                 const size_t id = (size_t)ids[i];
                                 if (id < batch->first || id >= batch->first + batch->n || seen[id]++ > 0 ||
-                                    (i > offsets[c] && ids[i - 1] >= ids[i]))
+                                    (!dci_kv_restructures(kv) && i > offsets[c] && ids[i - 1] >= ids[i]))
                                         ck_abort_msg("%s: head %zu, batch %zu, group %zu: candidate %zu", what, head, b,
                                                      c, id);
                                 add_member(&g, id, n_candidates);
@@ -87,6 +91,8 @@ static groups listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, s
                 }
         }
         free(seen);
+        if (layer->n_batches > 0 && kv->config.choose == DCI_KV_CHOOSE_STATIC && g.n > 0)
+                g.n_static = layer->batches[0]->n_static / kv->config.page_tokens;
         return g;
 }
 
@@ -111,6 +117,27 @@ static double *scores_of(const kv_model *model, size_t layer, size_t head, const
         }
         free(rows);
         return out;
+}
+
+/* Static groups are taken in their order, and others only once those are taken whole. */
+static void check_static(const groups *g, const size_t *taken, const char *what)
+{
+        bool full = true;
+        for (size_t c = 0; c < g->n; c++) {
+                if (taken[c] > 0 && !full)
+                        ck_abort_msg("%s: group %zu of %zu is taken, but not all static ones before it", what, c, g->n);
+                full = full && (c >= g->n_static || taken[c] == g->open[c]);
+        }
+}
+
+/* Those that compete for the rest of the room: n groups from number n_static on. */
+static groups after_static(const groups *g)
+{
+        return (groups){.n = g->n - g->n_static,
+                        .begin = g->begin + g->n_static,
+                        .size = g->size + g->n_static,
+                        .open = g->open + g->n_static,
+                        .ids = g->ids};
 }
 
 /* Combined: the sum of softmaxes, or the mean. free(). */
@@ -143,8 +170,14 @@ static size_t *taken_of(const groups *g, const int32_t *list, size_t n_list, siz
         for (size_t i = 0; i < n_list; i++)
                 in[(size_t)list[i] - sink] = 1;
         for (size_t c = 0; c < g->n; c++) {
-                while (taken[c] < g->open[c] && in[g->ids[g->begin[c] + taken[c]]])
+                for (size_t m = 0; m < g->size[c]; m++) {
+                        const int32_t id = g->ids[g->begin[c] + m];
+                        if ((size_t)id >= n_candidates)
+                                continue;
+                        if (!in[id])
+                                break;
                         taken[c]++;
+                }
                 n += taken[c];
         }
         if (n != n_list)
@@ -265,11 +298,14 @@ void kv_model_check_groups(const kv_model *model, const kv_seen *seen, size_t i,
                                    ? listed(seen->kv, &sequence->layers[layer], h, n_candidates, what)
                                    : by_position(n_candidates, info.group == DCI_KV_GROUP_PAGE ? info.page_tokens : 1);
                 size_t *taken = taken_of(&g, list, n_list, sink, n_candidates, what);
-                double *scores = scores_of(model, layer, h, rows, info.summary, sink, &g);
-                if (info.choose == DCI_KV_CHOOSE_SCAN && info.combine == DCI_KV_COMBINE_EACH)
-                        check_in_turns(model, &info, &g, scores, taken, what);
-                else if (info.choose == DCI_KV_CHOOSE_SCAN)
-                        check_best(model, &info, &g, scores, taken, what);
+                const groups rest = after_static(&g);
+                const bool ranks = info.choose == DCI_KV_CHOOSE_SCAN || info.choose == DCI_KV_CHOOSE_STATIC;
+                double *scores = scores_of(model, layer, h, rows, info.summary, sink, &rest);
+                check_static(&g, taken, what);
+                if (ranks && info.combine == DCI_KV_COMBINE_EACH)
+                        check_in_turns(model, &info, &rest, scores, taken + g.n_static, what);
+                else if (ranks)
+                        check_best(model, &info, &rest, scores, taken + g.n_static, what);
                 if (seen->kv->listed && info.tail == DCI_KV_TAIL_SUMS && seen->kv->config.estimate_share >= 1.0)
                         check_tail(model, seen, i, layer, h, rows, &g, taken, sink, what);
                 free(scores);

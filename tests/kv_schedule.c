@@ -122,8 +122,10 @@ static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const dci
 {
         kv_ranking r = {NULL, (size_t)plan->sink_end[i], (size_t)plan->recent_begin[i],
                         info->group == DCI_KV_GROUP_PAGE ? info->page_tokens : 1};
-        if (!by_groups(info) && info->group <= DCI_KV_GROUP_PAGE && info->summary >= DCI_KV_SUMMARY_KEYS &&
-            info->summary <= DCI_KV_SUMMARY_CUBOID && info->combine != DCI_KV_COMBINE_EACH)
+        /* Listed groups and lists in turns are looked at where nothing is kept: kv_model_check_groups. */
+        const bool by_position = info->group == DCI_KV_GROUP_TOKEN || info->group == DCI_KV_GROUP_PAGE;
+        if (by_position && info->combine != DCI_KV_COMBINE_EACH && info->summary >= DCI_KV_SUMMARY_KEYS &&
+            info->summary <= DCI_KV_SUMMARY_CUBOID)
                 r.scores = kv_model_scores(model, layer, head, queries, info->summary, info->combine, r.first, r.end,
                                            r.size);
         return r;

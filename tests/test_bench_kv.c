@@ -83,9 +83,9 @@ static trace open_own(size_t group)
 
 /* --- the report ------------------------------------------------------------------------------------------------------------------ */
 
-static const char *const presets[] = {"full",      "topk",    "streaming",  "snapkv",      "pagemean",      "quest",
-                                      "arkvale",   "lowbit",  "sketch",     "sketch+sums", "sketch+lowbit", "icecache",
-                                      "clusterkv", "louiskv", "retroinfer", "freekv"};
+static const char *const presets[] = {"full",      "topk",   "streaming", "snapkv",      "pagemean",      "quest",
+                                      "arkvale",   "lowbit", "sketch",    "sketch+sums", "sketch+lowbit", "icecache",
+                                      "clusterkv", "prkv",   "louiskv",   "retroinfer",  "freekv"};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* What every row of a preset that was played has. */
@@ -479,6 +479,10 @@ static const struct {
         {{DATA, "--tau", "-1"}, "not '-1'"},
         {{DATA, "--tau", "nan"}, "not 'nan'"},
         {{DATA, "--tau", "0.5x"}, "not '0.5x'"},
+        {{DATA, "--static-share", "1.5"}, "--static-share wants a number from 0 to 1"},
+        {{DATA, "--static-share", "-0.5"}, "or online, not '-0.5'"},
+        {{DATA, "--static-share", "nan"}, "not 'nan'"},
+        {{DATA, "--ring", "0"}, "--ring"},
         {{DATA, "--period", "0"}, "--period wants an integer of 1 to"},
         {{DATA, "--threads", "0"}, "--threads wants an integer of 1 to 1024"},
         {{DATA, "--frozen-prompt=1"}, "--frozen-prompt takes no value"},

@@ -63,18 +63,13 @@ START_TEST(bad_choices_are_refused)
 {
         INVALID(c.preset = 0, "preset is 0", "17");
         INVALID(c.preset = 18, "preset is 18", "17");
-        REFUSED(c.preset = 14, DCI_ERR_UNSUPPORTED, "preset 14", "not built yet");
-        REFUSED(c.preset = 15, DCI_ERR_UNSUPPORTED, "preset 15", "not built yet");
         INVALID(c.group = 7, "group is 7", "6");
         INVALID(c.group = -1, "group is -1", "6");
         INVALID(c.summary = 9, "summary is 9", "8");
-        INVALID(c.choose = 7, "choose is 7", "6");
+        INVALID(c.choose = 8, "choose is 8", "7");
         INVALID(c.schedule = 7, "schedule is 7", "6");
         INVALID(c.tail = 4, "tail is 4", "3");
         INVALID(c.combine = 4, "combine is 4", "3");
-        static const int32_t not_built[] = {DCI_KV_GROUP_RESTRUCTURED};
-        for (size_t i = 0; i < COUNT(not_built); i++)
-                REFUSED(c.group = not_built[i], DCI_ERR_UNSUPPORTED, "group", "not built yet");
         for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++) {
                 INVALID((c.preset = DCI_KV_LOWBIT, c.schedule = schedule), "schedule", "choose 1");
                 INVALID((c.preset = DCI_KV_FULL, c.schedule = schedule), "schedule", "choose 2");
@@ -330,6 +325,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit", 1, 6, 3, 1, 3, 16, 16, 64},
                 {DCI_KV_ICECACHE, "icecache", 3, 8, 6, 1, 1, 16, 32, 32},
                 {DCI_KV_CLUSTERKV, "clusterkv", 4, 3, 3, 1, 1, 16, 16, 64},
+                {DCI_KV_PRKV, "prkv", 6, 5, 7, 1, 1, 32, 16, 64},
                 {DCI_KV_LOUISKV, "louiskv", 5, 3, 3, 4, 1, 16, 16, 64},
                 {DCI_KV_RETROINFER, "retroinfer", 4, 3, 3, 1, 2, 16, 4, 64},
                 {DCI_KV_FREEKV, "freekv", 2, 5, 3, 6, 1, 32, 16, 64},

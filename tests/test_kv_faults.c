@@ -27,7 +27,8 @@ static const struct {
              {DCI_KV_ICECACHE, 0, 1, DCI_KV_ANCHOR},
              {DCI_KV_CLUSTERKV, 0, 1, 0},
              {DCI_KV_RETROINFER, 0, 2, 0},
-             {DCI_KV_LOUISKV, 0, 2, 0}};
+             {DCI_KV_LOUISKV, 0, 2, 0},
+             {DCI_KV_PRKV, 0, 2, 0}};
 
 /* A life, and what outputs were where memory does not end. */
 typedef struct life {
@@ -196,6 +197,7 @@ START_TEST(every_allocation_may_fail_once)
         config.anchor_first = 0;
         config.tau = 0.1;
         config.foreground = 1;
+        config.period = 5;
         kv_data data = kv_random(&config, N, 100);
         dci_context *context = test_context(1);
         const size_t floats = (size_t)LOOKS * MOST * config.n_query_heads * config.dim_k;

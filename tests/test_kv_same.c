@@ -343,6 +343,7 @@ START_TEST(late_maintenance_catches_up)
         dci_kv_config config = kv_small(kv_presets[_i]);
         if (config.preset == DCI_KV_LOUISKV)
                 config.schedule = DCI_KV_EVERY_STEP;
+        config.period = DCI_KV_MAX_TOKENS; /* orders are made anew when there is maintenance */
         kv_data data = kv_random(&config, 420, 39);
         dci_kv *kept = kv_create(context, &config), *lazy = kv_create(context, &config);
         const int64_t sequence = kv_begin(kept, &data, 200), other = kv_begin(lazy, &data, 200);

@@ -110,8 +110,9 @@ static void *run(void *arg)
         return NULL;
 }
 
-static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_QUEST,      DCI_KV_SNAPKV,    DCI_KV_SKETCH_SUMS,
-                                  DCI_KV_ICECACHE,      DCI_KV_RETROINFER, DCI_KV_CLUSTERKV, DCI_KV_LOUISKV};
+static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_QUEST,    DCI_KV_SNAPKV,
+                                  DCI_KV_SKETCH_SUMS,   DCI_KV_ICECACHE, DCI_KV_RETROINFER,
+                                  DCI_KV_CLUSTERKV,     DCI_KV_LOUISKV,  DCI_KV_PRKV};
 
 /* Loops over presets. */
 START_TEST(threads_with_sequences_of_their_own_see_what_one_would)

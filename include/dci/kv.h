@@ -68,12 +68,14 @@ enum {
                 12, /**< pages of 16 from the leaves of a tree over the keys, found by search (IceCache; Mao et al. 2026) */
         DCI_KV_CLUSTERKV =
                 13, /**< clusters by their mean key, the last one cut at the budget (ClusterKV; Liu et al. 2024) */
+        DCI_KV_PRKV =
+                14, /**< static tokens, then pages of 32 by cuboids from an order that puts those first (PRKV; 2025) */
         DCI_KV_LOUISKV =
                 15, /**< clusters of the prompt, segments of what is decoded, chosen where queries turn (LouisKV; Wu et al. 2025) */
         DCI_KV_RETROINFER =
                 16,         /**< small clusters; the next best are estimated from sums (RetroInfer; Chen et al. 2025) */
         DCI_KV_FREEKV = 17, /**< pages of 32 by cuboids, chosen a step ahead and corrected (FreeKV; Liu et al. 2025) */
-        DCI_KV_PRESETS = 17 /**< the largest number there may be; 14: not yet built */
+        DCI_KV_PRESETS = 17 /**< the largest number */
 };
 
 /** First choice: which tokens lie together. */
@@ -84,7 +86,7 @@ enum {
         DCI_KV_GROUP_CLUSTER = 4, /**< k-means by cosine, see cluster_tokens */
         DCI_KV_GROUP_SEGMENT =
                 5, /**< clusters of the prompt, then what lies between turns of the queries, see segment_buffer */
-        DCI_KV_GROUP_RESTRUCTURED = 6, /**< static tokens first; not yet built */
+        DCI_KV_GROUP_RESTRUCTURED = 6, /**< page_tokens of an order that puts static tokens first, see static_share */
         DCI_KV_GROUPS = 6
 };
 
@@ -112,7 +114,9 @@ enum {
         DCI_KV_CHOOSE_TREE =
                 6, /**< each query head searches the tree for the pages of the best tokens; with COMBINE_EACH.
                                          Room is counted in whole pages, those that are not full too */
-        DCI_KV_CHOICES = 6
+        DCI_KV_CHOOSE_STATIC =
+                7, /**< with GROUP_RESTRUCTURED: static tokens, the best first, then the best of the other pages as SCAN */
+        DCI_KV_CHOICES = 7
 };
 
 /**
@@ -282,7 +286,7 @@ typedef struct dci_kv_config {
         double estimate_share; /**< with TAIL_SUMS over clusters: of all clusters, those that are estimated, the best after the chosen
                                      ones; 0 to 1, 1: all. 0 (default): the preset's, retroinfer 0.232, others 1 */
         double tau;    /**< BOUNDARY and AHEAD: in (-1, 1], see dci_kv_calibrate; 0 (default): 0.85 and 0.8 */
-        size_t period; /**< PERIODIC: plans; 1 or more; default DCI_KV_PRESET: 128 */
+        size_t period; /**< PERIODIC and GROUP_RESTRUCTURED: plans; 1 or more; default DCI_KV_PRESET: 128 */
         size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
         size_t ring; /**< queries that a layer remembers, of its last plans, for groups that are formed by them; 0 to 4096; default
                         DCI_KV_PRESET: what the groups need, mostly 0. ring * n_query_heads * dim_k floats per layer and sequence */
@@ -301,6 +305,17 @@ typedef struct dci_kv_config {
         size_t segment_buffer; /**< tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
         double verify; /**< CHOOSE_SCAN over codes: so many times as many tokens as there is room for are ranked again by their keys, which
                           are read for it; 1 to 64; 0 (default): 1, codes decide */
+        /* DCI_KV_GROUP_RESTRUCTURED (PRKV, section 4.1). The queries of the prompt's last positions, and after each `period` plans of a layer
+         * those of the last `ring` plans (in both cases not of more positions than the rollback has), are held against all candidates: the
+         * sum over queries and group of the softmax over the candidates is a candidate's importance. The most important ones
+         * are static: static_share * (budget - sink - window) of them, rounded down to whole pages. Candidates are stored in
+         * the order [static ones, best first; the others as they were stored], pages are cut from it and all their
+         * summaries made anew. Candidates that come later form pages by position behind, until the next order takes them in. Rows
+         * stay in their slots; an order is a list. Tails but DROP are refused. With frozen_prompt the candidates stay those of the prompt, and orders are renewed all the same. */
+        double static_share; /**< 0 to 1; default 0.25. 0: pages by position, and no queries are needed. -1: once per layer, at the
+                                  prompt's end, so many as the best budget - sink - window candidates of the first and the last observed
+                                  query have in common, the mean over the query heads (PRKV, appendix G); 0.25 where a prompt has no more
+                                  candidates than those or no observed queries */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -376,7 +391,8 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  * are formed of it, while the caller goes on with the next layer.
  *
  * queries   n_positions x n_query_heads rows of dim_k, ld elements apart: those of the prompt's last positions, as many as there are (64 are
- *           plenty). Learned codes are fitted to them and DCI_KV_CHOOSE_OBSERVED needs them; others can do without (NULL, 0).
+ *           plenty). Learned codes are fitted to them; DCI_KV_CHOOSE_OBSERVED, and DCI_KV_GROUP_RESTRUCTURED with static tokens, need them where there are
+ *           more candidates than they may choose; others can do without (NULL, 0).
  *
  * Every sequence needs this once per layer before the first plan, also an empty one. The call takes all memory that the work needs, so
  * the worker cannot fail.
@@ -401,7 +417,10 @@ DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64
 /** Between steps: forms groups of tokens that left the window, makes codes anew that no longer fit, and gives back what finding a prompt's
  *  clusters took. sequences NULL: all.
  *  GROUP_TREE: a page is inserted whole, for a product of each token with each node; a key that outgrows c, whose square is a power of two,
- *  has its head's tree built anew. */
+ *  has its head's tree built anew.
+ *  With DCI_KV_GROUP_RESTRUCTURED also makes a layer's order anew, `period` plans after the last time: per layer O(ring
+ *  n_query_heads n dim_k), and for its time n (8 + dim_k) elements or so for each thread and one more. Between calls plans use the order
+ *  there is. */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /* --- plans ------------------------------------------------------------------------------------------------------------ */
@@ -459,6 +478,17 @@ DCI_API dci_status dci_kv_table(dci_kv *kv, int64_t sequence, size_t first, size
 /** Rows as they are stored: of tokens [first, first + n) of one layer and head; either output may be NULL. */
 DCI_API dci_status dci_kv_read(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t first, size_t n,
                                void *out_keys, void *out_values);
+
+/**
+ * DCI_KV_GROUP_RESTRUCTURED: the order in which one layer and head's candidates are stored, for callers that lay out copies of rows so that
+ * pages are contiguous: page i of it has the positions from i * page_tokens on. It changes only in dci_kv_prompt's work, dci_kv_maintain,
+ * dci_kv_reserve (more pages behind) and dci_kv_truncate.
+ *
+ * out_positions  room for `room` positions; NULL: only the counts. Refused where there are more.
+ * out_n          candidates; out_static: how many of them, the first ones, are static (may be NULL).
+ */
+DCI_API dci_status dci_kv_order(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t room,
+                                int32_t *out_positions, size_t *out_n, size_t *out_static);
 
 /** Prepare with dci_kv_sequence_info_init. */
 typedef struct dci_kv_sequence_info {

@@ -111,16 +111,15 @@ typedef struct taking {
         dci_kv_ask *ask;
         const dci_kv_grouping *grouping;
         size_t estimated; /* still to come */
+        size_t begin;     /* groups before this one have been taken */
 } taking;
 
-static taking begin_taking(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
+static size_t static_groups(const dci_kv_ask *ask)
 {
-        const dci_kv *kv = ask->kv;
-        const bool some = kv->config.estimate_share < 1.0;
-        ask->n_chosen = 0;
-        for (size_t g = 0; g < n_groups && dci_kv_sums_of_lists(kv); g++)
-                ask->taken[g] = some ? DCI_KV_DROPPED : 0;
-        return (taking){ask, grouping, ranked_for_tail(kv, n_groups)};
+        const dci_kv_layer *layer = ask->layer;
+        return ask->kv->config.choose == DCI_KV_CHOOSE_STATIC && layer->n_batches > 0
+                       ? layer->batches[0]->n_static / ask->kv->config.page_tokens
+                       : 0;
 }
 
 /* false: no more groups are wanted. */
@@ -129,6 +128,8 @@ static bool take_group(taking *t, size_t group)
         dci_kv_ask *ask = t->ask;
         int32_t room[DCI_KV_TILE];
         size_t n = 0;
+        if (group < t->begin)
+                return true;
         if (ask->n_chosen < ask->room) {
                 const int32_t *members =
                         t->grouping->members(ask->kv, ask->layer, ask->head, group, ask->n_candidates, room, &n);
@@ -143,6 +144,22 @@ static bool take_group(taking *t, size_t group)
         if (dci_kv_sums_of_lists(ask->kv))
                 ask->taken[group] = (int32_t)n;
         return true;
+}
+
+/* Static tokens come first, the best of them first. */
+static taking begin_taking(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
+{
+        const dci_kv *kv = ask->kv;
+        const bool some = kv->config.estimate_share < 1.0;
+        ask->n_chosen = 0;
+        for (size_t g = 0; g < n_groups && dci_kv_sums_of_lists(kv); g++)
+                ask->taken[g] = some ? DCI_KV_DROPPED : 0;
+        taking t = {ask, grouping, ranked_for_tail(kv, n_groups), 0};
+        const size_t n_static = static_groups(ask) < n_groups ? static_groups(ask) : n_groups;
+        for (size_t g = 0; g < n_static && ask->n_chosen < ask->room; g++)
+                take_group(&t, g);
+        t.begin = n_static;
+        return t;
 }
 
 /* The best groups by these scores in topk, ties by lower number; returns how many. */
@@ -260,6 +277,16 @@ static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
         dci_kv_put_in_order(ask);
 }
 
+/* Pages without static tokens compete among each other. */
+static void choose_static(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+{
+        const size_t n_static = static_groups(ask);
+        for (size_t q = 0; q < ask->kv->group; q++)
+                for (size_t g = 0; g < n_static; g++)
+                        ask->scores[q * ask->ld + g] = -0.25f * FLT_MAX; /* their mean is finite, too */
+        choose_scan(ask, grouping);
+}
+
 static void choose_nothing(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 {
         (void)grouping;
@@ -313,6 +340,7 @@ const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1] = {
         [DCI_KV_CHOOSE_OBSERVED] = {DCI_KV_CHOOSE_OBSERVED, false, choose_fixed},
         [DCI_KV_CHOOSE_RECENT] = {DCI_KV_CHOOSE_RECENT, false, choose_recent},
         [DCI_KV_CHOOSE_TREE] = {DCI_KV_CHOOSE_TREE, false, choose_tree},
+        [DCI_KV_CHOOSE_STATIC] = {DCI_KV_CHOOSE_STATIC, true, choose_static},
 };
 
 /* --- by observed queries, once (SnapKV, without its pooling) ------------------------------------------------------------- */

@@ -43,6 +43,7 @@ dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
         config->anchor_first = 2;
         config->anchor_period = 3;
         config->tree_promotion = 0.03;
+        config->static_share = DCI_KV_STATIC_SHARE;
         return DCI_OK;
 }
 
@@ -141,6 +142,8 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
                 return status;
         if (dci_kv_groupings[c->group] == NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "group %d is not built yet", (int)c->group);
+        if (dci_kv_choices[c->choose].choose == NULL)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "choose %d is not built yet", (int)c->choose);
         *out = (dci_kv_stages){.group = *dci_kv_groupings[c->group],
                                .summary = *summaries[c->summary],
                                .choose = dci_kv_choices[c->choose],
@@ -201,6 +204,13 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
                         "choose %d does not go with tail %d over group %d: it takes single tokens, and sums are "
                         "of whole clusters",
                         (int)c->choose, (int)c->tail, (int)c->group);
+        if (c->group == DCI_KV_GROUP_RESTRUCTURED && c->tail != DCI_KV_TAIL_DROP)
+                return dci_fail(DCI_ERR_INVALID,
+                                "tail %d does not go with group %d, whose pages do not hold their tokens in order",
+                                (int)c->tail, (int)c->group);
+        if (c->choose == DCI_KV_CHOOSE_STATIC && c->group != DCI_KV_GROUP_RESTRUCTURED)
+                return dci_fail(DCI_ERR_INVALID, "choose %d takes static tokens, but group %d has none", (int)c->choose,
+                                (int)c->group);
         if (stages->choose.ranks && c->summary == DCI_KV_SUMMARY_NONE)
                 return dci_fail(DCI_ERR_INVALID, "choose %d ranks, but summary %d keeps nothing to rank by",
                                 (int)c->choose, (int)c->summary);
@@ -320,6 +330,9 @@ static dci_status check_schedule(dci_kv_config *c)
         if (!(c->tau > -1.0 && c->tau <= 1.0))
                 return dci_fail(DCI_ERR_INVALID,
                                 "tau is %g, expected more than -1 and at most 1, or 0 for the schedule's", c->tau);
+        if (!(c->static_share >= 0.0 && c->static_share <= 1.0) && c->static_share != -1.0)
+                return dci_fail(DCI_ERR_INVALID, "static_share is %g, expected 0 to 1, or -1 for online",
+                                c->static_share);
         const struct {
                 const char *name;
                 size_t value, least, most;

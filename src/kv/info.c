@@ -24,6 +24,8 @@ static double resident_bytes(const dci_kv *kv)
 {
         if (dci_kv_has_trees(kv))
                 return (double)dci_kv_tree_bytes(kv, TYPICAL) / (double)TYPICAL;
+        if (dci_kv_restructures(kv))
+                return (double)sizeof(int32_t) + (double)dci_kv_batch_group_bytes(kv) / (double)kv->config.page_tokens;
         if (kv->listed) {
                 const dci_kv_config *c = &kv->config;
                 const double parts = c->cluster_most > 0 ? 1.0 / (double)c->cluster_most : 0.0;
@@ -64,7 +66,7 @@ dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_inf
                         info.n_grouped = layer->n_grouped;
                         info.n_batches = layer->n_batches;
                         info.n_early = 0;
-                        for (size_t b = 1; b < layer->n_batches; b++)
+                        for (size_t b = 1; b < layer->n_batches && !dci_kv_restructures(kv); b++)
                                 info.n_early += kv->config.group == DCI_KV_GROUP_SEGMENT
                                                         ? layer->batches[b]->early
                                                         : layer->batches[b]->n < kv->config.cluster_every;

@@ -90,6 +90,7 @@ typedef struct dci_kv_batch {
         atomic_size_t refs;
         size_t n_bytes;
         size_t first, n; /* candidates [first, first + n) */
+        size_t n_static; /* RESTRUCTURED: the first ids of each head, whole groups */
         size_t room;     /* most groups of a head */
         bool early;      /* the budget had no room for it to wait; files do not know */
         size_t ids_at, rows_at, mean_keys_at, mean_values_at, head_bytes; /* within a head's part */
@@ -134,6 +135,7 @@ typedef struct dci_kv_decided {
         int32_t *counts; /* by kv head */
         float *ring; /* [kv head][config.ring][group][dim_k]: queries of the last plans, times the scale; NULL: none */
         size_t n_pushed; /* plans that it has seen; the last one lies at (n_pushed - 1) % config.ring */
+        size_t renewed;  /* RESTRUCTURED: n_pushed when the order was made */
 } dci_kv_decided;
 
 typedef struct dci_kv_layer {
@@ -142,6 +144,7 @@ typedef struct dci_kv_layer {
         atomic_int prompt; /* DCI_KV_PROMPT_*; done: n_grouped is what it says */
         bool prompt_now;   /* in the step that is open */
         size_t n_prompt;
+        size_t n_static; /* RESTRUCTURED with a share of its own: static tokens */
         dci_kv_chunk **chunks;
         size_t n_chunks, chunk_capacity;
         dci_kv_batch **batches; /* of listed groups, ascending; those of a prompt under way are not complete */
@@ -292,10 +295,15 @@ DCI_INLINE bool dci_kv_tailed(const dci_kv *kv)
 {
         return kv->tail_bytes > 0 || (kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS);
 }
+/* Listed groups that are pages: later ones are by position. */
+DCI_INLINE bool dci_kv_restructures(const dci_kv *kv)
+{
+        return kv->config.group == DCI_KV_GROUP_RESTRUCTURED;
+}
 /* Groups begin and end at multiples of so many candidates. */
 DCI_INLINE size_t dci_kv_unit(const dci_kv *kv)
 {
-        return kv->listed ? 1 : kv->config.page_tokens;
+        return kv->listed && !dci_kv_restructures(kv) ? 1 : kv->config.page_tokens;
 }
 /* Takes chunks for n candidates, each its own as far as it will be written from candidate `first` on. */
 dci_status dci_kv_own_chunks(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n);
@@ -372,6 +380,20 @@ DCI_INLINE size_t dci_kv_most_room(const dci_kv *kv)
 {
         return kv->config.budget - kv->config.sink - kv->config.window;
 }
+
+/* --- stored orders (restructure.c) -------------------------------------------------------------------------------------- */
+
+#define DCI_KV_STATIC_SHARE 0.25
+
+/* Queries of one head that importance is found by, the oldest first; returns how many. out: ring * group rows. */
+size_t dci_kv_ring_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, float *out);
+/* A prompt's last queries into the ring. */
+dci_status dci_kv_ring_observe(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld);
+/* Static tokens of an order of n candidates that is made now; and what a prompt of n candidates says about it. */
+size_t dci_kv_static_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n);
+dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n);
+/* Candidates of a layer's new order, if one is due; else 0. */
+size_t dci_kv_reordered(const dci_kv *kv, const dci_kv_layer *layer);
 
 /* config.c */
 dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, dci_kv_stages *out_stages);

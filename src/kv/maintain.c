@@ -14,6 +14,7 @@ typedef struct due {
         dci_kv_layer *layer;
         size_t n;            /* candidates afterwards */
         dci_kv_batch *batch; /* listed groups: several may be due in a layer, in order */
+        bool reorders;       /* in place of the layer's other batches */
 } due;
 
 typedef struct maintaining {
@@ -32,7 +33,7 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
         if (kv->stages->group.next != NULL)
                 return kv->stages->group.next(kv, layer, n_grouped, early);
         const size_t n = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
-        if (n <= n_grouped || !kv->listed)
+        if (n <= n_grouped || !kv->listed || dci_kv_restructures(kv))
                 return n > n_grouped ? n : 0;
         if (n - n_grouped >= every)
                 return n_grouped + every;
@@ -42,6 +43,8 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
 static size_t count_dues(const dci_kv *kv, const dci_kv_layer *layer, bool early)
 {
         size_t n_dues = 0;
+        if (!early && dci_kv_reordered(kv, layer) > 0)
+                return 1;
         for (size_t n = due_of(kv, layer, layer->n_grouped, early); n > 0; n = due_of(kv, layer, n, early))
                 n_dues++;
         return n_dues;
@@ -49,6 +52,8 @@ static size_t count_dues(const dci_kv *kv, const dci_kv_layer *layer, bool early
 
 static size_t begin_of(const maintaining *m, const due *d)
 {
+        if (d->reorders)
+                return 0;
         return d > m->dues && d[-1].layer == d->layer ? d[-1].n : d->layer->n_grouped;
 }
 
@@ -86,7 +91,9 @@ static dci_status take_batches(dci_kv *kv, const maintaining *m)
                 const size_t room = group->room != NULL ? group->room(kv, d->layer, first, n) : group->most(kv, n);
                 if (status == DCI_OK)
                         status = dci_kv_batch_take(kv, first, n, room, &d->batch);
-                if (status == DCI_OK)
+                if (status == DCI_OK && d->reorders)
+                        d->batch->n_static = dci_kv_static_of(kv, d->layer, n);
+                if (status == DCI_OK && !d->reorders)
                         d->batch->early = due_of(kv, d->layer, first, false) == 0;
         }
         return status;
@@ -113,6 +120,10 @@ static void publish(dci_kv *kv, const maintaining *m)
 {
         for (size_t i = 0; i < m->n_dues; i++) {
                 due *d = &m->dues[i];
+                if (d->reorders) {
+                        dci_kv_drop_batches(kv, d->layer, 0);
+                        d->layer->decided->renewed = d->layer->decided->n_pushed;
+                }
                 if (d->batch != NULL)
                         dci_kv_batch_publish(kv, d->layer, d->batch);
                 d->batch = NULL;
@@ -139,8 +150,14 @@ dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         dci_kv_layer *layer = &sequences[i]->layers[l];
                         size_t at = layer->n_grouped;
+                        const size_t reordered = early ? 0 : dci_kv_reordered(kv, layer);
+                        if (reordered > 0) {
+                                m.dues[m.n_dues++] = (due){layer, reordered, NULL, true};
+                                tokens += reordered * (1 + kv->config.ring * kv->group);
+                                continue;
+                        }
                         for (size_t n; (n = due_of(kv, layer, at, early)) > 0; at = n)
-                                m.dues[m.n_dues++] = (due){layer, n, NULL};
+                                m.dues[m.n_dues++] = (due){layer, n, NULL, false};
                         tokens += at - layer->n_grouped;
                 }
         status = take_all(kv, &m);

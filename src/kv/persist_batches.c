@@ -30,11 +30,11 @@ size_t dci_kv_batches_bytes(const dci_kv *kv, const dci_kv_sequence *sequence, s
         size_t words = 0;
         for (size_t l = 0; l < kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
-                words++;
+                words += 1 + dci_kv_restructures(kv);
                 if (kv->config.group == DCI_KV_GROUP_SEGMENT)
                         words += 1 + turns_within(layer, n);
                 for (size_t b = 0; b < within(kv, layer, n); b++) {
-                        words++;
+                        words += 1 + dci_kv_restructures(kv);
                         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                                 words += 1 + layer->batches[b]->heads[h].n_groups + layer->batches[b]->n;
                 }
@@ -77,8 +77,12 @@ dci_status dci_kv_emit_batches(const dci_kv *kv, const dci_kv_sequence *sequence
                 const dci_kv_layer *layer = &sequence->layers[l];
                 const size_t n_batches = within(kv, layer, n);
                 status = put_word(sink, n_batches);
+                if (status == DCI_OK && dci_kv_restructures(kv))
+                        status = put_word(sink, layer->n_static);
                 for (size_t b = 0; b < n_batches && status == DCI_OK; b++) {
                         status = put_word(sink, layer->batches[b]->n);
+                        if (status == DCI_OK && dci_kv_restructures(kv))
+                                status = put_word(sink, layer->batches[b]->n_static);
                         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
                                 status = emit_head(kv, layer->batches[b], h, sink);
                 }
@@ -120,6 +124,29 @@ static dci_status find_room(const dci_kv *kv, dci_kv_words words, size_t n, size
         return DCI_OK;
 }
 
+/* All pages but the last one are full. */
+static dci_status check_pages(const dci_kv *kv, size_t n_groups, const int32_t *offsets, size_t n)
+{
+        const size_t per_page = kv->config.page_tokens;
+        bool full = n_groups == (n + per_page - 1) / per_page;
+        for (size_t g = 0; g < n_groups && full; g++)
+                full = (size_t)offsets[g] == g * per_page;
+        return full ? DCI_OK
+                    : dci_fail(DCI_ERR_FORMAT, "the file's %zu groups of %zu tokens are not pages of %zu", n_groups, n,
+                               per_page);
+}
+
+/* How many tokens come first in an order. */
+static dci_status load_static(const dci_kv *kv, dci_kv_words *words, size_t n, size_t *out)
+{
+        *out = 0;
+        const dci_status status = dci_kv_restructures(kv) ? take_word(words, out) : DCI_OK;
+        if (status != DCI_OK || (*out <= n && *out % kv->config.page_tokens == 0))
+                return status;
+        return dci_fail(DCI_ERR_FORMAT, "the file has %zu static tokens of %zu, in pages of %zu", *out, n,
+                        kv->config.page_tokens);
+}
+
 /* Every candidate of the batch is in one group, and groups are ascending. seen: a bit for each. */
 static dci_status load_head(const dci_kv *kv, dci_kv_words *words, dci_kv_batch *batch, size_t head, uint64_t *seen)
 {
@@ -135,6 +162,8 @@ static dci_status load_head(const dci_kv *kv, dci_kv_words *words, dci_kv_batch 
                 sum += word;
                 offsets[g + 1] = (int32_t)sum;
         }
+        if (status == DCI_OK && dci_kv_restructures(kv))
+                status = check_pages(kv, n_groups, offsets, batch->n);
         if (status == DCI_OK && sum != batch->n)
                 return dci_fail(DCI_ERR_FORMAT, "groups of the file have %zu of %zu tokens", sum, batch->n);
         memset(seen, 0, (batch->n + 63) / 64 * sizeof *seen);
@@ -147,7 +176,7 @@ static dci_status load_head(const dci_kv *kv, dci_kv_words *words, dci_kv_batch 
                                         batch->first, batch->first + batch->n - 1);
                 if (i == (size_t)offsets[g + 1])
                         g++;
-                if (i > (size_t)offsets[g] && (int32_t)word < ids[i - 1])
+                if (i > (size_t)offsets[g] && (int32_t)word < ids[i - 1] && !dci_kv_restructures(kv))
                         return dci_fail(DCI_ERR_FORMAT, "token %zu of a group of the file comes after token %d", word,
                                         (int)ids[i - 1]);
                 seen[at / 64] |= UINT64_C(1) << (at % 64);
@@ -157,7 +186,8 @@ static dci_status load_head(const dci_kv *kv, dci_kv_words *words, dci_kv_batch 
         return status;
 }
 
-static dci_status load_batch(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words, size_t first, size_t n)
+static dci_status load_batch(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words, size_t first, size_t n,
+                             size_t n_static)
 {
         const size_t bits = (n + 63) / 64 * sizeof(uint64_t);
         dci_kv_batch *batch = NULL;
@@ -175,6 +205,8 @@ static dci_status load_batch(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *word
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
                 status = load_head(kv, words, batch, h, seen);
         dci_kv_give(kv, seen, bits);
+        if (batch != NULL)
+                batch->n_static = n_static;
         if (status == DCI_OK)
                 dci_kv_batch_publish(kv, layer, batch);
         else
@@ -206,15 +238,19 @@ static dci_status load_turns(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *word
 
 dci_status dci_kv_load_batches(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words)
 {
-        size_t n_batches = 0, at = 0, n = 0;
+        size_t n_batches = 0, at = 0, n = 0, n_static = 0;
         dci_status status = take_word(words, &n_batches);
+        if (status == DCI_OK)
+                status = load_static(kv, words, DCI_KV_MAX_TOKENS, &layer->n_static);
         for (size_t b = 0; b < n_batches && status == DCI_OK; b++, at += n) {
                 status = take_word(words, &n);
                 if (status == DCI_OK && (n == 0 || n > layer->n_grouped - at))
                         status = dci_fail(DCI_ERR_FORMAT, "layer %zu: groups of %zu more tokens behind %zu of %zu",
                                           layer->number, n, at, layer->n_grouped);
                 if (status == DCI_OK)
-                        status = load_batch(kv, layer, words, at, n);
+                        status = load_static(kv, words, b == 0 ? n : 0, &n_static);
+                if (status == DCI_OK)
+                        status = load_batch(kv, layer, words, at, n, n_static);
         }
         if (status == DCI_OK && at != layer->n_grouped)
                 status = dci_fail(DCI_ERR_FORMAT, "layer %zu: the file has groups of %zu tokens, expected %zu",

@@ -237,7 +237,9 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
                 return dci_fail(DCI_ERR_INVALID, "queries is NULL");
         if (n_positions > 0 && ld < kv->dim_k)
                 return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
-        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED && n_positions == 0 &&
+        const bool observes = kv->config.choose == DCI_KV_CHOOSE_OBSERVED ||
+                              (dci_kv_restructures(kv) && kv->config.static_share != 0.0 && dci_kv_groups(kv, layer));
+        if (observes && n_positions == 0 &&
             dci_kv_prompt_candidates(kv, at->n) > kv->config.budget - kv->config.sink - kv->config.window &&
             kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE)
                 return dci_fail(DCI_ERR_INVALID,
@@ -287,8 +289,11 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
         layer->n_observed = layer->observed_bytes = layer->n_grouped = layer->n_prompt = 0;
         layer->prompt = DCI_KV_PROMPT_OPEN;
         layer->prompt_now = false;
-        if (layer->decided != NULL)
+        layer->n_static = 0;
+        if (layer->decided != NULL) {
                 layer->decided->listed = false;
+                layer->decided->n_pushed = layer->decided->renewed = 0;
+        }
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
                 dci_kv_frame_drop(kv, head->keys);
@@ -310,6 +315,8 @@ static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
                 status = dci_kv_batches_ready(kv, layer, 1);
         if (status == DCI_OK && n > 0)
                 status = dci_kv_batch_take(kv, 0, n, kv->stages->group.most(kv, n), &batch);
+        if (batch != NULL && dci_kv_restructures(kv))
+                batch->n_static = dci_kv_static_of(kv, layer, n);
         if (batch != NULL)
                 dci_kv_batch_publish(kv, layer, batch);
         return status;
@@ -324,6 +331,10 @@ static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, 
         dci_status status = dci_kv_forming_ready(kv);
         if (status == DCI_OK && n_positions > 0 && (once || kv->config.summary == DCI_KV_SUMMARY_LEARNED))
                 status = copy_observed(kv, layer, n_positions, queries, ld);
+        if (status == DCI_OK && dci_kv_restructures(kv))
+                status = dci_kv_ring_observe(kv, layer, n_positions, queries, ld);
+        if (status == DCI_OK && dci_kv_restructures(kv))
+                status = dci_kv_static_online(kv, layer, n);
         if (status == DCI_OK && dci_kv_groups(kv, layer->number))
                 status = kv->listed ? take_batch(kv, layer, n) : dci_kv_own_chunks(kv, layer, 0, n);
         const size_t room = kv->config.budget - kv->config.sink - kv->config.window;

@@ -153,6 +153,7 @@ extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* grou
 extern const dci_kv_grouping dci_kv_group_cluster;                       /* group_cluster.c */
 extern const dci_kv_grouping dci_kv_group_tree;                          /* tree_choose.c */
 extern const dci_kv_grouping dci_kv_group_segment;                       /* group_segment.c */
+extern const dci_kv_grouping dci_kv_group_restructured;                  /* group_restructured.c */
 extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;    /* summary_keys.c */
 extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax, dci_kv_summary_cuboid; /* summary_pages.c */
 extern const dci_kv_summary dci_kv_summary_codes, dci_kv_summary_learned;                      /* summary_codes.c */

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Stored orders with static tokens first (prkv): beside a naive model of importance and order, and what becomes of them in plans, forks,
+ * cuts and files. */
+#include "tests/common.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kv/stages.h"
+#include "tests/kv_model.h"
+#include "tests/persist_fixture.h"
+#include "tests/persist_seal.h"
+#include "tests/scratch.h"
+
+static dci_context *context;
+
+static void setup(void)
+{
+        context = test_context(2);
+        scratch_open();
+}
+
+static void teardown(void)
+{
+        scratch_close();
+        dci_context_destroy(context);
+}
+
+/* Room for 8 pages of 8, and a new order every 10 plans. */
+static dci_kv_config small(double share)
+{
+        dci_kv_config config = kv_small(DCI_KV_PRKV);
+        config.static_share = share;
+        config.period = 10;
+        return config;
+}
+
+static const dci_kv_layer *layer_of(dci_kv *kv, int64_t sequence, size_t layer)
+{
+        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        ck_assert_ptr_nonnull(found);
+        return &found->layers[layer];
+}
+
+/* --- the naive order ------------------------------------------------------------------------------------------------------------ */
+
+/* Of one layer and head: what is stored in which order, and the positions in data whose queries are remembered. */
+typedef struct naive_order {
+        size_t n, n_static;
+        int32_t *order;
+        size_t seen[2000], n_seen;
+} naive_order;
+
+/* The sum over the last queries of the softmax over n candidates; free(). */
+static double *importance(const dci_kv_config *config, const dci_kv_info *info, const kv_data *data, size_t layer,
+                          size_t head, const naive_order *naive, size_t n)
+{
+        const size_t group = config->n_query_heads / config->n_kv_heads, dim = config->dim_k;
+        size_t ring = config->ring == DCI_KV_PRESET ? 64 : config->ring;
+        double *out = calloc(n + 1, sizeof *out), *one = calloc(n + 1, sizeof *one);
+        ck_assert(out != NULL && one != NULL);
+        if (!config->frozen_prompt && ring > info->rollback)
+                ring = info->rollback;
+        for (size_t i = naive->n_seen > ring ? naive->n_seen - ring : 0; i < naive->n_seen; i++)
+                for (size_t g = 0; g < group; g++) {
+                        const float *query = kv_query(data, layer, naive->seen[i], head * group + g);
+                        double most = -(double)INFINITY, sum = 0.0;
+                        for (size_t c = 0; c < n; c++) {
+                                const float *key = kv_key(data, layer, info->sink + c, head);
+                                one[c] = 0.0;
+                                for (size_t j = 0; j < dim; j++)
+                                        one[c] += (double)query[j] * (double)key[j] / sqrt((double)dim);
+                                most = fmax(most, one[c]);
+                        }
+                        for (size_t c = 0; c < n; c++)
+                                sum += exp(one[c] - most);
+                        for (size_t c = 0; c < n; c++)
+                                out[c] += exp(one[c] - most) / sum;
+                }
+        free(one);
+        return out;
+}
+
+/* The library's batch is the naive new order of n candidates; equal importance may stand in any order. The naive one becomes it. */
+static void check_order(const dci_kv *kv, const dci_kv_config *config, const dci_kv_info *info, const kv_data *data,
+                        const dci_kv_layer *layer, size_t head, size_t n_static, naive_order *naive)
+{
+        const dci_kv_batch *batch = layer->batches[0];
+        const int32_t *ids = dci_kv_batch_ids(kv, batch, head);
+        const size_t n = batch->n;
+        double *weights = importance(config, info, data, layer->number, head, naive, n), last = (double)INFINITY;
+        uint8_t *is_static = calloc(n + 1, 1);
+        ck_assert_ptr_nonnull(is_static);
+        ck_assert_uint_eq(batch->n_static, n_static);
+        for (size_t i = 0; i < n_static; i++) {
+                const double here = weights[ids[i]];
+                test_hold((size_t)ids[i] < n && is_static[ids[i]]++ == 0);
+                ck_assert_msg(here <= last * (1 + 1e-4), "static token %zu has %.9g, the one before %.9g", i, here,
+                              last);
+                last = here;
+        }
+        for (size_t c = 0; c < n && n_static > 0; c++)
+                ck_assert_msg(is_static[c] || weights[c] <= last * (1 + 1e-4),
+                              "candidate %zu has %.9g, the least static one %.9g", c, weights[c], last);
+        naive->order = realloc(naive->order, (n + 1) * sizeof *naive->order);
+        ck_assert_ptr_nonnull(naive->order);
+        while (naive->n < n) {
+                naive->order[naive->n] = (int32_t)naive->n;
+                naive->n++;
+        }
+        size_t at = n_static;
+        for (size_t i = 0; i < n; i++) /* the others as they were */
+                if (!is_static[naive->order[i]])
+                        ck_assert_int_eq(ids[at++], naive->order[i]);
+        ck_assert_uint_eq(at, n);
+        memcpy(naive->order, ids, n * sizeof *ids);
+        naive->n_static = n_static;
+        free(weights);
+        free(is_static);
+}
+
+static const struct {
+        double share;
+        size_t ring, n_static; /* n_static: of room for 64 tokens */
+        int32_t frozen, dtype;
+} orders[] = {{0.25, DCI_KV_PRESET, 16, 0, DCI_F32},
+              {0.5, 5, 32, 0, DCI_F16},
+              {1.0, 64, 64, 0, DCI_BF16},
+              {0.3, 1, 16, 0, DCI_F32},
+              {0.0, 16, 0, 0, DCI_F32},
+              {0.1, DCI_KV_PRESET, 0, 0, DCI_F32},
+              {0.25, DCI_KV_PRESET, 16, 1, DCI_F16},
+              {1.0, 3, 64, 1, DCI_F32}};
+
+/* Loops over orders. At the prompt's end, and after each `period` plans; between, pages come in order behind. */
+START_TEST(orders_are_those_of_the_naive_model)
+{
+        enum { PROMPT = 200, N = 290 };
+        dci_kv_config config = small(orders[_i].share);
+        config.ring = orders[_i].ring;
+        config.frozen_prompt = orders[_i].frozen;
+        config.dtype = (dci_dtype)orders[_i].dtype;
+        kv_data data = kv_random(&config, N, 300);
+        dci_kv *kv = kv_create(context, &config);
+        const dci_kv_info info = kv_info(kv);
+        ck_assert_uint_eq(config.budget - info.sink - info.window, 64);
+        naive_order models[2][2];
+        memset(models, 0, sizeof models);
+        for (size_t of = 0; of < 4; of++)
+                for (size_t t = PROMPT - (size_t)KV_OBSERVED; t < PROMPT; t++)
+                        models[of / 2][of % 2].seen[models[of / 2][of % 2].n_seen++] = t;
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        size_t n_orders = 0;
+        for (size_t t = PROMPT; t <= N; t++) {
+                const size_t plans = t - PROMPT;
+                for (size_t of = 0; of < 4; of++) {
+                        const dci_kv_layer *layer = layer_of(kv, sequence, of / 2);
+                        naive_order *model = &models[of / 2][of % 2];
+                        const bool anew = plans % config.period == 0;
+                        if (anew)
+                                check_order(kv, &config, &info, &data, layer, of % 2, orders[_i].n_static, model);
+                        n_orders += anew;
+                        ck_assert(!anew || layer->n_batches == 1);
+                        for (size_t b = 1; b < layer->n_batches; b++)
+                                for (size_t i = 0; i < layer->batches[b]->n; i++)
+                                        ck_assert_uint_eq((size_t)dci_kv_batch_ids(kv, layer->batches[b], of % 2)[i],
+                                                          layer->batches[b]->first + i);
+                        model->seen[model->n_seen++] = t;
+                }
+                if (t < N)
+                        kv_decode_all(kv, sequence, &data, t, 1);
+        }
+        ck_assert_uint_eq(n_orders, 4 * 10);
+        for (size_t of = 0; of < 4; of++)
+                free(models[of / 2][of % 2].order);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* --- plans ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Without static tokens the order is that of positions, however often it is made. */
+START_TEST(without_static_tokens_plans_are_those_of_arkvale)
+{
+        for (int32_t frozen = 0; frozen < 2; frozen++)
+                for (int32_t combine = 1; combine <= DCI_KV_COMBINES; combine++) {
+                        dci_kv_config config = small(0.0), like = kv_small(DCI_KV_ARKVALE);
+                        config.frozen_prompt = like.frozen_prompt = frozen;
+                        config.combine = like.combine = combine;
+                        kv_data data = kv_random(&config, 300, 301 + (uint64_t)combine);
+                        dci_kv *a = kv_create(context, &config), *b = kv_create(context, &like);
+                        const int64_t x = kv_begin(a, &data, 160), y = kv_begin(b, &data, 160);
+                        kv_alike(a, x, b, y, &data, 160, 140, "arkvale");
+                        dci_kv_destroy(a);
+                        dci_kv_destroy(b);
+                        kv_data_free(&data);
+                }
+}
+END_TEST
+
+static const double shares[] = {0.25, 0.5, 1.0, -1.0};
+
+/* Loops over shares. Each plan is the naive choice: static tokens as far as there is room, then the best pages of the rest. */
+START_TEST(plans_take_static_tokens_then_the_best_pages)
+{
+        for (int32_t combine = 1; combine <= DCI_KV_COMBINES; combine++) {
+                dci_kv_config config = small(shares[_i]);
+                config.combine = combine;
+                kv_data data = kv_random(&config, 260, 310);
+                dci_kv *kv = kv_create(context, &config);
+                const int64_t sequence = kv_begin(kv, &data, 170);
+                kv_model model = kv_model_of(&config, &data, 170);
+                for (size_t t = 170; t < 260; t++) {
+                        kv_model_append(&model, &data, t, 1);
+                        kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
+                        kv_lawful(&seen, &config, 0, "static");
+                        for (size_t layer = 0; layer < 2; layer++)
+                                if (t % 10 != 9) /* the order that the plan used is still there */
+                                        kv_model_check_lists(&model, &seen, 0, layer, kv_query(&data, layer, t, 0),
+                                                             config.budget, false, "static");
+                        kv_seen_free(&seen);
+                }
+                kv_model_free(&model);
+                dci_kv_destroy(kv);
+                kv_data_free(&data);
+        }
+}
+END_TEST
+
+/* With all of the room static a plan is static tokens alone, but for what recent tokens leave of a page. */
+START_TEST(a_share_of_one_is_a_refreshed_snapkv)
+{
+        dci_kv_config config = small(1.0);
+        kv_data data = kv_random(&config, 260, 320);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 170);
+        for (size_t t = 170; t < 260; t++) {
+                kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
+                const dci_kv_layer *layer = layer_of(kv, sequence, 0);
+                size_t n_list;
+                const int32_t *list = kv_list(&seen, 0, 0, 1, &n_list);
+                ck_assert_uint_le(n_list, 64);
+                for (size_t i = 0; i < n_list && t % 10 != 9; i++) {
+                        bool found = false;
+                        for (size_t s = 0; s < n_list && !found; s++) /* the best come first */
+                                found = dci_kv_batch_ids(kv, layer->batches[0], 1)[s] + 16 == list[i];
+                        ck_assert_msg(found, "token %zu: %d is not one of the %zu best static ones", t, list[i],
+                                      n_list);
+                }
+                kv_seen_free(&seen);
+        }
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* --- online ----------------------------------------------------------------------------------------------------------------------- */
+
+static int by_score(const void *a, const void *b)
+{
+        const double x = *(const double *)a, y = *(const double *)b;
+        return (x < y) - (x > y);
+}
+
+/* How many of the 64 best candidates two queries have in common. */
+static size_t overlap(const kv_data *data, size_t layer, size_t head, const float *first, const float *last, size_t n)
+{
+        double *scores = calloc(2 * n, sizeof *scores), *sorted = calloc(n, sizeof *sorted), least[2];
+        size_t same = 0;
+        ck_assert(scores != NULL && sorted != NULL);
+        for (size_t q = 0; q < 2; q++) {
+                for (size_t c = 0; c < n; c++)
+                        for (size_t j = 0; j < data->dim_k; j++)
+                                scores[q * n + c] += (double)(q == 0 ? first : last)[j] *
+                                                     (double)kv_key(data, layer, 16 + c, head)[j];
+                memcpy(sorted, scores + q * n, n * sizeof *sorted);
+                qsort(sorted, n, sizeof *sorted, by_score);
+                least[q] = sorted[63];
+        }
+        for (size_t c = 0; c < n; c++)
+                same += scores[c] >= least[0] && scores[n + c] >= least[1];
+        free(scores);
+        free(sorted);
+        return same;
+}
+
+START_TEST(the_online_share_is_what_two_queries_have_in_common)
+{
+        dci_kv_config config = small(-1.0);
+        config.dtype = DCI_F32;
+        config.ring = 12; /* less than the rollback: the first one looked at is the 12th last */
+        kv_data data = kv_random(&config, 130, 330);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 130);
+        bool differ = false;
+        for (size_t layer = 0; layer < 2; layer++) {
+                const dci_kv_layer *of = layer_of(kv, sequence, layer);
+                size_t sum = 0;
+                for (size_t q = 0; q < 4; q++)
+                        sum += overlap(&data, layer, q / 2, kv_query(&data, layer, 130 - 12, q),
+                                       kv_query(&data, layer, 129, q), of->n_grouped);
+                ck_assert_uint_eq(of->n_static, sum / 4 / 8 * 8);
+                ck_assert_uint_eq(of->batches[0]->n_static, of->n_static);
+                differ = differ || of->n_static != 16;
+        }
+        ck_assert(differ);
+        /* Few candidates say nothing about it. */
+        const int64_t brief = kv_begin(kv, &data, 16 + 16 + 60);
+        ck_assert_uint_eq(layer_of(kv, brief, 0)->n_static, 16);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* --- forks, cuts, files -------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(forks_keep_the_order_they_were_made_with)
+{
+        const dci_kv_config config = small(0.5);
+        kv_data data = kv_random(&config, 300, 340);
+        dci_kv *kv = kv_create(context, &config), *alone = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 200), other = kv_begin(alone, &data, 200);
+        int64_t fork;
+        kv_decode_all(kv, sequence, &data, 200, 15);
+        kv_decode_all(alone, other, &data, 200, 15);
+        ck_ok(dci_kv_fork(kv, sequence, 215, &fork));
+        const dci_kv_batch *shared = layer_of(kv, sequence, 0)->batches[0];
+        ck_assert_ptr_eq(layer_of(kv, fork, 0)->batches[0], shared);
+        kv_decode_all(kv, sequence, &data, 215, 20); /* two new orders */
+        ck_assert_ptr_ne(layer_of(kv, sequence, 0)->batches[0], shared);
+        ck_assert_ptr_eq(layer_of(kv, fork, 0)->batches[0], shared);
+        kv_alike(kv, fork, alone, other, &data, 215, 40, "a fork beside a life without one");
+        ck_ok(dci_kv_close(kv, sequence));
+        kv_alike(kv, fork, alone, other, &data, 255, 20, "a fork alone");
+        ck_ok(dci_kv_close(kv, fork));
+        ck_assert_uint_eq(kv_info(kv).summary_bytes, 0);
+        dci_kv_destroy(kv);
+        dci_kv_destroy(alone);
+        kv_data_free(&data);
+}
+END_TEST
+
+START_TEST(cuts_within_the_rollback_keep_the_order)
+{
+        const dci_kv_config config = small(0.5);
+        kv_data data = kv_random(&config, 300, 350);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 200);
+        kv_decode_all(kv, sequence, &data, 200, 40); /* the order ends with the rollback now or then */
+        const dci_kv_batch *batch = layer_of(kv, sequence, 0)->batches[0];
+        const size_t n = layer_of(kv, sequence, 0)->n_grouped;
+        ck_ok(dci_kv_truncate(kv, sequence, 240 - config.rollback));
+        ck_assert_ptr_eq(layer_of(kv, sequence, 0)->batches[0], batch);
+        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_grouped, n);
+        kv_model model = kv_model_of(&config, &data, 240 - config.rollback);
+        for (size_t t = 240 - config.rollback; t < 249 - config.rollback; t++) {
+                kv_model_append(&model, &data, t, 1);
+                kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
+                kv_lawful(&seen, &config, 0, "cut");
+                kv_model_check_lists(&model, &seen, 0, 0, kv_query(&data, 0, t, 0), config.budget, false, "cut");
+                kv_seen_free(&seen);
+        }
+        kv_model_free(&model);
+        /* Deeper, an order goes with its tokens, and pages are by position until the next one. */
+        ck_ok(dci_kv_truncate(kv, sequence, 150));
+        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_batches, 0);
+        kv_decode_all(kv, sequence, &data, 150, 1);
+        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_batches, 1);
+        kv_decode_all(kv, sequence, &data, 151, 10);
+        ck_assert_uint_eq(layer_of(kv, sequence, 0)->batches[0]->n_static, 32);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* Loops over shares. */
+START_TEST(files_hold_the_order)
+{
+        const dci_kv_config config = small(shares[_i]);
+        kv_data data = kv_random(&config, 300, 360);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 200);
+        int64_t loaded;
+        kv_decode_all(kv, sequence, &data, 200, 37);
+        ck_ok(dci_kv_save(kv, sequence, 237, scratch_path("order")));
+        ck_ok(dci_kv_load(kv, scratch_path("order"), &loaded));
+        for (size_t layer = 0; layer < 2; layer++) {
+                const dci_kv_layer *a = layer_of(kv, sequence, layer), *b = layer_of(kv, loaded, layer);
+                ck_assert_uint_eq(a->n_batches, b->n_batches);
+                ck_assert_uint_eq(a->n_static, b->n_static);
+                ck_assert_uint_eq(a->batches[0]->n_static, b->batches[0]->n_static);
+                for (size_t h = 0; h < 2; h++)
+                        ck_assert_mem_eq(dci_kv_batch_ids(kv, a->batches[0], h), dci_kv_batch_ids(kv, b->batches[0], h),
+                                         a->batches[0]->n * sizeof(int32_t));
+        }
+        for (size_t t = 237; t < 240;
+             t++) { /* then the first one has a new order, and the other waits for its queries */
+                const kv_turn turns[] = {{sequence, &data, t, 1}, {loaded, &data, t, 1}};
+                kv_seen seen = kv_decode(kv, 2, turns);
+                kv_same(&seen, 0, &seen, 1, "loaded");
+                kv_seen_free(&seen);
+        }
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* --- the same ---------------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(orders_do_not_depend_on_threads)
+{
+        dci_kv_config config = kv_config(DCI_KV_PRKV, 2, 3, 2, TRACE_DIM);
+        config.period = 8;
+        config.static_share = -1.0;
+        kv_data data = kv_trace(&config, 1500);
+        dci_context *one = test_context(1), *four = test_context(4);
+        dci_kv *a = kv_create(one, &config), *b = kv_create(four, &config);
+        const int64_t x = kv_begin(a, &data, 1300), y = kv_begin(b, &data, 1300);
+        kv_alike(a, x, b, y, &data, 1300, 60, "threads");
+        dci_kv_destroy(a);
+        dci_kv_destroy(b);
+        dci_context_destroy(one);
+        dci_context_destroy(four);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* Loops over shares. */
+START_TEST(an_order_can_be_had)
+{
+        const dci_kv_config config = small(shares[_i]);
+        kv_data data = kv_random(&config, 300, 365);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 200);
+        kv_decode_all(kv, sequence, &data, 200, 39); /* pages by position have come behind */
+        const dci_kv_layer *layer = layer_of(kv, sequence, 1);
+        size_t n = 0, n_static = 0, at = 0;
+        int32_t positions[300];
+        ck_ok(dci_kv_order(kv, 1, sequence, 1, 0, NULL, &n, NULL));
+        ck_assert_uint_eq(n, layer->n_grouped);
+        ck_ok(dci_kv_order(kv, 1, sequence, 1, 300, positions, &n, &n_static));
+        ck_assert_uint_eq(n_static, layer->batches[0]->n_static);
+        ck_assert_uint_gt(layer->n_batches, 1);
+        for (size_t g = 0; at < n; g++) {
+                int32_t room[DCI_KV_TILE];
+                size_t here;
+                const int32_t *ids = kv->stages->group.members(kv, layer, 1, g, n, room, &here);
+                for (size_t i = 0; i < here; i++)
+                        ck_assert_int_eq(positions[at++], ids[i] + 16);
+        }
+        ck_refused(dci_kv_order(kv, 1, sequence, 1, n - 1, positions, &n, NULL), DCI_ERR_INVALID, "room for");
+        ck_refused(dci_kv_order(kv, 2, sequence, 1, 300, positions, &n, NULL), DCI_ERR_INVALID, "layer is 2");
+        ck_refused(dci_kv_order(kv, 1, sequence, 2, 300, positions, &n, NULL), DCI_ERR_INVALID, "kv_head is 2");
+        ck_refused(dci_kv_order(kv, 1, sequence, 1, 300, positions, NULL, NULL), DCI_ERR_INVALID, "out_n is NULL");
+        ck_refused(dci_kv_order(kv, 1, 99, 1, 300, positions, &n, NULL), DCI_ERR_NOT_FOUND, "no sequence 99");
+        dci_kv_destroy(kv);
+        const dci_kv_config like = kv_small(DCI_KV_ARKVALE);
+        kv = kv_create(context, &like);
+        ck_refused(dci_kv_order(kv, 0, kv_open(kv), 0, 300, positions, &n, NULL), DCI_ERR_INVALID, "group is 2");
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+/* --- bad input ---------------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(bad_shares_are_refused)
+{
+        dci_kv *none = NULL;
+        static const double bad[] = {1.5, -0.25, -2.0, (double)INFINITY, (double)NAN};
+        for (size_t i = 0; i < COUNT(bad); i++) {
+                const dci_kv_config config = small(bad[i]);
+                ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "static_share is");
+                ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "0 to 1, or -1 for online");
+        }
+        dci_kv_config config = small(0.25);
+        config.period = 0;
+        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "period is 0");
+        config = small(0.25);
+        config.ring = 0;
+        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "ring is 0");
+        config = kv_small(DCI_KV_ARKVALE);
+        config.choose = DCI_KV_CHOOSE_STATIC;
+        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "group 2 has none");
+        config = small(0.25);
+        config.tail = DCI_KV_TAIL_SUMS;
+        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "tail 2 does not go with group 6");
+        ck_assert_ptr_null(none);
+}
+END_TEST
+
+/* A prompt of n tokens without observed queries. */
+static dci_status unobserved(dci_kv *kv, const kv_data *data, size_t n)
+{
+        const int64_t sequence = kv_open(kv);
+        const kv_turn turn = {sequence, data, 0, n};
+        kv_reserve(kv, 1, &turn);
+        kv_append(kv, 0, 1, &turn);
+        const dci_status status = dci_kv_prompt(kv, 0, sequence, 0, NULL, 0);
+        ck_ok(dci_kv_close(kv, sequence));
+        return status;
+}
+
+START_TEST(an_empty_observation_window_is_refused)
+{
+        dci_kv_config config = small(0.25);
+        kv_data data = kv_random(&config, 200, 370);
+        dci_kv *kv = kv_create(context, &config);
+        ck_refused(unobserved(kv, &data, 200), DCI_ERR_INVALID, "observed queries, but there are none");
+        ck_ok(unobserved(kv, &data, 60)); /* all may be attended to */
+        dci_kv_destroy(kv);
+        config.static_share = 0.0;
+        kv = kv_create(context, &config);
+        ck_ok(unobserved(kv, &data, 200)); /* nobody asks for them */
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+START_TEST(observed_queries_are_numbers)
+{
+        const dci_kv_config config = small(0.25);
+        kv_data data = kv_random(&config, 200, 380);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_open(kv);
+        const kv_turn turn = {sequence, &data, 0, 200};
+        float *queries = calloc(3 * 4 * 16, sizeof *queries);
+        ck_assert_ptr_nonnull(queries);
+        queries[4 * 16 + 5] = NAN;
+        kv_reserve(kv, 1, &turn);
+        kv_append(kv, 0, 1, &turn);
+        ck_refused(dci_kv_prompt(kv, 0, sequence, 3, queries, 16), DCI_ERR_NUMBER, "position 1 and head 0");
+        queries[4 * 16 + 5] = 0.0f;
+        ck_ok(dci_kv_prompt(kv, 0, sequence, 3, queries, 16)); /* zeros: all candidates are as important */
+        kv_append(kv, 1, 1, &turn);
+        kv_prompt(kv, 1, sequence, &data, 200);
+        kv_step_end(kv, 1, &turn);
+        ck_ok(dci_kv_wait(kv, sequence));
+        for (int32_t i = 0; i < 16; i++)
+                ck_assert_int_eq(dci_kv_batch_ids(kv, layer_of(kv, sequence, 0)->batches[0], 0)[i], i);
+        free(queries);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("kv static");
+        TCase *tcase = tcase_create("static");
+        tcase_set_timeout(tcase, 60);
+        tcase_add_checked_fixture(tcase, setup, teardown);
+        tcase_add_loop_test(tcase, orders_are_those_of_the_naive_model, 0, COUNT(orders));
+        tcase_add_test(tcase, without_static_tokens_plans_are_those_of_arkvale);
+        tcase_add_loop_test(tcase, plans_take_static_tokens_then_the_best_pages, 0, COUNT(shares));
+        tcase_add_test(tcase, a_share_of_one_is_a_refreshed_snapkv);
+        tcase_add_test(tcase, the_online_share_is_what_two_queries_have_in_common);
+        tcase_add_test(tcase, forks_keep_the_order_they_were_made_with);
+        tcase_add_test(tcase, cuts_within_the_rollback_keep_the_order);
+        tcase_add_loop_test(tcase, files_hold_the_order, 0, COUNT(shares));
+        tcase_add_loop_test(tcase, an_order_can_be_had, 0, COUNT(shares));
+        tcase_add_test(tcase, orders_do_not_depend_on_threads);
+        tcase_add_test(tcase, bad_shares_are_refused);
+        tcase_add_test(tcase, an_empty_observation_window_is_refused);
+        tcase_add_test(tcase, observed_queries_are_numbers);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
