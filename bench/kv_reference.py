@@ -11,8 +11,8 @@
 
 The README has a heading "### NAME" per trace and beneath it a table: arm, share, err, err with page sums, err with 2-bit
 values, each figure at several budgets, which the table's head names ("B = 128 / 256 / 512"). Per arm and figure a line gives
-ours, theirs and the difference; "!" marks a share more than 0.01 below (clusters: 0.02, learned codes: 0.03) and an error more
-than 5 % above (clusters and learned: 15 %). "k-means 16" is retroinfer of a report with --cluster-most 16
+ours, theirs and the difference; "!" marks a share more than 0.01 below (clusters: 0.02, learned codes: 0.03) and an error
+more than 5 % above (clusters and learned: 15 %). "k-means 16" is retroinfer of a report with --cluster-most 16
 --cluster-by raw. Ours are means over the reports that have a figure, such as those of several --seed; theirs are of one
 rotation.
 """
