@@ -279,7 +279,7 @@ typedef struct dci_kv_config {
         size_t period; /**< PERIODIC and GROUP_RESTRUCTURED: plans; 1 or more; default DCI_KV_PRESET: 128 */
         size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
         size_t ring; /**< queries that a layer remembers, of its last plans, for groups that are formed by them; 0 to 4096; default
-                        DCI_KV_PRESET: what the groups need, mostly 0. ring * n_query_heads * dim_k floats per layer and sequence */
+                        DCI_KV_PRESET: what the groups need, 64 with GROUP_RESTRUCTURED, else 0. ring * n_query_heads * dim_k floats per layer and sequence */
         /* DCI_KV_GROUP_RESTRUCTURED (PRKV, section 4.1). The queries of the prompt's last positions, and after each `period` plans of a layer
          * those of the last `ring` plans (in both cases not of more positions than the rollback has), are held against all candidates: the
          * sum over queries and group of the softmax over the candidates is a candidate's importance. The most important ones
@@ -320,7 +320,7 @@ DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, in
 /**
  * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
  * and their tokens count as recent until groups are formed again; with clusters, all those that were found together with ones that are cut
- * (the prompt's, or of cluster_every later tokens). Memory of whole blocks goes back, and blocks that were lent beyond
+ * (the prompt's, or of cluster_every later tokens), and with a stored order all of that order. Memory of whole blocks goes back, and blocks that were lent beyond
  * n_tokens.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
@@ -371,7 +371,7 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  * the worker cannot fail.
  * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit), clusters a k-means per kv head
  * (dci_kmeans): O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy of n rows for
- * each thread and one more.
+ * each thread and one more; a stored order as in dci_kv_maintain.
  */
 DCI_API dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                                  size_t ld);
@@ -387,7 +387,7 @@ DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64
 
 /** Between steps: forms groups of tokens that left the window, makes codes anew that no longer fit, and gives back what finding a prompt's
  *  clusters took. With DCI_KV_GROUP_RESTRUCTURED also makes a layer's order anew, `period` plans after the last time: per layer O(ring
- *  n_query_heads n dim_k), and for its time n (8 + dim_k) elements or so for each thread and one more. Between calls plans use the order there is. sequences NULL: all. */
+ *  n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes for each thread and one more. Between calls plans use the order there is. sequences NULL: all. */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /* --- plans ------------------------------------------------------------------------------------------------------------ */
