@@ -289,7 +289,8 @@ typedef struct dci_kv_config {
         size_t period; /**< PERIODIC and GROUP_RESTRUCTURED: plans; 1 or more; default DCI_KV_PRESET: 128 */
         size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
         size_t ring; /**< queries that a layer remembers, of its last plans, for groups that are formed by them; 0 to 4096; default
-                        DCI_KV_PRESET: what the groups need, mostly 0. ring * n_query_heads * dim_k floats per layer and sequence */
+                        DCI_KV_PRESET: what the groups need, 64 with GROUP_RESTRUCTURED, else 0. ring * n_query_heads * dim_k floats per layer
+                        and sequence */
 
         /* GROUP_TREE (IceCache; docs/systems.md says what the published effort settings become) */
         double tree_promotion; /**< chance of a token to become a node, [0.001, 0.25]; default 0.03 */
@@ -345,10 +346,10 @@ DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, in
 /**
  * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
  * and their tokens count as recent until groups are formed again; with clusters, all those that were found together with ones that are cut
- * (the prompt's, or of cluster_every later tokens), and with segments those that left the buffer together. Memory of whole blocks goes
- * back, and blocks that were lent beyond n_tokens. GROUP_TREE: a pass over the tokens' numbers; what lay in cells of nodes that go is
- * compared with those that stay, so a tree depends on how often it was cut. Where a fork has the same tree it is copied first:
- * DCI_ERR_FULL and DCI_ERR_MEMORY, with nothing changed.
+ * (the prompt's, or of cluster_every later tokens), with segments those that left the buffer together, and with a stored order all of it.
+ * Memory of whole blocks goes back, and blocks that were lent beyond n_tokens. GROUP_TREE: a pass over the tokens' numbers; what lay in cells
+ * of nodes that go is compared with those that stay, so a tree depends on how often it was cut. Where a fork has the same tree it is
+ * copied first: DCI_ERR_FULL and DCI_ERR_MEMORY, with nothing changed.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
 
@@ -399,7 +400,7 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree a product of each key with each
  * node, tree_promotion times the square of the tokens per kv head; clusters a k-means per kv head (dci_kmeans):
  * O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy of n rows for each thread and one
- * more.
+ * more; a stored order as in dci_kv_maintain.
  */
 DCI_API dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                                  size_t ld);
@@ -419,8 +420,8 @@ DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64
  *  GROUP_TREE: a page is inserted whole, for a product of each token with each node; a key that outgrows c, whose square is a power of two,
  *  has its head's tree built anew.
  *  With DCI_KV_GROUP_RESTRUCTURED also makes a layer's order anew, `period` plans after the last time: per layer O(ring
- *  n_query_heads n dim_k), and for its time n (8 + dim_k) elements or so for each thread and one more. Between calls plans use the order
- *  there is. */
+ *  n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes for each thread and one more. Between calls plans use
+ *  the order there is. */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /* --- plans ------------------------------------------------------------------------------------------------------------ */

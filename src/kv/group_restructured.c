@@ -12,7 +12,7 @@
 
 #include "kv/stages.h"
 
-#define QUERIES ((size_t)32) /* whose scores are kept at a time, for one pass over the keys */
+#define QUERIES ((size_t)16) /* whose scores are kept at a time, for one pass over the keys */
 
 static size_t most(const dci_kv *kv, size_t n)
 {
