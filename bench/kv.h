@@ -65,7 +65,7 @@ void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
 const char *kvbench_combine_name(int32_t combine);
 const char *kvbench_schedule_name(int32_t schedule);
-const char *kvbench_leaves_name(int32_t leaves);
+const char *kvbench_leaves_name(int32_t of);
 
 /* --- kv_data.c, kv_synthetic.c ------------------------------------------------------------------------------------------ */
 
