@@ -316,9 +316,10 @@ END_TEST
 
 /* --- forks, cuts, files -------------------------------------------------------------------------------------------------------------- */
 
+/* Loops over shares. */
 START_TEST(forks_keep_the_order_they_were_made_with)
 {
-        const dci_kv_config config = small(0.5);
+        const dci_kv_config config = small(shares[_i]);
         kv_data data = kv_random(&config, 300, 340);
         dci_kv *kv = kv_create(context, &config), *alone = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, 200), other = kv_begin(alone, &data, 200);
@@ -557,7 +558,7 @@ int main(void)
         tcase_add_loop_test(tcase, plans_take_static_tokens_then_the_best_pages, 0, COUNT(shares));
         tcase_add_test(tcase, a_share_of_one_is_a_refreshed_snapkv);
         tcase_add_test(tcase, the_online_share_is_what_two_queries_have_in_common);
-        tcase_add_test(tcase, forks_keep_the_order_they_were_made_with);
+        tcase_add_loop_test(tcase, forks_keep_the_order_they_were_made_with, 0, COUNT(shares));
         tcase_add_test(tcase, cuts_within_the_rollback_keep_the_order);
         tcase_add_loop_test(tcase, files_hold_the_order, 0, COUNT(shares));
         tcase_add_loop_test(tcase, an_order_can_be_had, 0, COUNT(shares));
