@@ -513,7 +513,7 @@ static void lawful_list(const kv_seen *seen, size_t layer, size_t i, size_t h, c
 void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, const char *what)
 {
         const int32_t group = kv_info(seen->kv).group;
-        const bool listed = group == DCI_KV_GROUP_CLUSTER || group == DCI_KV_GROUP_SEGMENT;
+        const bool listed = group >= DCI_KV_GROUP_CLUSTER; /* clusters, segments, stored orders */
         for (size_t i = 0; i < seen->n_sequences; i++) {
                 const dci_kv_sequence_info info = kv_sequence_info(seen->kv, seen->sequences[i]);
                 int32_t *blocks = room(info.n_blocks, sizeof *blocks);

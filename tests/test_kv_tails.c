@@ -175,7 +175,7 @@ START_TEST(verified_lists_are_those_of_the_keys)
         config.combine = DCI_KV_COMBINE_MEAN;
         config.verify = 64.0;
         story s = tell(&config);
-        double scores[TOKENS];
+        double scores[TOKENS] = {0.0};
         for (size_t t = 0; t < STEPS; t++)
                 for (size_t h = 0; h < 2; h++) {
                         const size_t first = (size_t)s.steps[t].plans[0].sink_end[0],
