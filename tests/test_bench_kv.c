@@ -462,7 +462,7 @@ static const struct {
         {{DATA, "--preset", "full,"}, "each once, not 'full,'"},
         {{DATA, "--preset", "full,full"}, "each once, not 'full,full'"},
         {{DATA, "--preset", "all,full"},
-         "sketch+lowbit, icecache, clusterkv, retroinfer, freekv, each once, not 'all,full'"},
+         "sketch+lowbit, icecache, clusterkv, prkv, louiskv, retroinfer, freekv, each once, not 'all,full'"},
         {{DATA, "--budget", "0"}, "--budget wants integers of 1 to 134217728"},
         {{DATA, "--budget", "128,"}, "not '128,'"},
         {{DATA, "--kept", "none"}, "--kept wants one of common, paper, not 'none'"},
