@@ -21,7 +21,8 @@ import numpy as np
 STYLES = {"full": ("*", "#333333"), "topk": ("P", "#333333"), "streaming": ("v", "#777777"), "snapkv": ("^", "#777777"),
           "pagemean": ("s", "#9aa5b1"), "quest": ("D", "#9aa5b1"), "arkvale": ("h", "#9aa5b1"), "lowbit": ("x", "#777777"),
           "sketch": ("o", "#1b7f5c"), "sketch+sums": ("<", "#1b7f5c"), "sketch+lowbit": (">", "#1b7f5c"),
-          "icecache": ("h", "#8c6d31")}
+          "icecache": ("h", "#8c6d31"), "clusterkv": ("p", "#8c6d31"), "prkv": ("d", "#8c6d31"), "louiskv": ("H", "#8c6d31"),
+          "retroinfer": ("8", "#8c6d31"), "freekv": ("X", "#8c6d31")}
 
 
 def error_of(row):
