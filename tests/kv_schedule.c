@@ -112,6 +112,8 @@ static bool turned(kv_schedule *s, const float *queries, const float *before, si
 /* What kv_model_check_groups looks at, and not check_list. */
 static bool by_groups(const dci_kv_info *info)
 {
+        if (info->group == DCI_KV_GROUP_TREE) /* its leaves are looked at by kv_tree_check.c */
+                return false;
         return info->group == DCI_KV_GROUP_CLUSTER || info->group == DCI_KV_GROUP_SEGMENT ||
                info->combine == DCI_KV_COMBINE_EACH;
 }

@@ -224,7 +224,7 @@ static void rank_all(dci_kv_ask *ask)
 {
         const dci_kv_stages *stages = ask->kv->stages;
         const size_t room = ask->room;
-        if (stages->choose.kind == DCI_KV_CHOOSE_SCAN)
+        if (stages->choose.ranks)
                 ask->room = dci_kv_most_room(ask->kv);
         ask->n_ranked = 0;
         stages->choose.choose(ask, &stages->group);
