@@ -207,6 +207,17 @@ START_TEST(verifying_makes_outputs_better)
 }
 END_TEST
 
+/* The latest tokens exact, the others by codes of eight bits: hardly an error. */
+START_TEST(codes_go_with_the_latest_tokens)
+{
+        dci_kv_config config = trace_config(DCI_KV_LOWBIT);
+        config.choose = DCI_KV_CHOOSE_RECENT;
+        config.key_bits = config.value_bits = 8;
+        const double error = error_with(&config);
+        ck_assert_msg(error < 0.02, "outputs err by %g", error);
+}
+END_TEST
+
 /* Loops over dims: units of codes that are not full. */
 START_TEST(codes_of_any_dimension_find_the_best_tokens)
 {
@@ -564,6 +575,7 @@ int main(void)
         tcase_add_test(tails, more_bits_find_more_of_the_best_tokens);
         tcase_add_test(tails, learned_codes_find_more_at_few_bits);
         tcase_add_test(tails, verified_lists_are_those_of_the_keys);
+        tcase_add_test(tails, codes_go_with_the_latest_tokens);
         tcase_add_loop_test(tails, verifying_makes_outputs_better, 0, 2);
         tcase_add_test(tails, nothing_keeps_more_than_topk);
         tcase_add_loop_test(tails, a_larger_budget_errs_less, 0, KV_N_PRESETS);

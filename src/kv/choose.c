@@ -298,6 +298,8 @@ static void choose_recent(dci_kv_ask *ask, const dci_kv_grouping *grouping)
         const size_t n = ask->n_candidates, room = ask->room < n ? ask->room : n;
         for (size_t i = 0; i < room; i++)
                 ask->chosen[i] = (int32_t)(n - room + i);
+        for (size_t q = 0; q < ask->kv->group && ask->kv->stages->tail.scored; q++)
+                dci_kv_soften(ask, q, n);
         ask->n_chosen = room;
 }
 
