@@ -19,6 +19,12 @@ float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n)
         return kernels->exp_all(scores, n, ask->most[query]);
 }
 
+void dci_kv_leave_terms(dci_kv_ask *ask, size_t n)
+{
+        for (size_t q = 0; q < ask->kv->group && dci_kv_needs_terms(ask->kv); q++)
+                dci_kv_soften(ask, q, n);
+}
+
 /* By query, the logarithm of the sum of exponentials over the tokens that are attended to anyway. */
 static void weigh_kept(const dci_kv_ask *ask, double *out)
 {
@@ -83,9 +89,8 @@ static void combine(dci_kv_ask *ask, size_t n)
         for (size_t q = 0; q < group && !softmax; q++)
                 weights[q] = 1.0f / (float)group;
         ask->kv->context->kernels->weigh(ask->scores, ask->ld, group, weights, n, ask->relevance);
-        /* A tail that needs the terms gets them all the same. */
-        for (size_t q = 0; q < group && !softmax && dci_kv_needs_terms(ask->kv); q++)
-                dci_kv_soften(ask, q, n);
+        if (!softmax)
+                dci_kv_leave_terms(ask, n);
 }
 
 /* How many groups fill the room: of pages one more, since the last one of all may be partial. */
@@ -158,16 +163,23 @@ static taking begin_taking(dci_kv_ask *ask, const dci_kv_grouping *grouping, siz
         return t;
 }
 
-/* The best groups by these scores in topk, ties by lower number; returns how many. */
-static size_t rank_groups(const dci_kv_ask *ask, const float *scores, size_t n_groups, dci_topk *topk)
+size_t dci_kv_best(const dci_kv *kv, const float *scores, size_t n, const int32_t *slots, size_t n_best, void *scratch,
+                   int32_t *out)
+{
+        dci_topk topk;
+        dci_topk_init(&topk, kv->context->kernels, (dci_slot_ids){NULL, NULL}, n_best < n ? n_best : n, true, scratch);
+        dci_topk_add_all(&topk, scores, n, slots);
+        const size_t n_found = dci_topk_finish(&topk);
+        for (size_t i = 0; i < n_found; i++)
+                out[i] = dci_topk_slot(topk.keys[i]);
+        return n_found;
+}
+
+/* How many of the best groups are looked at. */
+static size_t groups_wanted(const dci_kv_ask *ask, size_t n_groups)
 {
         const size_t wanted = filling(ask->kv, ask->room) + ranked_for_tail(ask->kv, n_groups);
-        dci_topk_init(topk, ask->kv->context->kernels, (dci_slot_ids){NULL, NULL},
-                      wanted < n_groups ? wanted : n_groups, true, ask->work);
-        for (size_t i = 0; i < n_groups; i += DCI_TOPK_BLOCK)
-                dci_topk_add(topk, scores + i, n_groups - i < DCI_TOPK_BLOCK ? n_groups - i : DCI_TOPK_BLOCK,
-                             (int32_t)i, NULL);
-        return dci_topk_finish(topk);
+        return wanted < n_groups ? wanted : n_groups;
 }
 
 /* Listed groups whose members are all in the window again, after a truncation, come last. */
@@ -186,27 +198,24 @@ static void put_empty_last(const dci_kv_ask *ask, const dci_kv_grouping *groupin
 /* The best groups until the room is full. */
 static void take_best(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
 {
-        dci_topk topk;
         put_empty_last(ask, grouping, n_groups, ask->relevance);
-        const size_t n_best = rank_groups(ask, ask->relevance, n_groups, &topk);
+        const size_t n_best = dci_kv_best(ask->kv, ask->relevance, n_groups, NULL, groups_wanted(ask, n_groups),
+                                          ask->work, ask->lists);
         taking t = begin_taking(ask, grouping, n_groups);
-        for (size_t i = 0; i < n_best && take_group(&t, (size_t)dci_topk_slot(topk.keys[i])); i++)
+        for (size_t i = 0; i < n_best && take_group(&t, (size_t)ask->lists[i]); i++)
                 continue;
 }
 
 /* Each query head's best groups, in turns. */
 static void take_in_turns(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
 {
-        const size_t group = ask->kv->group;
-        size_t n_best[DCI_KV_MAX_GROUP], most = 0, ld = 0;
+        const size_t group = ask->kv->group, ld = groups_wanted(ask, n_groups);
+        size_t n_best[DCI_KV_MAX_GROUP], most = 0;
         uint64_t *seen = (uint64_t *)(void *)ask->relevance;
         for (size_t q = 0; q < group; q++) {
-                dci_topk topk;
-                put_empty_last(ask, grouping, n_groups, ask->scores + q * ask->ld);
-                n_best[q] = rank_groups(ask, ask->scores + q * ask->ld, n_groups, &topk);
-                ld = topk.k;
-                for (size_t i = 0; i < n_best[q]; i++)
-                        ask->lists[q * ld + i] = dci_topk_slot(topk.keys[i]);
+                float *scores = ask->scores + q * ask->ld;
+                put_empty_last(ask, grouping, n_groups, scores);
+                n_best[q] = dci_kv_best(ask->kv, scores, n_groups, NULL, ld, ask->work, ask->lists + q * ld);
                 most = n_best[q] > most ? n_best[q] : most;
         }
         memset(seen, 0, (n_groups + 63) / 64 * sizeof *seen);
@@ -221,8 +230,7 @@ static void take_in_turns(dci_kv_ask *ask, const dci_kv_grouping *grouping, size
                         more = take_group(&t, g);
                 seen[g / 64] |= UINT64_C(1) << (g % 64);
         }
-        for (size_t q = 0; q < group && dci_kv_needs_terms(ask->kv); q++)
-                dci_kv_soften(ask, q, n_groups);
+        dci_kv_leave_terms(ask, n_groups);
 }
 
 static int by_number(const void *a, const void *b)
@@ -287,8 +295,6 @@ static void choose_static(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 static void choose_nothing(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 {
         (void)grouping;
-        for (size_t q = 0; q < ask->kv->group && ask->kv->stages->tail.scored; q++)
-                dci_kv_soften(ask, q, ask->n_candidates);
         ask->n_chosen = 0;
 }
 
@@ -298,8 +304,6 @@ static void choose_recent(dci_kv_ask *ask, const dci_kv_grouping *grouping)
         const size_t n = ask->n_candidates, room = ask->room < n ? ask->room : n;
         for (size_t i = 0; i < room; i++)
                 ask->chosen[i] = (int32_t)(n - room + i);
-        for (size_t q = 0; q < ask->kv->group && ask->kv->stages->tail.scored; q++)
-                dci_kv_soften(ask, q, n);
         ask->n_chosen = room;
 }
 
@@ -344,16 +348,11 @@ const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1] = {
 
 /* --- by observed queries, once (SnapKV, without its pooling) ------------------------------------------------------------- */
 
-static size_t fixed_room(const dci_kv *kv)
-{
-        return kv->config.budget - kv->config.sink - kv->config.window;
-}
-
 size_t dci_kv_observed_bytes(const dci_kv *kv, size_t n)
 {
         if (kv->config.choose != DCI_KV_CHOOSE_OBSERVED)
                 return 0;
-        const size_t room = fixed_room(kv);
+        const size_t room = dci_kv_most_room(kv);
         return 2 * dci_lines(n * sizeof(float)) + dci_topk_bytes(room < n ? room : n);
 }
 
@@ -362,9 +361,8 @@ void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
 {
         const dci_kernels *kernels = kv->context->kernels;
         dci_kv_head *h = &layer->heads[head];
-        const size_t room = fixed_room(kv), k = room < n ? room : n, dim = kv->dim_k;
+        const size_t room = dci_kv_most_room(kv), dim = kv->dim_k;
         const void *rows[DCI_KV_TILE];
-        dci_topk topk;
         if (layer->observed == NULL)
                 return;
         const float *queries = layer->observed + head * layer->n_observed * dim;
@@ -390,10 +388,5 @@ void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
                 const void *row = scores;
                 kernels->add_rows[DCI_F32 - 1](&row, &share, 1, n, relevance);
         }
-        dci_topk_init(&topk, kernels, (dci_slot_ids){NULL, NULL}, k, true, memory + 2 * dci_lines(n * sizeof(float)));
-        for (size_t i = 0; i < n; i += DCI_TOPK_BLOCK)
-                dci_topk_add(&topk, relevance + i, n - i < DCI_TOPK_BLOCK ? n - i : DCI_TOPK_BLOCK, (int32_t)i, NULL);
-        h->n_fixed = dci_topk_finish(&topk);
-        for (size_t i = 0; i < h->n_fixed; i++)
-                h->fixed[i] = dci_topk_slot(topk.keys[i]);
+        h->n_fixed = dci_kv_best(kv, relevance, n, NULL, room, memory + 2 * dci_lines(n * sizeof(float)), h->fixed);
 }

@@ -8,6 +8,7 @@
 #include "core/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "kv/stages.h"
 
@@ -52,28 +53,18 @@ static void weigh_tile(const dci_kv_ask *ask, const int32_t *candidates, size_t 
         }
 }
 
-/* The best of n, by slots (NULL: their numbers). */
-static size_t best_of(dci_kv_ask *ask, const float *relevance, size_t n, const int32_t *slots, size_t wanted,
-                      int32_t *out)
+void dci_kv_choose_verified(dci_kv_ask *ask, size_t n)
 {
+        const size_t wanted = dci_kv_verified(ask->kv, ask->room);
+        int32_t *candidates = ask->lists;
         dci_topk topk;
         dci_topk_init(&topk, ask->kv->context->kernels, (dci_slot_ids){NULL, NULL}, wanted < n ? wanted : n, true,
                       ask->work);
-        for (size_t i = 0; i < n; i += DCI_TOPK_BLOCK)
-                dci_topk_add(&topk, relevance + i, n - i < DCI_TOPK_BLOCK ? n - i : DCI_TOPK_BLOCK, (int32_t)i,
-                             slots == NULL ? NULL : slots + i);
-        const size_t n_best = dci_topk_finish(&topk);
-        for (size_t i = 0; i < n_best; i++)
-                out[i] = dci_topk_slot(topk.keys[i]);
-        return n_best;
-}
-
-void dci_kv_choose_verified(dci_kv_ask *ask, size_t n)
-{
-        int32_t *candidates = ask->lists;
-        const size_t m = best_of(ask, ask->relevance, n, NULL, dci_kv_verified(ask->kv, ask->room), candidates);
+        dci_topk_add_all(&topk, ask->relevance, n, NULL);
+        const size_t m = dci_topk_gather(&topk); /* ascending */
+        memcpy(candidates, topk.slots, m * sizeof *candidates);
         float *relevance = (float *)(void *)(candidates + m);
         for (size_t i = 0; i < m; i += DCI_KV_TILE)
                 weigh_tile(ask, candidates + i, m - i < DCI_KV_TILE ? m - i : DCI_KV_TILE, relevance + i);
-        ask->n_chosen = best_of(ask, relevance, m, candidates, ask->room, ask->chosen);
+        ask->n_chosen = dci_kv_best(ask->kv, relevance, m, candidates, ask->room, ask->work, ask->chosen);
 }

@@ -113,17 +113,10 @@ static void weigh(const dci_kv *kv, const dci_kv_layer *layer, size_t head, cons
 /* The best of them to the front of `ids`, and marked. */
 static void choose_static(const dci_kv *kv, const weighing *w, size_t n, size_t n_static, int32_t *ids)
 {
-        dci_topk topk;
         memset(w->is_static, 0, (n + 63) / 64 * sizeof *w->is_static);
-        dci_topk_init(&topk, kv->context->kernels, (dci_slot_ids){NULL, NULL}, n_static, true, w->topk);
-        for (size_t i = 0; i < n; i += DCI_TOPK_BLOCK)
-                dci_topk_add(&topk, w->importance + i, n - i < DCI_TOPK_BLOCK ? n - i : DCI_TOPK_BLOCK, (int32_t)i,
-                             NULL);
-        dci_topk_finish(&topk);
-        for (size_t i = 0; i < n_static; i++) {
-                ids[i] = dci_topk_slot(topk.keys[i]);
+        dci_kv_best(kv, w->importance, n, NULL, n_static, w->topk, ids);
+        for (size_t i = 0; i < n_static; i++)
                 w->is_static[ids[i] / 64] |= UINT64_C(1) << (ids[i] % 64);
-        }
 }
 
 /* --- an order ------------------------------------------------------------------------------------------------------------------ */

@@ -43,8 +43,8 @@ static size_t taken_bytes(const dci_kv *kv, size_t n_tokens)
 /* A search of trees has lists of its own. */
 static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
 {
-        const bool each = kv->config.combine == DCI_KV_COMBINE_EACH && kv->stages->choose.ranks;
-        const size_t lists = each ? kv->group : (kv->config.verify > 1.0 ? 2 : 0);
+        const bool each = kv->config.combine == DCI_KV_COMBINE_EACH;
+        const size_t lists = !kv->stages->choose.ranks ? 0 : each ? kv->group : kv->config.verify > 1.0 ? 2 : 1;
         return dci_lines(lists * dci_kv_ranked(kv, n_tokens) * sizeof(int32_t));
 }
 

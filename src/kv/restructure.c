@@ -89,12 +89,13 @@ typedef struct overlapping {
 
 static size_t overlap_bytes(size_t n, size_t k)
 {
-        return dci_lines(n * sizeof(float)) + dci_lines((n + 63) / 64 * sizeof(uint64_t)) + dci_topk_bytes(k);
+        return dci_lines(n * sizeof(float)) + dci_lines((n + 63) / 64 * sizeof(uint64_t)) +
+               dci_lines(k * sizeof(int32_t)) + dci_topk_bytes(k);
 }
 
-/* The k best candidates of one query, in topk. */
+/* The k best candidates of one query; there are more than k. */
 static void best_of(const overlapping *o, size_t head, const float *query, float *scores, unsigned char *scratch,
-                    dci_topk *topk)
+                    int32_t *out)
 {
         const dci_kv *kv = o->kv;
         const void *rows[DCI_KV_TILE];
@@ -104,9 +105,7 @@ static void best_of(const overlapping *o, size_t head, const float *query, float
                 kv->context->kernels->score_rows[kv->config.dtype - 1][DCI_FORM_DOT](query, rows, here, kv->dim_k,
                                                                                      scores + i);
         }
-        dci_topk_init(topk, kv->context->kernels, (dci_slot_ids){NULL, NULL}, o->k, true, scratch);
-        for (size_t i = 0; i < o->n; i += DCI_TOPK_BLOCK)
-                dci_topk_add(topk, scores + i, o->n - i < DCI_TOPK_BLOCK ? o->n - i : DCI_TOPK_BLOCK, (int32_t)i, NULL);
+        dci_kv_best(kv, scores, o->n, NULL, o->k, scratch, out);
 }
 
 static void overlap_task(void *arg, size_t head, size_t worker)
@@ -117,24 +116,17 @@ static void overlap_task(void *arg, size_t head, size_t worker)
         unsigned char *at = o->memory + worker * o->area_bytes;
         float *scores = (float *)(void *)at;
         uint64_t *bits = (uint64_t *)(void *)(at + dci_lines(o->n * sizeof *scores));
-        unsigned char *scratch = (unsigned char *)bits + dci_lines((o->n + 63) / 64 * sizeof *bits);
-        dci_topk topk;
+        int32_t *best = (int32_t *)(void *)((unsigned char *)bits + dci_lines((o->n + 63) / 64 * sizeof *bits));
+        unsigned char *scratch = (unsigned char *)best + dci_lines(o->k * sizeof *best);
         o->counts[head] = 0;
         for (size_t q = 0; q < kv->group; q++) {
                 memset(bits, 0, (o->n + 63) / 64 * sizeof *bits);
-                best_of(o, head, ring_at(kv, o->layer, head, last + 1 - n_seen) + q * kv->dim_k, scores, scratch,
-                        &topk);
-                const size_t n_first = dci_topk_finish(&topk);
-                for (size_t i = 0; i < n_first; i++) {
-                        const int32_t slot = dci_topk_slot(topk.keys[i]);
-                        bits[slot / 64] |= UINT64_C(1) << (slot % 64);
-                }
-                best_of(o, head, ring_at(kv, o->layer, head, last) + q * kv->dim_k, scores, scratch, &topk);
-                const size_t n_last = dci_topk_finish(&topk);
-                for (size_t i = 0; i < n_last; i++) {
-                        const int32_t slot = dci_topk_slot(topk.keys[i]);
-                        o->counts[head] += bits[slot / 64] >> (slot % 64) & 1;
-                }
+                best_of(o, head, ring_at(kv, o->layer, head, last + 1 - n_seen) + q * kv->dim_k, scores, scratch, best);
+                for (size_t i = 0; i < o->k; i++)
+                        bits[best[i] / 64] |= UINT64_C(1) << (best[i] % 64);
+                best_of(o, head, ring_at(kv, o->layer, head, last) + q * kv->dim_k, scores, scratch, best);
+                for (size_t i = 0; i < o->k; i++)
+                        o->counts[head] += bits[best[i] / 64] >> (best[i] % 64) & 1;
         }
 }
 

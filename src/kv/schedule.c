@@ -270,13 +270,12 @@ void dci_kv_schedule_choose(dci_kv_layer *layer, dci_kv_ask *ask)
         const dci_kv_stages *stages = kv->stages;
         const size_t anchor = dci_kv_anchor_of(kv, layer->number);
         const bool lists = stages->schedule.lists, borrows = anchor != layer->number;
-        const bool chooses = !lists || (!borrows && layer->decided->decides);
+        const bool ranks = stages->choose.ranks && (!lists || (!borrows && layer->decided->decides));
         layer->heads[ask->head].n_plans++;
-        if (stages->summary.rank != NULL && ((chooses && stages->choose.ranks) || dci_kv_needs_terms(kv)))
+        if (stages->summary.rank != NULL && (ranks || dci_kv_needs_terms(kv)))
                 stages->summary.rank(ask);
-        /* The terms that a tail wants are the choice's work. */
-        for (size_t q = 0; q < kv->group && !chooses && dci_kv_needs_terms(kv); q++)
-                dci_kv_soften(ask, q, ask->n_candidates);
+        if (!ranks) /* terms are of candidates then: sums of lists have none, or rank in each plan */
+                dci_kv_leave_terms(ask, ask->n_candidates);
         if (!lists) {
                 stages->choose.choose(ask, &stages->group);
                 layer->heads[ask->head].n_decisions += stages->schedule.kind == DCI_KV_EVERY_STEP;

@@ -28,8 +28,8 @@ typedef struct dci_kv_ask {
         int32_t *chosen;                 /* candidates, ascending */
         size_t n_chosen, room;
         int32_t *taken; /* by listed group, for its tail: members chosen, or DCI_KV_DROPPED */
-        int32_t *
-                lists; /* COMBINE_EACH: the best groups of each query head; else those that are verified, and what they count */
+        /* The best groups, with COMBINE_EACH those of each query head; with `verify` the best candidates, and what they count. */
+        int32_t *lists;
         int32_t *ranked; /* NULL, or the same with the best first, for a schedule that keeps them */
         size_t n_ranked;
 } dci_kv_ask;
@@ -92,7 +92,8 @@ typedef struct dci_kv_choice {
         int32_t kind;
         bool ranks; /* asks the summary first */
         /* Fills in chosen, at most `room` of them, best first, and ends with dci_kv_put_in_order: schedules keep that ranking, and use its
-         * front. CHOOSE_SCAN is asked for more than the plan has room for: what it chooses first does not depend on the room. */
+         * front. CHOOSE_SCAN is asked for more than the plan has room for: what it chooses first does not depend on the room. A choice that
+         * ranks leaves the terms that a tail takes; for others dci_kv_schedule_choose does. */
         void (*choose)(dci_kv_ask *ask, const dci_kv_grouping *grouping);
 } dci_kv_choice;
 
@@ -171,11 +172,18 @@ void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
 /* What that takes for one head behind layer->observed; 0 where nothing is chosen so. */
 size_t dci_kv_observed_bytes(const dci_kv *kv, size_t n);
 
+/* choose.c: those of the greatest of n scores, best first, equal ones by number; returns how many, n_best if there are as many. Their
+ * numbers are slots[i], ascending, or i. scratch: dci_topk_bytes(n_best). */
+size_t dci_kv_best(const dci_kv *kv, const float *scores, size_t n, const int32_t *slots, size_t n_best, void *scratch,
+                   int32_t *out);
+
 /* Scores of rows for the group's queries (each of `dim` elements), from group number `first` on. */
 void dci_kv_score_rows(const dci_kv_ask *ask, const float *queries, size_t dim, dci_dtype dtype,
                        const void *const *rows, size_t n, size_t first);
 /* exp(score - most) in place for one query's first n scores, most filled in; returns their sum. */
 float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n);
+/* That for all queries, if a tail takes terms. */
+void dci_kv_leave_terms(dci_kv_ask *ask, size_t n);
 
 /* batch.c: scores of a batch's groups by rows of `width` elements, one a group. */
 void dci_kv_score_batch(const dci_kv_ask *ask, const dci_kv_batch *batch, const float *queries, size_t width,
@@ -232,10 +240,11 @@ DCI_INLINE bool dci_kv_sums_of_lists(const dci_kv *kv)
         return kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS;
 }
 
-/* Whether a tail takes the terms exp(score - most) of candidates or groups. */
+/* Whether a tail takes the terms exp(score - most) of candidates, or those of groups that a scan ranks by their means. */
 DCI_INLINE bool dci_kv_needs_terms(const dci_kv *kv)
 {
-        return kv->stages->tail.scored || dci_kv_sums_of_lists(kv);
+        return kv->stages->tail.scored || (dci_kv_sums_of_lists(kv) && kv->stages->choose.ranks &&
+                                           kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN);
 }
 
 /* Most tokens per group of those that are by position; listed ones have at least one. */

@@ -184,7 +184,7 @@ static void find_terms(dci_kv_ask *ask, size_t n_groups)
 {
         const dci_kv *kv = ask->kv;
         const dci_kv_layer *layer = ask->layer;
-        if (kv->stages->choose.ranks && kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN)
+        if (dci_kv_needs_terms(kv))
                 return;
         if (!kv->stages->choose.ranks)
                 memset(ask->taken, 0, n_groups * sizeof *ask->taken);

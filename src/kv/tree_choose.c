@@ -221,17 +221,9 @@ static void sort_items(search *s, size_t n_items)
 {
         const dci_kv_ask *ask = s->ask;
         const dci_kv *kv = ask->kv;
-        for (size_t q = 0; q < kv->group; q++) {
-                dci_topk topk;
-                dci_topk_init(&topk, kv->context->kernels, (dci_slot_ids){NULL, NULL}, s->k < n_items ? s->k : n_items,
-                              true, s->topk);
-                for (size_t i = 0; i < n_items; i += DCI_TOPK_BLOCK)
-                        dci_topk_add(&topk, ask->scores + q * ask->ld + i,
-                                     n_items - i < DCI_TOPK_BLOCK ? n_items - i : DCI_TOPK_BLOCK, (int32_t)i, NULL);
-                s->list_lengths[q] = dci_topk_finish(&topk);
-                for (size_t i = 0; i < s->list_lengths[q]; i++)
-                        s->lists[q * s->k + i] = dci_topk_slot(topk.keys[i]);
-        }
+        for (size_t q = 0; q < kv->group; q++)
+                s->list_lengths[q] =
+                        dci_kv_best(kv, ask->scores + q * ask->ld, n_items, NULL, s->k, s->topk, s->lists + q * s->k);
 }
 
 static void take_item(const search *s, int32_t item)

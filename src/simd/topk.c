@@ -208,6 +208,14 @@ void dci_topk_add(dci_topk *topk, const float *scores, size_t n, int32_t first_s
                 cut(topk);
 }
 
+void dci_topk_add_all(dci_topk *topk, const float *scores, size_t n, const int32_t *slots)
+{
+        for (size_t i = 0, here; i < n; i += here) {
+                here = n - i < DCI_TOPK_BLOCK ? n - i : DCI_TOPK_BLOCK;
+                dci_topk_add(topk, scores + i, here, (int32_t)i, slots == NULL ? NULL : slots + i);
+        }
+}
+
 size_t dci_topk_gather(dci_topk *topk)
 {
         if (topk->n <= topk->k)
