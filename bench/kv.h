@@ -13,7 +13,6 @@ enum { KVBENCH_KEPT_COMMON = 1, KVBENCH_KEPT_PAPER = 2 };
 enum { KVBENCH_RANDOM = 1, KVBENCH_LEARNED = 2 };
 #define KVBENCH_MAX_TRACES 64
 /* Numbers of presets are below it. */
-#define KVBENCH_PRESETS 64
 
 /* Tokens at the end that --kept common has every preset keep; those at the start are BENCH_SINK. */
 #define KVBENCH_WINDOW 64
@@ -28,7 +27,7 @@ typedef struct kvbench_options {
         const char *traces[KVBENCH_MAX_TRACES]; /* folders */
         size_t n_traces;
         size_t synthetic; /* tokens; 0: none */
-        int32_t presets[KVBENCH_PRESETS];
+        int32_t presets[DCI_KV_PRESETS];
         size_t n_presets;
         bench_sizes budgets;
         int32_t kept;                        /* KVBENCH_KEPT_* */

@@ -143,24 +143,13 @@ static const char help_columns[] =
         "  dci-bench kv --trace bench/data/smollm2-debref-layer06_head0 --every 24 --json kv.json\n"
         "  dci-bench kv --synthetic 262144 --preset full,quest,sketch --steps 512 --every 16\n";
 
-/* Numbers that no preset has yet may lie between those of others. */
-static bool is_preset(int32_t preset)
-{
-        return dci_kv_preset_of(dci_kv_preset_name(preset)) == preset;
-}
-
 void kvbench_print_help(void)
 {
         printf("%spresets and budgets, each of which is a row:\n  --preset LIST             all (default), or some of",
                help_usage);
-        size_t n = 0;
-        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++) {
-                if (!is_preset(i))
-                        continue;
-                n++;
-                printf("%s%s%s", n > 1 ? "," : "", n % 6 == 0 ? "\n                            " : " ",
+        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_PRESETS; i++)
+                printf("%s%s%s", i > DCI_KV_FULL ? "," : "", i % 6 == 0 ? "\n                            " : " ",
                        dci_kv_preset_name(i));
-        }
         printf("\n%s%s", help_arms, help_columns);
 }
 
@@ -203,9 +192,8 @@ static dci_status refuse_presets(const char *text)
 {
         char names[512] = "all";
         size_t used = 3;
-        for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++) {
-                const int n =
-                        !is_preset(i) ? 0 : snprintf(names + used, sizeof names - used, ", %s", dci_kv_preset_name(i));
+        for (int32_t i = DCI_KV_FULL; i <= DCI_KV_PRESETS; i++) {
+                const int n = snprintf(names + used, sizeof names - used, ", %s", dci_kv_preset_name(i));
                 if (n > 0 && (size_t)n < sizeof names - used)
                         used += (size_t)n;
         }
@@ -214,18 +202,17 @@ static dci_status refuse_presets(const char *text)
 
 static dci_status parse_presets(const char *text, kvbench_options *o)
 {
-        bool seen[KVBENCH_PRESETS] = {false};
+        bool seen[DCI_KV_PRESETS + 1] = {false};
         if (strcmp(text, "all") == 0) {
-                for (int32_t i = DCI_KV_FULL; i < KVBENCH_PRESETS; i++)
-                        if (is_preset(i))
-                                o->presets[o->n_presets++] = i;
+                for (int32_t i = DCI_KV_FULL; i <= DCI_KV_PRESETS; i++)
+                        o->presets[o->n_presets++] = i;
                 return DCI_OK;
         }
         const char *item = text;
         do {
                 const size_t n = strcspn(item, ",");
                 const int32_t preset = find_preset(item, n);
-                if (preset < DCI_KV_FULL || preset >= KVBENCH_PRESETS || seen[preset])
+                if (preset < DCI_KV_FULL || seen[preset])
                         return refuse_presets(text);
                 seen[preset] = true;
                 o->presets[o->n_presets++] = preset;

@@ -237,6 +237,17 @@ void dci_kv_listing_shrink(dci_kv *kv)
         kv->listing_tokens = 0;
 }
 
+dci_status dci_kv_batch_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n, size_t n_more,
+                                dci_kv_batch **out)
+{
+        const dci_kv_grouping *group = &kv->stages->group;
+        const size_t room = group->room != NULL ? group->room(kv, layer, first, n) : group->most(kv, n);
+        dci_status status = dci_kv_listing_ready(kv, n);
+        if (status == DCI_OK)
+                status = dci_kv_batches_ready(kv, layer, layer->n_batches + n_more);
+        return status == DCI_OK ? dci_kv_batch_take(kv, first, n, room, out) : status;
+}
+
 static listing parts_of(const dci_kv *kv, size_t area)
 {
         unsigned char *at = kv->listing.memory + area * kv->listing.area_bytes;

@@ -140,17 +140,11 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
                 status = check_choice("combine", &c->combine, preset->combine, DCI_KV_COMBINES);
         if (status != DCI_OK)
                 return status;
-        if (dci_kv_groupings[c->group] == NULL)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "group %d is not built yet", (int)c->group);
-        if (dci_kv_choices[c->choose].choose == NULL)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "choose %d is not built yet", (int)c->choose);
         *out = (dci_kv_stages){.group = *dci_kv_groupings[c->group],
                                .summary = *summaries[c->summary],
                                .choose = dci_kv_choices[c->choose],
                                .schedule = dci_kv_schedules[c->schedule],
                                .tail = *tails[c->tail]};
-        if (!out->schedule.built)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "schedule %d is not built yet", (int)c->schedule);
         return DCI_OK;
 }
 
@@ -484,10 +478,7 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
         *out = *config;
         const dci_kv_preset *preset = dci_kv_preset_at(out->preset);
         if (preset == NULL)
-                return out->preset < 1 || out->preset > DCI_KV_PRESETS
-                               ? dci_fail(DCI_ERR_INVALID, "preset is %d, expected 1 to %d", (int)out->preset,
-                                          DCI_KV_PRESETS)
-                               : dci_fail(DCI_ERR_UNSUPPORTED, "preset %d is not built yet", (int)out->preset);
+                return dci_fail(DCI_ERR_INVALID, "preset is %d, expected 1 to %d", (int)out->preset, DCI_KV_PRESETS);
         status = check_shape(out);
         if (status == DCI_OK)
                 status = pick_stages(out, preset, out_stages);

@@ -383,7 +383,7 @@ static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_
 static void begin_values(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
 {
         dci_kv_head *h = &layer->heads[head];
-        if (h->values == NULL || h->values->coder.dim != 0)
+        if (h->values->coder.dim != 0)
                 return;
         mean_of(kv, layer, head, n, false, f, f->wide_values);
         dci_kv_begin_values(kv, f->wide_values, h->values);
@@ -449,8 +449,6 @@ void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
         if (end == 0)
                 return;
         begin_keys(kv, layer, head, end, &f);
-        if (!apart)
-                begin_values(kv, layer, head, end, &f);
         if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED)
                 dci_kv_choose_observed(kv, layer, head, end);
         form_some(kv, layer, head, first, end, true, !apart, &f);

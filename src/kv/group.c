@@ -47,7 +47,6 @@ static const int32_t *tokens_of_page(const dci_kv *kv, const dci_kv_layer *layer
 static const dci_kv_grouping tokens = {.kind = DCI_KV_GROUP_TOKEN, .count = count_tokens, .members = one_token};
 static const dci_kv_grouping pages = {.kind = DCI_KV_GROUP_PAGE, .count = count_pages, .members = tokens_of_page};
 
-/* NULL: not built. */
 const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1] = {
         [DCI_KV_GROUP_TOKEN] = &tokens,
         [DCI_KV_GROUP_PAGE] = &pages,

@@ -250,6 +250,9 @@ void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, si
 
 /* An empty batch of candidates [first, first + n) with room for so many groups in each head. */
 dci_status dci_kv_batch_take(dci_kv *kv, size_t first, size_t n, size_t room, dci_kv_batch **out);
+/* The same for as many groups as the layer's may become, with all that forming and publishing it takes, as the n_more-th new one. */
+dci_status dci_kv_batch_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n, size_t n_more,
+                                dci_kv_batch **out);
 void dci_kv_batch_drop(dci_kv *kv, dci_kv_batch *batch);
 void dci_kv_drop_batches(dci_kv *kv, dci_kv_layer *layer, size_t n_left);
 /* Room in the layer's list for n batches. */
@@ -290,10 +293,15 @@ DCI_INLINE bool dci_kv_summarised(const dci_kv *kv)
 {
         return kv->listed || kv->summary_bytes + kv->tail_bytes > 0 || dci_kv_has_trees(kv);
 }
+/* Whether the tail is over listed groups, and estimates only some of them. */
+DCI_INLINE bool dci_kv_sums_of_lists(const dci_kv *kv)
+{
+        return kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS;
+}
 /* Whether tails need groups of their own. */
 DCI_INLINE bool dci_kv_tailed(const dci_kv *kv)
 {
-        return kv->tail_bytes > 0 || (kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS);
+        return kv->tail_bytes > 0 || dci_kv_sums_of_lists(kv);
 }
 /* Listed groups that are pages: later ones are by position. */
 DCI_INLINE bool dci_kv_restructures(const dci_kv *kv)
@@ -388,7 +396,7 @@ DCI_INLINE size_t dci_kv_most_room(const dci_kv *kv)
 /* Queries of one head that importance is found by, the oldest first; returns how many. out: ring * group rows. */
 size_t dci_kv_ring_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, float *out);
 /* A prompt's last queries into the ring. */
-dci_status dci_kv_ring_observe(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld);
+void dci_kv_ring_observe(const dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld);
 /* Static tokens of an order of n candidates that is made now; and what a prompt of n candidates says about it. */
 size_t dci_kv_static_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n);
 dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n);

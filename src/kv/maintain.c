@@ -79,18 +79,12 @@ static void form_task(void *arg, size_t task, size_t worker)
 
 static dci_status take_batches(dci_kv *kv, const maintaining *m)
 {
-        const dci_kv_grouping *group = &kv->stages->group;
         dci_status status = DCI_OK;
         for (size_t i = 0, more = 0; i < m->n_dues && status == DCI_OK; i++) {
                 due *d = &m->dues[i];
                 const size_t first = begin_of(m, d), n = d->n - first;
                 more = i > 0 && d[-1].layer == d->layer ? more + 1 : 1;
-                status = dci_kv_listing_ready(kv, n);
-                if (status == DCI_OK)
-                        status = dci_kv_batches_ready(kv, d->layer, d->layer->n_batches + more);
-                const size_t room = group->room != NULL ? group->room(kv, d->layer, first, n) : group->most(kv, n);
-                if (status == DCI_OK)
-                        status = dci_kv_batch_take(kv, first, n, room, &d->batch);
+                status = dci_kv_batch_prepare(kv, d->layer, first, n, more, &d->batch);
                 if (status == DCI_OK && d->reorders)
                         d->batch->n_static = dci_kv_static_of(kv, d->layer, n);
                 if (status == DCI_OK && !d->reorders)

@@ -260,16 +260,8 @@ static dci_status hold_trees(saving *s)
         memset(s->trees, 0, n_bytes);
         for (size_t i = 0; i < kv->config.n_layers * n_heads && status == DCI_OK; i++) {
                 const dci_kv_layer *layer = &s->sequence->layers[i / n_heads];
-                const size_t n = dci_kv_grouped_within(kv, layer, s->n);
-                dci_kv_tree *tree = layer->heads[i % n_heads].tree;
-                if (tree == NULL || n == 0)
-                        continue;
-                if (tree->n > n) {
-                        status = dci_kv_tree_cut_copy(kv, layer, i % n_heads, n, &s->trees[i]);
-                } else {
-                        dci_kv_tree_hold(tree);
-                        s->trees[i] = tree;
-                }
+                status =
+                        dci_kv_tree_share(kv, layer, i % n_heads, dci_kv_grouped_within(kv, layer, s->n), &s->trees[i]);
         }
         return status;
 }

@@ -248,6 +248,18 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
         return DCI_OK;
 }
 
+static dci_status check_observed(const dci_kv *kv, size_t n_positions, const void *queries, size_t ld)
+{
+        const size_t es = dci_dtype_size(kv->config.query_dtype), n_heads = kv->config.n_query_heads;
+        for (size_t i = 0; i < n_positions * n_heads; i++)
+                if (!isfinite(kv->context->kernels->norm2[kv->config.query_dtype - 1](
+                            (const unsigned char *)queries + i * ld * es, kv->dim_k)))
+                        return dci_fail(DCI_ERR_NUMBER,
+                                        "the query of position %zu and head %zu has NaN, infinity, or is too large",
+                                        i / n_heads, i % n_heads);
+        return DCI_OK;
+}
+
 /* Queries as floats times the scale, by kv head. */
 static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
@@ -269,10 +281,6 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
                 const unsigned char *row = (const unsigned char *)queries + i * ld * es;
                 float *to =
                         layer->observed + ((head / kv->group) * per + position * kv->group + head % kv->group) * dim;
-                if (!isfinite(kv->context->kernels->norm2[kv->config.query_dtype - 1](row, dim)))
-                        return dci_fail(DCI_ERR_NUMBER,
-                                        "the query of position %zu and head %zu has NaN, infinity, or is too large",
-                                        position, head);
                 kv->context->kernels->widen[kv->config.query_dtype - 1](row, dim, to);
                 for (size_t j = 0; j < dim; j++)
                         to[j] *= kv->scale;
@@ -309,35 +317,36 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
 /* The prompt's batch, still without groups. */
 static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        dci_kv_batch *batch = NULL;
-        dci_status status = n == 0 ? DCI_OK : dci_kv_listing_ready(kv, n);
-        if (status == DCI_OK && n > 0)
-                status = dci_kv_batches_ready(kv, layer, 1);
-        if (status == DCI_OK && n > 0)
-                status = dci_kv_batch_take(kv, 0, n, kv->stages->group.most(kv, n), &batch);
-        if (batch != NULL && dci_kv_restructures(kv))
+        dci_kv_batch *batch;
+        if (n == 0)
+                return DCI_OK;
+        const dci_status status = dci_kv_batch_prepare(kv, layer, 0, n, 1, &batch);
+        if (status != DCI_OK)
+                return status;
+        if (dci_kv_restructures(kv))
                 batch->n_static = dci_kv_static_of(kv, layer, n);
-        if (batch != NULL)
-                dci_kv_batch_publish(kv, layer, batch);
-        return status;
+        dci_kv_batch_publish(kv, layer, batch);
+        return DCI_OK;
 }
 
 /* Everything that the work needs. */
 static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
         const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
-        const bool once = kv->config.choose == DCI_KV_CHOOSE_OBSERVED;
+        const bool once = kv->config.choose == DCI_KV_CHOOSE_OBSERVED, rings = dci_kv_restructures(kv);
         const bool learned = kv->config.summary == DCI_KV_SUMMARY_LEARNED && n_positions > 0;
         dci_status status = dci_kv_forming_ready(kv);
-        if (status == DCI_OK && n_positions > 0 && (once || kv->config.summary == DCI_KV_SUMMARY_LEARNED))
+        if (status == DCI_OK && (once || learned || rings))
+                status = check_observed(kv, n_positions, queries, ld);
+        if (status == DCI_OK && n_positions > 0 && (once || learned))
                 status = copy_observed(kv, layer, n_positions, queries, ld);
-        if (status == DCI_OK && dci_kv_restructures(kv))
-                status = dci_kv_ring_observe(kv, layer, n_positions, queries, ld);
-        if (status == DCI_OK && dci_kv_restructures(kv))
+        if (status == DCI_OK && rings) {
+                dci_kv_ring_observe(kv, layer, n_positions, queries, ld);
                 status = dci_kv_static_online(kv, layer, n);
+        }
         if (status == DCI_OK && dci_kv_groups(kv, layer->number))
                 status = kv->listed ? take_batch(kv, layer, n) : dci_kv_own_chunks(kv, layer, 0, n);
-        const size_t room = kv->config.budget - kv->config.sink - kv->config.window;
+        const size_t room = dci_kv_most_room(kv);
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && n > 0; h++) {
                 status = dci_kv_take_frames(kv, layer, h, learned);
                 if (status == DCI_OK && dci_kv_has_trees(kv))

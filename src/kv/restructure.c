@@ -39,25 +39,17 @@ size_t dci_kv_ring_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t h
         return n * kv->group;
 }
 
-dci_status dci_kv_ring_observe(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
+void dci_kv_ring_observe(const dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
         dci_kv_decided *d = layer->decided;
-        const size_t es = dci_dtype_size(kv->config.query_dtype), n_heads = kv->config.n_query_heads;
         if (d == NULL || d->ring == NULL)
-                return DCI_OK;
-        for (size_t i = 0; i < n_positions * n_heads; i++)
-                if (!isfinite(kv->context->kernels->norm2[kv->config.query_dtype - 1](
-                            (const unsigned char *)queries + i * ld * es, kv->dim_k)))
-                        return dci_fail(DCI_ERR_NUMBER,
-                                        "the query of position %zu and head %zu has NaN, infinity, or is too large",
-                                        i / n_heads, i % n_heads);
+                return;
         const size_t n = n_positions < kv->config.ring ? n_positions : kv->config.ring;
         for (size_t i = 0; i < n; i++)
                 for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                         dci_kv_widen_queries(kv, queries, ld, n_positions - n + i, h,
                                              d->ring + (h * kv->config.ring + i) * kv->group * kv->dim_k);
         d->n_pushed = d->renewed = n;
-        return DCI_OK;
 }
 
 /* --- how many are static ----------------------------------------------------------------------------------------------------- */

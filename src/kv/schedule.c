@@ -188,12 +188,12 @@ static bool keeps_unless_turned(const dci_kv_ask *ask)
 }
 
 const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1] = {
-        [DCI_KV_EVERY_STEP] = {DCI_KV_EVERY_STEP, true, false, false, NULL, NULL},
-        [DCI_KV_ONCE] = {DCI_KV_ONCE, true, false, false, NULL, NULL},
-        [DCI_KV_PERIODIC] = {DCI_KV_PERIODIC, true, true, false, due_after_period, NULL},
-        [DCI_KV_BOUNDARY] = {DCI_KV_BOUNDARY, true, true, true, due_at_turn, NULL},
-        [DCI_KV_ANCHOR] = {DCI_KV_ANCHOR, true, true, false, NULL, NULL},
-        [DCI_KV_AHEAD] = {DCI_KV_AHEAD, true, true, true, NULL, keeps_unless_turned},
+        [DCI_KV_EVERY_STEP] = {DCI_KV_EVERY_STEP, false, false, NULL, NULL},
+        [DCI_KV_ONCE] = {DCI_KV_ONCE, false, false, NULL, NULL},
+        [DCI_KV_PERIODIC] = {DCI_KV_PERIODIC, true, false, due_after_period, NULL},
+        [DCI_KV_BOUNDARY] = {DCI_KV_BOUNDARY, true, true, due_at_turn, NULL},
+        [DCI_KV_ANCHOR] = {DCI_KV_ANCHOR, true, false, NULL, NULL},
+        [DCI_KV_AHEAD] = {DCI_KV_AHEAD, true, true, NULL, keeps_unless_turned},
 };
 
 /* --- plans ------------------------------------------------------------------------------------------------------------ */

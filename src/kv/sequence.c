@@ -314,19 +314,6 @@ dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
         return status;
 }
 
-/* The same tree, or a copy that is cut. */
-static dci_status fork_tree(dci_kv *kv, const dci_kv_layer *from, size_t head, size_t n_grouped, dci_kv_tree **out)
-{
-        dci_kv_tree *tree = from->heads[head].tree;
-        if (tree == NULL || n_grouped == 0)
-                return DCI_OK;
-        if (tree->n > n_grouped)
-                return dci_kv_tree_cut_copy(kv, from, head, n_grouped, out);
-        dci_kv_tree_hold(tree);
-        *out = tree;
-        return DCI_OK;
-}
-
 static dci_status fork_chunks(dci_kv *kv, const dci_kv_layer *from, size_t n_grouped, dci_kv_layer *to)
 {
         const size_t n_chunks = (n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
@@ -370,8 +357,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
                 head->fixed_capacity = capacity;
                 head->n_plans = head->n_decisions = head->n_corrections = 0;
                 head->n_fixed = dci_kv_fixed_within(kv, source, n, fixed);
-                head->tree = NULL;
-                status = fork_tree(kv, from, h, n_grouped, &head->tree);
+                status = dci_kv_tree_share(kv, from, h, n_grouped, &head->tree);
                 if (head->keys != NULL)
                         atomic_fetch_add(&head->keys->refs, 1);
                 if (head->values != NULL)

@@ -101,7 +101,6 @@ typedef struct dci_kv_choice {
 
 typedef struct dci_kv_schedule {
         int32_t kind;
-        bool built;
         bool lists, queries; /* what a plan leaves to the next one */
         /* Whether this plan of a layer that has lists decides anew; NULL: each does. queries: of all query heads, as the call has them. */
         bool (*due)(const dci_kv *kv, const dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
@@ -150,7 +149,7 @@ typedef struct dci_kv_clustering {
 } dci_kv_clustering;
 const dci_kv_clustering *dci_kv_clustering_at(int32_t preset);
 
-extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* group.c; NULL: not built */
+extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* group.c */
 extern const dci_kv_grouping dci_kv_group_cluster;                       /* group_cluster.c */
 extern const dci_kv_grouping dci_kv_group_tree;                          /* tree_choose.c */
 extern const dci_kv_grouping dci_kv_group_segment;                       /* group_segment.c */
@@ -233,12 +232,6 @@ DCI_INLINE size_t dci_kv_estimated(const dci_kv *kv, size_t n)
 
 /* choose.c: most groups that a plan ranks. */
 size_t dci_kv_ranked(const dci_kv *kv, size_t n_tokens);
-
-/* Whether the tail is over listed groups, and estimates only some of them. */
-DCI_INLINE bool dci_kv_sums_of_lists(const dci_kv *kv)
-{
-        return kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS;
-}
 
 /* Whether a tail takes the terms exp(score - most) of candidates, or those of groups that a scan ranks by their means. */
 DCI_INLINE bool dci_kv_needs_terms(const dci_kv *kv)

@@ -118,6 +118,19 @@ void dci_kv_tree_hold(dci_kv_tree *tree)
                 atomic_fetch_add(&tree->refs, 1);
 }
 
+dci_status dci_kv_tree_share(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out)
+{
+        dci_kv_tree *tree = layer->heads[head].tree;
+        *out = NULL;
+        if (tree == NULL || n == 0)
+                return DCI_OK;
+        if (tree->n > n)
+                return dci_kv_tree_cut_copy(kv, layer, head, n, out);
+        dci_kv_tree_hold(tree);
+        *out = tree;
+        return DCI_OK;
+}
+
 void dci_kv_tree_drop(dci_kv *kv, dci_kv_tree *tree)
 {
         if (tree == NULL || atomic_fetch_sub(&tree->refs, 1) != 1)

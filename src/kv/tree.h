@@ -45,6 +45,9 @@ dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n);
 /* A copy without the candidates from n on. */
 dci_status dci_kv_tree_cut_copy(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out);
 void dci_kv_tree_hold(dci_kv_tree *tree);
+/* A head's tree of the first n candidates, as another owner has it: the same one, or if that has more a copy that is cut; NULL where
+ * there is none. */
+dci_status dci_kv_tree_share(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out);
 void dci_kv_tree_drop(dci_kv *kv, dci_kv_tree *tree);
 /* Takes candidates from n on out of a tree that is the head's own; n 0 leaves none. The rows of those that stay are where they were. */
 void dci_kv_tree_cut(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t n);
