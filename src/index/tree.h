@@ -126,6 +126,11 @@ typedef struct dci_near {
         int32_t node;
 } dci_near;
 
+/* Enters one node into a list of n, at most `most`: best first, equal ones by lower number. Returns how many there are then. */
+size_t dci_near_enter(dci_near *best, size_t n, size_t most, float score, int32_t node);
+/* The nodes of one list, then those of another that are not in it; returns how many. */
+size_t dci_near_join(const dci_near *some, size_t n_some, const dci_near *others, size_t n_others, int32_t *out);
+
 size_t dci_tree_near_bytes(void);
 
 /* The `most` nodes of levels[l] nearest to each of n_points <= DCI_MANY_QUERIES points, best first: those of point i from

@@ -14,8 +14,7 @@
 #define MOST_ABOVE 64
 #define CANDIDATES 256
 
-/* One node entered into the best so far, best first, equal ones by lower number. */
-static size_t enter(dci_near *best, size_t n, size_t most, float score, int32_t node)
+size_t dci_near_enter(dci_near *best, size_t n, size_t most, float score, int32_t node)
 {
         size_t at = n;
         while (at > 0 && (best[at - 1].score < score || (best[at - 1].score == score && best[at - 1].node > node)))
@@ -25,6 +24,21 @@ static size_t enter(dci_near *best, size_t n, size_t most, float score, int32_t 
         n = n < most ? n + 1 : n;
         memmove(best + at + 1, best + at, (n - at - 1) * sizeof *best);
         best[at] = (dci_near){score, node};
+        return n;
+}
+
+size_t dci_near_join(const dci_near *some, size_t n_some, const dci_near *others, size_t n_others, int32_t *out)
+{
+        size_t n = 0;
+        for (size_t i = 0; i < n_some; i++)
+                out[n++] = some[i].node;
+        for (size_t i = 0; i < n_others; i++) {
+                bool there = false;
+                for (size_t j = 0; j < n_some; j++)
+                        there = there || out[j] == others[i].node;
+                if (!there)
+                        out[n++] = others[i].node;
+        }
         return n;
 }
 
@@ -83,7 +97,7 @@ static void offer(const dci_tree *tree, const dci_level *level, const float *poi
                         const size_t at = (size_t)b->order[i];
                         const int32_t node = numbers != NULL ? numbers[at] : (int32_t)(first + at);
                         if (gone == NULL || gone[node] == 0)
-                                out_n[p] = enter(best, out_n[p], most, b->kept[i], node);
+                                out_n[p] = dci_near_enter(best, out_n[p], most, b->kept[i], node);
                 }
         }
 }
@@ -138,7 +152,7 @@ static size_t keep(const dci_tree *tree, const float *values, size_t first, size
         const float least = n < most ? -INFINITY : best[most - 1].score;
         const size_t kept = tree->context->kernels->keep_at_least(values, count, least, b->kept, b->order);
         for (size_t i = 0; i < kept; i++)
-                n = enter(best, n, most, b->kept[i], (int32_t)(first + (size_t)b->order[i]));
+                n = dci_near_enter(best, n, most, b->kept[i], (int32_t)(first + (size_t)b->order[i]));
         return n;
 }
 
@@ -165,15 +179,5 @@ size_t dci_tree_around(const dci_tree *tree, size_t l, const float *point, void 
                 n_nearest = keep(tree, scores, first, count, EACH, b, nearest, n_nearest);
                 n_reaching = keep(tree, reach, first, count, EACH, b, reaching, n_reaching);
         }
-        size_t n = 0;
-        for (size_t i = 0; i < n_nearest; i++)
-                out[n++] = nearest[i].node;
-        for (size_t i = 0; i < n_reaching; i++) {
-                bool there = false;
-                for (size_t j = 0; j < n_nearest; j++)
-                        there = there || out[j] == reaching[i].node;
-                if (!there)
-                        out[n++] = reaching[i].node;
-        }
-        return n;
+        return dci_near_join(nearest, n_nearest, reaching, n_reaching, out);
 }

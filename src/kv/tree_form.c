@@ -12,16 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "index/tree.h"
 #include "kv/tree.h"
 #include "simd/nearest.h"
 
-#define TASK_ROWS ((size_t)256)    /* candidates that are compared with nodes at a time */
-#define BLOCK_NODES ((size_t)1024) /* nodes that are made ready at a time */
-#define CENTRE_ROWS ((size_t)4096) /* candidates that the middle of the points is found from */
-#define FEW ((size_t)256)          /* candidates that a tree is built anew of whenever some come */
-#define MOST_SORTED ((size_t)4096) /* rows of a cell that are put in order at a time */
-#define ROUNDS 5                   /* of the power method: the order need not be exact */
-#define EACH ((size_t)16)          /* cells around a new node: the nearest, and those that reach farthest */
+#define TASK_ROWS ((size_t)256)            /* candidates that are compared with nodes at a time */
+#define BLOCK_NODES ((size_t)1024)         /* nodes that are made ready at a time */
+#define CENTRE_ROWS ((size_t)4096)         /* candidates that the middle of the points is found from */
+#define FEW ((size_t)256)                  /* candidates that a tree is built anew of whenever some come */
+#define MOST_SORTED ((size_t)4096)         /* rows of a cell that are put in order at a time */
+#define ROUNDS 5                           /* of the power method: the order need not be exact */
+#define EACH ((size_t)DCI_TREE_AROUND / 2) /* cells around a new node: the nearest, and those that reach farthest */
 
 /* A row of a cell, by where it lies along the cell's direction. */
 typedef struct placed {
@@ -395,33 +396,14 @@ static void place_all(const shaping *s, size_t n)
         }
 }
 
-/* One node entered into a list of the EACH largest, best first, equal ones by lower number. */
-typedef struct ranked {
-        float value;
-        int32_t node;
-} ranked;
-
-static size_t enter(ranked *list, size_t n, float value, int32_t node)
-{
-        size_t at = n;
-        while (at > 0 && list[at - 1].value < value)
-                at--;
-        if (at == EACH)
-                return n;
-        n = n < EACH ? n + 1 : n;
-        memmove(list + at + 1, list + at, (n - at - 1) * sizeof *list);
-        list[at] = (ranked){value, node};
-        return n;
-}
-
 /* Cells that may hold rows nearer to a new node: the nearest, and those that reach farthest in proportion to how far away they are. */
 static size_t cells_around(const shaping *s, const float *key, float lift, int32_t *out)
 {
         dci_kv *kv = s->kv;
         const dci_kv_tree *tree = s->tree;
         const void *rows[DCI_KV_TILE];
-        ranked nearest[EACH], reaching[EACH];
-        size_t n_nearest = 0, n_reaching = 0, n = 0;
+        dci_near nearest[EACH], reaching[EACH];
+        size_t n_nearest = 0, n_reaching = 0;
         for (size_t first = 0, here; first < tree->n_nodes; first += here) {
                 here = tree->n_nodes - first < DCI_KV_TILE ? tree->n_nodes - first : DCI_KV_TILE;
                 dci_kv_tree_rows(kv, s->layer, s->head, tree->node_tokens + first, here, true, rows);
@@ -430,22 +412,13 @@ static size_t cells_around(const shaping *s, const float *key, float lift, int32
                 for (size_t i = 0; i < here; i++) {
                         const float score = s->scores[i] + lift * tree->node_lifts[first + i];
                         const float apart = 2.0f * (tree->c_squared - score);
-                        n_nearest = enter(nearest, n_nearest, score, (int32_t)(first + i));
-                        n_reaching = enter(reaching, n_reaching,
-                                           tree->node_radii2[first + i] / (apart > FLT_MIN ? apart : FLT_MIN),
-                                           (int32_t)(first + i));
+                        n_nearest = dci_near_enter(nearest, n_nearest, EACH, score, (int32_t)(first + i));
+                        n_reaching = dci_near_enter(reaching, n_reaching, EACH,
+                                                    tree->node_radii2[first + i] / (apart > FLT_MIN ? apart : FLT_MIN),
+                                                    (int32_t)(first + i));
                 }
         }
-        for (size_t i = 0; i < n_nearest; i++)
-                out[n++] = nearest[i].node;
-        for (size_t i = 0; i < n_reaching; i++) {
-                bool there = false;
-                for (size_t j = 0; j < n_nearest; j++)
-                        there = there || out[j] == reaching[i].node;
-                if (!there)
-                        out[n++] = reaching[i].node;
-        }
-        return n;
+        return dci_near_join(nearest, n_nearest, reaching, n_reaching, out);
 }
 
 /* Rows of one cell that are nearer to the new node, the last one, than to their own move to it: x . (new - own) > 0, since both are
