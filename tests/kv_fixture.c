@@ -108,6 +108,14 @@ static void store(kv_data *d)
         d->stored_queries = narrow(d->query_dtype, rows * d->group * d->dim_k, d->queries);
 }
 
+void kv_data_store(kv_data *data)
+{
+        free(data->stored_keys);
+        free(data->stored_values);
+        free(data->stored_queries);
+        store(data);
+}
+
 static float normal(dci_rng *rng)
 {
         return (float)dci_rng_normal(rng);

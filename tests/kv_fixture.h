@@ -40,6 +40,8 @@ kv_data kv_random(const dci_kv_config *config, size_t n, uint64_t seed);
  * that weigh them otherwise. */
 enum { KV_TRACE_TOKENS = 7680, KV_TRACE_PROMPT = 7168 };
 kv_data kv_trace(const dci_kv_config *config, size_t n);
+/* After keys, values or queries were changed: what is stored of them, and they as their formats hold them. */
+void kv_data_store(kv_data *data);
 void kv_data_free(kv_data *data);
 
 /* Rows of one token and layer: all heads, and one. */

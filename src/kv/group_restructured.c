@@ -12,8 +12,6 @@
 
 #include "kv/stages.h"
 
-#define QUERIES ((size_t)16) /* whose scores are kept at a time, for one pass over the keys */
-
 static size_t most(const dci_kv *kv, size_t n)
 {
         return (n + kv->config.page_tokens - 1) / kv->config.page_tokens;
@@ -43,24 +41,24 @@ static const int32_t *members(const dci_kv *kv, const dci_kv_layer *layer, size_
 /* --- importance ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct weighing {
-        float *queries, *scores, *importance;
+        void *work;        /* importance.c's */
+        float *importance; /* dci_kv_importance_room */
         uint64_t *is_static;
         unsigned char *topk;
 } weighing;
 
 static size_t lay_out(const dci_kv *kv, size_t n, unsigned char *at, weighing *out)
 {
-        const size_t room = dci_kv_most_room(kv), total = kv->config.ring * kv->group;
-        const size_t sizes[] = {total * kv->dim_k * sizeof(float),
-                                (total < QUERIES ? total : QUERIES) * n * sizeof(float), n * sizeof(float),
+        const size_t room = dci_kv_most_room(kv);
+        const size_t sizes[] = {dci_kv_importance_bytes(kv, n), dci_kv_importance_room(n) * sizeof(float),
                                 (n + 63) / 64 * sizeof(uint64_t), dci_topk_bytes(room < n ? room : n)};
-        void *parts[5];
+        void *parts[4];
         size_t n_bytes = 0;
-        for (size_t i = 0; i < 5; i++) {
+        for (size_t i = 0; i < 4; i++) {
                 parts[i] = at != NULL ? at + n_bytes : NULL;
                 n_bytes += dci_lines(sizes[i]);
         }
-        *out = (weighing){parts[0], parts[1], parts[2], parts[3], parts[4]};
+        *out = (weighing){parts[0], parts[1], parts[2], parts[3]};
         return n_bytes;
 }
 
@@ -68,46 +66,6 @@ static size_t work_bytes(const dci_kv *kv, size_t n)
 {
         weighing parts;
         return kv->config.static_share == 0.0 ? 0 : lay_out(kv, n, NULL, &parts);
-}
-
-/* The scores of some queries over all n keys; a tile of keys serves all of them while it is near. */
-static void score(const dci_kv *kv, const float *queries, size_t n_queries, const unsigned char *keys, size_t n,
-                  float *out)
-{
-        const size_t dim = kv->dim_k;
-        const void *rows[DCI_KV_TILE];
-        for (size_t i = 0; i < n; i += DCI_KV_TILE) {
-                const size_t here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
-                for (size_t r = 0; r < here; r++)
-                        rows[r] = keys + (i + r) * dim * kv->es;
-                for (size_t q = 0; q < n_queries; q += DCI_MANY_QUERIES) {
-                        const size_t left = n_queries - q;
-                        kv->context->kernels->score_many[kv->config.dtype - 1][DCI_FORM_DOT](
-                                queries + q * dim, dim, left < DCI_MANY_QUERIES ? left : DCI_MANY_QUERIES, rows, here,
-                                dim, out + q * n + i, n);
-                }
-        }
-}
-
-/* The sum over the observed queries of each head of the softmax over the candidates: the mean but for a factor (lines 7 and 8). */
-static void weigh(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const unsigned char *keys, size_t n,
-                  const weighing *w)
-{
-        const dci_kernels *kernels = kv->context->kernels;
-        const size_t n_queries = dci_kv_ring_queries(kv, layer, head, w->queries);
-        memset(w->importance, 0, n * sizeof *w->importance);
-        for (size_t q = 0, here; q < n_queries; q += here) {
-                const void *rows[QUERIES];
-                float shares[QUERIES];
-                here = n_queries - q < QUERIES ? n_queries - q : QUERIES;
-                score(kv, w->queries + q * kv->dim_k, here, keys, n, w->scores);
-                for (size_t i = 0; i < here; i++) {
-                        float *scores = w->scores + i * n;
-                        rows[i] = scores;
-                        shares[i] = 1.0f / kernels->exp_all(scores, n, kernels->greatest(scores, n));
-                }
-                kernels->add_rows[DCI_F32 - 1](rows, shares, here, n, w->importance);
-        }
 }
 
 /* The best of them to the front of `ids`, and marked. */
@@ -148,7 +106,7 @@ static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, s
         weighing w = {0};
         if (batch->n_static > 0) {
                 lay_out(kv, batch->n, work, &w);
-                weigh(kv, layer, head, keys, batch->n, &w);
+                dci_kv_importance(kv, layer, head, keys, batch->n, w.work, w.importance);
                 choose_static(kv, &w, batch->n, batch->n_static, ids);
         }
         append_rest(kv, layer, batch, head, &w, ids);

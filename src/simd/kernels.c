@@ -5,6 +5,7 @@
 
 #include "simd/cpu.h"
 #include "simd/kernels.h"
+#include "simd/looks.h"
 
 const dci_kernels *dci_kernels_for(dci_isa isa)
 {
@@ -29,6 +30,16 @@ const dci_amx_kernels *dci_amx_for(const dci_context *context)
 #if defined(__x86_64__)
         if (context->isa == DCI_ISA_AMX)
                 return &dci_kernels_amx;
+#endif
+        (void)context;
+        return NULL;
+}
+
+const dci_look_kernels *dci_look_kernels_for(const dci_context *context)
+{
+#if defined(__x86_64__)
+        if (context->isa >= DCI_ISA_AVX512 && dci_cpu_has_vnni())
+                return &dci_look_kernels_vnni;
 #endif
         (void)context;
         return NULL;
