@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The kernels of fits, at every level of this machine: products of a matrix with itself, and double precision. */
+/* The kernels of fits and of pages, at every level of this machine: products of a matrix with itself, double precision, extremes. */
 #include "tests/common.h"
 
 #include <math.h>
@@ -52,6 +52,39 @@ START_TEST(squares_are_sums_in_ascending_order)
                 }
         free(x);
         free(out);
+}
+END_TEST
+
+/* Loops over dimensions. Extremes are exact, distances are added row by row; nothing behind is touched, with no rows nothing at all. */
+START_TEST(pages_are_their_extremes_and_distances)
+{
+        static const size_t pages[] = {0, 1, 2, 31, 64};
+        const size_t dim = dims[_i];
+        const dci_kernels *all[6];
+        const size_t n_kernels = all_kernels(all);
+        for (size_t c = 0; c < sizeof pages / sizeof pages[0]; c++) {
+                const size_t n = pages[c];
+                float *rows = test_normal(n + 1, dim, (uint64_t)_i); /* the last one: what there is before */
+                const float *before = rows + n * dim;
+                for (size_t k = 0; k < n_kernels; k++) {
+                        float most[130], least[130], sums[130];
+                        for (size_t j = 0; j <= dim; j++)
+                                most[j] = least[j] = sums[j] = j < dim ? before[j] : 77.0f;
+                        all[k]->extend(rows, n, dim, most, least);
+                        all[k]->add_distances(rows, n, dim, before, sums);
+                        for (size_t j = 0; j < dim; j++) {
+                                float high = before[j], low = before[j], sum = before[j];
+                                for (size_t i = 0; i < n; i++) {
+                                        high = fmaxf(high, rows[i * dim + j]);
+                                        low = fminf(low, rows[i * dim + j]);
+                                        sum += fabsf(rows[i * dim + j] - before[j]);
+                                }
+                                test_hold(most[j] == high && least[j] == low && sums[j] == sum);
+                        }
+                        test_hold(most[dim] == 77.0f && least[dim] == 77.0f && sums[dim] == 77.0f);
+                }
+                free(rows);
+        }
 }
 END_TEST
 
@@ -122,6 +155,7 @@ int main(void)
         TCase *tcase = tcase_create("laws");
         tcase_set_timeout(tcase, 60);
         tcase_add_loop_test(tcase, squares_are_sums_in_ascending_order, 0, N_DIMS);
+        tcase_add_loop_test(tcase, pages_are_their_extremes_and_distances, 0, N_DIMS);
         tcase_add_loop_test(tcase, doubles_are_the_same_bits_everywhere, 0, 140);
         suite_add_tcase(suite, tcase);
         return test_main(suite);

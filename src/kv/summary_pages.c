@@ -47,23 +47,12 @@ void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out)
                 out[j] /= (float)n;
 }
 
-/* More keys among those whose extremes are known. */
-static void extend(const float *keys, size_t n, size_t dim, float *out)
-{
-        for (size_t i = 0; i < n; i++)
-                for (size_t j = 0; j < dim; j++) {
-                        const float x = keys[i * dim + j];
-                        out[j] = x > out[j] ? x : out[j];
-                        out[dim + j] = x < out[dim + j] ? x : out[dim + j];
-                }
-}
-
 /* out: the greatest, then the least. */
-static void extremes(const float *keys, size_t n, size_t dim, float *out)
+static void extremes(const dci_kernels *kernels, const float *keys, size_t n, size_t dim, float *out)
 {
         memcpy(out, keys, dim * sizeof *out);
         memcpy(out + dim, keys, dim * sizeof *out);
-        extend(keys + dim, n - 1, dim, out);
+        kernels->extend(keys + dim, n - 1, dim, out, out + dim);
 }
 
 /* From extremes to a centre, and deviations from it that are still to be added up. */
@@ -75,18 +64,11 @@ static void centre(size_t dim, float *out)
         }
 }
 
-static void deviate(const float *keys, size_t n, size_t dim, float *out)
+static void cuboid(const dci_kernels *kernels, const float *keys, size_t n, size_t dim, float *out)
 {
-        for (size_t i = 0; i < n; i++)
-                for (size_t j = 0; j < dim; j++)
-                        out[dim + j] += fabsf(keys[i * dim + j] - out[j]);
-}
-
-static void cuboid(const float *keys, size_t n, size_t dim, float *out)
-{
-        extremes(keys, n, dim, out);
+        extremes(kernels, keys, n, dim, out);
         centre(dim, out);
-        deviate(keys, n, dim, out);
+        kernels->add_distances(keys, n, dim, out, out + dim);
         for (size_t j = 0; j < dim; j++)
                 out[dim + j] /= (float)n;
 }
@@ -95,6 +77,7 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
                 void *scratch)
 {
         const size_t per_page = kv->config.page_tokens, dim = kv->dim_k, width = width_of(kv);
+        const dci_kernels *kernels = kv->context->kernels;
         float *row = scratch;
         (void)head;
         for (size_t i = 0; i < n; i += per_page) {
@@ -102,17 +85,17 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
                 if (kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN)
                         dci_kv_mean_row(keys + i * dim, here, dim, row);
                 else if (kv->stages->summary.kind == DCI_KV_SUMMARY_MINMAX)
-                        extremes(keys + i * dim, here, dim, row);
+                        extremes(kernels, keys + i * dim, here, dim, row);
                 else
-                        cuboid(keys + i * dim, here, dim, row);
-                kv->context->kernels->narrow[kv->config.dtype - 1](row, width,
-                                                                   chunk + (first + i) / per_page * width * kv->es);
+                        cuboid(kernels, keys + i * dim, here, dim, row);
+                kernels->narrow[kv->config.dtype - 1](row, width, chunk + (first + i) / per_page * width * kv->es);
         }
 }
 
-/* The same of members of any number, a tile at a time. */
+/* The same of members of any number, a tile at a time; those of a single tile are widened once. */
 static void row(const dci_kv *kv, const dci_kv_members *members, void *scratch, void *out)
 {
+        const dci_kernels *kernels = kv->context->kernels;
         const size_t dim = kv->dim_k;
         float *made = scratch;
         if (kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN) {
@@ -122,20 +105,20 @@ static void row(const dci_kv *kv, const dci_kv_members *members, void *scratch, 
         for (size_t at = 0, n; at < members->n; at += n) {
                 n = dci_kv_widen_members(kv, members, at, dim);
                 if (at == 0)
-                        extremes(members->wide, n, dim, made);
+                        extremes(kernels, members->wide, n, dim, made);
                 else
-                        extend(members->wide, n, dim, made);
+                        kernels->extend(members->wide, n, dim, made, made + dim);
         }
         if (kv->stages->summary.kind == DCI_KV_SUMMARY_CUBOID) {
                 centre(dim, made);
                 for (size_t at = 0, n; at < members->n; at += n) {
-                        n = dci_kv_widen_members(kv, members, at, dim);
-                        deviate(members->wide, n, dim, made);
+                        n = members->n <= DCI_KV_TILE ? members->n : dci_kv_widen_members(kv, members, at, dim);
+                        kernels->add_distances(members->wide, n, dim, made, made + dim);
                 }
                 for (size_t j = 0; j < dim; j++)
                         made[dim + j] /= (float)members->n;
         }
-        kv->context->kernels->narrow[kv->config.dtype - 1](made, width_of(kv), out);
+        kernels->narrow[kv->config.dtype - 1](made, width_of(kv), out);
 }
 
 static void make_queries(const dci_kv *kv, const float *queries, float *out)

@@ -94,6 +94,11 @@ typedef struct dci_kernels {
          * multiply-add (scalar: product by product). Ranks candidates as a matrix product does; the row kernels decide. */
         void (*products)(const float *rows, size_t ld, size_t n_rows, const float *columns, size_t dim, float *out);
 
+        /* Of rows that lie one behind the other, by coordinate: most[j] and least[j] become the extremes of themselves and all rows; and out[j]
+         * += |row[j] - centre[j]|, row by row. The same bits at every level, but for the sign of a zero that is least. No NaN. */
+        void (*extend)(const float *rows, size_t n_rows, size_t dim, float *most, float *least);
+        void (*add_distances)(const float *rows, size_t n_rows, size_t dim, const float *centre, float *out);
+
         /* The largest projected difference of each row (P-DCI): out[i] = max over j < n_simple of
          * |projections[j * stride + i] + weights[j] * lifts[i] - query[j]|; weights and lifts may be NULL, both. No NaN. */
         void (*farthest)(const float *projections, size_t stride, size_t n_simple, const float *query,

@@ -405,8 +405,6 @@ static void columns_reached_by(const float *products, size_t ld, size_t n_rows, 
         }
 }
 
-#include "simd/kernels_tiles.h"
-
 DCI_INLINE V v_load_some(const float *p, size_t n)
 {
         return n < DCI_LANES ? v_tail_f32(p, n) : v_load_f32(p);
@@ -422,6 +420,8 @@ DCI_INLINE void v_store_some(float *p, V a, size_t n)
         v_store(last, a);
         memcpy(p, last, n * sizeof *p);
 }
+
+#include "simd/kernels_tiles.h"
 
 #include "simd/kernels_algebra.h"
 #include "simd/kernels_attention.h"
@@ -539,6 +539,8 @@ const dci_kernels TABLE = {
         .rows_hit = rows_hit,
         .pack_columns = pack_columns,
         .products = products,
+        .extend = extend,
+        .add_distances = add_distances,
         .farthest = farthest,
         .lift = lift,
         .keep_between = keep_between,

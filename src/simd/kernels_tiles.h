@@ -109,3 +109,66 @@ static void products(const float *rows, size_t ld, size_t n_rows, const float *c
                 }
         }
 }
+
+/* --- rows of a page, coordinate by coordinate ------------------------------------------------------------------------------- */
+
+#define PAGE_VECTORS 4 /* that pass over the rows together: chains that do not wait for each other */
+
+DCI_INLINE void extend_some(const float *rows, size_t n_rows, size_t dim, size_t vectors, size_t left, float *most,
+                            float *least)
+{
+        V high[PAGE_VECTORS], low[PAGE_VECTORS]; /* low: the greatest of what is negated */
+        UNROLL for (size_t v = 0; v < vectors; v++)
+        {
+                high[v] = v_load_some(most + v * DCI_LANES, left - v * DCI_LANES);
+                low[v] = v_sub(v_zero(), v_load_some(least + v * DCI_LANES, left - v * DCI_LANES));
+        }
+        for (size_t r = 0; r < n_rows; r++)
+                UNROLL for (size_t v = 0; v < vectors; v++)
+                {
+                        const V x = v_load_some(rows + r * dim + v * DCI_LANES, left - v * DCI_LANES);
+                        high[v] = v_max(x, high[v]);
+                        low[v] = v_max(v_sub(v_zero(), x), low[v]);
+                }
+        UNROLL for (size_t v = 0; v < vectors; v++)
+        {
+                v_store_some(most + v * DCI_LANES, high[v], left - v * DCI_LANES);
+                v_store_some(least + v * DCI_LANES, v_sub(v_zero(), low[v]), left - v * DCI_LANES);
+        }
+}
+
+static void extend(const float *rows, size_t n_rows, size_t dim, float *most, float *least)
+{
+        size_t c = 0;
+        for (; c + PAGE_VECTORS * DCI_LANES <= dim; c += PAGE_VECTORS * DCI_LANES)
+                extend_some(rows + c, n_rows, dim, PAGE_VECTORS, PAGE_VECTORS * DCI_LANES, most + c, least + c);
+        for (; c < dim; c += DCI_LANES)
+                extend_some(rows + c, n_rows, dim, 1, dim - c, most + c, least + c);
+}
+
+DCI_INLINE void add_distances_some(const float *rows, size_t n_rows, size_t dim, size_t vectors, size_t left,
+                                   const float *centre, float *out)
+{
+        V from[PAGE_VECTORS], sum[PAGE_VECTORS];
+        UNROLL for (size_t v = 0; v < vectors; v++)
+        {
+                from[v] = v_load_some(centre + v * DCI_LANES, left - v * DCI_LANES);
+                sum[v] = v_load_some(out + v * DCI_LANES, left - v * DCI_LANES);
+        }
+        for (size_t r = 0; r < n_rows; r++)
+                UNROLL for (size_t v = 0; v < vectors; v++)
+                {
+                        const V x = v_sub(v_load_some(rows + r * dim + v * DCI_LANES, left - v * DCI_LANES), from[v]);
+                        sum[v] = v_fma(v_max(x, v_sub(v_zero(), x)), v_all(1.0f), sum[v]);
+                }
+        UNROLL for (size_t v = 0; v < vectors; v++) v_store_some(out + v * DCI_LANES, sum[v], left - v * DCI_LANES);
+}
+
+static void add_distances(const float *rows, size_t n_rows, size_t dim, const float *centre, float *out)
+{
+        size_t c = 0;
+        for (; c + PAGE_VECTORS * DCI_LANES <= dim; c += PAGE_VECTORS * DCI_LANES)
+                add_distances_some(rows + c, n_rows, dim, PAGE_VECTORS, PAGE_VECTORS * DCI_LANES, centre + c, out + c);
+        for (; c < dim; c += DCI_LANES)
+                add_distances_some(rows + c, n_rows, dim, 1, dim - c, centre + c, out + c);
+}
