@@ -17,7 +17,7 @@
 
 typedef struct layers_options {
         kvbench_options arms; /* presets, widths, codes, threads, isa, seed, json */
-        size_t n_layers, tokens, n_heads, steps, budget;
+        size_t n_layers, tokens, n_heads, steps, budget, ring;
 } layers_options;
 
 enum { APPEND, PLAN, ATTEND, FULL, MAINTAIN, TIMES };
@@ -50,6 +50,7 @@ static const char help[] =
         "  --steps N                 tokens that are decoded, 1 to 1000000 (default 18)\n"
         "  --preset LIST             as in 'kv' (default full,pagemean,quest,arkvale,sketch,sketch+lowbit)\n"
         "  --budget N                (default 256)\n"
+        "  --ring N                  of prkv: as in 'kv' (default 64)\n"
         "  --key-bits LIST, --value-bits LIST, --learned LIST   as in 'kv' (default 4, 2, random)\n"
         "  --threads N               (default 1)\n"
         "  --isa NAME                (default auto)\n"
@@ -101,6 +102,8 @@ static dci_status open_arm(dci_context *context, playing *p, layers_row *row)
                 config.key_bits = row->arm.key_bits;
         if (row->arm.value_bits > 0)
                 config.value_bits = row->arm.value_bits;
+        if (o->ring > 0 && row->arm.preset == DCI_KV_PRKV)
+                config.ring = o->ring;
         if (row->arm.learned)
                 config.summary = DCI_KV_SUMMARY_LEARNED;
         status = dci_kv_create(context, &config, &p->kv);
@@ -388,6 +391,7 @@ int bench_layers(int argc, char **argv)
                 {"tokens", OPTION_SIZE, &o.tokens, 2048, (size_t)1 << 20, NULL},
                 {"steps", OPTION_SIZE, &o.steps, 1, 1000000, NULL},
                 {"budget", OPTION_SIZE, &o.budget, 1, DCI_KV_MAX_TOKENS, NULL},
+                {"ring", OPTION_SIZE, &o.ring, 1, 4096, NULL},
         };
         dci_context *context = NULL;
         dci_context_config config;

@@ -197,6 +197,9 @@ static float pack_keys(const dci_kv *kv, const weighing *w, const unsigned char 
         const size_t dim = kv->dim_k;
         for (size_t t = 0; t < w->n_tiles; t++) {
                 const size_t at = t * DCI_LOOK_ROWS, here = smaller(n - at, DCI_LOOK_ROWS);
+                const size_t ahead = smaller(n - at - here, DCI_LOOK_ROWS) * dim * kv->es;
+                for (size_t b = 0; b < ahead; b += DCI_CACHE_LINE)
+                        DCI_PREFETCH(keys + (at + here) * dim * kv->es + b);
                 kv->context->kernels->widen[kv->config.dtype - 1](keys + at * dim * kv->es, here * dim, w->wide);
                 w->kernels->pack(w->wide, here, dim, w->centre, w->inverse, w->tiles + at * w->units * 4,
                                  w->steps + at);
