@@ -210,7 +210,7 @@ END_TEST
 
 int main(void)
 {
-        Suite *suite = suite_create("looks");
+        Suite *suite = suite_create("simd_looks");
         TCase *tcase = tcase_create("bytes");
         tcase_add_checked_fixture(tcase, setup, NULL);
         tcase_add_loop_test(tcase, bytes_are_the_nearest_steps, 0, COUNT(dims));
