@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""Nearest-neighbour search over attention keys, clusters of them, and sketches that rank them by a few bits.
+"""Nearest-neighbour search over attention keys, clusters of them, sketches that rank them by a few bits, and a KV cache
+that attends to few of them.
 
     import dci
     index = dci.Index(dim=64, metric="ip")
@@ -10,6 +11,7 @@
     sketch = dci.Sketch(dim=64, bits=2)
     sketch.append(keys)
     rows, estimates = sketch.search(queries, k=10)
+    kv = dci.KVCache(n_layers=30, n_query_heads=9, n_kv_heads=3, dim_k=64, preset="sketch", budget=256)
 
 Objects are thin wrappers of the C library's; include/dci/*.h says what each call promises.
 """
@@ -34,8 +36,9 @@ from ._library import __version__
 from ._search import SearchStats, TuneResult
 from ._tree import TreeStats
 from .clusters import KMeansReport, KMeansResult, kmeans
-from .context import Context, default_context, isa_available
+from .context import Context, default_context, isa, isa_available, version
 from .index import Index
+from .kv import KVCache, KVInfo, KVLayer, KVLayout, KVPlan, KVSequenceInfo
 from .sketch import Sketch, SketchInfo
 
 __all__ = [
@@ -52,6 +55,12 @@ __all__ = [
     "InvalidError",
     "KMeansReport",
     "KMeansResult",
+    "KVCache",
+    "KVInfo",
+    "KVLayer",
+    "KVLayout",
+    "KVPlan",
+    "KVSequenceInfo",
     "LimitError",
     "NotFoundError",
     "NumberError",
@@ -64,6 +73,8 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "default_context",
+    "isa",
     "isa_available",
     "kmeans",
+    "version",
 ]

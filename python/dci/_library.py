@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from ctypes import c_char_p, c_double, c_float, c_int32, c_size_t, c_uint64, c_void_p
+from ctypes import c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
-from . import _structs
+from . import _kv_structs, _structs
 from ._errors import InvalidError, error_of
 
 __version__ = version("dci")
@@ -83,6 +83,33 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_sketch_search": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_void_p, c_void_p]),
     "dci_sketch_decode": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p, c_size_t]),
     "dci_sketch_get_info": (c_int32, [c_void_p, c_void_p]),
+    "dci_kv_create": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "dci_kv_destroy": (None, [c_void_p]),
+    "dci_kv_open": (c_int32, [c_void_p, c_void_p]),
+    "dci_kv_fork": (c_int32, [c_void_p, c_int64, c_size_t, c_void_p]),
+    "dci_kv_truncate": (c_int32, [c_void_p, c_int64, c_size_t]),
+    "dci_kv_close": (c_int32, [c_void_p, c_int64]),
+    "dci_kv_reserve": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p]),
+    "dci_kv_lend": (c_int32, [c_void_p, c_int64, c_size_t, c_void_p]),
+    "dci_kv_append": (c_int32, [c_void_p, c_size_t, c_size_t, c_void_p, c_void_p, c_void_p]),
+    "dci_kv_prompt": (c_int32, [c_void_p, c_size_t, c_int64, c_size_t, c_void_p, c_size_t]),
+    "dci_kv_wait": (c_int32, [c_void_p, c_int64]),
+    "dci_kv_step_end": (c_int32, [c_void_p, c_size_t, c_void_p]),
+    "dci_kv_step_abort": (c_int32, [c_void_p, c_size_t, c_void_p]),
+    "dci_kv_maintain": (c_int32, [c_void_p, c_size_t, c_void_p]),
+    "dci_kv_plan_make": (c_int32, [c_void_p, c_size_t, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p]),
+    "dci_kv_attend": (
+        c_int32,
+        [c_void_p, c_size_t, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p],
+    ),
+    "dci_kv_table": (c_int32, [c_void_p, c_int64, c_size_t, c_size_t, c_void_p]),
+    "dci_kv_read": (c_int32, [c_void_p, c_size_t, c_int64, c_size_t, c_size_t, c_size_t, c_void_p, c_void_p]),
+    "dci_kv_order": (c_int32, [c_void_p, c_size_t, c_int64, c_size_t, c_size_t, c_void_p, c_void_p, c_void_p]),
+    "dci_kv_get_sequence": (c_int32, [c_void_p, c_int64, c_void_p]),
+    "dci_kv_get_info": (c_int32, [c_void_p, c_void_p]),
+    "dci_kv_calibrate": (c_int32, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_double, c_void_p]),
+    "dci_kv_save": (c_int32, [c_void_p, c_int64, c_size_t, c_char_p]),
+    "dci_kv_load": (c_int32, [c_void_p, c_char_p, c_void_p]),
     "dci_context_config_init": (c_int32, [c_void_p, c_size_t]),
     "dci_index_config_init": (c_int32, [c_void_p, c_size_t]),
     "dci_filter_init": (c_int32, [c_void_p, c_size_t]),
@@ -100,6 +127,13 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_kmeans_result_init": (c_int32, [c_void_p, c_size_t]),
     "dci_sketch_config_init": (c_int32, [c_void_p, c_size_t]),
     "dci_sketch_info_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_layer_config_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kv_layout_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kv_config_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kv_rows_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kv_plan_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kv_sequence_info_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kv_info_init": (c_int32, [c_void_p, c_size_t]),
 }
 
 
@@ -143,7 +177,8 @@ def check(status: int) -> None:
 
 
 S = TypeVar("S", bound=ctypes.Structure)
-_INIT = {struct: getattr(lib, name + "_init") for struct, name in _structs.C_NAMES.items() if name + "_init" in PROTOTYPES}
+_NAMES = {**_structs.C_NAMES, **_kv_structs.C_NAMES}
+_INIT = {struct: getattr(lib, name + "_init") for struct, name in _NAMES.items() if name + "_init" in PROTOTYPES}
 
 
 def prepared(struct: type[S]) -> S:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ._errors import InvalidError
 from ._library import chosen
 from ._structs import DTYPES
+from ._tensors import in_host_memory, widened
 
 
 class RowFormat(NamedTuple):
@@ -34,16 +35,15 @@ def row_format(dtype: Any, what: str, taker: str = "index", option: str = "input
     return RowFormat(name, chosen(DTYPES, name, what), np.dtype("uint16" if name == "bfloat16" else name), taker, option)
 
 
-def _convert(x: Any, form: RowFormat, what: str) -> npt.NDArray[Any]:
+def converted(x: Any, form: RowFormat, what: str) -> npt.NDArray[Any]:
     """`x` as an array of the wanted dtype. Only float32 is rounded to; narrower formats take what they can hold exactly."""
-    array = np.asarray(x)
+    array, given = in_host_memory(x, what)
     if array.dtype == form.dtype:
         return array
-    given = array.dtype.name
-    if given == form.name == "bfloat16":
-        return array.view(form.dtype)
+    if form.name == "float32" and given == "bfloat16":
+        return widened(array)
     # uint16 is how bfloat16 travels; as integers it would be a silent mistake.
-    if form.name == "float32" and given != "uint16" and (array.dtype.kind in "fiu" or given == "bfloat16"):
+    if form.name == "float32" and given != "uint16" and array.dtype.kind in "fiu":
         # A double beyond the range of binary32 becomes infinity, which the library refuses naming the row.
         with np.errstate(over="ignore"):
             return array.astype(np.float32)
@@ -55,7 +55,7 @@ def _convert(x: Any, form: RowFormat, what: str) -> npt.NDArray[Any]:
 def as_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], int, int]:
     """Rows that the library can read in place, how many, and how many elements apart. Copies at most once: when the dtype
     differs, the elements of a row are not side by side, or rows are not a whole number of elements apart."""
-    array = x if type(x) is np.ndarray and x.dtype is form.dtype else _convert(x, form, what)
+    array = x if type(x) is np.ndarray and x.dtype is form.dtype else converted(x, form, what)
     shape = array.shape
     if not 1 <= len(shape) <= 2 or shape[-1] != dim:
         raise InvalidError(f"{what} has shape {shape}, wanted (n, {dim}) or ({dim},)")
@@ -74,7 +74,7 @@ def as_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[A
 def as_groups(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], tuple[int, ...], int]:
     """As as_rows for groups of rows, with their shape less dim: (n_groups, group_size) or (group_size,). Copied too when the
     groups do not follow each other at the distance of their rows."""
-    array = _convert(x, form, what)
+    array = converted(x, form, what)
     shape = array.shape
     if not 2 <= len(shape) <= 3 or shape[-1] != dim:
         raise InvalidError(f"{what} has shape {shape}, wanted (n_groups, group_size, {dim}) or (group_size, {dim})")
@@ -97,11 +97,8 @@ class Problems(NamedTuple):
 
 def in_own_format(x: Any, what: str) -> tuple[npt.NDArray[Any], RowFormat]:
     """`x` in the format of its own dtype: float16 and bfloat16 as they are, all other real numbers in float32."""
-    array = np.asarray(x)
-    given = array.dtype.name
+    array, given = in_host_memory(x, what)
     form = row_format({"float16": "float16", "bfloat16": "bfloat16", "uint16": "bfloat16"}.get(given, "float32"), what)
-    if given == "bfloat16":
-        return array.view(form.dtype), form
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{what} is {given}, wanted real numbers")
     # A double beyond the range of binary32 becomes infinity, which the library refuses naming the row.
@@ -111,10 +108,12 @@ def in_own_format(x: Any, what: str) -> tuple[npt.NDArray[Any], RowFormat]:
 
 def as_floats(given: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
     """Contiguous float32 of that shape; other real numbers are converted."""
-    array = np.asarray(given)
+    array, name = in_host_memory(given, what)
     if array.shape != shape:
         raise InvalidError(f"{what} has shape {array.shape}, wanted {shape}")
-    if array.dtype.name != "bfloat16":
+    if name == "bfloat16":
+        array = widened(array)
+    else:
         array, form = in_own_format(array, what)
         if form.name == "bfloat16":
             raise TypeError(f"{what} is {array.dtype.name}, wanted real numbers")
@@ -147,12 +146,13 @@ def as_problems(x: Any, what: str) -> Problems:
 
 def lent_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], int, int]:
     """As as_rows, but refuses what would have to be copied."""
-    if not isinstance(x, np.ndarray):
-        raise TypeError(f"{what} is {type(x).__name__}: an index with borrowed rows takes NumPy arrays only")
+    if not isinstance(x, np.ndarray) and not hasattr(x, "__dlpack__"):
+        raise TypeError(f"{what} is {type(x).__name__}: an index with borrowed rows takes NumPy arrays and tensors only")
+    given, name = in_host_memory(x, what)
     array, n, ld = as_rows(x, dim, form, what)
-    if n and not np.may_share_memory(array, x):
+    if n and not np.may_share_memory(array, given):
         raise InvalidError(
-            f"{what} ({x.dtype.name}, strides {x.strides}) would have to be copied: an index with borrowed rows takes "
+            f"{what} ({name}, strides {given.strides}) would have to be copied: an index with borrowed rows takes "
             f"aligned {form.name} rows whose elements are side by side"
         )
     return array, n, ld

@@ -67,3 +67,13 @@ def default_context() -> Context:
 def isa_available(isa: str) -> bool:
     """Whether this build, CPU and operating system can run an instruction set."""
     return bool(lib.dci_isa_available(chosen(_structs.ISAS, isa, "isa")))
+
+
+def version() -> str:
+    """The version of the library that is loaded; its minor version is the package's."""
+    return str(lib.dci_version().decode())
+
+
+def isa() -> str:
+    """The instruction set of the default context."""
+    return default_context().isa

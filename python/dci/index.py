@@ -7,8 +7,7 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import byref, c_size_t
-from os import PathLike, fsencode
-from typing import Any, SupportsIndex, TypeVar, Union
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +16,13 @@ from . import _guard, _structs
 from ._errors import InvalidError, LimitError
 from ._guard import CallGuard
 from ._library import Handle, address, check, chosen, create, lib, prepared
+from ._paths import Path, encoded
 from ._rows import as_count, as_ids, as_rows, lent_rows, row_format
 from ._search import Ids
 from ._tree import Paged
 from .context import Context, default_context
 
 Rows = npt.NDArray[Any]
-Path = Union[str, bytes, "PathLike[str]", "PathLike[bytes]"]
 Self = TypeVar("Self", bound="Index")
 
 
@@ -259,7 +258,7 @@ class Index(Paged):
 
         Searches go on meanwhile; adds and removes on other threads wait. docs/format.md describes the bytes.
         """
-        check(lib.dci_index_save(self._open().value, _encoded(path)))
+        check(lib.dci_index_save(self._open().value, encoded(path)))
 
     def to_bytes(self) -> bytes:
         """The bytes that save would write."""
@@ -281,13 +280,13 @@ class Index(Paged):
 
         A damaged file raises FormatError, one of a newer version UnsupportedError.
         """
-        return cls._loaded(context, lib.dci_index_load, _encoded(path))
+        return cls._loaded(context, lib.dci_index_load, encoded(path))
 
     @classmethod
     def map(cls: type[Self], path: Path, context: Context | None = None) -> Self:
         """As load, but rows stay in the file, which processes that map it share. It must not be written to meanwhile; saving
         over it, or deleting it, is fine. add, remove and reserve raise UnsupportedError."""
-        return cls._loaded(context, lib.dci_index_map, _encoded(path))
+        return cls._loaded(context, lib.dci_index_map, encoded(path))
 
     @classmethod
     def from_bytes(cls: type[Self], data: bytes | bytearray | memoryview, context: Context | None = None) -> Self:
@@ -381,13 +380,6 @@ class Index(Paged):
 
 
 _MEMORY = ("rows", "ids", "norms", "projections", "codes", "other", "total")
-
-
-def _encoded(path: Path) -> bytes:
-    name = fsencode(path)
-    if b"\0" in name:  # C would end the path there
-        raise InvalidError(f"path is {path!r}, which holds a zero byte")
-    return name
 
 
 def _name(names: dict[str, int], code: int) -> str:

@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT
 
 import dci
-from dci import _structs
+from dci import _kv_config, _kv_structs, _structs
 from dci._errors import ERRORS
 from dci._library import PROTOTYPES, lib, prepared
 from dci._tree import PAGE
@@ -43,6 +43,29 @@ CONSTANTS = {
     **{"DCI_MEAN_" + name.upper(): value for name, value in _structs.MEANS.items()},
     **{"DCI_SKETCH_" + name.upper(): value for name, value in _structs.SKETCH_TRANSFORMS.items()},
     **{"DCI_CENTRE_" + name.upper(): value for name, value in _structs.CENTRES.items()},
+    **{"DCI_KV_" + name.upper().replace("+", "_"): value for name, value in _kv_structs.KV_PRESETS.items()},
+    **{
+        f"DCI_KV_{what}{name.upper()}": value
+        for what, names in {
+            "GROUP_": _kv_structs.KV_GROUPS,
+            "SUMMARY_": _kv_structs.KV_SUMMARIES,
+            "CHOOSE_": _kv_structs.KV_CHOICES,
+            "": _kv_structs.KV_SCHEDULES,
+            "TAIL_": _kv_structs.KV_TAILS,
+            "COMBINE_": _kv_structs.KV_COMBINES,
+            "CLUSTER_": _kv_structs.KV_CLUSTERS,
+            "LAYER_": _kv_structs.KV_LAYERS,
+            "BLOCKS_": _kv_structs.KV_BLOCKS,
+        }.items()
+        for name, value in names.items()
+    },
+    "DCI_KV_PRESETS": len(_kv_structs.KV_PRESETS),
+    "DCI_KV_GROUPS": len(_kv_structs.KV_GROUPS),
+    "DCI_KV_SUMMARIES": len(_kv_structs.KV_SUMMARIES),
+    "DCI_KV_CHOICES": len(_kv_structs.KV_CHOICES),
+    "DCI_KV_SCHEDULES": len(_kv_structs.KV_SCHEDULES),
+    "DCI_KV_TAILS": len(_kv_structs.KV_TAILS),
+    "DCI_KV_COMBINES": len(_kv_structs.KV_COMBINES),
     "DCI_FILTER_IDS": _structs.FILTER_IDS,
     "DCI_FILTER_BITMAP": _structs.FILTER_BITMAP,
     "DCI_FILTER_CALLBACK": _structs.FILTER_CALLBACK,
@@ -55,10 +78,13 @@ CONSTANTS = {
 }
 
 
+C_NAMES = {**_structs.C_NAMES, **_kv_structs.C_NAMES}
+
+
 def layout():
     """What Python believes: C expression -> value."""
     out = dict(CONSTANTS)
-    for struct, name in _structs.C_NAMES.items():
+    for struct, name in C_NAMES.items():
         out[f"sizeof({name})"] = ctypes.sizeof(struct)
         for field, kind in struct._fields_:
             out[f"offsetof({name}, {field})"] = getattr(struct, field).offset
@@ -97,7 +123,7 @@ def declared_names(line):
 def test_every_field_of_every_struct_is_declared():
     text = "\n".join(path.read_text() for path in HEADERS)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-    for struct, name in _structs.C_NAMES.items():
+    for struct, name in C_NAMES.items():
         body = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", text, re.S).group(1)
         fields = [field for line in body.split(";") if line.strip() for field in declared_names(line)]
         assert [field for field, _ in struct._fields_] == fields, name
@@ -151,6 +177,29 @@ def test_the_defaults_of_a_sketch_are_the_librarys():
 
 def test_the_figures_of_a_sketch_are_those_of_its_info():
     assert [name for name, _ in _structs.SketchInfo._fields_] == ["struct_size", *dci.SketchInfo._fields]
+
+
+def test_the_defaults_of_a_kv_cache_are_the_librarys():
+    config = prepared(_kv_structs.KVConfig)
+    given = {name: parameter.default for name, parameter in inspect.signature(dci.KVCache).parameters.items()}
+    # None is what the library starts with; whatever else stands there is the same.
+    for name, _ in _kv_structs.KVConfig._fields_:
+        if given.get(name) not in (None, inspect.Parameter.empty) and not isinstance(given[name], str):
+            assert given[name] == getattr(config, name), name
+    assert _kv_structs.KV_PRESETS[given["preset"]] == config.preset
+    assert (_structs.DTYPES[given["dtype"]], _structs.DTYPES[given["query_dtype"]]) == (config.dtype, config.query_dtype)
+
+
+def test_every_option_of_a_kv_cache_reaches_the_config():
+    fields = {name for name, _ in _kv_structs.KVConfig._fields_} - {"struct_size", "reserved", "hook", "layer_stride"}
+    assert fields == set(inspect.signature(dci.KVCache).parameters) - {"context"}
+    written = {*_kv_config.CHOICES, *_kv_config.SIZES, *_kv_config.NUMBERS, *_kv_config.FLAGS, *_kv_config.REALS}
+    assert fields - written == {"preset", "dtype", "query_dtype", "seed", "layers", "layout"}
+
+
+def test_the_figures_of_a_kv_cache_are_those_of_its_info():
+    for struct, figures in ((_kv_structs.KVInfo, dci.KVInfo), (_kv_structs.KVSequenceInfo, dci.KVSequenceInfo)):
+        assert [name for name, _ in struct._fields_] == ["struct_size", *figures._fields]
 
 
 def test_the_outputs_of_kmeans_are_the_arrays_of_the_result():

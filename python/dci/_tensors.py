@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Arrays and tensors of whatever library as memory that is read and written in place."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._errors import InvalidError
+
+
+class DLTensor(ctypes.Structure):
+    """What the capsule of `__dlpack__` points to, as far as it is read here."""
+
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("code", c_uint8),
+        ("bits", c_uint8),
+        ("lanes", c_uint16),
+        ("shape", ctypes.POINTER(c_int64)),
+        ("strides", ctypes.POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+# DLPack's numbers of devices whose memory the CPU reads: its own, and pinned by CUDA or ROCm.
+_HOST = (1, 3, 11)
+# By DLPack's kind and number of bits: the name, and the NumPy type of the same bits.
+_KINDS = {
+    **{(0, bits): (f"int{bits}", f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{(1, bits): (f"uint{bits}", f"<u{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{(2, bits): (f"float{bits}", f"<f{bits // 8}") for bits in (16, 32, 64)},
+    (4, 16): ("bfloat16", "<u2"),
+    (6, 8): ("bool", "|b1"),
+}
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = c_void_p, [ctypes.py_object, c_char_p]
+
+
+class _Lent:
+    """Memory of another library's. The capsule gives it back when nothing refers to it any more."""
+
+    __slots__ = ("__array_interface__", "capsule")
+
+    def __init__(self, capsule: object, interface: dict[str, Any]) -> None:
+        self.capsule, self.__array_interface__ = capsule, interface
+
+
+def _of_tensor(x: Any, what: str) -> tuple[npt.NDArray[Any], str]:
+    device = tuple(map(int, x.__dlpack_device__()))
+    if device[0] not in _HOST:
+        where = getattr(x, "device", f"DLPack type {device[0]}")
+        raise InvalidError(f"{what} lies on a device ({where}): pass a copy in the host's memory, such as x.cpu()")
+    capsule = x.__dlpack__()
+    tensor = DLTensor.from_address(_pointer(capsule, b"dltensor"))
+    kind = (tensor.code, tensor.bits)
+    if kind not in _KINDS or tensor.lanes != 1:
+        given = getattr(x, "dtype", f"DLPack kind {kind[0]} of {kind[1]} bits")
+        raise TypeError(f"{what} is {given}: convert it to float32, float16 or bfloat16")
+    name, typestr = _KINDS[kind]
+    shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
+    if 0 in shape:
+        return np.empty(shape, typestr), name
+    size = tensor.bits // 8
+    strides = tuple(size * step for step in tensor.strides[: tensor.ndim]) if tensor.ndim and tensor.strides else None
+    data = (tensor.data or 0) + tensor.byte_offset
+    interface = {"data": (data, False), "shape": shape, "strides": strides, "typestr": typestr, "version": 3}
+    return np.asarray(_Lent(capsule, interface)), name
+
+
+def in_host_memory(x: Any, what: str) -> tuple[npt.NDArray[Any], str]:
+    """`x` as an array, and the name of its numbers: without a copy for NumPy arrays and for whatever has `__dlpack__`, such
+    as tensors of torch, which is not imported for it. bfloat16, of tensors and of ml_dtypes, comes as its bits in uint16 and
+    is called "bfloat16". The array keeps the memory alive. A tensor on a device raises InvalidError."""
+    if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+        return _of_tensor(x, what)
+    array = np.asarray(x)
+    name = array.dtype.name
+    return (array.view(np.uint16) if name == "bfloat16" else array), name
+
+
+def widened(bits: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """bfloat16 bits as float32, exactly."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -1,0 +1,567 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""The KV cache: it keeps every token and attends to few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_double, c_int64, c_size_t
+from typing import Any, ClassVar, SupportsIndex, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _kv_structs
+from ._errors import DciError, InvalidError
+from ._kv_config import KVLayer, KVLayout, Layers, c_config, set_layers, set_layout
+from ._kv_info import KVInfo, KVSequenceInfo, info_of, sequence_info_of
+from ._kv_plan import Floats, Integers, KVPlan
+from ._kv_rows import as_counts, as_sequences, as_tokens, counts_of, output
+from ._library import Handle, address, check, create, lib, prepared
+from ._paths import Path, encoded
+from ._rows import as_count, as_groups, as_ids, converted, row_format
+from .context import Context, default_context
+
+Sequences = Union[SupportsIndex, npt.ArrayLike]
+Counts = Union[SupportsIndex, npt.ArrayLike]
+
+
+class KVCache:
+    """Keys and values of many sequences, and for each step the tokens that a layer's queries attend to.
+
+    The life of a sequence, with the shapes of one call for several sequences:
+
+        kv = dci.KVCache(n_layers, n_query_heads, n_kv_heads, dim_k, preset="sketch", budget=256)
+        s = kv.open()
+        with kv.step(s, n):                             # or reserve, and then step_end or step_abort
+            for layer in range(n_layers):
+                kv.append(layer, s, keys, values)       # (n, n_kv_heads, dim_k), (n, n_kv_heads, dim_v)
+                kv.prompt(layer, s, queries[-64:])      # once, with the last step of the prompt
+        while generating:
+            with kv.step(s):                            # one more token
+                for layer in range(n_layers):
+                    kv.append(layer, s, keys, values)   # (n_kv_heads, dim_k), (n_kv_heads, dim_v)
+                    plan = kv.plan(layer, s, queries)   # (n_query_heads, dim_k)
+                    out = kv.attend(layer, s, queries, plan)  # (n_query_heads, dim_v)
+            kv.maintain()
+
+    Sequences are numbers. Calls take one of them or an array (n_sequences,), whose order is that of the rows. Keys are as
+    attention sees them, after rotary embedding. include/dci/kv.h explains the words, docs/systems.md the presets.
+
+    n_layers, n_query_heads, n_kv_heads, dim_k
+                of the model; n_kv_heads divides n_query_heads. dim_v: None: dim_k.
+    preset      one of PRESETS: a row of the choices below, each of which can be given to replace the preset's.
+    budget      tokens attended to per kv head, everything counted.
+    dtype       of keys and values: "float32", "float16" or "bfloat16". query_dtype: of queries.
+    scale       of q . k; None: 1 / sqrt(dim_k).
+    page_tokens 8, 16, 32 or 64; None: the preset's.
+    group       which tokens lie together: "token", "page", "tree", "cluster", "segment", "restructured".
+    summary     what stays of a group: "none", "keys", "mean", "minmax", "cuboid", "codes", "learned", "tree".
+    choose      how queries choose: "none", "all", "scan", "observed", "recent", "tree", "static".
+    schedule    when it is decided again: "every_step", "once", "periodic", "boundary", "anchor", "ahead".
+    tail        what becomes of the others: "drop", "sums", "lowbit".
+    combine     how query heads of a group agree: "softmax", "mean", "each".
+    key_bits    of codes, per coordinate: 1, 2, 3, 4 or 8. value_bits: of the tail "lowbit": 1, 2, 4 or 8.
+    sink, window
+                the first and the last tokens, which are always attended to; None: the preset's.
+    rollback    tokens that truncate drops at no cost.
+    dense_layers
+                the first layers attend to everything. layers: instead, one of "sparse", "dense" or a KVLayer per layer.
+    frozen_prompt
+                groups are formed of the whole prompt and never again: the protocol of trace figures.
+    foreground  prompt does its work itself; otherwise a thread of the KV cache does it.
+    layout      a KVLayout: keys and values lie in memory of the caller's.
+    max_bytes   of memory in all; None: no limit.
+    resident_bytes
+                while keys and values of sequences fit in it they are attended to in full; 0: none are.
+    refit       codes are made anew when their distortion has grown by this factor; 0: never.
+    seed        of rotations, promotions and first clusters, 0 to 2**64 - 1.
+    cluster_tokens, cluster_every, cluster_segment, cluster_rounds, cluster_most, cluster_by, segment_buffer
+                group "cluster" and "segment"; cluster_by is "raw" or "centred".
+    estimate_share
+                tail "sums" over clusters: the share that is estimated.
+    tau         schedule "boundary" and "ahead", see calibrate. period: "periodic" and "restructured".
+    anchor_first, anchor_period
+                schedule "anchor". ring: queries that a layer remembers.
+    tree_promotion, tree_field_of_view, tree_tokens
+                group "tree". static_share: group "restructured". verify: choose "scan" over codes.
+    context     threads and instruction set; None: default_context().
+
+    None leaves an option to the preset or the library; include/dci/kv.h has every range and default.
+
+    Rows of keys, values and queries are NumPy arrays or tensors with `__dlpack__` in the host's memory, such as those of
+    torch, of their dtype. They are read in place where the elements of a row are side by side and rows are at equal
+    distances, and copied once otherwise; query_dtype "float32" takes other real numbers, too. bfloat16 is as for Index.
+
+    Calls may come from any thread; those on one KV cache are served one after another, and the interpreter lock is not held
+    meanwhile. A plan belongs to one thread at a time. A call that fails raises an exception derived from DciError and leaves
+    every sequence as it was. Ctrl-C takes effect when the call that it falls into is done.
+    """
+
+    __slots__ = ("_config", "_context", "_handle", "_heads", "_query", "_row", "_shape")
+
+    #: Names of the presets.
+    PRESETS: ClassVar[tuple[str, ...]] = tuple(_kv_structs.KV_PRESETS)
+
+    def __init__(
+        self,
+        n_layers: SupportsIndex,
+        n_query_heads: SupportsIndex,
+        n_kv_heads: SupportsIndex,
+        dim_k: SupportsIndex,
+        dim_v: SupportsIndex | None = None,
+        *,
+        preset: str | int = "sketch",
+        budget: SupportsIndex = 256,
+        dtype: npt.DTypeLike = "float16",
+        query_dtype: npt.DTypeLike = "float32",
+        scale: float | None = None,
+        page_tokens: SupportsIndex | None = None,
+        group: str | None = None,
+        summary: str | None = None,
+        choose: str | None = None,
+        schedule: str | None = None,
+        tail: str | None = None,
+        combine: str | None = None,
+        key_bits: SupportsIndex = 4,
+        value_bits: SupportsIndex = 2,
+        sink: SupportsIndex | None = None,
+        window: SupportsIndex | None = None,
+        rollback: SupportsIndex = 64,
+        dense_layers: SupportsIndex = 2,
+        layers: Layers | None = None,
+        frozen_prompt: bool = False,
+        foreground: bool = False,
+        layout: KVLayout | None = None,
+        max_bytes: SupportsIndex | None = None,
+        resident_bytes: SupportsIndex = 0,
+        refit: float = 1.5,
+        seed: SupportsIndex = 0,
+        cluster_tokens: SupportsIndex | None = None,
+        cluster_every: SupportsIndex | None = None,
+        cluster_segment: SupportsIndex | None = None,
+        cluster_rounds: SupportsIndex | None = None,
+        cluster_most: SupportsIndex | None = None,
+        cluster_by: str | None = None,
+        estimate_share: float | None = None,
+        tau: float | None = None,
+        period: SupportsIndex | None = None,
+        anchor_first: SupportsIndex = 2,
+        anchor_period: SupportsIndex = 3,
+        ring: SupportsIndex | None = None,
+        tree_promotion: float = 0.03,
+        tree_field_of_view: SupportsIndex | None = None,
+        tree_tokens: bool = False,
+        segment_buffer: SupportsIndex | None = None,
+        verify: float | None = None,
+        static_share: float = 0.25,
+        context: Context | None = None,
+    ) -> None:
+        options = dict(locals())  # by the names of the config's fields
+        self._handle: Handle | None = None
+        self._row = row_format(dtype, "dtype", "KV cache", "dtype")
+        self._query = row_format(query_dtype, "query_dtype", "KV cache", "query_dtype")
+        self._context = default_context() if context is None else context
+        config = c_config(options, self._row, self._query)
+        kept = (
+            None if layers is None else set_layers(config, layers),
+            None if layout is None else set_layout(config, layout, self._row),
+        )
+        handle = create(lib.dci_kv_create, lib.dci_kv_destroy, self._context._handle.value, byref(config))
+        handle.kept[0] = kept[1]
+        self._heads = int(config.n_kv_heads), int(config.n_query_heads)
+        self._shape = int(config.dim_k), int(config.dim_v or config.dim_k)
+        self._handle = handle
+        self._config = self.info(), int(config.n_layers)
+
+    def _live(self) -> Handle:
+        if self._handle is None:
+            raise InvalidError("the KV cache is closed")
+        return self._handle
+
+    # Sequences
+
+    def open(self) -> int:
+        """Begins an empty sequence. Returns its number, which is never used again."""
+        handle, out = self._live(), c_int64()
+        check(lib.dci_kv_open(handle.value, byref(out)))
+        return out.value
+
+    def fork(self, sequence: SupportsIndex, n_tokens: SupportsIndex | None = None) -> int:
+        """Begins a sequence with the first n_tokens (None: all) of another, whose memory it shares. The prompt of `sequence`
+        has ended, and no step is open. Returns its number."""
+        handle, out = self._live(), c_int64()
+        check(lib.dci_kv_fork(handle.value, *self._part(handle, sequence, n_tokens), byref(out)))
+        return out.value
+
+    def truncate(self, sequence: SupportsIndex, n_tokens: SupportsIndex) -> None:
+        """Forgets the tokens from number n_tokens on; within the rollback at no cost."""
+        handle = self._live()
+        check(lib.dci_kv_truncate(handle.value, _number(sequence), as_count(n_tokens, "n_tokens")))
+
+    def free(self, sequence: SupportsIndex) -> None:
+        """Ends a sequence, also in the middle of a step."""
+        handle = self._live()
+        check(lib.dci_kv_close(handle.value, _number(sequence)))
+
+    def save(self, sequence: SupportsIndex, path: Path, n_tokens: SupportsIndex | None = None) -> None:
+        """Writes the first n_tokens (None: all) of a sequence to a file, which is replaced as a whole. No step is open."""
+        handle, name = self._live(), encoded(path)
+        check(lib.dci_kv_save(handle.value, *self._part(handle, sequence, n_tokens), name))
+
+    def load(self, path: Path) -> int:
+        """Begins a sequence with what a file holds, and returns its number. Shape, dtype, stages and what else decides how
+        tokens are stored must be as they were; what differs is named."""
+        handle, out = self._live(), c_int64()
+        check(lib.dci_kv_load(handle.value, encoded(path), byref(out)))
+        return out.value
+
+    def _part(self, handle: Handle, sequence: SupportsIndex, n_tokens: SupportsIndex | None) -> tuple[int, int]:
+        number = _number(sequence)
+        if n_tokens is not None:
+            return number, as_count(n_tokens, "n_tokens")
+        return number, _sequence_struct(handle, number).n_tokens
+
+    # Steps
+
+    def lend(self, sequence: SupportsIndex, blocks: npt.ArrayLike) -> None:
+        """With a layout whose blocks are given out "by_caller": the blocks in which the sequence's next tokens lie, behind
+        those it has; before reserve. blocks: (n,) integers."""
+        handle, numbers = self._live(), as_ids(blocks, "blocks")
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= 2**31):
+            raise InvalidError(f"blocks holds {numbers.min()} to {numbers.max()}, wanted 0 to {2**31 - 1}")
+        narrow = numbers.astype(np.int32)
+        check(lib.dci_kv_lend(handle.value, _number(sequence), narrow.size, address(narrow)))
+
+    def reserve(self, sequences: Sequences, n_tokens: Counts = 1) -> None:
+        """Begins a step: takes all memory that n_tokens more tokens of each sequence need, in every layer.
+
+        n_tokens    one number, or (n_sequences,). FullError: nothing has changed.
+        """
+        handle, names = self._live(), as_sequences(sequences)
+        counts = as_counts(n_tokens, names.size, "n_tokens")
+        check(lib.dci_kv_reserve(handle.value, names.size, address(names), address(counts)))
+
+    def append(
+        self,
+        layer: SupportsIndex,
+        sequences: Sequences,
+        keys: Any = None,
+        values: Any = None,
+        n_tokens: Counts | None = None,
+    ) -> None:
+        """Stores keys and values of one layer, for tokens that were reserved.
+
+        keys        (n, n_kv_heads, dim_k): rows of all sequences one behind the other; or (n_kv_heads, dim_k) for one token;
+                    or (n_sequences, n_each, n_kv_heads, dim_k).
+        values      the same with dim_v. Both None: with a layout, where the rows lie in their slots already.
+        n_tokens    how many of them each sequence gets: one number, or (n_sequences,). None: all the same.
+
+        A layer of transformers' keys (n_sequences, n_kv_heads, n_each, dim_k) is passed as its transpose(1, 2).
+        NumberError names token and head of NaN or infinity.
+        """
+        handle, names = self._live(), as_sequences(sequences)
+        number, rows = as_count(layer, "layer"), prepared(_kv_structs.KVRows)
+        if keys is None and values is None:
+            counts = as_counts(1 if n_tokens is None else n_tokens, names.size, "n_tokens")
+            check(lib.dci_kv_append(handle.value, number, names.size, address(names), address(counts), byref(rows)))
+            return
+        heads, (dim_k, dim_v) = self._heads[0], self._shape
+        k = as_tokens(keys, names.size, heads, dim_k, self._row, "keys")
+        v = as_tokens(values, names.size, heads, dim_v, self._row, "values")
+        if k.n != v.n:
+            raise InvalidError(f"keys has {k.n} tokens, values {v.n}")
+        counts = counts_of(n_tokens, k.n, names.size)
+        rows.keys, rows.key_token_stride, rows.key_head_stride = address(k.array), k.token_stride, k.head_stride
+        rows.values, rows.value_token_stride, rows.value_head_stride = address(v.array), v.token_stride, v.head_stride
+        check(lib.dci_kv_append(handle.value, number, names.size, address(names), address(counts), byref(rows)))
+
+    def prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
+        """Says that a sequence's prompt is whole in this layer: its groups, codes and choices are formed meanwhile. Every
+        sequence needs this once per layer before the first plan.
+
+        queries     (n_positions, n_query_heads, dim_k): those of the prompt's last positions, 64 are plenty. None where the
+                    preset can do without.
+        """
+        handle, number, layer = self._live(), _number(sequence), as_count(layer, "layer")
+        if queries is None:
+            check(lib.dci_kv_prompt(handle.value, layer, number, 0, None, self._shape[0]))
+            return
+        rows, n, ld = self._queries(queries)
+        check(lib.dci_kv_prompt(handle.value, layer, number, n, address(rows), ld))
+
+    def wait(self, sequence: SupportsIndex | None = None) -> None:
+        """Waits for what prompt began for a sequence (None: for all), and helps. Plans wait by themselves."""
+        handle = self._live()
+        check(lib.dci_kv_wait(handle.value, -1 if sequence is None else _number(sequence)))
+
+    def step_end(self, sequences: Sequences) -> None:
+        """Ends the step: all layers have all tokens that were reserved. Refused if one has not."""
+        handle, names = self._live(), as_sequences(sequences)
+        check(lib.dci_kv_step_end(handle.value, names.size, address(names)))
+
+    def step_abort(self, sequences: Sequences) -> None:
+        """Takes the step back: the sequences are as before reserve. Prompts that ended in it have not."""
+        handle, names = self._live(), as_sequences(sequences)
+        check(lib.dci_kv_step_abort(handle.value, names.size, address(names)))
+
+    @contextmanager
+    def step(self, sequences: Sequences, n_tokens: Counts = 1) -> Iterator[None]:
+        """A step as a `with` block: reserve before it, step_end behind it; an exception in either takes the step back."""
+        names = as_sequences(sequences).copy()
+        self.reserve(names, n_tokens)
+        try:
+            yield
+            self.step_end(names)
+        except BaseException:
+            self._take_back(names)
+            raise
+
+    def _take_back(self, names: npt.NDArray[np.int64]) -> None:
+        for name in names:
+            try:
+                self.step_abort(name)
+            except DciError:  # it was freed, or the cache closed, in its step
+                continue
+
+    def maintain(self, sequences: Sequences | None = None) -> None:
+        """Between steps: forms groups of tokens that left the window, and makes codes anew that no longer fit. None: of all
+        sequences that are not in the middle of a step. Best called after each step."""
+        handle = self._live()
+        if sequences is None:
+            check(lib.dci_kv_maintain(handle.value, 0, None))
+            return
+        names = as_sequences(sequences)
+        if names.size:
+            check(lib.dci_kv_maintain(handle.value, names.size, address(names)))
+
+    # Plans and attention
+
+    def new_plan(self, room: SupportsIndex = 1) -> KVPlan:
+        """An empty plan with room for so many sequences, which plan makes without another allocation."""
+        info, (n_kv_heads, n_query_heads) = self._config[0], self._heads
+        shape = (n_kv_heads, info.stride, n_query_heads, self._shape[1])
+        return KVPlan(self._live(), as_count(room, "room"), shape, info.tail != "drop")
+
+    def plan(self, layer: SupportsIndex, sequences: Sequences, queries: Any, *, out: KVPlan | None = None) -> KVPlan:
+        """Chooses which tokens the queries of one layer attend to.
+
+        queries     (n_sequences, n_query_heads, dim_k), or (n_query_heads, dim_k) for one sequence; they may be those of the
+                    step's own tokens, which were appended to this layer before.
+        out         a plan of new_plan, or of an earlier call, to write to; empty if the call fails.
+        """
+        handle, names, number = self._live(), as_sequences(sequences), as_count(layer, "layer")
+        rows, ld, _ = self._asked(queries, names.size)
+        plan = self.new_plan(names.size) if out is None else out
+        plan._begin(handle, names.size)
+        at = (handle.value, number, names.size, address(names), address(rows), ld)
+        check(lib.dci_kv_plan_make(*at, byref(plan._struct)))
+        plan._made(number, names)
+        return plan
+
+    def attend(
+        self,
+        layer: SupportsIndex,
+        sequences: Sequences,
+        queries: Any,
+        plan: KVPlan | None = None,
+        *,
+        out: Any = None,
+        lse: Any = None,
+    ) -> Any:
+        """Attention of one layer: softmax(scale q . K) V over the plan's tokens, merged with its tail.
+
+        queries     as in plan.
+        plan        of these sequences in this order; None: over everything.
+        out         C-contiguous float32 of the result's shape, to write to: an array, or a tensor in the host's memory.
+        lse         C-contiguous float32 (n_sequences, n_query_heads), or (n_query_heads,), to write to: the log of the sum
+                    of exponentials, the tail's included.
+
+        Returns (n_sequences, n_query_heads, dim_v) float32, or (n_query_heads, dim_v) for queries without the first axis;
+        out, if that was given. A query without any token gets zeros and -inf.
+        """
+        handle, names, number = self._live(), as_sequences(sequences), as_count(layer, "layer")
+        rows, ld, shape = self._asked(queries, names.size)
+        if plan is not None:
+            plan._check(handle, names)
+        dim_v = self._shape[1]
+        result, where = output(out, (*shape, dim_v), "out")
+        _, lse_at = (None, None) if lse is None else output(lse, shape, "lse")
+        chosen = None if plan is None else byref(plan._struct)
+        at = (handle.value, number, names.size, address(names), address(rows), ld)
+        check(lib.dci_kv_attend(*at, chosen, where, dim_v, lse_at))
+        return result
+
+    def _asked(self, queries: Any, n_sequences: int) -> tuple[npt.NDArray[Any], int, tuple[int, ...]]:
+        """Queries of n sequences, how many elements apart, and their shape less dim_k."""
+        rows, shape, ld = as_groups(queries, self._shape[0], self._query, "queries")
+        n_query_heads = self._heads[1]
+        if shape not in ((n_sequences, n_query_heads), (n_query_heads,)) or (len(shape) == 1 and n_sequences != 1):
+            wanted = f"({n_sequences}, {n_query_heads}, {self._shape[0]})"
+            raise InvalidError(f"queries has shape {(*shape, self._shape[0])}, wanted {wanted}")
+        return rows, ld, shape
+
+    def _queries(self, queries: Any) -> tuple[npt.NDArray[Any], int, int]:
+        """Queries of positions, how many positions, and how many elements rows are apart."""
+        rows, shape, ld = as_groups(queries, self._shape[0], self._query, "queries")
+        if len(shape) != 2 or shape[1] != self._heads[1]:
+            wanted = f"(n_positions, {self._heads[1]}, {self._shape[0]})"
+            raise InvalidError(f"queries has shape {(*shape, self._shape[0])}, wanted {wanted}")
+        return rows, shape[0], ld
+
+    # What there is
+
+    def table(self, sequence: SupportsIndex, first: SupportsIndex = 0, n: SupportsIndex | None = None) -> Integers:
+        """Blocks of a sequence from number `first` on, in the order of its tokens: (n,) int32; n None: all."""
+        handle, number, begin = self._live(), _number(sequence), as_count(first, "first")
+        count = _sequence_struct(handle, number).n_blocks
+        wanted = max(count - begin, 0) if n is None else as_count(n, "n")
+        if begin + wanted > count:
+            raise InvalidError(f"blocks {begin} to {begin + wanted} wanted of sequence {number}, which has {count}")
+        out = np.empty(wanted, np.int32)
+        check(lib.dci_kv_table(handle.value, number, begin, wanted, address(out)))
+        return out
+
+    def read(
+        self,
+        layer: SupportsIndex,
+        sequence: SupportsIndex,
+        kv_head: SupportsIndex,
+        first: SupportsIndex = 0,
+        n: SupportsIndex | None = None,
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Keys and values of tokens [first, first + n) of one layer and head, as they are stored; n None: to the last token
+        of whole steps. Returns (n, dim_k) and (n, dim_v) of dtype, bfloat16 as uint16."""
+        handle, number, begin = self._live(), _number(sequence), as_count(first, "first")
+        struct = _sequence_struct(handle, number)
+        wanted = max(struct.n_tokens - begin, 0) if n is None else as_count(n, "n")
+        if wanted > struct.n_tokens + struct.n_reserved:
+            raise InvalidError(f"{wanted} tokens wanted of sequence {number}, which has {struct.n_tokens}")
+        keys, values = (np.empty((wanted, dim), self._row.dtype) for dim in self._shape)
+        at = (as_count(layer, "layer"), number, as_count(kv_head, "kv_head"), begin, wanted)
+        check(lib.dci_kv_read(handle.value, *at, address(keys), address(values)))
+        return keys, values
+
+    def order(self, layer: SupportsIndex, sequence: SupportsIndex, kv_head: SupportsIndex) -> tuple[Integers, int]:
+        """Group "restructured": the positions of one layer and head's candidates in the order in which pages are cut from
+        them, (n,) int32, and how many of them, the first ones, are static."""
+        handle, n, static = self._live(), c_size_t(), c_size_t()
+        at = (handle.value, as_count(layer, "layer"), _number(sequence), as_count(kv_head, "kv_head"))
+        room = _sequence_struct(handle, at[2]).n_tokens
+        out = np.empty(room, np.int32)
+        check(lib.dci_kv_order(*at, room, address(out), byref(n), byref(static)))
+        return out[: n.value], static.value
+
+    def sequence_info(self, sequence: SupportsIndex) -> KVSequenceInfo:
+        """Tokens, blocks, and how plans went."""
+        return sequence_info_of(_sequence_struct(self._live(), _number(sequence)))
+
+    def info(self) -> KVInfo:
+        """Choices as they came out, blocks and bytes."""
+        handle, struct = self._live(), prepared(_kv_structs.KVInfo)
+        check(lib.dci_kv_get_info(handle.value, byref(struct)))
+        return info_of(struct)
+
+    @staticmethod
+    def calibrate(
+        queries: Any,
+        rate: float,
+        n_kv_heads: SupportsIndex,
+        *,
+        schedule: str = "boundary",
+        query_dtype: npt.DTypeLike = "float32",
+        context: Context | None = None,
+    ) -> float:
+        """The tau with which a share of steps decides again.
+
+        queries     (n_layers, n_positions, n_query_heads, dim_k), of positions one behind the other, as plans get them.
+        rate        0 to 1: share of the positions after the first one that decide again.
+        schedule    "boundary" counts layers, "ahead" kv heads.
+
+        Returns tau, in (-1, 1].
+        """
+        form = row_format(query_dtype, "query_dtype", "KV cache", "query_dtype")
+        array = converted(queries, form, "queries")
+        shape = array.shape
+        if len(shape) != 4:
+            raise InvalidError(f"queries has shape {shape}, wanted (n_layers, n_positions, n_query_heads, dim_k)")
+        rows, _, ld = as_groups(array.reshape(shape[0] * shape[1], *shape[2:]), shape[3], form, "queries")
+        options = {"n_layers": shape[0], "n_query_heads": shape[2], "n_kv_heads": n_kv_heads, "dim_k": shape[3]}
+        config, out = c_config({**options, "schedule": schedule}, form, form), c_double()
+        context = default_context() if context is None else context
+        at = (context._handle.value, byref(config), shape[0], shape[1], address(rows), ld)
+        check(lib.dci_kv_calibrate(*at, rate, byref(out)))
+        return out.value
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the model."""
+        return self._config[1]
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Heads that have keys and values."""
+        return self._heads[0]
+
+    @property
+    def n_query_heads(self) -> int:
+        """Heads that have queries."""
+        return self._heads[1]
+
+    @property
+    def dim_k(self) -> int:
+        """Elements of a key and of a query."""
+        return self._shape[0]
+
+    @property
+    def dim_v(self) -> int:
+        """Elements of a value and of an output."""
+        return self._shape[1]
+
+    @property
+    def dtype(self) -> str:
+        """Of keys and values."""
+        return self._row.name
+
+    @property
+    def query_dtype(self) -> str:
+        """Of queries."""
+        return self._query.name
+
+    @property
+    def context(self) -> Context:
+        """Threads and instruction set."""
+        return self._context
+
+    def close(self) -> None:
+        """Ends all sequences and frees the KV cache, once the calls that are running on it are done. Closing twice is
+        allowed."""
+        self._handle = None
+
+    def __enter__(self) -> KVCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("KV caches cannot be copied or pickled: save their sequences")
+
+    def __repr__(self) -> str:
+        heads = f"n_query_heads={self.n_query_heads}, n_kv_heads={self.n_kv_heads}"
+        state = "closed" if self._handle is None else f"n_sequences={self.info().n_sequences}"
+        return f"KVCache(n_layers={self.n_layers}, {heads}, dim_k={self.dim_k}, dtype={self.dtype!r}, {state})"
+
+
+def _number(sequence: SupportsIndex) -> int:
+    return as_count(sequence, "sequence")
+
+
+def _sequence_struct(handle: Handle, number: int) -> _kv_structs.KVSequenceInfo:
+    struct = prepared(_kv_structs.KVSequenceInfo)
+    check(lib.dci_kv_get_sequence(handle.value, number, byref(struct)))
+    return struct
+
+
+__all__ = ["Floats", "KVCache", "KVInfo", "KVLayer", "KVLayout", "KVPlan", "KVSequenceInfo"]
