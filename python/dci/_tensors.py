@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+import struct
+from ctypes import c_char_p, c_void_p, string_at
 from typing import Any
 
 import numpy as np
@@ -13,23 +14,10 @@ import numpy.typing as npt
 
 from ._errors import InvalidError
 
-
-class DLTensor(ctypes.Structure):
-    """What the capsule of `__dlpack__` points to, as far as it is read here."""
-
-    _fields_ = [
-        ("data", c_void_p),
-        ("device_type", c_int32),
-        ("device_id", c_int32),
-        ("ndim", c_int32),
-        ("code", c_uint8),
-        ("bits", c_uint8),
-        ("lanes", c_uint16),
-        ("shape", ctypes.POINTER(c_int64)),
-        ("strides", ctypes.POINTER(c_int64)),
-        ("byte_offset", c_uint64),
-    ]
-
+# What the capsule of `__dlpack__` points to begins with a DLTensor: data, type and number of the device, number of axes,
+# kind, bits and lanes of an element, shape, strides, byte offset.
+_DL_TENSOR = struct.Struct("@PiiiBBHPPQ")
+_AXES = tuple(struct.Struct(f"={n}q") for n in range(65))
 
 # DLPack's numbers of devices whose memory the CPU reads: its own, and pinned by CUDA or ROCm.
 _HOST = (1, 3, 11)
@@ -61,19 +49,21 @@ def _of_tensor(x: Any, what: str) -> tuple[npt.NDArray[Any], str]:
         where = getattr(x, "device", f"DLPack type {device[0]}")
         raise InvalidError(f"{what} lies on a device ({where}): pass a copy in the host's memory, such as x.cpu()")
     capsule = x.__dlpack__()
-    tensor = DLTensor.from_address(_pointer(capsule, b"dltensor"))
-    kind = (tensor.code, tensor.bits)
-    if kind not in _KINDS or tensor.lanes != 1:
-        given = getattr(x, "dtype", f"DLPack kind {kind[0]} of {kind[1]} bits")
+    fields = _DL_TENSOR.unpack(string_at(_pointer(capsule, b"dltensor"), _DL_TENSOR.size))
+    data, _, _, n_axes, kind, bits, lanes, shape_at, strides_at, offset = fields
+    if (kind, bits) not in _KINDS or lanes != 1:
+        given = getattr(x, "dtype", f"DLPack kind {kind} of {bits} bits")
         raise TypeError(f"{what} is {given}: convert it to float32, float16 or bfloat16")
-    name, typestr = _KINDS[kind]
-    shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
+    name, typestr = _KINDS[kind, bits]
+    axes = _AXES[n_axes]
+    shape = axes.unpack(string_at(shape_at, axes.size)) if n_axes else ()
     if 0 in shape:
         return np.empty(shape, typestr), name
-    size = tensor.bits // 8
-    strides = tuple(size * step for step in tensor.strides[: tensor.ndim]) if tensor.ndim and tensor.strides else None
-    data = (tensor.data or 0) + tensor.byte_offset
-    interface = {"data": (data, False), "shape": shape, "strides": strides, "typestr": typestr, "version": 3}
+    size = bits // 8
+    strides = None
+    if n_axes and strides_at:
+        strides = tuple([size * step for step in axes.unpack(string_at(strides_at, axes.size))])
+    interface = {"data": (data + offset, False), "shape": shape, "strides": strides, "typestr": typestr, "version": 3}
     return np.asarray(_Lent(capsule, interface)), name
 
 

@@ -17,7 +17,7 @@ from ._errors import DciError, InvalidError
 from ._kv_config import KVLayer, KVLayout, Layers, c_config, set_layers, set_layout
 from ._kv_info import KVInfo, KVSequenceInfo, info_of, sequence_info_of
 from ._kv_plan import Floats, Integers, KVPlan
-from ._kv_rows import as_counts, as_sequences, as_tokens, counts_of, output
+from ._kv_rows import Tokens, as_counts, as_sequences, as_tokens, counts_of, output
 from ._library import Handle, address, check, create, lib, prepared
 from ._paths import Path, encoded
 from ._rows import as_count, as_groups, as_ids, converted, row_format
@@ -264,18 +264,23 @@ class KVCache:
         handle, names = self._live(), as_sequences(sequences)
         number, rows = as_count(layer, "layer"), prepared(_kv_structs.KVRows)
         if keys is None and values is None:
-            counts = as_counts(1 if n_tokens is None else n_tokens, names.size, "n_tokens")
-            check(lib.dci_kv_append(handle.value, number, names.size, address(names), address(counts), byref(rows)))
-            return
-        heads, (dim_k, dim_v) = self._heads[0], self._shape
-        k = as_tokens(keys, names.size, heads, dim_k, self._row, "keys")
-        v = as_tokens(values, names.size, heads, dim_v, self._row, "values")
-        if k.n != v.n:
-            raise InvalidError(f"keys has {k.n} tokens, values {v.n}")
-        counts = counts_of(n_tokens, k.n, names.size)
+            counts: npt.NDArray[np.uintp] | None = as_counts(1 if n_tokens is None else n_tokens, names.size, "n_tokens")
+        else:
+            k, v = self._set_rows(rows, names.size, keys, values)
+            if k.n != v.n:
+                raise InvalidError(f"keys has {k.n} tokens, values {v.n}")
+            counts = counts_of(n_tokens, k.n, names.size)
+        each = None if counts is None else address(counts)
+        check(lib.dci_kv_append(handle.value, number, names.size, address(names), each, byref(rows)))
+
+    def _set_rows(self, rows: _kv_structs.KVRows, n_sequences: int, keys: Any, values: Any) -> tuple[Tokens, Tokens]:
+        """Says where keys and values lie. What it returns keeps them there."""
+        n_heads, (dim_k, dim_v) = self._heads[0], self._shape
+        k = as_tokens(keys, n_sequences, n_heads, dim_k, self._row, "keys")
+        v = as_tokens(values, n_sequences, n_heads, dim_v, self._row, "values")
         rows.keys, rows.key_token_stride, rows.key_head_stride = address(k.array), k.token_stride, k.head_stride
         rows.values, rows.value_token_stride, rows.value_head_stride = address(v.array), v.token_stride, v.head_stride
-        check(lib.dci_kv_append(handle.value, number, names.size, address(names), address(counts), byref(rows)))
+        return k, v
 
     def prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
         """Says that a sequence's prompt is whole in this layer: its groups, codes and choices are formed meanwhile. Every
@@ -395,20 +400,23 @@ class KVCache:
 
     def _asked(self, queries: Any, n_sequences: int) -> tuple[npt.NDArray[Any], int, tuple[int, ...]]:
         """Queries of n sequences, how many elements apart, and their shape less dim_k."""
-        rows, shape, ld = as_groups(queries, self._shape[0], self._query, "queries")
-        n_query_heads = self._heads[1]
-        if shape not in ((n_sequences, n_query_heads), (n_query_heads,)) or (len(shape) == 1 and n_sequences != 1):
-            wanted = f"({n_sequences}, {n_query_heads}, {self._shape[0]})"
-            raise InvalidError(f"queries has shape {(*shape, self._shape[0])}, wanted {wanted}")
+        array = converted(queries, self._query, "queries")
+        one = self._heads[1], self._shape[0]
+        if array.shape != (n_sequences, *one) and (array.shape != one or n_sequences != 1):
+            raise InvalidError(f"queries has shape {array.shape}, wanted {(n_sequences, *one)}")
+        if array.flags.c_contiguous and array.flags.aligned:
+            return array, one[1], array.shape[:-1]
+        rows, shape, ld = as_groups(array, one[1], self._query, "queries")
         return rows, ld, shape
 
     def _queries(self, queries: Any) -> tuple[npt.NDArray[Any], int, int]:
         """Queries of positions, how many positions, and how many elements rows are apart."""
-        rows, shape, ld = as_groups(queries, self._shape[0], self._query, "queries")
-        if len(shape) != 2 or shape[1] != self._heads[1]:
-            wanted = f"(n_positions, {self._heads[1]}, {self._shape[0]})"
-            raise InvalidError(f"queries has shape {(*shape, self._shape[0])}, wanted {wanted}")
-        return rows, shape[0], ld
+        array = converted(queries, self._query, "queries")
+        n_query_heads, dim = self._heads[1], self._shape[0]
+        if array.ndim != 3 or array.shape[1:] != (n_query_heads, dim):
+            raise InvalidError(f"queries has shape {array.shape}, wanted (n_positions, {n_query_heads}, {dim})")
+        rows, _, ld = as_groups(array, dim, self._query, "queries")
+        return rows, array.shape[0], ld
 
     # What there is
 

@@ -131,3 +131,9 @@ def test_a_forked_child_searches_as_its_parent(executor, keys, queries):
     assert len(index) == len(keys)
     for got, want in zip(index.search(queries, 10), wanted):
         np.testing.assert_array_equal(got, want)
+
+
+def test_version_and_isa_are_those_of_the_library_and_the_default_context():
+    assert dci.version() == dci.__version__
+    assert dci.isa() == dci.default_context().isa
+    assert dci.isa_available(dci.isa())
