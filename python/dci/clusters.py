@@ -162,7 +162,8 @@ def kmeans(
     rows        (n, dim), or (n_problems, n, dim) for independent problems of one shape, such as the heads of a layer.
                 float16 and bfloat16 (of ml_dtypes, or as uint16 bits) are taken as they are, other real numbers as float32.
                 Arrays whose rows are contiguous are read in place, whatever lies between rows and problems: a token-major
-                cache (n, heads, dim) is passed as cache.transpose(1, 0, 2). Others are copied once.
+                cache (n, heads, dim) is passed as cache.transpose(1, 0, 2). Others are copied once. Tensors with
+                `__dlpack__` in the host's memory, such as those of torch, are taken as arrays are.
     n_clusters  of each problem, 1 to n.
     metric      "cosine", "l2" (squared distance) or "ip" (rows go to the centroid of the highest inner product).
     init        where centroids start: "random" (rows drawn without replacement), "plusplus" (k-means++: rows drawn by

@@ -70,7 +70,7 @@ class Index(Paged):
     in place, whatever lies between rows; others are copied once. A float32 input takes all real numbers and rounds them to
     the nearest float32, so float64 arrays work but gain no precision. A float16 or bfloat16 input takes nothing that it
     would have to round. bfloat16 is an array of ml_dtypes.bfloat16, or of uint16 with the same bits, and uint16 arrays
-    never mean integers.
+    never mean integers. Tensors with `__dlpack__` in the host's memory, such as those of torch, are taken as arrays are.
 
     Searches may run on several threads at once, beside one add; the interpreter lock is not held meanwhile. Ctrl-C stops
     long searches and adds, which then have changed nothing. Errors are exceptions derived from DciError.

@@ -88,7 +88,8 @@ class KVCache:
                 group "tree". static_share: group "restructured". verify: choose "scan" over codes.
     context     threads and instruction set; None: default_context().
 
-    None leaves an option to the preset or the library; include/dci/kv.h has every range and default.
+    None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is told
+    of memory, is offered in C alone.
 
     Rows of keys, values and queries are NumPy arrays or tensors with `__dlpack__` in the host's memory, such as those of
     torch, of their dtype. They are read in place where the elements of a row are side by side and rows are at equal

@@ -7,6 +7,8 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -263,6 +265,22 @@ def test_closing_beside_calls_frees_when_they_are_done():
     run_all([read, kv.close])
     with pytest.raises(dci.InvalidError, match="closed"):
         kv.open()
+
+
+def test_the_process_ends_cleanly_in_the_middle_of_a_step_and_of_a_prompts_work():
+    code = """
+import dci, numpy as np
+kv = dci.KVCache(1, 2, 1, 32, dtype="float32", preset="clusterkv", dense_layers=0)
+s = kv.open()
+rows = np.random.default_rng(0).standard_normal((6000, 1, 32), dtype=np.float32)
+kv.reserve(s, 6000)
+kv.append(0, s, rows, rows)
+kv.prompt(0, s)
+plan = kv.new_plan()
+print(kv)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("KVCache(n_layers=1")
 
 
 def test_rows_are_copied_where_they_must_and_give_the_same():
