@@ -178,6 +178,7 @@ typedef struct kvbench_row {
         size_t tokens, prompt, group, dim_k, dim_v;
         char reason[256]; /* why it was not played; empty: it was */
         dci_kv_info info; /* after the last step */
+        double resident;  /* bytes per token that the arm keeps for choosing */
         kvbench_marks marks;
         size_t n_steps, n_planned;
         double decided, corrected; /* of all lists, those that their own queries chose; those that were corrected */

@@ -347,6 +347,10 @@ static dci_status finish(player *p)
         if (status != DCI_OK)
                 return status;
         row->refits = sequence.refits;
+        /* Clusters and segments may be smaller than the config would have them, and then they are more: measured. */
+        row->resident = sequence.n_batches > 0 && sequence.n_grouped > 0
+                                ? (double)row->info.summary_bytes / (double)sequence.n_grouped
+                                : row->info.resident_token_bytes;
         row->drift = sequence.drift;
         row->decided = row->corrected = (double)NAN;
         if (sequence.n_plans > 0) {

@@ -86,7 +86,7 @@ static void print_moved(const kvbench_row *row, char *out)
 
 static void print_resident(const kvbench_row *row, char *out)
 {
-        put_number(out, "%.1f", row->info.resident_token_bytes);
+        put_number(out, "%.1f", row->resident);
 }
 
 static void print_form(const kvbench_row *row, char *out)
@@ -259,7 +259,7 @@ static bool add_marks(json_t *json, const kvbench_row *row, bool played)
                        {"hits_r1", m->hits[0]},
                        {"hits_r2", m->hits[1]},
                        {"hits_r4", m->hits[2]},
-                       {"resident_bytes_token", row->info.resident_token_bytes},
+                       {"resident_bytes_token", row->resident},
                        {"form_ms", row->form_ms},
                        {"drift", row->drift}};
         bool whole = true;

@@ -261,7 +261,7 @@ static dci_status resident_row(void *arg, const kvbench_row *row)
         const bool played = *row->reason == '\0';
         const double bytes =
                 (double)((run->trace->keys.dim + run->trace->values.dim) * dci_dtype_size(run->trace->keys.dtype));
-        const double resident = played ? row->info.resident_token_bytes : (double)NAN;
+        const double resident = played ? row->resident : (double)NAN;
         papers_cell cells[6];
         name_arm(&row->arm, cells);
         cells[2] = papers_size(row->options->budgets.values[row->arm.budget]);

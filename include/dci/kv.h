@@ -274,7 +274,8 @@ typedef struct dci_kv_config {
         /* DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Tokens that come later are
          * recent, and attended to, until cluster_every of them are older than the rollback: dci_kv_maintain gives those clusters of their
          * own. They count in the budget: dci_kv_reserve gives what there is clusters earlier when recent tokens would take more than
-         * half of it. With other groups these do not matter. 0 (default): the preset's, or clusterkv's where it has none. */
+         * half of it, of few tokens each, for the time being; as soon as such ones hold cluster_every tokens together, these are given
+         * clusters as if the budget had waited. With other groups these do not matter. 0 (default): the preset's, or clusterkv's where it has none. */
         size_t cluster_tokens; /**< a cluster's on average, 1 to DCI_KV_MAX_TOKENS; clusterkv 80, retroinfer 16 */
         size_t cluster_every;  /**< cluster_tokens to DCI_KV_MAX_TOKENS; clusterkv 320, retroinfer 1,024 */
         size_t cluster_segment; /**< clusters are found within so many consecutive tokens, rounded up to a multiple of 32;

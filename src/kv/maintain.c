@@ -12,9 +12,10 @@
 
 typedef struct due {
         dci_kv_layer *layer;
+        size_t first;        /* the first candidate of the new group or batch; batches from it on give way */
         size_t n;            /* candidates afterwards */
         dci_kv_batch *batch; /* listed groups: several may be due in a layer, in order */
-        bool reorders;       /* in place of the layer's other batches */
+        bool reorders;       /* in place of all of the layer's batches */
 } due;
 
 typedef struct maintaining {
@@ -23,9 +24,22 @@ typedef struct maintaining {
         size_t n_dues;
 } maintaining;
 
+/* Where the next batch of a layer begins that has n_grouped: behind the others, or where the last ones begin that were made early and are
+ * fewer than cluster_every tokens together. The first batch, the prompt's, stays. */
+static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped)
+{
+        size_t b = layer->n_batches;
+        if (kv->config.group != DCI_KV_GROUP_CLUSTER || n_grouped != layer->n_grouped)
+                return n_grouped;
+        while (b > 1 && n_grouped - layer->batches[b - 1]->first < kv->config.cluster_every)
+                b--;
+        return b < layer->n_batches ? layer->batches[b]->first : n_grouped;
+}
+
 /* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. Clusters are made of cluster_every tokens
  * at a time, so that they are the same however often this is called; early, of those that there are if recent tokens
- * would take more than half of the budget all the same. */
+ * would take more than half of the budget all the same. Early ones are too few to be good clusters (of one token each, in the end), so
+ * that they are made anew together once cluster_every tokens are there. */
 static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped, bool early)
 {
         if (kv->config.frozen_prompt || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE)
@@ -35,8 +49,9 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
         const size_t n = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
         if (n <= n_grouped || !kv->listed || dci_kv_restructures(kv))
                 return n > n_grouped ? n : 0;
-        if (n - n_grouped >= every)
-                return n_grouped + every;
+        const size_t first = first_of(kv, layer, n_grouped);
+        if (n - first >= every)
+                return first + every;
         return early && layer->sequence->n > kv->config.sink + n_grouped + kv->config.budget / 2 ? n : 0;
 }
 
@@ -50,11 +65,11 @@ static size_t count_dues(const dci_kv *kv, const dci_kv_layer *layer, bool early
         return n_dues;
 }
 
-static size_t begin_of(const maintaining *m, const due *d)
+/* Where a batch begins that ends with candidate n: a whole one takes the place of early ones. */
+static size_t begin_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped, size_t n)
 {
-        if (d->reorders)
-                return 0;
-        return d > m->dues && d[-1].layer == d->layer ? d[-1].n : d->layer->n_grouped;
+        const size_t first = first_of(kv, layer, n_grouped);
+        return n - first >= kv->config.cluster_every ? first : n_grouped;
 }
 
 static void form_task(void *arg, size_t task, size_t worker)
@@ -82,7 +97,7 @@ static dci_status take_batches(dci_kv *kv, const maintaining *m)
         dci_status status = DCI_OK;
         for (size_t i = 0, more = 0; i < m->n_dues && status == DCI_OK; i++) {
                 due *d = &m->dues[i];
-                const size_t first = begin_of(m, d), n = d->n - first;
+                const size_t first = d->first, n = d->n - first;
                 more = i > 0 && d[-1].layer == d->layer ? more + 1 : 1;
                 status = dci_kv_batch_prepare(kv, d->layer, first, n, more, &d->batch);
                 if (status == DCI_OK && d->reorders)
@@ -114,12 +129,12 @@ static void publish(dci_kv *kv, const maintaining *m)
 {
         for (size_t i = 0; i < m->n_dues; i++) {
                 due *d = &m->dues[i];
-                if (d->reorders) {
-                        dci_kv_drop_batches(kv, d->layer, 0);
+                if (d->reorders)
                         d->layer->decided->renewed = d->layer->decided->n_pushed;
-                }
-                if (d->batch != NULL)
+                if (d->batch != NULL) {
+                        dci_kv_drop_batches(kv, d->layer, dci_kv_batches_within(d->layer, d->first));
                         dci_kv_batch_publish(kv, d->layer, d->batch);
+                }
                 d->batch = NULL;
                 d->layer->n_grouped = d->n;
         }
@@ -146,13 +161,14 @@ dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
                         size_t at = layer->n_grouped;
                         const size_t reordered = early ? 0 : dci_kv_reordered(kv, layer);
                         if (reordered > 0) {
-                                m.dues[m.n_dues++] = (due){layer, reordered, NULL, true};
+                                m.dues[m.n_dues++] = (due){layer, 0, reordered, NULL, true};
                                 tokens += reordered * (1 + kv->config.ring * kv->group);
                                 continue;
                         }
-                        for (size_t n; (n = due_of(kv, layer, at, early)) > 0; at = n)
-                                m.dues[m.n_dues++] = (due){layer, n, NULL, false};
-                        tokens += at - layer->n_grouped;
+                        for (size_t n; (n = due_of(kv, layer, at, early)) > 0; at = n) {
+                                m.dues[m.n_dues++] = (due){layer, begin_of(kv, layer, at, n), n, NULL, false};
+                                tokens += n - m.dues[m.n_dues - 1].first;
+                        }
                 }
         status = take_all(kv, &m);
         if (status == DCI_OK)
