@@ -34,6 +34,30 @@ static bool has_low_bits(int32_t preset)
         return preset == DCI_KV_LOWBIT || preset == DCI_KV_SKETCH_LOWBIT;
 }
 
+/* Whether anything is formed of tokens that are decoded. */
+static bool has_updates(int32_t preset)
+{
+        return preset != DCI_KV_FULL && preset != DCI_KV_STREAMING && preset != DCI_KV_SNAPKV;
+}
+
+/* One preset with its codes, with updates and without them, at each budget. */
+static size_t list_arms(const kvbench_options *o, kvbench_arm arm, kvbench_arm *arms)
+{
+        size_t n = 0;
+        for (int32_t u = KVBENCH_UPDATES_ON; u <= KVBENCH_UPDATES_OFF; u++) {
+                const bool off = u == KVBENCH_UPDATES_OFF;
+                if (has_updates(arm.preset) ? (o->updates & 1 << u) == 0 : off)
+                        continue;
+                for (size_t b = 0; b < o->budgets.n; b++, n++) {
+                        arm.still = off;
+                        arm.budget = b;
+                        if (arms != NULL)
+                                arms[n] = arm;
+                }
+        }
+        return n;
+}
+
 size_t kvbench_arms(const kvbench_options *o, kvbench_arm *arms)
 {
         size_t n = 0;
@@ -46,13 +70,11 @@ size_t kvbench_arms(const kvbench_options *o, kvbench_arm *arms)
                         const bool learned = j % 2 == 1;
                         if (codes ? (o->codes & 1 << (learned ? KVBENCH_LEARNED : KVBENCH_RANDOM)) == 0 : learned)
                                 continue;
-                        for (size_t b = 0; b < o->budgets.n; b++, n++)
-                                if (arms != NULL)
-                                        arms[n] = (kvbench_arm){.preset = o->presets[i],
-                                                                .key_bits = keys[j / 2 / n_values],
-                                                                .value_bits = values[j / 2 % n_values],
-                                                                .learned = learned,
-                                                                .budget = b};
+                        const kvbench_arm arm = {.preset = o->presets[i],
+                                                 .key_bits = keys[j / 2 / n_values],
+                                                 .value_bits = values[j / 2 % n_values],
+                                                 .learned = learned};
+                        n += list_arms(o, arm, arms != NULL ? arms + n : NULL);
                 }
         }
         return n;

@@ -11,6 +11,7 @@
 
 enum { KVBENCH_KEPT_COMMON = 1, KVBENCH_KEPT_PAPER = 2 };
 enum { KVBENCH_RANDOM = 1, KVBENCH_LEARNED = 2 };
+enum { KVBENCH_UPDATES_ON = 1, KVBENCH_UPDATES_OFF = 2 };
 #define KVBENCH_MAX_TRACES 64
 /* Numbers of presets are below it. */
 
@@ -32,6 +33,7 @@ typedef struct kvbench_options {
         bench_sizes budgets;
         int32_t kept;                        /* KVBENCH_KEPT_* */
         int32_t key_bits, value_bits, codes; /* bits 1 << width, and 1 << KVBENCH_RANDOM or _LEARNED */
+        int32_t updates;                     /* 1 << KVBENCH_UPDATES_ON or _OFF */
         int32_t combine, page_tokens;        /* 0: the preset's */
         size_t cluster_tokens, cluster_most; /* the same, and 0: clusters of any size */
         int32_t cluster_by;                  /* 0: the preset's */
@@ -113,12 +115,13 @@ double kvbench_kth_greatest(double *x, size_t n, size_t k);
 
 /* --- kv_judge.c ----------------------------------------------------------------------------------------------------------- */
 
-enum { KVBENCH_HITS = 3 };
+enum { KVBENCH_HITS = 3, KVBENCH_SIXTHS = 6 };
 
 /* What is judged of one arm; NAN: there is nothing to judge. */
 typedef struct kvbench_marks {
         double share, recall, token_recall;
-        double err[3], err_tail[3]; /* all positions, the first quarter of the decode, the last one */
+        double err[3], err_tail[3];    /* all positions, the first quarter of the decode, the last one */
+        double sixths[KVBENCH_SIXTHS]; /* error with the tail, if there is one, by sixths of the decode */
         double overlap, attended;
         double bytes_step, bytes_step_cached;
         double hits[KVBENCH_HITS]; /* of the chosen, those that were chosen in one of the last 1, 2 and 4 steps */
@@ -135,7 +138,7 @@ typedef struct kvbench_judge {
         size_t n_before, n_steps;
         double *query;
         double kept, contested, recall, found, heads;
-        double err[2][3], n_err[3];
+        double err[2][3], n_err[3], sixths[KVBENCH_SIXTHS], n_sixths[KVBENCH_SIXTHS];
         double overlap, n_overlap, n_attended, n_chosen, n_moved;
         double n_hits[KVBENCH_HITS], n_looked; /* n_looked: chosen after the first step */
         uint32_t *last;                        /* by token: the number of the step that chose it last, from 1 */
@@ -161,6 +164,7 @@ kvbench_marks kvbench_judge_marks(const kvbench_judge *judge);
 typedef struct kvbench_arm {
         int32_t preset, key_bits, value_bits;
         bool learned;
+        bool still; /* no updates: what is decoded is in the window, and then nowhere; prkv: pages by position, no new order */
         size_t budget; /* its number among options->budgets */
 } kvbench_arm;
 

@@ -218,6 +218,9 @@ void kvbench_judge_step(kvbench_judge *judge, size_t t, const dci_kv_plan *plan,
                         judge->err[1][part] += tail != NULL ? error_of(tail + h * dim, exact, dim) : 0;
                         judge->n_err[part]++;
                 }
+                judge->sixths[step * KVBENCH_SIXTHS / n_steps] +=
+                        error_of((tail != NULL ? tail : out) + h * dim, exact, dim);
+                judge->n_sixths[step * KVBENCH_SIXTHS / n_steps]++;
         }
 }
 
@@ -248,5 +251,7 @@ kvbench_marks kvbench_judge_marks(const kvbench_judge *judge)
                 m.err[part] = ratio(judge->err[0][part], judge->n_err[part]);
                 m.err_tail[part] = judge->has_tail ? ratio(judge->err[1][part], judge->n_err[part]) : (double)NAN;
         }
+        for (size_t i = 0; i < KVBENCH_SIXTHS; i++)
+                m.sixths[i] = ratio(judge->sixths[i], judge->n_sixths[i]);
         return m;
 }

@@ -8,6 +8,7 @@
 
 static const bench_choice kepts[] = {{"common", KVBENCH_KEPT_COMMON}, {"paper", KVBENCH_KEPT_PAPER}, {NULL, 0}};
 static const bench_choice codes[] = {{"random", KVBENCH_RANDOM}, {"learned", KVBENCH_LEARNED}, {NULL, 0}};
+static const bench_choice updates[] = {{"on", KVBENCH_UPDATES_ON}, {"off", KVBENCH_UPDATES_OFF}, {NULL, 0}};
 static const bench_choice combines[] = {
         {"softmax", DCI_KV_COMBINE_SOFTMAX}, {"mean", DCI_KV_COMBINE_MEAN}, {"each", DCI_KV_COMBINE_EACH}, {NULL, 0}};
 static const bench_choice schedules[] = {{"every", DCI_KV_EVERY_STEP},
@@ -69,6 +70,11 @@ static const char help_arms[] =
         "                            are n/a (default common)\n"
         "  --frozen-prompt           groups are formed of the whole prompt and never again; decoded tokens are\n"
         "                            attended to and not counted: the protocol of tables that are made from traces\n"
+        "  --updates LIST            on, off: off, groups are those of the prompt and decoded tokens are attended to "
+        "while\n"
+        "                            they are in the window only; prkv off: they are in pages by position, and no "
+        "order is\n"
+        "                            made anew (default on)\n"
         "  --key-bits LIST           1, 2, 3, 4 or 8, for presets that have codes (default 4)\n"
         "  --value-bits LIST         1, 2, 4 or 8, for presets that attend to the tail in low bits (default 2)\n"
         "  --learned LIST            random, learned: how codes are made; learned from the prompt's keys and observed\n"
@@ -113,7 +119,8 @@ static const char help_arms[] =
         "and\n"
         "                            that had to be corrected), append_us, step_us, the 99th percentile of each time "
         "(plan_us_p99), err_first\n"
-        "                            and err_last, the errors in the first and in the last quarter of the decode\n"
+        "                            and err_last, the errors in the first and in the last quarter of the decode,\n"
+        "                            err_sixths, those of each sixth, with the tail\n"
         "  --help                    this text\n"
         "\n";
 
@@ -231,6 +238,8 @@ static dci_status check(const char *traces, const kvbench_options *o)
                 return dci_fail(DCI_ERR_INVALID, "--trace and --synthetic exclude each other");
         if (o->judged_only && o->every == 0)
                 return dci_fail(DCI_ERR_INVALID, "--judged-only needs --every");
+        if (o->frozen_prompt && o->updates != 1 << KVBENCH_UPDATES_ON)
+                return dci_fail(DCI_ERR_INVALID, "--frozen-prompt has no updates: --updates off goes without it");
         return DCI_OK;
 }
 
@@ -272,6 +281,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"budget", OPTION_SIZES, &o->budgets, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"kept", OPTION_CHOICE, &o->kept, 0, 0, kepts},
                 {"frozen-prompt", OPTION_FLAG, &o->frozen_prompt, 0, 0, NULL},
+                {"updates", OPTION_CHOICES, &o->updates, 0, 0, updates},
                 {"key-bits", OPTION_CHOICES, &o->key_bits, 0, 0, key_widths},
                 {"value-bits", OPTION_CHOICES, &o->value_bits, 0, 0, value_widths},
                 {"learned", OPTION_CHOICES, &o->codes, 0, 0, codes},
@@ -314,6 +324,7 @@ static void set_defaults(kvbench_options *o)
         memset(o, 0, sizeof *o);
         o->kept = KVBENCH_KEPT_COMMON;
         o->leaves = KVBENCH_LEAVES_SEARCH;
+        o->updates = 1 << KVBENCH_UPDATES_ON;
         o->key_bits = 1 << 4;
         o->value_bits = 1 << 2;
         o->codes = 1 << KVBENCH_RANDOM;

@@ -115,6 +115,10 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
                 c.ring = o->ring;
         if (!isnan(o->static_share))
                 c.static_share = o->static_share;
+        if (row->arm.still && row->arm.preset == DCI_KV_PRKV)
+                c.period = DCI_KV_MAX_TOKENS;
+        else if (row->arm.still)
+                c.frozen_prompt = 1; /* forget_decoded does the rest */
         if (o->kept == KVBENCH_KEPT_COMMON) {
                 c.sink = BENCH_SINK;
                 c.window = KVBENCH_WINDOW;
@@ -222,6 +226,14 @@ static dci_status judge_step(player *p, size_t t)
         return status;
 }
 
+/* Without updates: what is decoded and left the window is attended to by nobody. */
+static void forget_decoded(const player *p)
+{
+        const int32_t recent = p->plan.n_tokens[0] - (int32_t)p->row->info.window;
+        if (p->row->arm.still && p->plan.recent_begin[0] > 0 && p->plan.recent_begin[0] < recent)
+                p->plan.recent_begin[0] = recent;
+}
+
 /* What a step does between append and its end; the clock stands still while the judge looks. */
 static dci_status plan_and_attend(player *p, size_t t, double *out_seconds)
 {
@@ -231,8 +243,10 @@ static dci_status plan_and_attend(player *p, size_t t, double *out_seconds)
         dci_status status =
                 dci_kv_plan_make(p->kv, 0, 1, &p->sequence, queries_of(trace, t), trace->keys.dim, &p->plan);
         const double planned = bench_seconds();
-        if (status == DCI_OK)
+        if (status == DCI_OK) {
+                forget_decoded(p);
                 status = attend(p, t, &p->plan, p->tail);
+        }
         const double attended = bench_seconds();
         p->seconds[KVBENCH_PLAN][n] = planned - begin;
         p->seconds[KVBENCH_ATTEND][n] = attended - planned;

@@ -8,6 +8,7 @@
     dci-bench kv $ARMS --every 240 --trace LONG,.. --json long.json
     dci-bench kv --preset icecache --leaves mean --frozen-prompt --judged-only --every 24 --trace SHORT,.. --json leaves.json
     python3 bench/kv_reference.py traces/README.md short.json long.json
+    python3 bench/kv_reference.py --seeds --draws draws.json traces/README.md leaves*.json parts*.json clusters*.json
 
 The README has a heading "### NAME" per trace and beneath it a table: arm, share, err, err with page sums, err with 2-bit
 values, each figure at several budgets, which the table's head names ("B = 128 / 256 / 512"). Per arm and figure a line gives
@@ -15,9 +16,16 @@ ours, theirs and the difference; "!" marks a share more than 0.01 below (cluster
 more than 5 % above (clusters and learned: 15 %). "k-means 16" is retroinfer of a report with --cluster-most 16
 --cluster-by raw. Ours are means over the reports that have a figure, such as those of several --seed; theirs are of one
 rotation.
+
+--seeds asks whether groups that are drawn at random (leaves and clusters) keep as much as the reference's. A cell is the
+mean and the standard deviation of our share over the reports' seeds and, in brackets, the README's figure, marked < or >
+where all seeds keep less or more, and ! where the mean is more than 0.02 below. --draws adds the reference's mean and
+deviation over draws of its own, from a file {trace: {arm: [[share at each budget], a list per draw]}}, and counts the
+cells in which the two means differ by more than twice the standard error of their difference.
 """
 import argparse
 import json
+import math
 import re
 import statistics
 
@@ -25,6 +33,7 @@ FIGURES = ("share", "err", "err with page sums", "err with 2-bit values")
 PLAIN = {"exact top tokens": "topk", "most recent": "streaming", "position, mean": "pagemean", "position, cuboid": "arkvale",
          "position, quest": "quest", "clusters 80, trimmed, mean": "clusterkv", "k-means 16, mean": "retroinfer",
          "tree leaves, mean": "icecache mean"}
+DRAWN = ("tree leaves, mean", "k-means 16, mean", "clusters 80, trimmed, mean")
 CLUSTERS = ("clusterkv", "retroinfer")
 PARTS = "retroinfer"  # counts with --cluster-most 16, as the README's clusters are cut into pages
 LOWER_SHARE = {"exact": 0.01, "clusters": 0.02, "learned": 0.03}
@@ -125,13 +134,59 @@ def print_trace(trace, arms, budgets, rows):
     return n, flags
 
 
+def deviation_of(values):
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def verdict_of(ours, theirs, drawn):
+    """The cell, and which counts it goes into."""
+    mean, low = statistics.mean(ours), statistics.mean(ours) < theirs - LOWER_SHARE["clusters"]
+    beside = "<" if max(ours) < theirs else ">" if min(ours) > theirs else ""
+    text = f"{mean:.3f} ±{deviation_of(ours):.3f} ({theirs:.3f}{' ' if beside or low else ''}{beside}{'!' if low else ''}"
+    counts = {"cells": 1, "README's within the seeds": not beside, "mean 0.02 below the README's": low}
+    if drawn:
+        error = math.sqrt(deviation_of(ours) ** 2 / len(ours) + deviation_of(drawn) ** 2 / len(drawn))
+        apart = mean - statistics.mean(drawn)
+        text += f"; {statistics.mean(drawn):.3f} ±{deviation_of(drawn):.3f}"
+        counts |= {"twice the error below its draws": apart < -2 * error, "twice the error above": apart > 2 * error}
+    return text + ")", counts
+
+
+def print_seeds(tables, budgets, rows, draws):
+    for arm in DRAWN:
+        key, name = find_rows(arm)["share"]
+        total = {}
+        print(f"\n| {arm} | {' | '.join(f'B = {b}' for b in budgets)} |\n|---|" + "---|" * len(budgets))
+        for trace, arms in tables.items():
+            cells = []
+            for i, budget in enumerate(budgets):
+                ours = [row[name] for row in rows.get((trace, *key, budget), [])]
+                if ours and arm in arms:
+                    drawn = [draw[i] for draw in draws.get(trace, {}).get(arm, [])]
+                    text, counts = verdict_of(ours, arms[arm][0][i], drawn)
+                    cells.append(text)
+                    total = {what: total.get(what, 0) + n for what, n in counts.items()}
+            if cells:
+                print(f"| {trace} | {' | '.join(cells)} |")
+        print("\n" + ", ".join(f"{what}: {n}" for what, n in total.items()) + ".")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("readme", help="the file with the tables of the reference")
     parser.add_argument("report", nargs="+", help="what dci-bench kv wrote with --json")
+    parser.add_argument("--seeds", action="store_true", help="how shares of leaves and clusters are spread over seeds")
+    parser.add_argument("--draws", help="shares of other draws of the reference, with --seeds")
     args = parser.parse_args()
     tables, budgets = read_tables(args.readme)
     rows, notes = read_reports(args.report)
+    if args.seeds:
+        draws = {}
+        if args.draws:
+            with open(args.draws, encoding="utf-8") as file:
+                draws = json.load(file)
+        print_seeds(tables, budgets, rows, draws)
+        return
     measured = {key[0] for key in rows}
     n = flags = 0
     for trace, arms in tables.items():

@@ -31,7 +31,7 @@ static void put_us(char *out, double us)
 
 static void print_preset(const kvbench_row *row, char *out)
 {
-        snprintf(out, CELL_BYTES, "%s", dci_kv_preset_name(row->arm.preset));
+        snprintf(out, CELL_BYTES, "%s%s", dci_kv_preset_name(row->arm.preset), row->arm.still ? ", no updates" : "");
 }
 
 static void print_codes(const kvbench_row *row, char *out)
@@ -268,6 +268,15 @@ static bool add_marks(json_t *json, const kvbench_row *row, bool played)
         return whole;
 }
 
+static bool add_sixths(json_t *json, const kvbench_row *row, bool played)
+{
+        json_t *sixths = json_array();
+        bool whole = sixths != NULL;
+        for (size_t i = 0; whole && i < KVBENCH_SIXTHS; i++)
+                whole = json_array_append_new(sixths, number(played ? row->marks.sixths[i] : (double)NAN)) == 0;
+        return json_object_set_new(json, "err_sixths", sixths) == 0 && whole;
+}
+
 static bool add_times(json_t *json, const kvbench_row *row, bool played)
 {
         static const char *const names[KVBENCH_TIMES] = {"append_us", "plan_us", "attend_us", "maintain_us", "step_us"};
@@ -297,6 +306,7 @@ static bool add_facts(json_t *json, const kvbench_row *row, bool played, const c
                      {"token_bytes", row->info.token_bytes}};
         bool whole = json_object_set_new(json, "isa", json_string(isa)) == 0 &&
                      json_object_set_new(json, "judged_only", json_boolean(row->options->judged_only)) == 0 &&
+                     json_object_set_new(json, "updates", json_boolean(!row->arm.still)) == 0 &&
                      json_object_set_new(json, "reason", played ? json_null() : json_string(row->reason)) == 0;
         for (size_t i = 0; whole && i < sizeof sizes / sizeof *sizes; i++)
                 whole = json_object_set_new(json, sizes[i].name, played ? integer(sizes[i].value) : json_null()) == 0;
@@ -310,7 +320,8 @@ static json_t *rows_json(const dci_context *context, const kvbench_row *rows, si
         for (size_t i = 0; whole && i < n_rows; i++) {
                 const bool played = *rows[i].reason == '\0';
                 json_t *row = asked_json(&rows[i]);
-                whole = row != NULL && add_marks(row, &rows[i], played) && add_times(row, &rows[i], played) &&
+                whole = row != NULL && add_marks(row, &rows[i], played) && add_sixths(row, &rows[i], played) &&
+                        add_times(row, &rows[i], played) &&
                         add_facts(row, &rows[i], played, dci_isa_name(dci_context_isa(context))) &&
                         json_array_append(array, row) == 0;
                 json_decref(row);
