@@ -7,6 +7,7 @@
 typedef struct kv_state {
         kvbench_options options;
         dci_context *helper, *measured; /* all CPUs: reading and judging are not measured; --threads of them */
+        kvbench_trace anchor;           /* without rows: none */
         kvbench_row *rows;              /* of all traces, one trace behind the other */
         size_t n_rows;
 } kv_state;
@@ -90,6 +91,7 @@ static dci_status list_rows(const kv_state *s, kvbench_row *rows, size_t n)
         memset(rows, 0, n * sizeof *rows);
         for (size_t i = 0; i < n; i++) {
                 rows[i].options = &s->options;
+                rows[i].anchor = s->options.anchor != NULL ? &s->anchor : NULL;
                 rows[i].arm = arms[i];
         }
         dci_free(s->helper, arms, n, sizeof *arms);
@@ -98,11 +100,28 @@ static dci_status list_rows(const kv_state *s, kvbench_row *rows, size_t n)
 
 /* --- the run -------------------------------------------------------------------------------------------------------------- */
 
+/* Layers of one run have the same shape. */
+static dci_status check_anchor(const kv_state *s, const kvbench_trace *trace)
+{
+        const kvbench_trace *a = &s->anchor;
+        if (s->options.anchor == NULL ||
+            (a->tokens == trace->tokens && a->prompt == trace->prompt && a->group == trace->group &&
+             a->scale == trace->scale && a->keys.dim == trace->keys.dim && a->values.dim == trace->values.dim &&
+             a->keys.dtype == trace->keys.dtype && a->queries.dtype == trace->queries.dtype))
+                return DCI_OK;
+        return dci_fail(
+                DCI_ERR_INVALID,
+                "--anchor %s is of %zu tokens, %zu of them the prompt, %zu query heads and d %zu, but %s of %zu, "
+                "%zu, %zu and %zu",
+                a->name, a->tokens, a->prompt, a->group, a->keys.dim, trace->name, trace->tokens, trace->prompt,
+                trace->group, trace->keys.dim);
+}
+
 /* All arms are checked before the first one is played: a mistake should not show after an hour. */
 static dci_status play_trace(kv_state *s, const kvbench_trace *trace, kvbench_truth *truth, kvbench_row *rows,
                              size_t n_rows)
 {
-        dci_status status = DCI_OK;
+        dci_status status = check_anchor(s, trace);
         for (size_t i = 0; status == DCI_OK && i < n_rows; i++) {
                 kvbench_row *row = &rows[i];
                 snprintf(row->trace, sizeof row->trace, "%s", trace->name);
@@ -139,6 +158,8 @@ static dci_status run(kv_state *s, int argc, char **argv)
         if (s->rows == NULL)
                 return DCI_ERR_MEMORY;
         s->n_rows = n_traces * n_each;
+        if (o->anchor != NULL)
+                status = kvbench_trace_open(s->helper, o, o->anchor, &s->anchor);
         for (size_t i = 0; status == DCI_OK && i < n_traces; i++) {
                 kvbench_trace trace;
                 kvbench_truth truth;
@@ -171,6 +192,8 @@ int bench_kv(int argc, char **argv)
         if (status == DCI_OK)
                 status = run(&s, argc, argv);
         int code = status == DCI_OK ? BENCH_EXIT_OK : bench_report_error("kv", status);
+        if (s.anchor.helper != NULL)
+                kvbench_trace_close(&s.anchor);
         dci_free(s.helper, s.rows, s.n_rows, sizeof *s.rows);
         dci_context_destroy(s.measured);
         dci_context_destroy(s.helper);

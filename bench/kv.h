@@ -27,7 +27,8 @@ enum { KVBENCH_LEAVES_SEARCH, KVBENCH_LEAVES_TOKENS, KVBENCH_LEAVES_MEAN };
 typedef struct kvbench_options {
         const char *traces[KVBENCH_MAX_TRACES]; /* folders */
         size_t n_traces;
-        size_t synthetic; /* tokens; 0: none */
+        const char *anchor; /* a folder whose layer chooses for those of the traces; NULL: each for itself */
+        size_t synthetic;   /* tokens; 0: none */
         int32_t presets[DCI_KV_PRESETS];
         size_t n_presets;
         bench_sizes budgets;
@@ -177,6 +178,7 @@ typedef struct kvbench_row {
         const kvbench_options *options;
         kvbench_watch watch; /* NULL: nobody */
         void *watcher;
+        const kvbench_trace *anchor; /* NULL: none */
         kvbench_arm arm;
         char trace[256];
         size_t tokens, prompt, group, dim_k, dim_v;

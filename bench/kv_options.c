@@ -94,6 +94,9 @@ static const char help_arms[] =
         "                            rank at each step (default: the preset's)\n"
         "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
         "  --period N                of periodic and prkv (default 128)\n"
+        "  --anchor FOLDER           another layer of the traces' run, which chooses in their place: they attend to "
+        "its\n"
+        "                            list of the same step, as layers between anchors do; plan us is theirs alone\n"
         "  --leaves NAME             what icecache takes: search, the pages that a search of its tree ends in; "
         "tokens,\n"
         "                            the tokens that it finds; mean, the leaves' pages by their mean (default search)\n"
@@ -238,6 +241,8 @@ static dci_status check(const char *traces, const kvbench_options *o)
                 return dci_fail(DCI_ERR_INVALID, "--trace and --synthetic exclude each other");
         if (o->judged_only && o->every == 0)
                 return dci_fail(DCI_ERR_INVALID, "--judged-only needs --every");
+        if (o->anchor != NULL && (traces == NULL || o->schedule != 0))
+                return dci_fail(DCI_ERR_INVALID, "--anchor wants --trace, and no --schedule: it is one");
         if (o->frozen_prompt && o->updates != 1 << KVBENCH_UPDATES_ON)
                 return dci_fail(DCI_ERR_INVALID, "--frozen-prompt has no updates: --updates off goes without it");
         return DCI_OK;
@@ -296,6 +301,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"static-share", OPTION_TEXT, &share, 0, 0, NULL},
                 {"ring", OPTION_SIZE, &o->ring, 1, 4096, NULL},
                 {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
+                {"anchor", OPTION_TEXT, &o->anchor, 0, 0, NULL},
                 {"leaves", OPTION_CHOICE, &o->leaves, 0, 0, leaves},
                 {"field-of-view", OPTION_SIZE, &o->field_of_view, 0, DCI_KV_MAX_TOKENS, NULL},
                 {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},

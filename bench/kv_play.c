@@ -20,6 +20,17 @@ typedef struct player {
         kvbench_judge judge;
 } player;
 
+/* The trace is the last layer; the anchor is before it. */
+static size_t last_layer(const player *p)
+{
+        return p->row->anchor != NULL ? 1 : 0;
+}
+
+static const kvbench_trace *trace_of(const player *p, size_t layer)
+{
+        return layer < last_layer(p) ? p->row->anchor : p->trace;
+}
+
 /* --- the cache ---------------------------------------------------------------------------------------------------------- */
 
 void kvbench_codes_name(const kvbench_arm *arm, char *out, size_t size)
@@ -78,7 +89,9 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         dci_status status = dci_kv_config_init(&c, sizeof c);
         if (status != DCI_OK)
                 return status;
-        c.n_layers = 1;
+        c.n_layers = row->anchor != NULL ? 2 : 1;
+        c.anchor_first = 0;
+        c.anchor_period = 2;
         c.dense_layers = 0;
         c.n_kv_heads = 1;
         c.n_query_heads = trace->group;
@@ -107,6 +120,8 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
                 c.summary = DCI_KV_SUMMARY_LEARNED;
         if (o->schedule != 0 && ranks_at_each_step(row->arm.preset))
                 c.schedule = o->schedule;
+        if (row->anchor != NULL)
+                c.schedule = DCI_KV_ANCHOR;
         c.verify = verifies(row->arm.preset) ? (double)o->verify : 0.0;
         c.tau = o->tau;
         if (o->period > 0)
@@ -143,10 +158,14 @@ dci_status kvbench_arm_check(dci_context *context, const kvbench_trace *trace, k
                 snprintf(row->reason, sizeof row->reason, "there are no queries before the decode");
                 return DCI_OK;
         }
+        if (row->anchor != NULL && !ranks_at_each_step(row->arm.preset)) {
+                snprintf(row->reason, sizeof row->reason, "no layer's list is there for another one to take over");
+                return DCI_OK;
+        }
         dci_status status = create(context, trace, row, &kv);
         dci_kv_destroy(kv);
         /* The papers' own sizes do not go with every budget, and that is no mistake. */
-        if (status == DCI_ERR_INVALID && row->options->kept == KVBENCH_KEPT_PAPER) {
+        if (status == DCI_ERR_INVALID && (row->options->kept == KVBENCH_KEPT_PAPER || row->anchor != NULL)) {
                 snprintf(row->reason, sizeof row->reason, "%s", dci_last_error());
                 return DCI_OK;
         }
@@ -157,30 +176,33 @@ dci_status kvbench_arm_check(dci_context *context, const kvbench_trace *trace, k
 
 static dci_status append(const player *p, size_t first, size_t n)
 {
-        const kvbench_trace *trace = p->trace;
-        const size_t element = dci_dtype_size(trace->keys.dtype);
         dci_kv_rows rows;
         dci_status status = dci_kv_rows_init(&rows, sizeof rows);
-        if (status != DCI_OK)
-                return status;
-        rows.keys = (const char *)trace->keys.data + first * trace->keys.dim * element;
-        rows.values = (const char *)trace->values.data + first * trace->values.dim * element;
-        return dci_kv_append(p->kv, 0, 1, &p->sequence, &n, &rows);
+        for (size_t layer = 0; status == DCI_OK && layer <= last_layer(p); layer++) {
+                const kvbench_trace *trace = trace_of(p, layer);
+                const size_t element = dci_dtype_size(trace->keys.dtype);
+                rows.keys = (const char *)trace->keys.data + first * trace->keys.dim * element;
+                rows.values = (const char *)trace->values.data + first * trace->values.dim * element;
+                status = dci_kv_append(p->kv, layer, 1, &p->sequence, &n, &rows);
+        }
+        return status;
 }
 
 static dci_status prefill(player *p)
 {
-        const kvbench_trace *trace = p->trace;
-        const size_t n = trace->prompt, n_observed = trace->observed.n / trace->group;
+        const size_t n = p->trace->prompt;
         dci_status status = dci_kv_open(p->kv, &p->sequence);
         if (status == DCI_OK)
                 status = dci_kv_reserve(p->kv, 1, &p->sequence, &n);
         if (status == DCI_OK)
                 status = append(p, 0, n);
         const double begin = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_prompt(p->kv, 0, p->sequence, n_observed, n_observed > 0 ? trace->observed.data : NULL,
-                                       trace->keys.dim);
+        for (size_t layer = 0; status == DCI_OK && layer <= last_layer(p); layer++) {
+                const kvbench_trace *trace = trace_of(p, layer);
+                const size_t n_observed = trace->observed.n / trace->group;
+                status = dci_kv_prompt(p->kv, layer, p->sequence, n_observed,
+                                       n_observed > 0 ? trace->observed.data : NULL, trace->keys.dim);
+        }
         const double pause = bench_seconds();
         if (status == DCI_OK)
                 status = dci_kv_step_end(p->kv, 1, &p->sequence);
@@ -202,7 +224,7 @@ static const void *queries_of(const kvbench_trace *trace, size_t t)
 static dci_status attend(const player *p, size_t t, const dci_kv_plan *plan, float *out)
 {
         const kvbench_trace *trace = p->trace;
-        return dci_kv_attend(p->kv, 0, 1, &p->sequence, queries_of(trace, t), trace->keys.dim, plan, out,
+        return dci_kv_attend(p->kv, last_layer(p), 1, &p->sequence, queries_of(trace, t), trace->keys.dim, plan, out,
                              trace->values.dim, NULL);
 }
 
@@ -237,11 +259,13 @@ static void forget_decoded(const player *p)
 /* What a step does between append and its end; the clock stands still while the judge looks. */
 static dci_status plan_and_attend(player *p, size_t t, double *out_seconds)
 {
-        const kvbench_trace *trace = p->trace;
-        const size_t n = p->row->n_planned++;
+        const size_t n = p->row->n_planned++, last = last_layer(p), dim = p->trace->keys.dim;
+        dci_status status = DCI_OK;
+        if (p->row->anchor != NULL)
+                status = dci_kv_plan_make(p->kv, 0, 1, &p->sequence, queries_of(p->row->anchor, t), dim, &p->plan);
         const double begin = bench_seconds();
-        dci_status status =
-                dci_kv_plan_make(p->kv, 0, 1, &p->sequence, queries_of(trace, t), trace->keys.dim, &p->plan);
+        if (status == DCI_OK)
+                status = dci_kv_plan_make(p->kv, last, 1, &p->sequence, queries_of(p->trace, t), dim, &p->plan);
         const double planned = bench_seconds();
         if (status == DCI_OK) {
                 forget_decoded(p);

@@ -306,6 +306,8 @@ static bool add_facts(json_t *json, const kvbench_row *row, bool played, const c
                      {"token_bytes", row->info.token_bytes}};
         bool whole = json_object_set_new(json, "isa", json_string(isa)) == 0 &&
                      json_object_set_new(json, "judged_only", json_boolean(row->options->judged_only)) == 0 &&
+                     json_object_set_new(json, "anchor",
+                                         row->anchor != NULL ? json_string(row->anchor->name) : json_null()) == 0 &&
                      json_object_set_new(json, "updates", json_boolean(!row->arm.still)) == 0 &&
                      json_object_set_new(json, "reason", played ? json_null() : json_string(row->reason)) == 0;
         for (size_t i = 0; whole && i < sizeof sizes / sizeof *sizes; i++)

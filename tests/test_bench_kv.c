@@ -469,6 +469,9 @@ static const struct {
         {{DATA, "--every", "0"}, "--every wants an integer of 1 to"},
         {{DATA, "--steps", "0"}, "--steps wants an integer of 1 to"},
         {{DATA, "--judged-only"}, "--judged-only needs --every"},
+        {{DATA, "--updates", "none"}, "--updates wants one or more of on, off, not 'none'"},
+        {{"kv", "--synthetic", "4096", "--anchor", "t"}, "--anchor wants --trace, and no --schedule"},
+        {{DATA, "--anchor", "t", "--schedule", "every"}, "--anchor wants --trace, and no --schedule"},
         {{DATA, "--frozen-prompt", "--updates", "on,off"}, "--frozen-prompt has no updates"},
         {{DATA, "--key-bits", "5"}, "--key-bits wants one or more of 1, 2, 3, 4, 8, not '5'"},
         {{DATA, "--value-bits", "3"}, "--value-bits wants one or more of 1, 2, 4, 8, not '3'"},
@@ -504,38 +507,14 @@ START_TEST(help_names_every_option)
                 "--trace LIST",        "--synthetic N",   "--steps N",         "--preset LIST",     "--budget LIST",
                 "--kept common|paper", "--frozen-prompt", "--key-bits LIST",   "--value-bits LIST", "--learned LIST",
                 "--combine",           "--leaves NAME",   "--field-of-view N", "--page-tokens N",   "--seed N",
-                "--updates LIST",      "--every N",       "--judged-only",     "--threads N",       "--isa NAME",
-                "--json FILE"};
+                "--updates LIST",      "--anchor FOLDER", "--every N",         "--judged-only",     "--threads N",
+                "--isa NAME",          "--json FILE"};
         bench_result result = BENCH("kv", "--help");
         ck_assert_int_eq(result.code, 0);
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
                 ck_assert_msg(strstr(result.out, words[i]) != NULL, "the help does not say '%s'", words[i]);
         for (size_t i = 0; i < N_PRESETS; i++)
                 ck_assert_msg(strstr(result.out, presets[i]) != NULL, "the help does not name '%s'", presets[i]);
-}
-END_TEST
-
-/* Without updates nothing behind the prompt is attended to but the window; with prkv it is in pages. What has none is one row. */
-START_TEST(updates_can_be_left_out)
-{
-        json_t *report = bench_good(KV("--trace", test_trace_dir(), "--every", "6", "--updates", "on,off", "--preset",
-                                       "streaming,topk,icecache,clusterkv,prkv,retroinfer,sketch", "--budget", "128"));
-        for (size_t i = 0; i < 13; i++) {
-                const json_t *sixths = json_object_get(row_of(report, i), "err_sixths");
-                const double all = bench_number(report, i, is_null(report, i, "err_tail") ? "err" : "err_tail");
-                const bool still = json_is_false(json_object_get(row_of(report, i), "updates"));
-                double sum = 0; /* of 84 positions judged 14 or so in each */
-                for (size_t s = 0; s < 6; s++)
-                        sum += json_number_value(json_array_get(sixths, s));
-                expect_near(sum / 6, all, 0.05 * all, "sixths");
-                ck_assert_double_le(bench_number(report, i, "attended"), 128);
-                ck_assert(still == (i > 0 && i % 2 == 0));
-                if (still)
-                        ck_assert_str_eq(text_of(report, i, "preset"), text_of(report, i - 1, "preset"));
-                if (still && strcmp(text_of(report, i, "preset"), "prkv") != 0)
-                        ck_assert_double_lt(bench_number(report, i, "share"), bench_number(report, i - 1, "share"));
-        }
-        json_decref(report);
 }
 END_TEST
 
@@ -567,7 +546,6 @@ static Suite *suite(void)
         const TTest *const tests[] = {each_preset_at_each_budget_is_a_row_with_its_fields,
                                       leaves_are_searched_or_ranked_by_their_means,
                                       what_attends_to_everything_does_not_err,
-                                      updates_can_be_left_out,
                                       a_frozen_prompt_leaves_decoded_tokens_uncounted,
                                       what_was_there_a_step_before_does_not_move,
                                       each_width_and_sort_of_codes_is_a_row,
