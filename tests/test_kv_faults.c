@@ -198,6 +198,12 @@ START_TEST(every_allocation_may_fail_once)
         config.tau = 0.1;
         config.foreground = 1;
         config.period = 5;
+        if (config.preset == DCI_KV_CLUSTERKV || config.preset == DCI_KV_RETROINFER) {
+                /* Clusters are made early of 5 tokens, and anew as soon as there are 8. */
+                config.budget = 40;
+                config.cluster_tokens = 2;
+                config.cluster_every = 8;
+        }
         kv_data data = kv_random(&config, N, 100);
         dci_context *context = test_context(1);
         const size_t floats = (size_t)LOOKS * MOST * config.n_query_heads * config.dim_k;
