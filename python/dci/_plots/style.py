@@ -135,8 +135,10 @@ def recall_scale(axis: Any, low: float) -> None:
 def rendered(figure: Any, form: str) -> bytes:
     """The picture as "png" or "svg"; equal figures give equal bytes."""
     out = io.BytesIO()
-    metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-    figure.savefig(out, format=form, dpi=110, metadata=metadata)
+    options: dict[str, Any] = {"metadata": {"Date": None, "Creator": None}}
+    if form == "png":
+        options = {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}}
+    figure.savefig(out, format=form, dpi=110, **options)
     return out.getvalue()
 
 
