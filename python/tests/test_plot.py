@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib")
 from dci import plot
 from dci._plots import kv, style
 from dci._plots.ann import Arm, frontier
+from dci._plots.progress import progress
 
 # Of each report the pictures that it gives.
 GIVES = {
@@ -152,10 +153,20 @@ def test_kmeans_is_the_mean_objective_over_time(tmp_path):
     assert set(lines(axes)) == {"dci, 1 thread", "faiss, 1 thread"}
 
 
-def test_titles_name_files(tmp_path):
+def test_titles_name_files_and_are_taken_as_they_are(tmp_path):
     (path,) = plot_data.written(tmp_path, "rounds")
-    (axes,) = plot.draw("exact", [plot.read(path, "Keys, d 64")]).axes
-    assert axes.get_title(loc="left") == "Keys, d 64"
+    figure = plot.draw("exact", [plot.read(path, r"Keys of $10^3, $\frac{")])
+    assert figure.axes[0].get_title(loc="left") == r"Keys of $10^3, $\frac{"
+    plot.save(figure, str(tmp_path / "x.svg"))
+
+
+def test_a_bar_of_progress_leaves_out_nothing(monkeypatch, capsys):
+    pytest.importorskip("tqdm")
+    assert list(progress("abc", "pictures")) == ["a", "b", "c"] and capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert list(progress("abc", "pictures")) == ["a", "b", "c"] and "pictures" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert list(progress("abc", "pictures")) == ["a", "b", "c"] and capsys.readouterr().err == ""
 
 
 # --- form -----------------------------------------------------------------------------------------------------------------
@@ -237,6 +248,7 @@ REFUSED = {
     "infinity": (changed("kv", err=1).replace('"err": 1,', '"err": 1e999,'), "row 1 has inf as 'err'"),
     "beyond floats": (changed("ann", recall=10**400), "row 1 has 1000"),
     "no speed": (changed("ann", qps=0), "row 1 has 0 as 'qps', wanted a number above 0"),
+    "a text for an effort": (changed("ann", params={"prop_to_visit": "half"}), "wanted an object of numbers"),
     "no history": (changed("kmeans", history=[{"seconds": 0}]), "wanted a list of {seconds above 0, objective}"),
     "an arm in one round only": ('[{"a / one": [1, 1, 1]}, {"b / one": [1, 1, 1]}]', "'a / one'"),
     "a peer without recall": ('[{"name": "a", "qps": 5, "build_s": 1}]', "row 0 has nothing as 'recall'"),

@@ -11,6 +11,7 @@ import threading
 from functools import partial
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlunsplit
 
 import plot_data
 import pytest
@@ -169,10 +170,11 @@ def browse(tmp_path):
     threading.Thread(target=server.serve_forever).start()
 
     def browsed(name):
+        url = urlunsplit(("http", f"127.0.0.1:{server.server_port}", name, "", ""))
         done = subprocess.run(
             [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
              "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", f"--user-data-dir={tmp_path / 'profile'}",
-             "--no-first-run", "--dump-dom", f"http://127.0.0.1:{server.server_port}/{name}"],
+             "--no-first-run", "--dump-dom", url],
             capture_output=True, text=True, timeout=120, check=True)  # fmt: skip
         return done.stdout, server.asked, [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
 

@@ -70,6 +70,7 @@ def _lines(axes: Any, rows: list[Row], panel: Panel) -> None:
         axes.minorticks_off()
     else:
         axes.set_xscale(scale)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.set_xlabel(AXES.get(str(x), str(x)) + (" (log scale)" if scale != "linear" else ""))
 
 

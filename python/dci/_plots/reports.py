@@ -65,8 +65,9 @@ def _reason(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
-def _object(value: Any) -> bool:
-    return isinstance(value, dict)
+def _settings(value: Any) -> bool:
+    """Settings of an index: texts, and numbers where a number is written."""
+    return isinstance(value, dict) and all(_number(v) or name == "kind" for name, v in value.items())
 
 
 def _history(value: Any) -> bool:
@@ -82,7 +83,7 @@ WANTED: dict[Check, str] = {
     _text: "a text",
     _flag: "true, false or null",
     _reason: "a text or null",
-    _object: "an object",
+    _settings: "an object of numbers",
     _history: "a list of {seconds above 0, objective}",
 }
 
@@ -96,8 +97,10 @@ FIELDS: dict[str, dict[str, Check]] = {
     "ann": {
         **_of(_text, "index rows mode dataset metric"),
         **_of(_positive, "n dim k threads n_queries qps qps_min qps_max"),
-        **_of(_number, "recall build_s bytes dist_comps"),
-        **_of(_object, "params"),
+        **_of(_number, "recall build_s bytes dist_comps sketch_bits"),
+        **_of(_number_or_null, "rerank guarantee"),
+        **_of(_flag, "fitted"),
+        **_of(_settings, "params"),
     },
     "kv": {
         **_of(_text, "trace preset"),
@@ -112,16 +115,18 @@ FIELDS: dict[str, dict[str, Check]] = {
         **_of(_text, "preset"),
         **_of(_positive, "budget layers heads tokens tokens_per_s tokens_per_s_full"),
         **_of(_number, "key_bits value_bits form_ms append_us plan_us attend_us full_us resident_token_bytes"),
+        **_of(_number_or_null, "maintain_us"),
         **_of(_flag, "learned"),
     },
     "papers": _of(_text, "figure trace"),
     "kmeans": {
-        **_of(_positive, "n clusters threads seconds"),
+        **_of(_positive, "n dim clusters threads seconds rounds largest"),
+        **_of(_number, "objective"),
         **_of(_text, "metric"),
         **_of(_history, "history"),
     },
     "kmeans peers": {
-        **_of(_positive, "n clusters threads dci_s faiss_s"),
+        **_of(_positive, "n dim clusters threads dci_s faiss_s"),
         **_of(_text, "metric"),
         **_of(_history, "dci_history faiss_history"),
     },
@@ -132,8 +137,12 @@ FIELDS: dict[str, dict[str, Check]] = {
     },
 }
 
-# What older reports of dci-bench did not have yet.
-ABSENT: dict[str, Row] = {"kv": {"reason": None, "form_ms": None}}
+# What not every row of dci-bench has, and older reports do not have yet.
+ABSENT: dict[str, Row] = {
+    "ann": {"sketch_bits": 0, "fitted": None, "rerank": None, "guarantee": None},
+    "kv": {"reason": None, "form_ms": None},
+    "layers": {"maintain_us": None},
+}
 
 EXPECTED = (
     "wanted what 'dci-bench ann', 'kv', 'layers', 'papers' or 'kmeans' wrote with --json, or compare_peers.py, "

@@ -57,7 +57,8 @@ def canvas() -> Iterator[None]:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
-            {"svg.hashsalt": "dci", "svg.fonttype": "path", "axes.spines.top": False, "axes.spines.right": False,
+            {"svg.hashsalt": "dci", "svg.fonttype": "path", "text.parse_math": False,
+             "axes.spines.top": False, "axes.spines.right": False,
              "axes.titlesize": 10, "axes.titlelocation": "left", "axes.labelsize": 9, "xtick.labelsize": 8,
              "ytick.labelsize": 8, "legend.fontsize": 8, "legend.frameon": False, "hatch.linewidth": 0.6,
              "axes.grid": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.6, "axes.axisbelow": True}
