@@ -139,6 +139,22 @@ def test_share_and_error_against_budget_bytes_moved_and_bytes_resident(tmp_path)
     assert len(drawn(tmp_path, "budget", "kv", traces=["a/layer2"]).axes) == 2
 
 
+def with_rows(folder, name, rows):
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(plot_data.report("kv", rows)))
+    return plot.read(str(path))
+
+
+def test_seeds_are_averaged_and_other_options_are_lines_of_their_own(tmp_path):
+    row = plot_data.kv_row
+    seeds = with_rows(tmp_path, "seeds", [row("t", "sketch", 256, e, 4, False, seed=s) for s, e in ((0, 0.1), (1, 0.3))])
+    assert lines(plot.draw("budget", [seeds]).axes[0]) == {"sketch K4": [pytest.approx((256, 0.8))]}
+    kept = with_rows(tmp_path, "kept", [row("t", "quest", 256, e, kept=k) for k, e in (("common", 0.1), ("paper", 0.3))])
+    share, _ = plot.draw("budget", [seeds, kept]).axes
+    assert set(lines(share)) == {"sketch K4", "quest, kept common", "quest, kept paper"}
+    assert len({(one.get_marker(), one.get_linestyle()) for one in share.get_lines()}) == 3
+
+
 def test_steps_are_made_of_their_parts(tmp_path):
     (axes,) = drawn(tmp_path, "steps", "layers").axes
     assert bars(axes) == {"append": [1, 1], "plan": [300, 800], "attend": [50, 50]}  # maintain was due now and then

@@ -33,9 +33,11 @@ LOOKS: dict[str, style.Line] = {
 FREE = [style.Line(marker, style.BLUE, "-.") for marker in "o^v<>sDHP*"]
 
 
-def _look(preset: str, learned: bool, others: list[str]) -> style.Line:
-    """Presets of a later library have no look of their own and are numbered."""
+def _look(preset: str, learned: bool, others: list[str], again: int = 0) -> style.Line:
+    """Presets of a later library have no look of their own and are numbered; so are lines that repeat a preset."""
     line = LOOKS.get(preset) or FREE[others.index(preset) % len(FREE)]
+    if again:
+        return style.Line(line.marker, line.colour, style.DASHES[(style.DASHES.index(line.dashes) + again) % 4], learned)
     return style.Line(line.marker, line.colour, "--", True) if learned else line
 
 
@@ -89,15 +91,46 @@ Value = Callable[[Row], "float | None"]
 # --- what is drawn --------------------------------------------------------------------------------------------------------
 
 
+PARTS = ("append", "plan", "attend", "maintain")  # of a step
+
+# What else dci-bench was asked for: where rows of a preset differ in it, it names a line.
+ASKED = ("kept", "frozen_prompt", "combine", "leaves", "schedule", "tau", "period", "static_share", "ring")
+
+
+def _means(rows: list[Row]) -> list[Row]:
+    """Rows that differ in their seed alone, as one: codes and first clusters are drawn at random."""
+    same: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        names = ("trace", "preset", "budget", "key_bits", "value_bits", "learned", *ASKED)
+        same.setdefault(tuple(row.get(name) for name in names), []).append(row)
+    figures = ("share", "err", "err_tail", "bytes_step", "resident_bytes_token", *(f"{part}_us" for part in PARTS))
+    return [
+        {**many[0], **{n: statistics.mean(r[n] for r in many) for n in figures if all(r[n] is not None for r in many)}}
+        for many in same.values()
+    ]
+
+
+def _differences(rows: list[Row]) -> dict[str, list[str]]:
+    """{preset: what its rows were asked for differently}"""
+    return {
+        preset: [n for n in ASKED if len({str(row.get(n)) for row in rows if row["preset"] == preset}) > 1]
+        for preset in {row["preset"] for row in rows}
+    }
+
+
 def _rows(reports: list[Report], options: Options) -> list[Row]:
-    """Rows that were played, of the traces that are asked for."""
+    """Rows that were played, of the traces that are asked for, each with the label of its line."""
     every = [row for report in reports for row in report.rows if row["reason"] is None]
     unknown = sorted(set(options.traces) - {row["trace"] for row in every})
     if unknown:
         there = ", ".join(dict.fromkeys(row["trace"] for row in every))
         raise InvalidError(f"no trace is called {unknown[0]}; there are {there}")
-    return [row for row in every if (not options.traces or row["trace"] in options.traces) and
-            row["value_bits"] in (None, options.value_bits)]  # fmt: skip
+    shown = _means([row for row in every if (not options.traces or row["trace"] in options.traces) and
+                    row["value_bits"] in (None, options.value_bits)])  # fmt: skip
+    names = _differences(shown)
+    for row in shown:
+        row["asked"] = "".join(f", {name.replace('_', ' ')} {row.get(name)}" for name in names[row["preset"]])
+    return shown
 
 
 def _budget(rows: list[Row], options: Options) -> int:
@@ -114,19 +147,21 @@ def _series(rows: list[Row], per_width: bool) -> dict[tuple[str, bool, str], lis
     """{(preset, learned, label): rows}: a line per width of codes, or one through all widths."""
     out: dict[tuple[str, bool, str], list[Row]] = {}
     for row in rows:
-        label = row["preset"] + _codes(row, per_width)
+        label = row["preset"] + _codes(row, per_width) + row["asked"]
         out.setdefault((row["preset"], bool(row["learned"]), label), []).append(row)
     return out
 
 
 def _plot(axes: Any, rows: list[Row], x: Value, y: Value, per_width: bool) -> None:
     others = list(dict.fromkeys(row["preset"] for row in rows if row["preset"] not in LOOKS))
+    times: dict[tuple[str, bool], int] = {}
     for (preset, learned, label), line in _series(rows, per_width).items():
+        again = times[preset, learned] = times.get((preset, learned), -1) + 1
         points = sorted((at, value, row["key_bits"] or 0) for row in line for at, value in [(x(row), y(row))]
                         if at is not None and value is not None)  # fmt: skip
         if not points:
             continue
-        look = _look(preset, learned, others)
+        look = _look(preset, learned, others, again)
         axes.plot([p[0] for p in points], [p[1] for p in points], label=label, clip_on=False, **look.options())
         if not per_width and len(points) > 1:
             for at, value, bits in points:
@@ -212,8 +247,6 @@ def resident(reports: list[Report], options: Options) -> Any:
 
 # --- the time of a step ---------------------------------------------------------------------------------------------------
 
-PARTS = ("append", "plan", "attend", "maintain")
-
 
 def _part(row: Row, part: str) -> float:
     """`dci-bench layers` times maintain only where something was due, which is no part of the median step."""
@@ -234,7 +267,8 @@ def _times(reports: list[Report], options: Options) -> dict[str, list[tuple[str,
         at = _budget(rows, options) if rows else 0
         for row in rows:
             if row["budget"] == at:
-                out.setdefault(f"{row['trace']}: one head, budget {at}", []).append((row["preset"] + _codes(row), row))
+                name = row["preset"] + _codes(row) + row["asked"]
+                out.setdefault(f"{row['trace']}: one head, budget {at}", []).append((name, row))
     return out
 
 
