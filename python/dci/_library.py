@@ -150,10 +150,28 @@ def _path() -> str:
     return f"libdci.{minor}.dylib" if sys.platform == "darwin" else f"libdci.so.{minor}"
 
 
+def _opened(path: str) -> ctypes.CDLL:
+    """Loads the library. A wheel holds an OpenBLAS of its own, beside the package in dci.libs, which would start a thread
+    per processor as it is loaded; libdci never uses them. What is shared with NumPy is left alone."""
+    bundle = Path(path).parent.parent.parent / "dci.libs"
+    if not bundle.is_dir():
+        return ctypes.CDLL(path)
+    name = "OPENBLAS_NUM_THREADS"  # read once, when OpenBLAS is loaded
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        return ctypes.CDLL(path)
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 def _load() -> ctypes.CDLL:
     path = _path()
     try:
-        library = ctypes.CDLL(path)
+        library = _opened(path)
         library.dci_version.restype = c_char_p
         found = library.dci_version().decode()
     except (OSError, AttributeError) as error:
