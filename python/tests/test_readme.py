@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tempfile
 from pathlib import Path
@@ -20,6 +21,7 @@ def blocks(document: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="an example needs scikit-learn")
 def test_the_examples_run(name, monkeypatch):
     examples = blocks(ROOT / name)
     assert examples
