@@ -27,12 +27,13 @@ static size_t widths_of(int32_t set, bool any, int32_t *out)
 
 static bool has_codes(int32_t preset)
 {
-        return preset >= DCI_KV_LOWBIT && preset <= DCI_KV_SKETCH_LOWBIT;
+        return (preset >= DCI_KV_LOWBIT && preset <= DCI_KV_SKETCH_LOWBIT) || preset == DCI_KV_SKETCH_GROUPS ||
+               preset == DCI_KV_SKETCH_VERIFY;
 }
 
 static bool has_low_bits(int32_t preset)
 {
-        return preset == DCI_KV_LOWBIT || preset == DCI_KV_SKETCH_LOWBIT;
+        return preset == DCI_KV_LOWBIT || preset == DCI_KV_SKETCH_LOWBIT || preset == DCI_KV_SKETCH_VERIFY;
 }
 
 /* Whether anything is formed of tokens that are decoded. */
@@ -65,11 +66,14 @@ size_t kvbench_arms(const kvbench_options *o, kvbench_arm *arms)
         for (size_t i = 0; i < o->n_presets; i++) {
                 int32_t keys[8], values[8];
                 const bool codes = has_codes(o->presets[i]);
-                const size_t n_keys = widths_of(o->key_bits, codes, keys);
+                const bool narrow = o->presets[i] == DCI_KV_SKETCH_VERIFY;
+                const int32_t widths = o->key_bits != 0 ? o->key_bits : narrow ? 1 << 2 : 1 << 4;
+                const int32_t kinds = o->codes != 0 ? o->codes : 1 << (narrow ? KVBENCH_LEARNED : KVBENCH_RANDOM);
+                const size_t n_keys = widths_of(widths, codes, keys);
                 const size_t n_values = widths_of(o->value_bits, has_low_bits(o->presets[i]), values);
                 for (size_t j = 0; j < n_keys * n_values * 2; j++) {
                         const bool learned = j % 2 == 1;
-                        if (codes ? (o->codes & 1 << (learned ? KVBENCH_LEARNED : KVBENCH_RANDOM)) == 0 : learned)
+                        if (codes ? (kinds & 1 << (learned ? KVBENCH_LEARNED : KVBENCH_RANDOM)) == 0 : learned)
                                 continue;
                         const kvbench_arm arm = {.preset = o->presets[i],
                                                  .key_bits = keys[j / 2 / n_values],

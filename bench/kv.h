@@ -33,7 +33,7 @@ typedef struct kvbench_options {
         size_t n_presets;
         bench_sizes budgets;
         int32_t kept;                        /* KVBENCH_KEPT_* */
-        int32_t key_bits, value_bits, codes; /* bits 1 << width, and 1 << KVBENCH_RANDOM or _LEARNED */
+        int32_t key_bits, value_bits, codes; /* bits 1 << width, and 1 << KVBENCH_RANDOM or _LEARNED; 0: the preset's */
         int32_t updates;                     /* 1 << KVBENCH_UPDATES_ON or _OFF */
         int32_t combine, page_tokens;        /* 0: the preset's */
         size_t cluster_tokens, cluster_most; /* the same, and 0: clusters of any size */
@@ -41,12 +41,12 @@ typedef struct kvbench_options {
         size_t segment_buffer;               /* 0: the budget's */
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
         double tau;                          /* 0: the schedule's */
-        size_t verify;                       /* 0: codes decide; else of presets that have them */
-        double static_share;                 /* NAN: the preset's */
-        size_t ring;                         /* 0: the preset's */
-        size_t period;                       /* 0: the default */
-        int32_t leaves;                      /* KVBENCH_LEAVES_* */
-        size_t field_of_view;                /* 0: as the library does */
+        size_t verify, preselect, preselect_tokens; /* 0: the preset's; else of presets that choose by codes */
+        double static_share;                        /* NAN: the preset's */
+        size_t ring;                                /* 0: the preset's */
+        size_t period;                              /* 0: the default */
+        int32_t leaves;                             /* KVBENCH_LEAVES_* */
+        size_t field_of_view;                       /* 0: as the library does */
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */
         bool judged_only;
@@ -202,6 +202,8 @@ dci_status kvbench_arm_check(dci_context *context, const kvbench_trace *trace, k
 dci_status kvbench_play(dci_context *context, const kvbench_trace *trace, const kvbench_truth *truth, kvbench_row *row);
 
 /* "sketch" and "K4 V2 learned" */
+/* How many stages the options ask a preset of codes for. */
+void kvbench_set_stages(const kvbench_options *o, dci_kv_config *c);
 void kvbench_codes_name(const kvbench_arm *arm, char *out, size_t size);
 
 /* --- kv_report.c ---------------------------------------------------------------------------------------------------------- */

@@ -103,7 +103,11 @@ static const char help_arms[] =
         "  --field-of-view N         nodes that a search opens for each query head; 0: max(30, 0.0015 n) (default 0)\n"
         "  --verify N                N times as many tokens as there is room for are ranked again by their keys, 1 to "
         "64;\n"
-        "                            of presets that choose by codes (default 1)\n"
+        "                            of presets that choose by codes (default 1, sketch+verify 4)\n"
+        "  --preselect N             the best groups with N times as many tokens as there is room for are ranked by "
+        "codes,\n"
+        "                            1 to 64; of sketch, sketch+sums and sketch+groups (default 1, sketch+groups 24)\n"
+        "  --preselect-tokens N      in such a group: 4, 8 or 16 (default 8)\n"
         "  --static-share X|online   of prkv: 0 to 1 (default 0.25)\n"
         "  --ring N                  of prkv: positions whose queries are looked at, 1 to 4096 (default 64)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
@@ -305,6 +309,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"leaves", OPTION_CHOICE, &o->leaves, 0, 0, leaves},
                 {"field-of-view", OPTION_SIZE, &o->field_of_view, 0, DCI_KV_MAX_TOKENS, NULL},
                 {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},
+                {"preselect", OPTION_SIZE, &o->preselect, 1, 64, NULL},
+                {"preselect-tokens", OPTION_SIZE, &o->preselect_tokens, 4, 16, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},
@@ -331,9 +337,7 @@ static void set_defaults(kvbench_options *o)
         o->kept = KVBENCH_KEPT_COMMON;
         o->leaves = KVBENCH_LEAVES_SEARCH;
         o->updates = 1 << KVBENCH_UPDATES_ON;
-        o->key_bits = 1 << 4;
         o->value_bits = 1 << 2;
-        o->codes = 1 << KVBENCH_RANDOM;
         o->threads = 1;
         o->steps = BENCH_ALL;
         o->static_share = (double)NAN;
@@ -347,12 +351,15 @@ dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const 
                 {"key-bits", OPTION_CHOICES, &o->key_bits, 0, 0, key_widths},
                 {"value-bits", OPTION_CHOICES, &o->value_bits, 0, 0, value_widths},
                 {"learned", OPTION_CHOICES, &o->codes, 0, 0, codes},
+                {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},
+                {"preselect", OPTION_SIZE, &o->preselect, 1, 64, NULL},
+                {"preselect-tokens", OPTION_SIZE, &o->preselect_tokens, 4, 16, NULL},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL},
                 {"threads", OPTION_SIZE, &o->threads, 1, 1024, NULL},
                 {"isa", OPTION_CHOICE, &o->isa, 0, 0, bench_isas},
                 {"json", OPTION_TEXT, &o->json, 0, 0, NULL},
         };
-        enum { SHARED = 8 };
+        enum { SHARED = 11 };
         set_defaults(o);
         o->budgets.n = 1;
         for (size_t i = 0; i < n_more && SHARED + i < sizeof table / sizeof *table; i++)

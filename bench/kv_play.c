@@ -55,9 +55,14 @@ static dci_status fail_about_arm(const kvbench_row *row, dci_status status)
         return bench_fail_about(what, status);
 }
 
-static bool verifies(int32_t preset)
+void kvbench_set_stages(const kvbench_options *o, dci_kv_config *c)
 {
-        return preset == DCI_KV_SKETCH || preset == DCI_KV_SKETCH_SUMS || preset == DCI_KV_SKETCH_LOWBIT;
+        const bool chooses =
+                c->preset == DCI_KV_SKETCH || c->preset == DCI_KV_SKETCH_SUMS || c->preset == DCI_KV_SKETCH_GROUPS;
+        const bool has_tail = c->preset == DCI_KV_SKETCH_LOWBIT || c->preset == DCI_KV_SKETCH_VERIFY;
+        c->verify = chooses || has_tail ? (double)o->verify : 0.0;
+        c->preselect = chooses ? (double)o->preselect : 0.0;
+        c->preselect_tokens = o->preselect_tokens;
 }
 
 /* Presets that any schedule goes with. */
@@ -122,7 +127,7 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
                 c.schedule = o->schedule;
         if (row->anchor != NULL)
                 c.schedule = DCI_KV_ANCHOR;
-        c.verify = verifies(row->arm.preset) ? (double)o->verify : 0.0;
+        kvbench_set_stages(o, &c);
         c.tau = o->tau;
         if (o->period > 0)
                 c.period = o->period;

@@ -52,6 +52,7 @@ static const char help[] =
         "  --budget N                (default 256)\n"
         "  --ring N                  of prkv: as in 'kv' (default 64)\n"
         "  --key-bits LIST, --value-bits LIST, --learned LIST   as in 'kv' (default 4, 2, random)\n"
+        "  --verify N, --preselect N, --preselect-tokens N      as in 'kv'\n"
         "  --threads N               (default 1)\n"
         "  --isa NAME                (default auto)\n"
         "  --seed N                  (default 0)\n"
@@ -106,6 +107,7 @@ static dci_status open_arm(dci_context *context, playing *p, layers_row *row)
                 config.ring = o->ring;
         if (row->arm.learned)
                 config.summary = DCI_KV_SUMMARY_LEARNED;
+        kvbench_set_stages(&o->arms, &config);
         status = dci_kv_create(context, &config, &p->kv);
         if (status == DCI_OK)
                 status = dci_kv_open(p->kv, &p->sequence);

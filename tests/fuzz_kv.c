@@ -92,6 +92,24 @@ static void draw_static(life *l)
                 c->choose = below(l, 3) == 0 ? DCI_KV_CHOOSE_NONE : DCI_KV_CHOOSE_SCAN;
 }
 
+/* One list for all heads, and so few groups that they are not all. */
+static void draw_refining(life *l)
+{
+        dci_kv_config *c = &l->config;
+        if (c->combine == DCI_KV_COMBINE_EACH)
+                c->combine = 0;
+        if (below(l, 3) == 0)
+                c->verify = 1.0 + 0.5 * (double)below(l, 8);
+        if (c->preset == DCI_KV_SKETCH_VERIFY)
+                return;
+        c->preselect = 1.0 + 0.25 * (double)below(l, 12);
+        c->preselect_tokens = (size_t)4 << below(l, 2 + (c->page_tokens > 8));
+        if (below(l, 3) == 0)
+                c->tail = DCI_KV_TAIL_SUMS;
+        if (below(l, 3) == 0)
+                c->summary = DCI_KV_SUMMARY_LEARNED;
+}
+
 /* Now and then other stages than the preset's, as far as they go together. */
 static void draw_stages(life *l)
 {
@@ -109,6 +127,10 @@ static void draw_stages(life *l)
         }
         if (c->preset == DCI_KV_PRKV) {
                 draw_static(l);
+                return;
+        }
+        if (c->preset == DCI_KV_SKETCH_GROUPS || c->preset == DCI_KV_SKETCH_VERIFY) {
+                draw_refining(l);
                 return;
         }
         const bool codes = c->preset >= DCI_KV_LOWBIT && c->preset <= DCI_KV_SKETCH_LOWBIT;

@@ -19,6 +19,10 @@ dci_kv_config kv_config(int32_t preset, size_t n_layers, size_t n_kv_heads, size
         config.dim_k = dim;
         config.dense_layers = 0;
         config.seed = 7;
+        if (preset == DCI_KV_SKETCH_GROUPS) {
+                config.preselect = 2.0;
+                config.preselect_tokens = 4;
+        }
         return config;
 }
 

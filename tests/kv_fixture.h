@@ -10,13 +10,14 @@
 
 /* The presets, and behind them one more kind: sketch+lowbit by codes that are learned. */
 enum { KV_LEARNED = 100 };
-static const int32_t kv_presets[] = {
-        DCI_KV_FULL,      DCI_KV_TOPK,   DCI_KV_STREAMING, DCI_KV_SNAPKV,      DCI_KV_PAGEMEAN,      DCI_KV_QUEST,
-        DCI_KV_ARKVALE,   DCI_KV_LOWBIT, DCI_KV_SKETCH,    DCI_KV_SKETCH_SUMS, DCI_KV_SKETCH_LOWBIT, DCI_KV_ICECACHE,
-        DCI_KV_CLUSTERKV, DCI_KV_PRKV,   DCI_KV_LOUISKV,   DCI_KV_RETROINFER,  DCI_KV_FREEKV,        KV_LEARNED};
-enum { KV_N_PRESETS = 17, KV_N_KINDS = 18, KV_MOST_TURNS = 64, KV_OBSERVED = 64 };
+static const int32_t kv_presets[] = {DCI_KV_FULL,      DCI_KV_TOPK,          DCI_KV_STREAMING,     DCI_KV_SNAPKV,
+                                     DCI_KV_PAGEMEAN,  DCI_KV_QUEST,         DCI_KV_ARKVALE,       DCI_KV_LOWBIT,
+                                     DCI_KV_SKETCH,    DCI_KV_SKETCH_SUMS,   DCI_KV_SKETCH_LOWBIT, DCI_KV_ICECACHE,
+                                     DCI_KV_CLUSTERKV, DCI_KV_PRKV,          DCI_KV_LOUISKV,       DCI_KV_RETROINFER,
+                                     DCI_KV_FREEKV,    DCI_KV_SKETCH_GROUPS, DCI_KV_SKETCH_VERIFY, KV_LEARNED};
+enum { KV_N_PRESETS = 19, KV_N_KINDS = 20, KV_MOST_TURNS = 64, KV_OBSERVED = 64 };
 
-/* Defaults but for these; no layer is dense. */
+/* Defaults but for these; no layer is dense. Of sketch+groups so few groups that they are not all. */
 dci_kv_config kv_config(int32_t preset, size_t n_layers, size_t n_kv_heads, size_t group, size_t dim);
 /* The same of a small shape: 2 layers, 2 x 2 heads of dim 16, pages of 8, window and rollback 16, budget 96. */
 dci_kv_config kv_small(int32_t preset);

@@ -61,8 +61,8 @@ END_TEST
 
 START_TEST(bad_choices_are_refused)
 {
-        INVALID(c.preset = 0, "preset is 0", "17");
-        INVALID(c.preset = 18, "preset is 18", "17");
+        INVALID(c.preset = 0, "preset is 0", "19");
+        INVALID(c.preset = 20, "preset is 20", "19");
         INVALID(c.group = 7, "group is 7", "6");
         INVALID(c.group = -1, "group is -1", "6");
         INVALID(c.summary = 9, "summary is 9", "8");
@@ -95,7 +95,7 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.tree_promotion = 0.26, "tree_promotion is 0.26", "0.001 to 0.25");
         INVALID(c.tree_promotion = (double)NAN, "tree_promotion is nan", "0.001 to 0.25");
         INVALID(c.tree_tokens = 2, "tree_tokens is 2", "0 or 1");
-        INVALID(c.key_bits = 0, "key_bits is 0", "1, 2, 3, 4 or 8");
+        INVALID(c.key_bits = -1, "key_bits is -1", "1, 2, 3, 4 or 8");
         INVALID(c.key_bits = 5, "key_bits is 5", "1, 2, 3, 4 or 8");
         INVALID(c.value_bits = 3, "value_bits is 3", "1, 2, 4 or 8");
         INVALID(c.value_bits = 16, "value_bits is 16", "1, 2, 4 or 8");
@@ -111,6 +111,17 @@ START_TEST(bad_choices_are_refused)
         INVALID((c.preset = DCI_KV_QUEST, c.verify = 2.0), "verify is 2", "summary 4");
         INVALID((c.preset = DCI_KV_LOWBIT, c.verify = 2.0), "verify is 2", "choose 1");
         INVALID((c.combine = DCI_KV_COMBINE_EACH, c.verify = 2.0), "verify is 2", "combine 3");
+        INVALID(c.preselect = 0.5, "preselect is 0.5", "1 to 64");
+        INVALID(c.preselect = 64.5, "preselect is 64.5", "1 to 64");
+        INVALID(c.preselect = (double)NAN, "preselect is nan", "1 to 64");
+        INVALID(c.preselect_tokens = 2, "preselect_tokens is 2", "4, 8 or 16");
+        INVALID(c.preselect_tokens = 32, "preselect_tokens is 32", "4, 8 or 16");
+        INVALID((c.preselect = 2.0, c.page_tokens = 8, c.preselect_tokens = 16), "preselect_tokens is 16", "the 8");
+        INVALID((c.preset = DCI_KV_QUEST, c.preselect = 2.0), "preselect is 2", "summary 4");
+        INVALID((c.preset = DCI_KV_LOWBIT, c.preselect = 2.0), "preselect is 2", "choose 1");
+        INVALID((c.preset = DCI_KV_SKETCH_LOWBIT, c.preselect = 2.0), "preselect is 2", "tail 3");
+        INVALID((c.combine = DCI_KV_COMBINE_EACH, c.preselect = 2.0), "preselect is 2", "combine 3");
+        INVALID((c.preset = DCI_KV_SKETCH_GROUPS, c.choose = DCI_KV_CHOOSE_RECENT), "preselect is 24", "choose 5");
         INVALID(c.tau = 1.0000001, "tau is 1", "at most 1");
         INVALID(c.tau = (double)NAN, "tau is nan", "at most 1");
         INVALID(c.period = 0, "period is 0", "1 to");
@@ -286,13 +297,13 @@ START_TEST(defaults_are_those_of_the_header)
         ck_assert(c.struct_size == sizeof c && c.n_layers == 0 && c.n_query_heads == 0 && c.n_kv_heads == 0);
         ck_assert(c.dim_k == 0 && c.dim_v == 0 && c.dtype == DCI_F16 && c.query_dtype == DCI_F32 && c.scale == 0.0);
         ck_assert(c.page_tokens == 0 && c.preset == DCI_KV_SKETCH && c.group == 0 && c.summary == 0 && c.choose == 0);
-        ck_assert(c.schedule == 0 && c.tail == 0 && c.combine == 0 && c.key_bits == 4 && c.value_bits == 2);
+        ck_assert(c.schedule == 0 && c.tail == 0 && c.combine == 0 && c.key_bits == 0 && c.value_bits == 2);
         ck_assert(c.frozen_prompt == 0 && c.foreground == 0 && c.budget == 256 && c.sink == DCI_KV_PRESET);
         ck_assert(c.window == DCI_KV_PRESET && c.rollback == 64 && c.dense_layers == 2 && c.layers == NULL);
         ck_assert(c.layer_stride == 0 && c.layout == NULL && c.hook.taken == NULL && c.hook.given_back == NULL);
         ck_assert(c.hook.ctx == NULL && c.max_bytes == 0 && c.resident_bytes == 0 && c.refit == 1.5 && c.seed == 0);
         ck_assert(c.tau == 0.0 && c.period == DCI_KV_PRESET && c.anchor_first == 2 && c.anchor_period == 3);
-        ck_assert(c.ring == DCI_KV_PRESET);
+        ck_assert(c.ring == DCI_KV_PRESET && c.verify == 0.0 && c.preselect == 0.0 && c.preselect_tokens == 0);
         ck_assert(c.tree_promotion == 0.03 && c.tree_field_of_view == 0 && c.tree_tokens == 0);
         dci_layer_config layer;
         ck_ok(dci_layer_config_init(&layer, sizeof layer));
@@ -329,6 +340,8 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 {DCI_KV_LOUISKV, "louiskv", 5, 3, 3, 4, 1, 16, 16, 64},
                 {DCI_KV_RETROINFER, "retroinfer", 4, 3, 3, 1, 2, 16, 4, 64},
                 {DCI_KV_FREEKV, "freekv", 2, 5, 3, 6, 1, 32, 16, 64},
+                {DCI_KV_SKETCH_GROUPS, "sketch+groups", 1, 6, 3, 1, 1, 16, 16, 64},
+                {DCI_KV_SKETCH_VERIFY, "sketch+verify", 1, 7, 3, 1, 3, 16, 16, 64},
         };
         ck_assert_uint_eq(COUNT(rows), KV_N_PRESETS);
         for (size_t i = 0; i < COUNT(rows); i++) {
@@ -347,7 +360,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 dci_kv_destroy(kv);
         }
         ck_assert_str_eq(dci_kv_preset_name(0), "unknown");
-        ck_assert_str_eq(dci_kv_preset_name(18), "unknown");
+        ck_assert_str_eq(dci_kv_preset_name(20), "unknown");
         ck_assert_int_eq(dci_kv_preset_of("sketches"), 0);
         ck_assert_int_eq(dci_kv_preset_of(NULL), 0);
 }

@@ -21,6 +21,7 @@ static const struct {
              {DCI_KV_TOPK, 0, 1, 0},
              {DCI_KV_SKETCH_LOWBIT, 0, 2, 0},
              {DCI_KV_ICECACHE, 0, 1, 0},
+             {DCI_KV_SKETCH_GROUPS, 0, 1, 0},
              {DCI_KV_SKETCH_LOWBIT, 0, 1, DCI_KV_BOUNDARY},
              {DCI_KV_FREEKV, 0, 1, 0},
              {DCI_KV_QUEST, 0, 2, DCI_KV_ANCHOR},

@@ -30,11 +30,12 @@ static void teardown(void)
 /* What goes with every schedule. */
 static const struct {
         int32_t preset, tail, combine;
-} kinds[] = {{DCI_KV_SKETCH, 0, 0},      {DCI_KV_SKETCH_LOWBIT, 0, 0},
-             {DCI_KV_SKETCH_SUMS, 0, 0}, {DCI_KV_QUEST, 0, 0},
-             {DCI_KV_TOPK, 0, 0},        {DCI_KV_ARKVALE, DCI_KV_TAIL_SUMS, DCI_KV_COMBINE_SOFTMAX},
-             {DCI_KV_FREEKV, 0, 0},      {DCI_KV_SKETCH_LOWBIT, 0, DCI_KV_COMBINE_MEAN},
-             {KV_LEARNED, 0, 0},         {DCI_KV_ICECACHE, 0, 0}};
+} kinds[] = {{DCI_KV_SKETCH, 0, 0},       {DCI_KV_SKETCH_LOWBIT, 0, 0},
+             {DCI_KV_SKETCH_SUMS, 0, 0},  {DCI_KV_QUEST, 0, 0},
+             {DCI_KV_TOPK, 0, 0},         {DCI_KV_ARKVALE, DCI_KV_TAIL_SUMS, DCI_KV_COMBINE_SOFTMAX},
+             {DCI_KV_FREEKV, 0, 0},       {DCI_KV_SKETCH_LOWBIT, 0, DCI_KV_COMBINE_MEAN},
+             {KV_LEARNED, 0, 0},          {DCI_KV_ICECACHE, 0, 0},
+             {DCI_KV_SKETCH_GROUPS, 0, 0}};
 
 static dci_kv_config config_of(size_t kind, int32_t schedule)
 {

@@ -75,7 +75,11 @@ enum {
         DCI_KV_RETROINFER =
                 16,         /**< small clusters; the next best are estimated from sums (RetroInfer; Chen et al. 2025) */
         DCI_KV_FREEKV = 17, /**< pages of 32 by cuboids, chosen a step ahead and corrected (FreeKV; Liu et al. 2025) */
-        DCI_KV_PRESETS = 17 /**< the largest number */
+        DCI_KV_SKETCH_GROUPS =
+                18, /**< sketch in two stages: the best groups by their mean key, then tokens of those by their codes */
+        DCI_KV_SKETCH_VERIFY =
+                19, /**< sketch+lowbit with learned keys of 2 bits; of four times as many as there is room for, the keys decide */
+        DCI_KV_PRESETS = 19 /**< the largest number */
 };
 
 /** First choice: which tokens lie together. */
@@ -250,8 +254,8 @@ typedef struct dci_kv_config {
         int32_t preset;                                 /**< DCI_KV_*; default DCI_KV_SKETCH */
         int32_t group, summary, choose, schedule, tail; /**< 0 (default): the preset's */
         int32_t combine;                                /**< DCI_KV_COMBINE_*; 0 (default): the preset's */
-        int32_t key_bits;                               /**< of codes, per coordinate: 1, 2, 3, 4 or 8; default 4 */
-        int32_t value_bits;                             /**< of TAIL_LOWBIT: 1, 2, 4 or 8; default 2 */
+        int32_t key_bits; /**< of codes, per coordinate: 1, 2, 3, 4 or 8; 0 (default): the preset's, 4, sketch+verify 2 */
+        int32_t value_bits; /**< of TAIL_LOWBIT: 1, 2, 4 or 8; default 2 */
         int32_t frozen_prompt; /**< 1: groups are formed of the whole prompt, its window too, and never again; tokens after it are
                                     attended to and not counted, while sink and window count as if there were a window: the protocol
                                     of the trace figures. Default 0 */
@@ -306,7 +310,7 @@ typedef struct dci_kv_config {
          * and cuts them if it must. A cut through the prompt's clusters makes dci_kv_maintain or dci_kv_reserve find those of what is left anew. */
         size_t segment_buffer; /**< tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
         double verify; /**< CHOOSE_SCAN over codes: so many times as many tokens as there is room for are ranked again by their keys, which
-                          are read for it; 1 to 64; 0 (default): 1, codes decide */
+                          are read for it; 1 to 64; 0 (default): the preset's, 1, codes decide; sketch+verify 4 */
         /* DCI_KV_GROUP_RESTRUCTURED (PRKV, section 4.1). The queries of the prompt's last positions, and after each `period` plans of a layer
          * those of the last `ring` plans (in both cases not of more positions than the rollback has), are held against all candidates: the
          * sum over queries and group of the softmax over the candidates is a candidate's importance. On x86-64 with AVX-512 VNNI its
@@ -320,6 +324,15 @@ typedef struct dci_kv_config {
                                   prompt's end, so many as the best budget - sink - window candidates of the first and the last observed
                                   query have in common, the mean over the query heads (PRKV, appendix G); 0.25 where a prompt has no more
                                   candidates than those or no observed queries */
+        /* CHOOSE_SCAN over codes, one list for all query heads, tails DROP and SUMS: groups first, then codes. The mean keys of consecutive
+         * preselect_tokens candidates have codes, too, made as those of keys. A plan ranks these by the sum over the query heads of the
+         * softmax over all means, adds up what lies in the same 16 consecutive candidates, and scores only the tokens of the best ones,
+         * preselect * (budget - sink - window) tokens and up to 15 more; then it goes on as without, where shares are of what was scored
+         * and of sink and recent tokens. Where that would be all candidates, it is the scan of all of them, to the bit.
+         * Cost: of the scan, 1 / preselect_tokens, and preselect * (budget - sink - window) / candidates; and as many more codes to keep
+         * as there are means. */
+        double preselect; /**< 1 to 64; 0 (default): the preset's, 1, every candidate is scored; sketch+groups 24 */
+        size_t preselect_tokens; /**< 4, 8 or 16, at most page_tokens; 0 (default): 8 */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 

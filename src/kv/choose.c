@@ -202,7 +202,7 @@ static void take_best(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n
         const size_t n_best = dci_kv_best(ask->kv, ask->relevance, n_groups, NULL, groups_wanted(ask, n_groups),
                                           ask->work, ask->lists);
         taking t = begin_taking(ask, grouping, n_groups);
-        for (size_t i = 0; i < n_best && take_group(&t, (size_t)ask->lists[i]); i++)
+        for (size_t i = 0; i < n_best && take_group(&t, (size_t)dci_kv_scored(ask, (size_t)ask->lists[i])); i++)
                 continue;
 }
 
@@ -268,7 +268,8 @@ void dci_kv_put_in_order(dci_kv_ask *ask)
 
 static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 {
-        const size_t n = grouping->count(ask->kv, ask->layer, ask->head, ask->n_candidates);
+        const size_t n =
+                ask->n_scored > 0 ? ask->n_scored : grouping->count(ask->kv, ask->layer, ask->head, ask->n_candidates);
         if (ask->kv->config.combine == DCI_KV_COMBINE_EACH) {
                 take_in_turns(ask, grouping, n);
         } else {

@@ -64,6 +64,8 @@ void dci_kv_choose_verified(dci_kv_ask *ask, size_t n)
         const size_t m = dci_topk_gather(&topk); /* ascending */
         memcpy(candidates, topk.slots, m * sizeof *candidates);
         float *relevance = (float *)(void *)(candidates + m);
+        for (size_t i = 0; i < m; i++)
+                candidates[i] = dci_kv_scored(ask, (size_t)candidates[i]);
         for (size_t i = 0; i < m; i += DCI_KV_TILE)
                 weigh_tile(ask, candidates + i, m - i < DCI_KV_TILE ? m - i : DCI_KV_TILE, relevance + i);
         ask->n_chosen = dci_kv_best(ask->kv, relevance, m, candidates, ask->room, ask->work, ask->chosen);

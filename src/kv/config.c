@@ -32,7 +32,6 @@ dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
         config->dtype = DCI_F16;
         config->query_dtype = DCI_F32;
         config->preset = DCI_KV_SKETCH;
-        config->key_bits = 4;
         config->value_bits = 2;
         config->budget = 256;
         config->sink = config->window = DCI_KV_PRESET;
@@ -347,15 +346,47 @@ static dci_status check_verify(dci_kv_config *c)
 {
         const bool codes = c->summary == DCI_KV_SUMMARY_CODES || c->summary == DCI_KV_SUMMARY_LEARNED;
         if (c->verify == 0.0)
-                c->verify = 1.0;
+                c->verify = dci_kv_refining_at(c->preset)->verify;
         if (!(c->verify >= 1.0 && c->verify <= 64.0))
-                return dci_fail(DCI_ERR_INVALID, "verify is %g, expected 1 to 64, or 0 for 1", c->verify);
+                return dci_fail(DCI_ERR_INVALID, "verify is %g, expected 1 to 64, or 0 for the preset's", c->verify);
         if (c->verify > 1.0 && (c->choose != DCI_KV_CHOOSE_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH))
                 return dci_fail(
                         DCI_ERR_INVALID,
                         "verify is %g, which goes with a scan of codes and one list for all query heads, not with "
                         "choose %d, summary %d and combine %d",
                         c->verify, (int)c->choose, (int)c->summary, (int)c->combine);
+        return DCI_OK;
+}
+
+/* Whether groups say which codes are read. */
+static dci_status check_preselect(dci_kv_config *c, const dci_kv_stages *stages)
+{
+        const bool codes = c->summary == DCI_KV_SUMMARY_CODES || c->summary == DCI_KV_SUMMARY_LEARNED;
+        if (c->preselect == 0.0)
+                c->preselect = dci_kv_refining_at(c->preset)->preselect;
+        if (c->preselect_tokens == 0)
+                c->preselect_tokens = 8;
+        if (!(c->preselect >= 1.0 && c->preselect <= 64.0))
+                return dci_fail(DCI_ERR_INVALID, "preselect is %g, expected 1 to 64, or 0 for the preset's",
+                                c->preselect);
+        if (c->preselect_tokens != 4 && c->preselect_tokens != 8 && c->preselect_tokens != 16)
+                return dci_fail(DCI_ERR_INVALID, "preselect_tokens is %zu, expected 4, 8 or 16, or 0 for 8",
+                                c->preselect_tokens);
+        if (c->preselect == 1.0)
+                return DCI_OK;
+        if (c->choose != DCI_KV_CHOOSE_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH)
+                return dci_fail(
+                        DCI_ERR_INVALID,
+                        "preselect is %g, which goes with a scan of codes and one list for all query heads, not with "
+                        "choose %d, summary %d and combine %d",
+                        c->preselect, (int)c->choose, (int)c->summary, (int)c->combine);
+        if (stages->tail.scored)
+                return dci_fail(DCI_ERR_INVALID,
+                                "preselect is %g, but tail %d reads the codes of all tokens: drop it, or take sums",
+                                c->preselect, (int)c->tail);
+        if (c->preselect_tokens > c->page_tokens)
+                return dci_fail(DCI_ERR_INVALID, "preselect_tokens is %zu, expected at most the %zu of a page",
+                                c->preselect_tokens, c->page_tokens);
         return DCI_OK;
 }
 
@@ -366,10 +397,13 @@ static dci_status check_switch(const char *name, int32_t value)
         return DCI_OK;
 }
 
-static dci_status check_rest(const dci_kv_config *c)
+static dci_status check_rest(dci_kv_config *c)
 {
+        if (c->key_bits == 0)
+                c->key_bits = dci_kv_refining_at(c->preset)->key_bits;
         if (c->key_bits != 1 && c->key_bits != 2 && c->key_bits != 3 && c->key_bits != 4 && c->key_bits != 8)
-                return dci_fail(DCI_ERR_INVALID, "key_bits is %d, expected 1, 2, 3, 4 or 8", (int)c->key_bits);
+                return dci_fail(DCI_ERR_INVALID, "key_bits is %d, expected 1, 2, 3, 4 or 8, or 0 for the preset's",
+                                (int)c->key_bits);
         if (c->value_bits != 1 && c->value_bits != 2 && c->value_bits != 4 && c->value_bits != 8)
                 return dci_fail(DCI_ERR_INVALID, "value_bits is %d, expected 1, 2, 4 or 8", (int)c->value_bits);
         if (!(c->refit == 0.0 || c->refit > 1.0) || isinf(c->refit))
@@ -494,6 +528,8 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
                 status = check_schedule(out);
         if (status == DCI_OK)
                 status = check_verify(out);
+        if (status == DCI_OK)
+                status = check_preselect(out, out_stages);
         if (status == DCI_OK)
                 status = check_rest(out);
         if (status == DCI_OK)

@@ -48,12 +48,18 @@ static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
         return dci_lines(lists * dci_kv_ranked(kv, n_tokens) * sizeof(int32_t));
 }
 
+static size_t units_bytes(const dci_kv *kv)
+{
+        return dci_lines(dci_kv_preselected(kv) * sizeof(int32_t));
+}
+
 static size_t area_bytes(const dci_kv *kv, size_t n_tokens)
 {
         const size_t plan = dci_lines(kv->group * kv->dim_k * sizeof(float)) +
                             (kv->group + 1) * score_stride(kv, n_tokens) * sizeof(float) +
                             dci_lines(kv->group * sizeof(float)) + 2 * dci_lines(dci_kv_stride(kv) * sizeof(int32_t)) +
-                            taken_bytes(kv, n_tokens) + lists_bytes(kv, n_tokens) + dci_lines(work_bytes(kv, n_tokens));
+                            taken_bytes(kv, n_tokens) + lists_bytes(kv, n_tokens) + units_bytes(kv) +
+                            dci_lines(work_bytes(kv, n_tokens));
         return larger(plan, dci_kv_attend_bytes(kv));
 }
 
@@ -256,6 +262,8 @@ static dci_kv_ask prepare(const planning *p, size_t i, size_t head, unsigned cha
         at += taken_bytes(kv, kv->plan_tokens);
         ask.lists = (int32_t *)(void *)at;
         at += lists_bytes(kv, kv->plan_tokens);
+        ask.units = (int32_t *)(void *)at;
+        at += units_bytes(kv);
         ask.work = at;
         dci_kv_widen_queries(kv, p->queries, p->ld, i, head, queries);
         ask.queries = queries;

@@ -27,6 +27,14 @@ static const dci_kv_preset presets[] = {
     {DCI_KV_LOUISKV,       "louiskv",        DCI_KV_GROUP_SEGMENT, DCI_KV_SUMMARY_MEAN,  DCI_KV_CHOOSE_SCAN,     DCI_KV_BOUNDARY,   DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
     {DCI_KV_RETROINFER,    "retroinfer",     DCI_KV_GROUP_CLUSTER, DCI_KV_SUMMARY_MEAN,  DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_SUMS,   DCI_KV_COMBINE_SOFTMAX, 16,  4, 64},
     {DCI_KV_FREEKV,        "freekv",         DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_CUBOID,  DCI_KV_CHOOSE_SCAN,     DCI_KV_AHEAD,      DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 32, 16, 64},
+    {DCI_KV_SKETCH_GROUPS, "sketch+groups",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+    {DCI_KV_SKETCH_VERIFY, "sketch+verify",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_LEARNED, DCI_KV_CHOOSE_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
+};
+static const dci_kv_refining refinings[] = {
+/*   preset                bits preselect verify */
+    {DCI_KV_SKETCH,        4,   1.0,      1.0},
+    {DCI_KV_SKETCH_GROUPS, 4,   24.0,     1.0},
+    {DCI_KV_SKETCH_VERIFY, 2,   1.0,      4.0},
 };
 static const dci_kv_clustering clusterings[] = {
 /*   preset             tokens every segment            rounds by                      estimated */
@@ -52,6 +60,14 @@ const dci_kv_clustering *dci_kv_clustering_at(int32_t preset)
                 if (clusterings[i].preset == preset)
                         return &clusterings[i];
         return &clusterings[0];
+}
+
+const dci_kv_refining *dci_kv_refining_at(int32_t preset)
+{
+        for (size_t i = 1; i < sizeof refinings / sizeof *refinings; i++)
+                if (refinings[i].preset == preset)
+                        return &refinings[i];
+        return &refinings[0];
 }
 
 const char *dci_kv_preset_name(int32_t preset)

@@ -30,6 +30,8 @@ typedef struct dci_kv_ask {
         int32_t *taken; /* by listed group, for its tail: members chosen, or DCI_KV_DROPPED */
         /* The best groups, with COMBINE_EACH those of each query head; with `verify` the best candidates, and what they count. */
         int32_t *lists;
+        int32_t *units;  /* `preselect`: units of DCI_CODE_UNIT candidates, ascending, whose tokens alone have scores */
+        size_t n_scored; /* how many those are, one behind the other; 0: every candidate has one, under its number */
         int32_t *ranked; /* NULL, or the same with the best first, for a schedule that keeps them */
         size_t n_ranked;
 } dci_kv_ask;
@@ -149,6 +151,13 @@ typedef struct dci_kv_clustering {
 } dci_kv_clustering;
 const dci_kv_clustering *dci_kv_clustering_at(int32_t preset);
 
+/* What a preset makes of codes; of others, as sketch. */
+typedef struct dci_kv_refining {
+        int32_t preset, key_bits;
+        double preselect, verify;
+} dci_kv_refining;
+const dci_kv_refining *dci_kv_refining_at(int32_t preset);
+
 extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* group.c */
 extern const dci_kv_grouping dci_kv_group_cluster;                       /* group_cluster.c */
 extern const dci_kv_grouping dci_kv_group_tree;                          /* tree_choose.c */
@@ -205,6 +214,21 @@ size_t dci_kv_importance_bytes(const dci_kv *kv, size_t n);
 size_t dci_kv_importance_room(size_t n);
 void dci_kv_importance(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const unsigned char *keys, size_t n,
                        void *work, float *out);
+
+/* summary_codes.c: whether groups' means say which codes are read; and of how many units, 0 if they do not. */
+DCI_INLINE bool dci_kv_preselects(const dci_kv *kv)
+{
+        return kv->config.preselect > 1.0;
+}
+size_t dci_kv_preselected(const dci_kv *kv);
+/* The candidate that a score belongs to. */
+DCI_INLINE int32_t dci_kv_scored(const dci_kv_ask *ask, size_t number)
+{
+        return ask->n_scored == 0 ? (int32_t)number
+                                  : ask->units[number / DCI_CODE_UNIT] * (int32_t)DCI_CODE_UNIT +
+                                            (int32_t)(number % DCI_CODE_UNIT);
+}
+
 /* choose_verify.c: the best by their codes, ranked again by their keys. */
 void dci_kv_choose_verified(dci_kv_ask *ask, size_t n);
 /* How many of them, for so much room. */
