@@ -21,6 +21,9 @@ enum { KVBENCH_UPDATES_ON = 1, KVBENCH_UPDATES_OFF = 2 };
 /* The first position that --every judges, after the prompt. */
 #define KVBENCH_FIRST 8
 
+/* What is left of a page counts by. */
+enum { KVBENCH_SUMS_REST = 1, KVBENCH_SUMS_WHOLE };
+
 /* What icecache takes of its leaves. */
 enum { KVBENCH_LEAVES_SEARCH, KVBENCH_LEAVES_TOKENS, KVBENCH_LEAVES_MEAN };
 
@@ -42,6 +45,7 @@ typedef struct kvbench_options {
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
         double tau;                          /* 0: the schedule's */
         size_t verify, preselect, preselect_tokens; /* 0: the preset's; else of presets that choose by codes */
+        int32_t sums;                               /* KVBENCH_SUMS_*; 0: the preset's */
         double static_share;                        /* NAN: the preset's */
         size_t ring;                                /* 0: the preset's */
         size_t period;                              /* 0: the default */

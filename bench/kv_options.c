@@ -18,6 +18,7 @@ static const bench_choice schedules[] = {{"every", DCI_KV_EVERY_STEP},
                                          {NULL, 0}};
 static const bench_choice leaves[] = {
         {"search", KVBENCH_LEAVES_SEARCH}, {"tokens", KVBENCH_LEAVES_TOKENS}, {"mean", KVBENCH_LEAVES_MEAN}, {NULL, 0}};
+static const bench_choice sums[] = {{"rest", KVBENCH_SUMS_REST}, {"whole", KVBENCH_SUMS_WHOLE}, {NULL, 0}};
 static const bench_choice key_widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice value_widths[] = {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice pages[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64", 64}, {NULL, 0}};
@@ -108,6 +109,10 @@ static const char help_arms[] =
         "codes,\n"
         "                            1 to 64; of sketch, sketch+sums and sketch+groups (default 1, sketch+groups 24)\n"
         "  --preselect-tokens N      in such a group: 4, 8 or 16 (default 8)\n"
+        "  --sums NAME               sketch+sums, and sketch+groups with a tail of sums: what is left of a page counts "
+        "by the "
+        "means of\n"
+        "                            the rest, or of the whole page (default rest; sketch+groups none)\n"
         "  --static-share X|online   of prkv: 0 to 1 (default 0.25)\n"
         "  --ring N                  of prkv: positions whose queries are looked at, 1 to 4096 (default 64)\n"
         "  --seed N                  of rotations and of --synthetic, 0 to 9223372036854775807 (default 0)\n"
@@ -311,6 +316,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},
                 {"preselect", OPTION_SIZE, &o->preselect, 1, 64, NULL},
                 {"preselect-tokens", OPTION_SIZE, &o->preselect_tokens, 4, 16, NULL},
+                {"sums", OPTION_CHOICE, &o->sums, 0, 0, sums},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
                 {"judged-only", OPTION_FLAG, &o->judged_only, 0, 0, NULL},
@@ -354,12 +360,13 @@ dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const 
                 {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},
                 {"preselect", OPTION_SIZE, &o->preselect, 1, 64, NULL},
                 {"preselect-tokens", OPTION_SIZE, &o->preselect_tokens, 4, 16, NULL},
+                {"sums", OPTION_CHOICE, &o->sums, 0, 0, sums},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL},
                 {"threads", OPTION_SIZE, &o->threads, 1, 1024, NULL},
                 {"isa", OPTION_CHOICE, &o->isa, 0, 0, bench_isas},
                 {"json", OPTION_TEXT, &o->json, 0, 0, NULL},
         };
-        enum { SHARED = 11 };
+        enum { SHARED = 12 };
         set_defaults(o);
         o->budgets.n = 1;
         for (size_t i = 0; i < n_more && SHARED + i < sizeof table / sizeof *table; i++)

@@ -193,6 +193,11 @@ static void draw_config(life *l)
         c->frozen_prompt = below(l, 6) == 0;
         c->seed = dci_rng_next(&l->rng);
         draw_stages(l);
+        const bool of_pages =
+                c->preset != DCI_KV_CLUSTERKV && c->preset != DCI_KV_LOUISKV && c->preset != DCI_KV_RETROINFER;
+        c->sums_whole = of_pages &&
+                        (c->tail == DCI_KV_TAIL_SUMS || (c->tail == 0 && c->preset == DCI_KV_SKETCH_SUMS)) &&
+                        below(l, 2) == 0;
         draw_schedule(l);
         if (below(l, 4) == 0)
                 c->resident_bytes = 2000 * c->n_kv_heads * c->n_layers * c->dim_k * (1 + below(l, 4));

@@ -239,6 +239,23 @@ END_TEST
 
 /* --- options ----------------------------------------------------------------------------------------------------------------------- */
 
+/* Fewer groups find less, their means take bytes, and sums of whole pages are other sums. */
+START_TEST(stages_of_codes_are_options)
+{
+        write_trace(2, FIRST_QUERY);
+        json_t *all = bench_good(OWN(BRIEF, "--preset", "sketch,sketch+sums", "--budget", "128"));
+        json_t *few = bench_good(OWN(BRIEF, "--preset", "sketch,sketch+groups,sketch+sums", "--budget", "128",
+                                     "--preselect", "2", "--preselect-tokens", "4", "--sums", "whole"));
+        ck_assert_double_eq(bench_number(few, 0, "err"), bench_number(few, 1, "err"));
+        ck_assert(is_null(few, 0, "err_tail") && !is_null(few, 1, "err_tail"));
+        ck_assert_double_ne(bench_number(all, 1, "err_tail"), bench_number(few, 2, "err_tail"));
+        ck_assert_double_lt(bench_number(few, 0, "share"), bench_number(all, 0, "share"));
+        ck_assert_double_gt(bench_number(few, 0, "resident_bytes_token"), bench_number(all, 0, "resident_bytes_token"));
+        json_decref(all);
+        json_decref(few);
+}
+END_TEST
+
 START_TEST(each_width_and_sort_of_codes_is_a_row)
 {
         static const double keys[] = {2, 2, 2, 2, 8, 8, 8, 8}, values[] = {1, 1, 4, 4, 1, 1, 4, 4};
@@ -455,6 +472,7 @@ static const struct {
         const char *arguments[8];
         const char *part;
 } mistakes[] = {
+        {{DATA, "--preselect", "65"}, "--preselect wants an integer of 1 to 64, not '65'"},
         {{"kv"}, "data is missing: --trace or --synthetic"},
         {{DATA, "--synthetic", "4096"}, "--trace and --synthetic exclude each other"},
         {{"kv", "--synthetic", "100"}, "--synthetic wants an integer of 2048 to 4194304, not '100'"},
@@ -553,6 +571,7 @@ static Suite *suite(void)
                                       a_frozen_prompt_leaves_decoded_tokens_uncounted,
                                       what_was_there_a_step_before_does_not_move,
                                       each_width_and_sort_of_codes_is_a_row,
+                                      stages_of_codes_are_options,
                                       options_reach_the_library,
                                       schedules_decide_as_often_as_they_say,
                                       several_traces_are_played_one_after_the_other,

@@ -99,6 +99,10 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.key_bits = 5, "key_bits is 5", "1, 2, 3, 4 or 8");
         INVALID(c.value_bits = 3, "value_bits is 3", "1, 2, 4 or 8");
         INVALID(c.value_bits = 16, "value_bits is 16", "1, 2, 4 or 8");
+        INVALID((c.preset = DCI_KV_SKETCH_SUMS, c.sums_whole = 2), "sums_whole is 2", "0 or 1");
+        INVALID(c.sums_whole = 1, "sums_whole is 1", "tail 1");
+        INVALID((c.preset = DCI_KV_RETROINFER, c.sums_whole = 1), "sums_whole is 1", "group 4");
+        INVALID(c.reserved_more = 1, "reserved field is 1", "0");
         INVALID(c.frozen_prompt = 2, "frozen_prompt is 2", "0 or 1");
         INVALID(c.foreground = -1, "foreground is -1", "0 or 1");
         INVALID(c.refit = 1.0, "refit is 1", "0");

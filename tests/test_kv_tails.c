@@ -340,9 +340,10 @@ START_TEST(retrieval_errs_less_than_codes_alone)
 }
 END_TEST
 
-/* Attention over the tail by pages: each counts as the tokens of it that were not chosen, all at their mean key and value. */
+/* Attention over the tail by pages: each counts as the tokens of it that were not chosen, all at their mean key and value, or at that
+ * of the whole page. */
 static void sums_of(const kv_model *model, const kv_seen *seen, size_t layer, size_t head, const float *query,
-                    double *out, double *out_lse)
+                    bool whole, double *out, double *out_lse)
 {
         const dci_kv_plan *plan = &seen->plans[layer];
         const size_t per_page = seen->page_tokens, of = layer * model->n_kv_heads + head;
@@ -351,13 +352,14 @@ static void sums_of(const kv_model *model, const kv_seen *seen, size_t layer, si
         double sum = 0.0;
         memset(out, 0, model->dim_v * sizeof *out);
         for (int32_t page = plan->sink_end[0]; page < plan->recent_begin[0]; page += (int32_t)per_page) {
-                double score = 0.0, values[64] = {0}, n = 0.0;
+                double score = 0.0, values[64] = {0}, n = 0.0, in_means = 0.0;
                 for (int32_t t = page; t < page + (int32_t)per_page && t < plan->recent_begin[0]; t++) {
-                        if (at < n_list && list[at] == t) {
-                                at++;
+                        const bool chosen = at < n_list && list[at] == t;
+                        at += chosen;
+                        n += chosen ? 0.0 : 1.0;
+                        if (chosen && !whole)
                                 continue;
-                        }
-                        n += 1.0;
+                        in_means += 1.0;
                         for (size_t j = 0; j < model->dim_k; j++)
                                 score += model->scale * (double)query[j] *
                                          (double)model->keys[of][(size_t)t * model->dim_k + j];
@@ -366,10 +368,10 @@ static void sums_of(const kv_model *model, const kv_seen *seen, size_t layer, si
                 }
                 if (n == 0.0)
                         continue;
-                const double weight = exp(score / n);
+                const double weight = exp(score / in_means);
                 sum += n * weight;
                 for (size_t j = 0; j < model->dim_v; j++)
-                        out[j] += weight * values[j];
+                        out[j] += weight * values[j] * n / in_means;
         }
         for (size_t j = 0; j < model->dim_v; j++)
                 out[j] /= sum;
@@ -380,18 +382,23 @@ static void sums_of(const kv_model *model, const kv_seen *seen, size_t layer, si
 static const struct {
         int32_t preset, choose;
         size_t group, page_tokens;
-} with_sums[] = {{DCI_KV_SKETCH_SUMS, 0, 2, 8}, {DCI_KV_SKETCH_SUMS, 0, 9, 16},
-                 {DCI_KV_PAGEMEAN, 0, 2, 8},    {DCI_KV_QUEST, 0, 1, 32},
-                 {DCI_KV_TOPK, 0, 12, 8},       {DCI_KV_STREAMING, 0, 2, 16},
-                 {DCI_KV_LOWBIT, 0, 2, 64},     {DCI_KV_ARKVALE, DCI_KV_CHOOSE_NONE, 2, 8}};
+        int32_t whole;
+} with_sums[] = {{DCI_KV_SKETCH_SUMS, 0, 2, 8, 0},    {DCI_KV_SKETCH_SUMS, 0, 9, 16, 0},
+                 {DCI_KV_PAGEMEAN, 0, 2, 8, 0},       {DCI_KV_QUEST, 0, 1, 32, 0},
+                 {DCI_KV_TOPK, 0, 12, 8, 0},          {DCI_KV_STREAMING, 0, 2, 16, 0},
+                 {DCI_KV_LOWBIT, 0, 2, 64, 0},        {DCI_KV_ARKVALE, DCI_KV_CHOOSE_NONE, 2, 8, 0},
+                 {DCI_KV_SKETCH_SUMS, 0, 9, 8, 1},    {DCI_KV_PAGEMEAN, 0, 2, 8, 1},
+                 {DCI_KV_SKETCH_GROUPS, 0, 3, 16, 1}, {DCI_KV_SKETCH_GROUPS, 0, 3, 8, 0}};
 
-static void check_sums(const kv_model *model, const kv_seen *seen, const kv_data *data, size_t token, double tolerance)
+static void check_sums(const kv_model *model, const kv_seen *seen, const kv_data *data, size_t token, bool whole,
+                       double tolerance)
 {
         double wanted[64], lse;
         for (size_t layer = 0; layer < seen->n_layers; layer++)
                 for (size_t h = 0; h < 2 * seen->group; h++) {
                         const dci_kv_plan *plan = &seen->plans[layer];
-                        sums_of(model, seen, layer, h / seen->group, kv_query(data, layer, token, h), wanted, &lse);
+                        sums_of(model, seen, layer, h / seen->group, kv_query(data, layer, token, h), whole, wanted,
+                                &lse);
                         ck_assert_msg(fabs((double)plan->tail_lse[h] - lse) < tolerance,
                                       "token %zu, head %zu: %.6f, wanted %.6f", token, h, (double)plan->tail_lse[h],
                                       lse);
@@ -414,6 +421,7 @@ START_TEST(sums_are_means_of_what_was_not_chosen)
         config.dtype = all_dtypes[format];
         config.tail = DCI_KV_TAIL_SUMS;
         config.choose = with_sums[i].choose;
+        config.sums_whole = with_sums[i].whole;
         config.page_tokens = with_sums[i].page_tokens;
         config.n_query_heads = 2 * with_sums[i].group;
         config.budget = 100;
@@ -425,7 +433,7 @@ START_TEST(sums_are_means_of_what_was_not_chosen)
                 kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
                 kv_model_append(&model, &data, t, 1);
                 kv_lawful(&seen, &config, 0, "sums");
-                check_sums(&model, &seen, &data, t, tolerances[format]);
+                check_sums(&model, &seen, &data, t, with_sums[i].whole != 0, tolerances[format]);
                 kv_seen_free(&seen);
         }
         kv_model_free(&model);

@@ -333,6 +333,9 @@ typedef struct dci_kv_config {
          * as there are means. */
         double preselect; /**< 1 to 64; 0 (default): the preset's, 1, every candidate is scored; sketch+groups 24 */
         size_t preselect_tokens; /**< 4, 8 or 16, at most page_tokens; 0 (default): 8 */
+        int32_t sums_whole; /**< TAIL_SUMS over pages: 1: those of a page that were not chosen count by the mean key and value of the whole page,
+                                 and no chosen row is read for it. Default 0: by the means of what is left of it */
+        int32_t reserved_more; /**< zero */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 

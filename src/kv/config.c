@@ -408,7 +408,16 @@ static dci_status check_rest(dci_kv_config *c)
                 return dci_fail(DCI_ERR_INVALID, "value_bits is %d, expected 1, 2, 4 or 8", (int)c->value_bits);
         if (!(c->refit == 0.0 || c->refit > 1.0) || isinf(c->refit))
                 return dci_fail(DCI_ERR_INVALID, "refit is %g, expected more than 1, or 0 for never", c->refit);
-        const dci_status status = check_switch("frozen_prompt", c->frozen_prompt);
+        if (c->reserved_more != 0)
+                return dci_fail(DCI_ERR_INVALID, "the config's last reserved field is %d, expected 0",
+                                (int)c->reserved_more);
+        if (c->sums_whole != 0 && (c->tail != DCI_KV_TAIL_SUMS || c->group > DCI_KV_GROUP_PAGE))
+                return dci_fail(DCI_ERR_INVALID,
+                                "sums_whole is %d, which is about sums of pages, not about tail %d over group %d",
+                                (int)c->sums_whole, (int)c->tail, (int)c->group);
+        dci_status status = check_switch("frozen_prompt", c->frozen_prompt);
+        if (status == DCI_OK)
+                status = check_switch("sums_whole", c->sums_whole);
         return status == DCI_OK ? check_switch("foreground", c->foreground) : status;
 }
 

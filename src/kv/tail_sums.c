@@ -8,6 +8,9 @@
  *
  * With s tokens in a page, r of them chosen, the others' mean score is (s q.mean - sum of chosen q.k) / (s - r), and their values add up
  * to s mean - sum of chosen values: products alone, no means are made anew.
+ *
+ * With sums_whole the mean key and value of the whole page stand for the s - r others. The mean of exponentials is more than the
+ * exponential of a mean, and what was chosen lies above it: leaving it in makes up for some of that, and no row is read.
  */
 #include "core/internal.h"
 
@@ -108,6 +111,12 @@ static void score_pages(const adding *a)
                 n = rows_of_pages(a, p, true, rows);
                 dci_kv_score_rows(ask, ask->queries, kv->dim_k, kv->config.dtype, rows, n, p);
         }
+        if (kv->config.sums_whole != 0) {
+                for (size_t p = 0; p < a->n_pages; p++)
+                        for (size_t q = 0; q < kv->group && a->taken[p] == size_of_page(a, p); q++)
+                                ask->scores[q * ask->ld + p] = -FLT_MAX;
+                return;
+        }
         for (size_t p = 0; p < a->n_pages; p++)
                 for (size_t q = 0; q < kv->group && a->taken[p] > 0; q++)
                         ask->scores[q * ask->ld + p] *= (float)size_of_page(a, p);
@@ -129,23 +138,25 @@ static void score_pages(const adding *a)
         }
 }
 
-/* out += exp(score) (s mean value - sum of chosen values); the terms exp(score) lie in scores. */
+/* out += exp(score) (s mean value - sum of chosen values), or (s - r) mean value; the terms exp(score) lie in scores. */
 static void add_values(const adding *a, size_t q, size_t n_queries)
 {
         const dci_kv_ask *ask = a->ask;
         const dci_kv *kv = ask->kv;
         const size_t per_page = kv->config.page_tokens;
+        const bool whole = kv->config.sums_whole != 0;
         const void *rows[DCI_KV_TILE];
         for (size_t p = 0, n; p < a->n_pages; p += n) {
                 n = rows_of_pages(a, p, false, rows);
                 for (size_t i = 0; i < n_queries; i++)
                         for (size_t t = 0; t < n; t++)
                                 a->chosen[i * DCI_KV_TILE + t] =
-                                        ask->scores[(q + i) * ask->ld + p + t] * (float)size_of_page(a, p + t);
+                                        ask->scores[(q + i) * ask->ld + p + t] *
+                                        (float)(size_of_page(a, p + t) - (whole ? a->taken[p + t] : 0));
                 kv->context->kernels->blend_many[kv->config.dtype - 1](rows, a->chosen, DCI_KV_TILE, n_queries, n,
                                                                        kv->dim_v, a->out + q * kv->dim_v, kv->dim_v);
         }
-        for (size_t c = 0, n; c < ask->n_chosen; c += n) {
+        for (size_t c = 0, n; c < ask->n_chosen && !whole; c += n) {
                 n = rows_of_chosen(a, c, NULL, rows);
                 for (size_t i = 0; i < n_queries; i++)
                         for (size_t t = 0; t < n; t++)
