@@ -273,22 +273,11 @@ static void weigh_units(dci_kv_ask *ask, size_t n_groups, size_t n_units)
 /* The best units, ascending; returns how many. memory: for the selection. */
 static size_t best_units(dci_kv_ask *ask, size_t n_units, size_t wanted, void *memory)
 {
-        uint64_t *bits = (uint64_t *)(void *)ask->relevance;
         dci_topk topk;
         dci_topk_init(&topk, ask->kv->context->kernels, (dci_slot_ids){NULL, NULL}, wanted, true, memory);
-        for (size_t i = 0; i < n_units; i += DCI_TOPK_BLOCK)
-                dci_topk_add(&topk, ask->relevance + i, n_units - i < DCI_TOPK_BLOCK ? n_units - i : DCI_TOPK_BLOCK,
-                             (int32_t)i, NULL);
-        const size_t n_best = dci_topk_finish(&topk);
-        memset(bits, 0, (n_units + 63) / 64 * sizeof *bits);
-        for (size_t i = 0; i < n_best; i++) {
-                const size_t unit = (size_t)dci_topk_slot(topk.keys[i]);
-                bits[unit / 64] |= UINT64_C(1) << (unit % 64);
-        }
-        size_t n = 0;
-        for (size_t w = 0; w < (n_units + 63) / 64; w++)
-                for (uint64_t left = bits[w]; left != 0; left &= left - 1)
-                        ask->units[n++] = (int32_t)(64 * w + (size_t)dci_lowest_bit(left));
+        dci_topk_add_all(&topk, ask->relevance, n_units, NULL);
+        const size_t n = dci_topk_gather(&topk);
+        memcpy(ask->units, topk.slots, n * sizeof *ask->units);
         return n;
 }
 
