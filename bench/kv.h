@@ -44,13 +44,14 @@ typedef struct kvbench_options {
         size_t segment_buffer;               /* 0: the budget's */
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
         double tau;                          /* 0: the schedule's */
-        size_t verify, preselect, preselect_tokens; /* 0: the preset's; else of presets that choose by codes */
-        int32_t sums;                               /* KVBENCH_SUMS_*; 0: the preset's */
-        double static_share;                        /* NAN: the preset's */
-        size_t ring;                                /* 0: the preset's */
-        size_t period;                              /* 0: the default */
-        int32_t leaves;                             /* KVBENCH_LEAVES_* */
-        size_t field_of_view;                       /* 0: as the library does */
+        size_t verify, preselect, preselect_tokens,
+                preselect_least; /* 0: the preset's; else of presets that choose by codes */
+        int32_t sums;            /* KVBENCH_SUMS_*; 0: the preset's */
+        double static_share;     /* NAN: the preset's */
+        size_t ring;             /* 0: the preset's */
+        size_t period;           /* 0: the default */
+        int32_t leaves;          /* KVBENCH_LEAVES_* */
+        size_t field_of_view;    /* 0: as the library does */
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */
         bool judged_only;

@@ -108,6 +108,7 @@ static const char help_arms[] =
         "  --preselect N             the best groups with N times as many tokens as there is room for are ranked by "
         "codes,\n"
         "                            1 to 64; of sketch, sketch+sums and sketch+groups (default 1, sketch+groups 24)\n"
+        "  --preselect-least N       tokens that are ranked so in any case (default 4096)\n"
         "  --preselect-tokens N      in such a group: 4, 8 or 16 (default 8)\n"
         "  --sums NAME               sketch+sums, and sketch+groups with a tail of sums: what is left of a page counts "
         "by the "
@@ -316,6 +317,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},
                 {"preselect", OPTION_SIZE, &o->preselect, 1, 64, NULL},
                 {"preselect-tokens", OPTION_SIZE, &o->preselect_tokens, 4, 16, NULL},
+                {"preselect-least", OPTION_SIZE, &o->preselect_least, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"sums", OPTION_CHOICE, &o->sums, 0, 0, sums},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL}, /* what JSON can hold */
                 {"every", OPTION_SIZE, &o->every, 1, BENCH_ALL - 1, NULL},
@@ -360,13 +362,14 @@ dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const 
                 {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},
                 {"preselect", OPTION_SIZE, &o->preselect, 1, 64, NULL},
                 {"preselect-tokens", OPTION_SIZE, &o->preselect_tokens, 4, 16, NULL},
+                {"preselect-least", OPTION_SIZE, &o->preselect_least, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"sums", OPTION_CHOICE, &o->sums, 0, 0, sums},
                 {"seed", OPTION_SIZE, &o->seed, 0, (size_t)INT64_MAX, NULL},
                 {"threads", OPTION_SIZE, &o->threads, 1, 1024, NULL},
                 {"isa", OPTION_CHOICE, &o->isa, 0, 0, bench_isas},
                 {"json", OPTION_TEXT, &o->json, 0, 0, NULL},
         };
-        enum { SHARED = 12 };
+        enum { SHARED = 13 };
         set_defaults(o);
         o->budgets.n = 1;
         for (size_t i = 0; i < n_more && SHARED + i < sizeof table / sizeof *table; i++)

@@ -63,6 +63,7 @@ void kvbench_set_stages(const kvbench_options *o, dci_kv_config *c)
         c->verify = chooses || has_tail ? (double)o->verify : 0.0;
         c->preselect = chooses ? (double)o->preselect : 0.0;
         c->preselect_tokens = o->preselect_tokens;
+        c->preselect_least = o->preselect_least;
         if (o->sums != 0 && c->preset == DCI_KV_SKETCH_GROUPS)
                 c->tail = DCI_KV_TAIL_SUMS;
         c->sums_whole =

@@ -52,7 +52,7 @@ static const char help[] =
         "  --budget N                (default 256)\n"
         "  --ring N                  of prkv: as in 'kv' (default 64)\n"
         "  --key-bits LIST, --value-bits LIST, --learned LIST   as in 'kv' (default 4, 2, random)\n"
-        "  --verify N, --preselect N, --preselect-tokens N      as in 'kv'\n"
+        "  --verify N, --preselect N, --preselect-tokens N, --preselect-least N, --sums NAME   as in 'kv'\n"
         "  --threads N               (default 1)\n"
         "  --isa NAME                (default auto)\n"
         "  --seed N                  (default 0)\n"

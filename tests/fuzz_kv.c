@@ -103,6 +103,7 @@ static void draw_refining(life *l)
         if (c->preset == DCI_KV_SKETCH_VERIFY)
                 return;
         c->preselect = 1.0 + 0.25 * (double)below(l, 12);
+        c->preselect_least = 1 + below(l, 100);
         c->preselect_tokens = (size_t)4 << below(l, 2 + (c->page_tokens > 8));
         if (below(l, 3) == 0)
                 c->tail = DCI_KV_TAIL_SUMS;

@@ -22,6 +22,7 @@ dci_kv_config kv_config(int32_t preset, size_t n_layers, size_t n_kv_heads, size
         if (preset == DCI_KV_SKETCH_GROUPS) {
                 config.preselect = 2.0;
                 config.preselect_tokens = 4;
+                config.preselect_least = 16;
         }
         return config;
 }

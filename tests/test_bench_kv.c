@@ -244,8 +244,9 @@ START_TEST(stages_of_codes_are_options)
 {
         write_trace(2, FIRST_QUERY);
         json_t *all = bench_good(OWN(BRIEF, "--preset", "sketch,sketch+sums", "--budget", "128"));
-        json_t *few = bench_good(OWN(BRIEF, "--preset", "sketch,sketch+groups,sketch+sums", "--budget", "128",
-                                     "--preselect", "2", "--preselect-tokens", "4", "--sums", "whole"));
+        json_t *few =
+                bench_good(OWN(BRIEF, "--preset", "sketch,sketch+groups,sketch+sums", "--budget", "128", "--preselect",
+                               "2", "--preselect-tokens", "4", "--preselect-least", "16", "--sums", "whole"));
         ck_assert_double_eq(bench_number(few, 0, "err"), bench_number(few, 1, "err"));
         ck_assert(is_null(few, 0, "err_tail") && !is_null(few, 1, "err_tail"));
         ck_assert_double_ne(bench_number(all, 1, "err_tail"), bench_number(few, 2, "err_tail"));

@@ -118,6 +118,7 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.preselect = 0.5, "preselect is 0.5", "1 to 64");
         INVALID(c.preselect = 64.5, "preselect is 64.5", "1 to 64");
         INVALID(c.preselect = (double)NAN, "preselect is nan", "1 to 64");
+        INVALID(c.preselect_least = DCI_KV_MAX_TOKENS + 1, "preselect_least is 134217729", "1 to 134217728");
         INVALID(c.preselect_tokens = 2, "preselect_tokens is 2", "4, 8 or 16");
         INVALID(c.preselect_tokens = 32, "preselect_tokens is 32", "4, 8 or 16");
         INVALID((c.preselect = 2.0, c.page_tokens = 8, c.preselect_tokens = 16), "preselect_tokens is 16", "the 8");
@@ -307,7 +308,8 @@ START_TEST(defaults_are_those_of_the_header)
         ck_assert(c.layer_stride == 0 && c.layout == NULL && c.hook.taken == NULL && c.hook.given_back == NULL);
         ck_assert(c.hook.ctx == NULL && c.max_bytes == 0 && c.resident_bytes == 0 && c.refit == 1.5 && c.seed == 0);
         ck_assert(c.tau == 0.0 && c.period == DCI_KV_PRESET && c.anchor_first == 2 && c.anchor_period == 3);
-        ck_assert(c.ring == DCI_KV_PRESET && c.verify == 0.0 && c.preselect == 0.0 && c.preselect_tokens == 0);
+        ck_assert(c.ring == DCI_KV_PRESET && c.verify == 0.0 && c.preselect == 0.0 && c.preselect_tokens == 0 &&
+                  c.preselect_least == 0 && c.sums_whole == 0);
         ck_assert(c.tree_promotion == 0.03 && c.tree_field_of_view == 0 && c.tree_tokens == 0);
         dci_layer_config layer;
         ck_ok(dci_layer_config_init(&layer, sizeof layer));

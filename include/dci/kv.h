@@ -326,13 +326,15 @@ typedef struct dci_kv_config {
                                   candidates than those or no observed queries */
         /* CHOOSE_SCAN over codes, one list for all query heads, tails DROP and SUMS: groups first, then codes. The mean keys of consecutive
          * preselect_tokens candidates have codes, too, made as those of keys. A plan ranks these by the sum over the query heads of the
-         * softmax over all means, adds up what lies in the same 16 consecutive candidates, and scores only the tokens of the best ones,
-         * preselect * (budget - sink - window) tokens and up to 15 more; then it goes on as without, where shares are of what was scored
-         * and of sink and recent tokens. Where that would be all candidates, it is the scan of all of them, to the bit.
-         * Cost: of the scan, 1 / preselect_tokens, and preselect * (budget - sink - window) / candidates; and as many more codes to keep
-         * as there are means. */
+         * softmax over all means, adds up what lies in the same 16 consecutive candidates, and scores only the tokens of the best ones:
+         * preselect * (budget - sink - window) of them, preselect_least if that is more, and up to 15 for whole sixteens. Then it goes on
+         * as without, where shares are of what was scored and of sink and recent tokens. Where there are no more candidates than that
+         * it is the scan of all of them, to the bit.
+         * Cost: of the scan, 1 / preselect_tokens, and the part of the candidates that is scored; and as many more codes to keep as there
+         * are means. */
         double preselect; /**< 1 to 64; 0 (default): the preset's, 1, every candidate is scored; sketch+groups 24 */
         size_t preselect_tokens; /**< 4, 8 or 16, at most page_tokens; 0 (default): 8 */
+        size_t preselect_least;  /**< 1 to DCI_KV_MAX_TOKENS; 0 (default): 4,096, which take some 0.1 ms in 8 heads */
         int32_t sums_whole; /**< TAIL_SUMS over pages: 1: those of a page that were not chosen count by the mean key and value of the whole page,
                                  and no chosen row is read for it. Default 0: by the means of what is left of it */
         int32_t reserved_more; /**< zero */

@@ -366,14 +366,17 @@ static dci_status check_preselect(dci_kv_config *c, const dci_kv_stages *stages)
                 c->preselect = dci_kv_refining_at(c->preset)->preselect;
         if (c->preselect_tokens == 0)
                 c->preselect_tokens = 8;
+        if (c->preselect_least == 0)
+                c->preselect_least = 4096;
         if (!(c->preselect >= 1.0 && c->preselect <= 64.0))
                 return dci_fail(DCI_ERR_INVALID, "preselect is %g, expected 1 to 64, or 0 for the preset's",
                                 c->preselect);
         if (c->preselect_tokens != 4 && c->preselect_tokens != 8 && c->preselect_tokens != 16)
                 return dci_fail(DCI_ERR_INVALID, "preselect_tokens is %zu, expected 4, 8 or 16, or 0 for 8",
                                 c->preselect_tokens);
-        if (c->preselect == 1.0)
-                return DCI_OK;
+        const dci_status status = check_range("preselect_least", c->preselect_least, 1, DCI_KV_MAX_TOKENS);
+        if (status != DCI_OK || c->preselect == 1.0)
+                return status;
         if (c->choose != DCI_KV_CHOOSE_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH)
                 return dci_fail(
                         DCI_ERR_INVALID,

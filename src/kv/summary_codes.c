@@ -46,7 +46,8 @@ static size_t bytes(const dci_kv *kv)
 
 size_t dci_kv_preselected(const dci_kv *kv)
 {
-        const double tokens = kv->config.preselect * (double)dci_kv_most_room(kv);
+        const double wanted = kv->config.preselect * (double)dci_kv_most_room(kv);
+        const double least = (double)kv->config.preselect_least, tokens = wanted > least ? wanted : least;
         return dci_kv_preselects(kv) ? (size_t)ceil(tokens / (double)DCI_CODE_UNIT) : 0;
 }
 
