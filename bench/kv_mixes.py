@@ -21,7 +21,8 @@ import os
 import numpy as np
 
 SINK, KEPT, BUDGETS = 16, 80, (128, 256, 512)
-LEVELS = {1: [.7979], 2: [.4528, 1.510], 4: [.1284, .3881, .6568, .9424, 1.256, 1.618, 2.069, 2.733]}
+LEVELS = {1: [.7979], 2: [.4528, 1.510], 3: [.2451, .7560, 1.344, 2.152],
+          4: [.1284, .3881, .6568, .9424, 1.256, 1.618, 2.069, 2.733]}
 
 
 def softmax(scores):
@@ -120,7 +121,14 @@ class Trace:
         self.groups = {"pages of 8": pages(self.n, 8), "pages of 16": pages(self.n, 16), "leaves of 16": leaves(self.keys),
                        "clusters of 16": clusters(self.keys, 16), "clusters of 32": clusters(self.keys, 32),
                        "clusters of 80": clusters(self.keys, 80)}
-        self.means = {name: np.stack([self.keys[group].mean(0) for group in of]) for name, of in self.groups.items()}
+        self.labels, self.sums, self.means = {}, {}, {}
+        for name, groups in self.groups.items():
+            sizes = np.array([len(group) for group in groups], np.float32)
+            self.labels[name] = np.empty(self.n, int)
+            self.labels[name][np.concatenate(groups)] = np.repeat(np.arange(len(groups)), sizes.astype(int))
+            sums = [np.stack([rows[group].sum(0) for group in groups]) for rows in (self.keys, self.values)]
+            self.sums[name] = sizes, *sums
+            self.means[name] = sums[0] / sizes[:, None]
 
     def positions(self):
         first, end = self.meta["prompt"], len(self.all_keys)
@@ -180,17 +188,15 @@ class Step:
 
     def sums(self, name, chosen, whole):
         """Means of what is left of a group, or of the whole of it."""
-        keys, values, groups = self.trace.keys, self.trace.values, self.trace.groups[name]
-        labels = np.empty(self.trace.n, int)
-        labels[np.concatenate(groups)] = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-        left = np.ones(self.trace.n, np.float32)
-        left[chosen] = 0
-        inside = np.ones_like(left) if whole else left
-        sizes, rest = np.bincount(labels, inside, len(groups)), np.bincount(labels, left, len(groups))
+        trace = self.trace
+        labels, (sizes, key_sums, value_sums) = trace.labels[name], (one.copy() for one in trace.sums[name])
+        rest = sizes.copy()
+        np.subtract.at(rest, labels[chosen], 1)
+        if not whole:
+            sizes = rest
+            np.subtract.at(key_sums, labels[chosen], trace.keys[chosen])
+            np.subtract.at(value_sums, labels[chosen], trace.values[chosen])
         some = rest > 0
-        key_sums, value_sums = np.zeros((len(groups), keys.shape[1])), np.zeros((len(groups), values.shape[1]))
-        np.add.at(key_sums, labels, keys * inside[:, None])
-        np.add.at(value_sums, labels, values * inside[:, None])
         terms = self.terms_of(key_sums[some] / sizes[some, None]) * rest[some]
         return terms @ (value_sums[some] / sizes[some, None]), terms.sum(1)
 

@@ -25,6 +25,8 @@ KV_PRESETS = {
     "louiskv": 15,
     "retroinfer": 16,
     "freekv": 17,
+    "sketch+groups": 18,
+    "sketch+verify": 19,
 }
 KV_GROUPS = {"token": 1, "page": 2, "tree": 3, "cluster": 4, "segment": 5, "restructured": 6}
 KV_SUMMARIES = {"none": 1, "keys": 2, "mean": 3, "minmax": 4, "cuboid": 5, "codes": 6, "learned": 7, "tree": 8}
@@ -131,6 +133,11 @@ class KVConfig(ctypes.Structure):
         ("segment_buffer", c_size_t),
         ("verify", c_double),
         ("static_share", c_double),
+        ("preselect", c_double),
+        ("preselect_tokens", c_size_t),
+        ("preselect_least", c_size_t),
+        ("sums_whole", c_int32),
+        ("reserved_more", c_int32),
     ]
 
 

@@ -62,7 +62,7 @@ class KVCache:
     schedule    when it is decided again: "every_step", "once", "periodic", "boundary", "anchor", "ahead".
     tail        what becomes of the others: "drop", "sums", "lowbit".
     combine     how query heads of a group agree: "softmax", "mean", "each".
-    key_bits    of codes, per coordinate: 1, 2, 3, 4 or 8. value_bits: of the tail "lowbit": 1, 2, 4 or 8.
+    key_bits    of codes, per coordinate: 1, 2, 3, 4 or 8; None: the preset's. value_bits: of the tail "lowbit": 1, 2, 4 or 8.
     sink, window
                 the first and the last tokens, which are always attended to; None: the preset's.
     rollback    tokens that truncate drops at no cost.
@@ -86,6 +86,8 @@ class KVCache:
                 schedule "anchor". ring: queries that a layer remembers.
     tree_promotion, tree_field_of_view, tree_tokens
                 group "tree". static_share: group "restructured". verify: choose "scan" over codes.
+    preselect, preselect_tokens, preselect_least
+                the same, of tokens in the best groups alone. sums_whole: tail "sums" over pages.
     context     threads and instruction set; None: default_context().
 
     None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is told
@@ -125,7 +127,7 @@ class KVCache:
         schedule: str | None = None,
         tail: str | None = None,
         combine: str | None = None,
-        key_bits: SupportsIndex = 4,
+        key_bits: SupportsIndex | None = None,
         value_bits: SupportsIndex = 2,
         sink: SupportsIndex | None = None,
         window: SupportsIndex | None = None,
@@ -156,6 +158,10 @@ class KVCache:
         tree_tokens: bool = False,
         segment_buffer: SupportsIndex | None = None,
         verify: float | None = None,
+        preselect: float | None = None,
+        preselect_tokens: SupportsIndex | None = None,
+        preselect_least: SupportsIndex | None = None,
+        sums_whole: bool = False,
         static_share: float = 0.25,
         context: Context | None = None,
     ) -> None:
