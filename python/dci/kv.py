@@ -62,7 +62,7 @@ class KVCache:
     schedule    when it is decided again: "every_step", "once", "periodic", "boundary", "anchor", "ahead".
     tail        what becomes of the others: "drop", "sums", "lowbit".
     combine     how query heads of a group agree: "softmax", "mean", "each".
-    key_bits    of codes, per coordinate: 1, 2, 3, 4 or 8; None: the preset's. value_bits: of the tail "lowbit": 1, 2, 4 or 8.
+    key_bits    of codes, per coordinate: 1, 2, 3, 4 or 8; None: the preset's. value_bits: of tail "lowbit": 1, 2, 4 or 8.
     sink, window
                 the first and the last tokens, which are always attended to; None: the preset's.
     rollback    tokens that truncate drops at no cost.
