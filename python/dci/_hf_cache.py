@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""A transformers Cache whose rows live in a KVCache, and the attention that goes with it (dci.transformers)."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+from transformers import Cache
+from transformers.cache_utils import CacheLayerMixin
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from ._errors import InvalidError, UnsupportedError
+from .kv import KVCache
+
+DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+_MARK = "_dci_layer"
+
+Make = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", float], KVCache]
+
+
+def visible(mask: torch.Tensor) -> torch.Tensor:
+    """The mask's last row, [batch, keys], as booleans: what the newest token may look at."""
+    last = mask[:, 0, -1]
+    return last if last.dtype == torch.bool else last == 0
+
+
+def pads_of(mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
+    """By row of the batch: how many of a prompt's n tokens, in front, are none."""
+    if mask is None:
+        return [0] * batch
+    shown = visible(mask).expand(batch, -1)[:, :n].int()
+    return (n - shown.sum(dim=1)).tolist()
+
+
+def check_mask(mask: torch.Tensor | None, pads: list[int], n: int) -> None:
+    """Refuses masks that hide anything but tokens in front."""
+    if mask is None:
+        return
+    shown = visible(mask).expand(len(pads), -1)
+    wanted = torch.arange(shown.shape[1]) >= torch.tensor(pads)[:, None]
+    if shown.shape[1] != n or not torch.equal(shown, wanted):
+        raise UnsupportedError(
+            "the attention mask hides tokens behind the first one that it shows: dci takes padding on the left only "
+            '(tokenizer.padding_side = "left") and causal masks'
+        )
+
+
+class Session:
+    """What the layers of one DCICache share: a KVCache, a sequence of it for each row of the batch, how far a forward has come."""
+
+    def __init__(self, make: Make, n_layers: int, observe: int, store: torch.dtype | None) -> None:
+        self.make, self.n_layers, self.observe, self.store = make, n_layers, observe, store
+        self.kv: KVCache | None = None
+        self.plan: Any = None
+        self.sequences: list[int] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all tokens."""
+        for sequence in self.sequences:
+            self._kv.free(sequence)
+        self.sequences = []
+        self.pads: list[int] = []  # by row of the batch: tokens in front that are none
+        self.seen = 0  # tokens of whole forwards, those in front included
+        self.begun = 0  # layers that the forward under way has been through
+        self.n_new = 0
+        self.scaling = 0.0
+        self.prompted = False
+        self.observed: dict[int, torch.Tensor] = {}
+
+    @property
+    def _kv(self) -> KVCache:
+        if self.kv is None:
+            raise InvalidError("the cache is empty: no forward has filled it yet")
+        return self.kv
+
+    def lengths(self) -> list[int]:
+        """Tokens of each row of the batch."""
+        return [self.seen - pad for pad in self.pads]
+
+    # --- a forward -----------------------------------------------------------------------------------------------------
+
+    def forward(self, layer: int, module: Any, states: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+                mask: torch.Tensor | None, scaling: float, options: dict[str, Any]) -> torch.Tensor:
+        """Attention of one layer: [batch, positions, heads, dim]. states: query, key and value, [batch, heads, positions, dim]."""
+        if layer == 0 and self.begun > 0:
+            self.abort()  # the last forward did not come to its end
+        if layer != self.begun:
+            raise UnsupportedError(f"layer {layer} came, expected {self.begun}: dci serves models whose layers run in turn")
+        if layer == 0:
+            self._begin(states, mask, scaling)
+        try:
+            out = self._attend(layer, module, states, mask, scaling, options)
+        except BaseException:
+            self.abort()
+            raise
+        self.begun = layer + 1
+        if self.begun == self.n_layers:
+            self._end()
+        return out
+
+    def _begin(self, states: tuple[torch.Tensor, ...], mask: torch.Tensor | None, scaling: float) -> None:
+        query, key, value = states
+        batch, n_new = key.shape[0], key.shape[2]
+        if self.kv is None:
+            self.kv = self.make(query, key, value, scaling)
+        if self.scaling not in (0.0, scaling):
+            raise UnsupportedError(f"a layer scales its scores by {scaling}, another one by {self.scaling}: dci has one scale for all")
+        self.scaling = scaling
+        pads = self.pads if self.sequences else pads_of(mask, batch, n_new)
+        if batch != len(pads):
+            raise InvalidError(f"a forward of {batch} sequences, but the cache holds {len(pads)}")
+        check_mask(mask, pads, self.seen + n_new)
+        if n_new == 1 and self.seen > 0:
+            self.end_prompt()
+        if not self.sequences:
+            self.pads, self.sequences = pads, [self.kv.open() for _ in range(batch)]
+        self.n_new = n_new
+        self.kv.reserve(self.sequences, [n_new - (pad if self.seen == 0 else 0) for pad in pads])
+
+    def _attend(self, layer: int, module: Any, states: tuple[torch.Tensor, ...], mask: torch.Tensor | None, scaling: float,
+                options: dict[str, Any]) -> torch.Tensor:
+        query, key, value = states
+        if self.n_new == 1 and self.prompted:
+            return self._decode(layer, query, key, value)
+        for row, (sequence, pad) in enumerate(zip(self.sequences, self.pads)):
+            first = pad if self.seen == 0 else 0
+            self._kv.append(layer, sequence, self._rows(key[row, :, first:]), self._rows(value[row, :, first:]),
+                            n_tokens=[self.n_new - first])
+        if not self.prompted and self.observe > 0:
+            before = self.observed.get(layer)
+            now = query.detach()[:, :, -self.observe:]
+            self.observed[layer] = now if before is None else torch.cat([before, now], dim=2)[:, :, -self.observe:]
+        if self.seen > 0:
+            key, value = self._history(layer, key, value)
+        out, _ = sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **options)
+        return out
+
+    def _rows(self, states: torch.Tensor) -> torch.Tensor:
+        """Of [heads, positions, dim] rows [positions, heads, dim] as they are stored."""
+        rows = states.detach().transpose(0, 1)
+        return rows if self.store is None else rows.to(self.store)
+
+    def _decode(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        kv, batch = self._kv, len(self.sequences)
+        if self.plan is None or self.plan.room < batch:
+            self.plan = kv.new_plan(batch)
+        keys, values = key.detach()[:, :, 0], value.detach()[:, :, 0]
+        if self.store is not None:
+            keys, values = keys.to(self.store), values.to(self.store)
+        kv.append(layer, self.sequences, keys, values)
+        queries = query.detach()[:, :, 0].contiguous()
+        kv.plan(layer, self.sequences, queries, out=self.plan)
+        out = torch.empty((batch, queries.shape[1], value.shape[3]), dtype=torch.float32)
+        kv.attend(layer, self.sequences, queries, self.plan, out=out)
+        return out.to(query.dtype).unsqueeze(1)
+
+    def _history(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """All keys and values of a layer, the new ones last: for several tokens at once attention is exact."""
+        shapes = [(*x.shape[:2], self.seen + x.shape[2], x.shape[3]) for x in (key, value)]
+        keys, values = (torch.zeros(shape, dtype=key.dtype) for shape in shapes)
+        for row, (sequence, pad) in enumerate(zip(self.sequences, self.pads)):
+            for out, rows in zip((keys, values), self.read(layer, sequence, self.seen - pad)):
+                out[row, :, pad : self.seen] = rows
+        keys[:, :, self.seen :], values[:, :, self.seen :] = key, value
+        return keys, values
+
+    def read(self, layer: int, sequence: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first n keys and values of a sequence, [heads, n, dim], as they are stored."""
+        kv = self._kv
+        heads = [kv.read(layer, sequence, head, 0, n) for head in range(kv.n_kv_heads)]
+        keys, values = (torch.stack([torch.from_numpy(rows[i]) for rows in heads]) for i in (0, 1))
+        return (keys.view(torch.bfloat16), values.view(torch.bfloat16)) if kv.dtype == "bfloat16" else (keys, values)
+
+    def _end(self) -> None:
+        self._kv.step_end(self.sequences)
+        self.seen += self.n_new
+        self.begun = 0
+        if self.prompted:
+            self._kv.maintain(self.sequences)
+
+    def abort(self) -> None:
+        """Takes back a forward that did not come to its end."""
+        if self.n_new > 0 and self.sequences:
+            self._kv.step_abort(self.sequences)
+        self.begun = self.n_new = 0
+        if self.seen == 0:
+            self.clear()
+
+    def end_prompt(self) -> None:
+        """What there is was the prompt: groups and codes are formed of it, by a thread beside."""
+        if self.prompted:
+            return
+        kv = self._kv
+        kv.reserve(self.sequences, 0)  # a step in which prompts end
+        for layer in range(self.n_layers):
+            queries = self.observed.pop(layer, None)
+            for row, (sequence, length) in enumerate(zip(self.sequences, self.lengths())):
+                n = 0 if queries is None else min(length, queries.shape[2])
+                kv.prompt(layer, sequence, None if n == 0 else queries[row, :, -n:].transpose(0, 1).contiguous())
+        kv.step_end(self.sequences)
+        self.prompted = True
+
+    # --- sequences -----------------------------------------------------------------------------------------------------
+
+    def select(self, rows: list[int]) -> None:
+        """Row i of the batch becomes what row rows[i] is; a row that several become is forked."""
+        if not self.sequences or rows == list(range(len(self.sequences))):
+            return
+        if len(set(rows)) < len(rows):
+            self.end_prompt()
+        left, sequences = set(rows), []
+        for row in rows:
+            if row in left:
+                left.remove(row)
+                sequences.append(self.sequences[row])
+            else:
+                sequences.append(self._kv.fork(self.sequences[row], self.lengths()[row]))
+        for row, sequence in enumerate(self.sequences):
+            if row not in rows:
+                self._kv.free(sequence)
+        self.pads, self.sequences = [self.pads[row] for row in rows], sequences
+        self.observed = {layer: queries[rows] for layer, queries in self.observed.items()}
+
+    def fork(self) -> Session:
+        """One that goes on from here by itself; what there is is shared."""
+        self.end_prompt()
+        other = Session(self.make, self.n_layers, self.observe, self.store)
+        if self.sequences:
+            other.kv = self.kv
+            other.sequences = [self._kv.fork(*pair) for pair in zip(self.sequences, self.lengths())]
+            other.pads, other.seen, other.scaling = list(self.pads), self.seen, self.scaling
+        other.prompted = True
+        return other
+
+    def take_prompt(self, other: Session) -> None:
+        """Fills an empty session with the tokens of another, whose prompt has not ended."""
+        if self.sequences or other.prompted:
+            raise InvalidError("a prompt is taken by an empty cache, from one that has not decoded yet")
+        lengths, source = other.lengths(), other._kv
+        kinds = {name: kind for kind, name in DTYPES.items()}
+        if self.kv is None:
+            shapes = ((source.n_query_heads, source.dim_k), (source.n_kv_heads, source.dim_k), (source.n_kv_heads, source.dim_v))
+            names = (source.query_dtype, source.dtype, source.dtype)
+            self.kv = self.make(*(torch.empty((1, heads, 0, dim), dtype=kinds[name]) for (heads, dim), name in zip(shapes, names)),
+                                other.scaling)
+        self.pads, self.scaling, self.sequences = list(other.pads), other.scaling, [self.kv.open() for _ in lengths]
+        self.kv.reserve(self.sequences, lengths)
+        for layer in range(self.n_layers):
+            for sequence, theirs, n in zip(self.sequences, other.sequences, lengths):
+                keys, values = other.read(layer, theirs, n)
+                self.kv.append(layer, sequence, self._rows(keys), self._rows(values), n_tokens=[n])
+        self.kv.step_end(self.sequences)
+        self.seen, self.observed = other.seen, dict(other.observed)
+
+    def crop(self, n: int) -> None:
+        """Forgets tokens from n on, those in front included."""
+        if n >= self.seen:
+            return
+        for sequence, pad in zip(self.sequences, self.pads):
+            self._kv.truncate(sequence, max(n - pad, 0))
+        cut = self.seen - n
+        self.observed = {layer: queries[:, :, :-cut] for layer, queries in self.observed.items()}
+        self.seen = n
+
+
+class DCILayer(CacheLayerMixin):
+    """One layer: says how long the cache is, and marks keys on their way to the attention."""
+
+    is_sliding = False
+    is_compileable = False
+    is_croppable = True
+
+    def __init__(self, session: Session, number: int) -> None:
+        super().__init__()
+        self.session, self.number = session, number
+        self.is_initialized = True
+
+    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the first forward makes the KVCache."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any,
+               **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """The new keys and values as they are: `attention` knows by the mark where they belong."""
+        if key_states.device.type != "cpu":
+            raise UnsupportedError(f"keys are on {key_states.device}, and dci attends on the CPU: model.to('cpu')")
+        if key_states.dtype not in DTYPES:
+            raise UnsupportedError(f"keys are {key_states.dtype}, wanted float32, float16 or bfloat16: convert the model")
+        marked = key_states.view(key_states.shape)
+        setattr(marked, _MARK, self)
+        return marked, value_states
+
+    def get_seq_length(self, *args: Any) -> int:
+        """Tokens of whole forwards, those in front that are none included."""
+        return self.session.seen
+
+    def get_mask_sizes(self, query_length: Any, *args: Any) -> tuple[int, int]:
+        """Keys that a forward of so many tokens sees, and where they begin. Earlier versions give the positions."""
+        n = query_length if isinstance(query_length, int) else query_length.shape[0]
+        return self.session.seen + n, 0
+
+    def get_max_length(self) -> int:
+        """-1: there is none."""
+        return -1
+
+    get_max_cache_shape = get_max_length
+
+
+class DCICache(Cache):
+    """What dci.transformers gives a model as past_key_values. `kv` is its KVCache, `sequences` are the numbers of its rows."""
+
+    def __init__(self, make: Make, n_layers: int, observe: int, store: torch.dtype | None = None) -> None:
+        self.session = Session(make, n_layers, observe, store)
+        super().__init__(layers=[DCILayer(self.session, layer) for layer in range(n_layers)])
+
+    @property
+    def kv(self) -> KVCache | None:
+        """The KVCache; None before the first forward."""
+        return self.session.kv
+
+    @property
+    def sequences(self) -> list[int]:
+        """By row of the batch: the number of its sequence in `kv`."""
+        return list(self.session.sequences)
+
+    def read(self, layer: int, row: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of one row of the batch, [heads, tokens, dim], as they are stored."""
+        return self.session.read(layer, self.session.sequences[row], self.session.lengths()[row])
+
+    def reset(self) -> None:
+        """Forgets all tokens."""
+        self.session.clear()
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Beam search: row i goes on from what row beam_idx[i] was."""
+        self.session.select([int(row) for row in beam_idx])
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keeps these rows of the batch."""
+        chosen = indices.nonzero().flatten() if indices.dtype == torch.bool else indices
+        self.session.select([int(row) for row in chosen])
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Each row of the batch several times, one behind the other."""
+        self.session.select([row for row in range(len(self.session.sequences)) for _ in range(repeats)])
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forgets the last -tokens_to_remove tokens; a positive number is how many stay, as in earlier versions."""
+        n = tokens_to_remove if tokens_to_remove > 0 else self.session.seen + tokens_to_remove
+        self.session.crop(n)
+
+    def __deepcopy__(self, memo: Any) -> DCICache:
+        """A cache that goes on from here by itself: as a copy would, but rows, groups and codes are shared until they change."""
+        return self._around(self.session.fork())
+
+    def take_prompt(self, other: DCICache) -> None:
+        """Fills this empty cache, which may have another preset, with the prompt of one that has not decoded yet."""
+        self.session.take_prompt(other.session)
+
+    @classmethod
+    def _around(cls, session: Session) -> DCICache:
+        cache = cls(session.make, session.n_layers, session.observe, session.store)
+        cache.session = session
+        for layer in cache.layers:
+            layer.session = session
+        return cache
+
+    def close(self) -> None:
+        """Gives all memory back. The cache may be filled again."""
+        self.session.clear()
+        if self.session.kv is not None:
+            self.session.kv.close()
+            self.session.kv = self.session.plan = None
+
+
+def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
+              scaling: float | None = None, dropout: float = 0.0, **kwargs: Any) -> tuple[torch.Tensor, None]:
+    """An attention function of transformers: by dci where a DCICache holds the keys, else PyTorch's."""
+    layer = getattr(key, _MARK, None)
+    if layer is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+    for name in ("softcap", "s_aux", "sliding_window", "position_bias"):
+        if kwargs.get(name) is not None:
+            raise UnsupportedError(f"this model's attention has {name}, which dci does not have: dci.transformers.disable(model)")
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    options = {"dropout": dropout, **{name: kwargs[name] for name in ("is_causal",) if name in kwargs}}
+    return layer.session.forward(layer.number, module, (query, key, value), attention_mask, scale, options), None

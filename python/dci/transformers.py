@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""The KV cache of a transformers model in dci: exact attention over the prompt, sparse attention in the decode.
+
+    import dci.transformers
+    dci.transformers.enable(model, preset="sketch", budget=256)
+    model.generate(**inputs)
+    dci.transformers.disable(model)
+
+A forward of several tokens (a prompt, a part of one, or what a user says next) attends exactly, by PyTorch, and its keys and values are
+appended to a dci.KVCache. The first forward of a single token ends the prompt: groups and codes are formed. From then on each layer of a
+forward of one token chooses at most `budget` tokens per kv head, and attends to them. With a budget of all tokens that is exact.
+
+Serves decoder-only models with grouped-query attention whose layers all attend to everything (Llama, Qwen2, Qwen3, SmolLM, Mistral without
+a window), on the CPU, in float32, float16 or bfloat16, with padding on the left. Needs transformers 4.56 or later.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from typing import Any
+
+try:
+    import torch
+    from transformers import DynamicCache
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.modeling_utils import AttentionInterface
+
+    from ._hf_cache import DTYPES, DCICache, attention
+except ImportError as error:
+    raise ImportError(f"dci.transformers needs torch and transformers from 4.56 on: {error}") from error
+
+from ._errors import InvalidError, UnsupportedError
+from .context import Context
+from .kv import KVCache
+
+__all__ = ["DCICache", "disable", "enable", "is_enabled", "new_cache"]
+
+_NAME = "dci"
+
+
+_enabled: weakref.WeakKeyDictionary[Any, _Enabled] = weakref.WeakKeyDictionary()
+
+
+class _Enabled:
+    """What enable changed in a model, and what its caches are made with."""
+
+    def __init__(self, model: Any, options: dict[str, Any], observe: int, store: torch.dtype | None) -> None:
+        self.options, self.observe, self.store = options, observe, store
+        self.config = model.config.get_text_config(decoder=True)
+        self.before = _enabled[model].before if model in _enabled else model.config._attn_implementation
+        self.hook: Any = None
+
+    def make(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> KVCache:
+        return KVCache(
+            n_layers=self.config.num_hidden_layers,
+            n_query_heads=query.shape[1],
+            n_kv_heads=key.shape[1],
+            dim_k=key.shape[3],
+            dim_v=value.shape[3],
+            dtype=DTYPES[self.store or key.dtype],
+            query_dtype=DTYPES[query.dtype],
+            scale=scaling,
+            **self.options,
+        )
+
+    def new_cache(self) -> DCICache:
+        return DCICache(self.make, self.config.num_hidden_layers, self.observe, self.store)
+
+
+def _refuse_unsupported(model: Any) -> None:
+    """Says which part of a model dci cannot serve."""
+    config = model.config.get_text_config(decoder=True)
+    name = type(model).__name__
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise UnsupportedError(f"{name} is an encoder-decoder: dci serves decoder-only models")
+    if getattr(config, "kv_lora_rank", None):
+        raise UnsupportedError(f"{name} has multi-head latent attention (kv_lora_rank {config.kv_lora_rank}): its cache has no keys per head")
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    for layer, kind in enumerate(kinds):
+        if kind != "full_attention":
+            raise UnsupportedError(f"layer {layer} of {name} is {kind}, and dci serves models whose layers are all full_attention")
+    window = getattr(config, "sliding_window", None)
+    if window is not None and getattr(config, "use_sliding_window", True) and getattr(config, "layer_types", None) is None:
+        raise UnsupportedError(f"{name} attends to the last {window} tokens only: set config.sliding_window to None to attend to all")
+    for field in ("attn_logit_softcapping", "attention_chunk_size"):
+        if getattr(config, field, None):
+            raise UnsupportedError(f"{name} has {field} {getattr(config, field)}, which dci does not have")
+    if any(hasattr(module, "sinks") for module in model.modules()):
+        raise UnsupportedError(f"{name} has learned attention sinks, which dci does not have")
+    if not getattr(model, "_supports_attention_backend", False):
+        raise UnsupportedError(f"{name} does not let its attention be replaced (transformers' AttentionInterface)")
+    first = next(model.parameters())
+    if first.device.type != "cpu":
+        raise UnsupportedError(f"{name} is on {first.device}, and dci attends on the CPU: model.to('cpu')")
+    if first.dtype not in DTYPES:
+        raise UnsupportedError(f"{name} is {first.dtype}, wanted float32, float16 or bfloat16: model.to(torch.bfloat16)")
+
+
+def enable(
+    model: Any,
+    preset: str = "sketch",
+    budget: int = 256,
+    *,
+    observe: int = 64,
+    dtype: str | None = None,
+    context: Context | None = None,
+    **config: Any,
+) -> None:
+    """Lets a transformers model decode through dci, until `disable`: with generate(), and with forwards that use a cache.
+
+    model       a causal language model; what it cannot be is refused before anything changes
+    preset      "sketch", "sketch+lowbit", "full", or another of dci.KVCache's (docs/systems.md)
+    budget      most tokens that a kv head attends to in a step
+    observe     how many queries of a prompt's end learned codes are fitted to, and choices made once look at
+    dtype       how keys and values are stored: "float32", "float16" or "bfloat16"; None: as the model computes them
+    context     threads and instruction set (dci.Context)
+    config      what else dci.KVCache takes: window, sink, key_bits, ...
+
+    A model that is enabled already is enabled anew. Caches that were filled before keep what they were made with.
+    """
+    _refuse_unsupported(model)
+    stores = {name: kind for kind, name in DTYPES.items()}
+    if dtype is not None and dtype not in stores:
+        raise InvalidError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, stores))}")
+    if observe < 0:
+        raise InvalidError(f"observe is {observe}, expected at least 0")
+    options = {"preset": preset, "budget": budget, "context": context, **config}
+    state = _Enabled(model, options, observe, None if dtype is None else stores[dtype])
+    text, kind = state.config, next(model.parameters()).dtype
+    heads = text.num_attention_heads
+    dim = getattr(text, "head_dim", None) or text.hidden_size // heads
+    # What the library refuses, it refuses now.
+    shape = [torch.empty((1, n, 0, dim), dtype=kind) for n in (heads, text.num_key_value_heads, text.num_key_value_heads)]
+    state.make(*shape, dim**-0.5).close()
+    disable(model)
+    AttentionInterface.register(_NAME, attention)
+    AttentionMaskInterface.register(_NAME, sdpa_mask)
+    model.set_attn_implementation(_NAME)
+    if model.config._attn_implementation != _NAME:
+        raise UnsupportedError(f"{type(model).__name__} did not take the attention of dci")
+    state.hook = model.register_forward_pre_hook(_give_cache, with_kwargs=True)
+    prepare = model._prepare_cache_for_generation
+
+    def prepared(*args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(prepare).bind(*args, **kwargs).arguments
+        result = prepare(*args, **kwargs)
+        _replace(state, given["model_kwargs"])
+        return result
+
+    model._prepare_cache_for_generation = prepared
+    _enabled[model] = state
+
+
+def _replace(state: _Enabled, kwargs: dict[str, Any]) -> None:
+    """A DynamicCache that nobody has filled becomes one of dci's; another cache was asked for, and is refused."""
+    given = kwargs.get("past_key_values")
+    if given is None or isinstance(given, DCICache):
+        return
+    if type(given) is not DynamicCache or given.get_seq_length() > 0:
+        raise InvalidError(
+            f"the model decodes through dci, but past_key_values is a {type(given).__name__} with {given.get_seq_length()} tokens: "
+            "leave it out, give dci.transformers.new_cache(model), or disable dci first"
+        )
+    kwargs["past_key_values"] = state.new_cache()
+
+
+def _give_cache(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Before a forward: one that uses a cache gets one of dci's."""
+    state = _enabled[model]
+    wanted = kwargs.get("use_cache")
+    if kwargs.get("past_key_values") is not None:
+        _replace(state, kwargs)
+    elif (state.config.use_cache if wanted is None else wanted) and not model.training:
+        kwargs["past_key_values"] = state.new_cache()
+    return args, kwargs
+
+
+def disable(model: Any) -> None:
+    """Gives a model its own attention and caches back. One that is not enabled stays as it is."""
+    state = _enabled.pop(model, None)
+    if state is None:
+        return
+    state.hook.remove()
+    del model._prepare_cache_for_generation
+    model.set_attn_implementation(state.before)
+
+
+def is_enabled(model: Any) -> bool:
+    """Whether a model decodes through dci."""
+    return model in _enabled
+
+
+def new_cache(model: Any) -> DCICache:
+    """An empty cache for a model that is enabled: to be given as past_key_values, and looked at afterwards."""
+    if model not in _enabled:
+        raise InvalidError(f"{type(model).__name__} does not decode through dci: call dci.transformers.enable(model) first")
+    return _enabled[model].new_cache()

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Small models with random weights decode through dci as they do with their own cache."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+hf = pytest.importorskip("transformers", minversion="4.56")
+
+import dci  # noqa: E402
+import dci.transformers as dt  # noqa: E402
+
+VOCABULARY = 120
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+    "initializer_range": 0.5,
+}
+FAMILIES = ["Llama", "Qwen2", "Qwen3", "Mistral", "SmolLM3"]
+EXACT: dict[str, Any] = {"preset": "sketch", "budget": 1024, "window": 16, "sink": 4}
+
+
+def build(family: str = "Llama", **changes: Any) -> Any:
+    """A model with weights that are the same each time."""
+    more = {"sliding_window": None} if family == "Mistral" else {}
+    more.update({"use_sliding_window": False, "layer_types": ["full_attention"] * 3} if family.startswith("Qwen") else {})
+    torch.manual_seed(7)
+    config = getattr(hf, family + "Config")(**{**SHAPE, **more, **changes})
+    return getattr(hf, family + "ForCausalLM")(config).eval()
+
+
+def prompt(n: int, batch: int = 1, seed: int = 3) -> Any:
+    """Random tokens."""
+    return torch.randint(2, VOCABULARY, (batch, n), generator=torch.Generator().manual_seed(seed))
+
+
+def generate(model: Any, ids: Any, n: int = 24, **options: Any) -> Any:
+    """The new tokens."""
+    options = {"do_sample": False, "max_new_tokens": n, "attention_mask": torch.ones_like(ids), **options}
+    return model.generate(ids, **options)[:, ids.shape[1] :]
+
+
+@pytest.fixture
+def model() -> Any:
+    built = build()
+    yield built
+    dt.disable(built)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whole_budget_gives_the_tokens_of_the_stock_model(family: str) -> None:
+    model, ids = build(family), prompt(90)
+    wanted = generate(model, ids)
+    dt.enable(model, **EXACT)
+    assert torch.equal(generate(model, ids), wanted)
+    dt.disable(model)
+    assert torch.equal(generate(model, ids), wanted)
+
+
+@pytest.mark.parametrize("preset", ["full", "topk", "quest", "arkvale", "icecache", "clusterkv", "prkv", "louiskv", "freekv", "snapkv"])
+def test_every_preset_is_exact_with_the_whole_budget(model: Any, preset: str) -> None:
+    ids = prompt(150)
+    wanted = generate(model, ids, 40)
+    dt.enable(model, preset=preset, budget=512, window=32)
+    assert torch.equal(generate(model, ids, 40), wanted)
+
+
+def test_half_formats_decode(model: Any) -> None:
+    ids = prompt(60)
+    for kind in (torch.bfloat16, torch.float16):
+        half = copy.deepcopy(model).to(kind)
+        wanted = generate(half, ids, 8)
+        dt.enable(half, **EXACT)
+        assert (generate(half, ids, 8) == wanted).float().mean() >= 0.5  # sums differ in their last bits
+
+
+def test_rows_are_stored_in_another_format(model: Any) -> None:
+    dt.enable(model, **EXACT, dtype="bfloat16")
+    cache = dt.new_cache(model)
+    generate(model, prompt(60), 4, past_key_values=cache)
+    assert cache.kv is not None and cache.kv.dtype == "bfloat16"
+
+
+def test_sampling_draws_the_same_tokens(model: Any) -> None:
+    ids = prompt(80)
+    torch.manual_seed(5)
+    wanted = generate(model, ids, do_sample=True, temperature=1.3, top_k=20)
+    dt.enable(model, **EXACT)
+    torch.manual_seed(5)
+    assert torch.equal(generate(model, ids, do_sample=True, temperature=1.3, top_k=20), wanted)
+
+
+def test_rows_padded_on_the_left_decode_as_alone(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    lengths = [70, 33, 51]
+    alone = [generate(model, prompt(n, seed=n), 16) for n in lengths]
+    ids = torch.zeros((3, 70), dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, n in enumerate(lengths):
+        ids[row, 70 - n :], mask[row, 70 - n :] = prompt(n, seed=n)[0], 1
+    assert torch.equal(generate(model, ids, 16, attention_mask=mask), torch.cat(alone))
+
+
+def test_beams_are_those_of_the_stock_model(model: Any) -> None:
+    ids = prompt(60, batch=2)
+    options = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.0}
+    wanted = generate(model, ids, 12, **options)
+    dt.enable(model, **EXACT)
+    assert torch.equal(generate(model, ids, 12, **options), wanted)
+
+
+def test_several_samples_of_one_prompt(model: Any) -> None:
+    ids = prompt(60)
+    torch.manual_seed(9)
+    wanted = generate(model, ids, 12, do_sample=True, num_return_sequences=3)
+    dt.enable(model, **EXACT)
+    torch.manual_seed(9)
+    assert torch.equal(generate(model, ids, 12, do_sample=True, num_return_sequences=3), wanted)
+
+
+def test_guessed_tokens_are_taken_back(model: Any) -> None:
+    ids = prompt(30).repeat(1, 3)
+    wanted = generate(model, ids, 20, prompt_lookup_num_tokens=4, eos_token_id=VOCABULARY - 1)
+    dt.enable(model, **EXACT)
+    assert torch.equal(generate(model, ids, 20, prompt_lookup_num_tokens=4, eos_token_id=VOCABULARY - 1), wanted)
+
+
+def test_a_prompt_in_parts_is_one_prompt(model: Any) -> None:
+    ids = prompt(100)
+    dt.enable(model, **EXACT)
+    whole, parts = dt.new_cache(model), dt.new_cache(model)
+    with torch.no_grad():
+        wanted = model(ids, past_key_values=whole).logits[:, -1]
+        for part in ids.split(27, dim=1):
+            logits = model(part, past_key_values=parts).logits[:, -1]
+        assert torch.allclose(logits, wanted, atol=1e-4)
+        token = wanted.argmax(dim=-1, keepdim=True)
+        assert torch.allclose(model(token, past_key_values=parts).logits, model(token, past_key_values=whole).logits, atol=1e-4)
+
+
+def test_a_second_turn_goes_on_from_the_first(model: Any) -> None:
+    first, second = prompt(60), prompt(20, seed=4)
+
+    def talk() -> Any:
+        cache = model(first, use_cache=True).past_key_values
+        with torch.no_grad():
+            model(prompt(1, seed=5), past_key_values=cache)
+            out = model(second, past_key_values=cache).logits
+            return torch.cat([out, model(prompt(1, seed=6), past_key_values=cache).logits], dim=1)
+
+    with torch.no_grad():
+        wanted = talk()
+        dt.enable(model, **EXACT)
+        assert torch.allclose(talk(), wanted, atol=1e-4)
+
+
+def test_a_copied_cache_goes_on_by_itself(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    cache = dt.new_cache(model)
+    with torch.no_grad():
+        model(prompt(80), past_key_values=cache)
+        wanted = [model(prompt(1, seed=s), past_key_values=copy.deepcopy(cache)).logits for s in (1, 2)]
+        other = copy.deepcopy(cache)
+        assert torch.equal(model(prompt(1, seed=1), past_key_values=cache).logits, wanted[0])
+        assert torch.equal(model(prompt(1, seed=2), past_key_values=other).logits, wanted[1])
+
+
+def test_another_preset_takes_the_prompt(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    source = dt.new_cache(model)
+    with torch.no_grad():
+        model(prompt(80), past_key_values=source)
+        dt.enable(model, preset="quest", budget=512)
+        taken, own = dt.new_cache(model), dt.new_cache(model)
+        taken.take_prompt(source)
+        model(prompt(80), past_key_values=own)
+        for s in (1, 2):
+            a, b = (model(prompt(1, seed=s), past_key_values=cache).logits for cache in (taken, own))
+            assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_a_small_budget_is_kept(model: Any) -> None:
+    dt.enable(model, preset="sketch", budget=64, window=16, rollback=16, sink=4, dense_layers=0)
+    cache = dt.new_cache(model)
+    ids = prompt(300)
+    out = generate(model, ids, 30, past_key_values=cache)
+    assert out.shape == (1, 30)
+    assert cache.get_seq_length() == 329
+    plan = cache.session.plan
+    assert 0 < int(plan.counts.max()) <= 64 - 16 - 4
+
+
+def test_disable_leaves_nothing(model: Any) -> None:
+    before = dict(vars(model)), model.config._attn_implementation, list(model._forward_pre_hooks)
+    dt.enable(model, **EXACT)
+    assert dt.is_enabled(model)
+    dt.enable(model, preset="full", budget=512)
+    dt.disable(model)
+    dt.disable(model)
+    assert not dt.is_enabled(model)
+    assert "_prepare_cache_for_generation" not in vars(model)
+    assert (dict(vars(model)).keys(), model.config._attn_implementation, list(model._forward_pre_hooks)) == (before[0].keys(), *before[1:])
+
+
+def test_a_forward_that_broke_is_taken_back(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    cache, token = dt.new_cache(model), prompt(1, seed=8)
+    with torch.no_grad():
+        model(prompt(50), past_key_values=cache)
+        wanted = model(token, past_key_values=copy.deepcopy(cache)).logits
+
+        def fail(*args: Any) -> None:
+            raise RuntimeError("in the middle")
+
+        handle = model.model.layers[1].mlp.register_forward_pre_hook(fail)
+        with pytest.raises(RuntimeError, match="in the middle"):
+            model(token, past_key_values=cache)
+        handle.remove()
+        assert torch.equal(model(token, past_key_values=cache).logits, wanted)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "sentence"),
+    [
+        ("Mistral", {"sliding_window": 64}, "sliding"),
+        ("Qwen2", {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "use_sliding_window": True, "sliding_window": 64}, "layer 1"),
+        ("Gemma2", {"layer_types": ["full_attention"] * 3, "head_dim": 8}, "softcapping"),
+    ],
+)
+def test_models_that_attend_otherwise_are_refused(family: str, changes: dict[str, Any], sentence: str) -> None:
+    model = build(family, **changes)
+    before = model.config._attn_implementation
+    with pytest.raises(dci.UnsupportedError, match=sentence):
+        dt.enable(model)
+    assert model.config._attn_implementation == before and not dt.is_enabled(model)
+
+
+def test_what_the_library_refuses_leaves_the_model_as_it_was(model: Any) -> None:
+    ids = prompt(20)
+    wanted = generate(model, ids, 4)
+    for options, error in (({"budget": 3}, dci.InvalidError), ({"preset": "none such"}, ValueError), ({"key_bits": 7}, dci.InvalidError)):
+        with pytest.raises(error):
+            dt.enable(model, **options)
+        assert not dt.is_enabled(model)
+    with pytest.raises(dci.InvalidError, match="dtype is 'int8'"):
+        dt.enable(model, dtype="int8")
+    with pytest.raises(dci.UnsupportedError, match="float64"):
+        dt.enable(copy.deepcopy(model).double())
+    assert torch.equal(generate(model, ids, 4), wanted)
+
+
+def test_masks_with_holes_are_refused(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    ids = prompt(20)
+    mask = torch.ones_like(ids)
+    mask[0, 7] = 0
+    with torch.no_grad(), pytest.raises(dci.UnsupportedError, match="padding on the left"):
+        model(ids, attention_mask=mask, use_cache=True)
+
+
+def test_another_cache_is_refused(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    with pytest.raises(dci.InvalidError, match="StaticCache"):
+        generate(model, prompt(20), 4, cache_implementation="static")
+    with pytest.raises(dci.InvalidError, match="enable"):
+        dt.new_cache(build())
+
+
+def test_without_a_cache_the_model_attends_by_itself(model: Any) -> None:
+    ids = prompt(40)
+    with torch.no_grad():
+        wanted = model(ids, use_cache=False).logits
+        dt.enable(model, **EXACT)
+        assert torch.allclose(model(ids, use_cache=False).logits, wanted, atol=1e-5)
+
+
+def test_gradients_pass_where_there_is_no_cache(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    model.train()
+    model(prompt(20)).logits.sum().backward()
+    assert all(p.grad is not None for p in model.model.layers.parameters())
+
+
+def test_closing_gives_memory_back(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    cache = dt.new_cache(model)
+    with torch.no_grad():
+        model(prompt(50), past_key_values=cache)
+        cache.close()
+        assert cache.kv is None and cache.get_seq_length() == 0
+        assert model(prompt(50), past_key_values=cache).logits.shape[1] == 50
