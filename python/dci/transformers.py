@@ -7,12 +7,14 @@
     model.generate(**inputs)
     dci.transformers.disable(model)
 
-A forward of several tokens (a prompt, a part of one, or what a user says next) attends exactly, by PyTorch, and its keys and values are
-appended to a dci.KVCache. The first forward of a single token ends the prompt: groups and codes are formed. From then on each layer of a
-forward of one token chooses at most `budget` tokens per kv head, and attends to them. With a budget of all tokens that is exact.
+A forward of several tokens (a prompt, a part of one, or what a user says next) attends exactly, by PyTorch, and its
+keys and values are appended to a dci.KVCache. The first forward of a single token ends the prompt: groups and codes
+are formed. From then on each layer of a forward of one token chooses at most `budget` tokens per kv head, and attends
+to them. With a budget of all tokens that is exact.
 
-Serves decoder-only models with grouped-query attention whose layers all attend to everything (Llama, Qwen2, Qwen3, SmolLM, Mistral without
-a window), on the CPU, in float32, float16 or bfloat16, with padding on the left. Needs transformers 4.56 or later.
+Serves decoder-only models with grouped-query attention whose layers all attend to everything (Llama, Qwen2, Qwen3,
+SmolLM, Mistral without a window), on the CPU, in float32, float16 or bfloat16, with padding on the left. Needs
+transformers from 4.56 on.
 """
 
 from __future__ import annotations
@@ -76,14 +78,20 @@ def _refuse_unsupported(model: Any) -> None:
     if getattr(model.config, "is_encoder_decoder", False):
         raise UnsupportedError(f"{name} is an encoder-decoder: dci serves decoder-only models")
     if getattr(config, "kv_lora_rank", None):
-        raise UnsupportedError(f"{name} has multi-head latent attention (kv_lora_rank {config.kv_lora_rank}): its cache has no keys per head")
+        raise UnsupportedError(
+            f"{name} has multi-head latent attention (kv_lora_rank {config.kv_lora_rank}): its cache has no keys per head"
+        )
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     for layer, kind in enumerate(kinds):
         if kind != "full_attention":
-            raise UnsupportedError(f"layer {layer} of {name} is {kind}, and dci serves models whose layers are all full_attention")
+            raise UnsupportedError(
+                f"layer {layer} of {name} is {kind}, and dci serves models whose layers are all full_attention"
+            )
     window = getattr(config, "sliding_window", None)
     if window is not None and getattr(config, "use_sliding_window", True) and getattr(config, "layer_types", None) is None:
-        raise UnsupportedError(f"{name} attends to the last {window} tokens only: set config.sliding_window to None to attend to all")
+        raise UnsupportedError(
+            f"{name} attends to the last {window} tokens only: set config.sliding_window to None to attend to all"
+        )
     for field in ("attn_logit_softcapping", "attention_chunk_size"):
         if getattr(config, field, None):
             raise UnsupportedError(f"{name} has {field} {getattr(config, field)}, which dci does not have")
@@ -160,7 +168,7 @@ def _replace(state: _Enabled, kwargs: dict[str, Any]) -> None:
         return
     if type(given) is not DynamicCache or given.get_seq_length() > 0:
         raise InvalidError(
-            f"the model decodes through dci, but past_key_values is a {type(given).__name__} with {given.get_seq_length()} tokens: "
+            f"the model decodes through dci, but has a {type(given).__name__} of {given.get_seq_length()} tokens: "
             "leave it out, give dci.transformers.new_cache(model), or disable dci first"
         )
     kwargs["past_key_values"] = state.new_cache()

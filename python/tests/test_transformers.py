@@ -70,7 +70,9 @@ def test_whole_budget_gives_the_tokens_of_the_stock_model(family: str) -> None:
     assert torch.equal(generate(model, ids), wanted)
 
 
-@pytest.mark.parametrize("preset", ["full", "topk", "quest", "arkvale", "icecache", "clusterkv", "prkv", "louiskv", "freekv", "snapkv"])
+@pytest.mark.parametrize(
+    "preset", ["full", "topk", "quest", "arkvale", "icecache", "clusterkv", "prkv", "louiskv", "freekv", "snapkv"]
+)
 def test_every_preset_is_exact_with_the_whole_budget(model: Any, preset: str) -> None:
     ids = prompt(150)
     wanted = generate(model, ids, 40)
@@ -148,7 +150,9 @@ def test_a_prompt_in_parts_is_one_prompt(model: Any) -> None:
             logits = model(part, past_key_values=parts).logits[:, -1]
         assert torch.allclose(logits, wanted, atol=1e-4)
         token = wanted.argmax(dim=-1, keepdim=True)
-        assert torch.allclose(model(token, past_key_values=parts).logits, model(token, past_key_values=whole).logits, atol=1e-4)
+        assert torch.allclose(
+            model(token, past_key_values=parts).logits, model(token, past_key_values=whole).logits, atol=1e-4
+        )
 
 
 def test_a_second_turn_goes_on_from_the_first(model: Any) -> None:
@@ -212,7 +216,10 @@ def test_disable_leaves_nothing(model: Any) -> None:
     dt.disable(model)
     assert not dt.is_enabled(model)
     assert "_prepare_cache_for_generation" not in vars(model)
-    assert (dict(vars(model)).keys(), model.config._attn_implementation, list(model._forward_pre_hooks)) == (before[0].keys(), *before[1:])
+    assert (dict(vars(model)).keys(), model.config._attn_implementation, list(model._forward_pre_hooks)) == (
+        before[0].keys(),
+        *before[1:],
+    )
 
 
 def test_a_forward_that_broke_is_taken_back(model: Any) -> None:
@@ -236,7 +243,15 @@ def test_a_forward_that_broke_is_taken_back(model: Any) -> None:
     ("family", "changes", "sentence"),
     [
         ("Mistral", {"sliding_window": 64}, "sliding"),
-        ("Qwen2", {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "use_sliding_window": True, "sliding_window": 64}, "layer 1"),
+        (
+            "Qwen2",
+            {
+                "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+                "use_sliding_window": True,
+                "sliding_window": 64,
+            },
+            "layer 1",
+        ),
         ("Gemma2", {"layer_types": ["full_attention"] * 3, "head_dim": 8}, "softcapping"),
     ],
 )
@@ -251,7 +266,11 @@ def test_models_that_attend_otherwise_are_refused(family: str, changes: dict[str
 def test_what_the_library_refuses_leaves_the_model_as_it_was(model: Any) -> None:
     ids = prompt(20)
     wanted = generate(model, ids, 4)
-    for options, error in (({"budget": 3}, dci.InvalidError), ({"preset": "none such"}, ValueError), ({"key_bits": 7}, dci.InvalidError)):
+    for options, error in (
+        ({"budget": 3}, dci.InvalidError),
+        ({"preset": "none such"}, ValueError),
+        ({"key_bits": 7}, dci.InvalidError),
+    ):
         with pytest.raises(error):
             dt.enable(model, **options)
         assert not dt.is_enabled(model)
