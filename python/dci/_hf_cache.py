@@ -17,7 +17,8 @@ from .kv import KVCache
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _MARK = "_dci_layer"
 
-Make = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", float], KVCache]
+States = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key and value, [batch, heads, positions, dim] each
+Make = Callable[[States, float], KVCache]  # for states of this shape, and the scale
 
 
 def visible(mask: torch.Tensor) -> torch.Tensor:
@@ -31,7 +32,7 @@ def pads_of(mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
     if mask is None:
         return [0] * batch
     shown = visible(mask).expand(batch, -1)[:, :n].int()
-    return (n - shown.sum(dim=1)).tolist()
+    return [n - int(row) for row in shown.sum(dim=1)]
 
 
 def check_mask(mask: torch.Tensor | None, pads: list[int], n: int) -> None:
@@ -67,6 +68,7 @@ class Session:
         self.begun = 0  # layers that the forward under way has been through
         self.n_new = 0
         self.scaling = 0.0
+        self.waiting: int | None = None  # the layer whose keys are on their way from the cache to the attention
         self.prompted = False
         self.observed: dict[int, torch.Tensor] = {}
 
@@ -86,7 +88,7 @@ class Session:
         self,
         layer: int,
         module: Any,
-        states: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+        states: States,
         mask: torch.Tensor | None,
         scaling: float,
         options: dict[str, Any],
@@ -108,11 +110,10 @@ class Session:
             self._end()
         return out
 
-    def _begin(self, states: tuple[torch.Tensor, ...], mask: torch.Tensor | None, scaling: float) -> None:
-        query, key, value = states
-        batch, n_new = key.shape[0], key.shape[2]
+    def _begin(self, states: States, mask: torch.Tensor | None, scaling: float) -> None:
+        batch, n_new = states[1].shape[0], states[1].shape[2]
         if self.kv is None:
-            self.kv = self.make(query, key, value, scaling)
+            self.kv = self.make(states, scaling)
         if self.scaling not in (0.0, scaling):
             raise UnsupportedError(
                 f"a layer scales its scores by {scaling}, another one by {self.scaling}: dci has one scale for all"
@@ -126,14 +127,19 @@ class Session:
             self.end_prompt()
         if not self.sequences:
             self.pads, self.sequences = pads, [self.kv.open() for _ in range(batch)]
+        try:
+            self.kv.reserve(self.sequences, [n_new - (pad if self.seen == 0 else 0) for pad in pads])
+        except BaseException:
+            if self.seen == 0:
+                self.clear()
+            raise
         self.n_new = n_new
-        self.kv.reserve(self.sequences, [n_new - (pad if self.seen == 0 else 0) for pad in pads])
 
     def _attend(
         self,
         layer: int,
         module: Any,
-        states: tuple[torch.Tensor, ...],
+        states: States,
         mask: torch.Tensor | None,
         scaling: float,
         options: dict[str, Any],
@@ -217,10 +223,12 @@ class Session:
         kv = self._kv
         kv.reserve(self.sequences, 0)  # a step in which prompts end
         for layer in range(self.n_layers):
-            queries = self.observed.pop(layer, None)
+            seen = self.observed.pop(layer, None)
             for row, (sequence, length) in enumerate(zip(self.sequences, self.lengths())):
-                n = 0 if queries is None else min(length, queries.shape[2])
-                kv.prompt(layer, sequence, None if n == 0 else queries[row, :, -n:].transpose(0, 1).contiguous())
+                queries = None
+                if seen is not None and length > 0:
+                    queries = seen[row, :, -min(length, seen.shape[2]) :].transpose(0, 1).contiguous()
+                kv.prompt(layer, sequence, queries)
         kv.step_end(self.sequences)
         self.prompted = True
 
@@ -263,16 +271,10 @@ class Session:
         lengths, source = other.lengths(), other._kv
         kinds = {name: kind for kind, name in DTYPES.items()}
         if self.kv is None:
-            shapes = (
-                (source.n_query_heads, source.dim_k),
-                (source.n_kv_heads, source.dim_k),
-                (source.n_kv_heads, source.dim_v),
-            )
-            names = (source.query_dtype, source.dtype, source.dtype)
-            self.kv = self.make(
-                *(torch.empty((1, heads, 0, dim), dtype=kinds[name]) for (heads, dim), name in zip(shapes, names)),
-                other.scaling,
-            )
+            n_heads, kind = source.n_kv_heads, kinds[source.dtype]
+            query = torch.empty((1, source.n_query_heads, 0, source.dim_k), dtype=kinds[source.query_dtype])
+            key, value = (torch.empty((1, n_heads, 0, dim), dtype=kind) for dim in (source.dim_k, source.dim_v))
+            self.kv = self.make((query, key, value), other.scaling)
         self.pads, self.scaling, self.sequences = list(other.pads), other.scaling, [self.kv.open() for _ in lengths]
         self.kv.reserve(self.sequences, lengths)
         for layer in range(self.n_layers):
@@ -316,6 +318,11 @@ class DCILayer(CacheLayerMixin):
             raise UnsupportedError(f"keys are on {key_states.device}, and dci attends on the CPU: model.to('cpu')")
         if key_states.dtype not in DTYPES:
             raise UnsupportedError(f"keys are {key_states.dtype}, wanted float32, float16 or bfloat16: convert the model")
+        if self.number > 0 and self.session.waiting is not None:
+            raise UnsupportedError(
+                f"keys of layer {self.session.waiting} did not reach dci's attention: the model changes them on their way"
+            )
+        self.session.waiting = self.number
         marked = key_states.view(key_states.shape)
         setattr(marked, _MARK, self)
         return marked, value_states
@@ -391,8 +398,7 @@ class DCICache(Cache):
     def _around(cls, session: Session) -> DCICache:
         cache = cls(session.make, session.n_layers, session.observe, session.store)
         cache.session = session
-        for layer in cache.layers:
-            layer.session = session
+        cache.layers = [DCILayer(session, layer) for layer in range(session.n_layers)]
         return cache
 
     def close(self) -> None:
@@ -416,7 +422,11 @@ def attention(
     """An attention function of transformers: by dci where a DCICache holds the keys, else PyTorch's."""
     layer = getattr(key, _MARK, None)
     if layer is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+        own: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+        return own
+    layer.session.waiting = None
     for name in ("softcap", "s_aux", "sliding_window", "position_bias"):
         if kwargs.get(name) is not None:
             raise UnsupportedError(

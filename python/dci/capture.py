@@ -54,13 +54,13 @@ def capture(
     prompt: int,
     observation: int,
     out: str | pathlib.Path,
-    **notes: Any,
+    notes: dict[str, Any] | None = None,
 ) -> list[pathlib.Path]:
     """One forward of `ids` ([tokens], integers), written as traces; returns the folders.
 
     prompt          tokens before the decode begins; queries are kept from prompt - observation on
     heads           kv heads
-    notes           more entries of meta.json, for instance model="..." and text="..."
+    notes           more entries of meta.json, for instance {"model": "..", "text": ".."}
     """
     config, n = model.config.get_text_config(decoder=True), len(ids)
     if not 0 < observation <= prompt < n:
@@ -91,7 +91,7 @@ def capture(
             np.save(folder / "values.npy", np.ascontiguousarray(values[head]))
             np.save(folder / "queries.npy", np.ascontiguousarray(queries[head * group : (head + 1) * group]))
             meta = {
-                **notes,
+                **(notes or {}),
                 "layer": layer,
                 "kv_head": head,
                 "n_query_heads": queries.shape[0],
@@ -124,7 +124,8 @@ def main() -> None:
     parser.add_argument("--observation", type=int, default=64, help="queries kept of the prompt's end (default 64)")
     parser.add_argument("--out", required=True, help="the folder of folders")
     options = parser.parse_args()
-    path, more = pathlib.Path(options.model), {}
+    path = pathlib.Path(options.model)
+    more: dict[str, Any] = {}
     if path.is_file():
         path, more = path.parent, {"gguf_file": path.name}
     tokenizer, model = AutoTokenizer.from_pretrained(path, **more), AutoModelForCausalLM.from_pretrained(path, **more)
@@ -133,17 +134,9 @@ def main() -> None:
     ids = tokenizer(text).input_ids[: options.tokens]
     if len(ids) < options.tokens:
         raise InvalidError(f"{options.text} has {len(ids)} tokens, wanted {options.tokens}")
-    split = [[int(item) for item in given.split(",")] for given in (options.layers, options.heads)]
-    for folder in capture(
-        model.eval(),
-        ids,
-        *split,
-        options.prompt,
-        options.observation,
-        options.out,
-        model=path.name,
-        text=pathlib.Path(options.text).name,
-    ):
+    layers, heads = ([int(item) for item in given.split(",")] for given in (options.layers, options.heads))
+    notes = {"model": path.name, "text": pathlib.Path(options.text).name}
+    for folder in capture(model.eval(), ids, layers, heads, options.prompt, options.observation, options.out, notes):
         print(folder)
 
 

@@ -29,7 +29,7 @@ try:
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
-    from ._hf_cache import DTYPES, DCICache, attention
+    from ._hf_cache import DTYPES, DCICache, States, attention
 except ImportError as error:
     raise ImportError(f"dci.transformers needs torch and transformers from 4.56 on: {error}") from error
 
@@ -51,10 +51,12 @@ class _Enabled:
     def __init__(self, model: Any, options: dict[str, Any], observe: int, store: torch.dtype | None) -> None:
         self.options, self.observe, self.store = options, observe, store
         self.config = model.config.get_text_config(decoder=True)
-        self.before = _enabled[model].before if model in _enabled else model.config._attn_implementation
+        given = _enabled.get(model)
+        self.before: str = model.config._attn_implementation if given is None else given.before
         self.hook: Any = None
 
-    def make(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> KVCache:
+    def make(self, states: States, scaling: float) -> KVCache:
+        query, key, value = states
         return KVCache(
             n_layers=self.config.num_hidden_layers,
             n_query_heads=query.shape[1],
@@ -140,8 +142,8 @@ def enable(
     heads = text.num_attention_heads
     dim = getattr(text, "head_dim", None) or text.hidden_size // heads
     # What the library refuses, it refuses now.
-    shape = [torch.empty((1, n, 0, dim), dtype=kind) for n in (heads, text.num_key_value_heads, text.num_key_value_heads)]
-    state.make(*shape, dim**-0.5).close()
+    query, rows = (torch.empty((1, n, 0, dim), dtype=kind) for n in (heads, text.num_key_value_heads))
+    state.make((query, rows, rows), dim**-0.5).close()
     disable(model)
     AttentionInterface.register(_NAME, attention)
     AttentionMaskInterface.register(_NAME, sdpa_mask)

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -290,6 +292,24 @@ def test_masks_with_holes_are_refused(model: Any) -> None:
         model(ids, attention_mask=mask, use_cache=True)
 
 
+def test_keys_that_do_not_arrive_are_noticed(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    cache, rows = dt.new_cache(model), torch.zeros((1, 2, 1, 8))
+    cache.update(rows, rows, 0)
+    with pytest.raises(dci.UnsupportedError, match="keys of layer 0"):
+        cache.update(rows, rows, 1)
+
+
+def test_no_room_leaves_the_cache_as_it_was(model: Any) -> None:
+    dt.enable(model, **EXACT, max_bytes=400_000)
+    cache = dt.new_cache(model)
+    with torch.no_grad():
+        with pytest.raises(dci.FullError):
+            model(prompt(1500), past_key_values=cache)
+        assert cache.get_seq_length() == 0 and cache.sequences == []
+        assert model(prompt(40), past_key_values=cache).logits.shape[1] == 40
+
+
 def test_another_cache_is_refused(model: Any) -> None:
     dt.enable(model, **EXACT)
     with pytest.raises(dci.InvalidError, match="StaticCache"):
@@ -311,6 +331,27 @@ def test_gradients_pass_where_there_is_no_cache(model: Any) -> None:
     model.train()
     model(prompt(20)).logits.sum().backward()
     assert all(p.grad is not None for p in model.model.layers.parameters())
+
+
+def test_captured_traces_are_what_attention_saw(model: Any, tmp_path: Any) -> None:
+    capture = pytest.importorskip("dci.capture").capture
+    ids, before = prompt(50)[0].tolist(), model.config._attn_implementation
+    folders = capture(model, ids, [0, 2], [1], 40, 8, tmp_path, {"text": "none"})
+    assert [folder.name for folder in folders] == ["layer00_head1", "layer02_head1"]
+    assert model.config._attn_implementation == before
+    cache = hf.DynamicCache()
+    with torch.no_grad():
+        model(torch.tensor([ids]), past_key_values=cache)
+    for folder, layer in zip(folders, (0, 2)):
+        keys, queries = np.load(folder / "keys.npy"), np.load(folder / "queries.npy")
+        assert keys.dtype == queries.dtype == np.float16
+        assert keys.shape == (50, 8) and queries.shape == (3, 18, 8)
+        np.testing.assert_allclose(keys, cache.layers[layer].keys[0, 1].numpy(), rtol=2e-3, atol=2e-3)
+        meta = json.loads((folder / "meta.json").read_text())
+        assert (meta["tokens"], meta["first_query"], meta["group"], meta["text"]) == (50, 32, 3, "none")
+    for wrong in ({"layers": [3]}, {"heads": [2]}, {"prompt": 50}):
+        with pytest.raises(dci.InvalidError):
+            capture(model, ids, **{"layers": [0], "heads": [0], "prompt": 40, "observation": 8, "out": tmp_path, **wrong})
 
 
 def test_closing_gives_memory_back(model: Any) -> None:
