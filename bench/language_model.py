@@ -21,6 +21,7 @@ import importlib.util
 import json
 import math
 import pathlib
+import platform
 import random
 import sys
 import time
@@ -28,6 +29,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import transformers
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
@@ -115,12 +117,12 @@ def perplexity(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[
             logits = first if i == 0 else next(later)
             total -= torch.log_softmax(logits.double(), dim=-1)[token].item()
         seconds = time.perf_counter() - begin
-        rows.append(row(name, budget, cache, perplexity=math.exp(total / len(held)), ms_per_token=1e3 * seconds / len(held)))
+        rows.append(row(name, budget, perplexity=math.exp(total / len(held)), ms_per_token=1e3 * seconds / len(held)))
         show(rows, "perplexity")
     return rows
 
 
-def row(name: str, budget: int, cache: Any, **figures: float) -> dict[str, Any]:
+def row(name: str, budget: int, **figures: float) -> dict[str, Any]:
     """A row of the result."""
     return {"preset": name, "budget": budget, **figures}
 
@@ -218,9 +220,20 @@ def lookup(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict
             )
             if hasattr(mine, "reset") and name != OWN:
                 mine.reset()
-        rows.append(row(name, budget, cache, **{kind: sum(x) / len(x) for kind, x in found.items()}))
+        rows.append(row(name, budget, **{kind: sum(x) / len(x) for kind, x in found.items()}))
         show(rows, *found)
     return rows
+
+
+def machine() -> dict[str, Any]:
+    """What figures of time depend on."""
+    return {
+        "cpu": platform.processor() or platform.machine(),
+        "isa": dci.default_context().isa,
+        "threads": torch.get_num_threads(),
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+    }
 
 
 def main() -> None:
@@ -245,9 +258,8 @@ def main() -> None:
     tokenizer, model = load(options.model)
     rows = (perplexity if options.what == "perplexity" else lookup)(model, tokenizer, options)
     if options.json:
-        pathlib.Path(options.json).write_text(
-            json.dumps({"what": options.what, "options": vars(options), "rows": rows}, indent=1)
-        )
+        report = {"command": ["language_model.py", *sys.argv[1:]], "machine": machine(), "rows": rows}
+        pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

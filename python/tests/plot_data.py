@@ -88,6 +88,19 @@ def kmeans_peers():
     return {"faiss": "1.15", "base": "keys.npy", "rows": rows}
 
 
+def perplexity():
+    given = {"own cache": (0, 15.0), "sketch": (256, 15.3), "pagemean": (256, 18.0), "sketch+lowbit": (256, 14.97)}
+    rows = [{"preset": name, "budget": b, "perplexity": p, "ms_per_token": 40.0} for name, (b, p) in given.items()]
+    return {**report("", rows), "command": ["language_model.py", "perplexity", "--text", "t"]}
+
+
+def lookup():
+    given = {"own cache": (0, 0.75), "sketch": (256, 0.5), "pagemean": (256, 0.0)}
+    rows = [{"preset": name, "budget": b, "single": s, "multi-key": s / 2, "multi-value": 0.25, "list": 0.0}
+            for name, (b, s) in given.items()]  # fmt: skip
+    return {**report("", rows), "command": ["language_model.py", "lookup", "--text", "t"]}
+
+
 def rounds():
     return [{"dci flat f32 / one": [1000 + d, 1.0, 0.001, 2000], "dci mdci f16 view 8 / one": [9000 + d, 0.96, 0.01, 2000],
              "dci mdci f16 view 32 / one": [5000 + d, 0.99, 0.01, 2000], "faiss-flat / batch": [3000 - d, 1.0, 0.002, None],
@@ -104,7 +117,7 @@ def growth():
 
 
 EVERY = {"ann": ann, "kv": kv, "layers": layers, "papers": papers, "kmeans": kmeans, "kmeans_peers": kmeans_peers,
-         "rounds": rounds, "peers": peers}  # fmt: skip
+         "perplexity": perplexity, "lookup": lookup, "rounds": rounds, "peers": peers}  # fmt: skip
 
 
 def written(folder, *names):

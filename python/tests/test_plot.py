@@ -29,6 +29,8 @@ GIVES = {
     "kmeans": {"kmeans"},
     "kmeans_peers": {"kmeans"},
     "papers": {"papers-jaccard", "papers-resident"},
+    "perplexity": {"perplexity"},
+    "lookup": {"lookup"},
 }
 
 
@@ -169,6 +171,15 @@ def test_kmeans_is_the_mean_objective_over_time(tmp_path):
     assert set(lines(axes)) == {"dci, 1 thread", "faiss, 1 thread"}
 
 
+def test_a_language_model_is_held_against_its_own_cache(tmp_path):
+    (axes,) = drawn(tmp_path, "perplexity", "perplexity").axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["pagemean, 256", "sketch, 256", "sketch+lowbit, 256"]
+    assert bars(axes) == {"dci's own presets": pytest.approx([2.0, -0.2]), "others": pytest.approx([20.0])}
+    panels = drawn(tmp_path, "lookup", "lookup").axes
+    assert [axes.get_title(loc="left") for axes in panels] == ["single", "multi-key", "multi-value"]  # nothing finds the list
+    assert bars(panels[0]) == {"the model's own cache": [0.75], "dci's own presets": [0.5], "others": [0.0]}
+
+
 def test_titles_name_files_and_are_taken_as_they_are(tmp_path):
     (path,) = plot_data.written(tmp_path, "rounds")
     figure = plot.draw("exact", [plot.read(path, r"Keys of $10^3, $\frac{")])
@@ -198,7 +209,8 @@ def test_lines_differ_without_their_colours(tmp_path, what, names):
         assert len(looks) == len(set(looks)) > 0
 
 
-@pytest.mark.parametrize(("what", "names"), [("total", ["ann"]), ("exact", ["rounds"]), ("steps", ["kv"])])
+@pytest.mark.parametrize(("what", "names"), [("total", ["ann"]), ("exact", ["rounds"]), ("steps", ["kv"]),
+                                             ("perplexity", ["perplexity"]), ("lookup", ["lookup"])])  # fmt: skip
 def test_bars_differ_without_their_colours(tmp_path, what, names):
     for axes in drawn(tmp_path, what, *names).axes:
         looks = []
@@ -219,7 +231,8 @@ def test_presets_of_the_library_have_looks_of_their_own():
     assert len({(one.marker, one.dashes, one.hollow) for one in every}) == len(every)
 
 
-@pytest.mark.parametrize("what", ["recall", "total", "exact", "budget", "moved", "resident", "steps", "kmeans"])
+@pytest.mark.parametrize("what", ["recall", "total", "exact", "budget", "moved", "resident", "steps", "kmeans", "perplexity",
+                                  "lookup"])  # fmt: skip
 def test_legends_cover_no_data_and_axes_have_units(tmp_path, what):
     figure = drawn(tmp_path, what, *GIVES)
     figure.draw_without_rendering()

@@ -99,7 +99,7 @@ def test_the_page_names_machine_and_command_of_each_file(written):
 def test_the_page_has_every_picture_once_and_its_names_are_its_own(written):
     page = Page(written.read_text())
     assert {one for one in page.ids if one.startswith("picture-")} == {
-        f"picture-{name}" for name in ("recall", "total", "exact", "kmeans", "budget", "moved", "resident", "steps",
+        f"picture-{name}" for name in ("recall", "total", "exact", "kmeans", "budget", "moved", "resident", "steps", "perplexity", "lookup",
                                        "papers-jaccard", "papers-resident")}  # fmt: skip
     assert len(page.ids) == len(set(page.ids))
     inside = {one[1:] for one in page.references if one.startswith("#")}
@@ -191,7 +191,7 @@ def test_a_browser_shows_the_tables_and_asks_for_nothing_else(written, tmp_path,
     shutil.copy(written, tmp_path / "page.html")
     dom, asked, console = browse("page.html")
     assert Page(re.sub(r"^.*?<html", "<html", dom, flags=re.DOTALL)).tables == Page(written.read_text()).tables
-    assert dom.count("<svg") == 10 and "<title>Figures &lt;of&gt; &amp; for</title>" in dom
+    assert dom.count("<svg") == 12 and "<title>Figures &lt;of&gt; &amp; for</title>" in dom
     assert asked == ["/page.html"]
     assert console == []
 

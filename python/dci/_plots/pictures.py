@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Callable
 
 from .._errors import InvalidError
-from . import ann, kv, papers
+from . import ann, kv, language, papers
 from .options import Options
 from .reports import Report
 
@@ -34,6 +34,8 @@ PICTURES: dict[str, Picture] = {
     "moved": Picture(("kv",), "share of attention and error against the bytes moved per step", kv.moved),
     "resident": Picture(("kv",), "share of attention and error against the bytes per token that stay resident", kv.resident),
     "steps": Picture(("kv", "layers"), "what the time of a step is made of", kv.steps),
+    "perplexity": Picture(("perplexity",), "a language model's perplexity against its own cache's", language.perplexity),
+    "lookup": Picture(("lookup",), "records that a language model finds in a long text", language.lookup),
     **{
         f"papers-{name}": Picture(("papers",), f"figure '{name}' of dci-bench papers", partial(papers.draw, name))
         for name in papers.PANELS
@@ -48,7 +50,7 @@ def chosen(names: list[str], reports: list[Report]) -> list[str]:
     if not able:
         kind = next(iter(kinds))
         raise InvalidError(f"{reports[0].path}: no pictures are drawn of 'dci-bench {kind}'; they are of ann, kv, layers, "
-                           "papers, kmeans and what the peers' scripts write; dci.report shows its tables")  # fmt: skip
+                           "papers, kmeans, language_model.py and peers' scripts; dci.report shows its tables")  # fmt: skip
     for name in names:
         if name not in PICTURES:
             raise InvalidError(f"no picture is called {name!r}; there are {', '.join(PICTURES)}")

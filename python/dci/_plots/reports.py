@@ -119,6 +119,8 @@ FIELDS: dict[str, dict[str, Check]] = {
         **_of(_flag, "learned"),
     },
     "papers": _of(_text, "figure trace"),
+    "perplexity": {**_of(_text, "preset"), **_of(_number, "budget ms_per_token"), **_of(_positive, "perplexity")},
+    "lookup": {**_of(_text, "preset"), **_of(_number, "budget single multi-key multi-value list")},
     "kmeans": {
         **_of(_positive, "n dim clusters threads seconds rounds largest"),
         **_of(_number, "objective"),
@@ -146,7 +148,7 @@ ABSENT: dict[str, Row] = {
 
 EXPECTED = (
     "wanted what 'dci-bench ann', 'kv', 'layers', 'papers' or 'kmeans' wrote with --json, or compare_peers.py, "
-    "kmeans_peers.py or a peers script"
+    "kmeans_peers.py, language_model.py or a peers script"
 )
 
 
