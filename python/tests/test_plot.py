@@ -176,7 +176,8 @@ def test_a_language_model_is_held_against_its_own_cache(tmp_path):
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["pagemean, 256", "sketch, 256", "sketch+lowbit, 256"]
     assert bars(axes) == {"dci's own presets": pytest.approx([2.0, -0.2]), "others": pytest.approx([20.0])}
     panels = drawn(tmp_path, "lookup", "lookup").axes
-    assert [axes.get_title(loc="left") for axes in panels] == ["single", "multi-key", "multi-value"]  # nothing finds the list
+    # Nothing finds the list.
+    assert [axes.get_title(loc="left") for axes in panels] == ["single", "multi-key", "multi-value"]
     assert bars(panels[0]) == {"the model's own cache": [0.75], "dci's own presets": [0.5], "others": [0.0]}
 
 

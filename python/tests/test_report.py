@@ -99,7 +99,8 @@ def test_the_page_names_machine_and_command_of_each_file(written):
 def test_the_page_has_every_picture_once_and_its_names_are_its_own(written):
     page = Page(written.read_text())
     assert {one for one in page.ids if one.startswith("picture-")} == {
-        f"picture-{name}" for name in ("recall", "total", "exact", "kmeans", "budget", "moved", "resident", "steps", "perplexity", "lookup",
+        f"picture-{name}" for name in ("recall", "total", "exact", "kmeans", "budget", "moved", "resident", "steps",
+                                       "perplexity", "lookup",
                                        "papers-jaccard", "papers-resident")}  # fmt: skip
     assert len(page.ids) == len(set(page.ids))
     inside = {one[1:] for one in page.references if one.startswith("#")}
