@@ -19,22 +19,13 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from kv_tables import error_of, name_of
 
 SIXTHS = 6
 STYLES = {"topk": ("#333333", "P"), "pagemean": ("#9aa5b1", "s"), "quest": ("#9aa5b1", "D"), "arkvale": ("#9aa5b1", "h"),
           "sketch": ("#1b7f5c", "o"), "sketch+lowbit": ("#1b7f5c", ">"), "icecache": ("#8c6d31", "^"),
           "clusterkv": ("#b3541e", "p"), "prkv": ("#5b4b8a", "d"), "louiskv": ("#2f6f9f", "H"),
           "retroinfer": ("#a83f6f", "8"), "freekv": ("#777777", "X")}
-
-
-def error_of(row):
-    return row["err"] if row["err_tail"] is None else row["err_tail"]
-
-
-def name_of(row):
-    codes = f" K{row['key_bits']}" if row["key_bits"] else ""
-    codes += f" V{row['value_bits']}" if row["value_bits"] else ""
-    return row["preset"] + codes + (" learned" if row["learned"] else "")
 
 
 def read_reports(paths):

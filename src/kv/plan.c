@@ -339,6 +339,17 @@ static void plan_task(void *arg, size_t task, size_t worker)
 
 /* --- checks ------------------------------------------------------------------------------------------------------------- */
 
+size_t dci_kv_bad_query(const dci_kv *kv, size_t n, const void *queries, size_t ld)
+{
+        const dci_dtype dtype = kv->config.query_dtype;
+        const unsigned char *rows = queries;
+        size_t i = 0;
+        while (i < n &&
+               isfinite(kv->context->kernels->norm2[dtype - 1](rows + i * ld * dci_dtype_size(dtype), kv->dim_k)))
+                i++;
+        return i;
+}
+
 dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
                                 const void *queries, size_t ld)
 {
@@ -348,13 +359,12 @@ dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequenc
                 return dci_fail(DCI_ERR_INVALID, "queries is NULL");
         if (ld < kv->dim_k)
                 return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
-        const size_t es = dci_dtype_size(kv->config.query_dtype), n_heads = kv->config.n_query_heads;
-        for (size_t i = 0; i < n_sequences * n_heads; i++)
-                if (!isfinite(kv->context->kernels->norm2[kv->config.query_dtype - 1](
-                            (const unsigned char *)queries + i * ld * es, kv->dim_k)))
-                        return dci_fail(DCI_ERR_NUMBER,
-                                        "the query of sequence %lld and head %zu has NaN, infinity, or is too large",
-                                        (long long)found[i / n_heads]->id, i % n_heads);
+        const size_t n_heads = kv->config.n_query_heads, n = n_sequences * n_heads;
+        const size_t bad = dci_kv_bad_query(kv, n, queries, ld);
+        if (bad < n)
+                return dci_fail(DCI_ERR_NUMBER,
+                                "the query of sequence %lld and head %zu has NaN, infinity, or is too large",
+                                (long long)found[bad / n_heads]->id, bad % n_heads);
         return DCI_OK;
 }
 

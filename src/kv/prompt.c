@@ -250,13 +250,12 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
 
 static dci_status check_observed(const dci_kv *kv, size_t n_positions, const void *queries, size_t ld)
 {
-        const size_t es = dci_dtype_size(kv->config.query_dtype), n_heads = kv->config.n_query_heads;
-        for (size_t i = 0; i < n_positions * n_heads; i++)
-                if (!isfinite(kv->context->kernels->norm2[kv->config.query_dtype - 1](
-                            (const unsigned char *)queries + i * ld * es, kv->dim_k)))
-                        return dci_fail(DCI_ERR_NUMBER,
-                                        "the query of position %zu and head %zu has NaN, infinity, or is too large",
-                                        i / n_heads, i % n_heads);
+        const size_t n_heads = kv->config.n_query_heads, n = n_positions * n_heads;
+        const size_t bad = dci_kv_bad_query(kv, n, queries, ld);
+        if (bad < n)
+                return dci_fail(DCI_ERR_NUMBER,
+                                "the query of position %zu and head %zu has NaN, infinity, or is too large",
+                                bad / n_heads, bad % n_heads);
         return DCI_OK;
 }
 
