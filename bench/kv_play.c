@@ -126,8 +126,8 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
                 c.key_bits = row->arm.key_bits;
         if (row->arm.value_bits > 0)
                 c.value_bits = row->arm.value_bits;
-        if (row->arm.learned)
-                c.summary = DCI_KV_SUMMARY_LEARNED;
+        if (row->arm.key_bits > 0) /* a preset's own may be either */
+                c.summary = row->arm.learned ? DCI_KV_SUMMARY_LEARNED : DCI_KV_SUMMARY_CODES;
         if (o->schedule != 0 && ranks_at_each_step(row->arm.preset))
                 c.schedule = o->schedule;
         if (row->anchor != NULL)

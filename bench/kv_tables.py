@@ -6,7 +6,10 @@
     ARMS="--budget 112,128,256,512,1024,2048 --key-bits 1,2,4 --learned random,learned"
     dci-bench kv $ARMS --every 24 --trace SHORT,.. --json short.json
     dci-bench kv $ARMS --every 240 --trace LONG,.. --json long.json
-    python3 bench/kv_tables.py short.json long.json
+    # sums of whole pages, which a report tells by its command alone
+    dci-bench kv $ARMS --preset sketch+sums --sums whole --every 24 --trace SHORT,.. --json whole-short.json
+    dci-bench kv $ARMS --preset sketch+sums --sums whole --every 240 --trace LONG,.. --json whole-long.json
+    python3 bench/kv_tables.py short.json long.json whole-short.json whole-long.json
 
 Three Markdown tables, a row per trace and limit:
   equal budget     rows of that budget (--budget: only those);
@@ -24,7 +27,9 @@ whose geometric mean over all traces is least: what somebody would get who must 
 Between budgets the logarithm of the error is taken as linear in the bytes moved, and the least error on that line at no more
 than the limit counts. Nothing is extended beyond the budgets measured: a system that always moves more is left out there,
 and one that always moves less stands at its best; streaming and snapkv, which move next to nothing, stand at the largest
-budget. Rows that differ in seed are averaged.
+budget. What verifies a list moves N times the keys of the tokens chosen, whether the step before chose them or not, and the
+values of those it did not choose: more than a cache would, as what it verified is not known afterwards. Rows that differ in
+seed are averaged.
 """
 import argparse
 import json
@@ -34,6 +39,7 @@ import statistics
 PUBLISHED = {"streaming", "snapkv", "pagemean", "quest", "arkvale", "icecache", "clusterkv", "prkv", "louiskv", "retroinfer",
              "freekv"}
 ASIDE = {"full", "topk"}
+VERIFIED = {"sketch+verify": 4}  # the preset's `verify`
 SIDES = ("published", "ours", "codes only")  # compared; the fourth column is a part of the second
 DROPPED = "ours, tail dropped"
 COLUMNS = (*SIDES, DROPPED)
@@ -58,15 +64,37 @@ def name_of(row):
     return row["preset"] + codes + (" learned" if row["learned"] else "")
 
 
+def sums_of(command):
+    """" whole" where a report's command has it: rows do not say what tails of sums count by."""
+    pairs = zip(command, [*command[1:], ""])
+    return " whole" if any(a == "--sums=whole" or (a, b) == ("--sums", "whole") for a, b in pairs) else ""
+
+
+def count_verified(row):
+    """Adds the keys that are read to verify a list to what the row moves."""
+    times, chosen = VERIFIED.get(row["preset"]), row["bytes_step"]
+    if times is None or chosen is None:
+        return
+    key = row["dim_k"] / (row["dim_k"] + row["dim_v"])
+    row["bytes_step"] = times * key * chosen + (1 - key) * chosen
+    if row["bytes_step_cached"] is not None:
+        row["bytes_step_cached"] = times * key * chosen + (1 - key) * row["bytes_step_cached"]
+
+
 def read_reports(paths):
     """{trace: {system: {budget: {err, share, moved, chosen, resident}}}}; rows that were not played are left out."""
     rows, protocols = {}, set()
     for path in paths:
         with open(path, encoding="utf-8") as file:
-            for row in json.load(file)["rows"]:
-                if row["reason"] is None and row["preset"] not in ASIDE:
-                    protocols.add((row["kept"], row["frozen_prompt"]))
-                    rows.setdefault(row["trace"], {}).setdefault(name_of(row), {}).setdefault(row["budget"], []).append(row)
+            report = json.load(file)
+        if any(argument.startswith("--verify") for argument in report["command"]):
+            raise SystemExit(f"{path} was made with --verify, and its rows do not say what that moves")
+        for row in report["rows"]:
+            if row["reason"] is None and row["preset"] not in ASIDE:
+                protocols.add((row["kept"], row["frozen_prompt"]))
+                count_verified(row)
+                name = name_of(row) + (sums_of(report["command"]) if row["preset"] == "sketch+sums" else "")
+                rows.setdefault(row["trace"], {}).setdefault(name, {}).setdefault(row["budget"], []).append(row)
     if len(protocols) > 1:
         raise SystemExit(f"the reports follow different protocols (kept, frozen prompt): {sorted(protocols)}")
 

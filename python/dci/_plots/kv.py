@@ -25,7 +25,7 @@ LOOKS: dict[str, style.Line] = {
     "arkvale": style.Line("h", style.GREY, "--"), "sketch": style.Line("o", G), "sketch+sums": style.Line("<", G),
     "sketch+lowbit": style.Line(">", G), "icecache": style.Line("s", W, "-.", True), "clusterkv": style.Line("p", W, "-."),
     "prkv": style.Line("d", W, "-."), "louiskv": style.Line("^", W, "-.", True), "retroinfer": style.Line("X", W, "-."),
-    "freekv": style.Line("v", W, "-.", True),
+    "freekv": style.Line("v", W, "-.", True), "sketch+groups": style.Line("D", G), "sketch+verify": style.Line("P", G),
 }  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def error_of(row: Row) -> float | None:
 
 def share_of(row: Row) -> float | None:
     """Tails choose as the preset without one, and what attends to everything in codes chooses nothing."""
-    return None if row["preset"] == "lowbit" or "+" in row["preset"] else _or_none(row["share"])
+    return None if row["preset"] in ("lowbit", "sketch+sums", "sketch+lowbit") else _or_none(row["share"])
 
 
 def resident_of(row: Row) -> float | None:
@@ -76,8 +76,12 @@ def resident_of(row: Row) -> float | None:
 
 
 def moved_of(row: Row) -> float | None:
-    """Keys and values of the tokens that were chosen; nothing is chosen where nothing moves."""
-    return row["bytes_step"] / 1024 if row["bytes_step"] else None
+    """Keys and values of the tokens that were chosen; nothing is chosen where nothing moves. Where keys verify a list, four
+    times as many keys are read."""
+    if not row["bytes_step"]:
+        return None
+    keys = row["dim_k"] / (row["dim_k"] + row["dim_v"])
+    return float(row["bytes_step"]) / 1024 * (1 + 3 * keys if row["preset"] == "sketch+verify" else 1)
 
 
 def budget_of(row: Row) -> float | None:
