@@ -3,7 +3,7 @@
 # Copyright (c) 2026 the dci authors
 """Print how the best of the published presets and the best of ours compare, from what `dci-bench kv --json` wrote.
 
-    ARMS="--budget 112,128,256,512,1024,2048 --key-bits 1,2,4 --learned random,learned"
+    ARMS="--budget 128,256,512,1024 --key-bits 1,2,4 --learned random,learned"
     dci-bench kv $ARMS --every 24 --trace SHORT,.. --json short.json
     dci-bench kv $ARMS --every 240 --trace LONG,.. --json long.json
     # sums of whole pages, which a report tells by its command alone
@@ -11,7 +11,7 @@
     dci-bench kv $ARMS --preset sketch+sums --sums whole --every 240 --trace LONG,.. --json whole-long.json
     python3 bench/kv_tables.py short.json long.json whole-short.json whole-long.json
 
-Three Markdown tables, a row per trace and limit:
+Four Markdown tables. Three have a row per trace and limit:
   equal budget     rows of that budget (--budget: only those);
   equal moved      at most so many bytes per step that were not chosen in the step before (--uncached: all bytes chosen);
   equal resident   at most so many bytes per token that summaries, codes and tails keep, at the budget --resident-budget.
@@ -30,6 +30,9 @@ and one that always moves less stands at its best; streaming and snapkv, which m
 budget. What verifies a list moves N times the keys of the tokens chosen, whether the step before chose them or not, and the
 values of those it did not choose: more than a cache would, as what it verified is not known afterwards. Rows that differ in
 seed are averaged.
+
+The fourth table is every preset on every trace at the budget --resident-budget: share and error, of codes those that a preset
+has by itself.
 """
 import argparse
 import json
@@ -46,7 +49,7 @@ COLUMNS = (*SIDES, DROPPED)
 
 
 def side_of(preset):
-    return "published" if preset in PUBLISHED else "codes only" if preset == "lowbit" else "ours"
+    return None if preset in ASIDE else "published" if preset in PUBLISHED else "codes only" if preset == "lowbit" else "ours"
 
 
 def is_of(side, point):
@@ -90,7 +93,7 @@ def read_reports(paths):
         if any(argument.startswith("--verify") for argument in report["command"]):
             raise SystemExit(f"{path} was made with --verify, and its rows do not say what that moves")
         for row in report["rows"]:
-            if row["reason"] is None and row["preset"] not in ASIDE:
+            if row["reason"] is None:
                 protocols.add((row["kept"], row["frozen_prompt"]))
                 count_verified(row)
                 name = name_of(row) + (sums_of(report["command"]) if row["preset"] == "sketch+sums" else "")
@@ -187,6 +190,24 @@ def print_table(title, head, limits, traces, figure_at, name_limit):
         print(f"| {name_limit(limit)} | {' | '.join('n/a' if f is None else f'{f[1]} {f[0]:.4f}' for f in found)} |")
 
 
+def is_own(system, preset):
+    """Whether a system is a preset as it is made, without options."""
+    return system in (preset, f"{preset} K4", f"{preset} K4 V2" if preset != "sketch+verify" else f"{preset} K2 V2 learned")
+
+
+def print_presets(budget, traces):
+    print(f"\n### Every preset on every trace, B = {budget}\n\n| preset | {' | '.join(traces)} | bytes per token |")
+    print("|---|" + "---|" * (len(traces) + 1))
+    for system in dict.fromkeys(system for systems in traces.values() for system in systems):
+        points = [systems.get(system, {}).get(budget) for systems in traces.values()]
+        if not is_own(system, next((p["preset"] for p in points if p is not None), None)):
+            continue
+        cells = ["n/a" if p is None else f"{p['share']:.3f} / {p['err']:.4f}" for p in points]
+        sizes = [p["resident"] for p in points if p is not None and p["resident"] is not None]
+        ends = list(dict.fromkeys(f"{size:.0f}" for size in (min(sizes), max(sizes)))) if sizes else ["n/a"]
+        print(f"| {system} | {' | '.join(cells)} | {' to '.join(ends)} |")
+
+
 def sizes(text):
     return [float(item) for item in text.split(",")]
 
@@ -211,6 +232,7 @@ def main():
                 lambda limit: f"{limit / 1024:g}")
     print_table(f"Equal bytes resident, B = {args.resident_budget}", "bytes per token", args.resident, traces,
                 lambda p, limit: at_resident(p, limit, args.resident_budget), lambda limit: f"{limit:g}")
+    print_presets(args.resident_budget, traces)
 
 
 if __name__ == "__main__":
