@@ -31,8 +31,8 @@ budget. What verifies a list moves N times the keys of the tokens chosen, whethe
 values of those it did not choose: more than a cache would, as what it verified is not known afterwards. Rows that differ in
 seed are averaged.
 
-The fourth table is every preset on every trace at the budget --resident-budget: share and error, of codes those that a preset
-has by itself.
+The fourth table is every preset on every trace at the budget --resident-budget: share and error, with the codes that a
+preset has by itself.
 """
 import argparse
 import json
@@ -49,7 +49,9 @@ COLUMNS = (*SIDES, DROPPED)
 
 
 def side_of(preset):
-    return None if preset in ASIDE else "published" if preset in PUBLISHED else "codes only" if preset == "lowbit" else "ours"
+    if preset in ASIDE:
+        return None
+    return "published" if preset in PUBLISHED else "codes only" if preset == "lowbit" else "ours"
 
 
 def is_of(side, point):
@@ -68,13 +70,13 @@ def name_of(row):
 
 
 def sums_of(command):
-    """" whole" where a report's command has it: rows do not say what tails of sums count by."""
+    """Of a report's command, as rows do not say what tails of sums count by: " whole" or nothing."""
     pairs = zip(command, [*command[1:], ""])
     return " whole" if any(a == "--sums=whole" or (a, b) == ("--sums", "whole") for a, b in pairs) else ""
 
 
 def count_verified(row):
-    """Adds the keys that are read to verify a list to what the row moves."""
+    """Counts the keys that are read to verify a list among what the row moves."""
     times, chosen = VERIFIED.get(row["preset"]), row["bytes_step"]
     if times is None or chosen is None:
         return
