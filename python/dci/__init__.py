@@ -7,7 +7,7 @@ that attends to few of them.
     index = dci.Index(dim=64, metric="ip")
     index.add(keys)
     ids, scores = index.search(queries, k=10)
-    clusters = dci.kmeans(keys, 64)
+    clusters = dci.kmeans(keys, 64)  # dci.KMeans(64).fit(keys) can be asked where other rows belong
     sketch = dci.Sketch(dim=64, bits=2)
     sketch.append(keys)
     rows, estimates = sketch.search(queries, k=10)
@@ -32,6 +32,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._filters import Bitmap
+from ._kmeans import KMeans
 from ._library import __version__
 from ._search import SearchStats, TuneResult
 from ._tree import TreeStats
@@ -53,6 +54,7 @@ __all__ = [
     "FullError",
     "Index",
     "InvalidError",
+    "KMeans",
     "KMeansReport",
     "KMeansResult",
     "KVCache",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ._kmeans import nearest_centroids
 from .clusters import kmeans
 from .context import Context
 from .index import Index
@@ -272,14 +273,9 @@ class DCIKMeans(ClusterMixin, BaseEstimator):
         it."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=(np.float32, np.float64), reset=False)
-        index = Index(
-            rows.shape[1],
-            _METRICS[self.metric],
-            zero_rows="keep" if self.metric == "cosine" else "refuse",
-            context=_context(self.n_jobs),
-        )
-        index.add(np.asarray(self.cluster_centers_, np.float32))
-        return index.search(np.asarray(rows, np.float32), 1)[0][:, 0].astype(np.int32)
+        centres = np.asarray(self.cluster_centers_, np.float32)
+        metric = _METRICS[self.metric]
+        return nearest_centroids(np.asarray(rows, np.float32), centres, metric, True, _context(self.n_jobs))
 
 
 __all__ = ["DCIKMeans", "DCITransformer"]

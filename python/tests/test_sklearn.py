@@ -151,6 +151,12 @@ def test_clusters_by_cosine_start_from_given_centres_and_keep_their_capacity():
     np.testing.assert_allclose(found.inertia_, (1 - cosines).sum(), rtol=1e-4)
 
 
+def test_fitted_rows_get_their_labels_where_all_cosines_are_near_one():
+    rows = normal(1000, 16) + np.float32(3000)
+    found = DCIKMeans(20, metric="cosine", random_state=0).fit(rows)
+    np.testing.assert_array_equal(found.predict(rows), found.labels_)
+
+
 @pytest.mark.parametrize(
     ("estimator", "said"),
     [
