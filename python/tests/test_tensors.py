@@ -147,6 +147,67 @@ def test_torch_tensors_give_the_bits_of_arrays(torch, dtype):
         np.testing.assert_array_equal(out.numpy(), wanted)
 
 
+class Through:
+    """A tensor of torch of which only `__dlpack__` is known."""
+
+    def __init__(self, tensor):
+        self.__dlpack__, self.at = tensor.__dlpack__, tensor.__dlpack_device__()
+
+    def __dlpack_device__(self):
+        return self.at
+
+
+KINDS = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_torch_tensors_are_read_as_dlpack_says(torch, dtype):
+    base = torch.arange(60).reshape(3, 4, 5).to(getattr(torch, dtype))
+    parts = (base, base[::2], base.permute(2, 0, 1), base[:, 1:3, ::2], base[1, 2, 3], base[:0], base[0, 0].expand(7, 5))
+    for tensor in parts:
+        (view, name), (wanted, same) = in_host_memory(tensor, "x"), in_host_memory(Through(tensor), "x")
+        assert (name, view.dtype, view.shape) == (same, wanted.dtype, wanted.shape) and name == dtype
+        np.testing.assert_array_equal(view, wanted)
+        if view.size:
+            assert view.ctypes.data == tensor.data_ptr() and view.strides == wanted.strides
+
+
+def test_torch_memory_lives_as_long_as_the_array(torch):
+    tensor = torch.arange(1000, dtype=torch.bfloat16)
+    view, _ = in_host_memory(tensor, "x")
+    wanted = view.copy()
+    del tensor
+    torch.zeros(1000, dtype=torch.bfloat16)  # would get the memory, were it free
+    np.testing.assert_array_equal(view, wanted)
+
+
+def test_torch_tensors_of_their_own_kind_are_left_to_dlpack(torch):
+    class Named(torch.Tensor):
+        pass
+
+    rows = torch.from_numpy(ROWS)
+    view, name = in_host_memory(rows.as_subclass(Named), "x")
+    assert name == "float32" and view.ctypes.data == rows.data_ptr()
+    with torch.no_grad(), pytest.raises(BufferError, match="detach"):
+        in_host_memory(torch.nn.Parameter(rows), "x")
+    with pytest.raises(ValueError, match="meta"):
+        in_host_memory(torch.empty(3, device="meta"), "x")
+    with pytest.raises(BufferError, match="strided"):
+        in_host_memory(torch.ones(3, 3).to_sparse(), "x")
+    with pytest.raises(TypeError, match=r"x is torch\.complex64: convert it"):
+        in_host_memory(torch.ones(3, dtype=torch.complex64), "x")
+
+
+def test_a_torch_that_knows_no_numpy_is_read_by_dlpack(torch, monkeypatch):
+    def refuses(self):
+        raise RuntimeError("Numpy is not available")
+
+    monkeypatch.setattr(torch.Tensor, "numpy", refuses)
+    rows = torch.from_numpy(ROWS)
+    view, name = in_host_memory(rows, "x")
+    assert name == "float32" and view.ctypes.data == rows.data_ptr()
+
+
 def test_torch_bfloat16_is_taken_by_all(torch):
     bits = stored(ROWS, "bfloat16")
     rows = tensor_of(torch, bits, "bfloat16")
