@@ -484,6 +484,8 @@ DCI_API dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences
 /**
  * Attention of one layer: softmax(scale q . K) V over the plan's tokens, merged with its tail. plan NULL: over everything.
  *
+ * plan      made for this layer and these sequences in this order. That its ranges and slots exist is checked, whose they are is not:
+ *           slots mean the same in every layer, a tail belongs to its own.
  * out       n_sequences x n_query_heads rows of dim_v floats, out_ld apart.
  * out_lse   n_sequences x n_query_heads: log of the sum of exponentials, the tail's included; may be NULL. A query without any
  *           token gets zeros and -infinity.

@@ -34,7 +34,8 @@ class KVPlan:
     tail_out    (n_sequences, n_query_heads, dim_v) float32: attention over the tail alone; None where the tail is dropped.
     tail_lse    (n_sequences, n_query_heads) float32: log of its sum of exponentials; -inf: there is no tail. Or None.
 
-    A plan is good until the next reserve, truncate or free of one of its sequences.
+    A plan is good until the next reserve, truncate or free of one of its sequences. KVCache.attend takes it for its own
+    layer alone: a tail is made of that layer's values. The schedule "anchor" has layers share lists, with a plan each.
     """
 
     __slots__ = ("_arrays", "_handle", "_room", "_sequences", "_struct", "layer")
@@ -70,11 +71,13 @@ class KVPlan:
     def _made(self, layer: int, sequences: npt.NDArray[np.int64]) -> None:
         self._sequences, self.layer = sequences.copy(), layer
 
-    def _check(self, handle: Handle, sequences: npt.NDArray[np.int64]) -> None:
+    def _check(self, handle: Handle, layer: int, sequences: npt.NDArray[np.int64]) -> None:
         if handle is not self._handle():
             raise InvalidError("the plan belongs to another KV cache")
         if self._sequences is None:
             raise InvalidError("the plan is empty: make it with KVCache.plan first")
+        if layer != self.layer:
+            raise InvalidError(f"the plan is of layer {self.layer}, not of {layer}: make one for each layer")
         if sequences.tobytes() != self._sequences.tobytes():
             raise InvalidError(f"the plan is of sequences {self._sequences.tolist()}, not of {sequences.tolist()}")
 

@@ -385,7 +385,7 @@ class KVCache:
         """Attention of one layer: softmax(scale q . K) V over the plan's tokens, merged with its tail.
 
         queries     as in plan.
-        plan        of these sequences in this order; None: over everything.
+        plan        of this layer and of these sequences in this order; None: over everything.
         out         C-contiguous float32 of the result's shape, to write to: an array, or a tensor in the host's memory.
         lse         C-contiguous float32 (n_sequences, n_query_heads), or (n_query_heads,), to write to: the log of the sum
                     of exponentials, the tail's included.
@@ -396,7 +396,7 @@ class KVCache:
         handle, names, number = self._live(), as_sequences(sequences), as_count(layer, "layer")
         rows, ld, shape = self._asked(queries, names.size)
         if plan is not None:
-            plan._check(handle, names)
+            plan._check(handle, number, names)
         dim_v = self._shape[1]
         result, where = output(out, (*shape, dim_v), "out")
         _, lse_at = (None, None) if lse is None else output(lse, shape, "lse")

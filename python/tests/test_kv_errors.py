@@ -195,6 +195,18 @@ def test_a_plan_of_other_sequences_or_caches_is_refused():
         second.plan(0, t, Q, out=plan)
 
 
+def test_a_plan_of_another_layer_is_refused():
+    kv, s = started(TEXT, "sketch+lowbit", budget=160)
+    plan = kv.plan(0, s, Q)
+    out = np.full((6, DIM), 7, np.float32)
+    with pytest.raises(dci.InvalidError, match="the plan is of layer 0, not of 1: make one for each layer"):
+        kv.attend(1, s, Q, plan, out=out)
+    assert (out == 7).all()
+    kv.plan(1, s, Q, out=plan)
+    assert kv.attend(1, s, Q, plan, out=out) is out
+    np.testing.assert_array_equal(out, kv.attend(1, s, Q, kv.plan(1, s, Q)))
+
+
 def test_a_plan_before_the_prompts_end_is_refused():
     kv = kv_of()
     s = kv.open()
