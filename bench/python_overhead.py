@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""What the Python package costs on top of the C call: microseconds per single query, percent per batch.
+"""What the Python package costs on top of the C call: microseconds per single query and per call of a KV cache, percent per
+batch.
 
 Both arms search the same index with one thread, in turns. The C arm calls the library's function through ctypes with
 arguments made beforehand, so the difference is the package's own work: checks, conversions, result arrays. The raw call on
 an empty index is printed beside it, as the cost of ctypes itself. Turns are short, so that on a busy machine most of them
 run undisturbed and the medians are those of the work.
+
+Calls of a KV cache (append of a token, plan, attend) are those of one layer of 9 query and 3 kv heads over 16 tokens, with
+arrays of NumPy and, where it is installed, tensors of torch.
 
     python bench/python_overhead.py
 """
@@ -14,17 +18,20 @@ run undisturbed and the medians are those of the work.
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import json
 import statistics
 import time
-from ctypes import c_size_t, c_void_p
+from ctypes import byref, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
 
 import dci
-from dci._library import address, check, lib
+from dci import _kv_structs
+from dci._library import address, check, lib, prepared
 
 TRACE = Path(__file__).resolve().parent / "data" / "smollm2-debref-layer06_head0"
 
@@ -102,20 +109,80 @@ def measure(trace: Path, k: int, rounds: int, repeats: int) -> dict[str, Any]:
     }
 
 
+def arms_of_kv(kv: dci.KVCache, s: int, plan: dci.KVPlan, room: Any) -> dict[str, list[Callable[[], Any]]]:
+    """What each call is: of C, and of Python with everything that it is given made by room(shape)."""
+    n_query_heads, n_kv_heads, dim = kv.n_query_heads, kv.n_kv_heads, kv.dim_k
+    handle, chosen = kv._handle, plan._struct
+    assert handle is not None
+    names, rows = np.array([s]), prepared(_kv_structs.KVRows)
+    k, q, out = (np.ones((n, dim), np.float32) for n in (n_kv_heads, n_query_heads, n_query_heads))
+    rows.keys = rows.values = address(k)
+    one, at = handle.value, (1, address(names), address(q), dim)
+
+    def append(_kept: Any = (names, rows, k)) -> None:
+        check(lib.dci_kv_append(one, 0, 1, at[1], None, byref(rows)))
+
+    def make(_kept: Any = (plan, q)) -> None:
+        check(lib.dci_kv_plan_make(one, 0, *at, byref(chosen)))
+
+    def attend(_kept: Any = out) -> None:
+        check(lib.dci_kv_attend(one, 0, *at, byref(chosen), address(out), dim, None))
+
+    key, query, result = (room((n, dim)) for n in (n_kv_heads, n_query_heads, n_query_heads))
+    return {
+        "append": [append, lambda: kv.append(0, s, key, key)],
+        "plan": [make, lambda: kv.plan(0, s, query, out=plan)],
+        "attend": [attend, lambda: kv.attend(0, s, query, plan, out=result)],
+    }
+
+
+def rooms() -> dict[str, Any]:
+    """What makes float32 of a shape, by the library that it is of."""
+    made: dict[str, Any] = {"numpy": lambda shape: np.ones(shape, np.float32)}
+    if importlib.util.find_spec("torch") is not None:
+        torch = importlib.import_module("torch")
+        made["torch"] = lambda shape: torch.ones(shape, dtype=torch.float32)
+    return made
+
+
+def measure_kv(rounds: int, repeats: int) -> dict[str, Any]:
+    """Microseconds of each call in C, and what Python adds."""
+    kv = dci.KVCache(1, 9, 3, 64, dtype="float32", preset="full", dense_layers=0, context=dci.Context(threads=1))
+    result: dict[str, Any] = {}
+    for library, room in rooms().items():
+        s = kv.open()
+        tokens = np.ones((16, 3, 64), np.float32)
+        with kv.step(s, len(tokens)):
+            kv.append(0, s, tokens, tokens)
+            kv.prompt(0, s)
+        plan = kv.plan(0, s, np.ones((9, 64), np.float32))
+        arms = arms_of_kv(kv, s, plan, room)
+        for name in ("plan", "attend", "append"):
+            if name == "append":
+                kv.reserve(s, len(arms[name]) * (rounds * repeats + 1))
+            bare, wrapped = medians(arms[name], rounds, repeats)
+            result[f"kv_{name}_c_us"] = bare * 1e6
+            result[f"kv_{name}_{library}_overhead_us"] = (wrapped - bare) * 1e6
+        kv.step_abort(s)
+        kv.free(s)
+    return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trace", type=Path, default=TRACE, help="folder with keys.npy and queries.npy")
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=201, help="turns of each arm; a tenth of them for batches")
-    parser.add_argument("--repeats", type=int, default=50, help="single-query calls per turn")
+    parser.add_argument("--repeats", type=int, default=50, help="calls per turn, of single queries and of the KV cache")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     options = parser.parse_args()
     result = measure(options.trace, options.k, options.rounds, options.repeats)
+    result.update(measure_kv(options.rounds, options.repeats))
     if options.json:
         print(json.dumps(result))
         return
     for name, value in result.items():
-        print(f"{name:26} {value:.2f}" if isinstance(value, float) else f"{name:26} {value}")
+        print(f"{name:30} {value:.2f}" if isinstance(value, float) else f"{name:30} {value}")
 
 
 if __name__ == "__main__":
