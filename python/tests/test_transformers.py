@@ -265,6 +265,33 @@ def test_models_that_attend_otherwise_are_refused(family: str, changes: dict[str
     assert model.config._attn_implementation == before and not dt.is_enabled(model)
 
 
+LATENT: dict[str, Any] = {
+    "kv_lora_rank": 16,
+    "q_lora_rank": None,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "n_routed_experts": 2,
+    "num_experts_per_tok": 1,
+    "first_k_dense_replace": 3,
+    "moe_intermediate_size": 16,
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "sentence"),
+    [
+        ("DeepseekV2", LATENT, "latent attention"),
+        ("GptOss", {"head_dim": 8, "layer_types": ["full_attention"] * 3, "num_local_experts": 2}, "sinks"),
+    ],
+)
+def test_models_without_plain_keys_are_refused(family: str, changes: dict[str, Any], sentence: str) -> None:
+    model = build(family, **changes)
+    with pytest.raises(dci.UnsupportedError, match=sentence):
+        dt.enable(model)
+    assert not dt.is_enabled(model) and "_prepare_cache_for_generation" not in vars(model)
+
+
 def test_what_the_library_refuses_leaves_the_model_as_it_was(model: Any) -> None:
     ids = prompt(20)
     wanted = generate(model, ids, 4)
