@@ -375,6 +375,20 @@ START_TEST(a_step_may_come_in_parts)
 }
 END_TEST
 
+/* Where its end is known only when the first token behind it comes, the prompt ends in a step of no tokens. */
+START_TEST(a_prompt_may_end_in_a_step_of_its_own)
+{
+        const kv_turn prompt = {kv_open(kv), &data, 0, FIRST}, nothing = {prompt.sequence, &data, FIRST, 0};
+        const int64_t other = kv_begin(control, &data, FIRST);
+        kv_feed(kv, 1, &prompt);
+        kv_reserve(kv, 1, &nothing);
+        kv_prompt(kv, 0, prompt.sequence, &data, FIRST);
+        kv_prompt(kv, 1, prompt.sequence, &data, FIRST);
+        kv_step_end(kv, 1, &nothing);
+        kv_alike(kv, prompt.sequence, control, other, &data, FIRST, 10, "a step of its own");
+}
+END_TEST
+
 START_TEST(plans_need_the_prompts_end)
 {
         const int64_t fresh = kv_open(kv);
@@ -461,6 +475,7 @@ int main(void)
         tcase_add_test(edges, calls_for_no_sequence_do_nothing);
         tcase_add_test(edges, steps_go_in_order);
         tcase_add_test(edges, a_step_may_come_in_parts);
+        tcase_add_test(edges, a_prompt_may_end_in_a_step_of_its_own);
         tcase_add_test(edges, plans_need_the_prompts_end);
         tcase_add_test(edges, sequences_may_be_closed_in_the_middle_of_a_step);
         tcase_add_test(edges, caches_may_be_destroyed_in_the_middle_of_a_step);

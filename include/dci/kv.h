@@ -416,7 +416,8 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  *           plenty). Learned codes are fitted to them; DCI_KV_CHOOSE_OBSERVED, and DCI_KV_GROUP_RESTRUCTURED with static tokens, need them where there are
  *           more candidates than they may choose; others can do without (NULL, 0).
  *
- * Every sequence needs this once per layer before the first plan, also an empty one. The call takes all memory that the work needs, so
+ * Every sequence needs this once per layer before the first plan, also an empty one, within a step: the prompt's last one, or one of 0 tokens
+ * where its end is known later. The call takes all memory that the work needs, so
  * the worker cannot fail.
  * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree a product of each key with each
  * node, tree_promotion times the square of the tokens per kv head; clusters a k-means per kv head (dci_kmeans):
