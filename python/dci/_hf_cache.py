@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Iterable
+from typing import Any, Callable, NamedTuple
 
 import torch
 from transformers import Cache
@@ -18,6 +19,18 @@ DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "b
 _MARK = "_dci_layer"
 
 States = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key and value, [batch, heads, positions, dim] each
+
+
+class Call(NamedTuple):
+    """What transformers hands to the attention of one layer."""
+
+    module: Any
+    states: States
+    mask: torch.Tensor | None
+    scaling: float
+    options: dict[str, Any]
+
+
 Make = Callable[[States, float], KVCache]  # for states of this shape, and the scale
 
 
@@ -70,7 +83,8 @@ class Session:
         self.scaling = 0.0
         self.waiting: int | None = None  # the layer whose keys are on their way from the cache to the attention
         self.prompted = False
-        self.observed: dict[int, torch.Tensor] = {}
+        self.observed: dict[int, torch.Tensor] = {}  # by layer: the prompt's last queries
+        self.observing: dict[int, torch.Tensor] = {}  # the same with those of the forward under way
 
     @property
     def _kv(self) -> KVCache:
@@ -84,24 +98,20 @@ class Session:
 
     # --- a forward -----------------------------------------------------------------------------------------------------
 
-    def forward(
-        self,
-        layer: int,
-        module: Any,
-        states: States,
-        mask: torch.Tensor | None,
-        scaling: float,
-        options: dict[str, Any],
-    ) -> torch.Tensor:
+    def forward(self, layer: int, call: Call) -> torch.Tensor:
         """Attention of one layer, [batch, positions, heads, dim], of states that are [batch, heads, positions, dim]."""
         if layer == 0 and self.begun > 0:
             self.abort()  # the last forward did not come to its end
         if layer != self.begun:
             raise UnsupportedError(f"layer {layer} came, expected {self.begun}: dci serves models whose layers run in turn")
         if layer == 0:
-            self._begin(states, mask, scaling)
+            self._begin(call)
         try:
-            out = self._attend(layer, module, states, mask, scaling, options)
+            if call.scaling != self.scaling:
+                raise UnsupportedError(
+                    f"layer {layer} scales its scores by {call.scaling}, the first one by {self.scaling}: dci has one scale"
+                )
+            out = self._attend(layer, call)
         except BaseException:
             self.abort()
             raise
@@ -110,19 +120,16 @@ class Session:
             self._end()
         return out
 
-    def _begin(self, states: States, mask: torch.Tensor | None, scaling: float) -> None:
-        batch, n_new = states[1].shape[0], states[1].shape[2]
+    def _begin(self, call: Call) -> None:
+        batch, n_new = call.states[1].shape[0], call.states[1].shape[2]
         if self.kv is None:
-            self.kv = self.make(states, scaling)
-        if self.scaling not in (0.0, scaling):
-            raise UnsupportedError(
-                f"a layer scales its scores by {scaling}, another one by {self.scaling}: dci has one scale for all"
-            )
-        self.scaling = scaling
-        pads = self.pads if self.sequences else pads_of(mask, batch, n_new)
+            self.kv = self.make(call.states, call.scaling)
+        if not self.sequences:
+            self.scaling = call.scaling
+        pads = self.pads if self.sequences else pads_of(call.mask, batch, n_new)
         if batch != len(pads):
             raise InvalidError(f"a forward of {batch} sequences, but the cache holds {len(pads)}")
-        check_mask(mask, pads, self.seen + n_new)
+        check_mask(call.mask, pads, self.seen + n_new)
         if n_new == 1 and self.seen > 0:
             self.end_prompt()
         if not self.sequences:
@@ -135,16 +142,8 @@ class Session:
             raise
         self.n_new = n_new
 
-    def _attend(
-        self,
-        layer: int,
-        module: Any,
-        states: States,
-        mask: torch.Tensor | None,
-        scaling: float,
-        options: dict[str, Any],
-    ) -> torch.Tensor:
-        query, key, value = states
+    def _attend(self, layer: int, call: Call) -> torch.Tensor:
+        query, key, value = call.states
         if self.n_new == 1 and self.prompted:
             return self._decode(layer, query, key, value)
         for row, (sequence, pad) in enumerate(zip(self.sequences, self.pads)):
@@ -159,10 +158,10 @@ class Session:
         if not self.prompted and self.observe > 0:
             before = self.observed.get(layer)
             now = query.detach()[:, :, -self.observe :]
-            self.observed[layer] = now if before is None else torch.cat([before, now], dim=2)[:, :, -self.observe :]
+            self.observing[layer] = now if before is None else torch.cat([before, now], dim=2)[:, :, -self.observe :]
         if self.seen > 0:
             key, value = self._history(layer, key, value)
-        out, _ = sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **options)
+        out, _ = sdpa_attention_forward(call.module, query, key, value, call.mask, scaling=call.scaling, **call.options)
         return out
 
     def _rows(self, states: torch.Tensor) -> torch.Tensor:
@@ -203,6 +202,8 @@ class Session:
 
     def _end(self) -> None:
         self._kv.step_end(self.sequences)
+        self.observed.update(self.observing)
+        self.observing = {}
         self.seen += self.n_new
         self.begun = 0
         if self.prompted:
@@ -213,6 +214,7 @@ class Session:
         if self.n_new > 0 and self.sequences:
             self._kv.step_abort(self.sequences)
         self.begun = self.n_new = 0
+        self.observing = {}
         if self.seen == 0:
             self.clear()
 
@@ -222,14 +224,19 @@ class Session:
             return
         kv = self._kv
         kv.reserve(self.sequences, 0)  # a step in which prompts end
-        for layer in range(self.n_layers):
-            seen = self.observed.pop(layer, None)
-            for row, (sequence, length) in enumerate(zip(self.sequences, self.lengths())):
-                queries = None
-                if seen is not None and length > 0:
-                    queries = seen[row, :, -min(length, seen.shape[2]) :].transpose(0, 1).contiguous()
-                kv.prompt(layer, sequence, queries)
-        kv.step_end(self.sequences)
+        try:
+            for layer in range(self.n_layers):
+                seen = self.observed.get(layer)
+                for row, (sequence, length) in enumerate(zip(self.sequences, self.lengths())):
+                    queries = None
+                    if seen is not None and length > 0:
+                        queries = seen[row, :, -min(length, seen.shape[2]) :].transpose(0, 1).contiguous()
+                    kv.prompt(layer, sequence, queries)
+            kv.step_end(self.sequences)
+        except BaseException:
+            kv.step_abort(self.sequences)
+            raise
+        self.observed = {}
         self.prompted = True
 
     # --- sequences -----------------------------------------------------------------------------------------------------
@@ -240,13 +247,9 @@ class Session:
             return
         if len(set(rows)) < len(rows):
             self.end_prompt()
-        left, sequences = set(rows), []
-        for row in rows:
-            if row in left:
-                left.remove(row)
-                sequences.append(self.sequences[row])
-            else:
-                sequences.append(self._kv.fork(self.sequences[row], self.lengths()[row]))
+        first = [row not in rows[:i] for i, row in enumerate(rows)]
+        forks = iter(self._forks(row for row, is_first in zip(rows, first) if not is_first))
+        sequences = [self.sequences[row] if is_first else next(forks) for row, is_first in zip(rows, first)]
         for row, sequence in enumerate(self.sequences):
             if row not in rows:
                 self._kv.free(sequence)
@@ -255,14 +258,25 @@ class Session:
 
     def fork(self) -> Session:
         """One that goes on from here by itself; what there is is shared."""
-        self.end_prompt()
         other = Session(self.make, self.n_layers, self.observe, self.store)
         if self.sequences:
+            self.end_prompt()
             other.kv = self.kv
-            other.sequences = [self._kv.fork(*pair) for pair in zip(self.sequences, self.lengths())]
-            other.pads, other.seen, other.scaling = list(self.pads), self.seen, self.scaling
-        other.prompted = True
+            other.sequences = self._forks(range(len(self.sequences)))
+            other.pads, other.seen, other.scaling, other.prompted = list(self.pads), self.seen, self.scaling, True
         return other
+
+    def _forks(self, rows: Iterable[int]) -> list[int]:
+        """A fork of each of these rows of the batch, or none at all."""
+        forks: list[int] = []
+        try:
+            for row in rows:
+                forks.append(self._kv.fork(self.sequences[row], self.lengths()[row]))
+        except BaseException:
+            for sequence in forks:
+                self._kv.free(sequence)
+            raise
+        return forks
 
     def take_prompt(self, other: Session) -> None:
         """Fills an empty session with the tokens of another, whose prompt has not ended."""
@@ -402,11 +416,9 @@ class DCICache(Cache):
         return cache
 
     def close(self) -> None:
-        """Gives all memory back. The cache may be filled again."""
+        """Gives all memory back that no copy shares. The cache may be filled again."""
         self.session.clear()
-        if self.session.kv is not None:
-            self.session.kv.close()
-            self.session.kv = self.session.plan = None
+        self.session.kv = self.session.plan = None
 
 
 def attention(
@@ -434,4 +446,4 @@ def attention(
             )
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     options = {"dropout": dropout, **{name: kwargs[name] for name in ("is_causal",) if name in kwargs}}
-    return layer.session.forward(layer.number, module, (query, key, value), attention_mask, scale, options), None
+    return layer.session.forward(layer.number, Call(module, (query, key, value), attention_mask, scale, options)), None

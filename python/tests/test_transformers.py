@@ -381,6 +381,51 @@ def test_captured_traces_are_what_attention_saw(model: Any, tmp_path: Any) -> No
             capture(model, ids, **{"layers": [0], "heads": [0], "prompt": 40, "observation": 8, "out": tmp_path, **wrong})
 
 
+def test_a_copy_is_closed_by_itself(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    cache, token = dt.new_cache(model), prompt(1, seed=8)
+    copy.deepcopy(cache).close()  # of an empty one
+    with torch.no_grad():
+        model(prompt(50), past_key_values=cache)
+        other = copy.deepcopy(cache)
+        wanted = model(token, past_key_values=copy.deepcopy(cache)).logits
+        cache.close()
+        assert torch.equal(model(token, past_key_values=other).logits, wanted)
+
+
+def test_layers_of_another_scale_are_refused(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    cache = dt.new_cache(model)
+    model.model.layers[1].self_attn.scaling *= 2
+    with torch.no_grad():
+        with pytest.raises(dci.UnsupportedError, match="layer 1 scales"):
+            model(prompt(50), past_key_values=cache)
+        model.model.layers[1].self_attn.scaling /= 2
+        assert model(prompt(50), past_key_values=cache).logits.shape[1] == 50
+
+
+def test_a_part_of_a_prompt_that_broke_leaves_no_queries(model: Any) -> None:
+    dt.enable(model, summary="learned", key_bits=1, budget=64, window=16, rollback=16, sink=4, dense_layers=0)
+    first, second, token = prompt(150), prompt(40, seed=4), prompt(1, seed=8)
+    caches = [dt.new_cache(model) for _ in range(2)]
+
+    def fail(*args: Any) -> None:
+        raise RuntimeError("in the middle")
+
+    with torch.no_grad():
+        for number, cache in enumerate(caches):
+            model(first, past_key_values=cache)
+            if number:
+                handle = model.model.layers[1].mlp.register_forward_pre_hook(fail)
+                for part in (prompt(70, seed=9), second):
+                    with pytest.raises(RuntimeError, match="in the middle"):
+                        model(part, past_key_values=cache)
+                handle.remove()
+            model(second, past_key_values=cache)
+        logits = [model(token, past_key_values=cache).logits for cache in caches]
+    assert torch.equal(*logits)
+
+
 def test_closing_gives_memory_back(model: Any) -> None:
     dt.enable(model, **EXACT)
     cache = dt.new_cache(model)
