@@ -30,9 +30,9 @@ START_TEST(every_status_has_its_own_name)
         static const char *const names[] = {
                 "DCI_OK",         "DCI_ERR_INVALID",   "DCI_ERR_NUMBER", "DCI_ERR_MEMORY",      "DCI_ERR_LIMIT",
                 "DCI_ERR_EXISTS", "DCI_ERR_NOT_FOUND", "DCI_ERR_FULL",   "DCI_ERR_UNSUPPORTED", "DCI_ERR_IO",
-                "DCI_ERR_FORMAT", "DCI_ERR_CANCELLED", "DCI_ERR_BUSY"};
+                "DCI_ERR_FORMAT", "DCI_ERR_CANCELLED", "DCI_ERR_BUSY",   "DCI_ERR_DEVICE"};
         static const dci_status unknown[] = {-1, (dci_status)COUNT(names), INT32_MAX, INT32_MIN};
-        ck_assert_int_eq(DCI_ERR_BUSY, COUNT(names) - 1);
+        ck_assert_int_eq(DCI_ERR_DEVICE, COUNT(names) - 1);
         for (size_t i = 0; i < COUNT(names); i++)
                 ck_assert_str_eq(dci_status_name((dci_status)i), names[i]);
         for (size_t i = 0; i < COUNT(unknown); i++)

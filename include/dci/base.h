@@ -53,7 +53,8 @@ enum {
         DCI_ERR_IO = 9,          /**< the operating system refused a read or write */
         DCI_ERR_FORMAT = 10,     /**< a file is truncated, damaged or not of the expected kind */
         DCI_ERR_CANCELLED = 11,  /**< the progress callback asked to stop */
-        DCI_ERR_BUSY = 12        /**< called from inside a callback of the same object */
+        DCI_ERR_BUSY = 12,       /**< called from inside a callback of the same object */
+        DCI_ERR_DEVICE = 13      /**< a GPU's runtime refused or failed; the message quotes it */
 };
 
 /**

@@ -18,6 +18,7 @@ Objects are thin wrappers of the C library's; include/dci/*.h says what each cal
 
 from ._errors import (
     BusyError,
+    DeviceError,
     CancelledError,
     DciError,
     ExistsError,
@@ -45,6 +46,7 @@ from .sketch import Sketch, SketchInfo
 __all__ = [
     "Bitmap",
     "BusyError",
+    "DeviceError",
     "CancelledError",
     "Context",
     "DciError",

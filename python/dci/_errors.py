@@ -100,6 +100,13 @@ class BusyError(DciError, RuntimeError):
     name = "DCI_ERR_BUSY"
 
 
+class DeviceError(DciError, RuntimeError):
+    """A GPU's runtime refused or failed; the message quotes it."""
+
+    status = 13
+    name = "DCI_ERR_DEVICE"
+
+
 ERRORS: dict[int, type[DciError]] = {
     error.status: error
     for error in (
@@ -115,6 +122,7 @@ ERRORS: dict[int, type[DciError]] = {
         FormatError,
         CancelledError,
         BusyError,
+        DeviceError,
     )
 }
 

@@ -62,6 +62,8 @@ const char *dci_status_name(dci_status status)
                 return "DCI_ERR_CANCELLED";
         case DCI_ERR_BUSY:
                 return "DCI_ERR_BUSY";
+        case DCI_ERR_DEVICE:
+                return "DCI_ERR_DEVICE";
         default:
                 return "unknown status";
         }

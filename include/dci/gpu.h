@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/**
+ * @file gpu.h
+ * A KV cache whose keys and values lie in host memory and whose attention runs on a GPU.
+ *
+ * A dci_gpu_kv owns a dci_kv (dci/kv.h): its pool is locked ("pinned") host memory that the device reads and writes in place. On the
+ * device lie, for every sequence, layer and kv head, a lane of rows: the sink, the latest tokens, and a hot buffer of tokens that were
+ * fetched, of which the one longest unused leaves first. Layers that attend to everything (dense_layers, the preset full) are kept on the
+ * device whole, besides their copy in host memory.
+ *
+ *      dci_gpu_kv_open
+ *      dci_gpu_kv_reserve   tokens of the next step, for one or more sequences
+ *      for each layer:
+ *          dci_gpu_kv_append    keys and values, from device memory: to the lanes, and to the host on the side
+ *          dci_gpu_kv_prompt    once, at the prompt's end: groups and codes are formed by the host's worker as rows arrive
+ *      dci_gpu_kv_step_end
+ *
+ *      and then, for every token that is generated:
+ *      dci_gpu_kv_reserve
+ *      for each layer:
+ *          dci_gpu_kv_append
+ *          dci_gpu_kv_plan      the host chooses: waits for the layer's queries
+ *          dci_gpu_kv_attend    what is missing is fetched, attention runs; nothing waits
+ *      dci_gpu_kv_step_end
+ *      dci_gpu_kv_maintain      between steps
+ *
+ * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
+ *
+ * Streams are the caller's (CUDA: cudaStream_t as void *; NULL is the default stream); all calls of a step use the same one. Work is
+ * queued in their order; calls return before it is done unless they say that they wait.
+ *
+ * Devices: NVIDIA GPUs of compute capability 8.0 and up, in builds with DCI_CUDA. DCI_GPU_HOST is a device that every build has: the CPU,
+ * which runs each kernel's reference, with host memory in place of device memory. It is for tests and for trying programs out.
+ *
+ * Limits: keys and values of f16 or bf16; dim_k = dim_v = 64, 96, 128 or 256; at most 16 query heads per kv head; pages of 8 to 64; the
+ * library's own memory (no dci_kv_layout).
+ * Threads: as dci/kv.h: calls on one dci_gpu_kv are served one after another. A dci_gpu may serve many of them.
+ * Errors: DCI_ERR_DEVICE when the device's runtime refuses or fails; its sentence is quoted. Bad input and want of memory are refused before
+ * anything changes; a kernel that fails later shows in a later call, and the dci_gpu_kv can then only be destroyed.
+ */
+#ifndef DCI_GPU_H
+#define DCI_GPU_H
+
+#include "dci/base.h"
+#include "dci/kv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The device that is the CPU. */
+#define DCI_GPU_HOST ((int32_t)-1)
+
+/** How many GPUs there are. DCI_ERR_UNSUPPORTED where the build, the driver or the machine has none, with the reason. */
+DCI_API dci_status dci_gpu_count(int32_t *out_count);
+
+/** Prepare with dci_gpu_config_init. */
+typedef struct dci_gpu_config {
+        size_t struct_size;
+        int32_t device;   /**< 0 (default) to dci_gpu_count - 1, or DCI_GPU_HOST */
+        int32_t reserved; /**< zero */
+} dci_gpu_config;
+DCI_API dci_status dci_gpu_config_init(dci_gpu_config *config, size_t struct_size);
+
+/** Prepare with dci_gpu_info_init. */
+typedef struct dci_gpu_info {
+        size_t struct_size;
+        char name[64];
+        int32_t device;
+        int32_t major, minor; /**< compute capability */
+        int32_t multiprocessors;
+        int32_t numa_node;       /**< that the device hangs on; -1: not known */
+        int32_t driver, runtime; /**< versions, 1000 major + 10 minor */
+        int32_t reserved;
+        size_t memory_bytes, free_bytes, l2_bytes;
+        double memory_bytes_per_second; /**< by clock and width, as far as the driver tells; 0: not known */
+} dci_gpu_info;
+DCI_API dci_status dci_gpu_info_init(dci_gpu_info *info, size_t struct_size);
+
+/** A device. Thread rule: as contexts. */
+typedef struct dci_gpu dci_gpu;
+
+/** Opens a device. Refused: no such device, a driver that is too old, a compute capability without kernels. config NULL: device 0. */
+DCI_API dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dci_gpu **out_gpu);
+/** Closes it, when the last object on it is destroyed. NULL is allowed. */
+DCI_API void dci_gpu_destroy(dci_gpu *gpu);
+DCI_API dci_status dci_gpu_get_info(dci_gpu *gpu, dci_gpu_info *out_info);
+
+/** How rows that are not on the device come there. */
+enum {
+        DCI_GPU_GATHER_MAPPED = 1, /**< the default: a kernel reads them where they lie, in mapped host memory */
+        DCI_GPU_GATHER_STAGED =
+                2, /**< the host collects them in one locked buffer, which is copied (as PRKV and LouisKV do) */
+        DCI_GPU_GATHER_BATCHED = 3, /**< one batched call of copies, a row or page each (CUDA 12.8 and up) */
+        DCI_GPU_GATHER_COPIES = 4,  /**< one copy per row or page (as IceCache's script) */
+        DCI_GPU_GATHER_DIRECT = 5,  /**< not at all: attention reads them in host memory, and nothing is kept */
+        DCI_GPU_GATHERS = 5
+};
+
+/** Prepare with dci_gpu_kv_config_init. */
+typedef struct dci_gpu_kv_config {
+        size_t struct_size;
+        size_t max_sequences; /**< at the same time; default 1 */
+        size_t max_tokens;    /**< of a sequence; default 131,072 */
+        size_t ring_tokens; /**< latest tokens on the device, per lane: at least the budget, rounded up to a power of two; default that. Older
+                                   ones that a plan's recent tokens include are read in host memory */
+        size_t hot_tokens;  /**< of the hot buffer, per lane; 0 to 8,192; default DCI_KV_PRESET: twice the budget */
+        int32_t gather;     /**< DCI_GPU_GATHER_*; default MAPPED */
+        int32_t out_dtype;  /**< of attention's output: DCI_F32 (default), DCI_F16, DCI_BF16 */
+        size_t piece_bytes; /**< host memory is locked in pieces of at least so many bytes; default 64 MiB */
+        size_t max_device_bytes; /**< 0 (default): no limit but the device's */
+} dci_gpu_kv_config;
+DCI_API dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size);
+
+typedef struct dci_gpu_kv dci_gpu_kv;
+
+/**
+ * Creates a KV cache on a device. kv: as for dci_kv_create, of any preset; its layout and hook must not be set (DCI_ERR_UNSUPPORTED).
+ * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens) rows, and tables; dense layers
+ * grow with the pool.
+ */
+DCI_API dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
+                                     dci_gpu_kv **out_kv);
+/** Waits for the device, then closes all sequences and frees everything. NULL is allowed. */
+DCI_API void dci_gpu_kv_destroy(dci_gpu_kv *kv);
+
+/** The KV cache in host memory, for what only reads: dci_kv_get_info, dci_kv_get_sequence, dci_kv_table, and after dci_gpu_kv_sync dci_kv_read and
+ *  dci_kv_save. Calls that change it must go through this header. */
+DCI_API dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv);
+
+/* --- sequences: as those of dci/kv.h. All but open wait for the device. ------------------------------------------------ */
+DCI_API dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence); /**< DCI_ERR_FULL: there are max_sequences */
+DCI_API dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence);
+DCI_API dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens);
+DCI_API dci_status dci_gpu_kv_close(dci_gpu_kv *kv, int64_t sequence);
+DCI_API dci_status dci_gpu_kv_save(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
+DCI_API dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequence);
+
+/* --- steps ---------------------------------------------------------------------------------------------------------- */
+
+/** Begins a step (one at a time) of n_sequences different sequences and n_tokens[i] more tokens each (NULL: 1), as dci_kv_reserve. Pools
+ *  grow here: what cannot be had is refused, and nothing has changed. */
+DCI_API dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, const int64_t *sequences,
+                                      const size_t *n_tokens);
+
+/**
+ * Stores keys and values of one layer for all of the step's sequences, one behind the other, each layer once. rows: as in dci_kv_append, in
+ * device memory (or memory it can read), 16-byte aligned rows; they may be overwritten by later work on the stream. Rows with NaN or
+ * infinity set the sequence's flag, see dci_gpu_poll.
+ */
+DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows);
+
+/** As dci_kv_prompt, with queries in device memory: n_positions x n_query_heads rows. The host's work on a layer begins when its rows have
+ *  arrived, while the caller goes on with the next layers. */
+DCI_API dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
+                                     const void *queries, size_t ld);
+
+/** Chooses for one layer, on the host: waits until the stream has brought the queries (device memory, n_sequences x n_query_heads rows of
+ *  query_dtype, in the step's order). Layers that attend to everything wait for nothing. Cost as dci_kv_plan_make. */
+DCI_API dci_status dci_gpu_kv_plan(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld);
+
+/** Attention over the layer's plan of this step, after dci_gpu_kv_plan. out: device memory, n_sequences x n_query_heads rows of out_dtype,
+ *  out_ld apart; out_lse as in dci_kv_attend, may be NULL. */
+DCI_API dci_status dci_gpu_kv_attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld,
+                                     void *out, size_t out_ld, float *out_lse);
+
+/** Ends the step: all layers have their tokens. A prompt's end waits for its rows to arrive. */
+DCI_API dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream);
+/** Takes the step back, as dci_kv_step_abort; waits for the device. */
+DCI_API dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv);
+/** Between steps, as dci_kv_maintain. Waits for the last step's rows. sequences NULL: all. */
+DCI_API dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences);
+/** Waits until everything is done and all rows are in host memory, and for the host's worker. */
+DCI_API dci_status dci_gpu_kv_sync(dci_gpu_kv *kv);
+
+/** Whether a sequence has got rows with NaN or infinity since it was opened: 1 or 0, as of the work that is done. Waits for nothing. */
+DCI_API dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences, int32_t *out_bad);
+
+/** Prepare with dci_gpu_kv_info_init. */
+typedef struct dci_gpu_kv_info {
+        size_t struct_size;
+        size_t device_bytes; /**< taken on the device: lanes, dense layers, tables and buffers */
+        size_t lane_bytes, dense_bytes, table_bytes, buffer_bytes;
+        size_t pinned_bytes;    /**< locked host memory: pool and buffers */
+        size_t sink, ring, hot; /**< slots of a lane */
+        size_t unit_tokens;     /**< fetched at once: 1, or a page where groups are pages by position */
+        uint64_t n_steps;
+        uint64_t n_asked;  /**< units that plans asked for, of all lanes, by work that is done */
+        uint64_t n_missed; /**< of these, fetched */
+        uint64_t n_stayed; /**< tokens read in host memory, for want of room in the hot buffer */
+        uint64_t bytes_fetched,
+                bytes_written; /**< over the bus: rows to the device, and new tokens' rows to the host */
+} dci_gpu_kv_info;
+DCI_API dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size);
+/** Waits for the device. */
+DCI_API dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * A device and what it can do. Everything above it (kv*.c) asks through dci_gpu_ops, of which there are two: CUDA (device_cuda.cu, or
+ * stub.c in builds without) and the host device, whose memory is the host's, whose streams do their work at once and whose kernels are the
+ * references: so the objects above are tested where there is no GPU.
+ */
+#ifndef DCI_GPU_INTERNAL_H
+#define DCI_GPU_INTERNAL_H
+
+#include "core/internal.h"
+
+#include "dci/gpu.h"
+#include "gpu/kernels.h"
+
+typedef struct dci_gpu_ops {
+        const char *name; /* "cuda", "host" */
+        /* How many devices there are; an error's sentence says why there is none. */
+        dci_status (*count)(int32_t *out);
+        /* Fills in gpu->info and gpu->state, or changes nothing. */
+        dci_status (*open)(dci_gpu *gpu, int32_t device);
+        void (*close)(dci_gpu *gpu);
+        dci_status (*free_bytes)(dci_gpu *gpu, size_t *out);
+        /* Memory of the device, aligned to 256 bytes. */
+        dci_status (*take)(dci_gpu *gpu, size_t n_bytes, void **out);
+        void (*give)(dci_gpu *gpu, void *memory, size_t n_bytes);
+        /* Locks host memory and maps it (near: moves it to the device's memory node first, where the system lets us). */
+        dci_status (*pin)(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address);
+        void (*unpin)(dci_gpu *gpu, void *memory);
+        /* Streams, as their API has them (CUDA: cudaStream_t); NULL is the default one. Copies between any two of host (pinned) and device. */
+        dci_status (*stream_take)(dci_gpu *gpu, void **out);
+        void (*stream_give)(dci_gpu *gpu, void *stream);
+        dci_status (*stream_check)(dci_gpu *gpu,
+                                   void *stream); /* that it is one of this device's, and that it is not broken */
+        dci_status (*stream_wait)(dci_gpu *gpu, void *stream); /* the host waits */
+        dci_status (*copy)(dci_gpu *gpu, void *stream, void *to, const void *from, size_t n_bytes);
+        /* n copies in one call, where the runtime has that (CUDA 12.8 and up), else one after the other. */
+        dci_status (*copy_batch)(dci_gpu *gpu, void *stream, size_t n, void *const *to, const void *const *from,
+                                 const size_t *n_bytes);
+        dci_status (*fill)(dci_gpu *gpu, void *stream, void *to, int byte, size_t n_bytes);
+        /* That the device can read and write what a caller's pointer names. */
+        dci_status (*pointer_check)(dci_gpu *gpu, const void *pointer, const char *name);
+        dci_status (*event_take)(dci_gpu *gpu, bool timed, void **out);
+        void (*event_give)(dci_gpu *gpu, void *event);
+        dci_status (*event_record)(dci_gpu *gpu, void *event, void *stream);
+        dci_status (*event_wait)(dci_gpu *gpu, void *event); /* the host waits; at once if it was never recorded */
+        dci_status (*event_done)(dci_gpu *gpu, void *event, bool *out);
+        dci_status (*event_order)(dci_gpu *gpu, void *stream, void *event); /* the stream waits */
+        dci_status (*event_elapsed)(dci_gpu *gpu, void *from, void *to, double *out_seconds);
+        dci_status (*capture_begin)(dci_gpu *gpu, void *stream);
+        dci_status (*capture_end)(dci_gpu *gpu, void *stream, void **out_graph);
+        dci_status (*graph_launch)(dci_gpu *gpu, void *graph, void *stream);
+        void (*graph_give)(dci_gpu *gpu, void *graph);
+        /* Kernels (kernels.h). They allocate nothing, wait for nothing, and may be captured. */
+        dci_status (*append)(dci_gpu *gpu, void *stream, const dci_gpu_append_args *args);
+        dci_status (*pack)(dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args);
+        dci_status (*resolve)(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
+        dci_status (*gather)(dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args);
+        dci_status (*attend)(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);
+} dci_gpu_ops;
+
+struct dci_gpu {
+        dci_context *context;
+        const dci_gpu_ops *ops;
+        int32_t device;
+        dci_gpu_info info;
+        void *state; /* the ops' own */
+        atomic_size_t n_objects;
+};
+
+extern const dci_gpu_ops dci_gpu_ops_host; /* device_host.c */
+const dci_gpu_ops *
+dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORTED) in builds without: stub.c */
+
+/* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors (gpu.c). */
+int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens);
+/* Bytes of `partial` and of `arrived` for that. */
+size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim);
+
+#endif
