@@ -26,8 +26,8 @@ typedef struct gpubench_options {
         const char *trace; /* of the residency; NULL: a made-up run */
         bench_sizes budgets;
         size_t reps, device_gib, pool_gib;
-        size_t tokens, layers, heads, steps; /* of the part step */
-        int32_t gather;                      /* DCI_GPU_GATHER_*, of the part step */
+        size_t tokens, layers, heads, batch, steps, hot; /* of the part step */
+        int32_t gather;                                  /* DCI_GPU_GATHER_*, of the part step */
 } gpubench_options;
 
 /* What the bus and the memory can do, in bytes per second; 0: not known. */
@@ -53,7 +53,8 @@ typedef struct gpubench {
         gpubench_limits limits;
         gpubench_area areas[GPUBENCH_AREAS];
         size_t n_areas;
-        gpubench_area bounce; /* locked, random: what device memory is filled from */
+        gpubench_area stage,
+                bounce;         /* locked: for copies of other memory; and random, what device memory is filled from */
         dci_dtype bounce_dtype; /* 0: not yet written */
         uint64_t l2_bytes;
         json_t *rows;
@@ -71,8 +72,9 @@ dci_status gpubench_take(gpubench *b, size_t n_bytes, int kind, gpubench_area *o
 void gpubench_release(gpubench *b, size_t mark);
 /* The same, with a copy of `data`: for tables and arguments. */
 dci_status gpubench_put(gpubench *b, const void *data, size_t n_bytes, void **out);
-/* Copies between host and device, and waits. */
-dci_status gpubench_copy(gpubench *b, void *to, const void *from, size_t n_bytes);
+/* Copies between any host memory and the device's, and waits. */
+dci_status gpubench_upload(gpubench *b, void *to, const void *from, size_t n_bytes);
+dci_status gpubench_download(gpubench *b, void *to, const void *from, size_t n_bytes);
 /* Fills with rows of bf16 or f16 numbers about 1 in size: zeros would be faster than what is real. */
 dci_status gpubench_fill(gpubench *b, unsigned char *device, size_t n_bytes, dci_dtype dtype);
 /* 0 to n - 1 in a random order; free() it. */

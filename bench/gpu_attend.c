@@ -91,7 +91,7 @@ static dci_status read_outputs(gpubench *b, const gpubench_heads *heads, const d
         uint16_t *bits = malloc(n * sizeof *bits);
         if (bits == NULL)
                 return dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
-        const dci_status status = gpubench_copy(b, bits, args->out, n * sizeof *bits);
+        const dci_status status = gpubench_download(b, bits, args->out, n * sizeof *bits);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
                 out[i] = widen(heads->dtype, bits[i]);
         free(bits);
@@ -133,7 +133,7 @@ static void *copy_back(mirror *m, const void *from, size_t n_bytes)
                 return NULL;
         }
         m->copies[m->n++] = copy;
-        m->status = gpubench_copy(m->b, copy, from, n_bytes);
+        m->status = gpubench_download(m->b, copy, from, n_bytes);
         return copy;
 }
 

@@ -172,21 +172,21 @@ static dci_status take_arena(dense *d)
 
 static void print_head(const char *what)
 {
-        printf("\ndense: %s; us of one layer\n%5s %7s %4s %5s %-5s %4s %6s %6s %9s %9s %9s %7s %7s %8s\n", what, "batch",
-               "tokens", "dim", "group", "type", "page", "layers", "splits", "median", "p10", "p90", "TB/s", "of spec",
-               "of copy");
+        printf("\ndense: %s; us of one layer\n%5s %7s %4s %5s %-5s %4s %6s %6s %9s %9s %9s %7s %7s %8s\n", what,
+               "batch", "tokens", "dim", "group", "type", "page", "layers", "splits", "median", "p10", "p90", "TB/s",
+               "of spec", "of copy");
 }
 
 dci_status gpubench_dense(gpubench *b)
 {
-        static const dense_shape shapes[] = {
-                {1, 36864, 128, 4, 4, DCI_BF16},  {1, 131072, 128, 4, 4, DCI_BF16}, {1, 262144, 128, 4, 4, DCI_BF16},
-                {4, 32768, 128, 4, 4, DCI_BF16},  {16, 32768, 128, 4, 4, DCI_BF16}, {1, 36864, 128, 4, 6, DCI_BF16},
-                {1, 131072, 128, 4, 6, DCI_BF16}, {16, 32768, 128, 4, 6, DCI_BF16}};
+        static const dense_shape shapes[] = {{1, 36864, 128, 4, 4, DCI_BF16},  {1, 131072, 128, 4, 4, DCI_BF16},
+                                             {1, 262144, 128, 4, 4, DCI_BF16}, {4, 32768, 128, 4, 4, DCI_BF16},
+                                             {16, 32768, 128, 4, 4, DCI_BF16}, {1, 36864, 128, 4, 6, DCI_BF16},
+                                             {1, 131072, 128, 4, 6, DCI_BF16}, {16, 32768, 128, 4, 6, DCI_BF16}};
         static const dense_shape others[] = {
-                {1, 131072, 64, 4, 4, DCI_BF16},  {1, 131072, 96, 4, 4, DCI_BF16}, {1, 131072, 256, 4, 4, DCI_BF16},
-                {1, 131072, 128, 1, 4, DCI_BF16}, {1, 131072, 128, 7, 4, DCI_BF16}, {1, 131072, 128, 8, 4, DCI_BF16},
-                {1, 131072, 128, 16, 4, DCI_BF16}, {1, 131072, 128, 4, 4, DCI_F16}, {1, 131072, 64, 8, 5, DCI_F16}};
+                {1, 131072, 64, 4, 4, DCI_BF16},   {1, 131072, 96, 4, 4, DCI_BF16},  {1, 131072, 256, 4, 4, DCI_BF16},
+                {1, 131072, 128, 1, 4, DCI_BF16},  {1, 131072, 128, 7, 4, DCI_BF16}, {1, 131072, 128, 8, 4, DCI_BF16},
+                {1, 131072, 128, 16, 4, DCI_BF16}, {1, 131072, 128, 4, 4, DCI_F16},  {1, 131072, 64, 8, 5, DCI_F16}};
         static const dense_shape tiny[] = {{1, 100, 128, 4, 4, DCI_BF16}, {2, 70, 64, 7, 3, DCI_F16}};
         const size_t mark = b->n_areas;
         dense d = {.b = b};

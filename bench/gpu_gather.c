@@ -28,8 +28,9 @@ typedef struct gathering {
         dci_gpu_item *device_items;
         int32_t *n_items, *rows;
         dci_gpu_lanes lanes;
-        gpubench_area staging, flat; /* what the host collects in, and where copies go that keep the order of the pool */
-        void **to;                   /* of copies: sets are listed when they are called */
+        gpubench_area staging,
+                flat; /* what the host collects in, and where copies go that keep the order of the pool */
+        void **to;    /* of copies: sets are listed when they are called */
         const void **from;
         size_t *sizes;
 } gathering;
@@ -84,8 +85,8 @@ static dci_status shape_pool(gathering *g, size_t dim)
                 pieces[i] = g->pieces[i].device;
         free(g->order);
         g->order = gpubench_order(g->n_blocks, dim);
-        dci_status status = g->order != NULL ? gpubench_put(g->b, pieces, g->n_pieces * sizeof *pieces, &device)
-                                             : DCI_ERR_MEMORY;
+        dci_status status =
+                g->order != NULL ? gpubench_put(g->b, pieces, g->n_pieces * sizeof *pieces, &device) : DCI_ERR_MEMORY;
         g->pool.pieces = device;
         if (status == DCI_OK)
                 status = gpubench_put(g->b, g->order, g->n_blocks * sizeof *g->order, &device);
@@ -259,8 +260,7 @@ static void collect(void *arg, size_t task, size_t worker)
         const size_t half = unit_bytes(g) / 2, end = (task + 1) * UNITS_OF_A_TASK;
         (void)worker;
         for (size_t i = task * UNITS_OF_A_TASK; i < end && i < g->n_units; i++) {
-                const unsigned char *key =
-                        key_at(g, i / g->per_list, g->items[c->set * g->n_units + i].position);
+                const unsigned char *key = key_at(g, i / g->per_list, g->items[c->set * g->n_units + i].position);
                 unsigned char *out = g->staging.host + i * unit_bytes(g);
                 memcpy(out, key, half);
                 memcpy(out + half, key + g->pool.value_at, half);
@@ -290,12 +290,12 @@ static dci_status check(gathering *g, size_t set)
 {
         const size_t lane_bytes = HEADS * (size_t)g->lanes.n_slots * g->dim * 2, run = unit_bytes(g) / 2;
         unsigned char *keys = malloc(lane_bytes), *values = malloc(lane_bytes);
-        dci_status status = keys != NULL && values != NULL ? by_kernel(g, set)
-                                                           : dci_fail(DCI_ERR_MEMORY, "lanes could not be had");
+        dci_status status =
+                keys != NULL && values != NULL ? by_kernel(g, set) : dci_fail(DCI_ERR_MEMORY, "lanes could not be had");
         if (status == DCI_OK)
-                status = gpubench_copy(g->b, keys, g->lanes.keys, lane_bytes);
+                status = gpubench_download(g->b, keys, g->lanes.keys, lane_bytes);
         if (status == DCI_OK)
-                status = gpubench_copy(g->b, values, g->lanes.values, lane_bytes);
+                status = gpubench_download(g->b, values, g->lanes.values, lane_bytes);
         for (size_t i = 0; i < g->n_units && status == DCI_OK; i++) {
                 const dci_gpu_item item = g->items[set * g->n_units + i];
                 const unsigned char *key = key_at(g, i / g->per_list, item.position);
@@ -312,9 +312,9 @@ static dci_status check(gathering *g, size_t set)
 static dci_status report(gathering *g, const char *arm, const gpubench_time *time, double copy_us, bool by_host)
 {
         const double bytes = (double)(g->n_units * unit_bytes(g)), bus = g->b->limits.to_device;
-        json_t *shape = json_pack("{s:I, s:I, s:I, s:s}", "units", (json_int_t)g->n_units, "unit_bytes",
-                                  (json_int_t)unit_bytes(g), "dim", (json_int_t)g->dim, "clock",
-                                  by_host ? "host" : "device");
+        json_t *shape =
+                json_pack("{s:I, s:I, s:I, s:s}", "units", (json_int_t)g->n_units, "unit_bytes",
+                          (json_int_t)unit_bytes(g), "dim", (json_int_t)g->dim, "clock", by_host ? "host" : "device");
         const dci_status status = gpubench_row(g->b, "gather", arm, shape, time, bytes, bus);
         gpubench_note(g->b, "share_of_copy", copy_us / time->median);
         printf("%6zu x %5zu B  %-16s %9.1f %9.1f %9.1f %8.1f %7.0f%% %9.0f%%\n", g->n_units, unit_bytes(g), arm,
@@ -329,8 +329,8 @@ static dci_status measure_shape(gathering *g, size_t n_units, size_t unit_shift)
                 const char *name;
                 gpubench_call call;
                 bool by_host;
-        } ways[] = {{"copy", by_one_copy, false},  {"kernel", by_kernel, false},  {"kernel, waited", by_kernel, true},
-                    {"staged", by_staging, true},  {"batched", by_batch, true},   {"copies", by_copies, true}};
+        } ways[] = {{"copy", by_one_copy, false}, {"kernel", by_kernel, false}, {"kernel, waited", by_kernel, true},
+                    {"staged", by_staging, true}, {"batched", by_batch, true},  {"copies", by_copies, true}};
         gpubench *b = g->b;
         const size_t mark = b->n_areas;
         double copy_us = 0;
