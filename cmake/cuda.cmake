@@ -15,10 +15,11 @@ if(CUDAToolkit_VERSION VERSION_LESS 12.0)
     message(FATAL_ERROR "CUDA ${CUDAToolkit_VERSION} was found, expected 12.0 or later")
 endif()
 
-# Neither exceptions nor type information: the C linker then finds all that the objects need.
+# Neither exceptions nor type information nor guards of statics: the objects need nothing of a C++ library, and none is linked.
+set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
 add_library(dci_cuda_objects OBJECT ${dci_cuda_sources})
 target_include_directories(dci_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(dci_cuda_objects PRIVATE -Xcompiler=-Wall,-Wextra,-fno-exceptions,-fno-rtti)
+target_compile_options(dci_cuda_objects PRIVATE -Xcompiler=-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics)
 if(DCI_WERROR)
     target_compile_options(dci_cuda_objects PRIVATE -Werror=all-warnings)
 endif()

@@ -3,14 +3,12 @@
 /* New tokens: to the lanes, the pool on the device and the pool in host memory (append), or in whole blocks for a copy (pack). */
 #include "gpu/cuda_rows.cuh"
 
-namespace
-{
 
 constexpr int warps_per_block = 8;
 constexpr int most_sequences = 2048; /* whose numbers fit into a block's shared memory */
 
 /* Which 16-bit elements of a word are NaN or infinity: all bits of the exponent are set. */
-__device__ __forceinline__ bool has_bad(uint4 x, uint32_t exponent)
+static __device__ __forceinline__ bool has_bad(uint4 x, uint32_t exponent)
 {
         const uint32_t bad = __vcmpeq2(x.x & exponent, exponent) | __vcmpeq2(x.y & exponent, exponent) |
                              __vcmpeq2(x.z & exponent, exponent) | __vcmpeq2(x.w & exponent, exponent);
@@ -22,7 +20,7 @@ struct Targets {
         RowPair sink, ring, device, host;
 };
 
-__device__ __forceinline__ Targets targets_of(const dci_gpu_append_args &args, int sequence, int row, int position, int n_after, int head)
+static __device__ __forceinline__ Targets targets_of(const dci_gpu_append_args &args, int sequence, int row, int position, int n_after, int head)
 {
         Targets to = {};
         const dci_gpu_lanes &lanes = args.lanes;
@@ -48,14 +46,14 @@ __device__ __forceinline__ Targets targets_of(const dci_gpu_append_args &args, i
         return to;
 }
 
-__device__ __forceinline__ void store(RowPair to, bool is_key, uint32_t at, uint4 x)
+static __device__ __forceinline__ void store(RowPair to, bool is_key, uint32_t at, uint4 x)
 {
         if (to.key != nullptr)
                 *reinterpret_cast<uint4 *>((is_key ? to.key : to.value) + at) = x;
 }
 
 /* One warp for a token and head. */
-__global__ void __launch_bounds__(32 * warps_per_block)
+static __global__ void __launch_bounds__(32 * warps_per_block)
         append_kernel(const __grid_constant__ dci_gpu_append_args args, uint32_t key_bytes, uint32_t value_bytes)
 {
         extern __shared__ int32_t batch[]; /* rows, first, n_new, begin */
@@ -105,7 +103,7 @@ __global__ void __launch_bounds__(32 * warps_per_block)
 }
 
 /* Threads of a block write one head's part of a page from end to end; four loads of each are under way before the first store. */
-__global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ dci_gpu_pack_args args)
+static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ dci_gpu_pack_args args)
 {
         constexpr int depth = 4;
         const uint32_t page = 1u << args.page_shift, key_vectors = args.key_bytes / 16, value_vectors = args.value_bytes / 16;
@@ -139,7 +137,6 @@ __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ dci_g
         }
 }
 
-} // namespace
 
 /* What a row has, as its first target has it; all have the same. */
 static uint32_t bytes_of(const dci_gpu_append_args *args, bool keys)

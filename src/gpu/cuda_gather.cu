@@ -9,8 +9,6 @@
  */
 #include "gpu/cuda_rows.cuh"
 
-namespace
-{
 
 /* A list's work, in what is moved at once. */
 struct List {
@@ -19,7 +17,7 @@ struct List {
         int row, head;
 };
 
-__device__ __forceinline__ List list_of(const dci_gpu_gather_args &args, int l)
+static __device__ __forceinline__ List list_of(const dci_gpu_gather_args &args, int l)
 {
         List list;
         list.items = args.items + (uint64_t)l * args.item_stride;
@@ -34,18 +32,48 @@ struct Route {
         unsigned char *to;
 };
 
-/* From and to for byte `at` of the unit's keys or values. */
-__device__ __forceinline__ Route route_of(const dci_gpu_gather_args &args, const List &list, uint32_t item, bool is_key, uint32_t at)
+/* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of a warp get here. */
+template <int depth> static __device__ __forceinline__ void phase()
 {
-        const int2 it = __ldg(reinterpret_cast<const int2 *>(list.items + item)); /* position, slot */
-        const int shift = args.pool.page_shift;
-        const int block = __ldg(args.tables.blocks + (uint64_t)list.row * args.tables.stride + (it.x >> shift));
-        const RowPair from = pool_rows(args.pool, block, list.head, it.x & ((1 << shift) - 1));
-        const RowPair to = lane_rows(args.lanes, list.row, args.n_heads, list.head, it.y);
-        return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
+        if constexpr (depth > 1)
+                __syncwarp();
 }
 
-template <int hint> __device__ __forceinline__ uint4 load(const unsigned char *from)
+/* Where units are, for `depth` of a thread at once: each of the three reads for all before the next, so that they wait together. */
+template <int depth> struct Finder {
+        int2 items[depth]; /* position, slot */
+        unsigned char *pieces[depth];
+        int blocks[depth];
+
+        __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const uint32_t (&which)[depth])
+        {
+                const int32_t *table = args.tables.blocks + (uint64_t)list.row * args.tables.stride;
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        items[d] = __ldg(reinterpret_cast<const int2 *>(list.items + which[d]));
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        blocks[d] = __ldg(table + (items[d].x >> args.pool.page_shift));
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        pieces[d] = reinterpret_cast<unsigned char *>(__ldg(
+                                reinterpret_cast<const unsigned long long *>(args.pool.pieces) + (blocks[d] >> args.pool.block_shift)));
+                phase<depth>();
+        }
+
+        /* From and to for byte `at` of the unit's keys or values. */
+        __device__ __forceinline__ Route route(const dci_gpu_gather_args &args, const List &list, int d, bool is_key, uint32_t at) const
+        {
+                const int shift = args.pool.page_shift;
+                const RowPair from = block_rows(args.pool, pieces[d], blocks[d], list.head, items[d].x & ((1 << shift) - 1));
+                const RowPair to = lane_rows(args.lanes, list.row, args.n_heads, list.head, items[d].y);
+                return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
+        }
+};
+
+template <int hint> static __device__ __forceinline__ uint4 load(const unsigned char *from)
 {
         uint4 x;
         if constexpr (hint == 0)
@@ -72,71 +100,83 @@ template <int hint> __device__ __forceinline__ uint4 load(const unsigned char *f
 
 /* Vectors of a list from end to end over the threads of its blocks: neighbours in a warp take neighbours in a row. */
 struct Span {
-        uint32_t key_vectors, of_unit, n_vectors, first, stride;
+        uint32_t key_vectors, of_unit, n_vectors, first, stride, lane; /* first: of the warp */
 };
 
-__device__ __forceinline__ Span span_of(const dci_gpu_gather_args &args, const List &list)
+static __device__ __forceinline__ Span span_of(const dci_gpu_gather_args &args, const List &list)
 {
         Span span;
         span.key_vectors = (args.lanes.key_bytes >> 4) << args.unit_shift;
         span.of_unit = span.key_vectors + ((args.lanes.value_bytes >> 4) << args.unit_shift);
         span.n_vectors = list.n_items * span.of_unit;
-        span.first = blockIdx.x * blockDim.x + threadIdx.x;
+        span.lane = threadIdx.x & 31;
+        span.first = blockIdx.x * blockDim.x + threadIdx.x - span.lane;
         span.stride = gridDim.x * blockDim.x;
         return span;
 }
 
-__device__ __forceinline__ Route vector_route(const dci_gpu_gather_args &args, const List &list, const Span &span, uint32_t vector)
+/* Routes of vectors base, base + stride, ...; what is beyond the end looks up the last, so that nothing branches. */
+template <int depth>
+static __device__ __forceinline__ void find_vectors(const dci_gpu_gather_args &args, const List &list, const Span &span, uint32_t base,
+                                             Route (&route)[depth])
 {
-        const uint32_t item = vector / span.of_unit, in_unit = vector - item * span.of_unit;
-        const bool is_key = in_unit < span.key_vectors;
-        return route_of(args, list, item, is_key, 16 * (is_key ? in_unit : in_unit - span.key_vectors));
+        uint32_t items[depth], in_unit[depth];
+#pragma unroll
+        for (int d = 0; d < depth; d++) {
+                const uint32_t vector = min(base + d * span.stride + span.lane, span.n_vectors - 1);
+                items[d] = vector / span.of_unit;
+                in_unit[d] = vector - items[d] * span.of_unit;
+        }
+        Finder<depth> finder;
+        finder.find(args, list, items);
+#pragma unroll
+        for (int d = 0; d < depth; d++) {
+                const bool is_key = in_unit[d] < span.key_vectors;
+                route[d] = finder.route(args, list, d, is_key, 16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors));
+        }
 }
 
 template <int depth, int hint>
-__global__ void __launch_bounds__(512) gather_registers(const __grid_constant__ dci_gpu_gather_args args)
+static __global__ void __launch_bounds__(512) gather_registers(const __grid_constant__ dci_gpu_gather_args args)
 {
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
         for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
                 Route route[depth];
                 uint4 x[depth];
+                find_vectors(args, list, span, base, route);
 #pragma unroll
                 for (int d = 0; d < depth; d++)
-                        if (base + d * span.stride < span.n_vectors)
-                                route[d] = vector_route(args, list, span, base + d * span.stride);
-#pragma unroll
-                for (int d = 0; d < depth; d++)
-                        if (base + d * span.stride < span.n_vectors)
+                        if (base + d * span.stride + span.lane < span.n_vectors)
                                 x[d] = load<hint>(route[d].from);
 #pragma unroll
                 for (int d = 0; d < depth; d++)
-                        if (base + d * span.stride < span.n_vectors)
+                        if (base + d * span.stride + span.lane < span.n_vectors)
                                 *reinterpret_cast<uint4 *>(route[d].to) = x[d];
         }
 }
 
 /* Each thread reads back what it asked for itself: nobody waits for others. */
-template <int depth> __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
+template <int depth> static __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
 {
         extern __shared__ uint4 held[]; /* [depth][threads] */
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
         for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
-                unsigned char *to[depth];
+                Route route[depth];
+                find_vectors(args, list, span, base, route);
 #pragma unroll
                 for (int d = 0; d < depth; d++)
-                        if (base + d * span.stride < span.n_vectors) {
-                                const Route route = vector_route(args, list, span, base + d * span.stride);
+                        if (base + d * span.stride + span.lane < span.n_vectors) {
                                 const uint32_t at = (uint32_t)__cvta_generic_to_shared(&held[d * blockDim.x + threadIdx.x]);
-                                asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(at), "l"(route.from) : "memory");
-                                to[d] = route.to;
+                                asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(at), "l"(route[d].from)
+                                             : "memory");
                         }
                 asm volatile("cp.async.wait_all;" ::: "memory");
 #pragma unroll
                 for (int d = 0; d < depth; d++)
-                        if (base + d * span.stride < span.n_vectors)
-                                *reinterpret_cast<uint4 *>(to[d]) = held[d * blockDim.x + threadIdx.x];
+                        if (base + d * span.stride + span.lane < span.n_vectors)
+                                *reinterpret_cast<uint4 *>(route[d].to) = held[d * blockDim.x + threadIdx.x];
         }
 }
 
@@ -148,7 +188,7 @@ struct Pieces {
         uint32_t of_keys, of_values, slot_bytes;
 };
 
-__host__ __device__ inline Pieces pieces_of(const dci_gpu_gather_args &args)
+static __host__ __device__ inline Pieces pieces_of(const dci_gpu_gather_args &args)
 {
         const uint32_t keys = args.lanes.key_bytes << args.unit_shift, values = args.lanes.value_bytes << args.unit_shift;
         const uint32_t longest = keys > values ? keys : values;
@@ -157,7 +197,7 @@ __host__ __device__ inline Pieces pieces_of(const dci_gpu_gather_args &args)
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void await(uint32_t barrier, uint32_t parity)
+static __device__ __forceinline__ void await(uint32_t barrier, uint32_t parity)
 {
         uint32_t done = 0;
         while (done == 0)
@@ -171,7 +211,7 @@ __device__ __forceinline__ void await(uint32_t barrier, uint32_t parity)
 #endif
 
 /* A lane has one slot: it asks for a piece, waits with its warp, sends the piece on, and takes the slot again when it has been read. */
-__global__ void __launch_bounds__(512) gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
+static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         extern __shared__ __align__(128) unsigned char slots[]; /* [warps][depth][slot_bytes] */
@@ -200,7 +240,9 @@ __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant__ dci_g
                         const uint32_t at = most_piece * (is_key ? in_unit : in_unit - pieces.of_keys);
                         const uint32_t whole = (is_key ? args.lanes.key_bytes : args.lanes.value_bytes) << args.unit_shift;
                         bytes = whole - at < most_piece ? whole - at : most_piece;
-                        route = route_of(args, list, item, is_key, at);
+                        Finder<1> finder;
+                        finder.find(args, list, {item});
+                        route = finder.route(args, list, 0, is_key, at);
                         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
                         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
                         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(slot),
@@ -227,7 +269,7 @@ __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant__ dci_g
 
 typedef void (*Kernel)(dci_gpu_gather_args);
 
-template <int depth> Kernel by_hint(int hint)
+template <int depth> static Kernel by_hint(int hint)
 {
         switch (hint) {
         case 0:
@@ -243,7 +285,7 @@ template <int depth> Kernel by_hint(int hint)
         }
 }
 
-Kernel kernel_of(const dci_gpu_fetch &fetch)
+static Kernel kernel_of(const dci_gpu_fetch &fetch)
 {
         const bool shared = fetch.how == DCI_GPU_FETCH_SHARED;
         switch (fetch.depth) {
@@ -261,7 +303,7 @@ Kernel kernel_of(const dci_gpu_fetch &fetch)
 }
 
 /* Blocks of a list when the caller does not say: enough for its most items, as long as they are resident together. */
-int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_block, uint64_t n_lists, int warps)
+static int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_block, uint64_t n_lists, int warps)
 {
         const uint64_t wanted = (n_pieces + per_block - 1) / per_block;
         const uint64_t room = (uint64_t)cuda->multiprocessors * (48 / warps) / n_lists;
@@ -269,7 +311,7 @@ int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_block, u
         return n > 0 ? (int)n : 1;
 }
 
-dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *config, const dci_gpu_gather_args *args, const dci_gpu_fetch *fetch,
+static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *config, const dci_gpu_gather_args *args, const dci_gpu_fetch *fetch,
                        uint64_t n_lists)
 {
         const Pieces pieces = pieces_of(*args);
@@ -290,7 +332,6 @@ dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *config, con
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
 
-} // namespace
 
 extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
                                              const dci_gpu_fetch *fetch)

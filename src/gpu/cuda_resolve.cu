@@ -12,8 +12,6 @@
  */
 #include "gpu/cuda_rows.cuh"
 
-namespace
-{
 
 constexpr int n_threads = 512;
 constexpr int n_warps = n_threads / 32;
@@ -28,17 +26,17 @@ struct Shared {
         uint32_t *counts; /* [warps][n_bins / 2], 16 bits each */
 };
 
-__host__ __device__ inline size_t part(size_t n_bytes)
+static __host__ __device__ inline size_t part(size_t n_bytes)
 {
         return (n_bytes + 15) / 16 * 16;
 }
 
-__host__ __device__ inline size_t shared_bytes(int most, int n_frames)
+static __host__ __device__ inline size_t shared_bytes(int most, int n_frames)
 {
         return part((size_t)most * 4) + 2 * part((size_t)most * 2) + 2 * part((size_t)n_frames * 2) + part((size_t)n_warps * n_bins * 2);
 }
 
-__device__ __forceinline__ Shared shared_of(unsigned char *base, int most, int n_frames)
+static __device__ __forceinline__ Shared shared_of(unsigned char *base, int most, int n_frames)
 {
         Shared s;
         s.positions = reinterpret_cast<int32_t *>(base);
@@ -56,7 +54,7 @@ __device__ __forceinline__ Shared shared_of(unsigned char *base, int most, int n
 }
 
 /* The sum of all threads' values before this one's, and of all. Needs all threads; `sums` holds n_warps + 1 numbers. */
-__device__ __forceinline__ uint32_t block_prefix(uint32_t value, uint32_t *sums, uint32_t *out_total)
+static __device__ __forceinline__ uint32_t block_prefix(uint32_t value, uint32_t *sums, uint32_t *out_total)
 {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         uint32_t sum = value;
@@ -83,7 +81,7 @@ __device__ __forceinline__ uint32_t block_prefix(uint32_t value, uint32_t *sums,
 }
 
 /* The first entry whose unit is at least this one. */
-__device__ __forceinline__ int find_unit(const int32_t *positions, int count, int shift, int unit)
+static __device__ __forceinline__ int find_unit(const int32_t *positions, int count, int shift, int unit)
 {
         int begin = 0, end = count;
         while (begin < end) {
@@ -97,14 +95,14 @@ __device__ __forceinline__ int find_unit(const int32_t *positions, int count, in
 }
 
 /* Entries of the unit that begins at entry `at` get its frame. */
-__device__ __forceinline__ void set_frame(const Shared &s, int count, int shift, int at, int unit, int frame)
+static __device__ __forceinline__ void set_frame(const Shared &s, int count, int shift, int at, int unit, int frame)
 {
         for (; at < count && s.positions[at] >> shift == unit; at++)
                 s.frame[at] = (int16_t)frame;
 }
 
 /* Frames look for their units: hits are stamped, others get the bin of their age. */
-__device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames, const int32_t *tags, uint32_t *stamps, uint32_t now)
+static __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames, const int32_t *tags, uint32_t *stamps, uint32_t now)
 {
         for (int f = threadIdx.x; f < n_frames; f += n_threads) {
                 const int tag = tags[f];
@@ -125,7 +123,7 @@ __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift,
 }
 
 /* First entries of units that no frame holds, ascending. Returns how many; *out_asked: how many units there are. */
-__device__ __forceinline__ uint32_t collect_misses(const Shared &s, int count, int shift, uint32_t *sums, uint32_t *out_asked)
+static __device__ __forceinline__ uint32_t collect_misses(const Shared &s, int count, int shift, uint32_t *sums, uint32_t *out_asked)
 {
         uint32_t n_misses = 0, asked = 0;
         for (int base = 0; base < count; base += n_threads) {
@@ -148,20 +146,20 @@ struct Run {
         int begin, end;
 };
 
-__device__ __forceinline__ Run run_of(int n_frames)
+static __device__ __forceinline__ Run run_of(int n_frames)
 {
         const int each = (n_frames + n_threads - 1) / n_threads * 32, begin = (int)(threadIdx.x >> 5) * each;
         return {begin, begin + each < n_frames ? begin + each : n_frames};
 }
 
 /* 16-bit counts by twos in words: the leader of a warp's frames of one bin is the only one to change them. */
-__device__ __forceinline__ uint16_t *counts_of(const Shared &s, int warp)
+static __device__ __forceinline__ uint16_t *counts_of(const Shared &s, int warp)
 {
         return reinterpret_cast<uint16_t *>(s.counts) + warp * n_bins;
 }
 
 /* Calls visit(frame, bin, rank in its bin) for the warp's frames without a hit; counts go up as they pass. */
-template <typename Visit> __device__ __forceinline__ void count_run(const Shared &s, int n_frames, Visit visit)
+template <typename Visit> static __device__ __forceinline__ void count_run(const Shared &s, int n_frames, Visit visit)
 {
         const int lane = threadIdx.x & 31;
         uint16_t *counts = counts_of(s, threadIdx.x >> 5);
@@ -182,7 +180,7 @@ template <typename Visit> __device__ __forceinline__ void count_run(const Shared
 }
 
 /* Fills s.leaving with frames, those longest unused first, as many as are wanted or there are. Returns how many there are. */
-__device__ __forceinline__ uint32_t rank_frames(const Shared &s, int n_frames, uint32_t wanted, uint32_t *sums)
+static __device__ __forceinline__ uint32_t rank_frames(const Shared &s, int n_frames, uint32_t wanted, uint32_t *sums)
 {
         for (int i = threadIdx.x; i < n_warps * n_bins / 2; i += n_threads)
                 s.counts[i] = 0;
@@ -222,7 +220,7 @@ __device__ __forceinline__ uint32_t rank_frames(const Shared &s, int n_frames, u
         return before_all;
 }
 
-__device__ __forceinline__ void write_header(const dci_gpu_resolve_args &args, int sequence, const int32_t (&header)[3])
+static __device__ __forceinline__ void write_header(const dci_gpu_resolve_args &args, int sequence, const int32_t (&header)[3])
 {
 #pragma unroll
         for (int j = 0; j < 3; j++)
@@ -230,7 +228,7 @@ __device__ __forceinline__ void write_header(const dci_gpu_resolve_args &args, i
 }
 
 /* Misses take frames in turn; returns how many did. */
-__device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_args &args, const Shared &s, int count, uint64_t list, uint64_t frames,
+static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_args &args, const Shared &s, int count, uint64_t list, uint64_t frames,
                                                  uint32_t n_misses, uint32_t now, uint32_t *sums)
 {
         if (n_misses == 0 || args.n_frames == 0)
@@ -249,7 +247,7 @@ __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_args &arg
         return n_placed;
 }
 
-__global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_constant__ dci_gpu_resolve_args args)
+static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_constant__ dci_gpu_resolve_args args)
 {
         extern __shared__ __align__(16) unsigned char base[];
         __shared__ uint32_t sums[n_warps], stayed;
@@ -303,7 +301,6 @@ __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_constan
         }
 }
 
-} // namespace
 
 extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
 {

@@ -134,7 +134,7 @@ static int attribute(enum cudaDeviceAttr which, int device)
 
 static void fill_info(dci_gpu_info *info, int32_t device, const struct cudaDeviceProp *properties)
 {
-        snprintf(info->name, sizeof info->name, "%s", properties->name);
+        snprintf(info->name, sizeof info->name, "%.63s", properties->name);
         info->device = device;
         info->major = properties->major;
         info->minor = properties->minor;
