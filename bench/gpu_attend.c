@@ -38,7 +38,7 @@ dci_status gpubench_attend_args(gpubench *b, const gpubench_heads *heads, size_t
 {
         const size_t n_lists = heads->n_sequences * heads->n_heads, n_queries = n_lists * heads->group;
         const size_t bytes = n_queries * heads->dim * 2;
-        gpubench_area queries, outputs, lse, partial, arrived;
+        gpubench_area queries = {0}, outputs = {0}, lse = {0}, partial = {0}, arrived = {0};
         *out = (dci_gpu_attend_args){.n_sequences = (int32_t)heads->n_sequences,
                                      .n_heads = (int32_t)heads->n_heads,
                                      .group = (int32_t)heads->group,

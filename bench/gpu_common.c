@@ -101,7 +101,7 @@ dci_status gpubench_download(gpubench *b, void *to, const void *from, size_t n_b
 
 dci_status gpubench_put(gpubench *b, const void *data, size_t n_bytes, void **out)
 {
-        gpubench_area area;
+        gpubench_area area = {0};
         const dci_status status = gpubench_take(b, n_bytes, GPUBENCH_ON_DEVICE, &area);
         if (status != DCI_OK)
                 return status;
@@ -332,7 +332,7 @@ dci_status gpubench_measure_limits(gpubench *b)
 {
         const size_t mark = b->n_areas, bulk = b->options->tiny ? TINY_BYTES : BULK_BYTES;
         const size_t copied = b->options->tiny ? TINY_BYTES : COPY_BYTES;
-        gpubench_area host, from, to;
+        gpubench_area host = {0}, from = {0}, to = {0};
         b->limits.specified = b->gpu->info.memory_bytes_per_second;
         dci_status status = gpubench_take(b, bulk, GPUBENCH_PINNED, &host);
         if (status == DCI_OK)

@@ -138,7 +138,7 @@ static void draw_items(gathering *g, uint64_t seed)
 static dci_status take_shape(gathering *g)
 {
         gpubench *b = g->b;
-        gpubench_area keys, values;
+        gpubench_area keys = {0}, values = {0};
         const size_t bytes = g->n_units * unit_bytes(g), n_items = g->n_sets * g->n_units;
         const int32_t zero = 0;
         int32_t counts[HEADS];

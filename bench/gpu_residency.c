@@ -66,7 +66,7 @@ static dci_status put_lists(residing *r)
 
 static dci_status take(residing *r, size_t n_bytes, int byte, void **out)
 {
-        gpubench_area area;
+        gpubench_area area = {0};
         const dci_status status = gpubench_take(r->b, n_bytes, GPUBENCH_ON_DEVICE, &area);
         if (status != DCI_OK)
                 return status;

@@ -88,7 +88,7 @@ static dci_status put_ranges(sparse *s)
 static dci_status prepare(sparse *s, const gpubench_heads *heads)
 {
         gpubench *b = s->b;
-        gpubench_area keys, values;
+        gpubench_area keys = {0}, values = {0};
         int32_t ring = 64;
         dci_status status = gpubench_attend_args(b, heads, s->n_slots, &s->args);
         while ((size_t)ring < s->n_slots)
