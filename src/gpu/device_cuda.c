@@ -345,8 +345,7 @@ static dci_status cuda_stream_wait(dci_gpu *gpu, void *stream)
         /* Waiting would spoil the capture. */
         if (stream != NULL && cudaStreamIsCapturing((cudaStream_t)stream, &capturing) == cudaSuccess &&
             capturing != cudaStreamCaptureStatusNone)
-                return dci_fail(DCI_ERR_INVALID, "the stream %p is being captured: there is nothing to wait for",
-                                stream);
+                return dci_fail(DCI_ERR_DEVICE, "the stream %p is being captured: it cannot be waited for", stream);
         ON_DEVICE(gpu, cudaStreamSynchronize((cudaStream_t)stream), "work on GPU %d failed", gpu->device);
 }
 
