@@ -127,7 +127,18 @@ set(dci_sources
     src/kv/tree.c
     src/kv/tree_choose.c
     src/kv/tree_file.c
-    src/kv/tree_form.c)
+    src/kv/tree_form.c
+    src/gpu/device_host.c
+    src/gpu/gpu.c
+    src/gpu/ref_append.c
+    src/gpu/ref_attend.c
+    src/gpu/ref_gather.c
+    src/gpu/ref_resolve.c)
+
+# DCI_CUDA brings device_cuda.cu in the place of the stub.
+if(NOT DCI_CUDA)
+    list(APPEND dci_sources src/gpu/stub.c)
+endif()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     list(APPEND dci_sources src/simd/kernels_avx2.c src/simd/kernels_avx512.c src/simd/kernels_amx.c

@@ -11,6 +11,7 @@
  *   file.h       indexes saved, loaded and mapped
  *   kmeans.h     clusters of rows: cosine and Euclidean k-means, one problem or a layer's heads at once
  *   kv.h         a KV cache that keeps every token and attends to few: paged rows, plans, attention
+ *   gpu.h        that cache in host memory, with attention on a GPU
  *
  * A first program is in README.md and is compiled by the test suite (tests/install/consumer.c).
  */
@@ -19,6 +20,7 @@
 
 #include "dci/base.h"
 #include "dci/file.h"
+#include "dci/gpu.h"
 #include "dci/index.h"
 #include "dci/kmeans.h"
 #include "dci/kv.h"

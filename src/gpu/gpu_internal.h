@@ -64,9 +64,12 @@ struct dci_gpu {
         const dci_gpu_ops *ops;
         int32_t device;
         dci_gpu_info info;
-        void *state; /* the ops' own */
-        atomic_size_t n_objects;
+        void *state;             /* the ops' own */
+        atomic_size_t n_objects; /* on it, and 1 for its owner */
 };
+
+/* An object that is made on a device holds it, and gives it back with dci_gpu_destroy. */
+void dci_gpu_retain(dci_gpu *gpu);
 
 extern const dci_gpu_ops dci_gpu_ops_host; /* device_host.c */
 const dci_gpu_ops *
@@ -74,7 +77,7 @@ dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORT
 
 /* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors (gpu.c). */
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens);
-/* Bytes of `partial` and of `arrived` for that. */
+/* Bytes of `partial` for that and, in the last dci_lines(4 * n_lists) of them, of `arrived`; 0 for one split. SIZE_MAX: too many. */
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim);
 
 #endif

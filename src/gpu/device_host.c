@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The device that is the CPU. Its memory comes from the context's allocator, filled with bytes that are NaN in every number format, so
+ * that reads of what was never written show. A stream does its work at once, unless it captures: then calls are written down, and done
+ * when the graph is launched. Its kernels are the references.
+ *
+ * Everything that is taken must be given back before the device is closed, as on any other; what is not, the allocator misses.
+ */
+#define _GNU_SOURCE
+#include "gpu/gpu_internal.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ALIGNMENT ((size_t)256)
+#define PAGE_BYTES ((size_t)4096)
+#define POISON 0xff
+/* No CPU has them; a number by which attention is divided as on a small GPU. */
+#define MULTIPROCESSORS 16
+
+enum { CALL_COPY, CALL_FILL, CALL_APPEND, CALL_PACK, CALL_RESOLVE, CALL_GATHER, CALL_ATTEND };
+
+/* One call, as a graph keeps it: arguments are read when it is made, what they point to when it runs. */
+typedef struct host_call {
+        struct host_call *next;
+        int kind;
+        union {
+                struct {
+                        void *to;
+                        const void *from;
+                        size_t n_bytes;
+                        int byte;
+                } move;
+                dci_gpu_append_args append;
+                dci_gpu_pack_args pack;
+                dci_gpu_resolve_args resolve;
+                dci_gpu_gather_args gather;
+                dci_gpu_attend_args attend;
+        } args;
+} host_call;
+
+typedef struct host_graph {
+        host_call *first, **last;
+} host_graph;
+
+typedef struct host_stream {
+        struct host_stream *next;
+        host_graph *graph; /* of the capture that is under way */
+} host_stream;
+
+typedef struct host_pin {
+        struct host_pin *next;
+        unsigned char *memory;
+        size_t n_bytes;
+} host_pin;
+
+typedef struct host_event {
+        bool timed, recorded;
+        struct timespec when;
+} host_event;
+
+typedef struct host_state {
+        pthread_mutex_t lock; /* all below, events, and what one thread has done before another waits for it */
+        host_stream *streams;
+        host_pin *pins;
+        size_t taken_bytes;
+} host_state;
+
+/* --- opening -------------------------------------------------------------------------------------------------- */
+
+static dci_status host_count(int32_t *out)
+{
+        *out = 1;
+        return DCI_OK;
+}
+
+static size_t pages(int name)
+{
+        const long n = sysconf(name), size = sysconf(_SC_PAGESIZE);
+        return n > 0 && size > 0 ? (size_t)n * (size_t)size : 0;
+}
+
+static dci_status host_open(dci_gpu *gpu, int32_t device)
+{
+        host_state *state = dci_calloc(gpu->context, 1, sizeof *state);
+        if (state == NULL)
+                return DCI_ERR_MEMORY;
+        if (pthread_mutex_init(&state->lock, NULL) != 0) {
+                dci_free(gpu->context, state, 1, sizeof *state);
+                return dci_fail(DCI_ERR_MEMORY, "no mutex for the host device");
+        }
+        gpu->state = state;
+        snprintf(gpu->info.name, sizeof gpu->info.name, "host");
+        gpu->info.device = device;
+        gpu->info.numa_node = -1;
+        gpu->info.multiprocessors = MULTIPROCESSORS;
+        gpu->info.memory_bytes = pages(_SC_PHYS_PAGES);
+        return DCI_OK;
+}
+
+static void host_close(dci_gpu *gpu)
+{
+        host_state *state = gpu->state;
+        if (state->streams != NULL || state->pins != NULL || state->taken_bytes != 0)
+                dci_log_line(gpu->context, DCI_LOG_WARNING,
+                             "the host device is closed with %zu bytes taken, streams %s, pinned memory %s",
+                             state->taken_bytes, state->streams != NULL ? "open" : "none",
+                             state->pins != NULL ? "held" : "none");
+        pthread_mutex_destroy(&state->lock);
+        dci_free(gpu->context, state, 1, sizeof *state);
+}
+
+static dci_status host_free_bytes(dci_gpu *gpu, size_t *out)
+{
+        (void)gpu;
+        *out = pages(_SC_AVPHYS_PAGES);
+        return DCI_OK;
+}
+
+/* --- memory --------------------------------------------------------------------------------------------------- */
+
+static dci_status host_take(dci_gpu *gpu, size_t n_bytes, void **out)
+{
+        host_state *state = gpu->state;
+        const dci_allocator *allocator = &gpu->context->allocator;
+        const size_t n = n_bytes == 0 ? 1 : n_bytes;
+        pthread_mutex_lock(&state->lock);
+        const size_t taken = state->taken_bytes;
+        const bool fits = n <= gpu->info.memory_bytes && taken <= gpu->info.memory_bytes - n;
+        void *memory = fits ? allocator->alloc(allocator->ctx, n, ALIGNMENT) : NULL;
+        if (memory != NULL)
+                state->taken_bytes += n;
+        pthread_mutex_unlock(&state->lock);
+        if (memory == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "no memory on the device for %zu bytes: %zu of %zu are taken", n_bytes,
+                                taken, gpu->info.memory_bytes);
+        memset(memory, POISON, n);
+        *out = memory;
+        return DCI_OK;
+}
+
+static void host_give(dci_gpu *gpu, void *memory, size_t n_bytes)
+{
+        host_state *state = gpu->state;
+        const dci_allocator *allocator = &gpu->context->allocator;
+        if (memory == NULL)
+                return;
+        const size_t n = n_bytes == 0 ? 1 : n_bytes;
+        pthread_mutex_lock(&state->lock);
+        allocator->free(allocator->ctx, memory, n);
+        state->taken_bytes -= n;
+        pthread_mutex_unlock(&state->lock);
+}
+
+/* As CUDA has it: whole pages are locked, so memory begins at one; none is locked twice. */
+static dci_status host_pin_memory(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address)
+{
+        host_state *state = gpu->state;
+        unsigned char *begin = memory;
+        if (begin == NULL || n_bytes == 0 || (uintptr_t)begin % PAGE_BYTES != 0)
+                return dci_fail(DCI_ERR_INVALID,
+                                "%zu bytes at %p cannot be locked: expected some, at a multiple of %zu", n_bytes,
+                                memory, PAGE_BYTES);
+        host_pin *pin = dci_alloc(gpu->context, 1, sizeof *pin);
+        if (pin == NULL)
+                return DCI_ERR_MEMORY;
+        pthread_mutex_lock(&state->lock);
+        const host_pin *other = state->pins;
+        while (other != NULL && (begin >= other->memory + other->n_bytes || begin + n_bytes <= other->memory))
+                other = other->next;
+        if (other == NULL) {
+                *pin = (host_pin){state->pins, begin, n_bytes};
+                state->pins = pin;
+        }
+        pthread_mutex_unlock(&state->lock);
+        if (other != NULL) {
+                dci_free(gpu->context, pin, 1, sizeof *pin);
+                return dci_fail(DCI_ERR_DEVICE, "%zu bytes at %p are locked already, in part or all", n_bytes, memory);
+        }
+        *out_address = memory;
+        return DCI_OK;
+}
+
+static void host_unpin(dci_gpu *gpu, void *memory)
+{
+        host_state *state = gpu->state;
+        pthread_mutex_lock(&state->lock);
+        host_pin **at = &state->pins;
+        while (*at != NULL && (*at)->memory != (unsigned char *)memory)
+                at = &(*at)->next;
+        host_pin *pin = *at;
+        if (pin != NULL)
+                *at = pin->next;
+        pthread_mutex_unlock(&state->lock);
+        dci_free(gpu->context, pin, 1, sizeof *pin);
+}
+
+static dci_status host_pointer_check(dci_gpu *gpu, const void *pointer, const char *name)
+{
+        (void)gpu;
+        return pointer != NULL ? DCI_OK : dci_fail(DCI_ERR_INVALID, "%s is NULL", name);
+}
+
+/* --- streams -------------------------------------------------------------------------------------------------- */
+
+static dci_status host_stream_take(dci_gpu *gpu, void **out)
+{
+        host_state *state = gpu->state;
+        host_stream *stream = dci_calloc(gpu->context, 1, sizeof *stream);
+        if (stream == NULL)
+                return DCI_ERR_MEMORY;
+        pthread_mutex_lock(&state->lock);
+        stream->next = state->streams;
+        state->streams = stream;
+        pthread_mutex_unlock(&state->lock);
+        *out = stream;
+        return DCI_OK;
+}
+
+static void host_graph_give(dci_gpu *gpu, void *object)
+{
+        host_graph *graph = object;
+        if (graph == NULL)
+                return;
+        for (host_call *call = graph->first, *next; call != NULL; call = next) {
+                next = call->next;
+                dci_free(gpu->context, call, 1, sizeof *call);
+        }
+        dci_free(gpu->context, graph, 1, sizeof *graph);
+}
+
+static void host_stream_give(dci_gpu *gpu, void *object)
+{
+        host_state *state = gpu->state;
+        pthread_mutex_lock(&state->lock);
+        host_stream **at = &state->streams;
+        while (*at != NULL && *at != object)
+                at = &(*at)->next;
+        host_stream *stream = *at;
+        if (stream != NULL)
+                *at = stream->next;
+        pthread_mutex_unlock(&state->lock);
+        if (stream != NULL)
+                host_graph_give(gpu, stream->graph);
+        dci_free(gpu->context, stream, 1, sizeof *stream);
+}
+
+static dci_status host_stream_check(dci_gpu *gpu, void *object)
+{
+        host_state *state = gpu->state;
+        if (object == NULL)
+                return DCI_OK;
+        pthread_mutex_lock(&state->lock);
+        const host_stream *stream = state->streams;
+        while (stream != NULL && stream != object)
+                stream = stream->next;
+        pthread_mutex_unlock(&state->lock);
+        return stream != NULL ? DCI_OK : dci_fail(DCI_ERR_INVALID, "%p is no stream of this host device", object);
+}
+
+static dci_status host_stream_wait(dci_gpu *gpu, void *object)
+{
+        const host_stream *stream = object;
+        dci_status status = host_stream_check(gpu, object);
+        if (status == DCI_OK && stream != NULL && stream->graph != NULL)
+                status = dci_fail(DCI_ERR_DEVICE, "a stream that captures cannot be waited for");
+        return status;
+}
+
+static void run(const host_call *call)
+{
+        switch (call->kind) {
+        case CALL_COPY:
+                if (call->args.move.n_bytes > 0)
+                        memmove(call->args.move.to, call->args.move.from, call->args.move.n_bytes);
+                break;
+        case CALL_FILL:
+                if (call->args.move.n_bytes > 0)
+                        memset(call->args.move.to, call->args.move.byte, call->args.move.n_bytes);
+                break;
+        case CALL_APPEND:
+                dci_gpu_ref_append(&call->args.append);
+                break;
+        case CALL_PACK:
+                dci_gpu_ref_pack(&call->args.pack);
+                break;
+        case CALL_RESOLVE:
+                dci_gpu_ref_resolve(&call->args.resolve);
+                break;
+        case CALL_GATHER:
+                dci_gpu_ref_gather(&call->args.gather);
+                break;
+        default:
+                dci_gpu_ref_attend(&call->args.attend);
+        }
+}
+
+/* Does a call, or writes it down where its stream captures. */
+static dci_status submit(dci_gpu *gpu, void *object, const host_call *call)
+{
+        host_stream *stream = object;
+        dci_status status = host_stream_check(gpu, object);
+        if (status != DCI_OK)
+                return status;
+        if (stream == NULL || stream->graph == NULL) {
+                run(call);
+                return DCI_OK;
+        }
+        host_call *kept = dci_alloc(gpu->context, 1, sizeof *kept);
+        if (kept == NULL)
+                return DCI_ERR_MEMORY;
+        *kept = *call;
+        kept->next = NULL;
+        *stream->graph->last = kept;
+        stream->graph->last = &kept->next;
+        return DCI_OK;
+}
+
+static dci_status host_copy(dci_gpu *gpu, void *stream, void *to, const void *from, size_t n_bytes)
+{
+        const host_call call = {.kind = CALL_COPY, .args.move = {.to = to, .from = from, .n_bytes = n_bytes}};
+        return submit(gpu, stream, &call);
+}
+
+static dci_status host_copy_batch(dci_gpu *gpu, void *stream, size_t n, void *const *to, const void *const *from,
+                                  const size_t *n_bytes)
+{
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < n && status == DCI_OK; i++)
+                status = host_copy(gpu, stream, to[i], from[i], n_bytes[i]);
+        return status;
+}
+
+static dci_status host_fill(dci_gpu *gpu, void *stream, void *to, int byte, size_t n_bytes)
+{
+        const host_call call = {.kind = CALL_FILL, .args.move = {.to = to, .n_bytes = n_bytes, .byte = byte}};
+        return submit(gpu, stream, &call);
+}
+
+/* --- events --------------------------------------------------------------------------------------------------- */
+
+static dci_status host_event_take(dci_gpu *gpu, bool timed, void **out)
+{
+        host_event *event = dci_calloc(gpu->context, 1, sizeof *event);
+        if (event == NULL)
+                return DCI_ERR_MEMORY;
+        event->timed = timed;
+        *out = event;
+        return DCI_OK;
+}
+
+static void host_event_give(dci_gpu *gpu, void *event)
+{
+        dci_free(gpu->context, event, 1, sizeof(host_event));
+}
+
+static dci_status host_event_record(dci_gpu *gpu, void *object, void *stream)
+{
+        host_state *state = gpu->state;
+        host_event *event = object;
+        dci_status status = host_stream_check(gpu, stream);
+        if (status != DCI_OK)
+                return status;
+        pthread_mutex_lock(&state->lock);
+        event->recorded = true;
+        if (event->timed)
+                clock_gettime(CLOCK_MONOTONIC, &event->when);
+        pthread_mutex_unlock(&state->lock);
+        return DCI_OK;
+}
+
+/* The work before a record is done when the record is made; the lock makes it visible to the thread that waits. */
+static dci_status host_event_wait(dci_gpu *gpu, void *event)
+{
+        host_state *state = gpu->state;
+        (void)event;
+        pthread_mutex_lock(&state->lock);
+        pthread_mutex_unlock(&state->lock);
+        return DCI_OK;
+}
+
+static dci_status host_event_done(dci_gpu *gpu, void *event, bool *out)
+{
+        *out = true;
+        return host_event_wait(gpu, event);
+}
+
+static dci_status host_event_order(dci_gpu *gpu, void *stream, void *event)
+{
+        dci_status status = host_stream_check(gpu, stream);
+        return status == DCI_OK ? host_event_wait(gpu, event) : status;
+}
+
+static dci_status host_event_elapsed(dci_gpu *gpu, void *from, void *to, double *out_seconds)
+{
+        host_state *state = gpu->state;
+        const host_event *a = from, *b = to;
+        pthread_mutex_lock(&state->lock);
+        const bool known = a->timed && b->timed && a->recorded && b->recorded;
+        const double seconds =
+                (double)(b->when.tv_sec - a->when.tv_sec) + 1e-9 * (double)(b->when.tv_nsec - a->when.tv_nsec);
+        pthread_mutex_unlock(&state->lock);
+        if (!known)
+                return dci_fail(DCI_ERR_DEVICE, "the time between two events is not known: %s",
+                                a->timed && b->timed ? "one was never recorded" : "one has no clock");
+        *out_seconds = seconds;
+        return DCI_OK;
+}
+
+/* --- graphs --------------------------------------------------------------------------------------------------- */
+
+static dci_status host_capture_begin(dci_gpu *gpu, void *object)
+{
+        host_stream *stream = object;
+        dci_status status = host_stream_check(gpu, object);
+        if (status != DCI_OK)
+                return status;
+        if (stream == NULL || stream->graph != NULL)
+                return dci_fail(DCI_ERR_DEVICE, "%s",
+                                stream == NULL ? "the default stream cannot capture" : "the stream captures already");
+        host_graph *graph = dci_alloc(gpu->context, 1, sizeof *graph);
+        if (graph == NULL)
+                return DCI_ERR_MEMORY;
+        graph->first = NULL;
+        graph->last = &graph->first;
+        stream->graph = graph;
+        return DCI_OK;
+}
+
+static dci_status host_capture_end(dci_gpu *gpu, void *object, void **out_graph)
+{
+        host_stream *stream = object;
+        dci_status status = host_stream_check(gpu, object);
+        if (status != DCI_OK)
+                return status;
+        if (stream == NULL || stream->graph == NULL)
+                return dci_fail(DCI_ERR_DEVICE, "the stream does not capture");
+        *out_graph = stream->graph;
+        stream->graph = NULL;
+        return DCI_OK;
+}
+
+static dci_status host_graph_launch(dci_gpu *gpu, void *object, void *stream)
+{
+        const host_graph *graph = object;
+        dci_status status = host_stream_wait(gpu, stream);
+        for (const host_call *call = graph->first; call != NULL && status == DCI_OK; call = call->next)
+                run(call);
+        return status;
+}
+
+/* --- kernels -------------------------------------------------------------------------------------------------- */
+
+static dci_status host_append(dci_gpu *gpu, void *stream, const dci_gpu_append_args *args)
+{
+        const host_call call = {.kind = CALL_APPEND, .args.append = *args};
+        return submit(gpu, stream, &call);
+}
+
+static dci_status host_pack(dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args)
+{
+        const host_call call = {.kind = CALL_PACK, .args.pack = *args};
+        return submit(gpu, stream, &call);
+}
+
+static dci_status host_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
+{
+        const host_call call = {.kind = CALL_RESOLVE, .args.resolve = *args};
+        return submit(gpu, stream, &call);
+}
+
+static dci_status host_gather(dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args)
+{
+        const host_call call = {.kind = CALL_GATHER, .args.gather = *args};
+        return submit(gpu, stream, &call);
+}
+
+static dci_status host_attend(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args)
+{
+        const host_call call = {.kind = CALL_ATTEND, .args.attend = *args};
+        return submit(gpu, stream, &call);
+}
+
+const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
+                                      .count = host_count,
+                                      .open = host_open,
+                                      .close = host_close,
+                                      .free_bytes = host_free_bytes,
+                                      .take = host_take,
+                                      .give = host_give,
+                                      .pin = host_pin_memory,
+                                      .unpin = host_unpin,
+                                      .stream_take = host_stream_take,
+                                      .stream_give = host_stream_give,
+                                      .stream_check = host_stream_check,
+                                      .stream_wait = host_stream_wait,
+                                      .copy = host_copy,
+                                      .copy_batch = host_copy_batch,
+                                      .fill = host_fill,
+                                      .pointer_check = host_pointer_check,
+                                      .event_take = host_event_take,
+                                      .event_give = host_event_give,
+                                      .event_record = host_event_record,
+                                      .event_wait = host_event_wait,
+                                      .event_done = host_event_done,
+                                      .event_order = host_event_order,
+                                      .event_elapsed = host_event_elapsed,
+                                      .capture_begin = host_capture_begin,
+                                      .capture_end = host_capture_end,
+                                      .graph_launch = host_graph_launch,
+                                      .graph_give = host_graph_give,
+                                      .append = host_append,
+                                      .pack = host_pack,
+                                      .resolve = host_resolve,
+                                      .gather = host_gather,
+                                      .attend = host_attend};

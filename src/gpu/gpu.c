@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Devices: opening, closing, what is known of them, and how attention is divided among their multiprocessors. */
+#include "gpu/gpu_internal.h"
+
+#include <string.h>
+
+/* Blocks of attention per multiprocessor: enough to hide each other's waiting for memory. */
+#define BLOCKS_PER_MULTIPROCESSOR 3
+#define FEWEST_TOKENS 256 /* of a split: below, the merge costs more than it gains */
+#define MOST_UNDIVIDED 1024
+#define MOST_SPLITS 1024
+
+dci_status dci_gpu_config_init(dci_gpu_config *config, size_t struct_size)
+{
+        return dci_struct_init("dci_gpu_config", config, struct_size, sizeof *config);
+}
+
+dci_status dci_gpu_info_init(dci_gpu_info *info, size_t struct_size)
+{
+        return dci_struct_init("dci_gpu_info", info, struct_size, sizeof *info);
+}
+
+dci_status dci_gpu_count(int32_t *out_count)
+{
+        if (out_count == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_count is NULL");
+        const dci_gpu_ops *ops = dci_gpu_ops_cuda();
+        return ops == NULL ? DCI_ERR_UNSUPPORTED : ops->count(out_count);
+}
+
+static dci_status check_config(const dci_gpu_config *config)
+{
+        dci_status status = dci_check_struct_size("dci_gpu_config", config, config->struct_size, sizeof *config);
+        if (status != DCI_OK)
+                return status;
+        if (config->reserved != 0)
+                return dci_fail(DCI_ERR_INVALID, "dci_gpu_config.reserved is %d, expected 0", (int)config->reserved);
+        if (config->device < DCI_GPU_HOST)
+                return dci_fail(DCI_ERR_INVALID, "device is %d, expected 0 and up, or DCI_GPU_HOST (%d)",
+                                (int)config->device, (int)DCI_GPU_HOST);
+        return DCI_OK;
+}
+
+/* The ops that a device number is for, and that there is such a device. */
+static dci_status choose_ops(int32_t device, const dci_gpu_ops **out)
+{
+        int32_t n;
+        const dci_gpu_ops *ops = device == DCI_GPU_HOST ? &dci_gpu_ops_host : dci_gpu_ops_cuda();
+        if (ops == NULL)
+                return DCI_ERR_UNSUPPORTED;
+        *out = ops;
+        if (device == DCI_GPU_HOST)
+                return DCI_OK;
+        dci_status status = ops->count(&n);
+        if (status == DCI_OK && device >= n)
+                status = dci_fail(DCI_ERR_INVALID, "device is %d, but there are %d", (int)device, (int)n);
+        return status;
+}
+
+dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dci_gpu **out_gpu)
+{
+        dci_gpu_config defaults;
+        const dci_gpu_ops *ops = NULL;
+        if (context == NULL || out_gpu == NULL)
+                return dci_fail(DCI_ERR_INVALID, "%s is NULL", context == NULL ? "context" : "out_gpu");
+        if (config == NULL) {
+                dci_gpu_config_init(&defaults, sizeof defaults);
+                config = &defaults;
+        }
+        dci_status status = check_config(config);
+        if (status == DCI_OK)
+                status = choose_ops(config->device, &ops);
+        if (status != DCI_OK)
+                return status;
+        dci_gpu *gpu = dci_calloc(context, 1, sizeof *gpu);
+        if (gpu == NULL)
+                return DCI_ERR_MEMORY;
+        gpu->context = context;
+        gpu->ops = ops;
+        gpu->device = config->device;
+        dci_gpu_info_init(&gpu->info, sizeof gpu->info);
+        atomic_init(&gpu->n_objects, 1);
+        status = ops->open(gpu, config->device);
+        if (status != DCI_OK) {
+                dci_free(context, gpu, 1, sizeof *gpu);
+                return status;
+        }
+        dci_context_retain(context);
+        *out_gpu = gpu;
+        return DCI_OK;
+}
+
+void dci_gpu_retain(dci_gpu *gpu)
+{
+        atomic_fetch_add_explicit(&gpu->n_objects, 1, memory_order_relaxed);
+}
+
+void dci_gpu_destroy(dci_gpu *gpu)
+{
+        if (gpu == NULL || atomic_fetch_sub_explicit(&gpu->n_objects, 1, memory_order_acq_rel) != 1)
+                return;
+        dci_context *context = gpu->context;
+        gpu->ops->close(gpu);
+        dci_free(context, gpu, 1, sizeof *gpu);
+        dci_context_destroy(context);
+}
+
+dci_status dci_gpu_get_info(dci_gpu *gpu, dci_gpu_info *out_info)
+{
+        if (gpu == NULL || out_info == NULL)
+                return dci_fail(DCI_ERR_INVALID, "%s is NULL", gpu == NULL ? "gpu" : "out_info");
+        dci_status status = dci_check_struct_size("dci_gpu_info", out_info, out_info->struct_size, sizeof *out_info);
+        if (status != DCI_OK)
+                return status;
+        size_t free_bytes;
+        status = gpu->ops->free_bytes(gpu, &free_bytes);
+        if (status != DCI_OK)
+                return status;
+        const size_t struct_size = out_info->struct_size;
+        *out_info = gpu->info;
+        out_info->struct_size = struct_size;
+        out_info->free_bytes = free_bytes;
+        return DCI_OK;
+}
+
+int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens)
+{
+        const size_t n_lists = n_sequences * n_heads;
+        const size_t blocks = (size_t)gpu->info.multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+        if (n_tokens <= MOST_UNDIVIDED || n_lists == 0 || blocks < 2 * n_lists)
+                return 1;
+        /* Rounded down: a few blocks more than fit at once would take as long as all. */
+        size_t n = blocks / n_lists;
+        if (n > n_tokens / FEWEST_TOKENS)
+                n = n_tokens / FEWEST_TOKENS;
+        return (int32_t)(n < MOST_SPLITS ? n : MOST_SPLITS);
+}
+
+size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim)
+{
+        size_t n;
+        if (n_splits <= 1 || n_lists == 0)
+                return 0;
+        if (!dci_mul(n_lists, (size_t)n_splits, &n) || !dci_mul(n, DCI_GPU_MAX_GROUP * (dim + 2) * sizeof(float), &n) ||
+            n > PTRDIFF_MAX)
+                return SIZE_MAX;
+        return dci_lines(n) + dci_lines(n_lists * sizeof(int32_t));
+}

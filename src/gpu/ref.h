@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* What the references share: where rows lie. */
+#ifndef DCI_GPU_REF_H
+#define DCI_GPU_REF_H
+
+#include "core/internal.h"
+
+#include "gpu/kernels.h"
+
+typedef struct dci_gpu_place {
+        unsigned char *key, *value;
+} dci_gpu_place;
+
+/* Of one position of a sequence and one head in a pool. */
+DCI_INLINE dci_gpu_place dci_gpu_pool_place(const dci_gpu_pool *pool, const dci_gpu_tables *tables, int32_t row,
+                                            int32_t position, int32_t head)
+{
+        const uint64_t number = (uint64_t)position >> pool->page_shift;
+        const uint64_t slot = (uint64_t)position & (((uint64_t)1 << pool->page_shift) - 1);
+        const uint64_t block = (uint64_t)tables->blocks[(uint64_t)row * tables->stride + number];
+        unsigned char *at = pool->pieces[block >> pool->block_shift] + pool->layer_at +
+                            (block & (((uint64_t)1 << pool->block_shift) - 1)) * pool->block_bytes +
+                            (uint64_t)head * pool->head_bytes;
+        return (dci_gpu_place){at + slot * pool->key_bytes, at + pool->value_at + slot * pool->value_bytes};
+}
+
+/* Of one slot of a lane; list: row * n_heads + head. */
+DCI_INLINE dci_gpu_place dci_gpu_lane_place(const dci_gpu_lanes *lanes, uint64_t list, int32_t slot)
+{
+        const uint64_t at = list * (uint64_t)lanes->n_slots + (uint64_t)slot;
+        return (dci_gpu_place){lanes->keys + at * lanes->key_bytes, lanes->values + at * lanes->value_bytes};
+}
+
+#endif

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* In the place of device_cuda.cu, in builds without CUDA. */
+#include "gpu/gpu_internal.h"
+
+const dci_gpu_ops *dci_gpu_ops_cuda(void)
+{
+        dci_fail(DCI_ERR_UNSUPPORTED, "this build of dci has no CUDA (DCI_CUDA); DCI_GPU_HOST is there");
+        return NULL;
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Kernels that move rows: append, pack, gather. What they leave behind is compared byte for byte with models that know no struct. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/gpu_fixture.h"
+
+#define ROOM ((size_t)72 << 20)
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+static const int32_t dims[] = {64, 96, 128, 256}, all_heads[] = {1, 2, 8}, shifts[] = {3, 4, 5, 6};
+
+static int32_t *ints(const gpu_buffer *b)
+{
+        return (int32_t *)(void *)b->image;
+}
+
+static const int32_t *ints_at(const gpu_buffer *b, bool image)
+{
+        return gpu_at(b, image);
+}
+
+/* The lanes of a case. */
+typedef struct lanes {
+        gpu_buffer *keys, *values;
+        dci_gpu_lanes args;
+        int32_t n_heads;
+} lanes;
+
+static lanes make_lanes(gpu_test *t, int32_t n_rows, int32_t n_heads, int32_t sink, int32_t ring, int32_t hot,
+                        uint32_t row_bytes)
+{
+        lanes l = {.n_heads = n_heads};
+        l.args = (dci_gpu_lanes){NULL, NULL, row_bytes, row_bytes, sink, ring, hot, sink + ring + hot};
+        const size_t n_bytes = (size_t)n_rows * (size_t)n_heads * (size_t)l.args.n_slots * row_bytes;
+        l.keys = gpu_take(t, n_bytes, GPU_DEVICE);
+        l.values = gpu_take(t, n_bytes, GPU_DEVICE);
+        return l;
+}
+
+static dci_gpu_lanes lanes_at(const lanes *l, bool image)
+{
+        dci_gpu_lanes args = l->args;
+        args.keys = gpu_at(l->keys, image);
+        args.values = gpu_at(l->values, image);
+        return args;
+}
+
+static unsigned char *lane_row(const lanes *l, int32_t row, int32_t head, int32_t slot, bool value)
+{
+        unsigned char *base = value ? l->values->image : l->keys->image;
+        const size_t lane_bytes = (size_t)l->args.n_slots * l->args.key_bytes;
+        return base + ((size_t)row * (size_t)l->n_heads + (size_t)head) * lane_bytes + (size_t)slot * l->args.key_bytes;
+}
+
+/* --- append --------------------------------------------------------------------------------------------------- */
+
+typedef struct append_case {
+        gpu_test *t;
+        int32_t n, n_rows, n_heads, row_bytes, n_tokens, dtype;
+        int32_t sequences[5], first[5], n_new[5], begin[5]; /* sequences: their device rows */
+        int32_t spare;                                      /* bytes between a head's rows, 0 or more */
+        bool has_lanes, has_device, has_host, has_skip;
+        gpu_buffer *b_rows, *b_first, *b_new, *b_begin, *keys, *values, *skip, *table, *bad;
+        lanes lanes;
+        gpu_blocks device, host;
+} append_case;
+
+static unsigned char *new_row(const append_case *c, int32_t token, int32_t head, bool value)
+{
+        const size_t head_bytes = (size_t)(c->row_bytes + c->spare);
+        return (value ? c->values : c->keys)->image +
+               ((size_t)token * (size_t)(c->n_heads + (c->spare > 0)) + (size_t)head) * head_bytes;
+}
+
+static gpu_buffer *send_ints(gpu_test *t, const int32_t *values, size_t n)
+{
+        gpu_buffer *b = gpu_take(t, n * sizeof *values, GPU_MAPPED);
+        memcpy(b->image, values, n * sizeof *values);
+        return b;
+}
+
+static void append_inputs(append_case *c, dci_rng *rng)
+{
+        gpu_test *t = c->t;
+        const size_t token_bytes = (size_t)(c->n_heads + (c->spare > 0)) * (size_t)(c->row_bytes + c->spare);
+        c->keys = gpu_take(t, (size_t)c->n_tokens * token_bytes + 16, GPU_DEVICE);
+        c->values = gpu_take(t, (size_t)c->n_tokens * token_bytes + 16, GPU_DEVICE);
+        for (int32_t token = 0; token < c->n_tokens; token++)
+                for (int32_t h = 0; h < c->n_heads; h++) {
+                        gpu_numbers(rng, new_row(c, token, h, false), (size_t)c->row_bytes / 2, c->dtype, 1.0f);
+                        gpu_numbers(rng, new_row(c, token, h, true), (size_t)c->row_bytes / 2, c->dtype, 1.0f);
+                }
+        c->b_rows = send_ints(t, c->sequences, (size_t)c->n);
+        c->b_first = send_ints(t, c->first, (size_t)c->n);
+        c->b_new = send_ints(t, c->n_new, (size_t)c->n);
+        c->b_begin = send_ints(t, c->begin, (size_t)c->n);
+        c->bad = gpu_take(t, (size_t)c->n_rows * sizeof(int32_t), GPU_DEVICE);
+        memset(c->bad->image, 0, c->bad->n_bytes);
+        if (c->has_skip) {
+                c->skip = gpu_take(t, (size_t)c->n * 2 * sizeof(int32_t), GPU_MAPPED);
+                for (int32_t i = 0; i < c->n; i++) { /* whole blocks only, perhaps none */
+                        const int32_t shift = c->host.page_shift, page = 1 << shift;
+                        const int32_t from = (c->first[i] + page - 1) >> shift,
+                                      to = (c->first[i] + c->n_new[i]) >> shift;
+                        ints(c->skip)[2 * i] = from;
+                        ints(c->skip)[2 * i + 1] = to > from ? to - (int32_t)dci_rng_below(rng, 2) : from;
+                }
+        }
+}
+
+/* One of them becomes a bad row: the last element of a key, or the first of a value. */
+static void spoil(append_case *c, int32_t i, bool value, bool infinite)
+{
+        if (c->n_new[i] == 0)
+                return;
+        const int32_t token = c->begin[i] + c->n_new[i] - 1;
+        unsigned char *row = new_row(c, token, c->n_heads - 1, value);
+        const uint16_t half = c->dtype == DCI_F16 ? (infinite ? 0xfc00 : 0x7e00) : (infinite ? 0xff80 : 0x7fc0);
+        memcpy(value ? row : row + c->row_bytes - 2, &half, sizeof half);
+}
+
+static void append_model(append_case *c)
+{
+        for (int32_t i = 0; i < c->n; i++)
+                for (int32_t h = 0; h < c->n_heads; h++)
+                        for (int32_t v = 0; v < 2; v++) {
+                                const int32_t row = c->sequences[i], first = c->first[i], end = first + c->n_new[i];
+                                const size_t n_bytes = (size_t)c->row_bytes;
+                                for (int32_t s = 0; c->has_lanes && s < c->lanes.args.sink; s++)
+                                        if (s >= first && s < end)
+                                                memcpy(lane_row(&c->lanes, row, h, s, v),
+                                                       new_row(c, c->begin[i] + s - first, h, v), n_bytes);
+                                for (int32_t s = 0; c->has_lanes && s < c->lanes.args.ring; s++) {
+                                        int32_t last = end - 1; /* the latest position of this slot */
+                                        while (last >= 0 && last % c->lanes.args.ring != s)
+                                                last--;
+                                        if (last >= first && last >= 0)
+                                                memcpy(lane_row(&c->lanes, row, h, c->lanes.args.sink + s, v),
+                                                       new_row(c, c->begin[i] + last - first, h, v), n_bytes);
+                                }
+                                for (int32_t p = first; p < end; p++) {
+                                        const unsigned char *from = new_row(c, c->begin[i] + p - first, h, v);
+                                        const int32_t block = p / (1 << c->host.page_shift);
+                                        const bool skipped = c->has_skip && block >= ints(c->skip)[2 * i] &&
+                                                             block < ints(c->skip)[2 * i + 1];
+                                        if (c->has_device)
+                                                memcpy(gpu_blocks_row(&c->device, c->table, row, h, p, v), from,
+                                                       n_bytes);
+                                        if (c->has_host && !skipped)
+                                                memcpy(gpu_blocks_row(&c->host, c->table, row, h, p, v), from, n_bytes);
+                                        for (size_t j = 0; j < n_bytes / 2; j++) {
+                                                const float x = gpu_number(from, j, c->dtype);
+                                                if (x - x != 0.0f)
+                                                        ints(c->bad)[row] = 1;
+                                        }
+                                }
+                        }
+}
+
+static dci_gpu_append_args append_args(const append_case *c)
+{
+        dci_gpu_append_args args;
+        memset(&args, 0, sizeof args);
+        args.batch = (dci_gpu_batch){.n = c->n,
+                                     .rows = ints_at(c->b_rows, false),
+                                     .first = ints_at(c->b_first, false),
+                                     .n_new = ints_at(c->b_new, false),
+                                     .begin = ints_at(c->b_begin, false),
+                                     .n_tokens = c->n_tokens};
+        args.keys = c->keys->device;
+        args.values = c->values->device;
+        args.key_head = args.value_head = (uint64_t)(c->row_bytes + c->spare);
+        args.key_token = args.value_token = args.key_head * (uint64_t)(c->n_heads + (c->spare > 0));
+        args.n_heads = c->n_heads;
+        args.dtype = c->dtype;
+        if (c->has_lanes)
+                args.lanes = lanes_at(&c->lanes, false);
+        if (c->has_device)
+                args.device = gpu_blocks_pool(&c->device, false);
+        if (c->has_host)
+                args.host = gpu_blocks_pool(&c->host, false);
+        args.host_skip = c->has_skip ? ints_at(c->skip, false) : NULL;
+        args.tables = (dci_gpu_tables){ints_at(c->table, false), (uint64_t)c->device.blocks_of_row};
+        args.bad = (int32_t *)(void *)c->bad->device;
+        return args;
+}
+
+static void append_compare(append_case *c, const char *what)
+{
+        gpu_same(c->t, c->bad, what);
+        if (c->has_lanes) {
+                gpu_same(c->t, c->lanes.keys, what);
+                gpu_same(c->t, c->lanes.values, what);
+        }
+        for (int32_t p = 0; p < c->device.n_pieces; p++)
+                gpu_same(c->t, c->device.pieces[p], what);
+        for (int32_t p = 0; p < c->host.n_pieces; p++)
+                gpu_same(c->t, c->host.pieces[p], what);
+}
+
+static void append_once(gpu_test *t, uint64_t seed)
+{
+        static const int32_t firsts[] = {0, 1, 7, 63, 64, 65, 300}, news[] = {0, 1, 1, 2, 40, 130};
+        dci_rng rng;
+        append_case c = {.t = t};
+        char what[160];
+        gpu_reset(t);
+        dci_rng_seed(&rng, seed);
+        const int32_t dim = dims[seed % COUNT(dims)], shift = gpu_pick(&rng, shifts, COUNT(shifts));
+        /* Every eighth case is a prompt that goes round the ring many times. */
+        const bool prompt = seed % 8 == 7;
+        c.dtype = seed / COUNT(dims) % 2 == 0 ? DCI_F16 : DCI_BF16;
+        c.n_heads = gpu_pick(&rng, all_heads, prompt ? 2 : COUNT(all_heads));
+        c.row_bytes = 2 * dim;
+        c.n = prompt ? 1 : 1 + (int32_t)dci_rng_below(&rng, c.n_heads == 8 ? 2 : 5);
+        c.n_rows = c.n + 1;
+        c.spare = dci_rng_below(&rng, 2) == 0 ? 0 : 16 * (1 + (int32_t)dci_rng_below(&rng, 3));
+        const int32_t places = 1 + (int32_t)dci_rng_below(&rng, 7), ring = 16 << dci_rng_below(&rng, 4);
+        c.has_lanes = (places & 1) != 0;
+        c.has_device = (places & 2) != 0;
+        c.has_host = (places & 4) != 0;
+        int32_t most = 1;
+        for (int32_t i = 0; i < c.n; i++) {
+                c.sequences[i] = (i + (int32_t)(seed % 3)) % c.n_rows;
+                c.first[i] = gpu_pick(&rng, firsts, COUNT(firsts));
+                c.n_new[i] = prompt ? 3000 : gpu_pick(&rng, news, COUNT(news));
+                c.begin[i] = c.n_tokens;
+                c.n_tokens += c.n_new[i];
+                if (c.first[i] + c.n_new[i] > most)
+                        most = c.first[i] + c.n_new[i];
+        }
+        if (c.has_lanes)
+                c.lanes = make_lanes(t, c.n_rows, c.n_heads, (int32_t)dci_rng_below(&rng, 3) * 8, ring, 32,
+                                     (uint32_t)c.row_bytes);
+        gpu_blocks_make(t, &c.device, GPU_DEVICE, c.n_rows, c.n_heads, shift, most, (uint32_t)c.row_bytes);
+        gpu_blocks_make(t, &c.host, GPU_MAPPED, c.n_rows, c.n_heads, shift, most, (uint32_t)c.row_bytes);
+        c.has_skip = c.has_host && dci_rng_below(&rng, 2) == 0;
+        c.table = gpu_blocks_table(t, &c.device, seed);
+        append_inputs(&c, &rng);
+        if (seed % 3 == 1)
+                spoil(&c, (int32_t)dci_rng_below(&rng, (uint64_t)c.n), seed % 2 == 0, seed % 5 == 0);
+        gpu_send_all(t);
+        append_model(&c);
+        const dci_gpu_append_args args = append_args(&c);
+        snprintf(what, sizeof what, "append %d: %s dim %d, %d heads, %d sequences, %d tokens, places %d, ring %d",
+                 (int)seed, dci_dtype_name(c.dtype), (int)dim, (int)c.n_heads, (int)c.n, (int)c.n_tokens, (int)places,
+                 (int)ring);
+        ck_ok(t->ops->append(t->gpu, t->stream, &args));
+        append_compare(&c, what);
+        ck_ok(t->ops->append(t->gpu, t->stream, &args));
+        append_compare(&c, what);
+}
+
+START_TEST(new_tokens_lie_where_the_contract_says)
+{
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        const uint64_t n = test_short() ? 32 : 240;
+        for (uint64_t seed = 0; seed < n; seed++)
+                append_once(&t, seed);
+        gpu_end(&t);
+}
+END_TEST
+
+/* --- pack ----------------------------------------------------------------------------------------------------- */
+
+static void pack_once(gpu_test *t, uint64_t seed)
+{
+        static const int32_t counts[] = {1, 2, 7, 33}, tokens[] = {0, 1, 5, 64};
+        dci_rng rng;
+        char what[160];
+        gpu_reset(t);
+        dci_rng_seed(&rng, seed);
+        const int32_t dim = dims[seed % COUNT(dims)], shift = gpu_pick(&rng, shifts, COUNT(shifts)), page = 1 << shift;
+        append_case c = {.t = t, .dtype = DCI_BF16, .row_bytes = 2 * dim};
+        c.n_heads = gpu_pick(&rng, all_heads, COUNT(all_heads));
+        c.spare = dci_rng_below(&rng, 2) == 0 ? 0 : 32;
+        const int32_t n_blocks = gpu_pick(&rng, counts, COUNT(counts)), token = gpu_pick(&rng, tokens, COUNT(tokens));
+        c.n_tokens = token + n_blocks * page + 3;
+        append_inputs(&c, &rng);
+        const size_t page_bytes = (size_t)page * (size_t)c.row_bytes;
+        const size_t block_bytes = (size_t)c.n_heads * 2 * page_bytes + (dci_rng_below(&rng, 2) == 0 ? 0 : 64);
+        gpu_buffer *out = gpu_take(t, (size_t)n_blocks * block_bytes, GPU_DEVICE);
+        gpu_send_all(t);
+        for (int32_t b = 0; b < n_blocks; b++)
+                for (int32_t s = 0; s < page; s++)
+                        for (int32_t h = 0; h < c.n_heads; h++)
+                                for (int32_t v = 0; v < 2; v++)
+                                        memcpy(out->image + (size_t)b * block_bytes + (size_t)(2 * h + v) * page_bytes +
+                                                       (size_t)s * (size_t)c.row_bytes,
+                                               new_row(&c, token + b * page + s, h, v), (size_t)c.row_bytes);
+        dci_gpu_pack_args args = {.keys = c.keys->device, .values = c.values->device};
+        args.key_head = args.value_head = (uint64_t)(c.row_bytes + c.spare);
+        args.key_token = args.value_token = args.key_head * (uint64_t)(c.n_heads + (c.spare > 0));
+        args.n_heads = c.n_heads;
+        args.n_blocks = n_blocks;
+        args.token = token;
+        args.page_shift = shift;
+        args.key_bytes = args.value_bytes = (uint32_t)c.row_bytes;
+        args.block_bytes = block_bytes;
+        args.out = out->device;
+        snprintf(what, sizeof what, "pack %d: dim %d, %d heads, %d blocks of %d from token %d", (int)seed, (int)dim,
+                 (int)c.n_heads, (int)n_blocks, (int)page, (int)token);
+        ck_ok(t->ops->pack(t->gpu, t->stream, &args));
+        gpu_same(t, out, what);
+}
+
+START_TEST(packed_blocks_are_blocks_of_the_pool)
+{
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        const uint64_t n = test_short() ? 12 : 96;
+        for (uint64_t seed = 0; seed < n; seed++)
+                pack_once(&t, seed);
+        gpu_end(&t);
+}
+END_TEST
+
+/* --- gather --------------------------------------------------------------------------------------------------- */
+
+typedef struct gather_case {
+        gpu_test *t;
+        int32_t n, n_rows, n_heads, shift, stride, most, n_lists;
+        bool shared;
+        int32_t sequences[5];
+        gpu_buffer *rows, *items, *n_items, *table;
+        lanes lanes;
+        gpu_blocks blocks;
+} gather_case;
+
+/* Items of one list: units of the sequence in any order, into frames of their own. */
+static int32_t fill_items(dci_gpu_item *items, int32_t stride, int32_t max_tokens, int32_t shift, int32_t first_slot,
+                          dci_rng *rng)
+{
+        static const int32_t counts[] = {0, 1, 2, 15, 64, 200};
+        const int32_t wished = gpu_pick(rng, counts, COUNT(counts)), n = wished < stride ? wished : stride;
+        for (int32_t k = 0; k < n; k++) {
+                items[k].position = (int32_t)dci_rng_below(rng, (uint64_t)(max_tokens >> shift)) << shift;
+                items[k].slot = first_slot + (k << shift);
+        }
+        for (int32_t k = n - 1; k > 0; k--) {
+                const int32_t j = (int32_t)dci_rng_below(rng, (uint64_t)k + 1), slot = items[k].slot;
+                items[k].slot = items[j].slot;
+                items[j].slot = slot;
+        }
+        return n;
+}
+
+static void gather_inputs(gather_case *c, int32_t max_tokens, dci_rng *rng)
+{
+        const int32_t n_filled = c->shared ? 1 : c->n_lists;
+        c->rows = send_ints(c->t, c->sequences, (size_t)c->n);
+        c->items = gpu_take(c->t, (size_t)n_filled * (size_t)c->stride * sizeof(dci_gpu_item), GPU_DEVICE);
+        c->n_items = gpu_take(c->t, (size_t)n_filled * sizeof(int32_t), GPU_DEVICE);
+        for (int32_t l = 0; l < n_filled; l++) {
+                dci_gpu_item *items = (dci_gpu_item *)(void *)c->items->image + (size_t)l * (size_t)c->stride;
+                ints(c->n_items)[l] = fill_items(items, c->stride, max_tokens, c->shift,
+                                                 c->lanes.args.sink + c->lanes.args.ring, rng);
+                if (ints(c->n_items)[l] > c->most)
+                        c->most = ints(c->n_items)[l];
+        }
+        /* The last page of a sequence may be in part what nobody has written: it is copied as it is. */
+        for (int32_t r = 0; r < c->n_rows; r++)
+                for (int32_t h = 0; h < c->n_heads; h++)
+                        for (int32_t p = 0; p < max_tokens - 3; p++)
+                                for (int32_t v = 0; v < 2; v++)
+                                        gpu_numbers(rng, gpu_blocks_row(&c->blocks, c->table, r, h, p, v),
+                                                    c->lanes.args.key_bytes / 2, DCI_F16, 1.0f);
+}
+
+static void gather_model(gather_case *c)
+{
+        for (int32_t i = 0; i < c->n; i++)
+                for (int32_t h = 0; h < c->n_heads; h++) {
+                        const size_t l = c->shared ? 0 : (size_t)(i * c->n_heads + h);
+                        const dci_gpu_item *items = (dci_gpu_item *)(void *)c->items->image + l * (size_t)c->stride;
+                        for (int32_t k = 0; k < ints(c->n_items)[l]; k++)
+                                for (int32_t u = 0; u < 1 << c->shift; u++)
+                                        for (int32_t v = 0; v < 2; v++)
+                                                memcpy(lane_row(&c->lanes, c->sequences[i], h, items[k].slot + u, v),
+                                                       gpu_blocks_row(&c->blocks, c->table, c->sequences[i], h,
+                                                                      items[k].position + u, v),
+                                                       c->lanes.args.key_bytes);
+                }
+}
+
+static void gather_once(gpu_test *t, uint64_t seed)
+{
+        dci_rng rng;
+        char what[160];
+        gather_case c = {.t = t};
+        gpu_reset(t);
+        dci_rng_seed(&rng, seed);
+        const int32_t dim = dims[seed % COUNT(dims)], page_shift = gpu_pick(&rng, shifts, COUNT(shifts));
+        const int32_t max_tokens = 8 << page_shift;
+        c.shift = dci_rng_below(&rng, 2) == 0 ? 0 : page_shift;
+        c.stride = c.shift == 0 ? 150 : 20;
+        c.shared = seed % 4 == 3;
+        c.n_heads = gpu_pick(&rng, all_heads, COUNT(all_heads));
+        c.n = 1 + (int32_t)dci_rng_below(&rng, c.n_heads == 8 ? 2 : 5);
+        c.n_rows = c.n + 1;
+        c.n_lists = c.n * c.n_heads;
+        for (int32_t i = 0; i < c.n; i++)
+                c.sequences[i] = (i + 1 + (int32_t)(seed % 2)) % c.n_rows;
+        c.lanes = make_lanes(t, c.n_rows, c.n_heads, 4, 16, c.stride << c.shift, (uint32_t)(2 * dim));
+        gpu_blocks_make(t, &c.blocks, seed % 5 == 4 ? GPU_DEVICE : GPU_MAPPED, c.n_rows, c.n_heads, page_shift,
+                        max_tokens, (uint32_t)(2 * dim));
+        c.table = gpu_blocks_table(t, &c.blocks, seed);
+        gather_inputs(&c, max_tokens, &rng);
+        gpu_send_all(t);
+        gather_model(&c);
+        const dci_gpu_gather_args args = {.n_sequences = c.n,
+                                          .n_heads = c.n_heads,
+                                          .unit_shift = c.shift,
+                                          .most_items = c.most + (int32_t)dci_rng_below(&rng, 3),
+                                          .rows = ints_at(c.rows, false),
+                                          .items = gpu_at(c.items, false),
+                                          .item_stride = c.shared ? 0 : (uint64_t)c.stride,
+                                          .n_items = ints_at(c.n_items, false),
+                                          .n_items_stride = c.shared ? 0 : 1,
+                                          .pool = gpu_blocks_pool(&c.blocks, false),
+                                          .tables = {ints_at(c.table, false), (uint64_t)c.blocks.blocks_of_row},
+                                          .lanes = lanes_at(&c.lanes, false)};
+        snprintf(what, sizeof what, "gather %d: dim %d, %d heads, %d sequences, pages of %d, units of %d", (int)seed,
+                 (int)dim, (int)c.n_heads, (int)c.n, 1 << page_shift, 1 << c.shift);
+        ck_ok(t->ops->gather(t->gpu, t->stream, &args));
+        gpu_same(t, c.lanes.keys, what);
+        gpu_same(t, c.lanes.values, what);
+        for (int32_t p = 0; p < c.blocks.n_pieces; p++)
+                gpu_same(t, c.blocks.pieces[p], what);
+}
+
+START_TEST(what_is_fetched_lies_in_its_slots)
+{
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        const uint64_t n = test_short() ? 16 : 160;
+        for (uint64_t seed = 0; seed < n; seed++)
+                gather_once(&t, seed);
+        gpu_end(&t);
+}
+END_TEST
+
+/* What a graph captured is done when it is launched, as often as it is, with what its pointers then show. */
+START_TEST(captured_copies_run_at_each_launch)
+{
+        gpu_test t;
+        void *graph = NULL;
+        gpu_begin(&t, (size_t)1 << 16);
+        gpu_buffer *from = gpu_take(&t, 1000, GPU_MAPPED), *to = gpu_take(&t, 1000, GPU_DEVICE);
+        gpu_send_all(&t);
+        ck_ok(t.ops->capture_begin(t.gpu, t.stream));
+        ck_ok(t.ops->copy(t.gpu, t.stream, to->device, from->device, 1000));
+        ck_ok(t.ops->fill(t.gpu, t.stream, to->device, 3, 10));
+        ck_ok(t.ops->capture_end(t.gpu, t.stream, &graph));
+        gpu_same(&t, to, "a capture runs nothing");
+        for (int round = 1; round <= 2; round++) {
+                memset(from->image, round, 1000);
+                memset(to->image, round, 1000);
+                memset(to->image, 3, 10);
+                gpu_send(&t, from);
+                ck_ok(t.ops->graph_launch(t.gpu, graph, t.stream));
+                gpu_same(&t, to, "a launch");
+        }
+        t.ops->graph_give(t.gpu, graph);
+        gpu_end(&t);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("gpu_kernels");
+        TCase *tcase = tcase_create("gpu_kernels");
+        tcase_set_timeout(tcase, 120);
+        tcase_add_test(tcase, new_tokens_lie_where_the_contract_says);
+        tcase_add_test(tcase, packed_blocks_are_blocks_of_the_pool);
+        tcase_add_test(tcase, what_is_fetched_lies_in_its_slots);
+        tcase_add_test(tcase, captured_copies_run_at_each_launch);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Residency over walks of lists: slots, items, tables and counters after every step, against a model that sorts its frames. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/gpu_fixture.h"
+
+#define ROOM ((size_t)16 << 20)
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+#define MOST_SEQUENCES 4
+
+typedef struct walk {
+        const char *name;
+        int32_t n_rows, n_heads, stride, unit_shift, n_frames;
+        int32_t n_tokens; /* positions of lists */
+        int32_t churn;    /* of 100 entries, so many change from one step to the next */
+        int32_t n_steps;
+        int32_t jump; /* every so many steps, the step's number grows by more than ages tell apart; 0: never */
+} walk;
+
+static const walk walks[] = {
+        {"more frames than lists need", 3, 2, 100, 0, 256, 3000, 30, 200, 0},
+        {"as many", 3, 2, 100, 0, 100, 3000, 40, 200, 0},
+        {"fewer", 3, 2, 100, 0, 64, 2000, 40, 200, 0},
+        {"one frame", 2, 1, 17, 0, 1, 100, 60, 60, 0},
+        {"none", 2, 2, 40, 0, 0, 500, 60, 20, 0},
+        {"ages that are not told apart", 2, 2, 60, 0, 200, 4000, 50, 200, 7},
+        {"pages", 3, 2, 240, 4, 32, 4000, 30, 200, 11},
+        {"pages, fewer frames", 3, 1, 240, 4, 10, 2000, 30, 200, 0},
+        {"many heads", 4, 8, 50, 0, 128, 1000, 40, 80, 0},
+        {"long lists", 1, 1, 2000, 0, 4096, 9000, 10, 30, 0},
+        {"the largest", 1, 1, DCI_GPU_MAX_LIST, 0, DCI_GPU_MAX_FRAMES, 30000, 20, 6, 0},
+};
+
+typedef struct state {
+        gpu_test *t;
+        const walk *w;
+        dci_rng rng;
+        uint32_t now;
+        int32_t n; /* of this step */
+        gpu_buffer *rows, *positions, *counts, *sink_end, *recent_begin, *n_tokens, *tags, *stamps, *b_now;
+        gpu_buffer *out_slots, *out_counts, *out_header, *items, *n_items, *counters;
+        unsigned char *chosen; /* [row][head][n_tokens]: whether a lane's list has a position */
+} state;
+
+static int32_t *ints(const gpu_buffer *b)
+{
+        return (int32_t *)(void *)b->image;
+}
+
+static gpu_buffer *take_ints(state *s, size_t n, int kind)
+{
+        return gpu_take(s->t, n * sizeof(int32_t), kind);
+}
+
+static void make(state *s, gpu_test *t, const walk *w, uint64_t seed)
+{
+        const size_t lanes = (size_t)w->n_rows * (size_t)w->n_heads, n = MOST_SEQUENCES * (size_t)w->n_heads;
+        *s = (state){.t = t, .w = w, .now = 1};
+        gpu_reset(t);
+        dci_rng_seed(&s->rng, seed);
+        s->rows = take_ints(s, MOST_SEQUENCES, GPU_MAPPED);
+        s->positions = take_ints(s, n * (size_t)w->stride, GPU_MAPPED);
+        s->counts = take_ints(s, n, GPU_MAPPED);
+        s->sink_end = take_ints(s, MOST_SEQUENCES, GPU_MAPPED);
+        s->recent_begin = take_ints(s, MOST_SEQUENCES, GPU_MAPPED);
+        s->n_tokens = take_ints(s, MOST_SEQUENCES, GPU_MAPPED);
+        s->b_now = take_ints(s, 1, GPU_MAPPED);
+        s->tags = take_ints(s, lanes * (size_t)w->n_frames, GPU_DEVICE); /* poisoned: -1, and stamps that say nothing */
+        s->stamps = take_ints(s, lanes * (size_t)w->n_frames, GPU_DEVICE);
+        s->out_slots = take_ints(s, n * (size_t)w->stride, GPU_DEVICE);
+        s->out_counts = take_ints(s, n, GPU_DEVICE);
+        s->out_header = take_ints(s, 3 * MOST_SEQUENCES, GPU_DEVICE);
+        s->items = gpu_take(t, n * (size_t)w->stride * sizeof(dci_gpu_item), GPU_DEVICE);
+        s->n_items = take_ints(s, n, GPU_DEVICE);
+        s->counters = gpu_take(t, lanes * 3 * sizeof(uint64_t), GPU_DEVICE);
+        memset(s->counters->image, 0, s->counters->n_bytes);
+        s->chosen = calloc(lanes * (size_t)w->n_tokens + 1, 1);
+        ck_assert_ptr_nonnull(s->chosen);
+        gpu_send_all(t);
+}
+
+/* Some positions leave a lane's list, others come; with pages, positions come in runs. Returns how many there are. */
+static int32_t move_list(state *s, unsigned char *chosen, int32_t *out)
+{
+        const walk *w = s->w;
+        const int32_t most = (int32_t)dci_rng_below(&s->rng, 8) == 0
+                                     ? (int32_t)dci_rng_below(&s->rng, (uint64_t)w->stride + 1)
+                                     : w->stride;
+        int32_t n = 0;
+        for (int32_t p = 0; p < w->n_tokens; p++) {
+                if (chosen[p] != 0 && (int32_t)dci_rng_below(&s->rng, 100) < w->churn)
+                        chosen[p] = 0;
+                n += chosen[p];
+        }
+        for (int32_t tries = 0; n < most && tries < 4 * w->stride; tries++) {
+                int32_t p = (int32_t)dci_rng_below(&s->rng, (uint64_t)w->n_tokens);
+                const int32_t run = w->unit_shift == 0 ? 1 : 1 + (int32_t)dci_rng_below(&s->rng, 20);
+                for (int32_t k = 0; k < run && p < w->n_tokens && n < most; k++, p++) {
+                        n += chosen[p] == 0;
+                        chosen[p] = 1;
+                }
+        }
+        for (int32_t p = w->n_tokens; n > most && p-- > 0;)
+                if (chosen[p] != 0) {
+                        chosen[p] = 0;
+                        n--;
+                }
+        n = 0;
+        for (int32_t p = 0; p < w->n_tokens; p++)
+                if (chosen[p] != 0)
+                        out[n++] = p;
+        return n;
+}
+
+static void next_step(state *s, int32_t step)
+{
+        const walk *w = s->w;
+        const int32_t from = (int32_t)dci_rng_below(&s->rng, (uint64_t)w->n_rows);
+        s->n = 1 + (int32_t)dci_rng_below(&s->rng, (uint64_t)w->n_rows);
+        s->now += w->jump > 0 && step % w->jump == w->jump - 1 ? 700 : 1;
+        memcpy(s->b_now->image, &s->now, sizeof s->now);
+        for (int32_t i = 0; i < s->n; i++) {
+                const int32_t row = (from + i) % w->n_rows;
+                ints(s->rows)[i] = row;
+                ints(s->sink_end)[i] = 4 + i;
+                ints(s->recent_begin)[i] = w->n_tokens - step % 50;
+                ints(s->n_tokens)[i] = w->n_tokens + step;
+                for (int32_t h = 0; h < w->n_heads; h++) {
+                        const size_t list = (size_t)(i * w->n_heads + h), lane = (size_t)(row * w->n_heads + h);
+                        ints(s->counts)[list] = move_list(s, s->chosen + lane * (size_t)w->n_tokens,
+                                                          ints(s->positions) + list * (size_t)w->stride);
+                }
+        }
+        memset(s->out_slots->image, 0xff, s->out_slots->n_bytes);
+        memset(s->items->image, 0xff, s->items->n_bytes);
+}
+
+/* --- the model: all frames that no hit holds, sorted --------------------------------------------------------------- */
+
+typedef struct frame {
+        int64_t unused; /* steps, as far as they are told apart */
+        int32_t number;
+} frame;
+
+static int by_turn(const void *a, const void *b)
+{
+        const frame *x = a, *y = b;
+        if (x->unused != y->unused)
+                return x->unused > y->unused ? -1 : 1;
+        return x->number < y->number ? -1 : 1;
+}
+
+static void model_lane(state *s, int32_t i, int32_t h)
+{
+        static int32_t frame_of[40000];
+        static frame free_frames[DCI_GPU_MAX_FRAMES];
+        const walk *w = s->w;
+        const int32_t row = ints(s->rows)[i], per = 1 << w->unit_shift, n_units = w->n_tokens / per + 1;
+        const size_t list = (size_t)(i * w->n_heads + h), lane = (size_t)(row * w->n_heads + h);
+        const int32_t *positions = ints(s->positions) + list * (size_t)w->stride, count = ints(s->counts)[list];
+        int32_t *tags = ints(s->tags) + lane * (size_t)w->n_frames, n_free = 0, used = 0, n_items = 0;
+        uint32_t *stamps = (uint32_t *)(void *)s->stamps->image + lane * (size_t)w->n_frames;
+        uint64_t *counters = (uint64_t *)(void *)s->counters->image + lane * 3;
+        dci_gpu_item *items = (dci_gpu_item *)(void *)s->items->image + list * (size_t)w->stride;
+        for (int32_t u = 0; u < n_units; u++)
+                frame_of[u] = -1;
+        for (int32_t f = 0; f < w->n_frames; f++)
+                if (tags[f] >= 0)
+                        frame_of[tags[f]] = f;
+        /* Hits are those units of the list with a frame. */
+        for (int32_t k = 0; k < count; k++)
+                if (frame_of[positions[k] / per] >= 0)
+                        stamps[frame_of[positions[k] / per]] = s->now;
+        for (int32_t f = 0; f < w->n_frames; f++) {
+                const int64_t since = (int64_t)s->now - (int64_t)stamps[f];
+                if (tags[f] < 0)
+                        free_frames[n_free++] = (frame){INT64_MAX, f};
+                else if (since > 0)
+                        free_frames[n_free++] = (frame){since > DCI_GPU_AGES - 1 ? DCI_GPU_AGES - 1 : since, f};
+        }
+        qsort(free_frames, (size_t)n_free, sizeof *free_frames, by_turn);
+        for (int32_t k = 0; k < count; k++) {
+                const int32_t unit = positions[k] / per;
+                const bool is_new = k == 0 || positions[k - 1] / per != unit;
+                counters[0] += is_new;
+                if (is_new && frame_of[unit] < 0 && used < n_free) {
+                        const int32_t f = free_frames[used++].number;
+                        frame_of[unit] = f;
+                        tags[f] = unit;
+                        stamps[f] = s->now;
+                        items[n_items++] = (dci_gpu_item){unit * per, 100 + f * per};
+                        counters[1]++;
+                }
+                const int32_t f = frame_of[unit];
+                counters[2] += f < 0;
+                ints(s->out_slots)[list * (size_t)w->stride + (size_t)k] =
+                        f < 0 ? -1 - positions[k] : 100 + f * per + positions[k] % per;
+        }
+        ints(s->n_items)[list] = n_items;
+        ints(s->out_counts)[list] = count;
+}
+
+static void model(state *s)
+{
+        for (int32_t i = 0; i < s->n; i++) {
+                for (int32_t h = 0; h < s->w->n_heads; h++)
+                        model_lane(s, i, h);
+                ints(s->out_header)[i] = ints(s->sink_end)[i];
+                ints(s->out_header)[s->n + i] = ints(s->recent_begin)[i];
+                ints(s->out_header)[2 * s->n + i] = ints(s->n_tokens)[i];
+        }
+}
+
+/* --- steps -------------------------------------------------------------------------------------------------------- */
+
+static dci_gpu_resolve_args arguments(const state *s)
+{
+        return (dci_gpu_resolve_args){.n_sequences = s->n,
+                                      .n_heads = s->w->n_heads,
+                                      .stride = s->w->stride,
+                                      .unit_shift = s->w->unit_shift,
+                                      .rows = gpu_at(s->rows, false),
+                                      .positions = gpu_at(s->positions, false),
+                                      .counts = gpu_at(s->counts, false),
+                                      .sink_end = gpu_at(s->sink_end, false),
+                                      .recent_begin = gpu_at(s->recent_begin, false),
+                                      .n_tokens = gpu_at(s->n_tokens, false),
+                                      .n_frames = s->w->n_frames,
+                                      .first_slot = 100,
+                                      .tags = gpu_at(s->tags, false),
+                                      .stamps = gpu_at(s->stamps, false),
+                                      .now = gpu_at(s->b_now, false),
+                                      .out_slots = gpu_at(s->out_slots, false),
+                                      .out_counts = gpu_at(s->out_counts, false),
+                                      .out_header = gpu_at(s->out_header, false),
+                                      .items = gpu_at(s->items, false),
+                                      .n_items = gpu_at(s->n_items, false),
+                                      .counters = gpu_at(s->counters, false)};
+}
+
+static void send_step(state *s)
+{
+        const gpu_buffer *const inputs[] = {s->rows,     s->positions, s->counts,    s->sink_end, s->recent_begin,
+                                            s->n_tokens, s->b_now,     s->out_slots, s->items};
+        for (size_t i = 0; i < COUNT(inputs); i++)
+                gpu_send(s->t, inputs[i]);
+}
+
+static void compare(state *s, int32_t step)
+{
+        char what[160];
+        const struct {
+                const gpu_buffer *buffer;
+                const char *name;
+        } outputs[] = {{s->n_items, "n_items"},       {s->items, "items"},
+                       {s->out_slots, "out_slots"},   {s->tags, "tags"},
+                       {s->stamps, "stamps"},         {s->out_counts, "out_counts"},
+                       {s->out_header, "out_header"}, {s->counters, "counters"},
+                       {s->positions, "positions"}};
+        for (size_t i = 0; i < COUNT(outputs); i++) {
+                snprintf(what, sizeof what, "%s, step %d, %s", s->w->name, (int)step, outputs[i].name);
+                gpu_same(s->t, outputs[i].buffer, what);
+        }
+}
+
+static void go(gpu_test *t, const walk *w, uint64_t seed, bool captured)
+{
+        state s;
+        make(&s, t, w, seed);
+        const int32_t n_steps = test_short() ? (w->n_steps + 3) / 4 : w->n_steps;
+        for (int32_t step = 0; step < n_steps; step++) {
+                void *graph = NULL;
+                next_step(&s, step);
+                send_step(&s);
+                model(&s);
+                const dci_gpu_resolve_args args = arguments(&s);
+                if (captured)
+                        ck_ok(t->ops->capture_begin(t->gpu, t->stream));
+                ck_ok(t->ops->resolve(t->gpu, t->stream, &args));
+                if (captured) {
+                        ck_ok(t->ops->capture_end(t->gpu, t->stream, &graph));
+                        ck_ok(t->ops->graph_launch(t->gpu, graph, t->stream));
+                }
+                compare(&s, step);
+                if (captured)
+                        t->ops->graph_give(t->gpu, graph);
+        }
+        free(s.chosen);
+}
+
+START_TEST(frames_hold_what_was_used_last)
+{
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        for (size_t w = 0; w < COUNT(walks); w++)
+                go(&t, &walks[w], 17 + w, false);
+        gpu_end(&t);
+}
+END_TEST
+
+START_TEST(a_graph_resolves_as_a_call_does)
+{
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        for (size_t w = 0; w < COUNT(walks); w += 3)
+                go(&t, &walks[w], 91 + w, true);
+        gpu_end(&t);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("gpu_resolve");
+        TCase *tcase = tcase_create("gpu_resolve");
+        tcase_set_timeout(tcase, 120);
+        tcase_add_test(tcase, frames_hold_what_was_used_last);
+        tcase_add_test(tcase, a_graph_resolves_as_a_call_does);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
