@@ -135,8 +135,17 @@ set(dci_sources
     src/gpu/ref_gather.c
     src/gpu/ref_resolve.c)
 
-# DCI_CUDA brings device_cuda.cu in the place of the stub.
-if(NOT DCI_CUDA)
+# Kernels for GPUs, or what says that this build has none.
+if(DCI_CUDA)
+    list(APPEND dci_sources src/gpu/device_cuda.c src/gpu/pin.c)
+    set(dci_cuda_sources
+        src/gpu/cuda_append.cu
+        src/gpu/cuda_attend.cu
+        src/gpu/cuda_attend_bf16.cu
+        src/gpu/cuda_attend_f16.cu
+        src/gpu/cuda_gather.cu
+        src/gpu/cuda_resolve.cu)
+else()
     list(APPEND dci_sources src/gpu/stub.c)
 endif()
 
@@ -155,16 +164,4 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
     list(APPEND dci_sources src/simd/kernels_neon.c src/simd/codes_neon.c src/simd/codes_dot.c src/simd/codes_write_neon.c)
     set_source_files_properties(src/simd/codes_dot.c PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod")
-endif()
-
-# Kernels for GPUs, or what says that this build has none.
-if(DCI_CUDA)
-    list(APPEND dci_sources src/gpu/device_cuda.c src/gpu/pin.c)
-    set(dci_cuda_sources
-        src/gpu/cuda_append.cu
-        src/gpu/cuda_attend.cu
-        src/gpu/cuda_attend_bf16.cu
-        src/gpu/cuda_attend_f16.cu
-        src/gpu/cuda_gather.cu
-        src/gpu/cuda_resolve.cu)
 endif()

@@ -54,7 +54,8 @@ dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, const dci_gpu_
 enum {
         DCI_GPU_FETCH_REGISTERS = 0, /* 16-byte loads, some per thread before the first store */
         DCI_GPU_FETCH_SHARED = 1,    /* cp.async, 16 bytes each, into shared memory */
-        DCI_GPU_FETCH_BULK = 2       /* cp.async.bulk of whole rows, or pieces of pages, in and out (compute capability 9.0) */
+        DCI_GPU_FETCH_BULK =
+                2 /* cp.async.bulk of whole rows, or pieces of pages, in and out (compute capability 9.0) */
 };
 typedef struct dci_gpu_fetch {
         int32_t how;    /* DCI_GPU_FETCH_* */

@@ -167,8 +167,8 @@ static dci_status open_current(dci_gpu *gpu, int32_t device)
         if (status != DCI_OK)
                 return status;
         if (properties.major < 8)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "GPU %d (%s) has compute capability %d.%d, expected 8.0 or more", device,
-                                properties.name, properties.major, properties.minor);
+                return dci_fail(DCI_ERR_UNSUPPORTED, "GPU %d (%s) has compute capability %d.%d, expected 8.0 or more",
+                                device, properties.name, properties.major, properties.minor);
         if (!properties.canMapHostMemory || !properties.unifiedAddressing)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "GPU %d (%s) cannot read host memory in place", device,
                                 properties.name);
@@ -193,7 +193,8 @@ static dci_status cuda_open(dci_gpu *gpu, int32_t device)
         if (counted != DCI_OK)
                 return counted;
         if (device < 0 || device >= n)
-                return dci_fail(DCI_ERR_NOT_FOUND, "device is %d, expected 0 to %d: there are %d GPUs", device, n - 1, n);
+                return dci_fail(DCI_ERR_NOT_FOUND, "device is %d, expected 0 to %d: there are %d GPUs", device, n - 1,
+                                n);
         int before = device;
         dci_status status = dci_gpu_cuda_status(cudaGetDevice(&before), "the current GPU is not known");
         if (status == DCI_OK) /* the first call that needs the device makes its context */
@@ -224,7 +225,8 @@ static dci_status cuda_free_bytes(dci_gpu *gpu, size_t *out)
 static dci_status cuda_take(dci_gpu *gpu, size_t n_bytes, void **out)
 {
         /* cudaMalloc aligns to 256 bytes at least. */
-        ON_DEVICE(gpu, cudaMalloc(out, n_bytes > 0 ? n_bytes : 1), "GPU %d has no room for %zu bytes", gpu->device, n_bytes);
+        ON_DEVICE(gpu, cudaMalloc(out, n_bytes > 0 ? n_bytes : 1), "GPU %d has no room for %zu bytes", gpu->device,
+                  n_bytes);
 }
 
 static void cuda_give(dci_gpu *gpu, void *memory, size_t n_bytes)
@@ -281,14 +283,15 @@ static dci_status cuda_pointer_check(dci_gpu *gpu, const void *pointer, const ch
         if (status != DCI_OK)
                 return status;
         if (found.type == cudaMemoryTypeUnregistered)
-                return dci_fail(DCI_ERR_INVALID, "%s (%p) is ordinary host memory, expected memory of GPU %d or locked memory",
-                                name, pointer, gpu->device);
-        if (found.type == cudaMemoryTypeDevice && found.device != gpu->device)
-                return dci_fail(DCI_ERR_INVALID, "%s (%p) is memory of GPU %d, expected GPU %d", name, pointer, found.device,
-                                gpu->device);
-        if (found.type == cudaMemoryTypeHost && found.devicePointer != pointer)
-                return dci_fail(DCI_ERR_INVALID, "%s (%p) is host memory that GPU %d does not see at this address", name,
+                return dci_fail(DCI_ERR_INVALID,
+                                "%s (%p) is ordinary host memory, expected memory of GPU %d or locked memory", name,
                                 pointer, gpu->device);
+        if (found.type == cudaMemoryTypeDevice && found.device != gpu->device)
+                return dci_fail(DCI_ERR_INVALID, "%s (%p) is memory of GPU %d, expected GPU %d", name, pointer,
+                                found.device, gpu->device);
+        if (found.type == cudaMemoryTypeHost && found.devicePointer != pointer)
+                return dci_fail(DCI_ERR_INVALID, "%s (%p) is host memory that GPU %d does not see at this address",
+                                name, pointer, gpu->device);
         return DCI_OK;
 }
 
@@ -311,8 +314,8 @@ static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
 {
 #if CUDART_VERSION >= 12080
         int device = gpu->device;
-        const dci_status status =
-                dci_gpu_cuda_status(cudaStreamGetDevice(stream, &device), "the stream %p is not usable", (void *)stream);
+        const dci_status status = dci_gpu_cuda_status(cudaStreamGetDevice(stream, &device),
+                                                      "the stream %p is not usable", (void *)stream);
         if (status == DCI_OK && device != gpu->device)
                 return dci_fail(DCI_ERR_INVALID, "the stream %p is of GPU %d, expected GPU %d", (void *)stream, device,
                                 gpu->device);
@@ -338,6 +341,11 @@ static dci_status cuda_stream_check(dci_gpu *gpu, void *stream)
 
 static dci_status cuda_stream_wait(dci_gpu *gpu, void *stream)
 {
+        enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+        /* Waiting would spoil the capture. */
+        if (stream != NULL && cudaStreamIsCapturing((cudaStream_t)stream, &capturing) == cudaSuccess &&
+            capturing != cudaStreamCaptureStatusNone)
+                return dci_fail(DCI_ERR_DEVICE, "the stream %p is being captured: it cannot be waited for", stream);
         ON_DEVICE(gpu, cudaStreamSynchronize((cudaStream_t)stream), "work on GPU %d failed", gpu->device);
 }
 
@@ -371,8 +379,8 @@ static cudaError_t copy_all(cudaStream_t stream, size_t n, void *const *to, cons
                 return cudaMemcpyBatchAsync(to, from, n_bytes, n, &how, &first, 1, stream);
 #else
                 size_t failed = 0;
-                return cudaMemcpyBatchAsync((void **)(uintptr_t)to, (void **)(uintptr_t)from, (size_t *)(uintptr_t)n_bytes, n,
-                                            &how, &first, 1, &failed, stream);
+                return cudaMemcpyBatchAsync((void **)(uintptr_t)to, (void **)(uintptr_t)from,
+                                            (size_t *)(uintptr_t)n_bytes, n, &how, &first, 1, &failed, stream);
 #endif
         }
 #endif
@@ -392,8 +400,8 @@ static dci_status cuda_fill(dci_gpu *gpu, void *stream, void *to, int byte, size
 {
         if (n_bytes == 0)
                 return DCI_OK;
-        ON_DEVICE(gpu, cudaMemsetAsync(to, byte, n_bytes, (cudaStream_t)stream), "%zu bytes at %p cannot be filled", n_bytes,
-                  to);
+        ON_DEVICE(gpu, cudaMemsetAsync(to, byte, n_bytes, (cudaStream_t)stream), "%zu bytes at %p cannot be filled",
+                  n_bytes, to);
 }
 
 /* --- events and graphs ------------------------------------------------------------------------------------------------- */
@@ -412,8 +420,8 @@ static void cuda_event_give(dci_gpu *gpu, void *event)
 
 static dci_status cuda_event_record(dci_gpu *gpu, void *event, void *stream)
 {
-        ON_DEVICE(gpu, cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "an event cannot be recorded on GPU %d",
-                  gpu->device);
+        ON_DEVICE(gpu, cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream),
+                  "an event cannot be recorded on GPU %d", gpu->device);
 }
 
 static dci_status cuda_event_wait(dci_gpu *gpu, void *event)
@@ -474,8 +482,8 @@ static dci_status cuda_capture_end(dci_gpu *gpu, void *stream, void **out_graph)
 
 static dci_status cuda_graph_launch(dci_gpu *gpu, void *graph, void *stream)
 {
-        ON_DEVICE(gpu, cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream), "a graph cannot be started on GPU %d",
-                  gpu->device);
+        ON_DEVICE(gpu, cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream),
+                  "a graph cannot be started on GPU %d", gpu->device);
 }
 
 static void cuda_graph_give(dci_gpu *gpu, void *graph)
