@@ -149,6 +149,8 @@ if(DCI_CUDA)
     set(dci_cuda_sources
         src/gpu/cuda_append.cu
         src/gpu/cuda_attend.cu
+        src/gpu/cuda_attend_bf16.cu
+        src/gpu/cuda_attend_f16.cu
         src/gpu/cuda_gather.cu
         src/gpu/cuda_resolve.cu)
 else()
