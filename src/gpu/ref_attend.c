@@ -11,14 +11,12 @@
 #include "gpu/ref.h"
 #include "simd/convert.h"
 
-#define MOST_DIM 256
-
 /* The query heads of one kv head. */
 typedef struct looking {
         const dci_gpu_attend_args *args;
         int32_t row, head, n_tokens;
-        float queries[DCI_GPU_MAX_GROUP][MOST_DIM];
-        double most[DCI_GPU_MAX_GROUP], sum[DCI_GPU_MAX_GROUP], acc[DCI_GPU_MAX_GROUP][MOST_DIM];
+        float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];
+        double most[DCI_GPU_MAX_GROUP], sum[DCI_GPU_MAX_GROUP], acc[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];
 } looking;
 
 static float load(const void *from, uint64_t at, int32_t dtype)
@@ -41,7 +39,7 @@ static void look_at(looking *l, dci_gpu_place place)
 {
         const dci_gpu_attend_args *args = l->args;
         const int32_t dim = args->dim;
-        float key[MOST_DIM], value[MOST_DIM];
+        float key[DCI_GPU_MAX_DIM], value[DCI_GPU_MAX_DIM];
         for (int32_t j = 0; j < dim; j++) {
                 key[j] = load(place.key, (uint64_t)j, args->dtype);
                 value[j] = load(place.value, (uint64_t)j, args->dtype);
