@@ -338,6 +338,8 @@ typedef struct dci_kv_config {
         int32_t sums_whole; /**< TAIL_SUMS over pages: 1: those of a page that were not chosen count by the mean key and value of the whole page,
                                  and no chosen row is read for it. Default 0: by the means of what is left of it */
         int32_t reserved_more; /**< zero */
+        size_t piece_bytes; /**< the library takes memory for keys and values in pieces of at least so many bytes, aligned to 4,096, and tells the
+                                   hook of each: devices lock pieces whole. 0 (default): 256 KiB; at most 2^40 */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 

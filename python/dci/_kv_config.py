@@ -32,7 +32,7 @@ SIZES = (
     *("n_layers", "n_query_heads", "n_kv_heads", "dim_k", "dim_v", "page_tokens", "budget", "sink", "window", "rollback"),
     *("dense_layers", "max_bytes", "resident_bytes", "cluster_tokens", "cluster_every", "cluster_segment", "cluster_rounds"),
     *("cluster_most", "period", "anchor_first", "anchor_period", "ring", "tree_field_of_view", "segment_buffer"),
-    *("preselect_tokens", "preselect_least"),
+    *("preselect_tokens", "preselect_least", "piece_bytes"),
 )
 NUMBERS = ("key_bits", "value_bits")
 FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole")

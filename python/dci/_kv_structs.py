@@ -138,6 +138,7 @@ class KVConfig(ctypes.Structure):
         ("preselect_least", c_size_t),
         ("sums_whole", c_int32),
         ("reserved_more", c_int32),
+        ("piece_bytes", c_size_t),
     ]
 
 

@@ -88,6 +88,7 @@ class KVCache:
                 group "tree". static_share: group "restructured". verify: choose "scan" over codes.
     preselect, preselect_tokens, preselect_least
                 the same, of tokens in the best groups alone. sums_whole: tail "sums" over pages.
+    piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
     context     threads and instruction set; None: default_context().
 
     None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is told
@@ -163,6 +164,7 @@ class KVCache:
         preselect_least: SupportsIndex | None = None,
         sums_whole: bool = False,
         static_share: float = 0.25,
+        piece_bytes: SupportsIndex | None = None,
         context: Context | None = None,
     ) -> None:
         options = dict(locals())  # by the names of the config's fields

@@ -21,7 +21,7 @@ bool dci_add(size_t a, size_t b, size_t *out)
         return true;
 }
 
-void *dci_alloc(dci_context *context, size_t count, size_t size)
+static void *alloc_at(dci_context *context, size_t count, size_t size, size_t alignment)
 {
         size_t n_bytes;
         /* PTRDIFF_MAX: larger objects break pointer arithmetic, and leave room for the allocator's own rounding. */
@@ -31,10 +31,20 @@ void *dci_alloc(dci_context *context, size_t count, size_t size)
         }
         if (n_bytes == 0)
                 n_bytes = 1;
-        void *pointer = context->allocator.alloc(context->allocator.ctx, n_bytes, DCI_CACHE_LINE);
+        void *pointer = context->allocator.alloc(context->allocator.ctx, n_bytes, alignment);
         if (pointer == NULL)
                 dci_fail(DCI_ERR_MEMORY, "no memory for %zu bytes", n_bytes);
         return pointer;
+}
+
+void *dci_alloc(dci_context *context, size_t count, size_t size)
+{
+        return alloc_at(context, count, size, DCI_CACHE_LINE);
+}
+
+void *dci_alloc_pages(dci_context *context, size_t n_bytes)
+{
+        return alloc_at(context, n_bytes, 1, DCI_MEMORY_PAGE);
 }
 
 void *dci_calloc(dci_context *context, size_t count, size_t size)

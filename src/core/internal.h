@@ -73,6 +73,9 @@ bool dci_add(size_t a, size_t b, size_t *out);
  * A zero count gives one byte. Free with the same count and size. */
 void *dci_alloc(dci_context *context, size_t count, size_t size);
 void *dci_calloc(dci_context *context, size_t count, size_t size);
+/* n_bytes aligned to whole memory pages, which devices lock. Freed as others, with a count of n_bytes and a size of 1. */
+#define DCI_MEMORY_PAGE 4096
+void *dci_alloc_pages(dci_context *context, size_t n_bytes);
 void dci_free(dci_context *context, void *pointer, size_t count, size_t size);
 
 /* --- rng.c: splittable, seeded; state lives in the object that uses it ----------------------------------------- */

@@ -421,7 +421,11 @@ static dci_status check_rest(dci_kv_config *c)
         dci_status status = check_switch("frozen_prompt", c->frozen_prompt);
         if (status == DCI_OK)
                 status = check_switch("sums_whole", c->sums_whole);
-        return status == DCI_OK ? check_switch("foreground", c->foreground) : status;
+        if (status == DCI_OK)
+                status = check_switch("foreground", c->foreground);
+        if (c->piece_bytes == 0)
+                c->piece_bytes = (size_t)1 << 18;
+        return status == DCI_OK ? check_range("piece_bytes", c->piece_bytes, 1, (size_t)1 << 40) : status;
 }
 
 /* Rows of n blocks, heads and slots must not lie over each other. From the smallest stride to the largest, each goes beyond all that

@@ -29,6 +29,8 @@ typedef struct dci_kv_stages dci_kv_stages; /* stages.h */
 
 /* Counts against max_bytes: DCI_ERR_FULL or DCI_ERR_MEMORY, *out untouched. Any thread. n_bytes 0 gives one byte. */
 dci_status dci_kv_take(dci_kv *kv, size_t n_bytes, void **out);
+/* The same, aligned to whole memory pages. */
+dci_status dci_kv_take_pages(dci_kv *kv, size_t n_bytes, void **out);
 void dci_kv_give(dci_kv *kv, void *memory, size_t n_bytes);
 /* Grows an array to `capacity` elements of `size` bytes, at least doubling it. */
 dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted, size_t size);
@@ -246,6 +248,10 @@ DCI_INLINE size_t dci_kv_blocks_of(const dci_kv *kv, size_t n_tokens)
 void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t n, const void **keys,
                     const void **values);
 
+/* step.c: dci_kv_append, but the rows are written to their slots by someone else, before anybody asks for them (src/gpu). */
+dci_status dci_kv_append_later(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
+                               const size_t *n_tokens, const dci_kv_rows *rows);
+
 /* --- listed groups (batch.c) ------------------------------------------------------------------------------------------- */
 
 /* An empty batch of candidates [first, first + n) with room for so many groups in each head. */
@@ -348,6 +354,9 @@ void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence);
 /* Takes back what has not begun, and waits for the rest, whose result is none: of all its prompts, or those that ended in the step that
  * is open. */
 void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_only);
+/* What dci_kv_prompt checks before it looks at the queries, and whether it will look at them. */
+dci_status dci_kv_prompt_may(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
+                             size_t ld, bool *out_looks);
 /* How many candidates a prompt gives. */
 size_t dci_kv_prompt_candidates(const dci_kv *kv, size_t n_prompt);
 /* The candidates of a layer whose prompt has ended, once its work is done: the same number before and after. */

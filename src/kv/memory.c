@@ -7,7 +7,7 @@
 
 #include "kv/kv_internal.h"
 
-dci_status dci_kv_take(dci_kv *kv, size_t n_bytes, void **out)
+static dci_status take(dci_kv *kv, size_t n_bytes, bool pages, void **out)
 {
         const size_t most = kv->config.max_bytes;
         size_t there = atomic_load(&kv->bytes), after;
@@ -18,13 +18,23 @@ dci_status dci_kv_take(dci_kv *kv, size_t n_bytes, void **out)
                         return dci_fail(DCI_ERR_FULL, "%zu bytes are wanted, but %zu of max_bytes %zu are in use",
                                         n_bytes, there, most);
         } while (!atomic_compare_exchange_weak(&kv->bytes, &there, after));
-        void *memory = dci_alloc(kv->context, n_bytes, 1);
+        void *memory = pages ? dci_alloc_pages(kv->context, n_bytes) : dci_alloc(kv->context, n_bytes, 1);
         if (memory == NULL) {
                 atomic_fetch_sub(&kv->bytes, n_bytes);
                 return DCI_ERR_MEMORY;
         }
         *out = memory;
         return DCI_OK;
+}
+
+dci_status dci_kv_take(dci_kv *kv, size_t n_bytes, void **out)
+{
+        return take(kv, n_bytes, false, out);
+}
+
+dci_status dci_kv_take_pages(dci_kv *kv, size_t n_bytes, void **out)
+{
+        return take(kv, n_bytes, true, out);
 }
 
 void dci_kv_give(dci_kv *kv, void *memory, size_t n_bytes)

@@ -5,15 +5,14 @@
  *
  *      piece: [layer][block][head][K: slot][dim_k], [V: slot][dim_v]
  *
- * so that a page is contiguous and a piece can be pinned at once. Pieces stay until the end; blocks go back to the free list.
+ * so that a page is contiguous and a piece, which begins and ends with a memory page, can be pinned at once. Pieces stay until the end;
+ * blocks go back to the free list.
  */
 #include "core/internal.h"
 
 #include <string.h>
 
 #include "kv/kv_internal.h"
-
-#define PIECE_BYTES ((size_t)1 << 18) /* at least */
 
 dci_status dci_kv_pool_init(dci_kv *kv)
 {
@@ -50,10 +49,10 @@ dci_status dci_kv_pool_init(dci_kv *kv)
         pool->block_bytes = slots_of_block * (kv->dim_k + kv->dim_v) * kv->es;
         pool->block_bytes = dci_lines(pool->block_bytes);
         const size_t all_layers = pool->block_bytes * config->n_layers;
-        while (((size_t)1 << pool->piece_shift) * all_layers < PIECE_BYTES)
+        while (((size_t)1 << pool->piece_shift) * all_layers < config->piece_bytes)
                 pool->piece_shift++;
         pool->piece_blocks = (size_t)1 << pool->piece_shift;
-        pool->piece_bytes = pool->piece_blocks * all_layers;
+        pool->piece_bytes = (pool->piece_blocks * all_layers + DCI_MEMORY_PAGE - 1) / DCI_MEMORY_PAGE * DCI_MEMORY_PAGE;
         return DCI_OK;
 }
 
@@ -104,7 +103,7 @@ static dci_status add_piece(dci_kv *kv)
         dci_kv_pool *pool = &kv->pool;
         const size_t n = pool->n_blocks + pool->piece_blocks;
         void *memory;
-        const dci_status status = dci_kv_take(kv, pool->piece_bytes, &memory);
+        const dci_status status = dci_kv_take_pages(kv, pool->piece_bytes, &memory);
         if (status != DCI_OK)
                 return status;
         const int32_t refused = tell(kv, true, memory);

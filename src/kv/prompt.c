@@ -390,6 +390,22 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
         return DCI_OK;
 }
 
+dci_status dci_kv_prompt_may(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
+                             size_t ld, bool *out_looks)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        status = found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
+        if (status == DCI_OK)
+                *out_looks = n_positions > 0 && kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE &&
+                             (kv->config.choose == DCI_KV_CHOOSE_OBSERVED ||
+                              kv->config.summary == DCI_KV_SUMMARY_LEARNED || dci_kv_restructures(kv));
+        dci_kv_unlock(kv);
+        return status;
+}
+
 dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries, size_t ld)
 {
         dci_status status = dci_kv_lock(kv);

@@ -399,6 +399,23 @@ dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, const int
         return status;
 }
 
+dci_status dci_kv_append_later(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
+                               const size_t *n_tokens, const dci_kv_rows *rows)
+{
+        dci_kv_sequence **found;
+        size_t tokens = 0;
+        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
+        if (status != DCI_OK)
+                return status;
+        status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
+        if (status == DCI_OK)
+                status = check_rows_strides(kv, rows);
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
+                found[i]->layers[layer].n += wanted(n_tokens, i);
+        dci_kv_unlock(kv);
+        return status;
+}
+
 /* --- the end of a step ------------------------------------------------------------------------------------------------ */
 
 static dci_status check_end(const dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found, bool whole)

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Memory of a KV cache on a device: what is taken at once, and the pool's pieces as they come. A piece is locked and mapped; where layers
+ * attend to everything the device gets a piece of its own beside it, with the same blocks:
+ *
+ *      host piece:   [layer][block]          device piece: [dense layer][block]
+ */
+#include "gpu/gpu_internal.h"
+
+#include <string.h>
+
+#include "gpu/kv_device.h"
+
+#define PART ((size_t)256) /* what parts of an allocation are aligned to */
+#define STAGING_BYTES ((size_t)8 << 20)
+#define BOUNCE_BYTES ((size_t)65536)
+
+/* --- arenas: one allocation for many arrays ---------------------------------------------------------------------------------- */
+
+/* Measures while base is NULL. */
+typedef struct arena {
+        unsigned char *base;
+        size_t n_bytes;
+        bool too_large;
+} arena;
+
+static void *part(arena *a, size_t n, size_t size)
+{
+        size_t n_bytes, next;
+        if (!dci_mul(n, size, &n_bytes) || !dci_add(a->n_bytes, n_bytes, &next) || next > (size_t)1 << 48) {
+                a->too_large = true;
+                return NULL;
+        }
+        void *here = a->base == NULL ? NULL : a->base + a->n_bytes;
+        a->n_bytes = (next + PART - 1) / PART * PART;
+        return here;
+}
+
+/* Layers, rows, heads and so on are each within their limits, but not all of them together. */
+static size_t times(size_t a, size_t b, size_t c)
+{
+        size_t n;
+        return dci_mul(a, b, &n) && dci_mul(n, c, &n) ? n : SIZE_MAX;
+}
+
+static size_t answer_ints(const dci_gpu_kv *kv)
+{
+        return 3 * kv->config.max_sequences + kv->n_lists + times(kv->n_lists, kv->stride, 1);
+}
+
+static size_t most_items(const dci_gpu_kv *kv)
+{
+        return times(kv->n_lists, kv->stride < kv->n_frames ? kv->stride : kv->n_frames, 1);
+}
+
+static void place_plan(dci_gpu_kv *kv, arena *a, dci_gpu_kv_layer *layer)
+{
+        const size_t n = kv->config.max_sequences, of_queries = n * kv->shape.n_query_heads;
+        dci_kv_plan *plan = &layer->plan;
+        plan->struct_size = sizeof *plan;
+        plan->max_sequences = n;
+        plan->n_lists = kv->shape.n_kv_heads;
+        plan->stride = kv->stride;
+        plan->positions = part(a, times(kv->n_lists, kv->stride, 1), sizeof(int32_t));
+        plan->counts = part(a, kv->n_lists, sizeof(int32_t));
+        plan->sink_end = part(a, n, sizeof(int32_t));
+        plan->recent_begin = part(a, n, sizeof(int32_t));
+        plan->n_tokens = part(a, n, sizeof(int32_t));
+        if (kv->shape.tail != DCI_KV_TAIL_DROP) {
+                plan->tail_out = part(a, times(of_queries, kv->dim, 1), sizeof(float));
+                plan->tail_lse = part(a, of_queries, sizeof(float));
+        }
+        if (kv->resolves_on_host)
+                layer->answer = part(a, answer_ints(kv), sizeof(int32_t));
+}
+
+static void place_pinned(dci_gpu_kv *kv, arena *a)
+{
+        const size_t n = kv->config.max_sequences;
+        for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
+                kv->records[i] = part(a, 7 * n + 1, sizeof(int32_t));
+        kv->bad = part(a, n, sizeof(int32_t));
+        kv->tables = part(a, times(n, kv->max_blocks, 1), sizeof(int32_t));
+        kv->pieces = part(a, kv->piece_capacity, sizeof(void *));
+        kv->dense_pieces = part(a, kv->n_dense > 0 ? kv->piece_capacity : 0, sizeof(void *));
+        kv->bounce = part(a, BOUNCE_BYTES, 1);
+        if (kv->n_sparse == 0)
+                return;
+        kv->queries = part(a, times(n, kv->shape.n_query_heads, kv->dim), kv->query_es);
+        kv->refill = part(a, 2 + 2 * (kv->shape.sink + kv->config.ring_tokens), sizeof(int32_t));
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (!kv->layers[l].dense)
+                        place_plan(kv, a, &kv->layers[l]);
+        if (!kv->resolves_on_host)
+                return;
+        kv->host_items = part(a, times(kv->n_lists, kv->stride, 1), sizeof(dci_gpu_item));
+        kv->host_n_items = part(a, kv->n_lists, sizeof(int32_t));
+        if (kv->config.gather == DCI_GPU_GATHER_STAGED) {
+                kv->staged_items = part(a, times(kv->n_lists, kv->stride, 1), sizeof(dci_gpu_item));
+                kv->staged = part(a, times(most_items(kv), (size_t)1 << kv->unit_shift, 2), kv->row_bytes);
+        }
+}
+
+/* Tags, stamps and counters lie where lists are resolved. */
+static void place_residency(dci_gpu_kv *kv, arena *a)
+{
+        const size_t lanes = times(kv->n_sparse, kv->n_lists, 1);
+        kv->tags = part(a, times(lanes, kv->n_frames, 1), sizeof(int32_t));
+        kv->stamps = part(a, times(lanes, kv->n_frames, 1), sizeof(uint32_t));
+        kv->counters = part(a, times(lanes, 3, 1), sizeof(uint64_t));
+}
+
+static void place_tables(dci_gpu_kv *kv, arena *a)
+{
+        const size_t n = kv->config.max_sequences;
+        kv->device_record = part(a, 7 * n + 1, sizeof(int32_t));
+        kv->device_tables = part(a, times(n, kv->max_blocks, 1), sizeof(int32_t));
+        kv->device_pieces = part(a, kv->piece_capacity, sizeof(void *));
+        kv->device_dense = part(a, kv->n_dense > 0 ? kv->piece_capacity : 0, sizeof(void *));
+        if (!kv->resolves_on_host)
+                place_residency(kv, a);
+        if (kv->resolves_on_host && kv->config.gather == DCI_GPU_GATHER_STAGED && kv->n_sparse > 0) {
+                kv->staged_piece = part(a, 1, sizeof(void *));
+                kv->staged_table = part(a, most_items(kv), sizeof(int32_t));
+        }
+}
+
+/* Parts that a head's tokens are cut into: the most that any batch needs. */
+static size_t partial_bytes(const dci_gpu_kv *kv)
+{
+        size_t most = 0;
+        for (size_t n = 1; n <= kv->config.max_sequences; n++) {
+                const int32_t splits = dci_gpu_splits(kv->gpu, n, kv->shape.n_kv_heads, kv->config.max_tokens);
+                const size_t n_bytes = dci_gpu_partial_bytes(n * kv->shape.n_kv_heads, splits, kv->dim);
+                most = n_bytes > most ? n_bytes : most;
+        }
+        return most;
+}
+
+static void place_buffers(dci_gpu_kv *kv, arena *a)
+{
+        const size_t block = kv->host->pool.block_bytes, most = STAGING_BYTES / block;
+        kv->staging_blocks = most == 0 ? 1 : most < kv->max_blocks ? most : kv->max_blocks;
+        for (size_t i = 0; i < 2; i++)
+                kv->staging[i] = part(a, kv->staging_blocks, block);
+        kv->partial = part(a, partial_bytes(kv), 1);
+        kv->arrived = part(a, kv->n_lists, sizeof(int32_t));
+        if (kv->n_sparse == 0)
+                return;
+        kv->answer = part(a, answer_ints(kv), sizeof(int32_t));
+        if (!kv->resolves_on_host) {
+                kv->items = part(a, times(kv->n_lists, kv->stride, 1), sizeof(dci_gpu_item));
+                kv->n_items = part(a, kv->n_lists, sizeof(int32_t));
+        }
+        if (kv->config.gather == DCI_GPU_GATHER_STAGED)
+                kv->staged_device = part(a, times(most_items(kv), (size_t)1 << kv->unit_shift, 2), kv->row_bytes);
+}
+
+static void place_scratch(dci_gpu_kv *kv, arena *a)
+{
+        const size_t n = kv->config.max_sequences;
+        int32_t *slots = part(a, kv->n_sparse > 0 ? times(kv->n_lists, kv->stride, 1) : 0, sizeof(int32_t));
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                kv->layers[l].plan.slots = slots;
+        kv->names = part(a, n, sizeof *kv->names);
+        kv->step.ids = part(a, n, sizeof *kv->step.ids);
+        kv->step.wanted = part(a, n, sizeof *kv->step.wanted);
+        kv->step.at = part(a, n, sizeof *kv->step.at);
+        if (!kv->resolves_on_host)
+                return;
+        place_residency(kv, a);
+        if (kv->config.gather == DCI_GPU_GATHER_BATCHED) {
+                kv->most_copies = times(most_items(kv), 2, 1);
+                kv->copy_to = part(a, kv->most_copies, sizeof(void *));
+                kv->copy_from = part(a, kv->most_copies, sizeof(void *));
+                kv->copy_bytes = part(a, kv->most_copies, sizeof(size_t));
+        }
+}
+
+static size_t lanes_bytes(const dci_gpu_kv *kv)
+{
+        return times(times(kv->n_sparse, kv->n_lists, kv->n_slots), 2, kv->row_bytes);
+}
+
+/* --- taking all that ------------------------------------------------------------------------------------------------------------ */
+
+static dci_status take_device(dci_gpu_kv *kv, size_t n_bytes, unsigned char **out, size_t *out_bytes)
+{
+        void *memory = NULL;
+        if (n_bytes == 0)
+                return DCI_OK;
+        const dci_status status = kv->ops->take(kv->gpu, n_bytes, &memory);
+        if (status != DCI_OK)
+                return status;
+        *out = memory;
+        *out_bytes = n_bytes;
+        return DCI_OK;
+}
+
+static dci_status check_device_bytes(const dci_gpu_kv *kv, size_t more)
+{
+        const size_t most = kv->config.max_device_bytes,
+                     there = kv->lane_bytes + kv->table_bytes + kv->buffer_bytes + kv->dense_bytes;
+        if (most > 0 && (there > most || more > most - there))
+                return dci_fail(DCI_ERR_FULL,
+                                "%zu bytes on the device are wanted, but %zu of max_device_bytes %zu are in use", more,
+                                there, most);
+        return DCI_OK;
+}
+
+dci_status dci_gpu_kv_pin(dci_gpu_kv *kv, size_t n_bytes, unsigned char **out, unsigned char **out_device)
+{
+        void *address = NULL;
+        unsigned char *memory = dci_alloc_pages(kv->gpu->context, n_bytes);
+        if (memory == NULL)
+                return DCI_ERR_MEMORY;
+        const dci_status status = kv->ops->pin(kv->gpu, memory, n_bytes, &address);
+        if (status != DCI_OK) {
+                dci_free(kv->gpu->context, memory, n_bytes, 1);
+                return status;
+        }
+        kv->pinned_bytes += n_bytes;
+        *out = memory;
+        if (out_device != NULL)
+                *out_device = address;
+        return DCI_OK;
+}
+
+void dci_gpu_kv_unpin(dci_gpu_kv *kv, unsigned char *memory, size_t n_bytes)
+{
+        if (memory == NULL)
+                return;
+        kv->ops->unpin(kv->gpu, memory);
+        dci_free(kv->gpu->context, memory, n_bytes, 1);
+        kv->pinned_bytes -= n_bytes;
+}
+
+/* Blocks that all sequences have together: one more each while a block that was shared is copied. */
+static void size_pieces(dci_gpu_kv *kv)
+{
+        const dci_kv_pool *pool = &kv->host->pool;
+        size_t n = times(kv->config.max_sequences, kv->max_blocks + 1, 1);
+        n = n < pool->most_blocks ? n : pool->most_blocks;
+        kv->piece_capacity = (n + pool->piece_blocks - 1) / pool->piece_blocks + 1;
+        kv->dense_piece_bytes = kv->n_dense * pool->piece_blocks * pool->block_bytes;
+}
+
+/* What is read before it is written. */
+static dci_status clear(dci_gpu_kv *kv)
+{
+        const dci_gpu_ops *ops = kv->ops;
+        const size_t lanes = kv->n_sparse * kv->n_lists;
+        memset(kv->bad, 0, kv->config.max_sequences * sizeof *kv->bad);
+        dci_status status = ops->fill(kv->gpu, kv->side, kv->arrived, 0, kv->n_lists * sizeof *kv->arrived);
+        if (kv->resolves_on_host) {
+                memset(kv->tags, 0xff, lanes * kv->n_frames * sizeof *kv->tags);
+                memset(kv->stamps, 0, lanes * kv->n_frames * sizeof *kv->stamps);
+                memset(kv->counters, 0, lanes * 3 * sizeof *kv->counters);
+        } else {
+                if (status == DCI_OK && lanes * kv->n_frames > 0)
+                        status = ops->fill(kv->gpu, kv->side, kv->tags, 0xff, lanes * kv->n_frames * sizeof *kv->tags);
+                if (status == DCI_OK && lanes * kv->n_frames > 0)
+                        status = ops->fill(kv->gpu, kv->side, kv->stamps, 0, lanes * kv->n_frames * sizeof *kv->stamps);
+                if (status == DCI_OK && lanes > 0)
+                        status = ops->fill(kv->gpu, kv->side, kv->counters, 0, lanes * 3 * sizeof *kv->counters);
+        }
+        if (status == DCI_OK && kv->staged_piece != NULL)
+                status = ops->copy(kv->gpu, kv->side, kv->staged_piece, memcpy(kv->bounce, &kv->staged_device, sizeof(void *)),
+                                   sizeof(void *));
+        if (status == DCI_OK)
+                status = ops->stream_wait(kv->gpu, kv->side);
+        /* Numbers 0, 1, .. by way of locked memory. */
+        const size_t at_once = BOUNCE_BYTES / sizeof(int32_t), n = kv->staged_table != NULL ? most_items(kv) : 0;
+        for (size_t first = 0; first < n && status == DCI_OK; first += at_once) {
+                const size_t here = n - first < at_once ? n - first : at_once;
+                int32_t *numbers = (int32_t *)kv->bounce;
+                for (size_t i = 0; i < here; i++)
+                        numbers[i] = (int32_t)(first + i);
+                status = ops->copy(kv->gpu, kv->side, kv->staged_table + first, numbers, here * sizeof *numbers);
+                if (status == DCI_OK)
+                        status = ops->stream_wait(kv->gpu, kv->side);
+        }
+        return status;
+}
+
+typedef void (*placing)(dci_gpu_kv *kv, arena *a);
+
+static size_t measured(dci_gpu_kv *kv, placing place, bool *too_large)
+{
+        arena a = {0};
+        place(kv, &a);
+        *too_large = *too_large || a.too_large;
+        return a.n_bytes;
+}
+
+dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
+{
+        bool too_large = false;
+        size_pieces(kv);
+        const size_t pinned = measured(kv, place_pinned, &too_large), tables = measured(kv, place_tables, &too_large),
+                     buffers = measured(kv, place_buffers, &too_large),
+                     scratch = measured(kv, place_scratch, &too_large), lanes = lanes_bytes(kv);
+        if (too_large || lanes > (size_t)1 << 48)
+                return dci_fail(DCI_ERR_LIMIT,
+                                "%zu sequences of %zu tokens, %zu slots per lane and %zu layers are too many",
+                                kv->config.max_sequences, kv->config.max_tokens, kv->n_slots, kv->shape.n_layers);
+        dci_status status = check_device_bytes(kv, lanes + tables + buffers);
+        if (status == DCI_OK) {
+                kv->scratch = dci_alloc(kv->gpu->context, scratch, 1);
+                status = kv->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
+                kv->scratch_bytes = scratch;
+        }
+        if (status == DCI_OK)
+                status = dci_gpu_kv_pin(kv, pinned, &kv->pinned, &kv->pinned_device);
+        if (status == DCI_OK)
+                status = take_device(kv, lanes, &kv->lanes, &kv->lane_bytes);
+        if (status == DCI_OK)
+                status = take_device(kv, tables, &kv->table_memory, &kv->table_bytes);
+        if (status == DCI_OK)
+                status = take_device(kv, buffers, &kv->buffer_memory, &kv->buffer_bytes);
+        if (status != DCI_OK)
+                return status;
+        place_pinned(kv, &(arena){.base = kv->pinned});
+        place_tables(kv, &(arena){.base = kv->table_memory});
+        place_buffers(kv, &(arena){.base = kv->buffer_memory});
+        place_scratch(kv, &(arena){.base = kv->scratch});
+        return clear(kv);
+}
+
+void dci_gpu_kv_give_all(dci_gpu_kv *kv)
+{
+        if (kv->buffer_memory != NULL)
+                kv->ops->give(kv->gpu, kv->buffer_memory, kv->buffer_bytes);
+        if (kv->table_memory != NULL)
+                kv->ops->give(kv->gpu, kv->table_memory, kv->table_bytes);
+        if (kv->lanes != NULL)
+                kv->ops->give(kv->gpu, kv->lanes, kv->lane_bytes);
+        if (kv->pinned != NULL)
+                dci_gpu_kv_unpin(kv, kv->pinned, kv->pinned_bytes);
+        dci_free(kv->gpu->context, kv->scratch, kv->scratch_bytes, 1);
+}
