@@ -485,9 +485,12 @@ static dci_status host_gather(dci_gpu *gpu, void *stream, const dci_gpu_gather_a
 static dci_status host_attend(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args)
 {
         const host_call call = {.kind = CALL_ATTEND, .args.attend = *args};
-        if (args->dim < 1 || args->dim > DCI_GPU_MAX_DIM || args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "dim %d and group %d, but there are kernels for up to %d and %d",
-                                (int)args->dim, (int)args->group, DCI_GPU_MAX_DIM, DCI_GPU_MAX_GROUP);
+        if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d",
+                                (int)args->group, DCI_GPU_MAX_GROUP);
+        if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != DCI_GPU_MAX_DIM)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or %d",
+                                (int)args->dim, DCI_GPU_MAX_DIM);
         return submit(gpu, stream, &call);
 }
 
