@@ -5,7 +5,7 @@
 
 
 constexpr int warps_per_block = 8;
-constexpr int most_sequences = 2048; /* whose numbers fit into a block's shared memory */
+constexpr int most_sequences = 4096; /* whose numbers fit into a block's shared memory */
 
 /* Which 16-bit elements of a word are NaN or infinity: all bits of the exponent are set. */
 static __device__ __forceinline__ bool has_bad(uint4 x, uint32_t exponent)
@@ -159,6 +159,12 @@ extern "C" dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, con
         config.blockDim = 32 * warps_per_block;
         config.dynamicSmemBytes = (size_t)args->batch.n * 16;
         config.stream = static_cast<cudaStream_t>(stream);
+        if (config.dynamicSmemBytes > 48u << 10) {
+                const cudaError_t error =
+                        cudaFuncSetAttribute(append_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)config.dynamicSmemBytes);
+                if (error != cudaSuccess)
+                        return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", config.dynamicSmemBytes);
+        }
         return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, append_kernel, *args, bytes_of(args, true), bytes_of(args, false)),
                                    "append of %d tokens cannot be queued", args->batch.n_tokens);
 }

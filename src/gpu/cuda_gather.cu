@@ -17,12 +17,20 @@ struct List {
         int row, head;
 };
 
+/* Volatile, so that it is asked for here, not where it is first used. */
+static __device__ __forceinline__ int32_t load_now(const int32_t *from)
+{
+        int32_t x;
+        asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(x) : "l"(from));
+        return x;
+}
+
 static __device__ __forceinline__ List list_of(const dci_gpu_gather_args &args, int l)
 {
         List list;
         list.items = args.items + (uint64_t)l * args.item_stride;
-        list.n_items = (uint32_t)__ldg(args.n_items + (uint64_t)l * args.n_items_stride);
-        list.row = __ldg(args.rows + l / args.n_heads);
+        list.n_items = (uint32_t)load_now(args.n_items + (uint64_t)l * args.n_items_stride);
+        list.row = load_now(args.rows + l / args.n_heads);
         list.head = l % args.n_heads;
         return list;
 }
@@ -30,47 +38,6 @@ static __device__ __forceinline__ List list_of(const dci_gpu_gather_args &args, 
 struct Route {
         const unsigned char *from;
         unsigned char *to;
-};
-
-/* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of a warp get here. */
-template <int depth> static __device__ __forceinline__ void phase()
-{
-        if constexpr (depth > 1)
-                __syncwarp();
-}
-
-/* Where units are, for `depth` of a thread at once: each of the three reads for all before the next, so that they wait together. */
-template <int depth> struct Finder {
-        int2 items[depth]; /* position, slot */
-        unsigned char *pieces[depth];
-        int blocks[depth];
-
-        __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const uint32_t (&which)[depth])
-        {
-                const int32_t *table = args.tables.blocks + (uint64_t)list.row * args.tables.stride;
-#pragma unroll
-                for (int d = 0; d < depth; d++)
-                        items[d] = __ldg(reinterpret_cast<const int2 *>(list.items + which[d]));
-                phase<depth>();
-#pragma unroll
-                for (int d = 0; d < depth; d++)
-                        blocks[d] = __ldg(table + (items[d].x >> args.pool.page_shift));
-                phase<depth>();
-#pragma unroll
-                for (int d = 0; d < depth; d++)
-                        pieces[d] = reinterpret_cast<unsigned char *>(__ldg(
-                                reinterpret_cast<const unsigned long long *>(args.pool.pieces) + (blocks[d] >> args.pool.block_shift)));
-                phase<depth>();
-        }
-
-        /* From and to for byte `at` of the unit's keys or values. */
-        __device__ __forceinline__ Route route(const dci_gpu_gather_args &args, const List &list, int d, bool is_key, uint32_t at) const
-        {
-                const int shift = args.pool.page_shift;
-                const RowPair from = block_rows(args.pool, pieces[d], blocks[d], list.head, items[d].x & ((1 << shift) - 1));
-                const RowPair to = lane_rows(args.lanes, list.row, args.n_heads, list.head, items[d].y);
-                return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
-        }
 };
 
 template <int hint> static __device__ __forceinline__ uint4 load(const unsigned char *from)
@@ -115,36 +82,87 @@ static __device__ __forceinline__ Span span_of(const dci_gpu_gather_args &args, 
         return span;
 }
 
-/* Routes of vectors base, base + stride, ...; what is beyond the end looks up the last, so that nothing branches. */
-template <int depth>
-static __device__ __forceinline__ void find_vectors(const dci_gpu_gather_args &args, const List &list, const Span &span, uint32_t base,
-                                             Route (&route)[depth])
+static __device__ __forceinline__ Route route_of(const dci_gpu_gather_args &args, const List &list, int2 item, int block, unsigned char *piece,
+                                                 bool is_key, uint32_t at)
 {
-        uint32_t items[depth], in_unit[depth];
-#pragma unroll
-        for (int d = 0; d < depth; d++) {
-                const uint32_t vector = min(base + d * span.stride + span.lane, span.n_vectors - 1);
-                items[d] = vector / span.of_unit;
-                in_unit[d] = vector - items[d] * span.of_unit;
-        }
-        Finder<depth> finder;
-        finder.find(args, list, items);
-#pragma unroll
-        for (int d = 0; d < depth; d++) {
-                const bool is_key = in_unit[d] < span.key_vectors;
-                route[d] = finder.route(args, list, d, is_key, 16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors));
-        }
+        const int slot = item.x & ((1 << args.pool.page_shift) - 1);
+        const RowPair from = block_rows(args.pool, piece, block, list.head, slot);
+        const RowPair to = lane_rows(args.lanes, list.row, args.n_heads, list.head, item.y);
+        return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
 }
+
+static __device__ __forceinline__ const int32_t *table_of(const dci_gpu_gather_args &args, const List &list)
+{
+        return args.tables.blocks + (uint64_t)list.row * args.tables.stride;
+}
+
+static __device__ __forceinline__ unsigned char *piece_of(const dci_gpu_pool &pool, int block)
+{
+        return reinterpret_cast<unsigned char *>(
+                __ldg(reinterpret_cast<const unsigned long long *>(pool.pieces) + (block >> pool.block_shift)));
+}
+
+/* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of a warp get here. */
+template <int depth> static __device__ __forceinline__ void phase()
+{
+        if constexpr (depth > 1)
+                __syncwarp();
+}
+
+/* Vectors base, base + stride, ... of a thread: each of the three reads for all before the next, so that they wait together. */
+template <int depth> struct Finder {
+        int2 items[depth]; /* position, slot */
+        uint32_t in_unit[depth];
+
+        /* Before it is known how many items there are: what lies behind them is read, too, and not used. */
+        __device__ __forceinline__ void ask(const dci_gpu_gather_args &args, const List &list, const Span &span, uint32_t base)
+        {
+#pragma unroll
+                for (int d = 0; d < depth; d++) {
+                        const uint32_t vector = base + d * span.stride + span.lane, item = vector / span.of_unit;
+                        in_unit[d] = vector - item * span.of_unit;
+                        items[d] = __ldg(reinterpret_cast<const int2 *>(list.items + min(item, (uint32_t)args.most_items - 1)));
+                }
+        }
+
+        __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const Span &span, uint32_t base,
+                                             Route (&route)[depth]) const
+        {
+                int blocks[depth];
+                unsigned char *pieces[depth];
+                const int32_t *table = table_of(args, list);
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        blocks[d] = base + d * span.stride + span.lane < span.n_vectors
+                                            ? __ldg(table + (items[d].x >> args.pool.page_shift))
+                                            : 0;
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        pieces[d] = piece_of(args.pool, blocks[d]);
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++) {
+                        const bool is_key = in_unit[d] < span.key_vectors;
+                        route[d] = route_of(args, list, items[d], blocks[d], pieces[d], is_key,
+                                            16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors));
+                }
+        }
+};
 
 template <int depth, int hint>
 static __global__ void __launch_bounds__(512) gather_registers(const __grid_constant__ dci_gpu_gather_args args)
 {
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
+        Finder<depth> finder;
+        finder.ask(args, list, span, span.first);
         for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
                 Route route[depth];
                 uint4 x[depth];
-                find_vectors(args, list, span, base, route);
+                finder.find(args, list, span, base, route);
+                finder.ask(args, list, span, base + depth * span.stride);
 #pragma unroll
                 for (int d = 0; d < depth; d++)
                         if (base + d * span.stride + span.lane < span.n_vectors)
@@ -162,9 +180,12 @@ template <int depth> static __global__ void __launch_bounds__(512) gather_shared
         extern __shared__ uint4 held[]; /* [depth][threads] */
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
+        Finder<depth> finder;
+        finder.ask(args, list, span, span.first);
         for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
                 Route route[depth];
-                find_vectors(args, list, span, base, route);
+                finder.find(args, list, span, base, route);
+                finder.ask(args, list, span, base + depth * span.stride);
 #pragma unroll
                 for (int d = 0; d < depth; d++)
                         if (base + d * span.stride + span.lane < span.n_vectors) {
@@ -240,9 +261,9 @@ static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant_
                         const uint32_t at = most_piece * (is_key ? in_unit : in_unit - pieces.of_keys);
                         const uint32_t whole = (is_key ? args.lanes.key_bytes : args.lanes.value_bytes) << args.unit_shift;
                         bytes = whole - at < most_piece ? whole - at : most_piece;
-                        Finder<1> finder;
-                        finder.find(args, list, {item});
-                        route = finder.route(args, list, 0, is_key, at);
+                        const int2 it = __ldg(reinterpret_cast<const int2 *>(list.items + item));
+                        const int block = __ldg(table_of(args, list) + (it.x >> args.pool.page_shift));
+                        route = route_of(args, list, it, block, piece_of(args.pool, block), is_key, at);
                         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
                         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
                         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(slot),
