@@ -9,7 +9,6 @@
  */
 #include "gpu/cuda_rows.cuh"
 
-
 /* A list's work, in what is moved at once. */
 struct List {
         const dci_gpu_item *items;
@@ -82,8 +81,8 @@ static __device__ __forceinline__ Span span_of(const dci_gpu_gather_args &args, 
         return span;
 }
 
-static __device__ __forceinline__ Route route_of(const dci_gpu_gather_args &args, const List &list, int2 item, int block, unsigned char *piece,
-                                                 bool is_key, uint32_t at)
+static __device__ __forceinline__ Route route_of(const dci_gpu_gather_args &args, const List &list, int2 item,
+                                                 int block, unsigned char *piece, bool is_key, uint32_t at)
 {
         const int slot = item.x & ((1 << args.pool.page_shift) - 1);
         const RowPair from = block_rows(args.pool, piece, block, list.head, slot);
@@ -115,18 +114,20 @@ template <int depth> struct Finder {
         uint32_t in_unit[depth];
 
         /* Before it is known how many items there are: what lies behind them is read, too, and not used. */
-        __device__ __forceinline__ void ask(const dci_gpu_gather_args &args, const List &list, const Span &span, uint32_t base)
+        __device__ __forceinline__ void ask(const dci_gpu_gather_args &args, const List &list, const Span &span,
+                                            uint32_t base)
         {
 #pragma unroll
                 for (int d = 0; d < depth; d++) {
                         const uint32_t vector = base + d * span.stride + span.lane, item = vector / span.of_unit;
                         in_unit[d] = vector - item * span.of_unit;
-                        items[d] = __ldg(reinterpret_cast<const int2 *>(list.items + min(item, (uint32_t)args.most_items - 1)));
+                        items[d] = __ldg(
+                                reinterpret_cast<const int2 *>(list.items + min(item, (uint32_t)args.most_items - 1)));
                 }
         }
 
-        __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const Span &span, uint32_t base,
-                                             Route (&route)[depth]) const
+        __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const Span &span,
+                                             uint32_t base, Route (&route)[depth]) const
         {
                 int blocks[depth];
                 unsigned char *pieces[depth];
@@ -175,7 +176,8 @@ static __global__ void __launch_bounds__(512) gather_registers(const __grid_cons
 }
 
 /* Each thread reads back what it asked for itself: nobody waits for others. */
-template <int depth> static __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
+template <int depth>
+static __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
 {
         extern __shared__ uint4 held[]; /* [depth][threads] */
         const List list = list_of(args, blockIdx.y);
@@ -189,8 +191,10 @@ template <int depth> static __global__ void __launch_bounds__(512) gather_shared
 #pragma unroll
                 for (int d = 0; d < depth; d++)
                         if (base + d * span.stride + span.lane < span.n_vectors) {
-                                const uint32_t at = (uint32_t)__cvta_generic_to_shared(&held[d * blockDim.x + threadIdx.x]);
-                                asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(at), "l"(route[d].from)
+                                const uint32_t at =
+                                        (uint32_t)__cvta_generic_to_shared(&held[d * blockDim.x + threadIdx.x]);
+                                asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(at),
+                                             "l"(route[d].from)
                                              : "memory");
                         }
                 asm volatile("cp.async.wait_all;" ::: "memory");
@@ -211,7 +215,8 @@ struct Pieces {
 
 static __host__ __device__ inline Pieces pieces_of(const dci_gpu_gather_args &args)
 {
-        const uint32_t keys = args.lanes.key_bytes << args.unit_shift, values = args.lanes.value_bytes << args.unit_shift;
+        const uint32_t keys = args.lanes.key_bytes << args.unit_shift,
+                       values = args.lanes.value_bytes << args.unit_shift;
         const uint32_t longest = keys > values ? keys : values;
         return {(keys + most_piece - 1) / most_piece, (values + most_piece - 1) / most_piece,
                 longest < most_piece ? longest : most_piece};
@@ -232,7 +237,8 @@ static __device__ __forceinline__ void await(uint32_t barrier, uint32_t parity)
 #endif
 
 /* A lane has one slot: it asks for a piece, waits with its warp, sends the piece on, and takes the slot again when it has been read. */
-static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
+static __global__ void __launch_bounds__(512)
+        gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         extern __shared__ __align__(128) unsigned char slots[]; /* [warps][depth][slot_bytes] */
@@ -240,8 +246,8 @@ static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant_
         const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, n_warps = gridDim.x * (blockDim.x >> 5);
         const Pieces pieces = pieces_of(args);
         const uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&barriers[warp]);
-        const uint32_t slot =
-                (uint32_t)__cvta_generic_to_shared(slots + (uint64_t)(warp * depth + (lane < depth ? lane : 0)) * pieces.slot_bytes);
+        const uint32_t slot = (uint32_t)__cvta_generic_to_shared(
+                slots + (uint64_t)(warp * depth + (lane < depth ? lane : 0)) * pieces.slot_bytes);
         if (lane == 0) {
                 asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(barrier) : "memory");
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -250,7 +256,8 @@ static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant_
         const List list = list_of(args, blockIdx.y);
         const uint32_t of_unit = pieces.of_keys + pieces.of_values, n_pieces = list.n_items * of_unit;
         uint32_t parity = 0;
-        for (uint32_t base = (blockIdx.x * (blockDim.x >> 5) + warp) * depth; base < n_pieces; base += n_warps * depth) {
+        for (uint32_t base = (blockIdx.x * (blockDim.x >> 5) + warp) * depth; base < n_pieces;
+             base += n_warps * depth) {
                 const uint32_t piece = base + lane;
                 const bool mine = lane < depth && piece < n_pieces;
                 Route route = {};
@@ -259,14 +266,17 @@ static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant_
                         const uint32_t item = piece / of_unit, in_unit = piece - item * of_unit;
                         const bool is_key = in_unit < pieces.of_keys;
                         const uint32_t at = most_piece * (is_key ? in_unit : in_unit - pieces.of_keys);
-                        const uint32_t whole = (is_key ? args.lanes.key_bytes : args.lanes.value_bytes) << args.unit_shift;
+                        const uint32_t whole = (is_key ? args.lanes.key_bytes : args.lanes.value_bytes)
+                                               << args.unit_shift;
                         bytes = whole - at < most_piece ? whole - at : most_piece;
                         const int2 it = __ldg(reinterpret_cast<const int2 *>(list.items + item));
                         const int block = __ldg(table_of(args, list) + (it.x >> args.pool.page_shift));
                         route = route_of(args, list, it, block, piece_of(args.pool, block), is_key, at);
                         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-                        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-                        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(slot),
+                        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                                     : "memory");
+                        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
+                                     "%2, [%3];" ::"r"(slot),
                                      "l"(route.from), "r"(bytes), "r"(barrier)
                                      : "memory");
                 } else {
@@ -275,7 +285,8 @@ static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant_
                 await(barrier, parity);
                 parity ^= 1;
                 if (mine) {
-                        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(route.to), "r"(slot), "r"(bytes)
+                        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(route.to),
+                                     "r"(slot), "r"(bytes)
                                      : "memory");
                         asm volatile("cp.async.bulk.commit_group;" ::: "memory");
                 }
@@ -332,27 +343,30 @@ static int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_b
         return n > 0 ? (int)n : 1;
 }
 
-static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *config, const dci_gpu_gather_args *args, const dci_gpu_fetch *fetch,
-                       uint64_t n_lists)
+static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *config, const dci_gpu_gather_args *args,
+                              const dci_gpu_fetch *fetch, uint64_t n_lists)
 {
         const Pieces pieces = pieces_of(*args);
         const size_t shared = (size_t)fetch->warps * fetch->depth * pieces.slot_bytes;
         if (cuda->major < 9)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "bulk copies need compute capability 9.0, this GPU has %d.%d", cuda->major, cuda->minor);
+                return dci_fail(DCI_ERR_UNSUPPORTED, "bulk copies need compute capability 9.0, this GPU has %d.%d",
+                                cuda->major, cuda->minor);
         if (fetch->depth < 1 || fetch->depth > 32 || shared + 1024 > cuda->shared_bytes)
-                return dci_fail(DCI_ERR_LIMIT, "%d pieces of %u bytes for each of %d warps do not fit into %zu bytes of shared memory",
+                return dci_fail(DCI_ERR_LIMIT,
+                                "%d pieces of %u bytes for each of %d warps do not fit into %zu bytes of shared memory",
                                 fetch->depth, pieces.slot_bytes, fetch->warps, cuda->shared_bytes);
-        const cudaError_t error = cudaFuncSetAttribute(gather_bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        const cudaError_t error =
+                cudaFuncSetAttribute(gather_bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (error != cudaSuccess)
                 return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
         config->dynamicSmemBytes = shared;
-        config->gridDim.x = fetch->blocks > 0 ? fetch->blocks
-                                              : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
-                                                          (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps);
+        config->gridDim.x = fetch->blocks > 0
+                                    ? fetch->blocks
+                                    : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
+                                                (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps);
         return dci_gpu_cuda_status(cudaLaunchKernelEx(config, gather_bulk, *args, (uint32_t)fetch->depth),
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
-
 
 extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
                                              const dci_gpu_fetch *fetch)
@@ -361,7 +375,8 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
         if (n_lists == 0 || args->most_items <= 0)
                 return DCI_OK;
         if (n_lists > 65535)
-                return dci_fail(DCI_ERR_LIMIT, "a gather has %llu lists, the device's kernel takes 65535", (unsigned long long)n_lists);
+                return dci_fail(DCI_ERR_LIMIT, "a gather has %llu lists, the device's kernel takes 65535",
+                                (unsigned long long)n_lists);
         if (fetch->warps < 1 || fetch->warps > 16)
                 return dci_fail(DCI_ERR_INVALID, "warps is %d, expected 1 to 16", fetch->warps);
         cudaLaunchConfig_t config = {};
@@ -372,19 +387,23 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
                 return launch_bulk(cuda, &config, args, fetch, n_lists);
         const Kernel kernel = kernel_of(*fetch);
         if (kernel == nullptr)
-                return dci_fail(DCI_ERR_INVALID, "there is no gather with depth %d and hint %d", fetch->depth, fetch->hint);
+                return dci_fail(DCI_ERR_INVALID, "there is no gather with depth %d and hint %d", fetch->depth,
+                                fetch->hint);
         if (fetch->how == DCI_GPU_FETCH_SHARED) {
                 config.dynamicSmemBytes = (size_t)fetch->depth * config.blockDim.x * 16;
-                const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)config.dynamicSmemBytes);
+                const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                               (int)config.dynamicSmemBytes);
                 if (error != cudaSuccess)
-                        return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", config.dynamicSmemBytes);
+                        return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory",
+                                                   config.dynamicSmemBytes);
         }
         const uint64_t vectors = ((uint64_t)args->lanes.key_bytes + args->lanes.value_bytes) / 16 << args->unit_shift;
-        config.gridDim.x = fetch->blocks > 0 ? fetch->blocks
-                                             : blocks_of(cuda, (uint64_t)args->most_items * vectors,
-                                                         (uint64_t)config.blockDim.x * fetch->depth, n_lists, fetch->warps);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, kernel, *args), "a gather for %llu lists cannot be queued",
-                                   (unsigned long long)n_lists);
+        config.gridDim.x = fetch->blocks > 0
+                                   ? fetch->blocks
+                                   : blocks_of(cuda, (uint64_t)args->most_items * vectors,
+                                               (uint64_t)config.blockDim.x * fetch->depth, n_lists, fetch->warps);
+        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, kernel, *args),
+                                   "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
 
 extern "C" dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args)
