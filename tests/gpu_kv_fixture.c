@@ -280,6 +280,11 @@ void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
         for (size_t i = 0; i < n; i++)
                 same_row(t, layer, i, got + i * dim, kv_out(&seen, layer, 0, 0) + i * dim, got[n * dim + i],
                          kv_lse(&seen, layer, 0, 0)[i]);
+        if (t->kept != NULL) {
+                ck_assert_uint_le(t->n_kept + n * (dim + 1), t->kept_room);
+                memcpy(t->kept + t->n_kept, got, n * (dim + 1) * sizeof *got);
+                t->n_kept += n * (dim + 1);
+        }
         twin_give(t, out, n * (dim + 1) * sizeof *out);
         twin_give(t, queries, query_bytes);
         free(host);
@@ -334,6 +339,25 @@ void twin_decode(twin *t, int64_t sequence, const kv_data *data, size_t from, si
                 twin_step(t, 1, &(kv_turn){sequence, data, from + i, 1}, NULL, true);
                 twin_maintain(t);
         }
+}
+
+void twin_check_rows(twin *t, int64_t sequence, const kv_data *data, size_t from, size_t n)
+{
+        const size_t row = t->config.dim_k * dci_dtype_size(t->config.dtype), n_heads = t->config.n_kv_heads;
+        char *keys = malloc(n * row + 1), *values = malloc(n * row + 1);
+        ck_assert(keys != NULL && values != NULL);
+        ck_ok(dci_gpu_kv_sync(t->kv));
+        for (size_t l = 0; l < t->config.n_layers; l++)
+                for (size_t h = 0; h < n_heads; h++) {
+                        ck_ok(dci_kv_read(dci_gpu_kv_host(t->kv), l, sequence, h, 0, n, keys, values));
+                        for (size_t i = 0; i < n; i++) {
+                                const size_t at = ((l * data->n + from + i) * n_heads + h) * row;
+                                ck_assert(memcmp(keys + i * row, (const char *)data->stored_keys + at, row) == 0);
+                                ck_assert(memcmp(values + i * row, (const char *)data->stored_values + at, row) == 0);
+                        }
+                }
+        free(keys);
+        free(values);
 }
 
 dci_gpu_kv_info twin_info(twin *t)

@@ -24,7 +24,9 @@ typedef struct twin {
         dci_gpu_kv *kv;
         dci_kv *cpu;
         const char *what;
-        size_t n_looked; /* lists that left tokens out and were compared */
+        size_t n_looked; /* plans that left tokens out and were compared */
+        float *kept;     /* room for outputs and log sums of all looks, or NULL */
+        size_t n_kept, kept_room;
 } twin;
 
 int32_t twin_device(void);
@@ -76,6 +78,8 @@ int64_t twin_prefill(twin *t, const kv_data *data, size_t n, size_t chunk);
 /* Decodes tokens [from, from + n), with maintenance after each. */
 void twin_decode(twin *t, int64_t sequence, const kv_data *data, size_t from, size_t n);
 
+/* Fails unless host memory has the rows of tokens [0, n) of a sequence, which are those of data from `from` on. */
+void twin_check_rows(twin *t, int64_t sequence, const kv_data *data, size_t from, size_t n);
 dci_gpu_kv_info twin_info(twin *t);
 
 #endif
