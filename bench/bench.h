@@ -61,6 +61,7 @@ int bench_growth(int argc, char **argv);
 int bench_latency_command(int argc, char **argv);
 int bench_kmeans(int argc, char **argv);
 int bench_layers(int argc, char **argv);
+int bench_gpu(int argc, char **argv);
 int bench_kv(int argc, char **argv);
 int bench_papers(int argc, char **argv);
 

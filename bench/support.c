@@ -16,6 +16,7 @@ int bench_report_error(const char *command, dci_status status)
         case DCI_ERR_FULL:
         case DCI_ERR_CANCELLED:
         case DCI_ERR_BUSY:
+        case DCI_ERR_DEVICE:
                 return BENCH_EXIT_FAILED;
         default:
                 return BENCH_EXIT_INPUT;

@@ -143,8 +143,17 @@ set(dci_sources
     src/gpu/ref_gather.c
     src/gpu/ref_resolve.c)
 
-# DCI_CUDA brings device_cuda.cu in the place of the stub.
-if(NOT DCI_CUDA)
+# Kernels for GPUs, or what says that this build has none.
+if(DCI_CUDA)
+    list(APPEND dci_sources src/gpu/device_cuda.c src/gpu/pin.c)
+    set(dci_cuda_sources
+        src/gpu/cuda_append.cu
+        src/gpu/cuda_attend.cu
+        src/gpu/cuda_attend_bf16.cu
+        src/gpu/cuda_attend_f16.cu
+        src/gpu/cuda_gather.cu
+        src/gpu/cuda_resolve.cu)
+else()
     list(APPEND dci_sources src/gpu/stub.c)
 endif()
 

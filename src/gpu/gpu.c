@@ -42,26 +42,9 @@ static dci_status check_config(const dci_gpu_config *config)
         return DCI_OK;
 }
 
-/* The ops that a device number is for, and that there is such a device. */
-static dci_status choose_ops(int32_t device, const dci_gpu_ops **out)
-{
-        int32_t n;
-        const dci_gpu_ops *ops = device == DCI_GPU_HOST ? &dci_gpu_ops_host : dci_gpu_ops_cuda();
-        if (ops == NULL)
-                return DCI_ERR_UNSUPPORTED;
-        *out = ops;
-        if (device == DCI_GPU_HOST)
-                return DCI_OK;
-        dci_status status = ops->count(&n);
-        if (status == DCI_OK && device >= n)
-                status = dci_fail(DCI_ERR_INVALID, "device is %d, but there are %d", (int)device, (int)n);
-        return status;
-}
-
 dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dci_gpu **out_gpu)
 {
         dci_gpu_config defaults;
-        const dci_gpu_ops *ops = NULL;
         if (context == NULL || out_gpu == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", context == NULL ? "context" : "out_gpu");
         if (config == NULL) {
@@ -69,10 +52,11 @@ dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dc
                 config = &defaults;
         }
         dci_status status = check_config(config);
-        if (status == DCI_OK)
-                status = choose_ops(config->device, &ops);
         if (status != DCI_OK)
                 return status;
+        const dci_gpu_ops *ops = config->device == DCI_GPU_HOST ? &dci_gpu_ops_host : dci_gpu_ops_cuda();
+        if (ops == NULL)
+                return DCI_ERR_UNSUPPORTED;
         dci_gpu *gpu = dci_calloc(context, 1, sizeof *gpu);
         if (gpu == NULL)
                 return DCI_ERR_MEMORY;

@@ -17,7 +17,7 @@ typedef struct dci_gpu_ops {
         const char *name; /* "cuda", "host" */
         /* How many devices there are; an error's sentence says why there is none. */
         dci_status (*count)(int32_t *out);
-        /* Fills in gpu->info and gpu->state, or changes nothing. */
+        /* Fills in gpu->info and gpu->state, or changes nothing. DCI_ERR_NOT_FOUND: there is no such device. */
         dci_status (*open)(dci_gpu *gpu, int32_t device);
         void (*close)(dci_gpu *gpu);
         dci_status (*free_bytes)(dci_gpu *gpu, size_t *out);

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The part gather: rows and pages that lie scattered over a pool in host memory, fetched into lanes on the device by a kernel that reads
+ * them in place, and in the ways that papers have. One kv cache of one layer fills the pool; its blocks lie in random order, and what is
+ * fetched is drawn anew for each set.
+ */
+#include "bench/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEADS = 8, PAGE_SHIFT = 4, SINK = 16, RING = 256, MOST_PIECES = 256 };
+#define PIECE_BYTES ((size_t)256 << 20)
+#define TINY_PIECE ((size_t)512 << 10)
+#define SETS_BYTES ((size_t)512 << 20) /* fetched by all sets together, at most */
+
+typedef struct gathering {
+        gpubench *b;
+        size_t dim, n_pieces, piece_bytes, n_blocks, n_tokens;
+        gpubench_area pieces[MOST_PIECES];
+        int32_t *order; /* of the blocks, as in the table */
+        dci_gpu_pool pool;
+        dci_gpu_tables tables;
+        /* of a shape */
+        size_t n_units, unit_shift, per_list, n_sets;
+        dci_gpu_item *items; /* on the host: [set][head][per_list] */
+        dci_gpu_item *device_items;
+        int32_t *n_items, *rows;
+        dci_gpu_lanes lanes;
+        gpubench_area staging,
+                flat; /* what the host collects in, and where copies go that keep the order of the pool */
+        void **to;    /* of copies: sets are listed when they are called */
+        const void **from;
+        size_t *sizes;
+} gathering;
+
+static size_t unit_bytes(const gathering *g)
+{
+        return g->dim * 4 << g->unit_shift;
+}
+
+/* --- the pool --------------------------------------------------------------------------------------------------------------- */
+
+static size_t block_bytes(const gathering *g)
+{
+        return HEADS * (g->dim * 4 << PAGE_SHIFT);
+}
+
+/* Numbers that differ everywhere, so that a row in the wrong place shows. */
+static void write_piece(void *arg, size_t piece, size_t worker)
+{
+        const gathering *g = arg;
+        uint64_t *out = (uint64_t *)g->pieces[piece].host;
+        const size_t n = g->piece_bytes / sizeof *out;
+        (void)worker;
+        for (size_t i = 0; i < n; i++)
+                out[i] = (piece * n + i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static dci_status take_pool(gathering *g)
+{
+        gpubench *b = g->b;
+        const size_t wanted = b->options->tiny ? 2 * TINY_PIECE : b->options->pool_gib << 30;
+        g->piece_bytes = b->options->tiny ? TINY_PIECE : PIECE_BYTES;
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < wanted / g->piece_bytes && i < MOST_PIECES && status == DCI_OK; i++, g->n_pieces++)
+                status = gpubench_take(b, g->piece_bytes, GPUBENCH_PINNED, &g->pieces[i]);
+        const dci_region region = {.context = b->context,
+                                   .n_tasks = g->n_pieces,
+                                   .n_workers = dci_workers_for(b->context, g->n_pieces, SIZE_MAX),
+                                   .fn = write_piece,
+                                   .arg = g};
+        return status == DCI_OK ? dci_parallel(&region) : status;
+}
+
+/* The pool as one of rows of dim. */
+static dci_status shape_pool(gathering *g, size_t dim)
+{
+        void *pieces[MOST_PIECES], *device = NULL;
+        g->dim = dim;
+        g->n_blocks = g->n_pieces * g->piece_bytes / block_bytes(g);
+        g->n_tokens = g->n_blocks << PAGE_SHIFT;
+        for (size_t i = 0; i < g->n_pieces; i++)
+                pieces[i] = g->pieces[i].device;
+        free(g->order);
+        g->order = gpubench_order(g->n_blocks, dim);
+        dci_status status =
+                g->order != NULL ? gpubench_put(g->b, pieces, g->n_pieces * sizeof *pieces, &device) : DCI_ERR_MEMORY;
+        g->pool.pieces = device;
+        if (status == DCI_OK)
+                status = gpubench_put(g->b, g->order, g->n_blocks * sizeof *g->order, &device);
+        g->tables.blocks = device;
+        g->tables.stride = g->n_blocks;
+        g->pool.block_bytes = block_bytes(g);
+        g->pool.head_bytes = (uint32_t)(block_bytes(g) / HEADS);
+        g->pool.value_at = g->pool.head_bytes / 2;
+        g->pool.key_bytes = g->pool.value_bytes = (uint32_t)dim * 2;
+        g->pool.page_shift = PAGE_SHIFT;
+        g->pool.block_shift = 0;
+        while (block_bytes(g) << g->pool.block_shift < g->piece_bytes)
+                g->pool.block_shift++;
+        return status;
+}
+
+/* Where a position's key lies in host memory; its value lies value_at behind, less the way the key has from its page's begin. */
+static const unsigned char *key_at(const gathering *g, size_t head, int32_t position)
+{
+        const size_t block = (size_t)g->order[position >> PAGE_SHIFT];
+        const size_t mask = ((size_t)1 << g->pool.block_shift) - 1, slot = (size_t)position & ((1 << PAGE_SHIFT) - 1);
+        return g->pieces[block >> g->pool.block_shift].host + (block & mask) * g->pool.block_bytes +
+               head * g->pool.head_bytes + slot * g->pool.key_bytes;
+}
+
+/* --- a shape ------------------------------------------------------------------------------------------------------------------ */
+
+static int compare_items(const void *a, const void *b)
+{
+        const int32_t x = ((const dci_gpu_item *)a)->position, y = ((const dci_gpu_item *)b)->position;
+        return (x > y) - (x < y);
+}
+
+static void draw_items(gathering *g, uint64_t seed)
+{
+        dci_rng rng;
+        dci_rng_seed(&rng, seed);
+        for (size_t list = 0; list < g->n_sets * HEADS; list++) {
+                dci_gpu_item *items = g->items + list * g->per_list;
+                for (size_t i = 0; i < g->per_list; i++)
+                        items[i].position =
+                                (int32_t)(dci_rng_below(&rng, g->n_tokens >> g->unit_shift) << g->unit_shift);
+                qsort(items, g->per_list, sizeof *items, compare_items);
+                for (size_t i = 0; i < g->per_list; i++)
+                        items[i].slot = SINK + RING + (int32_t)(i << g->unit_shift);
+        }
+}
+
+static dci_status take_shape(gathering *g)
+{
+        gpubench *b = g->b;
+        gpubench_area keys = {0}, values = {0};
+        const size_t bytes = g->n_units * unit_bytes(g), n_items = g->n_sets * g->n_units;
+        const int32_t zero = 0;
+        int32_t counts[HEADS];
+        void *device = NULL;
+        g->lanes = (dci_gpu_lanes){.key_bytes = (uint32_t)g->dim * 2,
+                                   .value_bytes = (uint32_t)g->dim * 2,
+                                   .sink = SINK,
+                                   .ring = RING,
+                                   .hot = (int32_t)(g->per_list << g->unit_shift)};
+        g->lanes.n_slots = SINK + RING + g->lanes.hot;
+        const size_t lane_bytes = HEADS * (size_t)g->lanes.n_slots * g->dim * 2;
+        for (size_t h = 0; h < HEADS; h++)
+                counts[h] = (int32_t)g->per_list;
+        draw_items(g, g->n_units + g->dim);
+        dci_status status = gpubench_put(b, g->items, n_items * sizeof *g->items, &device);
+        g->device_items = device;
+        if (status == DCI_OK)
+                status = gpubench_put(b, counts, sizeof counts, &device);
+        g->n_items = device;
+        if (status == DCI_OK)
+                status = gpubench_put(b, &zero, sizeof zero, &device);
+        g->rows = device;
+        if (status == DCI_OK)
+                status = gpubench_take(b, lane_bytes, GPUBENCH_ON_DEVICE, &keys);
+        if (status == DCI_OK)
+                status = gpubench_take(b, lane_bytes, GPUBENCH_ON_DEVICE, &values);
+        if (status == DCI_OK)
+                status = gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &g->flat);
+        if (status == DCI_OK)
+                status = gpubench_take(b, bytes, GPUBENCH_PINNED, &g->staging);
+        if (status != DCI_OK)
+                return status;
+        g->lanes.keys = keys.device;
+        g->lanes.values = values.device;
+        status = b->ops->fill(b->gpu, b->stream, keys.device, 0xff, lane_bytes);
+        return status == DCI_OK ? b->ops->fill(b->gpu, b->stream, values.device, 0xff, lane_bytes) : status;
+}
+
+/* --- ways --------------------------------------------------------------------------------------------------------------------- */
+
+static dci_status by_kernel(void *arg, size_t set)
+{
+        const gathering *g = arg;
+        const dci_gpu_gather_args args = {.n_sequences = 1,
+                                          .n_heads = HEADS,
+                                          .unit_shift = (int32_t)g->unit_shift,
+                                          .most_items = (int32_t)g->per_list,
+                                          .rows = g->rows,
+                                          .items = g->device_items + set * g->n_units,
+                                          .item_stride = g->per_list,
+                                          .n_items = g->n_items,
+                                          .n_items_stride = 1,
+                                          .pool = g->pool,
+                                          .tables = g->tables,
+                                          .lanes = g->lanes};
+        return g->b->ops->gather(g->b->gpu, g->b->stream, &args);
+}
+
+/* As many bytes that lie side by side. */
+static dci_status by_one_copy(void *arg, size_t set)
+{
+        const gathering *g = arg;
+        const size_t bytes = g->n_units * unit_bytes(g), room = g->piece_bytes - bytes;
+        const unsigned char *from = g->pieces[set % g->n_pieces].host + (set * bytes % (room + 1)) / 512 * 512;
+        return g->b->ops->copy(g->b->gpu, g->b->stream, g->flat.device, from, bytes);
+}
+
+/* Pages as they lie, one copy each, into a buffer in their order; rows as a key and a value into their slots. */
+static size_t list_copies(gathering *g, size_t set)
+{
+        size_t n = 0;
+        const size_t row = g->dim * 2;
+        for (size_t h = 0; h < HEADS; h++)
+                for (size_t i = 0; i < g->per_list; i++) {
+                        const dci_gpu_item item = g->items[(set * HEADS + h) * g->per_list + i];
+                        const unsigned char *key = key_at(g, h, item.position);
+                        const size_t at = (h * (size_t)g->lanes.n_slots + (size_t)item.slot) * row;
+                        g->from[n] = key;
+                        g->to[n] = g->unit_shift > 0 ? g->flat.device + (h * g->per_list + i) * unit_bytes(g)
+                                                     : g->lanes.keys + at;
+                        g->sizes[n++] = g->unit_shift > 0 ? unit_bytes(g) : row;
+                        if (g->unit_shift > 0)
+                                continue;
+                        g->from[n] = key + g->pool.value_at;
+                        g->to[n] = g->lanes.values + at;
+                        g->sizes[n++] = row;
+                }
+        return n;
+}
+
+static dci_status by_batch(void *arg, size_t set)
+{
+        gathering *g = arg;
+        const size_t n = list_copies(g, set);
+        return g->b->ops->copy_batch(g->b->gpu, g->b->stream, n, g->to, g->from, g->sizes);
+}
+
+static dci_status by_copies(void *arg, size_t set)
+{
+        gathering *g = arg;
+        const size_t n = list_copies(g, set);
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < n && status == DCI_OK; i++)
+                status = g->b->ops->copy(g->b->gpu, g->b->stream, g->to[i], g->from[i], g->sizes[i]);
+        return status;
+}
+
+enum { UNITS_OF_A_TASK = 32 };
+
+typedef struct collecting {
+        gathering *g;
+        size_t set;
+} collecting;
+
+static void collect(void *arg, size_t task, size_t worker)
+{
+        const collecting *c = arg;
+        const gathering *g = c->g;
+        const size_t half = unit_bytes(g) / 2, end = (task + 1) * UNITS_OF_A_TASK;
+        (void)worker;
+        for (size_t i = task * UNITS_OF_A_TASK; i < end && i < g->n_units; i++) {
+                const unsigned char *key = key_at(g, i / g->per_list, g->items[c->set * g->n_units + i].position);
+                unsigned char *out = g->staging.host + i * unit_bytes(g);
+                memcpy(out, key, half);
+                memcpy(out + half, key + g->pool.value_at, half);
+        }
+}
+
+static dci_status by_staging(void *arg, size_t set)
+{
+        gathering *g = arg;
+        collecting c = {g, set};
+        const size_t n_tasks = (g->n_units + UNITS_OF_A_TASK - 1) / UNITS_OF_A_TASK;
+        const dci_region region = {.context = g->b->context,
+                                   .n_tasks = n_tasks,
+                                   .n_workers = dci_workers_for(g->b->context, n_tasks, SIZE_MAX),
+                                   .fn = collect,
+                                   .arg = &c};
+        const dci_status status = dci_parallel(&region);
+        return status == DCI_OK ? g->b->ops->copy(g->b->gpu, g->b->stream, g->flat.device, g->staging.host,
+                                                  g->n_units * unit_bytes(g))
+                                : status;
+}
+
+/* --- figures ------------------------------------------------------------------------------------------------------------------ */
+
+/* What the kernel has brought of one set, byte by byte. */
+static dci_status check(gathering *g, size_t set)
+{
+        const size_t lane_bytes = HEADS * (size_t)g->lanes.n_slots * g->dim * 2, run = unit_bytes(g) / 2;
+        unsigned char *keys = malloc(lane_bytes), *values = malloc(lane_bytes);
+        dci_status status =
+                keys != NULL && values != NULL ? by_kernel(g, set) : dci_fail(DCI_ERR_MEMORY, "lanes could not be had");
+        if (status == DCI_OK)
+                status = gpubench_download(g->b, keys, g->lanes.keys, lane_bytes);
+        if (status == DCI_OK)
+                status = gpubench_download(g->b, values, g->lanes.values, lane_bytes);
+        for (size_t i = 0; i < g->n_units && status == DCI_OK; i++) {
+                const dci_gpu_item item = g->items[set * g->n_units + i];
+                const unsigned char *key = key_at(g, i / g->per_list, item.position);
+                const size_t at = (i / g->per_list * (size_t)g->lanes.n_slots + (size_t)item.slot) * g->dim * 2;
+                if (memcmp(keys + at, key, run) != 0 || memcmp(values + at, key + g->pool.value_at, run) != 0)
+                        status = dci_fail(BENCH_ERR_RUN, "gather: position %d of head %zu is not what lies in slot %d",
+                                          (int)item.position, i / g->per_list, (int)item.slot);
+        }
+        free(keys);
+        free(values);
+        return status;
+}
+
+static dci_status report(gathering *g, const char *arm, const gpubench_time *time, double copy_us, bool by_host)
+{
+        const double bytes = (double)(g->n_units * unit_bytes(g)), bus = g->b->limits.to_device;
+        json_t *shape =
+                json_pack("{s:I, s:I, s:I, s:s}", "units", (json_int_t)g->n_units, "unit_bytes",
+                          (json_int_t)unit_bytes(g), "dim", (json_int_t)g->dim, "clock", by_host ? "host" : "device");
+        const dci_status status = gpubench_row(g->b, "gather", arm, shape, time, bytes, bus);
+        gpubench_note(g->b, "share_of_copy", copy_us / time->median);
+        printf("%6zu x %5zu B  %-16s %9.1f %9.1f %9.1f %8.1f %7.0f%% %9.0f%%\n", g->n_units, unit_bytes(g), arm,
+               time->median, time->p10, time->p90, bytes / time->median * 1e-3,
+               100 * bytes / (1e-6 * time->median) / bus, 100 * copy_us / time->median);
+        return status;
+}
+
+static dci_status measure_shape(gathering *g, size_t n_units, size_t unit_shift)
+{
+        static const struct {
+                const char *name;
+                gpubench_call call;
+                bool by_host;
+        } ways[] = {{"copy", by_one_copy, false}, {"kernel", by_kernel, false}, {"kernel, waited", by_kernel, true},
+                    {"staged", by_staging, true}, {"batched", by_batch, true},  {"copies", by_copies, true}};
+        gpubench *b = g->b;
+        const size_t mark = b->n_areas;
+        double copy_us = 0;
+        g->n_units = n_units;
+        g->unit_shift = unit_shift;
+        g->per_list = n_units / HEADS;
+        g->n_sets = SETS_BYTES / (n_units * unit_bytes(g));
+        g->n_sets = b->options->tiny ? 2 : g->n_sets < 16 ? 16 : g->n_sets > 64 ? 64 : g->n_sets;
+        g->items = malloc(g->n_sets * n_units * sizeof *g->items);
+        g->to = malloc(2 * n_units * sizeof *g->to);
+        g->from = malloc(2 * n_units * sizeof *g->from);
+        g->sizes = malloc(2 * n_units * sizeof *g->sizes);
+        dci_status status = g->items != NULL && g->to != NULL && g->from != NULL && g->sizes != NULL
+                                    ? take_shape(g)
+                                    : dci_fail(DCI_ERR_MEMORY, "%zu items could not be had", g->n_sets * n_units);
+        if (status == DCI_OK)
+                status = check(g, g->n_sets - 1);
+        for (size_t i = 0; i < sizeof ways / sizeof *ways && status == DCI_OK; i++) {
+                gpubench_time time;
+                status = ways[i].by_host ? gpubench_on_host(b, ways[i].call, g, g->n_sets, &time)
+                                         : gpubench_on_device(b, ways[i].call, g, g->n_sets, &time);
+                copy_us = i == 0 && status == DCI_OK ? time.median : copy_us;
+                if (status == DCI_OK)
+                        status = report(g, ways[i].name, &time, copy_us, ways[i].by_host);
+        }
+        gpubench_release(b, mark);
+        free(g->items);
+        free(g->to);
+        free(g->from);
+        free(g->sizes);
+        return status;
+}
+
+dci_status gpubench_gather(gpubench *b)
+{
+        static const size_t rows[] = {1408, 2816, 5632}, pages[] = {128, 512, 1024, 1408};
+        const size_t mark = b->n_areas;
+        const bool tiny = b->options->tiny;
+        gathering g = {.b = b};
+        dci_status status = take_pool(&g);
+        printf("\ngather: rows and pages scattered over %zu MiB of locked host memory; us of one call\n"
+               "%-16s %-16s %9s %9s %9s %8s %8s %10s\n",
+               g.n_pieces * g.piece_bytes >> 20, "fetched", "way", "median", "p10", "p90", "GB/s", "of bulk",
+               "of copy");
+        for (size_t dim = 128; dim >= 64 && status == DCI_OK; dim /= 2) {
+                const size_t pool_mark = b->n_areas;
+                status = shape_pool(&g, dim);
+                for (size_t i = 0; i < (tiny ? 1 : 3) && status == DCI_OK; i++)
+                        status = measure_shape(&g, tiny ? 64 : rows[i], 0);
+                for (size_t i = 0; i < (tiny ? 1 : 4) && dim == 128 && status == DCI_OK; i++)
+                        status = measure_shape(&g, tiny ? 16 : pages[i], PAGE_SHIFT);
+                gpubench_release(b, pool_mark);
+        }
+        gpubench_release(b, mark);
+        free(g.order);
+        return status;
+}

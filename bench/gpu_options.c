@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "bench/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const bench_choice parts[] = {{"gather", GPUBENCH_GATHER},
+                                     {"dense", GPUBENCH_DENSE},
+                                     {"sparse", GPUBENCH_SPARSE},
+                                     {"append", GPUBENCH_APPEND},
+                                     {"residency", GPUBENCH_RESIDENCY},
+                                     {"step", GPUBENCH_STEP},
+                                     {NULL, 0}};
+static const bench_choice gathers[] = {{"mapped", DCI_GPU_GATHER_MAPPED},   {"staged", DCI_GPU_GATHER_STAGED},
+                                       {"batched", DCI_GPU_GATHER_BATCHED}, {"copies", DCI_GPU_GATHER_COPIES},
+                                       {"direct", DCI_GPU_GATHER_DIRECT},   {NULL, 0}};
+
+const char *gpubench_gather_name(int32_t gather)
+{
+        return bench_choice_name(gathers, gather);
+}
+
+static const char help[] =
+        "usage: dci-bench gpu [options]\n"
+        "\n"
+        "Measures the kernels of a KV cache whose rows lie in host memory and whose attention runs on a device, beside "
+        "the\n"
+        "limits of bus and memory, which are measured in the same run. Times on the device are replays of a graph "
+        "over\n"
+        "input sets that rotate and together exceed the L2 several times: median, p10 and p90 of one call. Results "
+        "are\n"
+        "checked before they are timed.\n"
+        "\n"
+        "  --device N|host           a GPU, or the CPU in its place, with tiny sizes (default 0)\n"
+        "  --part LIST               some of gather, dense, sparse, append, residency, step (default all)\n"
+        "  --tiny                    sizes for a sanitizer: figures that mean nothing\n"
+        "  --reps N                  samples of a figure, 5 to 10000 (default 30; fewer where they take long)\n"
+        "  --device-gib N            device memory for layers that rotate, 1 to 1024 (default 60, or what is free)\n"
+        "  --pool-gib N              locked host memory of the part gather, 1 to 64 (default 4)\n"
+        "  --threads N               of the host: staged copies, walks and plans (default all CPUs)\n"
+        "  --isa NAME                (default auto)\n"
+        "  --seed N                  (default 0)\n"
+        "  --json FILE               also write {machine, device, command, limits, rows}\n"
+        "\n"
+        "residency and step:\n"
+        "  --preset LIST             as in 'kv' (default: residency quest, arkvale, sketch and icecache, step all)\n"
+        "  --budget LIST             (default 256,512); step takes the first\n"
+        "  --trace FOLDER            of the residency: as in 'kv' (default a made-up run of 32768 tokens)\n"
+        "  --key-bits LIST, --value-bits LIST, --learned LIST, --verify N, --preselect N, --preselect-tokens N,\n"
+        "  --preselect-least N, --sums NAME   as in 'kv'\n"
+        "\n"
+        "step, a model's shape of d 128 and four query heads to a kv head:\n"
+        "  --tokens N                of the prompt, 512 to 1048576 (default 32768)\n"
+        "  --layers N, --heads N     1 to 128 layers, 1 to 64 kv heads (default 4 and 8)\n"
+        "  --batch N                 sequences, copies of one, 1 to 64 (default 1)\n"
+        "  --steps N                 tokens that are decoded, 1 to 100000 (default 32)\n"
+        "  --gather NAME             mapped, staged, batched, copies or direct (default mapped)\n"
+        "  --hot N                   tokens of the hot buffer, 0 to 8192 (default twice the budget)\n"
+        "\n"
+        "ways of the part gather:\n"
+        "  copy                      one copy of as many bytes that lie side by side: what 'of copy' is measured by\n"
+        "  kernel                    rows are read where they lie; waited: with launch and wait, by the host's clock\n"
+        "  staged, batched, copies   the host collects them in a locked buffer and copies that; one batched call; one "
+        "copy\n"
+        "                            per page, two per row. All by the host's clock, as the papers' programs run them\n"
+        "\n"
+        "exit codes: 0 done; 1 failed: memory, a write, the device, a result that fails its check; 2 usage error or "
+        "bad\n"
+        "input, one sentence on stderr. A part that fails does not keep the others from running.\n"
+        "\n"
+        "examples:\n"
+        "  dci-bench gpu --json gpu.json\n"
+        "  dci-bench gpu --part residency,step --preset sketch,arkvale --trace "
+        "bench/data/smollm2-debref-layer06_head0\n"
+        "  dci-bench gpu --device host\n";
+
+void gpubench_print_help(void)
+{
+        printf("%s", help);
+}
+
+static bool is_given(int argc, char **argv, const char *name)
+{
+        const size_t n = strlen(name);
+        for (int i = 1; i < argc; i++)
+                if (strncmp(argv[i], name, n) == 0 && (argv[i][n] == '\0' || argv[i][n] == '='))
+                        return true;
+        return false;
+}
+
+static dci_status parse_device(const char *text, int32_t *out)
+{
+        char *end = NULL;
+        if (strcmp(text, "host") == 0) {
+                *out = DCI_GPU_HOST;
+                return DCI_OK;
+        }
+        const long number = strtol(text, &end, 10);
+        if (*text < '0' || *text > '9' || *end != '\0' || number > 1023)
+                return dci_fail(DCI_ERR_INVALID, "--device wants a number of 0 to 1023, or host, not '%s'", text);
+        *out = (int32_t)number;
+        return DCI_OK;
+}
+
+/* What a test or a sanitizer has time for. */
+static void make_tiny(gpubench_options *o, bool tokens, bool steps)
+{
+        o->tiny = true;
+        o->reps = 5;
+        o->tokens = tokens ? o->tokens : 1024;
+        o->steps = steps ? o->steps : 4;
+        o->layers = o->layers < 3 ? o->layers : 3;
+        o->heads = o->heads < 2 ? o->heads : 2;
+}
+
+dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bool *out_help)
+{
+        static const bench_sizes budgets = {2, {256, 512}};
+        const char *device = "0";
+        *o = (gpubench_options){.budgets = budgets,
+                                .reps = 30,
+                                .device_gib = 60,
+                                .pool_gib = 4,
+                                .tokens = 32768,
+                                .layers = 4,
+                                .heads = 8,
+                                .batch = 1,
+                                .steps = 32,
+                                .hot = DCI_KV_PRESET,
+                                .gather = DCI_GPU_GATHER_MAPPED};
+        for (int32_t part = 1; part <= GPUBENCH_PARTS; part++)
+                o->parts |= 1 << part;
+        const bench_option more[] = {
+                {"device", OPTION_TEXT, &device, 0, 0, NULL},
+                {"part", OPTION_CHOICES, &o->parts, 0, 0, parts},
+                {"tiny", OPTION_FLAG, &o->tiny, 0, 0, NULL},
+                {"trace", OPTION_TEXT, &o->trace, 0, 0, NULL},
+                {"budget", OPTION_SIZES, &o->budgets, 1, 4096, NULL},
+                {"reps", OPTION_SIZE, &o->reps, 5, 10000, NULL},
+                {"device-gib", OPTION_SIZE, &o->device_gib, 1, 1024, NULL},
+                {"pool-gib", OPTION_SIZE, &o->pool_gib, 1, 64, NULL},
+                {"tokens", OPTION_SIZE, &o->tokens, 512, (size_t)1 << 20, NULL},
+                {"layers", OPTION_SIZE, &o->layers, 1, 128, NULL},
+                {"heads", OPTION_SIZE, &o->heads, 1, 64, NULL},
+                {"batch", OPTION_SIZE, &o->batch, 1, 64, NULL},
+                {"steps", OPTION_SIZE, &o->steps, 1, 100000, NULL},
+                {"hot", OPTION_SIZE, &o->hot, 0, 8192, NULL},
+                {"gather", OPTION_CHOICE, &o->gather, 0, 0, gathers},
+        };
+        dci_status status = kvbench_arms_parse(argc, argv, "all", more, sizeof more / sizeof *more, &o->arms, out_help);
+        if (status != DCI_OK)
+                return bench_fail_more(status, "; try 'dci-bench gpu --help'");
+        if (*out_help)
+                return DCI_OK;
+        o->presets_given = is_given(argc, argv, "--preset");
+        if (!is_given(argc, argv, "--threads"))
+                o->arms.threads = 0;
+        status = parse_device(device, &o->device);
+        if (status == DCI_OK && (o->tiny || o->device == DCI_GPU_HOST))
+                make_tiny(o, is_given(argc, argv, "--tokens"), is_given(argc, argv, "--steps"));
+        return status;
+}

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+# DCI_CUDA: machine code for compute capability 8.0 (and the 8.x after it) and 9.0, and PTX of 9.0, which a driver compiles for
+# later ones. The runtime is linked statically and loads the driver by itself, so the library also loads where there is none.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+endif()
+set(CMAKE_CUDA_STANDARD 17)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+if(CUDAToolkit_VERSION VERSION_LESS 12.0)
+    message(FATAL_ERROR "CUDA ${CUDAToolkit_VERSION} was found, expected 12.0 or later")
+endif()
+
+# Neither exceptions nor type information nor guards of statics: the objects need nothing of a C++ library, and none is linked.
+set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
+add_library(dci_cuda_objects OBJECT ${dci_cuda_sources})
+target_include_directories(dci_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(dci_cuda_objects PRIVATE -Xcompiler=-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics)
+if(DCI_WERROR)
+    target_compile_options(dci_cuda_objects PRIVATE -Werror=all-warnings)
+endif()
+# What cudart_static names besides itself.
+set(dci_cuda_libraries cudart_static dl rt)

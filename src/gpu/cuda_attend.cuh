@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Attention of one query position per sequence, over rows wherever they lie (split-KV decode; Dao et al. 2023, "Flash-Decoding").
+ *
+ * A block takes a part of one sequence and kv head; its warps take tiles of 16 tokens in turns, each with the running maximum and sum of
+ * online softmax (Milakov and Gimelshein 2018), and merge at the end; the last block of a head to arrive merges the parts.
+ *
+ * Rows go from memory straight into the registers that the tensor cores read (m16n8k16), 16 bytes a lane: which lane holds which
+ * coordinate is free as long as query and key, or output and value, agree. With g = lane / 4 and c = lane % 4,
+ *
+ *      scores   A = queries (16 rows x 16 coordinates), B = keys (16 coordinates x 8 tokens): lane g,c holds of token g the coordinates
+ *               32 j + 8 c .. + 7, which serve two steps
+ *      output   A = weights (16 rows x 16 tokens), B = values (16 tokens x 8 coordinates): lane g,c loads of tokens 2c, 2c+1, 2c+8, 2c+9 the
+ *               coordinates 64 a + 8 g .. + 7, and its column n = g of tile e is coordinate 64 a + 8 g + e
+ *
+ * With at most 8 query heads in a group, rows 8 to 15 of A are what rounding to the rows' type takes from rows 0 to 7, of queries and
+ * of weights: scores and outputs are then as good as f32 ones, at no cost.
+ */
+#ifndef DCI_GPU_CUDA_ATTEND_CUH
+#define DCI_GPU_CUDA_ATTEND_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <math_constants.h>
+
+#include "gpu/cuda_attend_rows.cuh"
+
+struct Half {
+        static __device__ uint32_t pack(float a, float b)
+        {
+                const __half2 h = __floats2half2_rn(a, b);
+                return *reinterpret_cast<const uint32_t *>(&h);
+        }
+        static __device__ float2 unpack(uint32_t x)
+        {
+                return __half22float2(*reinterpret_cast<const __half2 *>(&x));
+        }
+        static __device__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+        {
+                asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                    "{%0,%1,%2,%3};"
+                    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+};
+
+struct Bf16 {
+        static __device__ uint32_t pack(float a, float b)
+        {
+                const __nv_bfloat162 h = __floats2bfloat162_rn(a, b);
+                return *reinterpret_cast<const uint32_t *>(&h);
+        }
+        static __device__ float2 unpack(uint32_t x)
+        {
+                return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&x));
+        }
+        static __device__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+        {
+                asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                    "{%0,%1,%2,%3};"
+                    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        }
+};
+
+/* Rows are read once: they need no place in the first-level cache. */
+static __device__ __forceinline__ uint4 load16(const unsigned char *at)
+{
+        uint4 x;
+        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                     : "l"(at));
+        return x;
+}
+
+static __device__ __forceinline__ uint2 load8(const unsigned char *at)
+{
+        uint2 x;
+        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
+        return x;
+}
+
+static __device__ __forceinline__ float exp2_of(float x)
+{
+        float y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
+}
+
+static __device__ __forceinline__ uint32_t word_of(const uint4 &x, int i)
+{
+        return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w;
+}
+
+/* The same coordinate of two tokens: the lower or the upper halves of two words. */
+static __device__ __forceinline__ uint32_t pair_of(uint32_t a, uint32_t b, int upper)
+{
+        return __byte_perm(a, b, upper ? 0x7632 : 0x5410);
+}
+
+template <int D> struct Keys {
+        uint4 x[2][D / 32];
+        __device__ __forceinline__ void load(const Places &p, int c)
+        {
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+#pragma unroll
+                        for (int j = 0; j < D / 32; j++)
+                                x[h][j] = load16(p.keys[h] + 64 * j + 16 * c);
+        }
+};
+
+/* Of dim 256 half the coordinates at a time: there are no registers for all of them. */
+template <int D> struct Values {
+        uint4 x[D / 64][4];
+        uint2 rest[D % 64 != 0 ? 4 : 1]; /* of dim 96 the last 32 */
+        __device__ __forceinline__ void load(const Places &p, int g, int from = 0)
+        {
+#pragma unroll
+                for (int a = 0; a < D / 64; a++)
+#pragma unroll
+                        for (int u = 0; u < 4; u++)
+                                x[a][u] = load16(p.values[u] + from + 128 * a + 16 * g);
+                if constexpr (D % 64 != 0)
+#pragma unroll
+                        for (int u = 0; u < 4; u++)
+                                rest[u] = load8(p.values[u] + 128 * (D / 64) + 8 * g);
+        }
+};
+
+/* Queries as the A fragments of the scores: [32 coordinates][lane][row g: 4 words, row g + 8: 4 words]. A thread loads 8 coordinates of one
+ * or two rows, and puts them there once others' loads are on their way, too. */
+template <class T, int D, bool PARTS> struct Queries {
+        static constexpr int R = PARTS ? 1 : 2;
+        float x[R][8];
+
+        __device__ __forceinline__ void load(const dci_gpu_attend_args &a)
+        {
+                const int64_t first = ((int64_t)blockIdx.z * a.n_heads + blockIdx.y) * a.group;
+                const int lane = threadIdx.x % 32, g = lane >> 2, at = 32 * (threadIdx.x / 32) + 8 * (lane & 3);
+#pragma unroll
+                for (int r = 0; r < R; r++)
+#pragma unroll
+                        for (int e = 0; e < 8; e++) {
+                                const int64_t from = (first + g + 8 * r) * (int64_t)a.query_ld + at + e;
+                                if (threadIdx.x >= D || g + 8 * r >= a.group)
+                                        x[r][e] = 0.0f;
+                                else if (a.query_dtype == DCI_F32)
+                                        x[r][e] = static_cast<const float *>(a.queries)[from];
+                                else if (a.query_dtype == DCI_F16)
+                                        x[r][e] = __half2float(static_cast<const __half *>(a.queries)[from]);
+                                else
+                                        x[r][e] = __bfloat162float(static_cast<const __nv_bfloat16 *>(a.queries)[from]);
+                        }
+        }
+
+        __device__ __forceinline__ void put(uint4 *out) const
+        {
+                uint32_t words[2][4];
+#pragma unroll
+                for (int w = 0; w < 4; w++) {
+                        words[0][w] = T::pack(x[0][2 * w], x[0][2 * w + 1]);
+                        const float2 high = T::unpack(words[0][w]);
+                        words[1][w] = PARTS ? T::pack(x[0][2 * w] - high.x, x[0][2 * w + 1] - high.y)
+                                            : T::pack(x[R - 1][2 * w], x[R - 1][2 * w + 1]);
+                }
+                if (threadIdx.x < D) {
+                        out[2 * threadIdx.x] = make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]);
+                        out[2 * threadIdx.x + 1] = make_uint4(words[1][0], words[1][1], words[1][2], words[1][3]);
+                }
+        }
+};
+
+/* A warp's running state: R queries a lane, g and (without parts) g + 8. */
+template <class T, int D, bool PARTS> struct Running {
+        static constexpr int R = PARTS ? 1 : 2;
+        float most[R], sum[R]; /* in units of log2; sum: of this lane's tokens */
+        float out[D / 8][4];
+
+        __device__ __forceinline__ void begin()
+        {
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                        most[r] = -CUDART_INF_F;
+                        sum[r] = 0.0f;
+                }
+#pragma unroll
+                for (int i = 0; i < D / 8; i++)
+                        out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0.0f;
+        }
+
+        __device__ __forceinline__ void score(const Keys<D> &keys, const uint4 *queries, int lane, float (&s)[2][4])
+        {
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                        s[h][0] = s[h][1] = s[h][2] = s[h][3] = 0.0f;
+#pragma unroll
+                for (int j = 0; j < D / 32; j++) {
+                        const uint4 q0 = queries[2 * (32 * j + lane)], q1 = queries[2 * (32 * j + lane) + 1];
+                        const uint32_t first[4] = {q0.x, q1.x, q0.y, q1.y}, second[4] = {q0.z, q1.z, q0.w, q1.w};
+#pragma unroll
+                        for (int h = 0; h < 2; h++) {
+                                T::mma(s[h], first, keys.x[h][j].x, keys.x[h][j].y);
+                                T::mma(s[h], second, keys.x[h][j].z, keys.x[h][j].w);
+                        }
+                }
+        }
+
+        /* Weights as A fragments; what was summed before becomes smaller where the maximum grew. n: tokens that count. */
+        __device__ __forceinline__ void soften(float (&s)[2][4], float factor, int n, int c, uint32_t (&weights)[4])
+        {
+                float x[R][4], scale[R];
+                bool grew = false;
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                        float top = -CUDART_INF_F;
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                                const int h = i >> 1, e = i & 1;
+                                const float v = PARTS ? s[h][e] + s[h][2 + e] : s[h][2 * r + e];
+                                x[r][i] = 8 * h + 2 * c + e < n ? v * factor : -CUDART_INF_F;
+                                top = fmaxf(top, x[r][i]);
+                        }
+                        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+                        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+                        top = fmaxf(top, most[r]);
+                        grew = grew || top > most[r];
+                        scale[r] = exp2_of(most[r] - top);
+                        most[r] = top;
+                        sum[r] *= scale[r];
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                                x[r][i] = exp2_of(x[r][i] - top);
+                                sum[r] += x[r][i];
+                        }
+                }
+                if (__any_sync(0xffffffffu, grew))
+#pragma unroll
+                        for (int i = 0; i < D / 8; i++) {
+                                out[i][0] *= scale[0];
+                                out[i][1] *= scale[0];
+                                out[i][2] *= scale[R - 1];
+                                out[i][3] *= scale[R - 1];
+                        }
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                        weights[2 * h] = T::pack(x[0][2 * h], x[0][2 * h + 1]);
+                        if (PARTS) {
+                                const float2 high = T::unpack(weights[2 * h]);
+                                weights[2 * h + 1] = T::pack(x[0][2 * h] - high.x, x[0][2 * h + 1] - high.y);
+                        } else {
+                                weights[2 * h + 1] = T::pack(x[R - 1][2 * h], x[R - 1][2 * h + 1]);
+                        }
+                }
+        }
+
+        template <int N, int FIRST = 0>
+        __device__ __forceinline__ void blend(const Values<N> &values, const uint32_t (&weights)[4])
+        {
+#pragma unroll
+                for (int a = 0; a < N / 64; a++)
+#pragma unroll
+                        for (int e = 0; e < 8; e++) {
+                                const uint32_t b0 =
+                                        pair_of(word_of(values.x[a][0], e / 2), word_of(values.x[a][1], e / 2), e & 1);
+                                const uint32_t b1 =
+                                        pair_of(word_of(values.x[a][2], e / 2), word_of(values.x[a][3], e / 2), e & 1);
+                                T::mma(out[FIRST + 8 * a + e], weights, b0, b1);
+                        }
+                if constexpr (N % 64 != 0)
+#pragma unroll
+                        for (int e = 0; e < 4; e++) {
+                                const uint32_t b0 = pair_of(e < 2 ? values.rest[0].x : values.rest[0].y,
+                                                            e < 2 ? values.rest[1].x : values.rest[1].y, e & 1);
+                                const uint32_t b1 = pair_of(e < 2 ? values.rest[2].x : values.rest[2].y,
+                                                            e < 2 ? values.rest[3].x : values.rest[3].y, e & 1);
+                                T::mma(out[8 * (N / 64) + e], weights, b0, b1);
+                        }
+        }
+
+        /* To shared memory: maximum and sum by query, and outputs [query][D]. */
+        __device__ __forceinline__ void leave(float *all_most, float *all_sum, float *all_out, int lane)
+        {
+                const int g = lane >> 2, c = lane & 3;
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                        float s = sum[r];
+                        s += __shfl_xor_sync(0xffffffffu, s, 1);
+                        s += __shfl_xor_sync(0xffffffffu, s, 2);
+                        if (c == 0) {
+                                all_most[g + 8 * r] = most[r];
+                                all_sum[g + 8 * r] = s;
+                        }
+                }
+#pragma unroll
+                for (int i = 0; i < D / 8; i++) {
+                        const int a = i / 8, e = i % 8, step = a < D / 64 ? 8 : 4, at = 64 * a + e + step * 2 * c;
+                        if (PARTS) {
+                                all_out[g * D + at] = out[i][0] + out[i][2];
+                                all_out[g * D + at + step] = out[i][1] + out[i][3];
+                        } else {
+                                all_out[g * D + at] = out[i][0];
+                                all_out[g * D + at + step] = out[i][1];
+                                all_out[(g + 8) * D + at] = out[i][2];
+                                all_out[(g + 8) * D + at + step] = out[i][3];
+                        }
+                }
+        }
+};
+
+static __device__ __forceinline__ void put_out(const dci_gpu_attend_args &a, int64_t at, float x)
+{
+        if (a.out_dtype == DCI_F32)
+                static_cast<float *>(a.out)[at] = x;
+        else if (a.out_dtype == DCI_F16)
+                static_cast<__half *>(a.out)[at] = __float2half_rn(x);
+        else
+                static_cast<__nv_bfloat16 *>(a.out)[at] = __float2bfloat16_rn(x);
+}
+
+/* What the exact part and the tail count, and the sum of both: in natural logarithms. */
+static __device__ __forceinline__ void merge_tail(float most, float sum, float tail_lse, float *of_exact,
+                                                  float *of_tail, float *lse)
+{
+        const float exact = sum > 0.0f ? most * CUDART_LN2_F + logf(sum) : -CUDART_INF_F;
+        const float top = fmaxf(exact, tail_lse);
+        *lse = isinf(top) ? top : top + logf(expf(exact - top) + expf(tail_lse - top));
+        *of_exact = isinf(exact) ? 0.0f : expf(exact - *lse) / sum;
+        *of_tail = isinf(tail_lse) ? 0.0f : expf(tail_lse - *lse);
+}
+
+/* Outputs of one head from the block's warps: the head's only block. */
+template <int D, int Q, int W> struct Shared {
+        uint4 queries[2 * D];
+        float most[W][Q], sum[W][Q], weights[W][Q];
+        float out[W][Q][D];
+        float of_exact[Q], of_tail[Q];
+        bool last;
+};
+
+template <int D, int Q, int W> static __device__ __forceinline__ float blended(const Shared<D, Q, W> &s, int q, int d)
+{
+        float x = 0.0f;
+#pragma unroll
+        for (int w = 0; w < W; w++)
+                x += s.weights[w][q] * s.out[w][q][d];
+        return x;
+}
+
+/* The greatest of the warps' maxima and what each warp counts against it, by one warp; returns the sum of all. */
+template <int D, int Q, int W> static __device__ __forceinline__ float weigh(Shared<D, Q, W> &s, int q, float *most)
+{
+        const int w = threadIdx.x & 31;
+        const float own = w < W ? s.most[w][q] : -CUDART_INF_F;
+        float top = own;
+#pragma unroll
+        for (int d = 16; d > 0; d >>= 1)
+                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, d));
+        const float weight = own == -CUDART_INF_F ? 0.0f : exp2f(own - top);
+        float sum = w < W ? weight * s.sum[w][q] : 0.0f;
+#pragma unroll
+        for (int d = 16; d > 0; d >>= 1)
+                sum += __shfl_xor_sync(0xffffffffu, sum, d);
+        if (w < W)
+                s.weights[w][q] = weight;
+        *most = top;
+        return sum;
+}
+
+template <int D, int Q, int W>
+static __device__ __forceinline__ void finish(const dci_gpu_attend_args &a, Shared<D, Q, W> &s)
+{
+        const int64_t first = ((int64_t)blockIdx.z * a.n_heads + blockIdx.y) * a.group;
+        for (int q = threadIdx.x >> 5; q < a.group; q += W) {
+                const float tail = a.tail_lse != nullptr ? a.tail_lse[first + q] : -CUDART_INF_F;
+                float most, lse;
+                const float sum = weigh(s, q, &most);
+                if ((threadIdx.x & 31) == 0) {
+                        merge_tail(most, sum, tail, &s.of_exact[q], &s.of_tail[q], &lse);
+                        if (a.lse != nullptr)
+                                a.lse[first + q] = lse;
+                }
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < a.group * D; i += W * 32) {
+                const int q = i / D, d = i % D;
+                float x = s.of_exact[q] * blended(s, q, d);
+                if (s.of_tail[q] != 0.0f)
+                        x += s.of_tail[q] * a.tail_out[(first + q) * D + d];
+                put_out(a, (first + q) * (int64_t)a.out_ld + d, x);
+        }
+}
+
+/* A part of a head in memory: maxima, sums, outputs [query][D]. */
+template <int D> static __device__ __forceinline__ float *part_of(const dci_gpu_attend_args &a, int list, int part)
+{
+        return a.partial + ((int64_t)list * a.n_splits + part) * DCI_GPU_MAX_GROUP * (D + 2);
+}
+
+/* Leaves this block's part; returns whether it is the last of its head to do so. */
+template <int D, int Q, int W>
+static __device__ __forceinline__ bool leave_part(const dci_gpu_attend_args &a, const Job &job, Shared<D, Q, W> &s)
+{
+        float *part = part_of<D>(a, job.list, blockIdx.x);
+        for (int q = threadIdx.x >> 5; q < a.group; q += W) {
+                float most;
+                const float sum = weigh(s, q, &most);
+                if ((threadIdx.x & 31) == 0) {
+                        part[q] = most;
+                        part[DCI_GPU_MAX_GROUP + q] = sum;
+                }
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < a.group * D; i += W * 32)
+                part[2 * DCI_GPU_MAX_GROUP + i] = blended(s, i / D, i % D);
+        /* The barrier orders the block's writes before the one thread that says so to the device. */
+        __syncthreads();
+        if (threadIdx.x == 0) {
+                int before;
+                asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
+                             : "=r"(before)
+                             : "l"(a.arrived + job.list)
+                             : "memory");
+                s.last = before == (int)gridDim.x - 1;
+                if (s.last)
+                        a.arrived[job.list] = 0;
+        }
+        __syncthreads();
+        return s.last;
+}
+
+/* Outputs of one head from all parts, in their order whoever comes last. A thread reads what it needs of several parts at once. */
+template <int D> static __device__ __forceinline__ void merge_parts(const dci_gpu_attend_args &a, const Job &job)
+{
+        constexpr int AT_ONCE = 16;
+        const int64_t first = ((int64_t)blockIdx.z * a.n_heads + blockIdx.y) * a.group;
+        for (int i = threadIdx.x; i < a.group * D; i += blockDim.x) {
+                const int q = i / D, d = i % D;
+                const float tail = a.tail_lse != nullptr ? a.tail_lse[first + q] : -CUDART_INF_F;
+                float most = -CUDART_INF_F, sum = 0.0f, x = 0.0f, of_exact, of_tail, lse;
+                for (int from = 0; from < (int)gridDim.x; from += AT_ONCE) {
+                        float mosts[AT_ONCE], sums[AT_ONCE], outs[AT_ONCE], top = most;
+#pragma unroll
+                        for (int p = 0; p < AT_ONCE; p++) {
+                                const float *part = part_of<D>(a, job.list, min(from + p, (int)gridDim.x - 1));
+                                mosts[p] = __ldcg(part + q);
+                                sums[p] = __ldcg(part + DCI_GPU_MAX_GROUP + q);
+                                outs[p] = __ldcg(part + 2 * DCI_GPU_MAX_GROUP + i);
+                        }
+#pragma unroll
+                        for (int p = 0; p < AT_ONCE; p++) {
+                                mosts[p] = from + p < (int)gridDim.x ? mosts[p] : -CUDART_INF_F;
+                                top = fmaxf(top, mosts[p]);
+                        }
+                        const float old = most == -CUDART_INF_F ? 0.0f : exp2f(most - top);
+                        x *= old;
+                        sum *= old;
+#pragma unroll
+                        for (int p = 0; p < AT_ONCE; p++) {
+                                const float weight = mosts[p] == -CUDART_INF_F ? 0.0f : exp2f(mosts[p] - top);
+                                x += weight * outs[p];
+                                sum += weight * sums[p];
+                        }
+                        most = top;
+                }
+                merge_tail(most, sum, tail, &of_exact, &of_tail, &lse);
+                if (a.lse != nullptr && d == 0)
+                        a.lse[first + q] = lse;
+                x *= of_exact;
+                if (of_tail != 0.0f)
+                        x += of_tail * a.tail_out[(first + q) * D + d];
+                put_out(a, (first + q) * (int64_t)a.out_ld + d, x);
+        }
+}
+
+template <class T, int D, bool PARTS, bool SPARSE, int W, int BLOCKS>
+static __global__ __launch_bounds__(W * 32, BLOCKS) void attend_kernel(const __grid_constant__ dci_gpu_attend_args a)
+{
+        constexpr int Q = PARTS ? 8 : 16;
+        extern __shared__ __align__(16) unsigned char memory[];
+        Shared<D, Q, W> &s = *reinterpret_cast<Shared<D, Q, W> *>(memory);
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
+        const Job job = job_of(a, SPARSE, gridDim.x);
+        const float factor = a.scale * CUDART_L2E_F;
+        Running<T, D, PARTS> running;
+        Queries<T, D, PARTS> queries;
+        Places places;
+        Keys<D> keys;
+        int tile = job.first + warp;
+        Where where, later;
+        if (tile < job.last)
+                where = where_of<SPARSE>(a, job, tile, lane);
+        if (tile + W < job.last)
+                later = where_of<SPARSE>(a, job, tile + W, lane);
+        queries.load(a);
+        if (tile < job.last) {
+                places = places_of<SPARSE>(a, job, tile, where, lane);
+                if (D < 256)
+                        keys.load(places, c);
+        }
+        queries.put(s.queries);
+        running.begin();
+        __syncthreads();
+        while (tile < job.last) {
+                const int n = job.total - tile * TILE, next = tile + W;
+                Values<(D < 256 ? D : D / 2)> values;
+                float scores[2][4];
+                uint32_t weights[4];
+                if (D < 256)
+                        values.load(places, g);
+                else
+                        keys.load(places, c);
+                /* Nothing waits for a table: it was looked into a tile ago. The next keys take the place of those that are used. */
+                where = later;
+                if (next + W < job.last)
+                        later = where_of<SPARSE>(a, job, next + W, lane);
+                if (D < 256 && next < job.last)
+                        places = places_of<SPARSE>(a, job, next, where, lane);
+                running.score(keys, s.queries, lane, scores);
+                if constexpr (D < 256) {
+                        if (next < job.last)
+                                keys.load(places, c);
+                        running.soften(scores, factor, n, c, weights);
+                        running.blend(values, weights);
+                } else {
+                        values.load(places, g);
+                        running.soften(scores, factor, n, c, weights);
+                        running.blend(values, weights);
+                        values.load(places, g, D);
+                        if (next < job.last)
+                                places = places_of<SPARSE>(a, job, next, where, lane);
+                        running.template blend<D / 2, D / 16>(values, weights);
+                }
+                tile = next;
+        }
+        running.leave(s.most[warp], s.sum[warp], &s.out[warp][0][0], lane);
+        __syncthreads();
+        if (gridDim.x == 1)
+                finish(a, s);
+        else if (leave_part(a, job, s))
+                merge_parts<D>(a, job);
+}
+
+/* Warps of a block, of which a multiprocessor has one: as many as registers allow. */
+template <int D> constexpr int warps_of = D == 64 ? 16 : 8;
+
+template <class T, int D, bool PARTS, bool SPARSE, int W, int BLOCKS>
+static cudaError_t launch(const dci_gpu_attend_args &args, cudaStream_t stream)
+{
+        using Memory = Shared<D, PARTS ? 8 : 16, W>;
+        const auto kernel = attend_kernel<T, D, PARTS, SPARSE, W, BLOCKS>;
+        const cudaError_t error =
+                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(Memory));
+        if (error != cudaSuccess)
+                return error;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(args.n_splits, args.n_heads, args.n_sequences);
+        config.blockDim = dim3(W * 32);
+        config.dynamicSmemBytes = sizeof(Memory);
+        config.stream = stream;
+        return cudaLaunchKernelEx(&config, kernel, args);
+}
+
+template <class T, int D> static cudaError_t launch_dim(const dci_gpu_attend_args &args, cudaStream_t stream)
+{
+        constexpr int W = warps_of<D>;
+        if (args.slots != nullptr)
+                return args.group <= 8 ? launch<T, D, true, true, W, 1>(args, stream)
+                                       : launch<T, D, false, true, W, 1>(args, stream);
+        return args.group <= 8 ? launch<T, D, true, false, W, 1>(args, stream)
+                               : launch<T, D, false, false, W, 1>(args, stream);
+}
+
+template <class T> static cudaError_t launch_type(const dci_gpu_attend_args &args, cudaStream_t stream)
+{
+        switch (args.dim) {
+        case 64:
+                return launch_dim<T, 64>(args, stream);
+        case 96:
+                return launch_dim<T, 96>(args, stream);
+        case 128:
+                return launch_dim<T, 128>(args, stream);
+        case 256:
+                return launch_dim<T, 256>(args, stream);
+        default:
+                return cudaErrorInvalidValue;
+        }
+}
+
+#endif

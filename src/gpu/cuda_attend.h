@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The attention kernels by type of the rows: each in a file of its own, so that they compile side by side. */
+#ifndef DCI_GPU_CUDA_ATTEND_H
+#define DCI_GPU_CUDA_ATTEND_H
+
+#include <cuda_runtime.h>
+
+#include "gpu/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* cudaErrorInvalidValue: there is no kernel for the dimension. */
+cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, cudaStream_t stream);
+cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

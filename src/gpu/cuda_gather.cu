@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Rows and pages from a pool, as a rule in mapped host memory, into hot slots.
+ *
+ * The bus answers after a microsecond or more, so what counts is how many bytes are asked for before the first answer: 55 GB/s times 2 us are
+ * 110 KB. All forms first work out where a unit lies (items, table, piece: three reads that depend on each other), then ask for everything.
+ * The forms differ in who waits: registers of threads, shared memory by 16 bytes, or the copy engine of the multiprocessor by whole rows.
+ */
+#include "gpu/cuda_rows.cuh"
+
+
+/* A list's work, in what is moved at once. */
+struct List {
+        const dci_gpu_item *items;
+        uint32_t n_items;
+        int row, head;
+};
+
+static __device__ __forceinline__ List list_of(const dci_gpu_gather_args &args, int l)
+{
+        List list;
+        list.items = args.items + (uint64_t)l * args.item_stride;
+        list.n_items = (uint32_t)__ldg(args.n_items + (uint64_t)l * args.n_items_stride);
+        list.row = __ldg(args.rows + l / args.n_heads);
+        list.head = l % args.n_heads;
+        return list;
+}
+
+struct Route {
+        const unsigned char *from;
+        unsigned char *to;
+};
+
+/* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of a warp get here. */
+template <int depth> static __device__ __forceinline__ void phase()
+{
+        if constexpr (depth > 1)
+                __syncwarp();
+}
+
+/* Where units are, for `depth` of a thread at once: each of the three reads for all before the next, so that they wait together. */
+template <int depth> struct Finder {
+        int2 items[depth]; /* position, slot */
+        unsigned char *pieces[depth];
+        int blocks[depth];
+
+        __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const uint32_t (&which)[depth])
+        {
+                const int32_t *table = args.tables.blocks + (uint64_t)list.row * args.tables.stride;
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        items[d] = __ldg(reinterpret_cast<const int2 *>(list.items + which[d]));
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        blocks[d] = __ldg(table + (items[d].x >> args.pool.page_shift));
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        pieces[d] = reinterpret_cast<unsigned char *>(__ldg(
+                                reinterpret_cast<const unsigned long long *>(args.pool.pieces) + (blocks[d] >> args.pool.block_shift)));
+                phase<depth>();
+        }
+
+        /* From and to for byte `at` of the unit's keys or values. */
+        __device__ __forceinline__ Route route(const dci_gpu_gather_args &args, const List &list, int d, bool is_key, uint32_t at) const
+        {
+                const int shift = args.pool.page_shift;
+                const RowPair from = block_rows(args.pool, pieces[d], blocks[d], list.head, items[d].x & ((1 << shift) - 1));
+                const RowPair to = lane_rows(args.lanes, list.row, args.n_heads, list.head, items[d].y);
+                return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
+        }
+};
+
+template <int hint> static __device__ __forceinline__ uint4 load(const unsigned char *from)
+{
+        uint4 x;
+        if constexpr (hint == 0)
+                asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                             : "l"(from));
+        else if constexpr (hint == 1)
+                asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                             : "l"(from));
+        else if constexpr (hint == 2)
+                asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                             : "l"(from));
+        else {
+                uint64_t policy;
+                asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+                asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                             : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                             : "l"(from), "l"(policy));
+        }
+        return x;
+}
+
+/* Vectors of a list from end to end over the threads of its blocks: neighbours in a warp take neighbours in a row. */
+struct Span {
+        uint32_t key_vectors, of_unit, n_vectors, first, stride, lane; /* first: of the warp */
+};
+
+static __device__ __forceinline__ Span span_of(const dci_gpu_gather_args &args, const List &list)
+{
+        Span span;
+        span.key_vectors = (args.lanes.key_bytes >> 4) << args.unit_shift;
+        span.of_unit = span.key_vectors + ((args.lanes.value_bytes >> 4) << args.unit_shift);
+        span.n_vectors = list.n_items * span.of_unit;
+        span.lane = threadIdx.x & 31;
+        span.first = blockIdx.x * blockDim.x + threadIdx.x - span.lane;
+        span.stride = gridDim.x * blockDim.x;
+        return span;
+}
+
+/* Routes of vectors base, base + stride, ...; what is beyond the end looks up the last, so that nothing branches. */
+template <int depth>
+static __device__ __forceinline__ void find_vectors(const dci_gpu_gather_args &args, const List &list, const Span &span, uint32_t base,
+                                             Route (&route)[depth])
+{
+        uint32_t items[depth], in_unit[depth];
+#pragma unroll
+        for (int d = 0; d < depth; d++) {
+                const uint32_t vector = min(base + d * span.stride + span.lane, span.n_vectors - 1);
+                items[d] = vector / span.of_unit;
+                in_unit[d] = vector - items[d] * span.of_unit;
+        }
+        Finder<depth> finder;
+        finder.find(args, list, items);
+#pragma unroll
+        for (int d = 0; d < depth; d++) {
+                const bool is_key = in_unit[d] < span.key_vectors;
+                route[d] = finder.route(args, list, d, is_key, 16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors));
+        }
+}
+
+template <int depth, int hint>
+static __global__ void __launch_bounds__(512) gather_registers(const __grid_constant__ dci_gpu_gather_args args)
+{
+        const List list = list_of(args, blockIdx.y);
+        const Span span = span_of(args, list);
+        for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
+                Route route[depth];
+                uint4 x[depth];
+                find_vectors(args, list, span, base, route);
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        if (base + d * span.stride + span.lane < span.n_vectors)
+                                x[d] = load<hint>(route[d].from);
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        if (base + d * span.stride + span.lane < span.n_vectors)
+                                *reinterpret_cast<uint4 *>(route[d].to) = x[d];
+        }
+}
+
+/* Each thread reads back what it asked for itself: nobody waits for others. */
+template <int depth> static __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
+{
+        extern __shared__ uint4 held[]; /* [depth][threads] */
+        const List list = list_of(args, blockIdx.y);
+        const Span span = span_of(args, list);
+        for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
+                Route route[depth];
+                find_vectors(args, list, span, base, route);
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        if (base + d * span.stride + span.lane < span.n_vectors) {
+                                const uint32_t at = (uint32_t)__cvta_generic_to_shared(&held[d * blockDim.x + threadIdx.x]);
+                                asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(at), "l"(route[d].from)
+                                             : "memory");
+                        }
+                asm volatile("cp.async.wait_all;" ::: "memory");
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        if (base + d * span.stride + span.lane < span.n_vectors)
+                                *reinterpret_cast<uint4 *>(route[d].to) = held[d * blockDim.x + threadIdx.x];
+        }
+}
+
+/* --- whole rows by the copy engine ------------------------------------------------------------------------------------ */
+
+/* Keys and values of a unit in pieces of at most most_piece bytes, which a slot of shared memory holds. */
+constexpr uint32_t most_piece = 2048;
+struct Pieces {
+        uint32_t of_keys, of_values, slot_bytes;
+};
+
+static __host__ __device__ inline Pieces pieces_of(const dci_gpu_gather_args &args)
+{
+        const uint32_t keys = args.lanes.key_bytes << args.unit_shift, values = args.lanes.value_bytes << args.unit_shift;
+        const uint32_t longest = keys > values ? keys : values;
+        return {(keys + most_piece - 1) / most_piece, (values + most_piece - 1) / most_piece,
+                longest < most_piece ? longest : most_piece};
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+static __device__ __forceinline__ void await(uint32_t barrier, uint32_t parity)
+{
+        uint32_t done = 0;
+        while (done == 0)
+                asm volatile("{\n\t.reg .pred p;\n\t"
+                             "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                             "selp.u32 %0, 1, 0, p;\n\t}"
+                             : "=r"(done)
+                             : "r"(barrier), "r"(parity)
+                             : "memory");
+}
+#endif
+
+/* A lane has one slot: it asks for a piece, waits with its warp, sends the piece on, and takes the slot again when it has been read. */
+static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        extern __shared__ __align__(128) unsigned char slots[]; /* [warps][depth][slot_bytes] */
+        __shared__ uint64_t barriers[16];
+        const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, n_warps = gridDim.x * (blockDim.x >> 5);
+        const Pieces pieces = pieces_of(args);
+        const uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&barriers[warp]);
+        const uint32_t slot =
+                (uint32_t)__cvta_generic_to_shared(slots + (uint64_t)(warp * depth + (lane < depth ? lane : 0)) * pieces.slot_bytes);
+        if (lane == 0) {
+                asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(barrier) : "memory");
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        }
+        __syncwarp();
+        const List list = list_of(args, blockIdx.y);
+        const uint32_t of_unit = pieces.of_keys + pieces.of_values, n_pieces = list.n_items * of_unit;
+        uint32_t parity = 0;
+        for (uint32_t base = (blockIdx.x * (blockDim.x >> 5) + warp) * depth; base < n_pieces; base += n_warps * depth) {
+                const uint32_t piece = base + lane;
+                const bool mine = lane < depth && piece < n_pieces;
+                Route route = {};
+                uint32_t bytes = 0;
+                if (mine) {
+                        const uint32_t item = piece / of_unit, in_unit = piece - item * of_unit;
+                        const bool is_key = in_unit < pieces.of_keys;
+                        const uint32_t at = most_piece * (is_key ? in_unit : in_unit - pieces.of_keys);
+                        const uint32_t whole = (is_key ? args.lanes.key_bytes : args.lanes.value_bytes) << args.unit_shift;
+                        bytes = whole - at < most_piece ? whole - at : most_piece;
+                        Finder<1> finder;
+                        finder.find(args, list, {item});
+                        route = finder.route(args, list, 0, is_key, at);
+                        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+                        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+                        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(slot),
+                                     "l"(route.from), "r"(bytes), "r"(barrier)
+                                     : "memory");
+                } else {
+                        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+                }
+                await(barrier, parity);
+                parity ^= 1;
+                if (mine) {
+                        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(route.to), "r"(slot), "r"(bytes)
+                                     : "memory");
+                        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+                }
+        }
+        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#else
+        (void)depth; /* the launcher does not come here */
+#endif
+}
+
+/* --- launches ---------------------------------------------------------------------------------------------------------- */
+
+typedef void (*Kernel)(dci_gpu_gather_args);
+
+template <int depth> static Kernel by_hint(int hint)
+{
+        switch (hint) {
+        case 0:
+                return gather_registers<depth, 0>;
+        case 1:
+                return gather_registers<depth, 1>;
+        case 2:
+                return gather_registers<depth, 2>;
+        case 3:
+                return gather_registers<depth, 3>;
+        default:
+                return nullptr;
+        }
+}
+
+static Kernel kernel_of(const dci_gpu_fetch &fetch)
+{
+        const bool shared = fetch.how == DCI_GPU_FETCH_SHARED;
+        switch (fetch.depth) {
+        case 1:
+                return shared ? gather_shared<1> : by_hint<1>(fetch.hint);
+        case 2:
+                return shared ? gather_shared<2> : by_hint<2>(fetch.hint);
+        case 4:
+                return shared ? gather_shared<4> : by_hint<4>(fetch.hint);
+        case 8:
+                return shared ? gather_shared<8> : by_hint<8>(fetch.hint);
+        default:
+                return nullptr;
+        }
+}
+
+/* Blocks of a list when the caller does not say: enough for its most items, as long as they are resident together. */
+static int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_block, uint64_t n_lists, int warps)
+{
+        const uint64_t wanted = (n_pieces + per_block - 1) / per_block;
+        const uint64_t room = (uint64_t)cuda->multiprocessors * (48 / warps) / n_lists;
+        const uint64_t n = wanted < room ? wanted : room;
+        return n > 0 ? (int)n : 1;
+}
+
+static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *config, const dci_gpu_gather_args *args, const dci_gpu_fetch *fetch,
+                       uint64_t n_lists)
+{
+        const Pieces pieces = pieces_of(*args);
+        const size_t shared = (size_t)fetch->warps * fetch->depth * pieces.slot_bytes;
+        if (cuda->major < 9)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "bulk copies need compute capability 9.0, this GPU has %d.%d", cuda->major, cuda->minor);
+        if (fetch->depth < 1 || fetch->depth > 32 || shared + 1024 > cuda->shared_bytes)
+                return dci_fail(DCI_ERR_LIMIT, "%d pieces of %u bytes for each of %d warps do not fit into %zu bytes of shared memory",
+                                fetch->depth, pieces.slot_bytes, fetch->warps, cuda->shared_bytes);
+        const cudaError_t error = cudaFuncSetAttribute(gather_bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        if (error != cudaSuccess)
+                return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
+        config->dynamicSmemBytes = shared;
+        config->gridDim.x = fetch->blocks > 0 ? fetch->blocks
+                                              : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
+                                                          (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps);
+        return dci_gpu_cuda_status(cudaLaunchKernelEx(config, gather_bulk, *args, (uint32_t)fetch->depth),
+                                   "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
+}
+
+
+extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
+                                             const dci_gpu_fetch *fetch)
+{
+        const uint64_t n_lists = (uint64_t)args->n_sequences * (uint64_t)args->n_heads;
+        if (n_lists == 0 || args->most_items <= 0)
+                return DCI_OK;
+        if (n_lists > 65535)
+                return dci_fail(DCI_ERR_LIMIT, "a gather has %llu lists, the device's kernel takes 65535", (unsigned long long)n_lists);
+        if (fetch->warps < 1 || fetch->warps > 16)
+                return dci_fail(DCI_ERR_INVALID, "warps is %d, expected 1 to 16", fetch->warps);
+        cudaLaunchConfig_t config = {};
+        config.blockDim = 32 * fetch->warps;
+        config.gridDim = dim3(1, (unsigned)n_lists);
+        config.stream = static_cast<cudaStream_t>(stream);
+        if (fetch->how == DCI_GPU_FETCH_BULK)
+                return launch_bulk(cuda, &config, args, fetch, n_lists);
+        const Kernel kernel = kernel_of(*fetch);
+        if (kernel == nullptr)
+                return dci_fail(DCI_ERR_INVALID, "there is no gather with depth %d and hint %d", fetch->depth, fetch->hint);
+        if (fetch->how == DCI_GPU_FETCH_SHARED) {
+                config.dynamicSmemBytes = (size_t)fetch->depth * config.blockDim.x * 16;
+                const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)config.dynamicSmemBytes);
+                if (error != cudaSuccess)
+                        return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", config.dynamicSmemBytes);
+        }
+        const uint64_t vectors = ((uint64_t)args->lanes.key_bytes + args->lanes.value_bytes) / 16 << args->unit_shift;
+        config.gridDim.x = fetch->blocks > 0 ? fetch->blocks
+                                             : blocks_of(cuda, (uint64_t)args->most_items * vectors,
+                                                         (uint64_t)config.blockDim.x * fetch->depth, n_lists, fetch->warps);
+        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, kernel, *args), "a gather for %llu lists cannot be queued",
+                                   (unsigned long long)n_lists);
+}
+
+extern "C" dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args)
+{
+        static const dci_gpu_fetch usual = {DCI_GPU_FETCH_REGISTERS, 2, 2, 0, 8};
+        return dci_gpu_cuda_gather_as(dci_gpu_cuda_of(gpu), stream, args, &usual);
+}

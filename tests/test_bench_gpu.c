@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* dci-bench gpu on the host device: each part runs, checks what it measures, and says so in its report. */
+#include <string.h>
+
+#include "tests/bench_files.h"
+
+#define GPU(...) BENCH("gpu", "--device", "host", "--threads", "1", __VA_ARGS__, "--json", scratch_path("r.json"))
+
+static const char *text(const json_t *report, size_t i, const char *name)
+{
+        const json_t *rows = json_object_get(report, "rows");
+        const char *value = json_string_value(json_object_get(json_array_get(rows, i), name));
+        ck_assert_ptr_nonnull(value);
+        return value;
+}
+
+static size_t count_rows(const json_t *report)
+{
+        return json_array_size(json_object_get(report, "rows"));
+}
+
+/* How many rows are of this part; each has times in order. */
+static size_t count_part(const json_t *report, const char *part)
+{
+        size_t n = 0;
+        for (size_t i = 0; i < count_rows(report); i++) {
+                ck_assert(bench_number(report, i, "us") > 0);
+                ck_assert(bench_number(report, i, "us_p10") <= bench_number(report, i, "us"));
+                ck_assert(bench_number(report, i, "us") <= bench_number(report, i, "us_p90"));
+                n += strcmp(text(report, i, "part"), part) == 0;
+        }
+        return n;
+}
+
+START_TEST(kernels_are_measured_beside_limits)
+{
+        json_t *report = bench_good(GPU("--part", "gather,dense,sparse,append"));
+        static const char *const limits[] = {"memory_copy_gb_s", "bulk_to_device_gb_s", "bulk_to_host_gb_s"};
+        for (size_t i = 0; i < 3; i++)
+                ck_assert(json_number_value(json_object_get(json_object_get(report, "limits"), limits[i])) > 0);
+        ck_assert_ptr_nonnull(json_object_get(report, "machine"));
+        ck_assert_ptr_nonnull(json_object_get(report, "command"));
+        ck_assert_str_eq(json_string_value(json_object_get(json_object_get(report, "device"), "runs_on")), "host");
+        ck_assert(json_is_true(json_object_get(json_object_get(report, "device"), "tiny")));
+        ck_assert_uint_eq(count_part(report, "limits"), 3);
+        ck_assert_uint_eq(count_part(report, "gather"), 18); /* rows of two lengths and pages, in six ways each */
+        ck_assert_uint_eq(count_part(report, "dense"), 2);
+        ck_assert_uint_eq(count_part(report, "sparse"), 1);
+        ck_assert_uint_eq(count_part(report, "append"), 4);
+        ck_assert_uint_eq(count_rows(report), 28);
+        json_decref(report);
+}
+END_TEST
+
+/* Keeping more cannot make hits fewer than the last step's, and nothing beats who knows the future. */
+START_TEST(residency_lies_between_the_last_step_and_the_future)
+{
+        json_t *report = bench_good(GPU("--part", "residency", "--preset", "quest,sketch,full", "--budget", "256"));
+        ck_assert_uint_eq(count_part(report, "residency"), 6); /* full has no lists */
+        for (size_t i = 0; i < count_rows(report); i++) {
+                if (strcmp(text(report, i, "part"), "residency") != 0)
+                        continue;
+                const double hits = bench_number(report, i, "hit_rate");
+                const double offline = bench_number(report, i, "hit_rate_offline");
+                const double all = bench_number(report, i, "bytes_step_all");
+                ck_assert(hits <= offline && offline < 1);
+                ck_assert(bench_number(report, i, "hit_rate_last") <= hits);
+                ck_assert_double_eq_tol(bench_number(report, i, "bytes_step_saved"), all * hits, 1e-6 * all);
+                /* Quest's pages of 16 are fetched whole. */
+                ck_assert(bench_number(report, i, "unit_tokens") == (*text(report, i, "arm") == 'q' ? 16 : 1));
+                /* Four times the budget is more than sixteen steps' lists change. */
+                if (bench_number(report, i, "times_budget") == 4)
+                        ck_assert(hits == offline);
+        }
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(a_mistake_on_the_command_line_is_named)
+{
+        bench_refused(BENCH("gpu", "--device", "cpu"), 2, "--device wants");
+        bench_refused(BENCH("gpu", "--device", "host", "--part", "scan"), 2, "--part");
+        bench_refused(BENCH("gpu", "--device", "host", "--preset", "nothing"), 2, "nothing");
+        bench_refused(BENCH("gpu", "--device", "host", "--reps", "1"), 2, "--reps");
+        bench_refused(BENCH("gpu", "--device", "host", "--gather", "fast"), 2, "--gather");
+        bench_refused(BENCH("gpu", "--device", "host", "--json", "/nowhere/r.json"), 2, "/nowhere/r.json");
+        bench_refused(GPU("--part", "residency", "--trace", "/nowhere"), 2, "/nowhere");
+        /* A number that no machine has a GPU for, with CUDA or without. */
+        bench_refused(BENCH("gpu", "--device", "1023"), 2, "dci-bench gpu: ");
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("bench_gpu");
+        TCase *tcase = tcase_create("gpu");
+        tcase_set_timeout(tcase, 60);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
+        tcase_add_test(tcase, kernels_are_measured_beside_limits);
+        tcase_add_test(tcase, residency_lies_between_the_last_step_and_the_future);
+        tcase_add_test(tcase, a_mistake_on_the_command_line_is_named);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
