@@ -11,8 +11,10 @@
 
 #include "gpu/kv_device.h"
 
-/* Outputs may differ by this share of their norm, log sums by this share of 1 and their size. */
+/* Outputs may differ by this share of their norm, log sums by this share of 1 and their size; more where more than 8 query heads share a
+ * kv head, since queries and weights are rounded there. */
 #define TWIN_TOLERANCE 2e-3
+#define TWIN_TOLERANCE_ROUNDED 1e-2
 
 typedef struct twin {
         dci_context *context;
@@ -24,7 +26,9 @@ typedef struct twin {
         dci_gpu_kv *kv;
         dci_kv *cpu;
         const char *what;
-        size_t n_looked; /* lists that left tokens out and were compared */
+        size_t n_looked; /* plans that left tokens out and were compared */
+        float *kept;     /* room for outputs and log sums of all looks, or NULL */
+        size_t n_kept, kept_room;
 } twin;
 
 int32_t twin_device(void);
@@ -76,6 +80,8 @@ int64_t twin_prefill(twin *t, const kv_data *data, size_t n, size_t chunk);
 /* Decodes tokens [from, from + n), with maintenance after each. */
 void twin_decode(twin *t, int64_t sequence, const kv_data *data, size_t from, size_t n);
 
+/* Fails unless host memory has the rows of tokens [0, n) of a sequence, which are those of data from `from` on. */
+void twin_check_rows(twin *t, int64_t sequence, const kv_data *data, size_t from, size_t n);
 dci_gpu_kv_info twin_info(twin *t);
 
 #endif

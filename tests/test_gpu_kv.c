@@ -17,6 +17,7 @@ START_TEST(every_preset_is_that_of_the_cpu)
         kv_data data = kv_random(&config, 700, 1000 + (uint64_t)_i);
         const int64_t sequence = twin_prefill(&t, &data, 500, 0);
         twin_decode(&t, sequence, &data, 500, steps(60));
+        twin_check_rows(&t, sequence, &data, 0, 500 + steps(60));
         ck_assert(t.n_looked > 0 || config.preset == DCI_KV_FULL);
         twin_close(&t, sequence);
         kv_data_free(&data);
@@ -54,6 +55,7 @@ START_TEST(prompts_come_in_pieces)
                 kv_data data = kv_random(&config, 800, 2000 + (uint64_t)_i);
                 const int64_t sequence = twin_prefill(&t, &data, cases[_i].n, cases[_i].chunk);
                 twin_decode(&t, sequence, &data, cases[_i].n, steps(12));
+                twin_check_rows(&t, sequence, &data, 0, cases[_i].n + steps(12));
                 kv_data_free(&data);
                 twin_end(&t);
         }
