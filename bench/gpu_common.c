@@ -318,7 +318,7 @@ static dci_status measure(gpubench *b, const char *arm, unsigned char *to, unsig
                           double factor, double *out)
 {
         copying c = {b, to, from, n_bytes};
-        gpubench_time time;
+        gpubench_time time = {0};
         dci_status status = gpubench_on_device(b, copy_call, &c, 1, &time);
         if (status != DCI_OK)
                 return status;
@@ -340,7 +340,7 @@ dci_status gpubench_measure_limits(gpubench *b)
                 status = gpubench_take(b, copied, GPUBENCH_ON_DEVICE, &from);
         if (status == DCI_OK)
                 status = gpubench_take(b, copied, GPUBENCH_ON_DEVICE, &to);
-        if (status == DCI_OK) {
+        if (status == DCI_OK && host.host != NULL) {
                 memset(host.host, 0x5a, bulk);
                 status = gpubench_fill(b, from.device, copied, DCI_BF16);
         }

@@ -47,7 +47,7 @@ static dci_status put_lists(residing *r)
         int32_t *positions = (int32_t *)(void *)area.host, *counts = positions + n * walk->stride;
         r->args.positions = (int32_t *)(void *)area.device;
         r->args.counts = r->args.positions + n * walk->stride;
-        if (status == DCI_OK)
+        if (status == DCI_OK && area.host != NULL)
                 memset(area.host, 0, area.n_bytes);
         for (size_t i = 0; i < n && status == DCI_OK; i++) {
                 const size_t step = (i / n_lists + i % n_lists * SHIFT) % walk->n_steps;
@@ -169,7 +169,7 @@ static dci_status measure(gpubench *b, const gpubench_walk *walk, const char *tr
         const double unit_bytes = (double)(walk->row_bytes << walk->unit_shift);
         uint64_t counters[3];
         size_t offline = 0;
-        gpubench_time time, batch;
+        gpubench_time time = {0}, batch = {0};
         if (n_frames == 0 || n_frames > DCI_GPU_MAX_FRAMES || walk->stride > DCI_GPU_MAX_LIST)
                 return DCI_OK;
         dci_status status = count(b, walk, n_frames, counters);

@@ -244,9 +244,10 @@ static dci_status step_once(stepping *s, size_t step)
 static dci_status look(const stepping *s)
 {
         const size_t n = s->b->options->batch * s->b->options->heads * s->trace->group * s->trace->keys.dim;
-        uint16_t *out = malloc(n * sizeof *out);
-        dci_status status = out != NULL ? gpubench_download(s->b, out, s->out.device, n * sizeof *out)
-                                        : dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
+        uint16_t *out = calloc(n, sizeof *out);
+        if (out == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
+        dci_status status = gpubench_download(s->b, out, s->out.device, n * sizeof *out);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
                 if ((out[i] & 0x7c00) == 0x7c00)
                         status = dci_fail(BENCH_ERR_RUN, "output %zu of %zu is no number", i, n);
