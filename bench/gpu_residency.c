@@ -226,7 +226,7 @@ dci_status gpubench_residency(gpubench *b)
         kvbench_options of = o->arms;
         kvbench_trace trace;
         of.synthetic = o->tiny ? 2048 : 32768;
-        of.steps = o->tiny ? 16 : BENCH_ALL;
+        of.steps = o->walk_steps;
         kvbench_arm *arms = calloc(kvbench_arms(&o->arms, NULL) + 1, sizeof *arms);
         if (arms == NULL)
                 return dci_fail(DCI_ERR_MEMORY, "arms could not be had");

@@ -283,7 +283,9 @@ static dci_status report(stepping *s, const dci_gpu_kv_info *before, const dci_g
         const double asked = (double)(after->n_asked - before->n_asked);
         const double missed = (double)(after->n_missed - before->n_missed), n_steps = (double)o->steps;
         const double fetched = (double)(after->bytes_fetched - before->bytes_fetched) / n_steps;
-        const double hit_rate = asked > 0 ? 1 - missed / asked : 1;
+        /* What stays in host memory is asked for and not fetched, and no hit either. */
+        const double stayed = (double)(after->n_stayed - before->n_stayed) / (double)after->unit_tokens;
+        const double hit_rate = asked > 0 ? fmax(0, 1 - (missed + stayed) / asked) : 1;
         json_t *shape = json_pack(
                 "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:I, s:f, s:f}", "codes", codes, "budget",
                 (json_int_t)o->budgets.values[0], "layers", (json_int_t)o->layers, "heads", (json_int_t)o->heads,

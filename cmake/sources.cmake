@@ -130,6 +130,14 @@ set(dci_sources
     src/kv/tree_form.c
     src/gpu/device_host.c
     src/gpu/gpu.c
+    src/gpu/kv.c
+    src/gpu/kv_fetch.c
+    src/gpu/kv_memory.c
+    src/gpu/kv_plan.c
+    src/gpu/kv_pool.c
+    src/gpu/kv_prompt.c
+    src/gpu/kv_sequence.c
+    src/gpu/kv_step.c
     src/gpu/ref_append.c
     src/gpu/ref_attend.c
     src/gpu/ref_gather.c

@@ -13,7 +13,7 @@
 int32_t gpu_device_number(void)
 {
         const char *wish = getenv("DCI_GPU_DEVICE");
-        return wish == NULL ? DCI_GPU_HOST : (int32_t)atoi(wish);
+        return wish == NULL ? DCI_GPU_HOST : (int32_t)strtol(wish, NULL, 10);
 }
 
 bool gpu_is_host(const gpu_test *t)
@@ -172,10 +172,11 @@ void gpu_blocks_make(gpu_test *t, gpu_blocks *blocks, int kind, int32_t n_rows, 
         blocks->piece_bytes = (size_t)pool->layer_at * 2;
         ck_assert_int_le(blocks->n_pieces, 16);
         blocks->list = gpu_take(t, sizeof(void *) * 16, GPU_DEVICE);
+        unsigned char **list = (unsigned char **)(void *)blocks->list->image;
         for (int32_t p = 0; p < blocks->n_pieces; p++) {
                 blocks->pieces[p] = gpu_take(t, blocks->piece_bytes, kind);
                 blocks->images[p] = blocks->pieces[p]->image;
-                memcpy(blocks->list->image + (size_t)p * sizeof(void *), &blocks->pieces[p]->device, sizeof(void *));
+                list[p] = blocks->pieces[p]->device;
         }
 }
 

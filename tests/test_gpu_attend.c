@@ -148,8 +148,8 @@ static void take_calls(attend_case *c)
                 c->arrived = gpu_take(t, n_lists * sizeof(int32_t), GPU_DEVICE);
                 memset(c->arrived->image, 0, c->arrived->n_bytes);
         }
-        c->wanted = calloc(c->n_queries * dim, sizeof *c->wanted);
-        c->wanted_lse = calloc(c->n_queries, sizeof *c->wanted_lse);
+        c->wanted = calloc(c->n_queries * dim + 1, sizeof *c->wanted);
+        c->wanted_lse = calloc(c->n_queries + 1, sizeof *c->wanted_lse);
         ck_assert(c->wanted != NULL && c->wanted_lse != NULL);
 }
 

@@ -202,7 +202,7 @@ static void append_compare(append_case *c, const char *what)
 
 static void append_once(gpu_test *t, uint64_t seed)
 {
-        static const int32_t firsts[] = {0, 1, 7, 63, 64, 65, 300}, news[] = {0, 1, 1, 2, 40, 130};
+        static const int32_t firsts[] = {0, 0, 1, 7, 63, 64, 65, 300}, news[] = {0, 1, 1, 2, 12, 40, 130};
         dci_rng rng;
         append_case c = {.t = t};
         char what[160];

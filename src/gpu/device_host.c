@@ -470,6 +470,9 @@ static dci_status host_pack(dci_gpu *gpu, void *stream, const dci_gpu_pack_args 
 static dci_status host_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
 {
         const host_call call = {.kind = CALL_RESOLVE, .args.resolve = *args};
+        if (args->n_frames > DCI_GPU_MAX_FRAMES || args->stride > DCI_GPU_MAX_LIST)
+                return dci_fail(DCI_ERR_LIMIT, "%d frames and lists of %d, but there can be %d and %d",
+                                (int)args->n_frames, (int)args->stride, DCI_GPU_MAX_FRAMES, DCI_GPU_MAX_LIST);
         return submit(gpu, stream, &call);
 }
 
@@ -482,6 +485,12 @@ static dci_status host_gather(dci_gpu *gpu, void *stream, const dci_gpu_gather_a
 static dci_status host_attend(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args)
 {
         const host_call call = {.kind = CALL_ATTEND, .args.attend = *args};
+        if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d",
+                                (int)args->group, DCI_GPU_MAX_GROUP);
+        if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != DCI_GPU_MAX_DIM)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or %d",
+                                (int)args->dim, DCI_GPU_MAX_DIM);
         return submit(gpu, stream, &call);
 }
 

@@ -24,6 +24,7 @@ extern "C" {
 
 /* Shapes that kernels are built for. */
 #define DCI_GPU_MAX_GROUP 16
+#define DCI_GPU_MAX_DIM 256
 #define DCI_GPU_AGES 1024       /* of frames: how long ago is told apart up to so many steps */
 #define DCI_GPU_MAX_FRAMES 8192 /* per lane */
 #define DCI_GPU_MAX_LIST 8192   /* slots of a plan's list */

@@ -153,7 +153,7 @@ static void set_layers(dci_gpu_kv *kv)
 static dci_status take_events(dci_gpu_kv *kv)
 {
         void **const events[] = {&kv->main_event,        &kv->side_event,       &kv->step_event,
-                                 &kv->query_event,       &kv->staged_event,     &kv->record_events[0],
+                                 &kv->query_event,       &kv->fetched,          &kv->record_events[0],
                                  &kv->record_events[1],  &kv->record_events[2], &kv->record_events[3],
                                  &kv->staging_events[0], &kv->staging_events[1]};
         dci_status status = kv->ops->stream_take(kv->gpu, &kv->side);
@@ -166,10 +166,9 @@ static dci_status take_events(dci_gpu_kv *kv)
 
 static void give_events(dci_gpu_kv *kv)
 {
-        void *const events[] = {kv->main_event,        kv->side_event,       kv->step_event,
-                                kv->query_event,       kv->staged_event,     kv->record_events[0],
-                                kv->record_events[1],  kv->record_events[2], kv->record_events[3],
-                                kv->staging_events[0], kv->staging_events[1]};
+        void *const events[] = {kv->main_event,       kv->side_event,        kv->step_event,       kv->query_event,
+                                kv->fetched,          kv->record_events[0],  kv->record_events[1], kv->record_events[2],
+                                kv->record_events[3], kv->staging_events[0], kv->staging_events[1]};
         for (size_t i = 0; i < sizeof events / sizeof *events; i++)
                 if (events[i] != NULL)
                         kv->ops->event_give(kv->gpu, events[i]);
@@ -376,8 +375,7 @@ static dci_status count(dci_gpu_kv *kv, uint64_t sums[3])
                 const size_t left = n - first, here = left < BOUNCE / 3 * 3 ? left : BOUNCE / 3 * 3;
                 const uint64_t *from = kv->counters + first;
                 if (!kv->resolves_on_host) {
-                        dci_status status =
-                                kv->ops->copy(kv->gpu, kv->side, kv->bounce, from, here * sizeof *from);
+                        dci_status status = kv->ops->copy(kv->gpu, kv->side, kv->bounce, from, here * sizeof *from);
                         if (status == DCI_OK)
                                 status = kv->ops->stream_wait(kv->gpu, kv->side);
                         if (status != DCI_OK)
@@ -395,8 +393,7 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
         uint64_t sums[3];
         if (out_info == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
-        dci_status status =
-                dci_check_struct_size("dci_gpu_kv_info", out_info, out_info->struct_size, sizeof *out_info);
+        dci_status status = dci_check_struct_size("dci_gpu_kv_info", out_info, out_info->struct_size, sizeof *out_info);
         if (status == DCI_OK)
                 status = dci_gpu_kv_enter(kv);
         if (status != DCI_OK)
@@ -421,8 +418,8 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                         .n_asked = sums[0],
                         .n_missed = sums[1],
                         .n_stayed = sums[2],
-                        .bytes_fetched = ((sums[1] << kv->unit_shift) + sums[2]) * 2 * kv->row_bytes +
-                                         kv->bytes_refilled,
+                        .bytes_fetched =
+                                ((sums[1] << kv->unit_shift) + sums[2]) * 2 * kv->row_bytes + kv->bytes_refilled,
                         .bytes_written = kv->bytes_written};
         return dci_gpu_kv_leave(kv, status);
 }

@@ -124,7 +124,7 @@ struct dci_gpu_kv {
         dci_gpu_item *host_items;              /* pinned, items as resolved; and as they are staged */
         dci_gpu_item *staged_items;
         int32_t *host_n_items; /* pinned */
-        void *staged_event;
+        void *fetched;
 
         /* Host memory without the device's eyes: names of a call, slots of plans. */
         unsigned char *scratch;

@@ -34,8 +34,7 @@ static dci_gpu_gather_args gather_args(const dci_gpu_kv *kv, size_t layer)
         return (dci_gpu_gather_args){.n_sequences = (int32_t)kv->step.n,
                                      .n_heads = (int32_t)kv->shape.n_kv_heads,
                                      .unit_shift = kv->unit_shift,
-                                     .most_items =
-                                             (int32_t)(kv->stride < kv->n_frames ? kv->stride : kv->n_frames),
+                                     .most_items = (int32_t)(kv->stride < kv->n_frames ? kv->stride : kv->n_frames),
                                      .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
                                      .item_stride = kv->stride,
                                      .n_items_stride = 1,
@@ -146,8 +145,8 @@ static dci_status fetch_staged(dci_gpu_kv *kv, void *stream, size_t layer)
         dci_gpu_gather_args gather = gather_args(kv, layer);
         const size_t n_lists = kv->step.n * kv->shape.n_kv_heads, n_bytes = kv->row_bytes << kv->unit_shift;
         size_t n = 0;
-        dci_status status = kv->ops->event_wait(kv->gpu, kv->staged_event);
-        for (size_t l = 0; l < n_lists && status == DCI_OK; l++)
+        dci_status status;
+        for (size_t l = 0; l < n_lists; l++)
                 for (size_t t = 0; t < (size_t)kv->host_n_items[l]; t++, n++) {
                         const dci_gpu_item item = kv->host_items[l * kv->stride + t];
                         const moving m = moving_of(kv, layer, &gather.lanes, l, item);
@@ -156,8 +155,8 @@ static dci_status fetch_staged(dci_gpu_kv *kv, void *stream, size_t layer)
                         kv->staged_items[l * kv->stride + t] =
                                 (dci_gpu_item){(int32_t)(n << kv->unit_shift), item.slot};
                 }
-        if (status != DCI_OK || n == 0)
-                return status;
+        if (n == 0)
+                return DCI_OK;
         gather.items = dci_gpu_kv_mapped(kv, kv->staged_items);
         gather.n_items = dci_gpu_kv_mapped(kv, kv->host_n_items);
         gather.pool = (dci_gpu_pool){.pieces = kv->staged_piece,
@@ -169,22 +168,19 @@ static dci_status fetch_staged(dci_gpu_kv *kv, void *stream, size_t layer)
                                      .page_shift = kv->unit_shift};
         gather.tables = (dci_gpu_tables){kv->staged_table, 0};
         status = kv->ops->copy(kv->gpu, stream, kv->staged_device, kv->staged, 2 * n * n_bytes);
-        if (status == DCI_OK)
-                status = kv->ops->gather(kv->gpu, stream, &gather);
-        /* Behind the kernel, too, which reads items in host memory. */
-        return status == DCI_OK ? kv->ops->event_record(kv->gpu, kv->staged_event, stream) : status;
+        return status == DCI_OK ? kv->ops->gather(kv->gpu, stream, &gather) : status;
 }
 
 dci_status dci_gpu_kv_fetch(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         if (!kv->resolves_on_host)
                 return fetch_mapped(kv, stream, layer);
-        /* Items and their numbers may still be read by the layer before. */
-        dci_status status = kv->ops->event_wait(kv->gpu, kv->staged_event);
+        /* What the device reads in host memory for the fetch before this one. */
+        dci_status status = kv->ops->event_wait(kv->gpu, kv->fetched);
         if (status == DCI_OK)
                 status = resolve_on_host(kv, stream, layer);
-        if (status != DCI_OK || kv->n_frames == 0)
-                return status;
-        return kv->config.gather == DCI_GPU_GATHER_STAGED ? fetch_staged(kv, stream, layer)
-                                                          : fetch_copies(kv, stream, layer);
+        if (status == DCI_OK && kv->n_frames > 0)
+                status = kv->config.gather == DCI_GPU_GATHER_STAGED ? fetch_staged(kv, stream, layer)
+                                                                    : fetch_copies(kv, stream, layer);
+        return status == DCI_OK ? kv->ops->event_record(kv->gpu, kv->fetched, stream) : status;
 }

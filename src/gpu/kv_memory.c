@@ -99,6 +99,8 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
         if (kv->config.gather == DCI_GPU_GATHER_STAGED) {
                 kv->staged_items = part(a, times(kv->n_lists, kv->stride, 1), sizeof(dci_gpu_item));
                 kv->staged = part(a, times(most_items(kv), (size_t)1 << kv->unit_shift, 2), kv->row_bytes);
+                /* They are numbered as positions. */
+                a->too_large = a->too_large || times(most_items(kv), (size_t)1 << kv->unit_shift, 1) > INT32_MAX;
         }
 }
 
@@ -266,8 +268,8 @@ static dci_status clear(dci_gpu_kv *kv)
                         status = ops->fill(kv->gpu, kv->side, kv->counters, 0, lanes * 3 * sizeof *kv->counters);
         }
         if (status == DCI_OK && kv->staged_piece != NULL)
-                status = ops->copy(kv->gpu, kv->side, kv->staged_piece, memcpy(kv->bounce, &kv->staged_device, sizeof(void *)),
-                                   sizeof(void *));
+                status = ops->copy(kv->gpu, kv->side, kv->staged_piece,
+                                   memcpy(kv->bounce, &kv->staged_device, sizeof(void *)), sizeof(void *));
         if (status == DCI_OK)
                 status = ops->stream_wait(kv->gpu, kv->side);
         /* Numbers 0, 1, .. by way of locked memory. */

@@ -99,8 +99,8 @@ static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const
                 status = dci_fail(DCI_ERR_INVALID, "layer %zu has no plan in this step, call dci_gpu_kv_plan first",
                                   layer);
         if (status == DCI_OK && out_ld < kv->dim)
-                status = dci_fail(DCI_ERR_INVALID, "the outputs' stride is %zu, expected at least %zu", out_ld,
-                                  kv->dim);
+                status =
+                        dci_fail(DCI_ERR_INVALID, "the outputs' stride is %zu, expected at least %zu", out_ld, kv->dim);
         if (status == DCI_OK && (uintptr_t)out % out_es != 0)
                 status = dci_fail(DCI_ERR_INVALID, "the outputs are not aligned to %zu bytes", out_es);
         if (status == DCI_OK)
@@ -117,7 +117,8 @@ static dci_gpu_attend_args args_of(const dci_gpu_kv *kv, const dci_gpu_kv_layer 
                                      .dtype = (int32_t)kv->shape.dtype,
                                      .query_dtype = (int32_t)kv->shape.query_dtype,
                                      .out_dtype = kv->config.out_dtype,
-                                     .n_splits = dci_gpu_splits(kv->gpu, kv->step.n, kv->shape.n_kv_heads, at->n_longest),
+                                     .n_splits =
+                                             dci_gpu_splits(kv->gpu, kv->step.n, kv->shape.n_kv_heads, at->n_longest),
                                      .scale = (float)kv->shape.scale,
                                      .stride = (int32_t)kv->stride,
                                      .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
@@ -171,7 +172,6 @@ dci_status dci_gpu_kv_attend(dci_gpu_kv *kv, void *stream, size_t layer, const v
                              size_t out_ld, float *out_lse)
 {
         const dci_status status = dci_gpu_kv_enter(kv);
-        return status != DCI_OK
-                       ? status
-                       : dci_gpu_kv_leave(kv, attend(kv, stream, layer, queries, ld, out, out_ld, out_lse));
+        return status != DCI_OK ? status
+                                : dci_gpu_kv_leave(kv, attend(kv, stream, layer, queries, ld, out, out_ld, out_lse));
 }

@@ -190,7 +190,6 @@ dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t
                              const void *queries, size_t ld)
 {
         const dci_status status = dci_gpu_kv_enter(kv);
-        return status != DCI_OK
-                       ? status
-                       : dci_gpu_kv_leave(kv, prompt(kv, stream, layer, sequence, n_positions, queries, ld));
+        return status != DCI_OK ? status
+                                : dci_gpu_kv_leave(kv, prompt(kv, stream, layer, sequence, n_positions, queries, ld));
 }

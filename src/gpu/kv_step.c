@@ -144,9 +144,7 @@ dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, 
                               const size_t *n_tokens)
 {
         const dci_status status = dci_gpu_kv_enter(kv);
-        return status != DCI_OK
-                       ? status
-                       : dci_gpu_kv_leave(kv, reserve(kv, stream, n_sequences, sequences, n_tokens));
+        return status != DCI_OK ? status : dci_gpu_kv_leave(kv, reserve(kv, stream, n_sequences, sequences, n_tokens));
 }
 
 /* --- append ---------------------------------------------------------------------------------------------------------------------------- */
@@ -156,8 +154,7 @@ dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer)
         if (!kv->step.open)
                 return dci_fail(DCI_ERR_INVALID, "no step is open, call dci_gpu_kv_reserve first");
         if (stream != kv->step.stream)
-                return dci_fail(DCI_ERR_INVALID, "the stream is %p, but the step began on %p", stream,
-                                kv->step.stream);
+                return dci_fail(DCI_ERR_INVALID, "the stream is %p, but the step began on %p", stream, kv->step.stream);
         if (layer >= kv->shape.n_layers)
                 return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->shape.n_layers);
         return DCI_OK;
@@ -192,9 +189,9 @@ static dci_status check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, strides *o
         const struct {
                 const char *name;
                 size_t value;
-        } at[] = {{"keys", (size_t)(uintptr_t)rows->keys},      {"values", (size_t)(uintptr_t)rows->values},
-                  {"key_token_stride", out->key_token},         {"key_head_stride", out->key_head},
-                  {"value_token_stride", out->value_token},     {"value_head_stride", out->value_head}};
+        } at[] = {{"keys", (size_t)(uintptr_t)rows->keys},  {"values", (size_t)(uintptr_t)rows->values},
+                  {"key_token_stride", out->key_token},     {"key_head_stride", out->key_head},
+                  {"value_token_stride", out->value_token}, {"value_head_stride", out->value_head}};
         for (size_t i = 0; i < sizeof at / sizeof *at; i++)
                 if (at[i].value % 16 != 0)
                         return dci_fail(DCI_ERR_INVALID, "%s is %zu bytes%s, expected a multiple of 16", at[i].name,
@@ -253,8 +250,8 @@ static dci_status pack(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, co
                                                   .value_head = s->value_head,
                                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
                                                   .n_blocks = (int32_t)here,
-                                                  .token = at[DCI_GPU_KV_BEGIN * n + i] +
-                                                           (int32_t)(b * page) - at[DCI_GPU_KV_FIRST * n + i],
+                                                  .token = at[DCI_GPU_KV_BEGIN * n + i] + (int32_t)(b * page) -
+                                                           at[DCI_GPU_KV_FIRST * n + i],
                                                   .page_shift = kv->page_shift,
                                                   .key_bytes = (uint32_t)kv->row_bytes,
                                                   .value_bytes = (uint32_t)kv->row_bytes,
@@ -365,8 +362,7 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
                         status = dci_gpu_kv_cut_row(kv, row, row->n + kv->step.wanted[i], row->n);
                 }
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_did(
-                                kv, kv->ops->event_record(kv->gpu, kv->step_event, kv->step.stream));
+                        status = dci_gpu_kv_did(kv, kv->ops->event_record(kv->gpu, kv->step_event, kv->step.stream));
         }
         return dci_gpu_kv_leave(kv, status);
 }

@@ -11,14 +11,13 @@
 #include "gpu/ref.h"
 #include "simd/convert.h"
 
-#define MOST_DIM 256
-
 /* The query heads of one kv head. */
 typedef struct looking {
         const dci_gpu_attend_args *args;
         int32_t row, head, n_tokens;
-        float queries[DCI_GPU_MAX_GROUP][MOST_DIM];
-        double most[DCI_GPU_MAX_GROUP], sum[DCI_GPU_MAX_GROUP], acc[DCI_GPU_MAX_GROUP][MOST_DIM];
+        int32_t sink, ring; /* of the lane, 0 where positions are read in the pool */
+        float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];
+        double most[DCI_GPU_MAX_GROUP], sum[DCI_GPU_MAX_GROUP], acc[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];
 } looking;
 
 static float load(const void *from, uint64_t at, int32_t dtype)
@@ -41,7 +40,7 @@ static void look_at(looking *l, dci_gpu_place place)
 {
         const dci_gpu_attend_args *args = l->args;
         const int32_t dim = args->dim;
-        float key[MOST_DIM], value[MOST_DIM];
+        float key[DCI_GPU_MAX_DIM], value[DCI_GPU_MAX_DIM];
         for (int32_t j = 0; j < dim; j++) {
                 key[j] = load(place.key, (uint64_t)j, args->dtype);
                 value[j] = load(place.value, (uint64_t)j, args->dtype);
@@ -71,11 +70,10 @@ static void look_at_range(looking *l, int32_t begin, int32_t end)
         const dci_gpu_attend_args *args = l->args;
         const dci_gpu_lanes *lanes = &args->lanes;
         const uint64_t list = (uint64_t)l->row * (uint64_t)args->n_heads + (uint64_t)l->head;
-        const bool laned = lanes->keys != NULL && args->slots != NULL;
         for (int32_t p = begin; p < end; p++) {
-                if (laned && p < lanes->sink)
+                if (p < l->sink)
                         look_at(l, dci_gpu_lane_place(lanes, list, p));
-                else if (laned && p >= l->n_tokens - lanes->ring)
+                else if (p >= l->n_tokens - l->ring)
                         look_at(l, dci_gpu_lane_place(lanes, list, lanes->sink + (p & (lanes->ring - 1))));
                 else
                         look_at(l, dci_gpu_pool_place(&args->pool, &args->tables, l->row, p, l->head));
@@ -98,15 +96,18 @@ static void finish(const looking *l, int32_t g, uint64_t query)
 {
         const dci_gpu_attend_args *args = l->args;
         const double exact = l->sum[g] == 0.0 ? -INFINITY : l->most[g] + log(l->sum[g]);
-        const double rest = args->tail_out != NULL ? (double)args->tail_lse[query] : -INFINITY;
+        const float *tail = NULL;
+        if (args->tail_out != NULL && args->tail_lse[query] != -INFINITY)
+                tail = args->tail_out + query * (uint64_t)args->dim;
+        const double rest = tail != NULL ? (double)args->tail_lse[query] : -INFINITY;
         const double most = rest > exact ? rest : exact;
         const double lse = most == -INFINITY ? most : most + log(exp(exact - most) + exp(rest - most));
         const double of_exact = exact == -INFINITY ? 0.0 : exp(exact - lse) / l->sum[g];
-        const double of_rest = rest == -INFINITY ? 0.0 : exp(rest - lse);
+        const double of_rest = tail == NULL ? 0.0 : exp(rest - lse);
         for (int32_t j = 0; j < args->dim; j++) {
                 double value = of_exact * l->acc[g][j];
-                if (rest != -INFINITY)
-                        value += of_rest * (double)args->tail_out[query * (uint64_t)args->dim + (uint64_t)j];
+                if (tail != NULL)
+                        value += of_rest * (double)tail[j];
                 store(args->out, query * args->out_ld + (uint64_t)j, args->out_dtype, (float)value);
         }
         if (args->lse != NULL)
@@ -118,6 +119,10 @@ static void attend(const dci_gpu_attend_args *args, int32_t i, int32_t head)
         const uint64_t list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)head;
         const uint64_t first = list * (uint64_t)args->group;
         looking l = {.args = args, .row = args->rows[i], .head = head, .n_tokens = args->n_tokens[i]};
+        if (args->slots != NULL && args->lanes.n_slots > 0) {
+                l.sink = args->lanes.sink;
+                l.ring = args->lanes.ring;
+        }
         for (int32_t g = 0; g < args->group; g++) {
                 l.most[g] = -INFINITY;
                 for (int32_t j = 0; j < args->dim; j++)

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Random lives of a KV cache on a device beside one on the CPU: DCI_TEST_LONG asks for more seeds; fuzz_gpu_kv SEED LIVES. */
+#include "kv/stages.h"
+#include "tests/gpu_kv_fixture.h"
+#include "tests/scratch.h"
+
+#include <stdio.h>
+
+enum { MOST_SEQUENCES = 4, MOST_TOKENS = 900, LIFE = 60 };
+
+static uint64_t first_seed = 1, n_lives;
+
+typedef struct owned {
+        int64_t id;
+        size_t n;
+        bool prompted;
+} owned;
+
+typedef struct life {
+        twin t;
+        dci_rng rng;
+        char what[160];
+        owned sequences[MOST_SEQUENCES];
+        size_t n;
+} life;
+
+static size_t below(life *l, size_t n)
+{
+        return (size_t)dci_rng_below(&l->rng, n);
+}
+
+static dci_kv_config draw_config(life *l)
+{
+        static const size_t pages[] = {8, 16, 32};
+        static const dci_dtype formats[] = {DCI_F32, DCI_F16, DCI_BF16};
+        static const int32_t schedules[] = {0, 0, 0, DCI_KV_PERIODIC, DCI_KV_BOUNDARY, DCI_KV_AHEAD, DCI_KV_ANCHOR};
+        dci_kv_config c = kv_config(kv_presets[below(l, KV_N_KINDS)], 1 + below(l, 4), 1 + below(l, 3), 1 + below(l, 4),
+                                    below(l, 4) > 0 ? 64 : 96);
+        c.dtype = formats[1 + below(l, 2)];
+        c.query_dtype = formats[below(l, 3)];
+        c.dense_layers = below(l, c.n_layers + 1);
+        c.page_tokens = pages[below(l, 3)];
+        c.sink = below(l, 3) == 0 ? below(l, 20) : 16;
+        c.window = 8 + below(l, 20);
+        c.rollback = below(l, 40);
+        c.budget = 100 + below(l, 80);
+        c.frozen_prompt = below(l, 6) == 0;
+        c.foreground = (int32_t)below(l, 2);
+        c.schedule = schedules[below(l, 7)];
+        c.anchor_first = 0;
+        c.anchor_period = 2;
+        c.period = 1 + below(l, 6);
+        if (below(l, 5) == 0)
+                c.resident_bytes = 300 * c.n_layers * c.n_kv_heads * c.dim_k * 4;
+        return c;
+}
+
+static dci_gpu_kv_config draw_device(life *l, const dci_kv_config *c)
+{
+        dci_gpu_kv_config d = twin_on_device();
+        d.max_sequences = MOST_SEQUENCES;
+        d.max_tokens = MOST_TOKENS;
+        d.piece_bytes = below(l, 2) == 0 ? 1 : 100000;
+        if (below(l, 2) == 0)
+                d.hot_tokens = below(l, 2) == 0 ? below(l, 40) : below(l, 400);
+        if (below(l, 3) == 0)
+                d.ring_tokens = c->budget + below(l, 300);
+        d.gather = below(l, 2) == 0 ? DCI_GPU_GATHER_MAPPED : 1 + (int32_t)below(l, DCI_GPU_GATHERS);
+        return d;
+}
+
+/* Configs that do not go together are drawn again. */
+static void begin(life *l, uint64_t seed)
+{
+        dci_kv_stages stages;
+        dci_kv_config config, checked;
+        *l = (life){.n = 0};
+        dci_rng_seed(&l->rng, seed);
+        do
+                config = draw_config(l);
+        while (dci_kv_check_config(&config, &checked, &stages) != DCI_OK);
+        const dci_gpu_kv_config device = draw_device(l, &config);
+        l->t = twin_begin(&config, &device);
+        snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d, gather %d, hot %zu", (unsigned long long)seed,
+                 dci_kv_preset_name(config.preset), (int)checked.schedule, (int)device.gather, device.hot_tokens);
+        l->t.what = l->what;
+}
+
+static void open_one(life *l)
+{
+        if (l->n < MOST_SEQUENCES)
+                l->sequences[l->n++] = (owned){.id = twin_open(&l->t)};
+}
+
+static void step(life *l)
+{
+        owned *of[MOST_SEQUENCES];
+        kv_turn turns[MOST_SEQUENCES];
+        kv_data data[MOST_SEQUENCES];
+        bool ends[MOST_SEQUENCES], looks = true;
+        size_t n = 0;
+        const size_t first = below(l, l->n), wanted = 1 + below(l, l->n);
+        for (size_t i = 0; i < wanted; i++) {
+                owned *o = of[n] = &l->sequences[(first + i) % l->n];
+                size_t more = o->prompted ? (below(l, 8) == 0 ? below(l, 60) : below(l, 3)) : below(l, 400);
+                more = o->n + more > MOST_TOKENS ? 0 : more;
+                data[n] = kv_random(&l->t.config, more + 1, dci_rng_next(&l->rng));
+                turns[n] = (kv_turn){o->id, &data[n], 0, more};
+                ends[n] = !o->prompted && below(l, 2) == 0 && (more > 0 || o->n == 0);
+                looks = looks && (o->prompted || ends[n]);
+                n++;
+        }
+        const bool aborts = below(l, 6) == 0;
+        const size_t layers = aborts ? below(l, l->t.config.n_layers + 1) : l->t.config.n_layers;
+        looks = looks && below(l, 4) > 0;
+        twin_reserve(&l->t, n, turns);
+        for (size_t layer = 0; layer < layers; layer++) {
+                twin_append(&l->t, layer, n, turns);
+                for (size_t i = 0; i < n; i++)
+                        if (ends[i])
+                                twin_prompt(&l->t, layer, &turns[i]);
+                if (looks)
+                        twin_look(&l->t, layer, n, turns);
+        }
+        if (aborts)
+                twin_abort(&l->t, n, turns);
+        else
+                twin_step_end(&l->t, n, turns);
+        for (size_t i = 0; i < n; i++) {
+                of[i]->n += aborts ? 0 : turns[i].n;
+                of[i]->prompted = of[i]->prompted || (ends[i] && !aborts);
+                kv_data_free(&data[i]);
+        }
+}
+
+/* A fork, or what is loaded from a file of the first tokens. */
+static void fork_one(life *l)
+{
+        const owned *o = &l->sequences[below(l, l->n)];
+        const size_t n = below(l, o->n + 1);
+        int64_t id = -1, other = -1;
+        if (!o->prompted || l->n == MOST_SEQUENCES)
+                return;
+        if (below(l, 4) > 0) {
+                id = twin_fork(&l->t, o->id, n);
+        } else {
+                ck_ok(dci_gpu_kv_save(l->t.kv, o->id, n, scratch_path("sequence")));
+                ck_ok(dci_gpu_kv_load(l->t.kv, scratch_path("sequence"), &id));
+                ck_ok(dci_kv_save(l->t.cpu, o->id, n, scratch_path("other")));
+                ck_ok(dci_kv_load(l->t.cpu, scratch_path("other"), &other));
+                ck_assert_int_eq(id, other);
+        }
+        l->sequences[l->n++] = (owned){id, n, true};
+}
+
+static void truncate_one(life *l)
+{
+        owned *o = &l->sequences[below(l, l->n)];
+        const size_t least = below(l, 3) == 0 || o->n < 30 ? 0 : o->n - 30;
+        o->n = least + below(l, o->n - least + 1);
+        twin_truncate(&l->t, o->id, o->n);
+}
+
+static void close_one(life *l)
+{
+        const size_t at = below(l, l->n);
+        twin_close(&l->t, l->sequences[at].id);
+        l->sequences[at] = l->sequences[--l->n];
+}
+
+static void run_life(uint64_t seed)
+{
+        life l;
+        begin(&l, seed);
+        for (size_t i = 0; i < LIFE; i++) {
+                const size_t what = below(&l, 20);
+                if (l.n == 0 || what == 0)
+                        open_one(&l);
+                else if (what < 13)
+                        step(&l);
+                else if (what < 15)
+                        twin_maintain(&l.t);
+                else if (what < 17)
+                        fork_one(&l);
+                else if (what < 19)
+                        truncate_one(&l);
+                else
+                        close_one(&l);
+        }
+        while (l.n > 0)
+                close_one(&l);
+        const dci_kv_info info = kv_info(dci_gpu_kv_host(l.t.kv));
+        ck_assert_uint_eq(info.n_free_blocks, info.n_blocks);
+        twin_end(&l.t);
+}
+
+START_TEST(lives_are_those_of_the_cpu)
+{
+        for (uint64_t seed = first_seed; seed < first_seed + n_lives; seed++)
+                run_life(seed);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+        n_lives = getenv("DCI_TEST_LONG") != NULL ? 2000 : test_short() ? 10 : 40;
+        if (argc > 1)
+                first_seed = strtoull(argv[1], NULL, 10);
+        if (argc > 2)
+                n_lives = strtoull(argv[2], NULL, 10);
+        Suite *suite = suite_create("fuzz_gpu_kv");
+        TCase *tcase = tcase_create("lives");
+        tcase_set_timeout(tcase, n_lives > 40 ? 1e9 : 120);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
+        tcase_add_test(tcase, lives_are_those_of_the_cpu);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "tests/gpu_kv_fixture.h"
+
+#include <math.h>
+#include <string.h>
+
+int32_t twin_device(void)
+{
+        const char *text = getenv("DCI_GPU_DEVICE");
+        return text == NULL ? DCI_GPU_HOST : (int32_t)strtol(text, NULL, 10);
+}
+
+dci_gpu *twin_gpu(dci_context *context)
+{
+        dci_gpu_config config;
+        dci_gpu *gpu = NULL;
+        ck_ok(dci_gpu_config_init(&config, sizeof config));
+        config.device = twin_device();
+        ck_ok(dci_gpu_create(context, &config, &gpu));
+        return gpu;
+}
+
+dci_kv_config twin_small(int32_t preset)
+{
+        dci_kv_config config = kv_config(preset, 3, 2, 2, 64);
+        config.dtype = DCI_BF16;
+        config.dense_layers = 1;
+        config.page_tokens = 8;
+        config.budget = 96;
+        config.rollback = 16;
+        config.window = 16;
+        return config;
+}
+
+dci_gpu_kv_config twin_on_device(void)
+{
+        dci_gpu_kv_config config;
+        ck_ok(dci_gpu_kv_config_init(&config, sizeof config));
+        config.max_tokens = 4096;
+        config.piece_bytes = 1;
+        return config;
+}
+
+twin twin_begin_with(dci_context *context, const dci_kv_config *config, const dci_gpu_kv_config *on_device)
+{
+        twin t = {.context = context, .config = *config, .what = dci_kv_preset_name(config->preset)};
+        t.gpu = twin_gpu(context);
+        t.ops = t.gpu->ops;
+        ck_ok(t.ops->stream_take(t.gpu, &t.stream));
+        ck_ok(dci_gpu_kv_create(t.gpu, config, on_device, &t.kv));
+        t.cpu = kv_create(context, config);
+        return t;
+}
+
+twin twin_begin(const dci_kv_config *config, const dci_gpu_kv_config *on_device)
+{
+        twin t = twin_begin_with(test_context(2), config, on_device);
+        t.own_context = true;
+        return t;
+}
+
+void twin_end(twin *t)
+{
+        dci_kv_destroy(t->cpu);
+        dci_gpu_kv_destroy(t->kv);
+        t->ops->stream_give(t->gpu, t->stream);
+        dci_gpu_destroy(t->gpu);
+        if (t->own_context)
+                dci_context_destroy(t->context);
+        memset(t, 0, sizeof *t);
+}
+
+/* --- device memory -------------------------------------------------------------------------------------------------------------- */
+
+void *twin_send(twin *t, const void *from, size_t n_bytes)
+{
+        void *out = NULL;
+        ck_ok(t->ops->take(t->gpu, n_bytes, &out));
+        if (from != NULL && n_bytes > 0)
+                ck_ok(t->ops->copy(t->gpu, t->stream, out, from, n_bytes));
+        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+        return out;
+}
+
+void twin_give(twin *t, void *memory, size_t n_bytes)
+{
+        t->ops->give(t->gpu, memory, n_bytes);
+}
+
+twin_rows twin_rows_of(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
+{
+        twin_rows out;
+        memset(&out, 0, sizeof out);
+        size_t n = 0, at = 0;
+        for (size_t i = 0; i < n_turns; i++)
+                n += turns[i].n;
+        const size_t row = t->config.n_kv_heads * t->config.dim_k * dci_dtype_size(t->config.dtype);
+        out.key_bytes = out.value_bytes = n * row;
+        out.host_keys = malloc(n * row + 1);
+        out.host_values = malloc(n * row + 1);
+        ck_assert(out.host_keys != NULL && out.host_values != NULL);
+        for (size_t i = 0; i < n_turns; at += turns[i++].n) {
+                const kv_data *d = turns[i].data;
+                const size_t first = (layer * d->n + turns[i].from) * row;
+                ck_assert_uint_le(turns[i].from + turns[i].n, d->n);
+                memcpy((char *)out.host_keys + at * row, (const char *)d->stored_keys + first, turns[i].n * row);
+                memcpy((char *)out.host_values + at * row, (const char *)d->stored_values + first, turns[i].n * row);
+        }
+        out.keys = twin_send(t, out.host_keys, out.key_bytes);
+        out.values = twin_send(t, out.host_values, out.value_bytes);
+        ck_ok(dci_kv_rows_init(&out.rows, sizeof out.rows));
+        out.rows.keys = out.keys;
+        out.rows.values = out.values;
+        return out;
+}
+
+void twin_rows_free(twin *t, twin_rows *rows)
+{
+        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+        twin_give(t, rows->keys, rows->key_bytes);
+        twin_give(t, rows->values, rows->value_bytes);
+        free(rows->host_keys);
+        free(rows->host_values);
+}
+
+/* --- sequences ------------------------------------------------------------------------------------------------------------------- */
+
+int64_t twin_open(twin *t)
+{
+        int64_t a = -1, b = -1;
+        ck_ok(dci_gpu_kv_open(t->kv, &a));
+        ck_ok(dci_kv_open(t->cpu, &b));
+        ck_assert_int_eq(a, b);
+        return a;
+}
+
+int64_t twin_fork(twin *t, int64_t sequence, size_t n)
+{
+        int64_t a = -1, b = -1;
+        ck_ok(dci_gpu_kv_fork(t->kv, sequence, n, &a));
+        ck_ok(dci_kv_fork(t->cpu, sequence, n, &b));
+        ck_assert_int_eq(a, b);
+        return a;
+}
+
+void twin_truncate(twin *t, int64_t sequence, size_t n)
+{
+        ck_ok(dci_gpu_kv_truncate(t->kv, sequence, n));
+        ck_ok(dci_kv_truncate(t->cpu, sequence, n));
+        twin_poison(t);
+}
+
+void twin_close(twin *t, int64_t sequence)
+{
+        ck_ok(dci_gpu_kv_close(t->kv, sequence));
+        ck_ok(dci_kv_close(t->cpu, sequence));
+        twin_poison(t);
+}
+
+void twin_poison(twin *t)
+{
+        const dci_kv_pool *pool = &t->kv->host->pool;
+        ck_ok(dci_gpu_kv_sync(t->kv));
+        for (size_t b = 0; b < pool->n_blocks; b++) {
+                if (pool->refs[b] != 0)
+                        continue;
+                for (size_t l = 0; l < t->config.n_layers; l++) {
+                        memset(dci_gpu_kv_host_block(t->kv, l, (int32_t)b), 0xff, pool->block_bytes);
+                        const dci_gpu_kv_layer *layer = &t->kv->layers[l];
+                        const size_t in_piece = b & (pool->piece_blocks - 1);
+                        if (layer->dense)
+                                ck_ok(t->ops->fill(t->gpu, t->stream,
+                                                   t->kv->dense_pieces[b >> pool->piece_shift] +
+                                                           (layer->index * pool->piece_blocks + in_piece) *
+                                                                   pool->block_bytes,
+                                                   0xff, pool->block_bytes));
+                }
+        }
+        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+}
+
+void twin_maintain(twin *t)
+{
+        ck_ok(dci_gpu_kv_maintain(t->kv, 0, NULL));
+        ck_ok(dci_kv_maintain(t->cpu, 0, NULL));
+}
+
+/* --- steps ----------------------------------------------------------------------------------------------------------------------- */
+
+static void names_of(size_t n_turns, const kv_turn *turns, int64_t *sequences, size_t *n_tokens)
+{
+        ck_assert_uint_le(n_turns, KV_MOST_TURNS);
+        for (size_t i = 0; i < n_turns; i++) {
+                sequences[i] = turns[i].sequence;
+                n_tokens[i] = turns[i].n;
+        }
+}
+
+void twin_reserve(twin *t, size_t n_turns, const kv_turn *turns)
+{
+        int64_t sequences[KV_MOST_TURNS];
+        size_t n_tokens[KV_MOST_TURNS];
+        names_of(n_turns, turns, sequences, n_tokens);
+        ck_ok(dci_gpu_kv_reserve(t->kv, t->stream, n_turns, sequences, n_tokens));
+        kv_reserve(t->cpu, n_turns, turns);
+}
+
+void twin_append(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
+{
+        twin_rows rows = twin_rows_of(t, layer, n_turns, turns);
+        ck_ok(dci_gpu_kv_append(t->kv, t->stream, layer, &rows.rows));
+        kv_append(t->cpu, layer, n_turns, turns);
+        twin_rows_free(t, &rows);
+}
+
+/* Queries of the tokens before the turn's end that the step has brought. */
+void twin_prompt(twin *t, size_t layer, const kv_turn *turn)
+{
+        const kv_data *d = turn->data;
+        const size_t end = turn->from + turn->n, n = end < KV_OBSERVED ? end : KV_OBSERVED;
+        const size_t row = t->config.n_query_heads * t->config.dim_k * dci_dtype_size(t->config.query_dtype);
+        void *queries = twin_send(t, (const char *)d->stored_queries + (layer * d->n + end - n) * row, n * row);
+        ck_ok(dci_gpu_kv_prompt(t->kv, t->stream, layer, turn->sequence, n, queries, t->config.dim_k));
+        kv_prompt(t->cpu, layer, turn->sequence, d, end);
+        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+        twin_give(t, queries, n * row);
+}
+
+static void same_plans(const twin *t, size_t layer, size_t n, const dci_kv_plan *a, const dci_kv_plan *b)
+{
+        for (size_t i = 0; i < n; i++) {
+                ck_assert_int_eq(a->sink_end[i], b->sink_end[i]);
+                ck_assert_int_eq(a->recent_begin[i], b->recent_begin[i]);
+                ck_assert_int_eq(a->n_tokens[i], b->n_tokens[i]);
+        }
+        for (size_t l = 0; l < n * t->config.n_kv_heads; l++) {
+                ck_assert_msg(a->counts[l] == b->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
+                              t->what, layer, l, (int)a->counts[l], (int)b->counts[l]);
+                ck_assert_msg(memcmp(a->positions + l * a->stride, b->positions + l * b->stride,
+                                     (size_t)a->counts[l] * sizeof(int32_t)) == 0,
+                              "%s, layer %zu, list %zu differs", t->what, layer, l);
+        }
+}
+
+static void same_row(const twin *t, size_t layer, size_t at, const float *got, const float *wanted, float got_lse,
+                     float wanted_lse)
+{
+        const bool rounded = t->config.n_query_heads / t->config.n_kv_heads > 8;
+        const double tolerance = rounded ? TWIN_TOLERANCE_ROUNDED : TWIN_TOLERANCE;
+        double norm = 0.0, error = 0.0;
+        for (size_t j = 0; j < t->config.dim_k; j++) {
+                norm += (double)wanted[j] * wanted[j];
+                error += ((double)got[j] - wanted[j]) * ((double)got[j] - wanted[j]);
+        }
+        ck_assert_msg(sqrt(error) <= tolerance * sqrt(norm), "%s, layer %zu, query %zu: off by %g of %g", t->what,
+                      layer, at, sqrt(error), sqrt(norm));
+        const double slack = tolerance * (1.0 + fabs((double)wanted_lse));
+        ck_assert_msg(got_lse == wanted_lse || fabs((double)got_lse - wanted_lse) <= slack,
+                      "%s, layer %zu, query %zu: log sum %g, %g on the CPU", t->what, layer, at, got_lse, wanted_lse);
+}
+
+void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
+{
+        const size_t dim = t->config.dim_k, n = n_turns * t->config.n_query_heads;
+        const size_t query_bytes = n * dim * dci_dtype_size(t->config.query_dtype);
+        float *got = malloc(n * (dim + 1) * sizeof *got);
+        ck_assert_ptr_nonnull(got);
+        kv_seen seen = kv_seen_room(t->cpu, n_turns, turns);
+        void *host = kv_queries(layer, n_turns, turns), *queries = twin_send(t, host, query_bytes);
+        float *out = twin_send(t, NULL, n * (dim + 1) * sizeof *out);
+        ck_ok(dci_gpu_kv_plan(t->kv, t->stream, layer, queries, dim));
+        ck_ok(dci_gpu_kv_attend(t->kv, t->stream, layer, queries, dim, out, dim, out + n * dim));
+        ck_ok(t->ops->copy(t->gpu, t->stream, got, out, n * (dim + 1) * sizeof *got));
+        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+        kv_look_at(&seen, layer, n_turns, turns);
+        if (!t->kv->layers[layer].dense) {
+                same_plans(t, layer, n_turns, &t->kv->layers[layer].plan, &seen.plans[layer]);
+                for (size_t i = 0; i < n_turns; i++)
+                        t->n_looked += seen.plans[layer].recent_begin[i] > 0;
+        }
+        for (size_t i = 0; i < n; i++)
+                same_row(t, layer, i, got + i * dim, kv_out(&seen, layer, 0, 0) + i * dim, got[n * dim + i],
+                         kv_lse(&seen, layer, 0, 0)[i]);
+        if (t->kept != NULL) {
+                ck_assert_uint_le(t->n_kept + n * (dim + 1), t->kept_room);
+                memcpy(t->kept + t->n_kept, got, n * (dim + 1) * sizeof *got);
+                t->n_kept += n * (dim + 1);
+        }
+        twin_give(t, out, n * (dim + 1) * sizeof *out);
+        twin_give(t, queries, query_bytes);
+        free(host);
+        free(got);
+        kv_seen_free(&seen);
+}
+
+void twin_step_end(twin *t, size_t n_turns, const kv_turn *turns)
+{
+        ck_ok(dci_gpu_kv_step_end(t->kv, t->stream));
+        kv_step_end(t->cpu, n_turns, turns);
+}
+
+void twin_abort(twin *t, size_t n_turns, const kv_turn *turns)
+{
+        int64_t sequences[KV_MOST_TURNS];
+        size_t n_tokens[KV_MOST_TURNS];
+        names_of(n_turns, turns, sequences, n_tokens);
+        ck_ok(dci_gpu_kv_step_abort(t->kv));
+        ck_ok(dci_kv_step_abort(t->cpu, n_turns, sequences));
+        twin_poison(t);
+}
+
+void twin_step(twin *t, size_t n_turns, const kv_turn *turns, const bool *ends, bool looks)
+{
+        twin_reserve(t, n_turns, turns);
+        for (size_t layer = 0; layer < t->config.n_layers; layer++) {
+                twin_append(t, layer, n_turns, turns);
+                for (size_t i = 0; i < n_turns && ends != NULL; i++)
+                        if (ends[i])
+                                twin_prompt(t, layer, &turns[i]);
+                if (looks)
+                        twin_look(t, layer, n_turns, turns);
+        }
+        twin_step_end(t, n_turns, turns);
+}
+
+int64_t twin_prefill(twin *t, const kv_data *data, size_t n, size_t chunk)
+{
+        const int64_t sequence = twin_open(t);
+        const bool end = true;
+        size_t from = 0;
+        for (; chunk > 0 && from + chunk < n; from += chunk)
+                twin_step(t, 1, &(kv_turn){sequence, data, from, chunk}, NULL, false);
+        twin_step(t, 1, &(kv_turn){sequence, data, from, n - from}, &end, false);
+        return sequence;
+}
+
+void twin_decode(twin *t, int64_t sequence, const kv_data *data, size_t from, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                twin_step(t, 1, &(kv_turn){sequence, data, from + i, 1}, NULL, true);
+                twin_maintain(t);
+        }
+}
+
+void twin_check_rows(twin *t, int64_t sequence, const kv_data *data, size_t from, size_t n)
+{
+        const size_t row = t->config.dim_k * dci_dtype_size(t->config.dtype), n_heads = t->config.n_kv_heads;
+        char *keys = malloc(n * row + 1), *values = malloc(n * row + 1);
+        ck_assert(keys != NULL && values != NULL);
+        ck_ok(dci_gpu_kv_sync(t->kv));
+        for (size_t l = 0; l < t->config.n_layers; l++)
+                for (size_t h = 0; h < n_heads; h++) {
+                        ck_ok(dci_kv_read(dci_gpu_kv_host(t->kv), l, sequence, h, 0, n, keys, values));
+                        for (size_t i = 0; i < n; i++) {
+                                const size_t at = ((l * data->n + from + i) * n_heads + h) * row;
+                                ck_assert(memcmp(keys + i * row, (const char *)data->stored_keys + at, row) == 0);
+                                ck_assert(memcmp(values + i * row, (const char *)data->stored_values + at, row) == 0);
+                        }
+                }
+        free(keys);
+        free(values);
+}
+
+dci_gpu_kv_info twin_info(twin *t)
+{
+        dci_gpu_kv_info info;
+        ck_ok(dci_gpu_kv_info_init(&info, sizeof info));
+        ck_ok(dci_gpu_kv_get_info(t->kv, &info));
+        return info;
+}

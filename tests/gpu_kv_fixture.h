@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * A KV cache on a device beside one on the CPU that gets the same calls: plans are the same to the bit, outputs to rounding. The device is
+ * the host device, or CUDA device N where the environment says DCI_GPU_DEVICE=N.
+ */
+#ifndef DCI_TESTS_GPU_KV_FIXTURE_H
+#define DCI_TESTS_GPU_KV_FIXTURE_H
+
+#include "tests/kv_fixture.h"
+
+#include "gpu/kv_device.h"
+
+/* Outputs may differ by this share of their norm, log sums by this share of 1 and their size; more where more than 8 query heads share a
+ * kv head, since queries and weights are rounded there. */
+#define TWIN_TOLERANCE 2e-3
+#define TWIN_TOLERANCE_ROUNDED 1e-2
+
+typedef struct twin {
+        dci_context *context;
+        bool own_context;
+        dci_gpu *gpu;
+        const dci_gpu_ops *ops;
+        void *stream;
+        dci_kv_config config;
+        dci_gpu_kv *kv;
+        dci_kv *cpu;
+        const char *what;
+        size_t n_looked; /* plans that left tokens out and were compared */
+        float *kept;     /* room for outputs and log sums of all looks, or NULL */
+        size_t n_kept, kept_room;
+} twin;
+
+int32_t twin_device(void);
+/* Opens the device that tests run on. */
+dci_gpu *twin_gpu(dci_context *context);
+/* Defaults of this preset in a small shape: 3 layers of 2 x 2 heads of dim 64 in bf16, the first layer dense, pages of 8, window and
+ * rollback 16, budget 96. */
+dci_kv_config twin_small(int32_t preset);
+/* One sequence of at most 4,096 tokens, small pieces. */
+dci_gpu_kv_config twin_on_device(void);
+
+twin twin_begin(const dci_kv_config *config, const dci_gpu_kv_config *on_device);
+twin twin_begin_with(dci_context *context, const dci_kv_config *config, const dci_gpu_kv_config *on_device);
+void twin_end(twin *t);
+
+/* Rows of all turns in device memory, and back to freedom. */
+typedef struct twin_rows {
+        void *keys, *values;
+        size_t key_bytes, value_bytes;
+        dci_kv_rows rows;
+        void *host_keys, *host_values;
+} twin_rows;
+twin_rows twin_rows_of(twin *t, size_t layer, size_t n_turns, const kv_turn *turns);
+void twin_rows_free(twin *t, twin_rows *rows);
+void *twin_send(twin *t, const void *from, size_t n_bytes);
+void twin_give(twin *t, void *memory, size_t n_bytes);
+
+int64_t twin_open(twin *t);
+int64_t twin_fork(twin *t, int64_t sequence, size_t n);
+void twin_truncate(twin *t, int64_t sequence, size_t n);
+/* With the blocks that are free now, and the device's of dense layers, overwritten by NaN. */
+void twin_close(twin *t, int64_t sequence);
+void twin_poison(twin *t);
+void twin_maintain(twin *t);
+
+/* The parts of a step, on both. ends: by turn, whether its prompt ends here (NULL: none). */
+void twin_reserve(twin *t, size_t n_turns, const kv_turn *turns);
+void twin_append(twin *t, size_t layer, size_t n_turns, const kv_turn *turns);
+void twin_prompt(twin *t, size_t layer, const kv_turn *turn);
+/* Plans and attends on both, and compares. */
+void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns);
+void twin_step_end(twin *t, size_t n_turns, const kv_turn *turns);
+void twin_abort(twin *t, size_t n_turns, const kv_turn *turns);
+/* A whole one; looks: with plans in each layer. */
+void twin_step(twin *t, size_t n_turns, const kv_turn *turns, const bool *ends, bool looks);
+
+/* Opens a sequence with a prompt [0, n) of data, in steps of at most `chunk` tokens (0: one). */
+int64_t twin_prefill(twin *t, const kv_data *data, size_t n, size_t chunk);
+/* Decodes tokens [from, from + n), with maintenance after each. */
+void twin_decode(twin *t, int64_t sequence, const kv_data *data, size_t from, size_t n);
+
+/* Fails unless host memory has the rows of tokens [0, n) of a sequence, which are those of data from `from` on. */
+void twin_check_rows(twin *t, int64_t sequence, const kv_data *data, size_t from, size_t n);
+dci_gpu_kv_info twin_info(twin *t);
+
+#endif

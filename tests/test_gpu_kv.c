@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* A KV cache on a device chooses and attends as the one on the CPU does. */
+#include "tests/gpu_kv_fixture.h"
+
+static size_t steps(size_t n)
+{
+        return test_short() ? (n + 3) / 4 : n;
+}
+
+/* Loops over presets. */
+START_TEST(every_preset_is_that_of_the_cpu)
+{
+        const dci_kv_config config = twin_small(kv_presets[_i]);
+        const dci_gpu_kv_config on_device = twin_on_device();
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 700, 1000 + (uint64_t)_i);
+        const int64_t sequence = twin_prefill(&t, &data, 500, 0);
+        twin_decode(&t, sequence, &data, 500, steps(60));
+        twin_check_rows(&t, sequence, &data, 0, 500 + steps(60));
+        ck_assert(t.n_looked > 0 || config.preset == DCI_KV_FULL);
+        twin_close(&t, sequence);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
+/* The same over the trace, in the presets' own pages and with larger numbers. */
+START_TEST(every_preset_is_that_of_the_cpu_on_the_trace)
+{
+        dci_kv_config config = kv_config(kv_presets[_i], 2, 2, 2, 64);
+        config.dense_layers = 1;
+        dci_gpu_kv_config on_device = twin_on_device();
+        on_device.piece_bytes = 1 << 20;
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_trace(&config, 2200);
+        const int64_t sequence = twin_prefill(&t, &data, 2100, 0);
+        twin_decode(&t, sequence, &data, 2100, steps(24));
+        ck_assert(t.n_looked > 0 || config.preset == DCI_KV_FULL);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
+/* Prompts in pieces: of a token, of less than a page, of pages that begin within one. */
+START_TEST(prompts_come_in_pieces)
+{
+        static const struct {
+                size_t n, chunk;
+        } cases[] = {{30, 1}, {130, 5}, {400, 41}, {400, 64}, {700, 333}, {8, 0}, {0, 0}, {1, 0}};
+        for (size_t p = 0; p < KV_N_KINDS; p++) {
+                const dci_kv_config config = twin_small(kv_presets[p]);
+                const dci_gpu_kv_config on_device = twin_on_device();
+                twin t = twin_begin(&config, &on_device);
+                kv_data data = kv_random(&config, 800, 2000 + (uint64_t)_i);
+                const int64_t sequence = twin_prefill(&t, &data, cases[_i].n, cases[_i].chunk);
+                twin_decode(&t, sequence, &data, cases[_i].n, steps(12));
+                twin_check_rows(&t, sequence, &data, 0, cases[_i].n + steps(12));
+                kv_data_free(&data);
+                twin_end(&t);
+        }
+}
+END_TEST
+
+/* From nothing, through the budget, far beyond: with small pieces the pool grows all the time. */
+START_TEST(a_long_decode_stays_that_of_the_cpu)
+{
+        static const int32_t presets[] = {DCI_KV_SKETCH, DCI_KV_ARKVALE, DCI_KV_ICECACHE, DCI_KV_RETROINFER,
+                                          DCI_KV_PRKV};
+        dci_kv_config config = twin_small(presets[_i]);
+        config.dtype = DCI_F16;
+        dci_gpu_kv_config on_device = twin_on_device();
+        on_device.hot_tokens = 48;
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 900, 77);
+        const int64_t sequence = twin_prefill(&t, &data, 10, 0);
+        twin_decode(&t, sequence, &data, 10, steps(600));
+        const dci_gpu_kv_info info = twin_info(&t);
+        ck_assert_uint_gt(t.kv->n_pieces, 1);
+        ck_assert_uint_gt(info.n_missed, 0);
+        ck_assert_uint_lt(info.n_missed, info.n_asked);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
+/* Several sequences of different lengths, which take different numbers of tokens, some none. */
+START_TEST(ragged_batches_are_those_of_the_cpu)
+{
+        enum { SEQUENCES = 4 };
+        static const size_t lengths[SEQUENCES] = {3, 97, 260, 611};
+        const dci_kv_config config = twin_small(kv_presets[_i]);
+        dci_gpu_kv_config on_device = twin_on_device();
+        on_device.max_sequences = SEQUENCES + 1;
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 800, 5);
+        kv_turn turns[SEQUENCES];
+        size_t at[SEQUENCES];
+        for (size_t i = 0; i < SEQUENCES; i++) {
+                turns[i] = (kv_turn){twin_prefill(&t, &data, lengths[i], i * 40), &data, lengths[i], 0};
+                at[i] = lengths[i];
+        }
+        for (size_t s = 0; s < steps(20); s++) {
+                const size_t n = 1 + s % SEQUENCES;
+                kv_turn now[SEQUENCES];
+                for (size_t i = 0; i < n; i++) {
+                        const size_t which = (i + s) % SEQUENCES;
+                        now[i] = turns[which];
+                        now[i].from = at[which];
+                        now[i].n = s % 5 == 4 ? (i * 23 + s) % 41 : i == 1 ? 0 : 1;
+                        at[which] += now[i].n;
+                }
+                twin_step(&t, n, now, NULL, true);
+                if (s % 3 == 0)
+                        twin_maintain(&t);
+        }
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
+/* A prompt's end and plans in one step, beside a sequence that decodes. */
+START_TEST(prompts_end_beside_plans)
+{
+        const dci_kv_config config = twin_small(kv_presets[_i]);
+        dci_gpu_kv_config on_device = twin_on_device();
+        on_device.max_sequences = 2;
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 500, 6);
+        const int64_t a = twin_prefill(&t, &data, 200, 0), b = twin_open(&t);
+        const kv_turn turns[] = {{b, &data, 0, 300}, {a, &data, 200, 1}};
+        const bool ends[] = {true, false};
+        twin_step(&t, 2, turns, ends, true);
+        twin_decode(&t, b, &data, 300, 5);
+        twin_decode(&t, a, &data, 201, 5);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
+/* Shapes of the header, each with two presets; and formats of queries. */
+START_TEST(every_shape_is_that_of_the_cpu)
+{
+        static const struct {
+                size_t dim, n_heads, group, page;
+                dci_dtype dtype, query_dtype;
+        } shapes[] = {{64, 1, 16, 8, DCI_F16, DCI_F32},    {96, 3, 5, 16, DCI_BF16, DCI_BF16},
+                      {128, 2, 1, 32, DCI_F16, DCI_F16},   {256, 1, 8, 64, DCI_BF16, DCI_F32},
+                      {128, 8, 4, 16, DCI_BF16, DCI_BF16}, {96, 1, 9, 64, DCI_F16, DCI_BF16}};
+        static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_QUEST, DCI_KV_FULL};
+        for (size_t p = 0; p < sizeof presets / sizeof *presets; p++) {
+                dci_kv_config config = kv_config(presets[p], 2, shapes[_i].n_heads, shapes[_i].group, shapes[_i].dim);
+                config.page_tokens = shapes[_i].page;
+                config.dtype = shapes[_i].dtype;
+                config.query_dtype = shapes[_i].query_dtype;
+                config.rollback = config.window = 32;
+                config.budget = 160;
+                const dci_gpu_kv_config on_device = twin_on_device();
+                twin t = twin_begin(&config, &on_device);
+                kv_data data = kv_random(&config, 450, 8);
+                const int64_t sequence = twin_prefill(&t, &data, 400, 0);
+                twin_decode(&t, sequence, &data, 400, 6);
+                kv_data_free(&data);
+                twin_end(&t);
+        }
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("gpu kv");
+        TCase *laws = tcase_create("laws");
+        tcase_set_timeout(laws, 60);
+        tcase_add_loop_test(laws, every_preset_is_that_of_the_cpu, 0, KV_N_KINDS);
+        tcase_add_loop_test(laws, every_preset_is_that_of_the_cpu_on_the_trace, 0, KV_N_KINDS);
+        tcase_add_loop_test(laws, prompts_come_in_pieces, 0, 8);
+        tcase_add_loop_test(laws, a_long_decode_stays_that_of_the_cpu, 0, 5);
+        tcase_add_loop_test(laws, ragged_batches_are_those_of_the_cpu, 0, KV_N_KINDS);
+        tcase_add_loop_test(laws, prompts_end_beside_plans, 0, KV_N_KINDS);
+        tcase_add_loop_test(laws, every_shape_is_that_of_the_cpu, 0, 6);
+        suite_add_tcase(suite, laws);
+        return test_main(suite);
+}

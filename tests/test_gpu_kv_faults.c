@@ -1,0 +1,5 @@
+#include "tests/common.h"
+int main(void)
+{
+        return 0;
+}
