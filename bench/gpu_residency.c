@@ -41,15 +41,15 @@ static dci_status put_lists(residing *r)
         gpubench_area area = {0};
         uint32_t *now = calloc(r->n_steps, sizeof *now);
         void *device = NULL;
-        dci_status status =
-                now != NULL ? gpubench_take(r->b, n * (walk->stride + 1) * sizeof(int32_t), GPUBENCH_PINNED, &area)
-                            : dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", r->n_steps);
+        if (now == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", r->n_steps);
+        dci_status status = gpubench_take(r->b, n * (walk->stride + 1) * sizeof(int32_t), GPUBENCH_PINNED, &area);
         int32_t *positions = (int32_t *)(void *)area.host, *counts = positions + n * walk->stride;
         r->args.positions = (int32_t *)(void *)area.device;
         r->args.counts = r->args.positions + n * walk->stride;
         if (status == DCI_OK && area.host != NULL)
                 memset(area.host, 0, area.n_bytes);
-        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n && status == DCI_OK && area.host != NULL; i++) {
                 const size_t step = (i / n_lists + i % n_lists * SHIFT) % walk->n_steps;
                 counts[i] = walk->counts[step];
                 memcpy(positions + i * walk->stride, walk->positions + step * walk->stride,
