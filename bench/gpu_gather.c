@@ -30,7 +30,7 @@ typedef struct gathering {
         dci_gpu_lanes lanes;
         gpubench_area staging,
                 flat; /* what the host collects in, and where copies go that keep the order of the pool */
-        void **to;    /* of copies: sets are listed when they are called */
+        void **to;    /* of copies, set after set */
         const void **from;
         size_t *sizes;
 } gathering;
@@ -137,13 +137,13 @@ static void draw_items(gathering *g, uint64_t seed)
 
 static dci_status take_lists(gathering *g)
 {
-        const size_t n = g->n_units;
-        g->items = calloc(g->n_sets * n, sizeof *g->items);
+        const size_t n = g->n_sets * g->n_units;
+        g->items = calloc(n, sizeof *g->items);
         g->to = calloc(2 * n, sizeof *g->to);
         g->from = calloc(2 * n, sizeof *g->from);
         g->sizes = calloc(2 * n, sizeof *g->sizes);
         if (g->items == NULL || g->to == NULL || g->from == NULL || g->sizes == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu items could not be had", g->n_sets * n);
+                return dci_fail(DCI_ERR_MEMORY, "%zu items could not be had", n);
         return DCI_OK;
 }
 
@@ -218,42 +218,45 @@ static dci_status by_one_copy(void *arg, size_t set)
         return g->b->ops->copy(g->b->gpu, g->b->stream, g->flat.device, from, bytes);
 }
 
-/* Pages as they lie, one copy each, into a buffer in their order; rows as a key and a value into their slots. */
-static size_t list_copies(gathering *g, size_t set)
+static size_t copies_of_set(const gathering *g)
+{
+        return g->unit_shift > 0 ? g->n_units : 2 * g->n_units;
+}
+
+/* All sets' copies, before any is timed. Pages as they lie, one copy each, into a buffer in their order; rows as a key and a value into
+ * their slots. */
+static void list_copies(gathering *g)
 {
         size_t n = 0;
         const size_t row = g->dim * 2;
-        for (size_t h = 0; h < HEADS; h++)
-                for (size_t i = 0; i < g->per_list; i++) {
-                        const dci_gpu_item item = g->items[(set * HEADS + h) * g->per_list + i];
-                        const unsigned char *key = key_at(g, h, item.position);
-                        const size_t at = (h * (size_t)g->lanes.n_slots + (size_t)item.slot) * row;
-                        g->from[n] = key;
-                        g->to[n] = g->unit_shift > 0 ? g->flat.device + (h * g->per_list + i) * unit_bytes(g)
-                                                     : g->lanes.keys + at;
-                        g->sizes[n++] = g->unit_shift > 0 ? unit_bytes(g) : row;
-                        if (g->unit_shift > 0)
-                                continue;
-                        g->from[n] = key + g->pool.value_at;
-                        g->to[n] = g->lanes.values + at;
-                        g->sizes[n++] = row;
-                }
-        return n;
+        for (size_t i = 0; i < g->n_sets * g->n_units; i++) {
+                const size_t h = i / g->per_list % HEADS;
+                const unsigned char *key = key_at(g, h, g->items[i].position);
+                const size_t at = (h * (size_t)g->lanes.n_slots + (size_t)g->items[i].slot) * row;
+                g->from[n] = key;
+                g->to[n] = g->unit_shift > 0 ? g->flat.device + i % g->n_units * unit_bytes(g) : g->lanes.keys + at;
+                g->sizes[n++] = g->unit_shift > 0 ? unit_bytes(g) : row;
+                if (g->unit_shift > 0)
+                        continue;
+                g->from[n] = key + g->pool.value_at;
+                g->to[n] = g->lanes.values + at;
+                g->sizes[n++] = row;
+        }
 }
 
 static dci_status by_batch(void *arg, size_t set)
 {
-        gathering *g = arg;
-        const size_t n = list_copies(g, set);
-        return g->b->ops->copy_batch(g->b->gpu, g->b->stream, n, g->to, g->from, g->sizes);
+        const gathering *g = arg;
+        const size_t n = copies_of_set(g), at = set * n;
+        return g->b->ops->copy_batch(g->b->gpu, g->b->stream, n, g->to + at, g->from + at, g->sizes + at);
 }
 
 static dci_status by_copies(void *arg, size_t set)
 {
-        gathering *g = arg;
-        const size_t n = list_copies(g, set);
+        const gathering *g = arg;
+        const size_t n = copies_of_set(g), at = set * n;
         dci_status status = DCI_OK;
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
+        for (size_t i = at; i < at + n && status == DCI_OK; i++)
                 status = g->b->ops->copy(g->b->gpu, g->b->stream, g->to[i], g->from[i], g->sizes[i]);
         return status;
 }
@@ -355,8 +358,10 @@ static dci_status measure_shape(gathering *g, size_t n_units, size_t unit_shift)
         dci_status status = take_lists(g);
         if (status == DCI_OK)
                 status = take_shape(g);
-        if (status == DCI_OK)
+        if (status == DCI_OK) {
+                list_copies(g);
                 status = check(g, g->n_sets - 1);
+        }
         for (size_t i = 0; i < sizeof ways / sizeof *ways && status == DCI_OK; i++) {
                 gpubench_time time = {0};
                 status = ways[i].by_host ? gpubench_on_host(b, ways[i].call, g, g->n_sets, &time)

@@ -44,21 +44,24 @@ static dci_status put_lists(residing *r)
         if (now == NULL)
                 return dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", r->n_steps);
         dci_status status = gpubench_take(r->b, n * (walk->stride + 1) * sizeof(int32_t), GPUBENCH_PINNED, &area);
+        if (status != DCI_OK) {
+                free(now);
+                return status;
+        }
         int32_t *positions = (int32_t *)(void *)area.host, *counts = positions + n * walk->stride;
         r->args.positions = (int32_t *)(void *)area.device;
         r->args.counts = r->args.positions + n * walk->stride;
-        if (status == DCI_OK && area.host != NULL)
+        if (area.host != NULL)
                 memset(area.host, 0, area.n_bytes);
-        for (size_t i = 0; i < n && status == DCI_OK && area.host != NULL; i++) {
+        for (size_t i = 0; i < n && area.host != NULL; i++) {
                 const size_t step = (i / n_lists + i % n_lists * SHIFT) % walk->n_steps;
                 counts[i] = walk->counts[step];
                 memcpy(positions + i * walk->stride, walk->positions + step * walk->stride,
                        (size_t)counts[i] * sizeof *positions);
         }
-        for (size_t s = 0; s < r->n_steps && status == DCI_OK; s++)
+        for (size_t s = 0; s < r->n_steps; s++)
                 now[s] = (uint32_t)s + 1;
-        if (status == DCI_OK)
-                status = gpubench_put(r->b, now, r->n_steps * sizeof *now, &device);
+        status = gpubench_put(r->b, now, r->n_steps * sizeof *now, &device);
         r->args.now = device;
         free(now);
         return status;
