@@ -120,12 +120,13 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 status = grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i)));
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 status = dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i));
+        if (status == DCI_OK && blocks > 0)
+                status = dci_kv_pool_ready(kv, blocks);
+        /* Last, since groups that are formed stay. */
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 if (overdue(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
-        if (status == DCI_OK && n_late > 0)
-                status = dci_kv_catch_up(kv, n_late, kv->late, true);
-        return status == DCI_OK && blocks > 0 ? dci_kv_pool_ready(kv, blocks) : status;
+        return status == DCI_OK && n_late > 0 ? dci_kv_catch_up(kv, n_late, kv->late, true) : status;
 }
 
 dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens)
