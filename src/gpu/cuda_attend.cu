@@ -6,7 +6,6 @@
 
 extern "C" dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args)
 {
-        (void)gpu;
         if (args->n_sequences == 0)
                 return DCI_OK;
         if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
@@ -17,9 +16,10 @@ extern "C" dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, con
         if (args->n_sequences > UINT16_MAX || args->n_heads > UINT16_MAX)
                 return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d kv heads, expected at most %d of each",
                                 args->n_sequences, args->n_heads, UINT16_MAX);
+        const bool bulk = dci_gpu_cuda_of(gpu)->major >= 9;
         const cudaError_t error = args->dtype == DCI_F16
-                                          ? dci_gpu_cuda_attend_f16(args, static_cast<cudaStream_t>(stream))
-                                          : dci_gpu_cuda_attend_bf16(args, static_cast<cudaStream_t>(stream));
+                                          ? dci_gpu_cuda_attend_f16(args, bulk, static_cast<cudaStream_t>(stream))
+                                          : dci_gpu_cuda_attend_bf16(args, bulk, static_cast<cudaStream_t>(stream));
         return dci_gpu_cuda_status(error, "attention over %d sequences of %d kv heads and dimension %d",
                                    args->n_sequences, args->n_heads, args->dim);
 }

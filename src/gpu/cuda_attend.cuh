@@ -109,6 +109,16 @@ template <int D> struct Keys {
                         for (int j = 0; j < D / 32; j++)
                                 x[h][j] = load16(p.keys[h] + 64 * j + 16 * c);
         }
+        /* From shared memory, where the tile's rows lie one behind the other. */
+        __device__ __forceinline__ void take(const unsigned char *rows, int g, int c)
+        {
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+#pragma unroll
+                        for (int j = 0; j < D / 32; j++)
+                                x[h][j] =
+                                        *reinterpret_cast<const uint4 *>(rows + (g + 8 * h) * 2 * D + 64 * j + 16 * c);
+        }
 };
 
 /* Of dim 256 half the coordinates at a time: there are no registers for all of them. */
@@ -129,45 +139,56 @@ template <int D> struct Values {
         }
 };
 
+static __device__ __forceinline__ float query_of(const dci_gpu_attend_args &a, int64_t at)
+{
+        if (a.query_dtype == DCI_F32)
+                return static_cast<const float *>(a.queries)[at];
+        if (a.query_dtype == DCI_F16)
+                return __half2float(static_cast<const __half *>(a.queries)[at]);
+        return __bfloat162float(static_cast<const __nv_bfloat16 *>(a.queries)[at]);
+}
+
 /* Queries as the A fragments of the scores: [32 coordinates][lane][row g: 4 words, row g + 8: 4 words]. A thread loads 8 coordinates of one
  * or two rows, and puts them there once others' loads are on their way, too. */
-template <class T, int D, bool PARTS> struct Queries {
-        static constexpr int R = PARTS ? 1 : 2;
-        float x[R][8];
+template <class T, int D, bool PARTS, int THREADS> struct Queries {
+        static constexpr int R = PARTS ? 1 : 2, PIECES = D > THREADS ? D / THREADS : 1;
+        float x[PIECES][R][8];
 
         __device__ __forceinline__ void load(const dci_gpu_attend_args &a)
         {
                 const int64_t first = ((int64_t)blockIdx.z * a.n_heads + blockIdx.y) * a.group;
-                const int lane = threadIdx.x % 32, g = lane >> 2, at = 32 * (threadIdx.x / 32) + 8 * (lane & 3);
 #pragma unroll
-                for (int r = 0; r < R; r++)
+                for (int p = 0; p < PIECES; p++) {
+                        const int i = threadIdx.x + p * THREADS, g = (i % 32) >> 2, at = 32 * (i / 32) + 8 * (i & 3);
 #pragma unroll
-                        for (int e = 0; e < 8; e++) {
-                                const int64_t from = (first + g + 8 * r) * (int64_t)a.query_ld + at + e;
-                                if (threadIdx.x >= D || g + 8 * r >= a.group)
-                                        x[r][e] = 0.0f;
-                                else if (a.query_dtype == DCI_F32)
-                                        x[r][e] = static_cast<const float *>(a.queries)[from];
-                                else if (a.query_dtype == DCI_F16)
-                                        x[r][e] = __half2float(static_cast<const __half *>(a.queries)[from]);
-                                else
-                                        x[r][e] = __bfloat162float(static_cast<const __nv_bfloat16 *>(a.queries)[from]);
-                        }
+                        for (int r = 0; r < R; r++)
+#pragma unroll
+                                for (int e = 0; e < 8; e++)
+                                        x[p][r][e] = i < D && g + 8 * r < a.group
+                                                             ? query_of(a, (first + g + 8 * r) * (int64_t)a.query_ld +
+                                                                                   at + e)
+                                                             : 0.0f;
+                }
         }
 
         __device__ __forceinline__ void put(uint4 *out) const
         {
-                uint32_t words[2][4];
 #pragma unroll
-                for (int w = 0; w < 4; w++) {
-                        words[0][w] = T::pack(x[0][2 * w], x[0][2 * w + 1]);
-                        const float2 high = T::unpack(words[0][w]);
-                        words[1][w] = PARTS ? T::pack(x[0][2 * w] - high.x, x[0][2 * w + 1] - high.y)
-                                            : T::pack(x[R - 1][2 * w], x[R - 1][2 * w + 1]);
-                }
-                if (threadIdx.x < D) {
-                        out[2 * threadIdx.x] = make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]);
-                        out[2 * threadIdx.x + 1] = make_uint4(words[1][0], words[1][1], words[1][2], words[1][3]);
+                for (int p = 0; p < PIECES; p++) {
+                        const int i = threadIdx.x + p * THREADS;
+                        uint32_t words[2][4];
+#pragma unroll
+                        for (int w = 0; w < 4; w++) {
+                                const float *first = &x[p][0][2 * w], *second = &x[p][R - 1][2 * w];
+                                words[0][w] = T::pack(first[0], first[1]);
+                                const float2 high = T::unpack(words[0][w]);
+                                words[1][w] = PARTS ? T::pack(first[0] - high.x, first[1] - high.y)
+                                                    : T::pack(second[0], second[1]);
+                        }
+                        if (i < D) {
+                                out[2 * i] = make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]);
+                                out[2 * i + 1] = make_uint4(words[1][0], words[1][1], words[1][2], words[1][3]);
+                        }
                 }
         }
 };
@@ -277,6 +298,36 @@ template <class T, int D, bool PARTS> struct Running {
                                                             e < 2 ? values.rest[3].x : values.rest[3].y, e & 1);
                                 T::mma(out[8 * (N / 64) + e], weights, b0, b1);
                         }
+        }
+
+        /* From shared memory, 64 coordinates at a time. */
+        __device__ __forceinline__ void blend_from(const unsigned char *rows, int g, int c,
+                                                   const uint32_t (&weights)[4])
+        {
+                const auto at = [&](int u) { return rows + (2 * c + (u & 1) + 8 * (u >> 1)) * 2 * D; };
+#pragma unroll
+                for (int a = 0; a < D / 64; a++) {
+                        uint4 x[4];
+#pragma unroll
+                        for (int u = 0; u < 4; u++)
+                                x[u] = *reinterpret_cast<const uint4 *>(at(u) + 128 * a + 16 * g);
+#pragma unroll
+                        for (int e = 0; e < 8; e++)
+                                T::mma(out[8 * a + e], weights,
+                                       pair_of(word_of(x[0], e / 2), word_of(x[1], e / 2), e & 1),
+                                       pair_of(word_of(x[2], e / 2), word_of(x[3], e / 2), e & 1));
+                }
+                if constexpr (D % 64 != 0) {
+                        uint2 x[4];
+#pragma unroll
+                        for (int u = 0; u < 4; u++)
+                                x[u] = *reinterpret_cast<const uint2 *>(at(u) + 128 * (D / 64) + 8 * g);
+#pragma unroll
+                        for (int e = 0; e < 4; e++)
+                                T::mma(out[8 * (D / 64) + e], weights,
+                                       pair_of(e < 2 ? x[0].x : x[0].y, e < 2 ? x[1].x : x[1].y, e & 1),
+                                       pair_of(e < 2 ? x[2].x : x[2].y, e < 2 ? x[3].x : x[3].y, e & 1));
+                }
         }
 
         /* To shared memory: maximum and sum by query, and outputs [query][D]. */
@@ -484,7 +535,7 @@ static __global__ __launch_bounds__(W * 32, BLOCKS) void attend_kernel(const __g
         const Job job = job_of(a, SPARSE, gridDim.x);
         const float factor = a.scale * CUDART_L2E_F;
         Running<T, D, PARTS> running;
-        Queries<T, D, PARTS> queries;
+        Queries<T, D, PARTS, W * 32> queries;
         Places places;
         Keys<D> keys;
         int tile = job.first + warp;
@@ -560,32 +611,6 @@ static cudaError_t launch(const dci_gpu_attend_args &args, cudaStream_t stream)
         config.dynamicSmemBytes = sizeof(Memory);
         config.stream = stream;
         return cudaLaunchKernelEx(&config, kernel, args);
-}
-
-template <class T, int D> static cudaError_t launch_dim(const dci_gpu_attend_args &args, cudaStream_t stream)
-{
-        constexpr int W = warps_of<D>;
-        if (args.slots != nullptr)
-                return args.group <= 8 ? launch<T, D, true, true, W, 1>(args, stream)
-                                       : launch<T, D, false, true, W, 1>(args, stream);
-        return args.group <= 8 ? launch<T, D, true, false, W, 1>(args, stream)
-                               : launch<T, D, false, false, W, 1>(args, stream);
-}
-
-template <class T> static cudaError_t launch_type(const dci_gpu_attend_args &args, cudaStream_t stream)
-{
-        switch (args.dim) {
-        case 64:
-                return launch_dim<T, 64>(args, stream);
-        case 96:
-                return launch_dim<T, 96>(args, stream);
-        case 128:
-                return launch_dim<T, 128>(args, stream);
-        case 256:
-                return launch_dim<T, 256>(args, stream);
-        default:
-                return cudaErrorInvalidValue;
-        }
 }
 
 #endif

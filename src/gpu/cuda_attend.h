@@ -12,9 +12,9 @@
 extern "C" {
 #endif
 
-/* cudaErrorInvalidValue: there is no kernel for the dimension. */
-cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, cudaStream_t stream);
-cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, cudaStream_t stream);
+/* bulk: the device can fetch whole pages (compute capability 9.0). cudaErrorInvalidValue: there is no kernel for the dimension. */
+cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, bool bulk, cudaStream_t stream);
+cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, bool bulk, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

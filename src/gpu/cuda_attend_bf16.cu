@@ -3,9 +3,9 @@
 /* Attention over rows of bfloat16. */
 #include "gpu/cuda_attend.h"
 
-#include "gpu/cuda_attend.cuh"
+#include "gpu/cuda_attend_bulk.cuh"
 
-cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, cudaStream_t stream)
+cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, bool bulk, cudaStream_t stream)
 {
-        return launch_type<Bf16>(*args, stream);
+        return launch_type<Bf16>(*args, bulk, stream);
 }

@@ -3,9 +3,9 @@
 /* Attention over rows of binary16. */
 #include "gpu/cuda_attend.h"
 
-#include "gpu/cuda_attend.cuh"
+#include "gpu/cuda_attend_bulk.cuh"
 
-cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, cudaStream_t stream)
+cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, bool bulk, cudaStream_t stream)
 {
-        return launch_type<Half>(*args, stream);
+        return launch_type<Half>(*args, bulk, stream);
 }

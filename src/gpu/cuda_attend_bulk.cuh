@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Attention over all of a pool's rows where the copy engine of a multiprocessor (compute capability 9.0) fetches them: a tile's keys and values
+ * lie one behind the other in a page, so a few requests bring them to shared memory, some tiles ahead. A warp works alone: it has its own
+ * stages and barriers. Otherwise as attend_kernel.
+ */
+#ifndef DCI_GPU_CUDA_ATTEND_BULK_CUH
+#define DCI_GPU_CUDA_ATTEND_BULK_CUH
+
+#include "gpu/cuda_attend.cuh"
+
+/* Warps, and the tiles of each that are there or on their way: some 64 KiB of a multiprocessor. Less leaves the memory idle; with more under
+ * way at once it is up to six per cent slower. */
+template <int D> constexpr int bulk_warps = D == 64 ? 8 : 4;
+template <int D> constexpr int bulk_stages = D == 96 ? 3 : 2;
+/* So much shared memory at least, so that no two blocks share a multiprocessor. */
+#define BULK_ALONE ((size_t)116 * 1024)
+
+template <int D> struct Stage {
+        unsigned char keys[TILE * 2 * D], values[TILE * 2 * D];
+};
+
+/* The stages are done with when warps leave what they have found. */
+template <int D, int Q> struct BulkShared {
+        union {
+                Shared<D, Q, bulk_warps<D>> merge;
+                struct {
+                        uint4 queries[2 * D];
+                        Stage<D> stages[bulk_warps<D>][bulk_stages<D>];
+                } rows;
+        };
+        unsigned long long arrived[bulk_warps<D>][bulk_stages<D>];
+};
+
+static __device__ __forceinline__ uint32_t shared_address(const void *at)
+{
+        return (uint32_t)__cvta_generic_to_shared(at);
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+static __device__ __forceinline__ void barrier_begin(unsigned long long *barrier)
+{
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+
+static __device__ __forceinline__ void barrier_expect(unsigned long long *barrier, uint32_t n_bytes)
+{
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+                     "r"(n_bytes)
+                     : "memory");
+}
+
+static __device__ __forceinline__ void barrier_wait(unsigned long long *barrier, uint32_t phase)
+{
+        uint32_t done;
+        do {
+                asm volatile("{\n"
+                             ".reg .pred p;\n"
+                             "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                             "selp.u32 %0, 1, 0, p;\n"
+                             "}"
+                             : "=r"(done)
+                             : "r"(shared_address(barrier)), "r"(phase)
+                             : "memory");
+        } while (done == 0);
+}
+
+static __device__ __forceinline__ void fetch_bulk(void *to, const void *from, uint32_t n_bytes,
+                                                  unsigned long long *barrier)
+{
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                             shared_address(to)),
+                     "l"(from), "r"(n_bytes), "r"(shared_address(barrier))
+                     : "memory");
+}
+
+/* Where a warp's tiles lie: each lane has looked up the blocks of one of the next 32. */
+struct Ahead {
+        int first; /* of the warp's tiles, the number of lane 0's */
+        int first_half, second_half;
+};
+
+template <int D>
+static __device__ __forceinline__ void look_ahead(const dci_gpu_attend_args &a, const Job &job, int number, int warp,
+                                                  int lane, Ahead *ahead)
+{
+        const int tile = min(job.first + warp + (number + lane) * bulk_warps<D>, job.last - 1), last = job.total - 1;
+        ahead->first = number;
+        ahead->first_half = block_of(a, job, min(tile * TILE, last));
+        ahead->second_half = block_of(a, job, min(tile * TILE + 8, last));
+}
+
+/* Asks for a tile: by one lane. Rows behind the end are not fetched. */
+template <int D>
+static __device__ __forceinline__ void ask(const dci_gpu_attend_args &a, const Job &job, int tile, int first_half,
+                                           int second_half, Stage<D> *stage, unsigned long long *barrier)
+{
+        const int n = min(job.total - tile * TILE, TILE), halves = a.pool.page_shift >= 4 ? 1 : 2, most = TILE / halves;
+        barrier_expect(barrier, (uint32_t)n * 4 * D);
+        for (int h = 0; h < halves && h * most < n; h++) {
+                const RowPair from = in_block(a, job, h == 0 ? first_half : second_half, tile * TILE + h * most);
+                const uint32_t n_bytes = (uint32_t)min(n - h * most, most) * 2 * D;
+                fetch_bulk(stage->keys + h * most * 2 * D, from.key, n_bytes, barrier);
+                fetch_bulk(stage->values + h * most * 2 * D, from.value, n_bytes, barrier);
+        }
+}
+
+template <class T, int D, bool PARTS>
+static __global__ __launch_bounds__(bulk_warps<D> * 32,
+                                    1) void attend_bulk_kernel(const __grid_constant__ dci_gpu_attend_args a)
+{
+        constexpr int Q = PARTS ? 8 : 16, W = bulk_warps<D>, N = bulk_stages<D>;
+        extern __shared__ __align__(128) unsigned char memory[];
+        BulkShared<D, Q> &s = *reinterpret_cast<BulkShared<D, Q> *>(memory);
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
+        const Job job = job_of(a, false, gridDim.x);
+        const float factor = a.scale * CUDART_L2E_F;
+        const int n_tiles = job.first + warp < job.last ? (job.last - job.first - warp + W - 1) / W : 0;
+        Running<T, D, PARTS> running;
+        Queries<T, D, PARTS, W * 32> queries;
+        Ahead ahead;
+        if (n_tiles > 0)
+                look_ahead<D>(a, job, 0, warp, lane, &ahead);
+        queries.load(a);
+        if (lane == 0) {
+                for (int i = 0; i < N; i++)
+                        barrier_begin(&s.arrived[warp][i]);
+                asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        }
+        __syncwarp();
+        for (int i = 0; i < N && i < n_tiles; i++) {
+                const int first_half = __shfl_sync(0xffffffffu, ahead.first_half, i);
+                const int second_half = __shfl_sync(0xffffffffu, ahead.second_half, i);
+                if (lane == 0)
+                        ask<D>(a, job, job.first + warp + i * W, first_half, second_half, &s.rows.stages[warp][i],
+                               &s.arrived[warp][i]);
+        }
+        queries.put(s.rows.queries);
+        running.begin();
+        __syncthreads();
+        int stage = 0;
+        uint32_t phase = 0;
+        for (int i = 0; i < n_tiles; i++) {
+                const int tile = job.first + warp + i * W, n = job.total - tile * TILE, next = i + N;
+                Stage<D> *rows = &s.rows.stages[warp][stage];
+                float scores[2][4];
+                uint32_t weights[4];
+                barrier_wait(&s.arrived[warp][stage], phase);
+                if (n < TILE) { /* what was never fetched must be numbers: its weight is nothing */
+                        for (int at = n * 2 * D + 16 * lane; at < TILE * 2 * D; at += 16 * 32)
+                                *reinterpret_cast<uint4 *>(rows->values + at) = make_uint4(0, 0, 0, 0);
+                        __syncwarp();
+                }
+                {
+                        Keys<D> keys;
+                        keys.take(rows->keys, g, c);
+                        running.score(keys, s.rows.queries, lane, scores);
+                }
+                running.soften(scores, factor, n, c, weights);
+                running.blend_from(rows->values, g, c, weights);
+                /* All lanes have read the stage: it is free for the tile after the next ones. */
+                __syncwarp();
+                if (next < n_tiles) {
+                        if (next >= ahead.first + 32)
+                                look_ahead<D>(a, job, next, warp, lane, &ahead);
+                        const int first_half = __shfl_sync(0xffffffffu, ahead.first_half, next - ahead.first);
+                        const int second_half = __shfl_sync(0xffffffffu, ahead.second_half, next - ahead.first);
+                        if (lane == 0)
+                                ask<D>(a, job, tile + N * W, first_half, second_half, rows, &s.arrived[warp][stage]);
+                }
+                if (++stage == N) {
+                        stage = 0;
+                        phase ^= 1;
+                }
+        }
+        __syncthreads();
+        running.leave(s.merge.most[warp], s.merge.sum[warp], &s.merge.out[warp][0][0], lane);
+        __syncthreads();
+        if (gridDim.x == 1)
+                finish(a, s.merge);
+        else if (leave_part(a, job, s.merge))
+                merge_parts<D>(a, job);
+}
+#else
+template <class T, int D, bool PARTS>
+static __global__ void attend_bulk_kernel(const __grid_constant__ dci_gpu_attend_args)
+{
+}
+#endif
+
+template <class T, int D, bool PARTS>
+static cudaError_t launch_bulk(const dci_gpu_attend_args &args, cudaStream_t stream)
+{
+        using Memory = BulkShared<D, PARTS ? 8 : 16>;
+        const size_t n_bytes = sizeof(Memory) > BULK_ALONE ? sizeof(Memory) : BULK_ALONE;
+        const auto kernel = attend_bulk_kernel<T, D, PARTS>;
+        const cudaError_t error =
+                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+        if (error != cudaSuccess)
+                return error;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(args.n_splits, args.n_heads, args.n_sequences);
+        config.blockDim = dim3(bulk_warps<D> * 32);
+        config.dynamicSmemBytes = n_bytes;
+        config.stream = stream;
+        return cudaLaunchKernelEx(&config, kernel, args);
+}
+
+template <class T, int D> static cudaError_t launch_dim(const dci_gpu_attend_args &args, bool bulk, cudaStream_t stream)
+{
+        constexpr int W = warps_of<D>;
+        if (args.slots != nullptr)
+                return args.group <= 8 ? launch<T, D, true, true, W, 1>(args, stream)
+                                       : launch<T, D, false, true, W, 1>(args, stream);
+        if (bulk)
+                return args.group <= 8 ? launch_bulk<T, D, true>(args, stream) : launch_bulk<T, D, false>(args, stream);
+        return args.group <= 8 ? launch<T, D, true, false, W, 1>(args, stream)
+                               : launch<T, D, false, false, W, 1>(args, stream);
+}
+
+template <class T> static cudaError_t launch_type(const dci_gpu_attend_args &args, bool bulk, cudaStream_t stream)
+{
+        switch (args.dim) {
+        case 64:
+                return launch_dim<T, 64>(args, bulk, stream);
+        case 96:
+                return launch_dim<T, 96>(args, bulk, stream);
+        case 128:
+                return launch_dim<T, 128>(args, bulk, stream);
+        case 256:
+                return launch_dim<T, 256>(args, bulk, stream);
+        default:
+                return cudaErrorInvalidValue;
+        }
+}
+
+#endif
