@@ -8,9 +8,13 @@ static const struct {
         int32_t part;
         const char *name;
         dci_status (*run)(gpubench *b);
-} parts[] = {{GPUBENCH_GATHER, "gather", gpubench_gather},          {GPUBENCH_DENSE, "dense", gpubench_dense},
-             {GPUBENCH_SPARSE, "sparse", gpubench_sparse},          {GPUBENCH_APPEND, "append", gpubench_append},
-             {GPUBENCH_RESIDENCY, "residency", gpubench_residency}, {GPUBENCH_STEP, "step", gpubench_step}};
+} parts[] = {{GPUBENCH_GATHER, "gather", gpubench_gather},
+             {GPUBENCH_DENSE, "dense", gpubench_dense},
+             {GPUBENCH_SPARSE, "sparse", gpubench_sparse},
+             {GPUBENCH_APPEND, "append", gpubench_append},
+             {GPUBENCH_RESIDENCY, "residency", gpubench_residency},
+             {GPUBENCH_STEP, "step", gpubench_step},
+             {GPUBENCH_ERROR, "error", gpubench_error}};
 
 static json_t *report_json(const gpubench *b, int argc, char **argv)
 {

@@ -14,7 +14,8 @@ enum {
         GPUBENCH_APPEND,
         GPUBENCH_RESIDENCY,
         GPUBENCH_STEP,
-        GPUBENCH_PARTS = GPUBENCH_STEP
+        GPUBENCH_ERROR,
+        GPUBENCH_PARTS = GPUBENCH_ERROR
 };
 
 typedef struct gpubench_options {
@@ -134,6 +135,7 @@ dci_status gpubench_sparse(gpubench *b);         /* gpu_sparse.c */
 dci_status gpubench_append(gpubench *b);         /* gpu_append.c */
 dci_status gpubench_residency(gpubench *b);      /* gpu_residency.c */
 dci_status gpubench_step(gpubench *b);           /* gpu_step.c */
+dci_status gpubench_error(gpubench *b);          /* gpu_error.c */
 
 /* gpu_options.c */
 dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *out, bool *out_help);
@@ -157,6 +159,9 @@ typedef struct gpubench_walk {
         size_t n_asked; /* the sum of n_units */
 } gpubench_walk;
 
+/* A cache of one layer and kv head for a trace, with queries in f32. */
+dci_status gpubench_kv_config(const kvbench_options *arms, const kvbench_trace *trace, const kvbench_arm *arm,
+                              size_t budget, dci_kv_config *out);
 /* Plays the decode of a trace through dci_kv. DCI_ERR_UNSUPPORTED, with a sentence: this preset has no lists. */
 dci_status gpubench_walk_record(dci_context *context, const kvbench_options *arms, const kvbench_trace *trace,
                                 const kvbench_arm *arm, size_t budget, gpubench_walk *out);

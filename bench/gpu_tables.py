@@ -100,6 +100,13 @@ def step(report, rows):
                   "attend, device", "maintain", "hits", "KiB fetched", "tokens/s"], lines)
 
 
+def error(report, rows):
+    del report
+    lines = [[row["arm"], row["codes"], row["trace"], row["budget"], f"{row['err_cpu']:.5f}", f"{row['err_device']:.5f}",
+              f"{row['furthest']:.1e}"] for row in rows]
+    return table(["preset", "codes", "trace", "budget", "error, CPU", "error, device", "furthest apart"], lines)
+
+
 def peers(report):
     """Medians by shape; a line for each arm that ran anywhere."""
     shapes, arms = [], {}
@@ -116,7 +123,7 @@ def peers(report):
 
 
 PARTS = {"limits": limits, "gather": gather, "dense": dense, "sparse": sparse, "append": append, "residency": residency,
-         "step": step}
+         "step": step, "error": error}
 
 
 def put_into(path, tables):

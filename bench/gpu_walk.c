@@ -20,9 +20,9 @@ typedef struct walking {
         float *queries; /* of a position, or the observed ones */
 } walking;
 
-static dci_status open_cache(dci_context *context, const kvbench_options *arms, const kvbench_arm *arm, walking *w)
+dci_status gpubench_kv_config(const kvbench_options *arms, const kvbench_trace *trace, const kvbench_arm *arm,
+                              size_t budget, dci_kv_config *out)
 {
-        const kvbench_trace *trace = w->trace;
         dci_kv_config c;
         dci_status status = dci_kv_config_init(&c, sizeof c);
         if (status != DCI_OK)
@@ -34,7 +34,7 @@ static dci_status open_cache(dci_context *context, const kvbench_options *arms, 
         c.dtype = trace->keys.dtype;
         c.scale = trace->scale;
         c.preset = arm->preset;
-        c.budget = w->out->budget;
+        c.budget = budget;
         c.dense_layers = 0;
         c.seed = arms->seed;
         c.foreground = 1;
@@ -47,6 +47,16 @@ static dci_status open_cache(dci_context *context, const kvbench_options *arms, 
         /* Pages of groups are then pages of the cache, and units of what is fetched. */
         c.sink = arm->preset == DCI_KV_ARKVALE || arm->preset == DCI_KV_FREEKV ? 32 : 16;
         kvbench_set_stages(arms, &c);
+        *out = c;
+        return DCI_OK;
+}
+
+static dci_status open_cache(dci_context *context, const kvbench_options *arms, const kvbench_arm *arm, walking *w)
+{
+        dci_kv_config c;
+        dci_status status = gpubench_kv_config(arms, w->trace, arm, w->out->budget, &c);
+        if (status != DCI_OK)
+                return status;
         status = dci_kv_create(context, &c, &w->kv);
         if (status == DCI_OK)
                 status = dci_kv_info_init(&w->info, sizeof w->info);

@@ -119,6 +119,26 @@ START_TEST(every_way_of_fetching_decodes_a_batch)
 }
 END_TEST
 
+/* The same plans and rows: only sums differ. What is left out costs something, everything nothing. */
+START_TEST(errors_are_those_of_the_cpu)
+{
+        json_t *report = bench_good(GPU("--part", "error", "--preset", "full,quest,sketch+lowbit", "--walk-steps", "8",
+                                        "--trace", test_trace_dir()));
+        ck_assert_uint_eq(count_part(report, "error"), 3);
+        for (size_t i = 0; i < count_rows(report); i++) {
+                if (strcmp(text(report, i, "part"), "error") != 0)
+                        continue;
+                const double cpu = bench_number(report, i, "err_cpu"), device = bench_number(report, i, "err_device");
+                const bool is_full = strcmp(text(report, i, "arm"), "full") == 0;
+                ck_assert(is_full ? cpu < 1e-5 : cpu > 1e-4);
+                ck_assert_double_eq_tol(cpu, device, 1e-5);
+                ck_assert(bench_number(report, i, "furthest") < 1e-5);
+                ck_assert(bench_number(report, i, "steps") == 8);
+        }
+        json_decref(report);
+}
+END_TEST
+
 START_TEST(a_mistake_on_the_command_line_is_named)
 {
         bench_refused(BENCH("gpu", "--device", "cpu"), 2, "--device wants");
@@ -143,6 +163,7 @@ int main(void)
         tcase_add_test(tcase, residency_lies_between_the_last_step_and_the_future);
         tcase_add_test(tcase, every_preset_decodes);
         tcase_add_test(tcase, every_way_of_fetching_decodes_a_batch);
+        tcase_add_test(tcase, errors_are_those_of_the_cpu);
         tcase_add_test(tcase, a_mistake_on_the_command_line_is_named);
         suite_add_tcase(suite, tcase);
         return test_main(suite);
