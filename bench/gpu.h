@@ -27,6 +27,7 @@ typedef struct gpubench_options {
         bench_sizes budgets;
         size_t reps, device_gib, pool_gib;
         size_t tokens, layers, heads, batch, steps, hot; /* of the part step */
+        size_t walk_steps;                               /* of the residency, at most */
         int32_t gather;                                  /* DCI_GPU_GATHER_*, of the part step */
 } gpubench_options;
 

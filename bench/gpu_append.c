@@ -78,8 +78,9 @@ static dci_status check_decode(appending *a)
 {
         const size_t layer_rows = a->n_sequences * HEADS * ROW_BYTES, slot = SINK / 2 + 1;
         unsigned char *rows = malloc(a->rows.n_bytes);
-        dci_status status = rows != NULL ? gpubench_download(a->b, rows, a->rows.device, a->rows.n_bytes)
-                                         : dci_fail(DCI_ERR_MEMORY, "rows could not be had");
+        if (rows == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu bytes of rows could not be had", a->rows.n_bytes);
+        dci_status status = gpubench_download(a->b, rows, a->rows.device, a->rows.n_bytes);
         for (size_t i = 0; i < a->n_layers * a->n_sequences * HEADS && status == DCI_OK; i++) {
                 const size_t layer = i / (a->n_sequences * HEADS), row = i % (a->n_sequences * HEADS);
                 const unsigned char *key = rows + 2 * layer * layer_rows + row * ROW_BYTES;
@@ -107,7 +108,7 @@ static dci_status measure_decode(gpubench *b, size_t n_sequences, size_t n_layer
 {
         const size_t mark = b->n_areas;
         appending a = {.b = b, .n_sequences = n_sequences, .n_layers = n_layers};
-        gpubench_time time;
+        gpubench_time time = {0};
         a.args = (dci_gpu_append_args){
                 .key_token = HEADS * ROW_BYTES,
                 .key_head = ROW_BYTES,
@@ -187,8 +188,9 @@ static dci_status check_chunk(appending *a)
 {
         const size_t rows_bytes = a->n_tokens * HEADS * ROW_BYTES, n = a->n_tokens * HEADS;
         unsigned char *rows = malloc(a->rows.n_bytes);
-        dci_status status = rows != NULL ? gpubench_download(a->b, rows, a->rows.device, a->rows.n_bytes)
-                                         : dci_fail(DCI_ERR_MEMORY, "rows could not be had");
+        if (rows == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu bytes of rows could not be had", a->rows.n_bytes);
+        dci_status status = gpubench_download(a->b, rows, a->rows.device, a->rows.n_bytes);
         for (size_t i = 0; i < n * a->n_layers && status == DCI_OK; i++) {
                 const size_t layer = i / n, token = i % n / HEADS, head = i % HEADS, page = (size_t)1 << PAGE_SHIFT;
                 const unsigned char *key = rows + 2 * layer * rows_bytes + i % n * ROW_BYTES;
@@ -208,7 +210,7 @@ static dci_status measure_chunk(gpubench *b, size_t n_tokens)
         const size_t mark = b->n_areas, n_layers = b->options->tiny ? 2 : CHUNK_LAYERS;
         const size_t bytes = n_layers * 2 * n_tokens * HEADS * ROW_BYTES;
         appending a = {.b = b, .n_sequences = 1, .n_layers = n_layers, .n_tokens = n_tokens};
-        gpubench_time time;
+        gpubench_time time = {0};
         dci_status status = gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &a.rows);
         if (status == DCI_OK)
                 status = gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &a.packed);

@@ -101,9 +101,10 @@ static dci_status read_outputs(gpubench *b, const gpubench_heads *heads, const d
 dci_status gpubench_attend_look(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args)
 {
         const size_t n = heads->n_sequences * heads->n_heads * heads->group * heads->dim;
-        float *out = malloc(n * sizeof *out);
-        dci_status status = out != NULL ? read_outputs(b, heads, args, out)
-                                        : dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
+        float *out = calloc(n, sizeof *out);
+        if (out == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
+        dci_status status = read_outputs(b, heads, args, out);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
                 if (!isfinite(out[i]))
                         status = dci_fail(BENCH_ERR_RUN, "attention over %zu tokens: output %zu of %zu is %g",
@@ -172,12 +173,12 @@ dci_status gpubench_attend_check(gpubench *b, const gpubench_heads *heads, const
                 host_pieces[i] = copy_back(&m, pieces[i], piece_bytes);
         if (n_pieces > 0)
                 host.pool.pieces = host_pieces;
-        float *out = malloc(n * sizeof *out);
+        float *out = calloc(n, sizeof *out);
         if (m.status == DCI_OK)
                 m.status = out != NULL ? read_outputs(b, heads, args, out) : dci_fail(DCI_ERR_MEMORY, "no outputs");
         if (m.status == DCI_OK)
                 dci_gpu_ref_attend(&host);
-        for (size_t i = 0; i < n && m.status == DCI_OK; i++) {
+        for (size_t i = 0; i < n && m.status == DCI_OK && out != NULL && host.out != NULL; i++) {
                 const double wanted = (double)widen(heads->dtype, ((const uint16_t *)host.out)[i]);
                 off += ((double)out[i] - wanted) * ((double)out[i] - wanted);
                 all += wanted * wanted;

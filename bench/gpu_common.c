@@ -13,7 +13,7 @@
 #define BULK_BYTES ((size_t)256 << 20)
 #define COPY_BYTES ((size_t)1 << 30) /* on the device: far more than its L2 */
 #define TINY_BYTES ((size_t)1 << 20)
-#define PAGE_BYTES ((size_t)4096) /* of the host's memory */
+#define PAGE_BYTES ((size_t)4096) /* what locked memory is a multiple of */
 #define MOST_SECONDS 0.25         /* of the samples of one figure, of which there are LEAST at least */
 #define LEAST_SAMPLES 5
 
@@ -23,12 +23,13 @@ static dci_status take_pinned(gpubench *b, gpubench_area *area)
 {
         void *address = NULL;
         const size_t whole = (area->n_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-        area->host = aligned_alloc(PAGE_BYTES, whole);
+        /* As the pool of a KV cache has it: sizes of the system's pages matter to the bus. */
+        area->host = dci_alloc_pages(b->context, whole);
         if (area->host == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu bytes of host memory could not be had", whole);
+                return DCI_ERR_MEMORY;
         const dci_status status = b->ops->pin(b->gpu, area->host, whole, &address);
         if (status != DCI_OK) {
-                free(area->host);
+                dci_free(b->context, area->host, whole, 1);
                 return status;
         }
         area->n_bytes = whole;
@@ -64,7 +65,7 @@ void gpubench_release(gpubench *b, size_t mark)
                 const gpubench_area *area = &b->areas[--b->n_areas];
                 if (area->host != NULL) {
                         b->ops->unpin(b->gpu, area->host);
-                        free(area->host);
+                        dci_free(b->context, area->host, area->n_bytes, 1);
                 } else {
                         b->ops->give(b->gpu, area->device, area->n_bytes);
                 }
@@ -317,7 +318,7 @@ static dci_status measure(gpubench *b, const char *arm, unsigned char *to, unsig
                           double factor, double *out)
 {
         copying c = {b, to, from, n_bytes};
-        gpubench_time time;
+        gpubench_time time = {0};
         dci_status status = gpubench_on_device(b, copy_call, &c, 1, &time);
         if (status != DCI_OK)
                 return status;
@@ -339,7 +340,7 @@ dci_status gpubench_measure_limits(gpubench *b)
                 status = gpubench_take(b, copied, GPUBENCH_ON_DEVICE, &from);
         if (status == DCI_OK)
                 status = gpubench_take(b, copied, GPUBENCH_ON_DEVICE, &to);
-        if (status == DCI_OK) {
+        if (status == DCI_OK && host.host != NULL) {
                 memset(host.host, 0x5a, bulk);
                 status = gpubench_fill(b, from.device, copied, DCI_BF16);
         }

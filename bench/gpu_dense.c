@@ -63,11 +63,13 @@ static dci_status cut_layers(dense *d, const dense_shape *s, dci_gpu_attend_args
         *out_pieces = pieces;
         *out_n_pieces = n_pieces;
         *out_piece_bytes = piece_bytes;
-        dci_status status = pieces != NULL && order != NULL ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "no room for tables");
-        for (size_t i = 0; i < d->n_layers * n_pieces && status == DCI_OK; i++)
+        if (pieces == NULL || order == NULL) {
+                free(order);
+                return dci_fail(DCI_ERR_MEMORY, "tables of %zu pieces could not be had", d->n_layers * n_pieces);
+        }
+        for (size_t i = 0; i < d->n_layers * n_pieces; i++)
                 pieces[i] = d->arena.device + i * piece_bytes;
-        if (status == DCI_OK)
-                status = gpubench_put(d->b, order, n_blocks * sizeof *order, &device);
+        dci_status status = gpubench_put(d->b, order, n_blocks * sizeof *order, &device);
         args->tables = (dci_gpu_tables){.blocks = device, .stride = blocks_each};
         if (status == DCI_OK)
                 status = gpubench_put(d->b, pieces, d->n_layers * n_pieces * sizeof *pieces, &device);
@@ -131,7 +133,7 @@ static dci_status measure(dense *d, const dense_shape *s, const char *arm)
         const size_t mark = b->n_areas;
         const gpubench_heads heads = heads_of(s);
         const double bytes = rows_bytes(s);
-        gpubench_time time;
+        gpubench_time time = {0};
         dci_status status = check(d, s);
         if (status == DCI_OK)
                 status = prepare(d, s, &heads, false);

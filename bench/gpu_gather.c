@@ -30,7 +30,7 @@ typedef struct gathering {
         dci_gpu_lanes lanes;
         gpubench_area staging,
                 flat; /* what the host collects in, and where copies go that keep the order of the pool */
-        void **to;    /* of copies: sets are listed when they are called */
+        void **to;    /* of copies, set after set */
         const void **from;
         size_t *sizes;
 } gathering;
@@ -135,6 +135,18 @@ static void draw_items(gathering *g, uint64_t seed)
         }
 }
 
+static dci_status take_lists(gathering *g)
+{
+        const size_t n = g->n_sets * g->n_units;
+        g->items = calloc(n, sizeof *g->items);
+        g->to = calloc(2 * n, sizeof *g->to);
+        g->from = calloc(2 * n, sizeof *g->from);
+        g->sizes = calloc(2 * n, sizeof *g->sizes);
+        if (g->items == NULL || g->to == NULL || g->from == NULL || g->sizes == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu items could not be had", n);
+        return DCI_OK;
+}
+
 static dci_status take_shape(gathering *g)
 {
         gpubench *b = g->b;
@@ -206,42 +218,45 @@ static dci_status by_one_copy(void *arg, size_t set)
         return g->b->ops->copy(g->b->gpu, g->b->stream, g->flat.device, from, bytes);
 }
 
-/* Pages as they lie, one copy each, into a buffer in their order; rows as a key and a value into their slots. */
-static size_t list_copies(gathering *g, size_t set)
+static size_t copies_of_set(const gathering *g)
+{
+        return g->unit_shift > 0 ? g->n_units : 2 * g->n_units;
+}
+
+/* All sets' copies, before any is timed. Pages as they lie, one copy each, into a buffer in their order; rows as a key and a value into
+ * their slots. */
+static void list_copies(gathering *g)
 {
         size_t n = 0;
         const size_t row = g->dim * 2;
-        for (size_t h = 0; h < HEADS; h++)
-                for (size_t i = 0; i < g->per_list; i++) {
-                        const dci_gpu_item item = g->items[(set * HEADS + h) * g->per_list + i];
-                        const unsigned char *key = key_at(g, h, item.position);
-                        const size_t at = (h * (size_t)g->lanes.n_slots + (size_t)item.slot) * row;
-                        g->from[n] = key;
-                        g->to[n] = g->unit_shift > 0 ? g->flat.device + (h * g->per_list + i) * unit_bytes(g)
-                                                     : g->lanes.keys + at;
-                        g->sizes[n++] = g->unit_shift > 0 ? unit_bytes(g) : row;
-                        if (g->unit_shift > 0)
-                                continue;
-                        g->from[n] = key + g->pool.value_at;
-                        g->to[n] = g->lanes.values + at;
-                        g->sizes[n++] = row;
-                }
-        return n;
+        for (size_t i = 0; i < g->n_sets * g->n_units; i++) {
+                const size_t h = i / g->per_list % HEADS;
+                const unsigned char *key = key_at(g, h, g->items[i].position);
+                const size_t at = (h * (size_t)g->lanes.n_slots + (size_t)g->items[i].slot) * row;
+                g->from[n] = key;
+                g->to[n] = g->unit_shift > 0 ? g->flat.device + i % g->n_units * unit_bytes(g) : g->lanes.keys + at;
+                g->sizes[n++] = g->unit_shift > 0 ? unit_bytes(g) : row;
+                if (g->unit_shift > 0)
+                        continue;
+                g->from[n] = key + g->pool.value_at;
+                g->to[n] = g->lanes.values + at;
+                g->sizes[n++] = row;
+        }
 }
 
 static dci_status by_batch(void *arg, size_t set)
 {
-        gathering *g = arg;
-        const size_t n = list_copies(g, set);
-        return g->b->ops->copy_batch(g->b->gpu, g->b->stream, n, g->to, g->from, g->sizes);
+        const gathering *g = arg;
+        const size_t n = copies_of_set(g), at = set * n;
+        return g->b->ops->copy_batch(g->b->gpu, g->b->stream, n, g->to + at, g->from + at, g->sizes + at);
 }
 
 static dci_status by_copies(void *arg, size_t set)
 {
-        gathering *g = arg;
-        const size_t n = list_copies(g, set);
+        const gathering *g = arg;
+        const size_t n = copies_of_set(g), at = set * n;
         dci_status status = DCI_OK;
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
+        for (size_t i = at; i < at + n && status == DCI_OK; i++)
                 status = g->b->ops->copy(g->b->gpu, g->b->stream, g->to[i], g->from[i], g->sizes[i]);
         return status;
 }
@@ -289,13 +304,15 @@ static dci_status by_staging(void *arg, size_t set)
 static dci_status check(gathering *g, size_t set)
 {
         const size_t lane_bytes = HEADS * (size_t)g->lanes.n_slots * g->dim * 2, run = unit_bytes(g) / 2;
-        unsigned char *keys = malloc(lane_bytes), *values = malloc(lane_bytes);
-        dci_status status =
-                keys != NULL && values != NULL ? by_kernel(g, set) : dci_fail(DCI_ERR_MEMORY, "lanes could not be had");
+        unsigned char *keys = calloc(2, lane_bytes);
+        if (keys == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "a copy of %zu bytes of lanes could not be had", 2 * lane_bytes);
+        const unsigned char *values = keys + lane_bytes;
+        dci_status status = by_kernel(g, set);
         if (status == DCI_OK)
                 status = gpubench_download(g->b, keys, g->lanes.keys, lane_bytes);
         if (status == DCI_OK)
-                status = gpubench_download(g->b, values, g->lanes.values, lane_bytes);
+                status = gpubench_download(g->b, keys + lane_bytes, g->lanes.values, lane_bytes);
         for (size_t i = 0; i < g->n_units && status == DCI_OK; i++) {
                 const dci_gpu_item item = g->items[set * g->n_units + i];
                 const unsigned char *key = key_at(g, i / g->per_list, item.position);
@@ -305,7 +322,6 @@ static dci_status check(gathering *g, size_t set)
                                           (int)item.position, i / g->per_list, (int)item.slot);
         }
         free(keys);
-        free(values);
         return status;
 }
 
@@ -339,17 +355,15 @@ static dci_status measure_shape(gathering *g, size_t n_units, size_t unit_shift)
         g->per_list = n_units / HEADS;
         g->n_sets = SETS_BYTES / (n_units * unit_bytes(g));
         g->n_sets = b->options->tiny ? 2 : g->n_sets < 16 ? 16 : g->n_sets > 64 ? 64 : g->n_sets;
-        g->items = malloc(g->n_sets * n_units * sizeof *g->items);
-        g->to = malloc(2 * n_units * sizeof *g->to);
-        g->from = malloc(2 * n_units * sizeof *g->from);
-        g->sizes = malloc(2 * n_units * sizeof *g->sizes);
-        dci_status status = g->items != NULL && g->to != NULL && g->from != NULL && g->sizes != NULL
-                                    ? take_shape(g)
-                                    : dci_fail(DCI_ERR_MEMORY, "%zu items could not be had", g->n_sets * n_units);
+        dci_status status = take_lists(g);
         if (status == DCI_OK)
+                status = take_shape(g);
+        if (status == DCI_OK) {
+                list_copies(g);
                 status = check(g, g->n_sets - 1);
+        }
         for (size_t i = 0; i < sizeof ways / sizeof *ways && status == DCI_OK; i++) {
-                gpubench_time time;
+                gpubench_time time = {0};
                 status = ways[i].by_host ? gpubench_on_host(b, ways[i].call, g, g->n_sets, &time)
                                          : gpubench_on_device(b, ways[i].call, g, g->n_sets, &time);
                 copy_us = i == 0 && status == DCI_OK ? time.median : copy_us;

@@ -3,18 +3,25 @@
 /*
  * Which form of the gather kernel is the fastest, for rows and pages scattered over locked host memory, beside copies of as many bytes.
  *
- *      gpu_gather_variants [ALL.csv [SECONDS_PER_SIZE]]
+ *      gpu_gather_variants [-o ALL.csv] [-s SECONDS_PER_SIZE] [-g GIB] [-p small|huge|runtime] [-f]
+ *
+ *      -p  what the pool's memory is: pages as the system gives them, 2 MiB pages if it grants them, or memory of the runtime (cudaHostAlloc)
+ *      -f  few forms: what the library does, and one of each kind
  *
  * One sequence of 8 kv heads, keys and values of 256 bytes. Times are of graphs that hold one gather for each of many sets of items, 128 MiB
  * and more together, so that no cache has what is asked for; medians of replays. Every form's result is compared with the host's memory.
  */
+/* madvise() is the C library's, not POSIX's. */
+#define _GNU_SOURCE
 #include "gpu/gpu_internal.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "gpu/cuda.h"
 
@@ -29,7 +36,7 @@ enum {
         BEST = 5
 };
 static const size_t head_bytes = (size_t)2 * PAGE * ROW, block_bytes = (size_t)HEADS * 2 * PAGE * ROW;
-static const size_t pool_bytes = (size_t)4 << 30, bulk_bytes = (size_t)256 << 20;
+static const size_t bulk_bytes = (size_t)256 << 20;
 
 typedef struct bench {
         dci_gpu *gpu;
@@ -39,9 +46,11 @@ typedef struct bench {
         void *pool_device, *pieces, *table, *rows, *items, *counts;
         int32_t *host_table;
         dci_gpu_item *host_items;
-        size_t n_blocks, lane_bytes, item_bytes;
+        size_t pool_bytes, n_blocks, lane_bytes, item_bytes;
+        const char *pages; /* of the pool */
         FILE *csv;
         double seconds;
+        bool few;
 } bench;
 
 /* Items of one size: n of each list in n_sets sets. */
@@ -112,17 +121,52 @@ static void *host(size_t n_bytes)
 
 /* --- what is gathered -------------------------------------------------------------------------------------------------- */
 
+/* Bytes of this process in huge pages, as far as the system tells. */
+static size_t huge_bytes(void)
+{
+        char text[128];
+        size_t kib = 0;
+        FILE *file = fopen("/proc/self/smaps_rollup", "r");
+        while (file != NULL && fgets(text, sizeof text, file) != NULL)
+                if (sscanf(text, "AnonHugePages: %zu", &kib) == 1)
+                        break;
+        if (file != NULL)
+                fclose(file);
+        return kib << 10;
+}
+
+static void fill_pool(bench *b)
+{
+        for (size_t i = 0; i < b->pool_bytes / 8; i++)
+                ((uint64_t *)(void *)b->pool)[i] = i * 0x9e3779b97f4a7c15u;
+}
+
+static void take_pool(bench *b)
+{
+        const double begin = now();
+        if (strcmp(b->pages, "runtime") == 0) {
+                void *memory;
+                cuda(cudaHostAlloc(&memory, b->pool_bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+                cuda(cudaHostGetDevicePointer(&b->pool_device, memory, 0));
+                b->pool = memory;
+                fill_pool(b);
+        } else {
+                b->pool = host(b->pool_bytes);
+                if (strcmp(b->pages, "huge") == 0 && madvise(b->pool, b->pool_bytes, MADV_HUGEPAGE) != 0)
+                        printf("the system grants no huge pages\n");
+                fill_pool(b);
+                must(b->ops->pin(b->gpu, b->pool, b->pool_bytes, &b->pool_device));
+        }
+        printf("%zu MiB (%s pages, %zu MiB in huge ones) locked and filled in %.2f s\n", b->pool_bytes >> 20, b->pages,
+               huge_bytes() >> 20, now() - begin);
+}
+
 static void make_pool(bench *b)
 {
         uint64_t state = 1;
-        b->n_blocks = pool_bytes / block_bytes;
-        b->pool = host(pool_bytes);
-        for (size_t i = 0; i < pool_bytes / 8; i++)
-                ((uint64_t *)(void *)b->pool)[i] = i * 0x9e3779b97f4a7c15u;
-        const double begin = now();
-        must(b->ops->pin(b->gpu, b->pool, pool_bytes, &b->pool_device));
-        printf("%zu MiB locked in %.2f s\n", pool_bytes >> 20, now() - begin);
-        const size_t piece_bytes = block_bytes << BLOCK_SHIFT, n_pieces = pool_bytes / piece_bytes;
+        b->n_blocks = b->pool_bytes / block_bytes;
+        take_pool(b);
+        const size_t piece_bytes = block_bytes << BLOCK_SHIFT, n_pieces = b->pool_bytes / piece_bytes;
         unsigned char **pieces = host(n_pieces * sizeof *pieces);
         for (size_t i = 0; i < n_pieces; i++)
                 pieces[i] = (unsigned char *)b->pool_device + i * piece_bytes;
@@ -433,6 +477,8 @@ static void measure_size(bench *b, int32_t unit_shift, int32_t n_all)
         const double end = now() + b->seconds;
         for (size_t s = 0; s < N_SHAPES; s++)
                 for (size_t f = 0; f < N_FORMS; f++) {
+                        if (b->few && (shapes[s][1] != 0 || (f != 0 && f != 4 && f != 7 && f != 12 && f != 16)))
+                                continue;
                         if (now() > end) {
                                 left_out++;
                                 continue;
@@ -462,17 +508,36 @@ static void measure_bulk(bench *b)
         b->ops->give(b->gpu, to, bulk_bytes);
 }
 
+static void read_options(bench *b, int argc, char **argv)
+{
+        int option;
+        b->seconds = 7;
+        b->pages = "small";
+        b->pool_bytes = (size_t)4 << 30;
+        while ((option = getopt(argc, argv, "o:s:g:p:f")) != -1) {
+                if (option == 's')
+                        b->seconds = atof(optarg);
+                else if (option == 'g' && atoi(optarg) > 0)
+                        b->pool_bytes = (size_t)atoi(optarg) << 30;
+                else if (option == 'p')
+                        b->pages = optarg;
+                else if (option == 'f')
+                        b->few = true;
+                else if (option != 'o' || (b->csv = fopen(optarg, "w")) == NULL) {
+                        fprintf(stderr, "gpu_gather_variants: -%c is not understood, or its file cannot be written\n",
+                                option);
+                        exit(2);
+                }
+        }
+}
+
 int main(int argc, char **argv)
 {
         static const int32_t rows[] = {1408, 2816, 5632}, pages[] = {128, 512, 1024, 1408};
         bench b;
         dci_context *context;
         memset(&b, 0, sizeof b);
-        b.seconds = argc > 2 ? atof(argv[2]) : 7;
-        if (argc > 1 && (b.csv = fopen(argv[1], "w")) == NULL) {
-                fprintf(stderr, "gpu_gather_variants: %s cannot be written\n", argv[1]);
-                return 1;
-        }
+        read_options(&b, argc, argv);
         must(dci_context_create(NULL, &context));
         must(dci_gpu_create(context, NULL, &b.gpu));
         b.ops = b.gpu->ops;

@@ -47,6 +47,7 @@ static const char help[] =
         "  --preset LIST             as in 'kv' (default: residency quest, arkvale, sketch and icecache, step all)\n"
         "  --budget LIST             (default 256,512); step takes the first\n"
         "  --trace FOLDER            of the residency: as in 'kv' (default a made-up run of 32768 tokens)\n"
+        "  --walk-steps N            of the residency: at most so many, 2 to 1000000 (default 2048)\n"
         "  --key-bits LIST, --value-bits LIST, --learned LIST, --verify N, --preselect N, --preselect-tokens N,\n"
         "  --preselect-least N, --sums NAME   as in 'kv'\n"
         "\n"
@@ -104,12 +105,13 @@ static dci_status parse_device(const char *text, int32_t *out)
 }
 
 /* What a test or a sanitizer has time for. */
-static void make_tiny(gpubench_options *o, bool tokens, bool steps)
+static void make_tiny(gpubench_options *o, bool tokens, bool steps, bool walk_steps)
 {
         o->tiny = true;
         o->reps = 5;
         o->tokens = tokens ? o->tokens : 1024;
         o->steps = steps ? o->steps : 4;
+        o->walk_steps = walk_steps ? o->walk_steps : 16;
         o->layers = o->layers < 3 ? o->layers : 3;
         o->heads = o->heads < 2 ? o->heads : 2;
 }
@@ -127,6 +129,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                                 .heads = 8,
                                 .batch = 1,
                                 .steps = 32,
+                                .walk_steps = 2048,
                                 .hot = DCI_KV_PRESET,
                                 .gather = DCI_GPU_GATHER_MAPPED};
         for (int32_t part = 1; part <= GPUBENCH_PARTS; part++)
@@ -145,6 +148,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                 {"heads", OPTION_SIZE, &o->heads, 1, 64, NULL},
                 {"batch", OPTION_SIZE, &o->batch, 1, 64, NULL},
                 {"steps", OPTION_SIZE, &o->steps, 1, 100000, NULL},
+                {"walk-steps", OPTION_SIZE, &o->walk_steps, 2, 1000000, NULL},
                 {"hot", OPTION_SIZE, &o->hot, 0, 8192, NULL},
                 {"gather", OPTION_CHOICE, &o->gather, 0, 0, gathers},
         };
@@ -158,6 +162,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                 o->arms.threads = 0;
         status = parse_device(device, &o->device);
         if (status == DCI_OK && (o->tiny || o->device == DCI_GPU_HOST))
-                make_tiny(o, is_given(argc, argv, "--tokens"), is_given(argc, argv, "--steps"));
+                make_tiny(o, is_given(argc, argv, "--tokens"), is_given(argc, argv, "--steps"),
+                          is_given(argc, argv, "--walk-steps"));
         return status;
 }

@@ -41,24 +41,27 @@ static dci_status put_lists(residing *r)
         gpubench_area area = {0};
         uint32_t *now = calloc(r->n_steps, sizeof *now);
         void *device = NULL;
-        dci_status status =
-                now != NULL ? gpubench_take(r->b, n * (walk->stride + 1) * sizeof(int32_t), GPUBENCH_PINNED, &area)
-                            : dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", r->n_steps);
+        if (now == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", r->n_steps);
+        dci_status status = gpubench_take(r->b, n * (walk->stride + 1) * sizeof(int32_t), GPUBENCH_PINNED, &area);
+        if (status != DCI_OK) {
+                free(now);
+                return status;
+        }
         int32_t *positions = (int32_t *)(void *)area.host, *counts = positions + n * walk->stride;
         r->args.positions = (int32_t *)(void *)area.device;
         r->args.counts = r->args.positions + n * walk->stride;
-        if (status == DCI_OK)
+        if (area.host != NULL)
                 memset(area.host, 0, area.n_bytes);
-        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n && area.host != NULL; i++) {
                 const size_t step = (i / n_lists + i % n_lists * SHIFT) % walk->n_steps;
                 counts[i] = walk->counts[step];
                 memcpy(positions + i * walk->stride, walk->positions + step * walk->stride,
                        (size_t)counts[i] * sizeof *positions);
         }
-        for (size_t s = 0; s < r->n_steps && status == DCI_OK; s++)
+        for (size_t s = 0; s < r->n_steps; s++)
                 now[s] = (uint32_t)s + 1;
-        if (status == DCI_OK)
-                status = gpubench_put(r->b, now, r->n_steps * sizeof *now, &device);
+        status = gpubench_put(r->b, now, r->n_steps * sizeof *now, &device);
         r->args.now = device;
         free(now);
         return status;
@@ -169,7 +172,7 @@ static dci_status measure(gpubench *b, const gpubench_walk *walk, const char *tr
         const double unit_bytes = (double)(walk->row_bytes << walk->unit_shift);
         uint64_t counters[3];
         size_t offline = 0;
-        gpubench_time time, batch;
+        gpubench_time time = {0}, batch = {0};
         if (n_frames == 0 || n_frames > DCI_GPU_MAX_FRAMES || walk->stride > DCI_GPU_MAX_LIST)
                 return DCI_OK;
         dci_status status = count(b, walk, n_frames, counters);
@@ -226,7 +229,7 @@ dci_status gpubench_residency(gpubench *b)
         kvbench_options of = o->arms;
         kvbench_trace trace;
         of.synthetic = o->tiny ? 2048 : 32768;
-        of.steps = o->tiny ? 16 : BENCH_ALL;
+        of.steps = o->walk_steps;
         kvbench_arm *arms = calloc(kvbench_arms(&o->arms, NULL) + 1, sizeof *arms);
         if (arms == NULL)
                 return dci_fail(DCI_ERR_MEMORY, "arms could not be had");

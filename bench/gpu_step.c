@@ -244,9 +244,10 @@ static dci_status step_once(stepping *s, size_t step)
 static dci_status look(const stepping *s)
 {
         const size_t n = s->b->options->batch * s->b->options->heads * s->trace->group * s->trace->keys.dim;
-        uint16_t *out = malloc(n * sizeof *out);
-        dci_status status = out != NULL ? gpubench_download(s->b, out, s->out.device, n * sizeof *out)
-                                        : dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
+        uint16_t *out = calloc(n, sizeof *out);
+        if (out == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
+        dci_status status = gpubench_download(s->b, out, s->out.device, n * sizeof *out);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
                 if ((out[i] & 0x7c00) == 0x7c00)
                         status = dci_fail(BENCH_ERR_RUN, "output %zu of %zu is no number", i, n);
@@ -283,7 +284,9 @@ static dci_status report(stepping *s, const dci_gpu_kv_info *before, const dci_g
         const double asked = (double)(after->n_asked - before->n_asked);
         const double missed = (double)(after->n_missed - before->n_missed), n_steps = (double)o->steps;
         const double fetched = (double)(after->bytes_fetched - before->bytes_fetched) / n_steps;
-        const double hit_rate = asked > 0 ? 1 - missed / asked : 1;
+        /* What stays in host memory is asked for and not fetched, and no hit either. */
+        const double stayed = (double)(after->n_stayed - before->n_stayed) / (double)after->unit_tokens;
+        const double hit_rate = asked > 0 ? fmax(0, 1 - (missed + stayed) / asked) : 1;
         json_t *shape = json_pack(
                 "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:I, s:f, s:f}", "codes", codes, "budget",
                 (json_int_t)o->budgets.values[0], "layers", (json_int_t)o->layers, "heads", (json_int_t)o->heads,

@@ -248,9 +248,9 @@ static ptrdiff_t find_latest(const int32_t *due, const int32_t *used, size_t n_f
 
 dci_status gpubench_walk_hits_offline(const gpubench_walk *walk, size_t n_frames, size_t *out_hits)
 {
-        int32_t *next = malloc((walk->n_steps * walk->stride + 1) * sizeof *next);
-        int32_t *frame_of = malloc((walk->n_tokens + 1) * sizeof *frame_of);
-        int32_t *frames = malloc((3 * n_frames + 1) * sizeof *frames); /* the unit, when it is due, when it was used */
+        int32_t *next = calloc(walk->n_steps * walk->stride + 1, sizeof *next);
+        int32_t *frame_of = calloc(walk->n_tokens + 1, sizeof *frame_of);
+        int32_t *frames = calloc(3 * n_frames + 1, sizeof *frames); /* the unit, when it is due, when it was used */
         const bool memory = next != NULL && frame_of != NULL && frames != NULL;
         size_t n_held = 0;
         *out_hits = 0;

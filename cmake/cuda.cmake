@@ -10,10 +10,21 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 enable_language(CUDA)
-find_package(CUDAToolkit REQUIRED)
-if(CUDAToolkit_VERSION VERSION_LESS 12.0)
-    message(FATAL_ERROR "CUDA ${CUDAToolkit_VERSION} was found, expected 12.0 or later")
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.0)
+    message(FATAL_ERROR "CUDA ${CMAKE_CUDA_COMPILER_VERSION} was found, expected 12.0 or later")
 endif()
+
+# The runtime that came with the compiler. Not find_package(CUDAToolkit): it asks for libraries that pip's packages do not have.
+get_filename_component(dci_cuda_root "${CMAKE_CUDA_COMPILER}" REALPATH)
+cmake_path(GET dci_cuda_root PARENT_PATH dci_cuda_root)
+cmake_path(GET dci_cuda_root PARENT_PATH dci_cuda_root)
+find_path(DCI_CUDART_INCLUDE cuda_runtime_api.h
+    HINTS ${dci_cuda_root}/include ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} REQUIRED)
+find_library(DCI_CUDART_STATIC cudart_static
+    HINTS ${dci_cuda_root}/lib64 ${dci_cuda_root}/lib ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES} REQUIRED)
+add_library(dci_cudart STATIC IMPORTED GLOBAL)
+set_target_properties(dci_cudart PROPERTIES IMPORTED_LOCATION ${DCI_CUDART_STATIC} IMPORTED_LINK_INTERFACE_LANGUAGES C
+    INTERFACE_INCLUDE_DIRECTORIES ${DCI_CUDART_INCLUDE} INTERFACE_LINK_LIBRARIES "dl;rt;pthread")
 
 # Neither exceptions nor type information nor guards of statics: the objects need nothing of a C++ library, and none is linked.
 set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
@@ -23,5 +34,5 @@ target_compile_options(dci_cuda_objects PRIVATE -Xcompiler=-Wall,-Wextra,-fno-ex
 if(DCI_WERROR)
     target_compile_options(dci_cuda_objects PRIVATE -Werror=all-warnings)
 endif()
-# What cudart_static names besides itself.
+# What a static consumer links for it, by name.
 set(dci_cuda_libraries cudart_static dl rt)

@@ -3,6 +3,7 @@
 /* dci-bench gpu on the host device: each part runs, checks what it measures, and says so in its report. */
 #include <string.h>
 
+#include "dci/kv.h"
 #include "tests/bench_files.h"
 
 #define GPU(...) BENCH("gpu", "--device", "host", "--threads", "1", __VA_ARGS__, "--json", scratch_path("r.json"))
@@ -77,6 +78,47 @@ START_TEST(residency_lies_between_the_last_step_and_the_future)
 }
 END_TEST
 
+/* How many presets there are; each is a row, whatever it fetches. */
+START_TEST(every_preset_decodes)
+{
+        json_t *report = bench_good(GPU("--part", "step", "--steps", "2"));
+        ck_assert_uint_eq(count_part(report, "step"), DCI_KV_PRESETS);
+        for (size_t i = 0; i < count_rows(report); i++) {
+                if (strcmp(text(report, i, "part"), "step") != 0)
+                        continue;
+                const bool is_full = strcmp(text(report, i, "arm"), "full") == 0;
+                const double hit_rate = bench_number(report, i, "hit_rate");
+                ck_assert(hit_rate >= 0 && hit_rate <= 1);
+                ck_assert(bench_number(report, i, "device_us") > 0);
+                ck_assert(!is_full || bench_number(report, i, "bytes_fetched_step") == 0);
+                ck_assert(bench_number(report, i, "pinned_bytes") >= 3 * 2 * 1024 * 512);
+        }
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(every_way_of_fetching_decodes_a_batch)
+{
+        static const char *const ways[] = {"mapped", "staged", "batched", "copies", "direct"};
+        double fetched = 0;
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+                json_t *report =
+                        bench_good(GPU("--part", "step", "--preset", "sketch", "--batch", "3", "--gather", ways[i]));
+                const size_t last = count_rows(report) - 1;
+                ck_assert_str_eq(text(report, last, "gather"), ways[i]);
+                ck_assert(bench_number(report, last, "batch") == 3);
+                /* The same rows, but for a cache that keeps none. */
+                const double bytes = bench_number(report, last, "bytes_fetched_step");
+                ck_assert(bytes > 0);
+                if (i == 0)
+                        fetched = bytes;
+                ck_assert((bench_number(report, last, "hit_rate") > 0) == (i < 4));
+                ck_assert(i == 4 ? bytes > fetched : bytes == fetched);
+                json_decref(report);
+        }
+}
+END_TEST
+
 START_TEST(a_mistake_on_the_command_line_is_named)
 {
         bench_refused(BENCH("gpu", "--device", "cpu"), 2, "--device wants");
@@ -99,6 +141,8 @@ int main(void)
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_test(tcase, kernels_are_measured_beside_limits);
         tcase_add_test(tcase, residency_lies_between_the_last_step_and_the_future);
+        tcase_add_test(tcase, every_preset_decodes);
+        tcase_add_test(tcase, every_way_of_fetching_decodes_a_batch);
         tcase_add_test(tcase, a_mistake_on_the_command_line_is_named);
         suite_add_tcase(suite, tcase);
         return test_main(suite);

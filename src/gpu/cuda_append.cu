@@ -3,9 +3,8 @@
 /* New tokens: to the lanes, the pool on the device and the pool in host memory (append), or in whole blocks for a copy (pack). */
 #include "gpu/cuda_rows.cuh"
 
-
 constexpr int warps_per_block = 8;
-constexpr int most_sequences = 2048; /* whose numbers fit into a block's shared memory */
+constexpr int most_sequences = 4096; /* whose numbers fit into a block's shared memory */
 
 /* Which 16-bit elements of a word are NaN or infinity: all bits of the exponent are set. */
 static __device__ __forceinline__ bool has_bad(uint4 x, uint32_t exponent)
@@ -20,7 +19,8 @@ struct Targets {
         RowPair sink, ring, device, host;
 };
 
-static __device__ __forceinline__ Targets targets_of(const dci_gpu_append_args &args, int sequence, int row, int position, int n_after, int head)
+static __device__ __forceinline__ Targets targets_of(const dci_gpu_append_args &args, int sequence, int row,
+                                                     int position, int n_after, int head)
 {
         Targets to = {};
         const dci_gpu_lanes &lanes = args.lanes;
@@ -68,12 +68,14 @@ static __global__ void __launch_bounds__(32 * warps_per_block)
         const int lane = threadIdx.x & 31, n_warps = gridDim.x * warps_per_block;
         const int64_t n_pairs = (int64_t)args.batch.n_tokens * args.n_heads;
         const uint32_t exponent = args.dtype == DCI_F16 ? 0x7c007c00u : 0x7f807f80u;
-        for (int64_t pair = (int64_t)blockIdx.x * warps_per_block + (threadIdx.x >> 5); pair < n_pairs; pair += n_warps) {
+        for (int64_t pair = (int64_t)blockIdx.x * warps_per_block + (threadIdx.x >> 5); pair < n_pairs;
+             pair += n_warps) {
                 const int token = (int)(pair / args.n_heads), head = (int)(pair % args.n_heads);
                 int sequence = -1;
                 for (int base = 0; base < n && sequence < 0; base += 32) {
                         const int i = base + lane;
-                        const bool mine = i < n && token >= batch[3 * n + i] && token - batch[3 * n + i] < batch[2 * n + i];
+                        const bool mine =
+                                i < n && token >= batch[3 * n + i] && token - batch[3 * n + i] < batch[2 * n + i];
                         const unsigned found = __ballot_sync(0xffffffffu, mine);
                         if (found != 0)
                                 sequence = base + __ffs(found) - 1;
@@ -83,8 +85,10 @@ static __global__ void __launch_bounds__(32 * warps_per_block)
                 const int row = batch[sequence], first = batch[n + sequence];
                 const int position = first + token - batch[3 * n + sequence];
                 const Targets to = targets_of(args, sequence, row, position, first + batch[2 * n + sequence], head);
-                const unsigned char *key = args.keys + (uint64_t)token * args.key_token + (uint64_t)head * args.key_head;
-                const unsigned char *value = args.values + (uint64_t)token * args.value_token + (uint64_t)head * args.value_head;
+                const unsigned char *key =
+                        args.keys + (uint64_t)token * args.key_token + (uint64_t)head * args.key_head;
+                const unsigned char *value =
+                        args.values + (uint64_t)token * args.value_token + (uint64_t)head * args.value_head;
                 bool bad = false;
 #pragma unroll 2
                 for (uint32_t at = 16 * lane; at < key_bytes + value_bytes; at += 512) {
@@ -106,7 +110,8 @@ static __global__ void __launch_bounds__(32 * warps_per_block)
 static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ dci_gpu_pack_args args)
 {
         constexpr int depth = 4;
-        const uint32_t page = 1u << args.page_shift, key_vectors = args.key_bytes / 16, value_vectors = args.value_bytes / 16;
+        const uint32_t page = 1u << args.page_shift, key_vectors = args.key_bytes / 16,
+                       value_vectors = args.value_bytes / 16;
         const uint32_t n_keys = page * key_vectors, n_vectors = n_keys + page * value_vectors;
         const int64_t n_parts = (int64_t)args.n_blocks * args.n_heads;
         for (int64_t part = blockIdx.x; part < n_parts; part += gridDim.x) {
@@ -123,10 +128,12 @@ static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant_
                                 if (v >= n_vectors)
                                         continue;
                                 const bool is_key = v < n_keys;
-                                const uint32_t w = is_key ? v : v - n_keys, of_row = is_key ? key_vectors : value_vectors;
-                                const unsigned char *from = (is_key ? keys : values) +
-                                                            (w / of_row) * (is_key ? args.key_token : args.value_token) +
-                                                            (w % of_row) * 16u;
+                                const uint32_t w = is_key ? v : v - n_keys,
+                                               of_row = is_key ? key_vectors : value_vectors;
+                                const unsigned char *from =
+                                        (is_key ? keys : values) +
+                                        (w / of_row) * (is_key ? args.key_token : args.value_token) +
+                                        (w % of_row) * 16u;
                                 x[d] = __ldg(reinterpret_cast<const uint4 *>(from));
                         }
 #pragma unroll
@@ -136,7 +143,6 @@ static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant_
                 }
         }
 }
-
 
 /* What a row has, as its first target has it; all have the same. */
 static uint32_t bytes_of(const dci_gpu_append_args *args, bool keys)
@@ -150,17 +156,27 @@ static uint32_t bytes_of(const dci_gpu_append_args *args, bool keys)
 extern "C" dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, const dci_gpu_append_args *args)
 {
         if (args->batch.n > most_sequences)
-                return dci_fail(DCI_ERR_LIMIT, "a call has %d sequences, the device's kernel takes %d", args->batch.n, most_sequences);
+                return dci_fail(DCI_ERR_LIMIT, "a call has %d sequences, the device's kernel takes %d", args->batch.n,
+                                most_sequences);
         const uint64_t n_pairs = (uint64_t)args->batch.n_tokens * (uint64_t)args->n_heads;
         if (n_pairs == 0 || args->batch.n == 0)
                 return DCI_OK;
         cudaLaunchConfig_t config = {};
-        config.gridDim = blocks_for((n_pairs + warps_per_block - 1) / warps_per_block, dci_gpu_cuda_of(gpu)->multiprocessors, 8);
+        config.gridDim =
+                blocks_for((n_pairs + warps_per_block - 1) / warps_per_block, dci_gpu_cuda_of(gpu)->multiprocessors, 8);
         config.blockDim = 32 * warps_per_block;
         config.dynamicSmemBytes = (size_t)args->batch.n * 16;
         config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, append_kernel, *args, bytes_of(args, true), bytes_of(args, false)),
-                                   "append of %d tokens cannot be queued", args->batch.n_tokens);
+        if (config.dynamicSmemBytes > 48u << 10) {
+                const cudaError_t error = cudaFuncSetAttribute(
+                        append_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)config.dynamicSmemBytes);
+                if (error != cudaSuccess)
+                        return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory",
+                                                   config.dynamicSmemBytes);
+        }
+        return dci_gpu_cuda_status(
+                cudaLaunchKernelEx(&config, append_kernel, *args, bytes_of(args, true), bytes_of(args, false)),
+                "append of %d tokens cannot be queued", args->batch.n_tokens);
 }
 
 extern "C" dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args)
@@ -172,6 +188,6 @@ extern "C" dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const
         config.gridDim = blocks_for(n_parts, dci_gpu_cuda_of(gpu)->multiprocessors, 8);
         config.blockDim = 256;
         config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, pack_kernel, *args), "packing of %d blocks cannot be queued",
-                                   args->n_blocks);
+        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, pack_kernel, *args),
+                                   "packing of %d blocks cannot be queued", args->n_blocks);
 }

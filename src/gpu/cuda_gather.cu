@@ -9,7 +9,6 @@
  */
 #include "gpu/cuda_rows.cuh"
 
-
 /* A list's work, in what is moved at once. */
 struct List {
         const dci_gpu_item *items;
@@ -17,12 +16,20 @@ struct List {
         int row, head;
 };
 
+/* Volatile, so that it is asked for here, not where it is first used. */
+static __device__ __forceinline__ int32_t load_now(const int32_t *from)
+{
+        int32_t x;
+        asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(x) : "l"(from));
+        return x;
+}
+
 static __device__ __forceinline__ List list_of(const dci_gpu_gather_args &args, int l)
 {
         List list;
         list.items = args.items + (uint64_t)l * args.item_stride;
-        list.n_items = (uint32_t)__ldg(args.n_items + (uint64_t)l * args.n_items_stride);
-        list.row = __ldg(args.rows + l / args.n_heads);
+        list.n_items = (uint32_t)load_now(args.n_items + (uint64_t)l * args.n_items_stride);
+        list.row = load_now(args.rows + l / args.n_heads);
         list.head = l % args.n_heads;
         return list;
 }
@@ -30,47 +37,6 @@ static __device__ __forceinline__ List list_of(const dci_gpu_gather_args &args, 
 struct Route {
         const unsigned char *from;
         unsigned char *to;
-};
-
-/* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of a warp get here. */
-template <int depth> static __device__ __forceinline__ void phase()
-{
-        if constexpr (depth > 1)
-                __syncwarp();
-}
-
-/* Where units are, for `depth` of a thread at once: each of the three reads for all before the next, so that they wait together. */
-template <int depth> struct Finder {
-        int2 items[depth]; /* position, slot */
-        unsigned char *pieces[depth];
-        int blocks[depth];
-
-        __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const uint32_t (&which)[depth])
-        {
-                const int32_t *table = args.tables.blocks + (uint64_t)list.row * args.tables.stride;
-#pragma unroll
-                for (int d = 0; d < depth; d++)
-                        items[d] = __ldg(reinterpret_cast<const int2 *>(list.items + which[d]));
-                phase<depth>();
-#pragma unroll
-                for (int d = 0; d < depth; d++)
-                        blocks[d] = __ldg(table + (items[d].x >> args.pool.page_shift));
-                phase<depth>();
-#pragma unroll
-                for (int d = 0; d < depth; d++)
-                        pieces[d] = reinterpret_cast<unsigned char *>(__ldg(
-                                reinterpret_cast<const unsigned long long *>(args.pool.pieces) + (blocks[d] >> args.pool.block_shift)));
-                phase<depth>();
-        }
-
-        /* From and to for byte `at` of the unit's keys or values. */
-        __device__ __forceinline__ Route route(const dci_gpu_gather_args &args, const List &list, int d, bool is_key, uint32_t at) const
-        {
-                const int shift = args.pool.page_shift;
-                const RowPair from = block_rows(args.pool, pieces[d], blocks[d], list.head, items[d].x & ((1 << shift) - 1));
-                const RowPair to = lane_rows(args.lanes, list.row, args.n_heads, list.head, items[d].y);
-                return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
-        }
 };
 
 template <int hint> static __device__ __forceinline__ uint4 load(const unsigned char *from)
@@ -115,36 +81,89 @@ static __device__ __forceinline__ Span span_of(const dci_gpu_gather_args &args, 
         return span;
 }
 
-/* Routes of vectors base, base + stride, ...; what is beyond the end looks up the last, so that nothing branches. */
-template <int depth>
-static __device__ __forceinline__ void find_vectors(const dci_gpu_gather_args &args, const List &list, const Span &span, uint32_t base,
-                                             Route (&route)[depth])
+static __device__ __forceinline__ Route route_of(const dci_gpu_gather_args &args, const List &list, int2 item,
+                                                 int block, unsigned char *piece, bool is_key, uint32_t at)
 {
-        uint32_t items[depth], in_unit[depth];
-#pragma unroll
-        for (int d = 0; d < depth; d++) {
-                const uint32_t vector = min(base + d * span.stride + span.lane, span.n_vectors - 1);
-                items[d] = vector / span.of_unit;
-                in_unit[d] = vector - items[d] * span.of_unit;
-        }
-        Finder<depth> finder;
-        finder.find(args, list, items);
-#pragma unroll
-        for (int d = 0; d < depth; d++) {
-                const bool is_key = in_unit[d] < span.key_vectors;
-                route[d] = finder.route(args, list, d, is_key, 16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors));
-        }
+        const int slot = item.x & ((1 << args.pool.page_shift) - 1);
+        const RowPair from = block_rows(args.pool, piece, block, list.head, slot);
+        const RowPair to = lane_rows(args.lanes, list.row, args.n_heads, list.head, item.y);
+        return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
 }
+
+static __device__ __forceinline__ const int32_t *table_of(const dci_gpu_gather_args &args, const List &list)
+{
+        return args.tables.blocks + (uint64_t)list.row * args.tables.stride;
+}
+
+static __device__ __forceinline__ unsigned char *piece_of(const dci_gpu_pool &pool, int block)
+{
+        return reinterpret_cast<unsigned char *>(
+                __ldg(reinterpret_cast<const unsigned long long *>(pool.pieces) + (block >> pool.block_shift)));
+}
+
+/* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of a warp get here. */
+template <int depth> static __device__ __forceinline__ void phase()
+{
+        if constexpr (depth > 1)
+                __syncwarp();
+}
+
+/* Vectors base, base + stride, ... of a thread: each of the three reads for all before the next, so that they wait together. */
+template <int depth> struct Finder {
+        int2 items[depth]; /* position, slot */
+        uint32_t in_unit[depth];
+
+        /* Before it is known how many items there are: what lies behind them is read, too, and not used. */
+        __device__ __forceinline__ void ask(const dci_gpu_gather_args &args, const List &list, const Span &span,
+                                            uint32_t base)
+        {
+#pragma unroll
+                for (int d = 0; d < depth; d++) {
+                        const uint32_t vector = base + d * span.stride + span.lane, item = vector / span.of_unit;
+                        in_unit[d] = vector - item * span.of_unit;
+                        items[d] = __ldg(
+                                reinterpret_cast<const int2 *>(list.items + min(item, (uint32_t)args.most_items - 1)));
+                }
+        }
+
+        __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const Span &span,
+                                             uint32_t base, Route (&route)[depth]) const
+        {
+                int blocks[depth];
+                unsigned char *pieces[depth];
+                const int32_t *table = table_of(args, list);
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        blocks[d] = base + d * span.stride + span.lane < span.n_vectors
+                                            ? __ldg(table + (items[d].x >> args.pool.page_shift))
+                                            : 0;
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++)
+                        pieces[d] = piece_of(args.pool, blocks[d]);
+                phase<depth>();
+#pragma unroll
+                for (int d = 0; d < depth; d++) {
+                        const bool is_key = in_unit[d] < span.key_vectors;
+                        route[d] = route_of(args, list, items[d], blocks[d], pieces[d], is_key,
+                                            16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors));
+                }
+        }
+};
 
 template <int depth, int hint>
 static __global__ void __launch_bounds__(512) gather_registers(const __grid_constant__ dci_gpu_gather_args args)
 {
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
+        Finder<depth> finder;
+        finder.ask(args, list, span, span.first);
         for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
                 Route route[depth];
                 uint4 x[depth];
-                find_vectors(args, list, span, base, route);
+                finder.find(args, list, span, base, route);
+                finder.ask(args, list, span, base + depth * span.stride);
 #pragma unroll
                 for (int d = 0; d < depth; d++)
                         if (base + d * span.stride + span.lane < span.n_vectors)
@@ -157,19 +176,25 @@ static __global__ void __launch_bounds__(512) gather_registers(const __grid_cons
 }
 
 /* Each thread reads back what it asked for itself: nobody waits for others. */
-template <int depth> static __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
+template <int depth>
+static __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
 {
         extern __shared__ uint4 held[]; /* [depth][threads] */
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
+        Finder<depth> finder;
+        finder.ask(args, list, span, span.first);
         for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
                 Route route[depth];
-                find_vectors(args, list, span, base, route);
+                finder.find(args, list, span, base, route);
+                finder.ask(args, list, span, base + depth * span.stride);
 #pragma unroll
                 for (int d = 0; d < depth; d++)
                         if (base + d * span.stride + span.lane < span.n_vectors) {
-                                const uint32_t at = (uint32_t)__cvta_generic_to_shared(&held[d * blockDim.x + threadIdx.x]);
-                                asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(at), "l"(route[d].from)
+                                const uint32_t at =
+                                        (uint32_t)__cvta_generic_to_shared(&held[d * blockDim.x + threadIdx.x]);
+                                asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(at),
+                                             "l"(route[d].from)
                                              : "memory");
                         }
                 asm volatile("cp.async.wait_all;" ::: "memory");
@@ -190,7 +215,8 @@ struct Pieces {
 
 static __host__ __device__ inline Pieces pieces_of(const dci_gpu_gather_args &args)
 {
-        const uint32_t keys = args.lanes.key_bytes << args.unit_shift, values = args.lanes.value_bytes << args.unit_shift;
+        const uint32_t keys = args.lanes.key_bytes << args.unit_shift,
+                       values = args.lanes.value_bytes << args.unit_shift;
         const uint32_t longest = keys > values ? keys : values;
         return {(keys + most_piece - 1) / most_piece, (values + most_piece - 1) / most_piece,
                 longest < most_piece ? longest : most_piece};
@@ -211,7 +237,8 @@ static __device__ __forceinline__ void await(uint32_t barrier, uint32_t parity)
 #endif
 
 /* A lane has one slot: it asks for a piece, waits with its warp, sends the piece on, and takes the slot again when it has been read. */
-static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
+static __global__ void __launch_bounds__(512)
+        gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         extern __shared__ __align__(128) unsigned char slots[]; /* [warps][depth][slot_bytes] */
@@ -219,8 +246,8 @@ static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant_
         const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, n_warps = gridDim.x * (blockDim.x >> 5);
         const Pieces pieces = pieces_of(args);
         const uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&barriers[warp]);
-        const uint32_t slot =
-                (uint32_t)__cvta_generic_to_shared(slots + (uint64_t)(warp * depth + (lane < depth ? lane : 0)) * pieces.slot_bytes);
+        const uint32_t slot = (uint32_t)__cvta_generic_to_shared(
+                slots + (uint64_t)(warp * depth + (lane < depth ? lane : 0)) * pieces.slot_bytes);
         if (lane == 0) {
                 asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(barrier) : "memory");
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -229,7 +256,8 @@ static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant_
         const List list = list_of(args, blockIdx.y);
         const uint32_t of_unit = pieces.of_keys + pieces.of_values, n_pieces = list.n_items * of_unit;
         uint32_t parity = 0;
-        for (uint32_t base = (blockIdx.x * (blockDim.x >> 5) + warp) * depth; base < n_pieces; base += n_warps * depth) {
+        for (uint32_t base = (blockIdx.x * (blockDim.x >> 5) + warp) * depth; base < n_pieces;
+             base += n_warps * depth) {
                 const uint32_t piece = base + lane;
                 const bool mine = lane < depth && piece < n_pieces;
                 Route route = {};
@@ -238,14 +266,17 @@ static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant_
                         const uint32_t item = piece / of_unit, in_unit = piece - item * of_unit;
                         const bool is_key = in_unit < pieces.of_keys;
                         const uint32_t at = most_piece * (is_key ? in_unit : in_unit - pieces.of_keys);
-                        const uint32_t whole = (is_key ? args.lanes.key_bytes : args.lanes.value_bytes) << args.unit_shift;
+                        const uint32_t whole = (is_key ? args.lanes.key_bytes : args.lanes.value_bytes)
+                                               << args.unit_shift;
                         bytes = whole - at < most_piece ? whole - at : most_piece;
-                        Finder<1> finder;
-                        finder.find(args, list, {item});
-                        route = finder.route(args, list, 0, is_key, at);
+                        const int2 it = __ldg(reinterpret_cast<const int2 *>(list.items + item));
+                        const int block = __ldg(table_of(args, list) + (it.x >> args.pool.page_shift));
+                        route = route_of(args, list, it, block, piece_of(args.pool, block), is_key, at);
                         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-                        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-                        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(slot),
+                        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                                     : "memory");
+                        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
+                                     "%2, [%3];" ::"r"(slot),
                                      "l"(route.from), "r"(bytes), "r"(barrier)
                                      : "memory");
                 } else {
@@ -254,7 +285,8 @@ static __global__ void __launch_bounds__(512) gather_bulk(const __grid_constant_
                 await(barrier, parity);
                 parity ^= 1;
                 if (mine) {
-                        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(route.to), "r"(slot), "r"(bytes)
+                        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(route.to),
+                                     "r"(slot), "r"(bytes)
                                      : "memory");
                         asm volatile("cp.async.bulk.commit_group;" ::: "memory");
                 }
@@ -311,27 +343,30 @@ static int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_b
         return n > 0 ? (int)n : 1;
 }
 
-static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *config, const dci_gpu_gather_args *args, const dci_gpu_fetch *fetch,
-                       uint64_t n_lists)
+static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *config, const dci_gpu_gather_args *args,
+                              const dci_gpu_fetch *fetch, uint64_t n_lists)
 {
         const Pieces pieces = pieces_of(*args);
         const size_t shared = (size_t)fetch->warps * fetch->depth * pieces.slot_bytes;
         if (cuda->major < 9)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "bulk copies need compute capability 9.0, this GPU has %d.%d", cuda->major, cuda->minor);
+                return dci_fail(DCI_ERR_UNSUPPORTED, "bulk copies need compute capability 9.0, this GPU has %d.%d",
+                                cuda->major, cuda->minor);
         if (fetch->depth < 1 || fetch->depth > 32 || shared + 1024 > cuda->shared_bytes)
-                return dci_fail(DCI_ERR_LIMIT, "%d pieces of %u bytes for each of %d warps do not fit into %zu bytes of shared memory",
+                return dci_fail(DCI_ERR_LIMIT,
+                                "%d pieces of %u bytes for each of %d warps do not fit into %zu bytes of shared memory",
                                 fetch->depth, pieces.slot_bytes, fetch->warps, cuda->shared_bytes);
-        const cudaError_t error = cudaFuncSetAttribute(gather_bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        const cudaError_t error =
+                cudaFuncSetAttribute(gather_bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (error != cudaSuccess)
                 return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
         config->dynamicSmemBytes = shared;
-        config->gridDim.x = fetch->blocks > 0 ? fetch->blocks
-                                              : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
-                                                          (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps);
+        config->gridDim.x = fetch->blocks > 0
+                                    ? fetch->blocks
+                                    : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
+                                                (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps);
         return dci_gpu_cuda_status(cudaLaunchKernelEx(config, gather_bulk, *args, (uint32_t)fetch->depth),
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
-
 
 extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
                                              const dci_gpu_fetch *fetch)
@@ -340,7 +375,8 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
         if (n_lists == 0 || args->most_items <= 0)
                 return DCI_OK;
         if (n_lists > 65535)
-                return dci_fail(DCI_ERR_LIMIT, "a gather has %llu lists, the device's kernel takes 65535", (unsigned long long)n_lists);
+                return dci_fail(DCI_ERR_LIMIT, "a gather has %llu lists, the device's kernel takes 65535",
+                                (unsigned long long)n_lists);
         if (fetch->warps < 1 || fetch->warps > 16)
                 return dci_fail(DCI_ERR_INVALID, "warps is %d, expected 1 to 16", fetch->warps);
         cudaLaunchConfig_t config = {};
@@ -351,19 +387,23 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
                 return launch_bulk(cuda, &config, args, fetch, n_lists);
         const Kernel kernel = kernel_of(*fetch);
         if (kernel == nullptr)
-                return dci_fail(DCI_ERR_INVALID, "there is no gather with depth %d and hint %d", fetch->depth, fetch->hint);
+                return dci_fail(DCI_ERR_INVALID, "there is no gather with depth %d and hint %d", fetch->depth,
+                                fetch->hint);
         if (fetch->how == DCI_GPU_FETCH_SHARED) {
                 config.dynamicSmemBytes = (size_t)fetch->depth * config.blockDim.x * 16;
-                const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)config.dynamicSmemBytes);
+                const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                               (int)config.dynamicSmemBytes);
                 if (error != cudaSuccess)
-                        return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", config.dynamicSmemBytes);
+                        return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory",
+                                                   config.dynamicSmemBytes);
         }
         const uint64_t vectors = ((uint64_t)args->lanes.key_bytes + args->lanes.value_bytes) / 16 << args->unit_shift;
-        config.gridDim.x = fetch->blocks > 0 ? fetch->blocks
-                                             : blocks_of(cuda, (uint64_t)args->most_items * vectors,
-                                                         (uint64_t)config.blockDim.x * fetch->depth, n_lists, fetch->warps);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, kernel, *args), "a gather for %llu lists cannot be queued",
-                                   (unsigned long long)n_lists);
+        config.gridDim.x = fetch->blocks > 0
+                                   ? fetch->blocks
+                                   : blocks_of(cuda, (uint64_t)args->most_items * vectors,
+                                               (uint64_t)config.blockDim.x * fetch->depth, n_lists, fetch->warps);
+        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, kernel, *args),
+                                   "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
 
 extern "C" dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args)

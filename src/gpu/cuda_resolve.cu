@@ -12,11 +12,11 @@
  */
 #include "gpu/cuda_rows.cuh"
 
-
 constexpr int n_threads = 512;
 constexpr int n_warps = n_threads / 32;
-constexpr int n_bins = DCI_GPU_AGES + 2; /* bin 0: empty frames, 1: the oldest, DCI_GPU_AGES: those used last; an even number */
-constexpr int taken = 0xffff;            /* in place of a bin: the frame has a hit */
+constexpr int n_bins =
+        DCI_GPU_AGES + 2;     /* bin 0: empty frames, 1: the oldest, DCI_GPU_AGES: those used last; an even number */
+constexpr int taken = 0xffff; /* in place of a bin: the frame has a hit */
 
 /* Shared memory behind the fixed part: list, frame of each entry, first entries of misses, frames that leave, bins of frames. */
 struct Shared {
@@ -33,7 +33,8 @@ static __host__ __device__ inline size_t part(size_t n_bytes)
 
 static __host__ __device__ inline size_t shared_bytes(int most, int n_frames)
 {
-        return part((size_t)most * 4) + 2 * part((size_t)most * 2) + 2 * part((size_t)n_frames * 2) + part((size_t)n_warps * n_bins * 2);
+        return part((size_t)most * 4) + 2 * part((size_t)most * 2) + 2 * part((size_t)n_frames * 2) +
+               part((size_t)n_warps * n_bins * 2);
 }
 
 static __device__ __forceinline__ Shared shared_of(unsigned char *base, int most, int n_frames)
@@ -102,7 +103,8 @@ static __device__ __forceinline__ void set_frame(const Shared &s, int count, int
 }
 
 /* Frames look for their units: hits are stamped, others get the bin of their age. */
-static __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames, const int32_t *tags, uint32_t *stamps, uint32_t now)
+static __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames,
+                                                 const int32_t *tags, uint32_t *stamps, uint32_t now)
 {
         for (int f = threadIdx.x; f < n_frames; f += n_threads) {
                 const int tag = tags[f];
@@ -123,7 +125,8 @@ static __device__ __forceinline__ void find_hits(const Shared &s, int count, int
 }
 
 /* First entries of units that no frame holds, ascending. Returns how many; *out_asked: how many units there are. */
-static __device__ __forceinline__ uint32_t collect_misses(const Shared &s, int count, int shift, uint32_t *sums, uint32_t *out_asked)
+static __device__ __forceinline__ uint32_t collect_misses(const Shared &s, int count, int shift, uint32_t *sums,
+                                                          uint32_t *out_asked)
 {
         uint32_t n_misses = 0, asked = 0;
         for (int base = 0; base < count; base += n_threads) {
@@ -220,7 +223,8 @@ static __device__ __forceinline__ uint32_t rank_frames(const Shared &s, int n_fr
         return before_all;
 }
 
-static __device__ __forceinline__ void write_header(const dci_gpu_resolve_args &args, int sequence, const int32_t (&header)[3])
+static __device__ __forceinline__ void write_header(const dci_gpu_resolve_args &args, int sequence,
+                                                    const int32_t (&header)[3])
 {
 #pragma unroll
         for (int j = 0; j < 3; j++)
@@ -228,8 +232,9 @@ static __device__ __forceinline__ void write_header(const dci_gpu_resolve_args &
 }
 
 /* Misses take frames in turn; returns how many did. */
-static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_args &args, const Shared &s, int count, uint64_t list, uint64_t frames,
-                                                 uint32_t n_misses, uint32_t now, uint32_t *sums)
+static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_args &args, const Shared &s, int count,
+                                                        uint64_t list, uint64_t frames, uint32_t n_misses, uint32_t now,
+                                                        uint32_t *sums)
 {
         if (n_misses == 0 || args.n_frames == 0)
                 return 0;
@@ -259,7 +264,8 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         const int count = __ldg(args.counts + list);
         const uint32_t now = __ldg(args.now);
         const int row = __ldg(args.rows + sequence);
-        const int32_t header[3] = {__ldg(args.sink_end + sequence), __ldg(args.recent_begin + sequence), __ldg(args.n_tokens + sequence)};
+        const int32_t header[3] = {__ldg(args.sink_end + sequence), __ldg(args.recent_begin + sequence),
+                                   __ldg(args.n_tokens + sequence)};
 
         const Shared s = shared_of(base, args.stride, args.n_frames);
         for (int e = thread; e < count; e += n_threads) {
@@ -281,7 +287,8 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         int n_stayed = 0;
         for (int e = thread; e < count; e += n_threads) {
                 const int position = s.positions[e], f = s.frame[e];
-                args.out_slots[list * args.stride + e] = f >= 0 ? args.first_slot + (f << shift) + (position & ((1 << shift) - 1)) : ~position;
+                args.out_slots[list * args.stride + e] =
+                        f >= 0 ? args.first_slot + (f << shift) + (position & ((1 << shift) - 1)) : ~position;
                 n_stayed += f < 0;
         }
         if (n_placed < n_misses) { /* the same for all threads */
@@ -301,20 +308,22 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         }
 }
 
-
 extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
         if (args->n_sequences <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         if (args->n_sequences > 65535 || args->n_frames > DCI_GPU_MAX_FRAMES || args->stride > DCI_GPU_MAX_LIST)
-                return dci_fail(DCI_ERR_LIMIT, "%d sequences, %d frames and lists of %d: the device's kernel takes 65535, %d and %d",
+                return dci_fail(DCI_ERR_LIMIT,
+                                "%d sequences, %d frames and lists of %d: the device's kernel takes 65535, %d and %d",
                                 args->n_sequences, args->n_frames, args->stride, DCI_GPU_MAX_FRAMES, DCI_GPU_MAX_LIST);
         const size_t shared = shared_bytes(args->stride, args->n_frames);
         if (shared + 1024 > cuda->shared_bytes)
-                return dci_fail(DCI_ERR_LIMIT, "%d frames and lists of %d need %zu bytes of shared memory, this GPU has %zu", args->n_frames,
-                                args->stride, shared + 1024, cuda->shared_bytes);
-        const cudaError_t error = cudaFuncSetAttribute(resolve_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+                return dci_fail(DCI_ERR_LIMIT,
+                                "%d frames and lists of %d need %zu bytes of shared memory, this GPU has %zu",
+                                args->n_frames, args->stride, shared + 1024, cuda->shared_bytes);
+        const cudaError_t error =
+                cudaFuncSetAttribute(resolve_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (error != cudaSuccess)
                 return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
         cudaLaunchConfig_t config = {};
@@ -322,6 +331,6 @@ extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, co
         config.blockDim = n_threads;
         config.dynamicSmemBytes = shared;
         config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, resolve_kernel, *args), "residency of %d lists cannot be queued",
-                                   args->n_sequences * args->n_heads);
+        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, resolve_kernel, *args),
+                                   "residency of %d lists cannot be queued", args->n_sequences * args->n_heads);
 }

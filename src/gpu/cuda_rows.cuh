@@ -8,15 +8,16 @@
 
 #include "gpu/cuda.h"
 
-
 struct RowPair {
         unsigned char *key, *value;
 };
 
 /* The rows of slot `slot` in a block, when its piece is known. */
-static __device__ __forceinline__ RowPair block_rows(const dci_gpu_pool &pool, unsigned char *piece, int block, int head, int slot)
+static __device__ __forceinline__ RowPair block_rows(const dci_gpu_pool &pool, unsigned char *piece, int block,
+                                                     int head, int slot)
 {
-        unsigned char *at = piece + pool.layer_at + (uint64_t)(block & ((1 << pool.block_shift) - 1)) * pool.block_bytes +
+        unsigned char *at = piece + pool.layer_at +
+                            (uint64_t)(block & ((1 << pool.block_shift) - 1)) * pool.block_bytes +
                             (uint64_t)head * pool.head_bytes;
         return {at + (uint64_t)slot * pool.key_bytes, at + pool.value_at + (uint64_t)slot * pool.value_bytes};
 }
@@ -26,7 +27,8 @@ static __device__ __forceinline__ RowPair pool_rows(const dci_gpu_pool &pool, in
         return block_rows(pool, pool.pieces[block >> pool.block_shift], block, head, slot);
 }
 
-static __device__ __forceinline__ RowPair lane_rows(const dci_gpu_lanes &lanes, int row, int n_heads, int head, int slot)
+static __device__ __forceinline__ RowPair lane_rows(const dci_gpu_lanes &lanes, int row, int n_heads, int head,
+                                                    int slot)
 {
         const uint64_t at = ((uint64_t)row * n_heads + head) * lanes.n_slots + slot;
         return {lanes.keys + at * lanes.key_bytes, lanes.values + at * lanes.value_bytes};
@@ -38,6 +40,5 @@ static inline int blocks_for(uint64_t n_blocks, int multiprocessors, int per_mul
         const uint64_t most = (uint64_t)multiprocessors * per_multiprocessor;
         return (int)(n_blocks < most ? n_blocks : most);
 }
-
 
 #endif

@@ -260,7 +260,7 @@ static dci_status cuda_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **ou
         dci_status status = enter(gpu, &before);
         if (status != DCI_OK)
                 return status;
-        dci_gpu_move_near(memory, n_bytes, gpu->info.numa_node);
+        dci_gpu_place(memory, n_bytes, gpu->info.numa_node);
         status = register_host(gpu, memory, n_bytes, out_address);
         leave(gpu, before);
         return status;

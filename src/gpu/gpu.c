@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-/* Blocks of attention per multiprocessor: enough to hide each other's waiting for memory. */
-#define BLOCKS_PER_MULTIPROCESSOR 3
-#define FEWEST_TOKENS 256 /* of a split: below, the merge costs more than it gains */
-#define MOST_UNDIVIDED 1024
-#define MOST_SPLITS 1024
+/* How attention is divided. A multiprocessor runs one block at a time; a block takes so long for itself as for that many tokens. */
+#define BLOCK_TOKENS ((size_t)512)
+#define FEWEST_TOKENS ((size_t)64) /* of a split */
+#define MOST_UNDIVIDED ((size_t)384)
+#define MOST_SPLITS ((size_t)256)
 
 dci_status dci_gpu_config_init(dci_gpu_config *config, size_t struct_size)
 {
@@ -110,15 +110,22 @@ dci_status dci_gpu_get_info(dci_gpu *gpu, dci_gpu_info *out_info)
 
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens)
 {
-        const size_t n_lists = n_sequences * n_heads;
-        const size_t blocks = (size_t)gpu->info.multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
-        if (n_tokens <= MOST_UNDIVIDED || n_lists == 0 || blocks < 2 * n_lists)
+        const size_t n_lists = n_sequences * n_heads, at_once = (size_t)gpu->info.multiprocessors;
+        if (n_tokens <= MOST_UNDIVIDED || n_lists == 0)
                 return 1;
-        /* Rounded down: a few blocks more than fit at once would take as long as all. */
-        size_t n = blocks / n_lists;
-        if (n > n_tokens / FEWEST_TOKENS)
-                n = n_tokens / FEWEST_TOKENS;
-        return (int32_t)(n < MOST_SPLITS ? n : MOST_SPLITS);
+        size_t most = n_tokens / FEWEST_TOKENS, best = 1, least = SIZE_MAX;
+        if (most > MOST_SPLITS)
+                most = MOST_SPLITS;
+        /* Waves of blocks, each as long as its part: a few blocks more than fit at once would take as long as all. */
+        for (size_t n = 1; n <= most && n * n_lists <= 4 * at_once + n_lists; n++) {
+                const size_t waves = (n_lists * n + at_once - 1) / at_once;
+                const size_t cost = waves * (n_tokens / n + BLOCK_TOKENS);
+                if (cost < least) {
+                        least = cost;
+                        best = n;
+                }
+        }
+        return (int32_t)best;
 }
 
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* syscall() is the C library's, not POSIX's. */
+/* syscall() and madvise() are the C library's, not POSIX's. */
 #define _GNU_SOURCE
 #include "gpu/gpu_internal.h"
 
 #include <ctype.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,24 +36,32 @@ int32_t dci_gpu_numa_node(const char *bus_id)
 #define POLICY_MOVE 2
 #define MOST_NODES 1024
 
-void dci_gpu_move_near(void *memory, size_t n_bytes, int32_t node)
+static void move_near(uintptr_t begin, uintptr_t end, int32_t node)
 {
 #if defined(SYS_mbind)
-        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-        if (node < 0 || node >= MOST_NODES || n_bytes == 0)
+        enum { WORD = 8 * sizeof(unsigned long) };
+        unsigned long nodes[MOST_NODES / WORD] = {0};
+        if (node < 0 || node >= MOST_NODES)
                 return;
-        /* Whole pages inside of the memory: others' bytes stay where they are. */
+        nodes[(size_t)node / WORD] = 1ul << ((size_t)node % WORD);
+        (void)syscall(SYS_mbind, begin, end - begin, POLICY_PREFERRED, nodes, (unsigned long)MOST_NODES, POLICY_MOVE);
+#else
+        (void)begin, (void)end, (void)node;
+#endif
+}
+
+void dci_gpu_place(void *memory, size_t n_bytes, int32_t node)
+{
+        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        /* Whole pages inside of the memory: others' bytes stay as they are. */
         const uintptr_t begin = ((uintptr_t)memory + page - 1) / page * page;
         const uintptr_t end = ((uintptr_t)memory + n_bytes) / page * page;
         if (end <= begin)
                 return;
-        enum { WORD = 8 * sizeof(unsigned long) };
-        unsigned long nodes[MOST_NODES / WORD] = {0};
-        nodes[(size_t)node / WORD] = 1ul << ((size_t)node % WORD);
-        (void)syscall(SYS_mbind, begin, end - begin, POLICY_PREFERRED, nodes, (unsigned long)MOST_NODES, POLICY_MOVE);
-#else
-        (void)memory, (void)n_bytes, (void)node;
+#if defined(MADV_HUGEPAGE)
+        (void)madvise((unsigned char *)memory + (begin - (uintptr_t)memory), end - begin, MADV_HUGEPAGE);
 #endif
+        move_near(begin, end, node);
 }
 
 void dci_gpu_lock_limit(char *out, size_t size)
