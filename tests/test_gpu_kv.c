@@ -3,6 +3,10 @@
 /* A KV cache on a device chooses and attends as the one on the CPU does. */
 #include "tests/gpu_kv_fixture.h"
 
+#include <math.h>
+
+#include "simd/kernels.h"
+
 static size_t steps(size_t n)
 {
         return test_short() ? (n + 3) / 4 : n;
@@ -53,6 +57,8 @@ START_TEST(prompts_come_in_pieces)
                 const dci_gpu_kv_config on_device = twin_on_device();
                 twin t = twin_begin(&config, &on_device);
                 kv_data data = kv_random(&config, 800, 2000 + (uint64_t)_i);
+                if (p % 2 == 0)
+                        t.kv->staging_blocks = 3; /* less than is there: long pieces go to the host in several parts */
                 const int64_t sequence = twin_prefill(&t, &data, cases[_i].n, cases[_i].chunk);
                 twin_decode(&t, sequence, &data, cases[_i].n, steps(12));
                 twin_check_rows(&t, sequence, &data, 0, cases[_i].n + steps(12));
@@ -166,6 +172,54 @@ START_TEST(every_shape_is_that_of_the_cpu)
 }
 END_TEST
 
+/* One step's outputs of all layers, as floats. */
+static size_t outputs_as(int32_t out_dtype, const dci_kv_config *config, const kv_data *data, float *out)
+{
+        dci_gpu_kv_config on_device = twin_on_device();
+        on_device.out_dtype = out_dtype;
+        twin t = twin_begin(config, &on_device);
+        const size_t dim = config->dim_k, n = config->n_query_heads * dim, es = dci_dtype_size((dci_dtype)out_dtype);
+        const kv_turn turn = {twin_prefill(&t, data, 300, 0), data, 300, 1};
+        unsigned char *stored = malloc(n * es);
+        ck_assert_ptr_nonnull(stored);
+        void *there = twin_send(&t, NULL, n * es);
+        twin_reserve(&t, 1, &turn);
+        for (size_t l = 0; l < config->n_layers; l++) {
+                twin_append(&t, l, 1, &turn);
+                void *host = kv_queries(l, 1, &turn), *queries = twin_send(&t, host, n * sizeof(float));
+                ck_ok(dci_gpu_kv_plan(t.kv, t.stream, l, queries, dim));
+                ck_ok(dci_gpu_kv_attend(t.kv, t.stream, l, queries, dim, there, dim, NULL));
+                ck_ok(t.ops->copy(t.gpu, t.stream, stored, there, n * es));
+                ck_ok(t.ops->stream_wait(t.gpu, t.stream));
+                dci_kernels_scalar.widen[out_dtype - 1](stored, n, out + l * n);
+                twin_give(&t, queries, n * sizeof(float));
+                free(host);
+        }
+        twin_step_end(&t, 1, &turn);
+        twin_give(&t, there, n * es);
+        free(stored);
+        twin_end(&t);
+        return config->n_layers * n;
+}
+
+START_TEST(outputs_are_of_the_wanted_format)
+{
+        enum { MOST = 3 * 4 * 64 };
+        float wanted[MOST], got[MOST];
+        const dci_kv_config config = twin_small(DCI_KV_SKETCH_LOWBIT);
+        kv_data data = kv_random(&config, 301, 9);
+        const size_t n = outputs_as(DCI_F32, &config, &data, wanted);
+        ck_assert_uint_eq(n, MOST);
+        for (int32_t dtype = DCI_F16; dtype <= DCI_BF16; dtype++) {
+                const double unit = dtype == DCI_F16 ? 0x1p-11 : 0x1p-8; /* half of the last place, and a little */
+                ck_assert_uint_eq(outputs_as(dtype, &config, &data, got), n);
+                for (size_t i = 0; i < n; i++)
+                        ck_assert(fabs((double)got[i] - wanted[i]) <= 1.01 * unit * fabs((double)wanted[i]) + 1e-6);
+        }
+        kv_data_free(&data);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("gpu kv");
@@ -178,6 +232,7 @@ int main(void)
         tcase_add_loop_test(laws, ragged_batches_are_those_of_the_cpu, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, prompts_end_beside_plans, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, every_shape_is_that_of_the_cpu, 0, 6);
+        tcase_add_test(laws, outputs_are_of_the_wanted_format);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

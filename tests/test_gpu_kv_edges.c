@@ -145,6 +145,26 @@ START_TEST(null_is_refused)
 }
 END_TEST
 
+static void without_a_step(twin *t, int64_t sequence, int64_t other, const dci_kv_rows *rows, float *queries,
+                           float *out)
+{
+        const size_t dim = t->config.dim_k;
+        const int64_t twice[] = {sequence, sequence}, unknown = 99;
+        const size_t many = 5000;
+        ck_refused(dci_gpu_kv_append(t->kv, t->stream, 0, rows), DCI_ERR_INVALID, "no step is open");
+        ck_refused(dci_gpu_kv_plan(t->kv, t->stream, 0, queries, dim), DCI_ERR_INVALID, "no step is open");
+        ck_refused(dci_gpu_kv_attend(t->kv, t->stream, 0, queries, dim, out, dim, NULL), DCI_ERR_INVALID, "no step");
+        ck_refused(dci_gpu_kv_prompt(t->kv, t->stream, 0, other, 0, NULL, dim), DCI_ERR_INVALID, "no step is open");
+        ck_refused(dci_gpu_kv_step_end(t->kv, t->stream), DCI_ERR_INVALID, "no step is open");
+        ck_refused(dci_gpu_kv_step_abort(t->kv), DCI_ERR_INVALID, "no step is open");
+        ck_refused(dci_gpu_kv_reserve(t->kv, t->stream, 0, &sequence, NULL), DCI_ERR_INVALID, "n_sequences is 0");
+        ck_refused(dci_gpu_kv_reserve(t->kv, t->stream, 3, twice, NULL), DCI_ERR_INVALID, "n_sequences is 3");
+        ck_refused(dci_gpu_kv_reserve(t->kv, t->stream, 1, NULL, NULL), DCI_ERR_INVALID, "sequences is NULL");
+        ck_refused(dci_gpu_kv_reserve(t->kv, t->stream, 1, &unknown, NULL), DCI_ERR_NOT_FOUND, "no sequence 99");
+        ck_refused(dci_gpu_kv_reserve(t->kv, t->stream, 2, twice, NULL), DCI_ERR_INVALID, "twice");
+        ck_refused(dci_gpu_kv_reserve(t->kv, t->stream, 1, &sequence, &many), DCI_ERR_LIMIT, "max_tokens is 4096");
+}
+
 /* Each refused call is followed by what it should have been; in the end everything is as on the CPU. */
 START_TEST(calls_out_of_order_are_refused_and_change_nothing)
 {
@@ -155,24 +175,9 @@ START_TEST(calls_out_of_order_are_refused_and_change_nothing)
         const size_t dim = config.dim_k;
         const int64_t sequence = twin_prefill(&t, &data, PROMPT, 0), other = twin_open(&t), unknown = 99;
         const kv_turn turn = {sequence, &data, PROMPT, 1};
-        const int64_t twice[] = {sequence, sequence};
         twin_rows rows = twin_rows_of(&t, 0, 1, &turn);
         float *queries = twin_send(&t, NULL, config.n_query_heads * dim * 4 + 64), *out = twin_send(&t, NULL, 8192);
-        size_t many = 5000;
-        /* No step is open. */
-        ck_refused(dci_gpu_kv_append(t.kv, t.stream, 0, &rows.rows), DCI_ERR_INVALID, "no step is open");
-        ck_refused(dci_gpu_kv_plan(t.kv, t.stream, 0, queries, dim), DCI_ERR_INVALID, "no step is open");
-        ck_refused(dci_gpu_kv_attend(t.kv, t.stream, 0, queries, dim, out, dim, NULL), DCI_ERR_INVALID, "no step");
-        ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, 0, other, 0, NULL, dim), DCI_ERR_INVALID, "no step is open");
-        ck_refused(dci_gpu_kv_step_end(t.kv, t.stream), DCI_ERR_INVALID, "no step is open");
-        ck_refused(dci_gpu_kv_step_abort(t.kv), DCI_ERR_INVALID, "no step is open");
-        /* Reservations. */
-        ck_refused(dci_gpu_kv_reserve(t.kv, t.stream, 0, &sequence, NULL), DCI_ERR_INVALID, "n_sequences is 0");
-        ck_refused(dci_gpu_kv_reserve(t.kv, t.stream, 3, twice, NULL), DCI_ERR_INVALID, "n_sequences is 3");
-        ck_refused(dci_gpu_kv_reserve(t.kv, t.stream, 1, NULL, NULL), DCI_ERR_INVALID, "sequences is NULL");
-        ck_refused(dci_gpu_kv_reserve(t.kv, t.stream, 1, &unknown, NULL), DCI_ERR_NOT_FOUND, "no sequence 99");
-        ck_refused(dci_gpu_kv_reserve(t.kv, t.stream, 2, twice, NULL), DCI_ERR_INVALID, "twice");
-        ck_refused(dci_gpu_kv_reserve(t.kv, t.stream, 1, &sequence, &many), DCI_ERR_LIMIT, "max_tokens is 4096");
+        without_a_step(&t, sequence, other, &rows.rows, queries, out);
         twin_reserve(&t, 1, &turn);
         ck_refused(dci_gpu_kv_reserve(t.kv, t.stream, 1, &other, NULL), DCI_ERR_INVALID, "a step is open already");
         /* The step's own sequence waits; others do not. */

@@ -221,8 +221,9 @@ static bool prefill(life *l)
 static bool step(life *l)
 {
         kv_turn turns[MOST];
-        size_t from[MOST];
+        size_t from[MOST] = {0};
         const size_t n = l->n_sequences, floats = n * l->config->n_query_heads * l->data->dim_v;
+        test_hold(n > 0);
         for (size_t i = 0; i < n; i++) {
                 from[i] = l->tokens[i]++;
                 turns[i] = (kv_turn){l->sequences[i], l->data, from[i], 1};

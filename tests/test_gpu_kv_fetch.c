@@ -72,11 +72,13 @@ END_TEST
 
 /* --- residency ------------------------------------------------------------------------------------------------------------- */
 
+enum { MOST_LANES = 6, MOST_FRAMES = 256 };
+
 /* Naive: frames of one lane. */
 typedef struct lane_model {
         size_t n_frames, n_asked, n_missed, n_stayed;
-        int32_t *units;
-        size_t *used;
+        int32_t units[MOST_FRAMES];
+        size_t used[MOST_FRAMES];
 } lane_model;
 
 static size_t holder(const lane_model *m, int32_t unit)
@@ -146,14 +148,12 @@ START_TEST(what_was_fetched_stays_while_it_is_used)
                 kv_data data = kv_random(&config, 700, 92);
                 const int64_t sequence = twin_prefill(&t, &data, PROMPT, 0);
                 const size_t n_lanes = config.n_layers * config.n_kv_heads, n_frames = t.kv->n_frames;
-                lane_model lanes[16];
-                ck_assert(n_lanes <= 16 && n_frames > 0);
-                for (size_t i = 0; i < n_lanes; i++) {
-                        lanes[i] = (lane_model){.n_frames = n_frames,
-                                                .units = malloc(n_frames * sizeof(int32_t)),
-                                                .used = malloc(n_frames * sizeof(size_t))};
-                        ck_assert(lanes[i].units != NULL && lanes[i].used != NULL);
-                        memset(lanes[i].units, 0xff, n_frames * sizeof(int32_t));
+                lane_model lanes[MOST_LANES];
+                memset(lanes, 0xff, sizeof lanes);
+                ck_assert(n_lanes == MOST_LANES && n_frames > 0 && n_frames <= MOST_FRAMES);
+                for (size_t i = 0; i < MOST_LANES; i++) {
+                        lanes[i].n_frames = n_frames;
+                        lanes[i].n_asked = lanes[i].n_missed = lanes[i].n_stayed = 0;
                 }
                 for (size_t s = 0; s < 40; s++) {
                         const kv_turn turn = {sequence, &data, PROMPT + s, 1};
@@ -169,12 +169,10 @@ START_TEST(what_was_fetched_stays_while_it_is_used)
                         twin_step_end(&t, 1, &turn);
                 }
                 size_t asked = 0, missed = 0, stayed = 0;
-                for (size_t i = 0; i < n_lanes; i++) {
+                for (size_t i = 0; i < MOST_LANES; i++) {
                         asked += lanes[i].n_asked;
                         missed += lanes[i].n_missed;
                         stayed += lanes[i].n_stayed;
-                        free(lanes[i].units);
-                        free(lanes[i].used);
                 }
                 const dci_gpu_kv_info info = twin_info(&t);
                 ck_assert_uint_eq(info.n_asked, asked);

@@ -60,6 +60,52 @@ START_TEST(cuts_go_on_as_on_the_cpu)
 }
 END_TEST
 
+/* The last position in any list of the last step. */
+static size_t last_listed(const twin *t)
+{
+        int32_t last = 0;
+        for (size_t l = 0; l < t->config.n_layers; l++) {
+                const dci_kv_plan *plan = &t->kv->layers[l].plan;
+                for (size_t h = 0; h < t->config.n_kv_heads && !t->kv->layers[l].dense; h++) {
+                        const int32_t n = plan->counts[h],
+                                      at = n == 0 ? 0 : plan->positions[h * plan->stride + (size_t)n - 1];
+                        last = at > last ? at : last;
+                }
+        }
+        return (size_t)last;
+}
+
+/* Just before the last token that was fetched, and within its page: what is there later is not what was fetched. Loops over
+ * where it is cut. */
+START_TEST(cuts_within_what_was_fetched_go_on_as_on_the_cpu)
+{
+        static const int32_t presets[] = {DCI_KV_QUEST, DCI_KV_ARKVALE, DCI_KV_PAGEMEAN, DCI_KV_TOPK};
+        for (size_t p = 0; p < 4; p++) {
+                dci_kv_config config = twin_small(presets[p]);
+                config.page_tokens = 16;
+                config.budget = 112;
+                const dci_gpu_kv_config on_device = for_some(1);
+                twin t = twin_begin(&config, &on_device);
+                kv_data data = kv_random(&config, N, 43), other = kv_random(&config, N, 44);
+                const int64_t sequence = twin_prefill(&t, &data, 150, 0);
+                size_t n = 150;
+                for (size_t round = 0; round < 4; round++) {
+                        twin_decode(&t, sequence, round % 2 == 0 ? &data : &other, n, 3);
+                        const size_t listed = last_listed(&t) + 1;
+                        ck_assert(listed > 32 && listed <= n + 3);
+                        n = listed - 1 - (size_t)_i;
+                        twin_truncate(&t, sequence, n);
+                        twin_decode(&t, sequence, round % 2 == 0 ? &other : &data, n, 45);
+                        n += 45;
+                }
+                ck_assert_uint_gt(t.n_looked, 0);
+                kv_data_free(&data);
+                kv_data_free(&other);
+                twin_end(&t);
+        }
+}
+END_TEST
+
 /* A fork shares whole blocks with what it comes from, which is then cut within them: the step copies the block that it goes on in. */
 START_TEST(shared_blocks_are_copied_before_they_are_written)
 {
@@ -212,6 +258,7 @@ int main(void)
         tcase_add_checked_fixture(forks, scratch_open, scratch_close);
         tcase_add_loop_test(forks, forks_go_on_as_on_the_cpu, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, cuts_go_on_as_on_the_cpu, 0, KV_N_KINDS);
+        tcase_add_loop_test(forks, cuts_within_what_was_fetched_go_on_as_on_the_cpu, 0, 16);
         tcase_add_loop_test(forks, shared_blocks_are_copied_before_they_are_written, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, steps_that_are_taken_back_never_were, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, prompts_that_are_taken_back_end_again, 0, KV_N_KINDS);

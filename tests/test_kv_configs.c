@@ -103,6 +103,7 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.sums_whole = 1, "sums_whole is 1", "tail 1");
         INVALID((c.preset = DCI_KV_RETROINFER, c.sums_whole = 1), "sums_whole is 1", "group 4");
         INVALID(c.reserved_more = 1, "reserved field is 1", "0");
+        INVALID(c.piece_bytes = ((size_t)1 << 40) + 1, "piece_bytes is 1099511627777", "1 to 1099511627776");
         INVALID(c.frozen_prompt = 2, "frozen_prompt is 2", "0 or 1");
         INVALID(c.foreground = -1, "foreground is -1", "0 or 1");
         INVALID(c.refit = 1.0, "refit is 1", "0");
@@ -309,7 +310,7 @@ START_TEST(defaults_are_those_of_the_header)
         ck_assert(c.hook.ctx == NULL && c.max_bytes == 0 && c.resident_bytes == 0 && c.refit == 1.5 && c.seed == 0);
         ck_assert(c.tau == 0.0 && c.period == DCI_KV_PRESET && c.anchor_first == 2 && c.anchor_period == 3);
         ck_assert(c.ring == DCI_KV_PRESET && c.verify == 0.0 && c.preselect == 0.0 && c.preselect_tokens == 0 &&
-                  c.preselect_least == 0 && c.sums_whole == 0);
+                  c.preselect_least == 0 && c.sums_whole == 0 && c.piece_bytes == 0);
         ck_assert(c.tree_promotion == 0.03 && c.tree_field_of_view == 0 && c.tree_tokens == 0);
         dci_layer_config layer;
         ck_ok(dci_layer_config_init(&layer, sizeof layer));

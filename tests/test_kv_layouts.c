@@ -429,6 +429,31 @@ START_TEST(hooks_are_told_of_all_memory_of_rows)
 }
 END_TEST
 
+/* Pieces are of the wanted size or the next power of two of blocks, and whole memory pages. Loops over sizes. */
+START_TEST(pieces_are_as_large_as_is_wanted)
+{
+        static const size_t sizes[] = {1, 4097, 100000, 1 << 20};
+        told t = {.n = 0};
+        dci_kv_config config = kv_config(DCI_KV_SKETCH, 3, 1, 2, 24);
+        config.page_tokens = 8;
+        config.hook = (dci_kv_hook){&t, taken, given_back};
+        config.piece_bytes = sizes[_i];
+        dci_kv *kv = kv_create(context, &config);
+        kv_data data = kv_random(&config, 400, 68);
+        kv_begin(kv, &data, 400);
+        const size_t block = 3 * 8 * 2 * 24 * 2;
+        ck_assert_uint_gt(t.n, 0);
+        for (size_t p = 0; p < t.n; p++) {
+                ck_assert_uint_eq((uintptr_t)t.pieces[p] % 4096, 0);
+                ck_assert_uint_eq(t.sizes[p] % 4096, 0);
+                ck_assert_uint_ge(t.sizes[p], sizes[_i]);
+                ck_assert_uint_lt(t.sizes[p], 2 * sizes[_i] + block + 4096);
+        }
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
 /* Loops over the n-th piece. */
 START_TEST(a_hook_that_refuses_refuses_the_call)
 {
@@ -465,6 +490,7 @@ int main(void)
         tcase_add_test(layouts, lent_blocks_stay_lent_until_they_are_cut);
         tcase_add_test(layouts, forks_of_lent_blocks_are_at_whole_blocks);
         tcase_add_test(layouts, hooks_are_told_of_all_memory_of_rows);
+        tcase_add_loop_test(layouts, pieces_are_as_large_as_is_wanted, 0, 4);
         tcase_add_loop_test(layouts, a_hook_that_refuses_refuses_the_call, 0, 2);
         suite_add_tcase(suite, layouts);
         return test_main(suite);

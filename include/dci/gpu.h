@@ -101,14 +101,15 @@ enum {
 /** Prepare with dci_gpu_kv_config_init. */
 typedef struct dci_gpu_kv_config {
         size_t struct_size;
-        size_t max_sequences; /**< at the same time; default 1 */
+        size_t max_sequences; /**< at the same time; 1 (default) to 4,096 */
         size_t max_tokens;    /**< of a sequence; default 131,072 */
-        size_t ring_tokens; /**< latest tokens on the device, per lane: at least the budget, rounded up to a power of two; default that. Older
+        size_t ring_tokens; /**< latest tokens on the device, per lane: at least the budget, rounded up to a power of two; 0 (default): that. Older
                                    ones that a plan's recent tokens include are read in host memory */
-        size_t hot_tokens;  /**< of the hot buffer, per lane; 0 to 8,192; default DCI_KV_PRESET: twice the budget */
-        int32_t gather;     /**< DCI_GPU_GATHER_*; default MAPPED */
-        int32_t out_dtype;  /**< of attention's output: DCI_F32 (default), DCI_F16, DCI_BF16 */
-        size_t piece_bytes; /**< host memory is locked in pieces of at least so many bytes; default 64 MiB */
+        size_t hot_tokens; /**< of the hot buffer, per lane; 0 to 8,192, rounded up to whole units; default DCI_KV_PRESET: twice the budget,
+                                   at most 8,192 */
+        int32_t gather;          /**< DCI_GPU_GATHER_*; default MAPPED */
+        int32_t out_dtype;       /**< of attention's output: DCI_F32 (default), DCI_F16, DCI_BF16 */
+        size_t piece_bytes;      /**< host memory is locked in pieces of at least so many bytes; default 64 MiB */
         size_t max_device_bytes; /**< 0 (default): no limit but the device's */
 } dci_gpu_kv_config;
 DCI_API dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size);
@@ -129,7 +130,8 @@ DCI_API void dci_gpu_kv_destroy(dci_gpu_kv *kv);
  *  dci_kv_save. Calls that change it must go through this header. */
 DCI_API dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv);
 
-/* --- sequences: as those of dci/kv.h. All but open wait for the device. ------------------------------------------------ */
+/* --- sequences: as those of dci/kv.h, but that a sequence in the middle of a step cannot be closed. All but open wait for the device.
+ * Where a file or a fork finds no memory on the device for the pieces it needs, it is refused and nothing has changed. --- */
 DCI_API dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence); /**< DCI_ERR_FULL: there are max_sequences */
 DCI_API dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence);
 DCI_API dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens);
@@ -147,12 +149,15 @@ DCI_API dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_seq
 /**
  * Stores keys and values of one layer for all of the step's sequences, one behind the other, each layer once. rows: as in dci_kv_append, in
  * device memory (or memory it can read), 16-byte aligned rows; they may be overwritten by later work on the stream. Rows with NaN or
- * infinity set the sequence's flag, see dci_gpu_poll.
+ * infinity set the sequence's flag, see dci_gpu_poll. The host chooses nothing by such rows: from then on the sequence's plans, its prompt's
+ * end and dci_gpu_kv_maintain are DCI_ERR_NUMBER, and so is dci_gpu_kv_reserve where groups are formed. Take the step back and close it.
  */
 DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows);
 
-/** As dci_kv_prompt, with queries in device memory: n_positions x n_query_heads rows. The host's work on a layer begins when its rows have
- *  arrived, while the caller goes on with the next layers. */
+/** As dci_kv_prompt, with queries in device memory: n_positions x n_query_heads rows, ld elements apart; what lies between them is read, too.
+ *  The host's work on a layer begins when its rows have arrived, while the caller goes on with the next layers. So what the work wants
+ *  (memory, queries that are numbers) is refused by dci_gpu_kv_plan of the layer or dci_gpu_kv_step_end: call those again, or take the
+ *  step back. */
 DCI_API dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
                                      const void *queries, size_t ld);
 
@@ -161,7 +166,7 @@ DCI_API dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer,
 DCI_API dci_status dci_gpu_kv_plan(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld);
 
 /** Attention over the layer's plan of this step, after dci_gpu_kv_plan. out: device memory, n_sequences x n_query_heads rows of out_dtype,
- *  out_ld apart; out_lse as in dci_kv_attend, may be NULL. */
+ *  out_ld apart; out_lse as in dci_kv_attend, may be NULL. Queries and outputs are aligned to their elements. */
 DCI_API dci_status dci_gpu_kv_attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld,
                                      void *out, size_t out_ld, float *out_lse);
 
@@ -189,8 +194,10 @@ typedef struct dci_gpu_kv_info {
         uint64_t n_asked;  /**< units that plans asked for, of all lanes, by work that is done */
         uint64_t n_missed; /**< of these, fetched */
         uint64_t n_stayed; /**< tokens read in host memory, for want of room in the hot buffer */
-        uint64_t bytes_fetched,
-                bytes_written; /**< over the bus: rows to the device, and new tokens' rows to the host */
+        uint64_t
+                bytes_fetched; /**< over the bus to the device: what missed, what stayed, and what dci_gpu_kv_fork, _load, _truncate and
+                                       _step_abort bring back; without recent tokens beyond the ring */
+        uint64_t bytes_written; /**< new tokens' rows to the host */
 } dci_gpu_kv_info;
 DCI_API dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size);
 /** Waits for the device. */

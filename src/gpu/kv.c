@@ -199,7 +199,7 @@ static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config)
         return status == DCI_OK ? dci_gpu_kv_take_all(kv) : status;
 }
 
-dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *config, const dci_gpu_kv_config *on_device,
+dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
                              dci_gpu_kv **out_kv)
 {
         dci_kv_config shape;
@@ -207,33 +207,33 @@ dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *config, const dc
         dci_kv_stages stages;
         if (gpu == NULL || out_kv == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", gpu == NULL ? "gpu" : "out_kv");
-        dci_status status = dci_kv_check_config(config, &shape, &stages);
+        dci_status status = dci_kv_check_config(kv, &shape, &stages);
         if (status == DCI_OK)
                 status = check_shape(&shape);
         if (status == DCI_OK)
-                status = check_config(on_device, &shape, &checked);
+                status = check_config(config, &shape, &checked);
         if (status != DCI_OK)
                 return status;
-        dci_gpu_kv *kv = dci_calloc(gpu->context, object_bytes(shape.n_layers, checked.max_sequences), 1);
-        if (kv == NULL)
+        dci_gpu_kv *made = dci_calloc(gpu->context, object_bytes(shape.n_layers, checked.max_sequences), 1);
+        if (made == NULL)
                 return DCI_ERR_MEMORY;
-        unsigned char *behind = (unsigned char *)kv + dci_lines(sizeof *kv);
-        kv->layers = (dci_gpu_kv_layer *)(void *)behind;
-        kv->rows = (dci_gpu_kv_row *)(void *)(behind + dci_lines(shape.n_layers * sizeof *kv->layers));
-        kv->gpu = gpu;
-        kv->ops = gpu->ops;
-        kv->shape = shape;
-        kv->config = checked;
+        unsigned char *behind = (unsigned char *)made + dci_lines(sizeof *made);
+        made->layers = (dci_gpu_kv_layer *)(void *)behind;
+        made->rows = (dci_gpu_kv_row *)(void *)(behind + dci_lines(shape.n_layers * sizeof *made->layers));
+        made->gpu = gpu;
+        made->ops = gpu->ops;
+        made->shape = shape;
+        made->config = checked;
         for (size_t r = 0; r < checked.max_sequences; r++)
-                kv->rows[r].id = -1;
+                made->rows[r].id = -1;
         dci_gpu_retain(gpu);
-        pthread_mutex_init(&kv->lock, NULL);
-        set_up(kv);
-        status = create(kv, config);
+        pthread_mutex_init(&made->lock, NULL);
+        set_up(made);
+        status = create(made, kv);
         if (status == DCI_OK)
-                *out_kv = kv;
+                *out_kv = made;
         else
-                dci_gpu_kv_destroy(kv);
+                dci_gpu_kv_destroy(made);
         return status;
 }
 
@@ -352,8 +352,11 @@ dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *seque
         dci_status status = dci_gpu_kv_enter(kv);
         if (status != DCI_OK)
                 return status;
-        if (n_sequences > 0 && (sequences == NULL || out_bad == NULL))
-                status = dci_fail(DCI_ERR_INVALID, "%s is NULL", sequences == NULL ? "sequences" : "out_bad");
+        if (sequences == NULL || out_bad == NULL) {
+                if (n_sequences > 0)
+                        status = dci_fail(DCI_ERR_INVALID, "%s is NULL", sequences == NULL ? "sequences" : "out_bad");
+                return dci_gpu_kv_leave(kv, status);
+        }
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 if (dci_gpu_kv_find(kv, sequences[i]) == NULL)
                         status = DCI_ERR_NOT_FOUND;

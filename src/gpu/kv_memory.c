@@ -267,9 +267,11 @@ static dci_status clear(dci_gpu_kv *kv)
                 if (status == DCI_OK && lanes > 0)
                         status = ops->fill(kv->gpu, kv->side, kv->counters, 0, lanes * 3 * sizeof *kv->counters);
         }
-        if (status == DCI_OK && kv->staged_piece != NULL)
-                status = ops->copy(kv->gpu, kv->side, kv->staged_piece,
-                                   memcpy(kv->bounce, &kv->staged_device, sizeof(void *)), sizeof(void *));
+        if (status == DCI_OK && kv->staged_piece != NULL) {
+                unsigned char **pinned = (unsigned char **)(void *)kv->bounce;
+                *pinned = kv->staged_device;
+                status = ops->copy(kv->gpu, kv->side, kv->staged_piece, pinned, sizeof *pinned);
+        }
         if (status == DCI_OK)
                 status = ops->stream_wait(kv->gpu, kv->side);
         /* Numbers 0, 1, .. by way of locked memory. */
