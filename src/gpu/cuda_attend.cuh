@@ -20,11 +20,9 @@
 #ifndef DCI_GPU_CUDA_ATTEND_CUH
 #define DCI_GPU_CUDA_ATTEND_CUH
 
+#include "gpu/cuda_attend_merge.cuh"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <math_constants.h>
-
-#include "gpu/cuda_attend_rows.cuh"
 
 struct Half {
         static __device__ uint32_t pack(float a, float b)
@@ -360,176 +358,11 @@ template <class T, int D, bool PARTS> struct Running {
         }
 };
 
-static __device__ __forceinline__ void put_out(const dci_gpu_attend_args &a, int64_t at, float x)
-{
-        if (a.out_dtype == DCI_F32)
-                static_cast<float *>(a.out)[at] = x;
-        else if (a.out_dtype == DCI_F16)
-                static_cast<__half *>(a.out)[at] = __float2half_rn(x);
-        else
-                static_cast<__nv_bfloat16 *>(a.out)[at] = __float2bfloat16_rn(x);
-}
-
-/* What the exact part and the tail count, and the sum of both: in natural logarithms. */
-static __device__ __forceinline__ void merge_tail(float most, float sum, float tail_lse, float *of_exact,
-                                                  float *of_tail, float *lse)
-{
-        const float exact = sum > 0.0f ? most * CUDART_LN2_F + logf(sum) : -CUDART_INF_F;
-        const float top = fmaxf(exact, tail_lse);
-        *lse = isinf(top) ? top : top + logf(expf(exact - top) + expf(tail_lse - top));
-        *of_exact = isinf(exact) ? 0.0f : expf(exact - *lse) / sum;
-        *of_tail = isinf(tail_lse) ? 0.0f : expf(tail_lse - *lse);
-}
-
-/* Outputs of one head from the block's warps: the head's only block. */
-template <int D, int Q, int W> struct Shared {
-        uint4 queries[2 * D];
-        float most[W][Q], sum[W][Q], weights[W][Q];
-        float out[W][Q][D];
-        float of_exact[Q], of_tail[Q];
-        bool last;
-};
-
-template <int D, int Q, int W> static __device__ __forceinline__ float blended(const Shared<D, Q, W> &s, int q, int d)
-{
-        float x = 0.0f;
-#pragma unroll
-        for (int w = 0; w < W; w++)
-                x += s.weights[w][q] * s.out[w][q][d];
-        return x;
-}
-
-/* The greatest of the warps' maxima and what each warp counts against it, by one warp; returns the sum of all. */
-template <int D, int Q, int W> static __device__ __forceinline__ float weigh(Shared<D, Q, W> &s, int q, float *most)
-{
-        const int w = threadIdx.x & 31;
-        const float own = w < W ? s.most[w][q] : -CUDART_INF_F;
-        float top = own;
-#pragma unroll
-        for (int d = 16; d > 0; d >>= 1)
-                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, d));
-        const float weight = own == -CUDART_INF_F ? 0.0f : exp2f(own - top);
-        float sum = w < W ? weight * s.sum[w][q] : 0.0f;
-#pragma unroll
-        for (int d = 16; d > 0; d >>= 1)
-                sum += __shfl_xor_sync(0xffffffffu, sum, d);
-        if (w < W)
-                s.weights[w][q] = weight;
-        *most = top;
-        return sum;
-}
-
-template <int D, int Q, int W>
-static __device__ __forceinline__ void finish(const dci_gpu_attend_args &a, Shared<D, Q, W> &s)
-{
-        const int64_t first = ((int64_t)blockIdx.z * a.n_heads + blockIdx.y) * a.group;
-        for (int q = threadIdx.x >> 5; q < a.group; q += W) {
-                const float tail = a.tail_lse != nullptr ? a.tail_lse[first + q] : -CUDART_INF_F;
-                float most, lse;
-                const float sum = weigh(s, q, &most);
-                if ((threadIdx.x & 31) == 0) {
-                        merge_tail(most, sum, tail, &s.of_exact[q], &s.of_tail[q], &lse);
-                        if (a.lse != nullptr)
-                                a.lse[first + q] = lse;
-                }
-        }
-        __syncthreads();
-        for (int i = threadIdx.x; i < a.group * D; i += W * 32) {
-                const int q = i / D, d = i % D;
-                float x = s.of_exact[q] * blended(s, q, d);
-                if (s.of_tail[q] != 0.0f)
-                        x += s.of_tail[q] * a.tail_out[(first + q) * D + d];
-                put_out(a, (first + q) * (int64_t)a.out_ld + d, x);
-        }
-}
-
-/* A part of a head in memory: maxima, sums, outputs [query][D]. */
-template <int D> static __device__ __forceinline__ float *part_of(const dci_gpu_attend_args &a, int list, int part)
-{
-        return a.partial + ((int64_t)list * a.n_splits + part) * DCI_GPU_MAX_GROUP * (D + 2);
-}
-
-/* Leaves this block's part; returns whether it is the last of its head to do so. */
-template <int D, int Q, int W>
-static __device__ __forceinline__ bool leave_part(const dci_gpu_attend_args &a, const Job &job, Shared<D, Q, W> &s)
-{
-        float *part = part_of<D>(a, job.list, blockIdx.x);
-        for (int q = threadIdx.x >> 5; q < a.group; q += W) {
-                float most;
-                const float sum = weigh(s, q, &most);
-                if ((threadIdx.x & 31) == 0) {
-                        part[q] = most;
-                        part[DCI_GPU_MAX_GROUP + q] = sum;
-                }
-        }
-        __syncthreads();
-        for (int i = threadIdx.x; i < a.group * D; i += W * 32)
-                part[2 * DCI_GPU_MAX_GROUP + i] = blended(s, i / D, i % D);
-        /* The barrier orders the block's writes before the one thread that says so to the device. */
-        __syncthreads();
-        if (threadIdx.x == 0) {
-                int before;
-                asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-                             : "=r"(before)
-                             : "l"(a.arrived + job.list)
-                             : "memory");
-                s.last = before == (int)gridDim.x - 1;
-                if (s.last)
-                        a.arrived[job.list] = 0;
-        }
-        __syncthreads();
-        return s.last;
-}
-
-/* Outputs of one head from all parts, in their order whoever comes last. A thread reads what it needs of several parts at once. */
-template <int D> static __device__ __forceinline__ void merge_parts(const dci_gpu_attend_args &a, const Job &job)
-{
-        constexpr int AT_ONCE = 16;
-        const int64_t first = ((int64_t)blockIdx.z * a.n_heads + blockIdx.y) * a.group;
-        for (int i = threadIdx.x; i < a.group * D; i += blockDim.x) {
-                const int q = i / D, d = i % D;
-                const float tail = a.tail_lse != nullptr ? a.tail_lse[first + q] : -CUDART_INF_F;
-                float most = -CUDART_INF_F, sum = 0.0f, x = 0.0f, of_exact, of_tail, lse;
-                for (int from = 0; from < (int)gridDim.x; from += AT_ONCE) {
-                        float mosts[AT_ONCE], sums[AT_ONCE], outs[AT_ONCE], top = most;
-#pragma unroll
-                        for (int p = 0; p < AT_ONCE; p++) {
-                                const float *part = part_of<D>(a, job.list, min(from + p, (int)gridDim.x - 1));
-                                mosts[p] = __ldcg(part + q);
-                                sums[p] = __ldcg(part + DCI_GPU_MAX_GROUP + q);
-                                outs[p] = __ldcg(part + 2 * DCI_GPU_MAX_GROUP + i);
-                        }
-#pragma unroll
-                        for (int p = 0; p < AT_ONCE; p++) {
-                                mosts[p] = from + p < (int)gridDim.x ? mosts[p] : -CUDART_INF_F;
-                                top = fmaxf(top, mosts[p]);
-                        }
-                        const float old = most == -CUDART_INF_F ? 0.0f : exp2f(most - top);
-                        x *= old;
-                        sum *= old;
-#pragma unroll
-                        for (int p = 0; p < AT_ONCE; p++) {
-                                const float weight = mosts[p] == -CUDART_INF_F ? 0.0f : exp2f(mosts[p] - top);
-                                x += weight * outs[p];
-                                sum += weight * sums[p];
-                        }
-                        most = top;
-                }
-                merge_tail(most, sum, tail, &of_exact, &of_tail, &lse);
-                if (a.lse != nullptr && d == 0)
-                        a.lse[first + q] = lse;
-                x *= of_exact;
-                if (of_tail != 0.0f)
-                        x += of_tail * a.tail_out[(first + q) * D + d];
-                put_out(a, (first + q) * (int64_t)a.out_ld + d, x);
-        }
-}
-
 template <class T, int D, bool PARTS, bool SPARSE, int W, int BLOCKS>
 static __global__ __launch_bounds__(W * 32, BLOCKS) void attend_kernel(const __grid_constant__ dci_gpu_attend_args a)
 {
         constexpr int Q = PARTS ? 8 : 16;
-        extern __shared__ __align__(16) unsigned char memory[];
+        extern __shared__ __align__(128) unsigned char memory[];
         Shared<D, Q, W> &s = *reinterpret_cast<Shared<D, Q, W> *>(memory);
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
         const Job job = job_of(a, SPARSE, gridDim.x);
