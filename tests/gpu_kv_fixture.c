@@ -214,17 +214,27 @@ void twin_append(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
         twin_rows_free(t, &rows);
 }
 
-/* Queries of the tokens before the turn's end that the step has brought. */
+/* Queries of the tokens before the turn's end that the step has brought; in every second layer with gaps between them. */
 void twin_prompt(twin *t, size_t layer, const kv_turn *turn)
 {
         const kv_data *d = turn->data;
         const size_t end = turn->from + turn->n, n = end < KV_OBSERVED ? end : KV_OBSERVED;
-        const size_t row = t->config.n_query_heads * t->config.dim_k * dci_dtype_size(t->config.query_dtype);
-        void *queries = twin_send(t, (const char *)d->stored_queries + (layer * d->n + end - n) * row, n * row);
-        ck_ok(dci_gpu_kv_prompt(t->kv, t->stream, layer, turn->sequence, n, queries, t->config.dim_k));
+        const size_t dim = t->config.dim_k, es = dci_dtype_size(t->config.query_dtype);
+        const size_t rows = n * t->config.n_query_heads, ld = dim + layer % 2 * 8;
+        const size_t n_bytes = rows == 0 ? 0 : ((rows - 1) * ld + dim) * es;
+        const char *from =
+                (const char *)d->stored_queries + (layer * d->n + end - n) * t->config.n_query_heads * dim * es;
+        char *loose = malloc(n_bytes + 1);
+        ck_assert_ptr_nonnull(loose);
+        memset(loose, 0xff, n_bytes + 1);
+        for (size_t r = 0; r < rows; r++)
+                memcpy(loose + r * ld * es, from + r * dim * es, dim * es);
+        void *queries = twin_send(t, loose, n_bytes);
+        ck_ok(dci_gpu_kv_prompt(t->kv, t->stream, layer, turn->sequence, n, queries, ld));
         kv_prompt(t->cpu, layer, turn->sequence, d, end);
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
-        twin_give(t, queries, n * row);
+        twin_give(t, queries, n_bytes);
+        free(loose);
 }
 
 static void same_plans(const twin *t, size_t layer, size_t n, const dci_kv_plan *a, const dci_kv_plan *b)

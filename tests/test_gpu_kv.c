@@ -29,17 +29,20 @@ START_TEST(every_preset_is_that_of_the_cpu)
 }
 END_TEST
 
-/* The same over the trace, in the presets' own pages and with larger numbers. */
+/* The same over the trace, in the presets' own pages and with larger numbers; DCI_TEST_LONG: over all of it. */
 START_TEST(every_preset_is_that_of_the_cpu_on_the_trace)
 {
         dci_kv_config config = kv_config(kv_presets[_i], 2, 2, 2, 64);
         config.dense_layers = 1;
         dci_gpu_kv_config on_device = twin_on_device();
         on_device.piece_bytes = 1 << 20;
+        on_device.max_tokens = KV_TRACE_TOKENS;
         twin t = twin_begin(&config, &on_device);
-        kv_data data = kv_trace(&config, 2200);
-        const int64_t sequence = twin_prefill(&t, &data, 2100, 0);
-        twin_decode(&t, sequence, &data, 2100, steps(24));
+        const bool is_long = getenv("DCI_TEST_LONG") != NULL;
+        const size_t n = is_long ? KV_TRACE_TOKENS : 2200, prompt = is_long ? KV_TRACE_PROMPT : 2100;
+        kv_data data = kv_trace(&config, n);
+        const int64_t sequence = twin_prefill(&t, &data, prompt, 0);
+        twin_decode(&t, sequence, &data, prompt, is_long ? n - prompt : steps(24));
         ck_assert(t.n_looked > 0 || config.preset == DCI_KV_FULL);
         kv_data_free(&data);
         twin_end(&t);
