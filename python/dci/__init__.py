@@ -18,9 +18,9 @@ Objects are thin wrappers of the C library's; include/dci/*.h says what each cal
 
 from ._errors import (
     BusyError,
-    DeviceError,
     CancelledError,
     DciError,
+    DeviceError,
     ExistsError,
     FileError,
     FormatError,
@@ -46,10 +46,10 @@ from .sketch import Sketch, SketchInfo
 __all__ = [
     "Bitmap",
     "BusyError",
-    "DeviceError",
     "CancelledError",
     "Context",
     "DciError",
+    "DeviceError",
     "ExistsError",
     "FileError",
     "FormatError",
