@@ -202,6 +202,13 @@ START_TEST(lives_are_those_of_the_cpu)
 }
 END_TEST
 
+/* Cells of a tree with few nodes hold many pages, most of which move to a new node at once. */
+START_TEST(a_life_that_once_broke_a_tree)
+{
+        run_life(5780);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
         n_lives = getenv("DCI_TEST_LONG") != NULL ? 2000 : test_short() ? 10 : 40;
@@ -214,6 +221,7 @@ int main(int argc, char **argv)
         tcase_set_timeout(tcase, n_lives > 40 ? 1e9 : 120);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_test(tcase, lives_are_those_of_the_cpu);
+        tcase_add_test(tcase, a_life_that_once_broke_a_tree);
         suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -372,6 +372,47 @@ START_TEST(shapes_without_a_kernel_are_refused)
 }
 END_TEST
 
+/* What a caller may hand over by mistake: NULL, memory that the device does not see, and where there are several, what is another one's. */
+START_TEST(what_a_device_cannot_use_is_refused)
+{
+        gpu_test t;
+        gpu_begin(&t, 4096);
+        unsigned char ordinary[64];
+        int32_t n = 0;
+        ck_refused(t.ops->pointer_check(t.gpu, NULL, "keys"), DCI_ERR_INVALID, "keys is NULL");
+        if (!gpu_is_host(&t)) {
+                ck_refused(t.ops->pointer_check(t.gpu, ordinary, "keys"), DCI_ERR_INVALID, "ordinary host memory");
+                ck_ok(dci_gpu_count(&n));
+        }
+        if (n > 1) {
+                dci_gpu *other = open_device(t.context, (t.gpu->device + 1) % n);
+                void *memory, *stream, *own;
+                unsigned char got[2] = {0, 0};
+                ck_ok(other->ops->take(other, 64, &memory));
+                ck_ok(other->ops->stream_take(other, &stream));
+                ck_ok(t.ops->take(t.gpu, 64, &own));
+                ck_refused(t.ops->pointer_check(t.gpu, memory, "keys"), DCI_ERR_INVALID, "keys");
+                ck_refused(t.ops->stream_check(t.gpu, stream), DCI_ERR_INVALID, "stream");
+                ck_ok(other->ops->pointer_check(other, memory, "keys"));
+                ck_ok(other->ops->stream_check(other, stream));
+                /* Both go on working side by side. */
+                ck_ok(other->ops->fill(other, stream, memory, 7, 64));
+                ck_ok(t.ops->fill(t.gpu, t.stream, own, 9, 64));
+                ck_ok(other->ops->copy(other, stream, &got[0], memory, 1));
+                ck_ok(t.ops->copy(t.gpu, t.stream, &got[1], own, 1));
+                ck_ok(other->ops->stream_wait(other, stream));
+                ck_ok(t.ops->stream_wait(t.gpu, t.stream));
+                ck_assert_uint_eq(got[0], 7);
+                ck_assert_uint_eq(got[1], 9);
+                t.ops->give(t.gpu, own, 64);
+                other->ops->stream_give(other, stream);
+                other->ops->give(other, memory, 64);
+                dci_gpu_destroy(other);
+        }
+        gpu_end(&t);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("gpu");
@@ -388,6 +429,7 @@ int main(void)
         tcase_add_test(tcase, streams_belong_to_their_device);
         tcase_add_test(tcase, copies_and_events_keep_their_order);
         tcase_add_test(tcase, shapes_without_a_kernel_are_refused);
+        tcase_add_test(tcase, what_a_device_cannot_use_is_refused);
         suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -123,7 +123,7 @@ typedef struct dci_gpu_kv dci_gpu_kv;
  */
 DCI_API dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
                                      dci_gpu_kv **out_kv);
-/** Waits for the device, then closes all sequences and frees everything. NULL is allowed. */
+/** Waits for the device, then closes all sequences and frees everything. NULL is allowed. In the middle of a step its stream must still exist. */
 DCI_API void dci_gpu_kv_destroy(dci_gpu_kv *kv);
 
 /** The KV cache in host memory, for what only reads: dci_kv_get_info, dci_kv_get_sequence, dci_kv_table, and after dci_gpu_kv_sync dci_kv_read and

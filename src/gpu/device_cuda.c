@@ -357,6 +357,16 @@ static dci_status cuda_copy(dci_gpu *gpu, void *stream, void *to, const void *fr
                   "%zu bytes cannot be copied from %p to %p", n_bytes, from, to);
 }
 
+static dci_status cuda_copy_rows(dci_gpu *gpu, void *stream, void *to, const void *from, size_t from_step,
+                                 size_t n_bytes, size_t n)
+{
+        if (n == 0 || n_bytes == 0)
+                return DCI_OK;
+        ON_DEVICE(gpu,
+                  cudaMemcpy2DAsync(to, n_bytes, from, from_step, n_bytes, n, cudaMemcpyDefault, (cudaStream_t)stream),
+                  "%zu rows of %zu bytes cannot be copied from %p to %p", n, n_bytes, from, to);
+}
+
 static cudaError_t copy_each(cudaStream_t stream, size_t n, void *const *to, const void *const *from,
                              const size_t *n_bytes)
 {
@@ -526,6 +536,7 @@ static const dci_gpu_ops ops = {
         .stream_check = cuda_stream_check,
         .stream_wait = cuda_stream_wait,
         .copy = cuda_copy,
+        .copy_rows = cuda_copy_rows,
         .copy_batch = cuda_copy_batch,
         .fill = cuda_fill,
         .pointer_check = cuda_pointer_check,

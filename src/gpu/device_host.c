@@ -326,6 +326,16 @@ static dci_status host_copy(dci_gpu *gpu, void *stream, void *to, const void *fr
         return submit(gpu, stream, &call);
 }
 
+static dci_status host_copy_rows(dci_gpu *gpu, void *stream, void *to, const void *from, size_t from_step,
+                                 size_t n_bytes, size_t n)
+{
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < n && status == DCI_OK; i++)
+                status = host_copy(gpu, stream, (unsigned char *)to + i * n_bytes,
+                                   (const unsigned char *)from + i * from_step, n_bytes);
+        return status;
+}
+
 static dci_status host_copy_batch(dci_gpu *gpu, void *stream, size_t n, void *const *to, const void *const *from,
                                   const size_t *n_bytes)
 {
@@ -508,6 +518,7 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .stream_check = host_stream_check,
                                       .stream_wait = host_stream_wait,
                                       .copy = host_copy,
+                                      .copy_rows = host_copy_rows,
                                       .copy_batch = host_copy_batch,
                                       .fill = host_fill,
                                       .pointer_check = host_pointer_check,

@@ -34,6 +34,9 @@ typedef struct dci_gpu_ops {
                                    void *stream); /* that it is one of this device's, and that it is not broken */
         dci_status (*stream_wait)(dci_gpu *gpu, void *stream); /* the host waits */
         dci_status (*copy)(dci_gpu *gpu, void *stream, void *to, const void *from, size_t n_bytes);
+        /* n rows of n_bytes, from_step bytes apart, one behind the other. */
+        dci_status (*copy_rows)(dci_gpu *gpu, void *stream, void *to, const void *from, size_t from_step,
+                                size_t n_bytes, size_t n);
         /* n copies in one call, where the runtime has that (CUDA 12.8 and up), else one after the other. */
         dci_status (*copy_batch)(dci_gpu *gpu, void *stream, size_t n, void *const *to, const void *const *from,
                                  const size_t *n_bytes);

@@ -25,11 +25,9 @@ static dci_status check_queries(dci_gpu_kv *kv, void *stream, size_t layer, cons
 static dci_status fetch_queries(dci_gpu_kv *kv, const void *queries, size_t ld)
 {
         const size_t n = kv->step.n * kv->shape.n_query_heads, n_bytes = kv->dim * kv->query_es;
-        const size_t at_once = ld == kv->dim ? n : 1;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < n && status == DCI_OK; i += at_once)
-                status = kv->ops->copy(kv->gpu, kv->step.stream, kv->queries + i * n_bytes,
-                                       (const unsigned char *)queries + i * ld * kv->query_es, at_once * n_bytes);
+        dci_status status = ld == kv->dim ? kv->ops->copy(kv->gpu, kv->step.stream, kv->queries, queries, n * n_bytes)
+                                          : kv->ops->copy_rows(kv->gpu, kv->step.stream, kv->queries, queries,
+                                                               ld * kv->query_es, n_bytes, n);
         if (status == DCI_OK)
                 status = kv->ops->event_record(kv->gpu, kv->query_event, kv->step.stream);
         if (status == DCI_OK)

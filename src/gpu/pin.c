@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -24,11 +25,11 @@ int32_t dci_gpu_numa_node(const char *bus_id)
         FILE *file = fopen(path, "r");
         if (file == NULL)
                 return -1;
-        int node = -1;
-        if (fscanf(file, "%d", &node) != 1 || node < 0)
-                node = -1;
+        const char *line = fgets(name, (int)sizeof name, file);
+        char *end = name;
+        const long node = line != NULL ? strtol(line, &end, 10) : -1;
         fclose(file);
-        return node;
+        return end == name || node < 0 || node > INT32_MAX ? -1 : (int32_t)node;
 }
 
 /* The system call itself: <numaif.h> comes with a library that nothing else here needs. Numbers as in the kernel's mempolicy.h. */

@@ -72,8 +72,8 @@ static size_t count_nodes(dci_kv *kv, size_t n)
 static void measure_with(const dci_kv *kv, size_t n_nodes, dci_kv_tree *out)
 {
         out->node_capacity = n_nodes;
-        /* Each cell may have one page that is not full. */
-        out->page_capacity = out->token_capacity / kv->config.page_tokens + out->node_capacity;
+        /* Each cell may have one page that is not full; one that rows are drawn from has two more for that time. */
+        out->page_capacity = out->token_capacity / kv->config.page_tokens + out->node_capacity + DCI_KV_TREE_SPARE;
         out->n_bytes = lay_out(kv, out, true);
 }
 
@@ -229,6 +229,13 @@ static void free_page(dci_kv_tree *tree, size_t page)
         tree->page_node[page] = tree->page_next[page] = -1;
         tree->page_versions[page] = tree->version;
         tree->n_free++;
+}
+
+void dci_kv_tree_drop_next(dci_kv_tree *tree, size_t page)
+{
+        const int32_t next = tree->page_next[page];
+        tree->page_next[page] = tree->page_next[next];
+        free_page(tree, (size_t)next);
 }
 
 void dci_kv_tree_attach(const dci_kv *kv, dci_kv_tree *tree, size_t node, int32_t candidate)

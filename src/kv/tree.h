@@ -59,6 +59,10 @@ dci_status dci_kv_tree_take(dci_kv *kv, size_t n, dci_kv_tree **out);
 /* Whether a candidate is a node. */
 bool dci_kv_tree_promoted(const dci_kv *kv, size_t candidate);
 void dci_kv_tree_add_node(dci_kv_tree *tree, size_t candidate, float lift);
+/* Pages beyond what full cells need, while rows are drawn from one. */
+#define DCI_KV_TREE_SPARE 2
+/* Frees the page that follows one in its cell. */
+void dci_kv_tree_drop_next(dci_kv_tree *tree, size_t page);
 /* A candidate joins a cell. There is room, because there is for a partial page of every node. */
 void dci_kv_tree_attach(const dci_kv *kv, dci_kv_tree *tree, size_t node, int32_t candidate);
 /* Members of a cell that `goes` says so of leave it; the others close up. Returns how many went, which are in out. */

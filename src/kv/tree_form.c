@@ -440,15 +440,21 @@ static void draw_from(const shaping *s, size_t own, const float *key)
         size_t kept = 0, place = 0, left = tree->node_rows[own]; /* place: in page `to` */
         int32_t to = tree->node_first[own];
         bool moved = false;
-        for (int32_t page = to; page >= 0; page = tree->page_next[page]) {
+        for (int32_t page = to, next; page >= 0; page = next) {
                 int32_t members[DCI_KV_TILE];
                 const size_t n = left < per_page ? left : per_page;
+                next = tree->page_next[page];
                 memcpy(members, tree->members + (size_t)page * per_page, n * sizeof *members);
                 dci_kv_tree_rows(kv, s->layer, s->head, members, n, true, rows);
                 kernels->score_rows[dtype][DCI_FORM_DOT](difference, rows, n, dim, s->scores);
                 for (size_t i = 0; i < n; i++) {
                         const float x_lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[i], dim));
                         if (s->scores[i] + x_lift * lift > 0.0f) {
+                                /* Most of a large cell may move: its pages that have been read make room, but for this one, where what stays may
+                                 * go. */
+                                if (tree->n_free == 0 && tree->n_pages + DCI_KV_TREE_SPARE >= tree->page_capacity &&
+                                    to != page && tree->page_next[to] != page)
+                                        dci_kv_tree_drop_next(tree, (size_t)to);
                                 dci_kv_tree_attach(kv, tree, node, members[i]);
                                 moved = true;
                                 continue;
