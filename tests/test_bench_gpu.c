@@ -48,7 +48,7 @@ START_TEST(kernels_are_measured_beside_limits)
         ck_assert_uint_eq(count_part(report, "gather"), 18); /* rows of two lengths and pages, in six ways each */
         ck_assert_uint_eq(count_part(report, "dense"), 2);
         ck_assert_uint_eq(count_part(report, "sparse"), 1);
-        ck_assert_uint_eq(count_part(report, "append"), 4);
+        ck_assert_uint_eq(count_part(report, "append"), 5);
         ck_assert_uint_eq(count_rows(report), 28);
         json_decref(report);
 }
