@@ -516,7 +516,7 @@ static void read_options(bench *b, int argc, char **argv)
         b->pool_bytes = (size_t)4 << 30;
         while ((option = getopt(argc, argv, "o:s:g:p:f")) != -1) {
                 if (option == 's')
-                        b->seconds = atof(optarg);
+                        b->seconds = strtod(optarg, NULL);
                 else if (option == 'g' && atoi(optarg) > 0)
                         b->pool_bytes = (size_t)atoi(optarg) << 30;
                 else if (option == 'p')

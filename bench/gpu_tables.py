@@ -40,6 +40,11 @@ def limits(report, rows):
     return table(["limit", "GB/s"], [(text, f"{known[name]:,.1f}") for name, text in names])
 
 
+def is_layered(row):
+    """Whether what was fetched lay as a layer of a dci_kv does, and not all over the pool."""
+    return row.get("layout") == "layers"
+
+
 def gather(report, rows):
     """One line for each shape, the ways side by side; the kernel's shares."""
     del report
@@ -57,13 +62,15 @@ def gather(report, rows):
 
 
 def dense(report, rows):
+    """One line for each shape; older reports do not say how pages lie, which was shuffled."""
     del report
     lines = []
     for row in rows:
+        pages = f"{row['page']}, {row.get('order', 'shuffled')}"
         lines.append([f"{row['batch']} x {row['tokens']:,}", f"{row['heads'] * row['group']} / {row['heads']}", row["dim"],
-                      row["dtype"], row["page"], row["layers"], spread(row), f"{row['gb_s'] * 1e-3:.2f}",
-                      share(row.get("share")), share(row["share_of_copy"])])
-    return table(["batch x tokens", "query / kv heads", "d", "type", "page", "layers", "us (p10 to p90)", "TB/s",
+                      row["dtype"], pages, row["layers"], spread(row), f"{row['gb_s'] * 1e-3:.2f}", share(row.get("share")),
+                      share(row["share_of_copy"])])
+    return table(["batch x tokens", "query / kv heads", "d", "type", "pages", "layers", "us (p10 to p90)", "TB/s",
                   "of specified", "of a copy"], lines)
 
 
@@ -152,6 +159,11 @@ def main():
     tables = {}
     for name in wanted:
         rows = [row for row in report["rows"] if row["part"] == name]
+        if name == "gather":
+            scattered = [row for row in rows if not is_layered(row)]
+            rows = [row for row in rows if is_layered(row)]
+            if scattered:
+                tables["gather scattered"] = gather(report, scattered)
         if rows:
             tables[name] = PARTS[name](report, rows)
     if args.peers:
