@@ -49,8 +49,8 @@ START_TEST(kernels_are_measured_beside_limits)
                           22); /* rows of two lengths and pages in six ways; scattered, two in two */
         ck_assert_uint_eq(count_part(report, "dense"), 2);
         ck_assert_uint_eq(count_part(report, "sparse"), 1);
-        ck_assert_uint_eq(count_part(report, "append"), 4);
-        ck_assert_uint_eq(count_rows(report), 32);
+        ck_assert_uint_eq(count_part(report, "append"), 5);
+        ck_assert_uint_eq(count_rows(report), 33);
         json_decref(report);
 }
 END_TEST
