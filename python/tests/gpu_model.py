@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 import numpy as np
+import pytest
 from conftest import in_float64
 from kv_model import N_KV_HEADS, N_LAYERS, N_QUERY_HEADS, Text
 
@@ -23,6 +24,8 @@ DIM = 64
 SHAPE = (N_LAYERS, N_QUERY_HEADS, N_KV_HEADS, DIM)
 DEVICE: Any = int(os.environ["DCI_GPU_DEVICE"]) if "DCI_GPU_DEVICE" in os.environ else "host"
 ON_HOST = DEVICE == "host"
+if not ON_HOST and (torch is None or not torch.cuda.is_available()):
+    pytest.skip("DCI_GPU_DEVICE names a GPU, but there is no torch that uses it", allow_module_level=True)
 
 # Outputs differ by no more than this share of their norm: kernels sum in another order, and in float32.
 OFF = 2e-3

@@ -323,18 +323,21 @@ def test_the_cache_keeps_its_device_and_the_device_its_context():
 
 
 def test_the_process_ends_cleanly_in_the_middle_of_a_step_and_of_a_prompts_work():
-    code = """
+    code = f"""
 import dci, numpy as np
-kv = dci.gpu.GPUKVCache(dci.gpu.GPU("host"), 1, 2, 1, 64, preset="clusterkv", dense_layers=0)
+kv = dci.gpu.GPUKVCache(dci.gpu.GPU({DEVICE!r}), 1, 2, 1, 64, preset="clusterkv", dense_layers=0)
 s = kv.open()
 rows = np.random.default_rng(0).standard_normal((6000, 1, 64)).astype(np.float16)
+if {not ON_HOST}:
+    import torch
+    rows = torch.from_numpy(rows).to("cuda:{DEVICE}")
 kv.reserve(s, 6000)
 kv.append(0, rows, rows)
 kv.prompt(0, s)
 print(kv)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("GPUKVCache(gpu='host'")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"GPUKVCache(gpu={DEVICE!r}")
 
 
 def test_threads_on_caches_of_one_device():
