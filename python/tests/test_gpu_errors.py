@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from kv_model import N_KV_HEADS, N_LAYERS, N_QUERY_HEADS
 from test_gpu import look, started
 
 import dci
-from dci._gpu_arrays import Located, located, stream_number
+from dci._gpu_arrays import HOST, Located, current_stream, located, stream_number
 
 TEXT = text_of(300)
 ROWS = put(TEXT.keys[0, :1])
@@ -234,6 +236,46 @@ class NewStream:
 
 def test_streams_are_numbers_or_have_them():
     assert [stream_number(one) for one in (None, 0, 5, Stream(), NewStream())] == [None, 0, 5, 77, 78]
+
+
+def test_without_a_stream_torchs_current_one_is_taken_where_it_has_used_gpus(monkeypatch):
+    used = []
+    cuda = SimpleNamespace(is_initialized=lambda: bool(used), current_stream=lambda device: used[device])
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert current_stream(0) == 0
+    used.extend([NewStream(), Stream()])
+    assert current_stream(1) == 77 and current_stream(HOST) == 0
+    monkeypatch.delitem(sys.modules, "torch")
+    assert current_stream(1) == 0
+
+
+@pytest.mark.skipif(not ON_HOST, reason="of the host device")
+def test_a_steps_calls_have_its_stream(monkeypatch):
+    kv = gpu_kv()
+    s = kv.open()
+    asked = []
+    monkeypatch.setattr("dci.gpu.current_stream", lambda device: asked.append(device) or 1234)
+    with pytest.raises(dci.InvalidError, match="is no stream of this host device"):
+        kv.reserve(s)
+    kv.reserve(s, stream=0)
+    assert asked == [HOST]
+    for layer in range(N_LAYERS):
+        kv.append(layer, ROWS, ROWS)
+    kv.step_abort()
+    monkeypatch.setattr("dci.gpu.current_stream", lambda device: 0)
+    kv.reserve(s)
+    monkeypatch.setattr("dci.gpu.current_stream", lambda device: 1234)
+    calls = [
+        lambda: kv.append(0, ROWS, ROWS),
+        lambda: kv.prompt(0, s),
+        lambda: kv.plan(0, Q),
+        lambda: kv.attend(0, Q),
+        kv.step_end,
+    ]
+    for call in calls:
+        with pytest.raises(dci.InvalidError, match=r"the stream is 0x4d2, but the step began on"):
+            call()
+    kv.step_abort()
 
 
 class OnDevice:
