@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,8 @@ from kv_model import N_KV_HEADS, N_LAYERS, N_QUERY_HEADS
 from test_gpu import look, started
 
 import dci
-from dci._gpu_arrays import HOST, Located, current_stream, located, stream_number
+from dci._gpu_arrays import HOST, Located, current_stream, located, rows_on_device, stream_number, tokens_on_device
+from dci._rows import row_format
 
 TEXT = text_of(300)
 ROWS = put(TEXT.keys[0, :1])
@@ -236,6 +238,59 @@ class NewStream:
 
 def test_streams_are_numbers_or_have_them():
     assert [stream_number(one) for one in (None, 0, 5, Stream(), NewStream())] == [None, 0, 5, 77, 78]
+
+
+BASE = np.arange(4 * 5 * 6 * 64, dtype=np.float32).astype(np.float16).reshape(4, 5, 6, 64)
+# Tokens of 4 sequences, and whether they lie at equal distances; how far apart their rows do, all taken together.
+VIEWS = {
+    "all": (BASE, True, 64),
+    "one head": (BASE[:, :, 3:4], True, 384),
+    "some heads": (BASE[:, :, 2:4], True, None),
+    "a token each": (BASE[:, 2:3], True, None),
+    "every other token": (BASE.reshape(2, 10, 6, 64)[:, ::2], True, None),
+    "heads first, of one sequence": (BASE[:1].transpose(0, 2, 1, 3), True, None),
+    "heads first": (BASE.transpose(0, 2, 1, 3), False, None),
+    "tokens first": (BASE.transpose(1, 0, 2, 3), False, None),
+    "some tokens": (BASE[:, 1:4], False, None),
+    "backwards": (BASE[:, ::-1], False, None),
+    "overlapping": (np.lib.stride_tricks.as_strided(BASE, (4, 5, 6, 64), (1920, 384, 64, 2)), False, None),
+    "nothing": (BASE[:, :0], True, 64),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_rows_are_found_by_their_strides_or_refused(view):
+    x, equal, apart = VIEWS[view]
+    n_sequences, n_each, heads, dim = x.shape
+    rows, form = x.reshape(n_sequences * n_each, heads, dim), row_format("float16", "dtype")
+    refused = pytest.raises(dci.InvalidError, match=r"x .* would have to be copied")
+    with nullcontext() if equal else refused:
+        found = tokens_on_device(x, n_sequences, heads, dim, form, HOST, "x")
+        assert equal and found.n == len(rows)
+        if found.n:
+            strides = [2 * (found.token_stride or heads * dim), 2 * (found.head_stride or dim), 2]
+            np.testing.assert_array_equal(np.lib.stride_tricks.as_strided(found.at.owner, rows.shape, strides), rows)
+    with nullcontext() if apart else refused:
+        assert rows_on_device(located(x, "x"), dim, "x") == apart
+
+
+def test_outputs_of_several_sequences_lie_at_equal_distances():
+    kv = gpu_kv(budget=192)
+    names = [kv.open(), kv.open()]
+    rows, queries = halves(2, N_KV_HEADS, DIM), floats(2, N_QUERY_HEADS, DIM)
+    with kv.step(names):
+        for layer in range(N_LAYERS):
+            kv.append(layer, rows, rows)
+            for name in names:
+                kv.prompt(layer, name)
+            kv.plan(layer, queries)
+        sums = floats(2, N_QUERY_HEADS + 2)
+        with pytest.raises(dci.InvalidError, match="wanted it to be contiguous"):
+            kv.attend(0, queries, lse=sums[:, :N_QUERY_HEADS])
+        with pytest.raises(dci.InvalidError, match=r"out .* would have to be copied"):
+            kv.attend(0, queries, out=floats(2, N_QUERY_HEADS + 1, DIM)[:, 1:])
+        assert kv.attend(0, queries, lse=floats(2, N_QUERY_HEADS)).shape == (2, N_QUERY_HEADS, DIM)
+        assert not back(sums).any()
 
 
 def test_without_a_stream_torchs_current_one_is_taken_where_it_has_used_gpus(monkeypatch):
