@@ -44,7 +44,7 @@ typedef struct gpubench_area {
         unsigned char *host, *device;
         size_t n_bytes;
 } gpubench_area;
-#define GPUBENCH_AREAS 512
+#define GPUBENCH_AREAS 1100
 
 typedef struct gpubench {
         const gpubench_options *options;
@@ -97,8 +97,8 @@ typedef struct gpubench_time {
 
 /* On the device: a graph of one call for each set, replayed; each replay is a sample. */
 dci_status gpubench_on_device(gpubench *b, gpubench_call call, void *arg, size_t n_sets, gpubench_time *out);
-/* By the host's clock: a call and the wait for it, set after set; each call is a sample. */
-dci_status gpubench_on_host(gpubench *b, gpubench_call call, void *arg, size_t n_sets, gpubench_time *out);
+/* By the host's clock: a call and the wait for it, set after set; each call is a sample, of which there are `most` at most. */
+dci_status gpubench_on_host(gpubench *b, gpubench_call call, void *arg, size_t n_sets, size_t most, gpubench_time *out);
 gpubench_time gpubench_time_of(double *seconds, size_t n);
 
 /* --- gpu_common.c: results --------------------------------------------------------------------------------------------------- */

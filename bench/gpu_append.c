@@ -9,7 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADS = 8, DIM = 128, PAGE_SHIFT = 4, SINK = 16, RING = 256, LANE_TOKENS = 64, CHUNK_LAYERS = 8 };
+enum {
+        HEADS = 8,
+        DIM = 128,
+        PAGE_SHIFT = 4,
+        SINK = 16,
+        RING = 256,
+        LANE_TOKENS = 64,
+        CHUNK_LAYERS = 8,
+        WORK_PACKS = 32
+};
 #define ROW_BYTES ((size_t)DIM * 2)
 #define BLOCK_BYTES (HEADS * (2 * ROW_BYTES << PAGE_SHIFT))
 
@@ -17,6 +26,7 @@ typedef struct appending {
         gpubench *b;
         size_t n_sequences, n_layers, n_tokens; /* n_tokens: of a prompt's chunk */
         gpubench_area rows, host, packed, lanes;
+        void *side, *packed_event, *copied_event;
         dci_gpu_append_args args;
 } appending;
 
@@ -183,6 +193,38 @@ static dci_status offload_layer(void *arg, size_t layer)
                                 : status;
 }
 
+/* What a model does meanwhile: kernels that take all of the device's memory bandwidth, for longer than the copy. */
+static dci_status work_layer(void *arg, size_t layer)
+{
+        dci_status status = DCI_OK;
+        (void)layer;
+        for (size_t i = 0; i < WORK_PACKS && status == DCI_OK; i++)
+                status = pack_layer(arg, i % ((const appending *)arg)->n_layers);
+        return status;
+}
+
+/* The layer's rows leave on a stream of their own while the next work runs; the last layer waits for all. */
+static dci_status work_and_offload_layer(void *arg, size_t layer)
+{
+        const appending *a = arg;
+        const dci_gpu_ops *ops = a->b->ops;
+        const size_t bytes = 2 * a->n_tokens * HEADS * ROW_BYTES;
+        dci_status status = pack_layer(arg, layer);
+        if (status == DCI_OK)
+                status = ops->event_record(a->b->gpu, a->packed_event, a->b->stream);
+        if (status == DCI_OK)
+                status = ops->event_order(a->b->gpu, a->side, a->packed_event);
+        if (status == DCI_OK)
+                status = ops->copy(a->b->gpu, a->side, a->host.host + layer * bytes, a->packed.device + layer * bytes,
+                                   bytes);
+        if (status == DCI_OK)
+                status = work_layer(arg, layer);
+        if (status != DCI_OK || layer + 1 < a->n_layers)
+                return status;
+        status = ops->event_record(a->b->gpu, a->copied_event, a->side);
+        return status == DCI_OK ? ops->event_order(a->b->gpu, a->b->stream, a->copied_event) : status;
+}
+
 /* Blocks as they lie in host memory, against the rows they were made of. */
 static dci_status check_chunk(appending *a)
 {
@@ -202,6 +244,36 @@ static dci_status check_chunk(appending *a)
                                           layer);
         }
         free(rows);
+        return status;
+}
+
+/* What the offload adds to work that goes on meanwhile. */
+static dci_status measure_overlap(appending *a)
+{
+        gpubench *b = a->b;
+        gpubench_time alone = {0}, both = {0};
+        dci_status status = b->ops->stream_take(b->gpu, &a->side);
+        if (status == DCI_OK)
+                status = b->ops->event_take(b->gpu, false, &a->packed_event);
+        if (status == DCI_OK)
+                status = b->ops->event_take(b->gpu, false, &a->copied_event);
+        if (status == DCI_OK)
+                status = gpubench_on_device(b, work_layer, a, a->n_layers, &alone);
+        if (status == DCI_OK) {
+                memset(a->host.host, 0xff, a->host.n_bytes);
+                status = gpubench_on_device(b, work_and_offload_layer, a, a->n_layers, &both);
+        }
+        if (status == DCI_OK)
+                status = check_chunk(a);
+        if (status == DCI_OK) {
+                const double bytes = 2 * (double)(a->n_tokens * HEADS * ROW_BYTES);
+                status = report(a, "prompt: beside other work", &both, bytes, 0);
+                gpubench_note(b, "work_alone_us", alone.median);
+                printf("   %.1f us without: %+.1f %%\n", alone.median, 100 * (both.median / alone.median - 1));
+        }
+        b->ops->event_give(b->gpu, a->copied_event);
+        b->ops->event_give(b->gpu, a->packed_event);
+        b->ops->stream_give(b->gpu, a->side);
         return status;
 }
 
@@ -234,6 +306,8 @@ static dci_status measure_chunk(gpubench *b, size_t n_tokens)
                 status = report(&a, "prompt: packed and copied", &time, (double)(bytes / n_layers), b->limits.to_host);
                 printf("   of a bulk copy to the host\n");
         }
+        if (status == DCI_OK)
+                status = measure_overlap(&a);
         gpubench_release(b, mark);
         return status;
 }

@@ -273,9 +273,8 @@ dci_status gpubench_on_device(gpubench *b, gpubench_call call, void *arg, size_t
         return status;
 }
 
-dci_status gpubench_on_host(gpubench *b, gpubench_call call, void *arg, size_t n_sets, gpubench_time *out)
+dci_status gpubench_on_host(gpubench *b, gpubench_call call, void *arg, size_t n_sets, size_t most, gpubench_time *out)
 {
-        const size_t most = b->options->reps * n_sets;
         double *samples = malloc((most + 1) * sizeof *samples);
         size_t n = 0;
         if (samples == NULL)

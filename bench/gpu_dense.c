@@ -2,7 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The part dense: attention over all tokens, paged, in the device's memory: what a cache that keeps everything there costs at best. Layers
- * rotate, as a model's do; the blocks of a layer lie in random order.
+ * rotate, as a model's do. The blocks of a layer lie in turn, as one sequence gets them from an empty pool, or shuffled, as after much coming
+ * and going.
  */
 #include "bench/gpu.h"
 
@@ -15,6 +16,7 @@
 typedef struct dense_shape {
         size_t n_sequences, n_tokens, dim, group, page_shift;
         dci_dtype dtype;
+        bool shuffled;
 } dense_shape;
 
 typedef struct dense {
@@ -42,6 +44,14 @@ static double rows_bytes(const dense_shape *s)
         return (double)s->n_sequences * (double)s->n_tokens * HEADS * (double)s->dim * 4;
 }
 
+static int32_t *order_of(const dense_shape *s, size_t n_blocks)
+{
+        int32_t *order = gpubench_order(n_blocks, 1);
+        for (size_t i = 0; order != NULL && !s->shuffled && i < n_blocks; i++)
+                order[i] = (int32_t)i;
+        return order;
+}
+
 /* Cuts layers out of the arena. *out_pieces: addresses of all layers' pieces, n_pieces for each; free() them. */
 static dci_status cut_layers(dense *d, const dense_shape *s, dci_gpu_attend_args *args, void ***out_pieces,
                              size_t *out_n_pieces, size_t *out_piece_bytes)
@@ -59,7 +69,7 @@ static dci_status cut_layers(dense *d, const dense_shape *s, dci_gpu_attend_args
                 return dci_fail(DCI_ERR_LIMIT, "a layer of %zu bytes does not fit in the %zu bytes of --device-gib",
                                 n_pieces * piece_bytes, d->arena.n_bytes);
         void **pieces = malloc(d->n_layers * n_pieces * sizeof *pieces), *device = NULL;
-        int32_t *order = gpubench_order(n_blocks, 1);
+        int32_t *order = order_of(s, n_blocks);
         *out_pieces = pieces;
         *out_n_pieces = n_pieces;
         *out_piece_bytes = piece_bytes;
@@ -142,11 +152,12 @@ static dci_status measure(dense *d, const dense_shape *s, const char *arm)
         if (status == DCI_OK)
                 status = gpubench_attend_look(b, &heads, &d->layers[0]);
         if (status == DCI_OK) {
-                json_t *shape = json_pack("{s:I, s:I, s:i, s:I, s:I, s:s, s:I, s:I, s:i}", "batch",
+                json_t *shape = json_pack("{s:I, s:I, s:i, s:I, s:I, s:s, s:I, s:I, s:i, s:s}", "batch",
                                           (json_int_t)s->n_sequences, "tokens", (json_int_t)s->n_tokens, "heads", HEADS,
                                           "group", (json_int_t)s->group, "dim", (json_int_t)s->dim, "dtype",
                                           type_name(s->dtype), "page", (json_int_t)1 << s->page_shift, "layers",
-                                          (json_int_t)d->n_layers, "splits", (int)d->layers[0].n_splits);
+                                          (json_int_t)d->n_layers, "splits", (int)d->layers[0].n_splits, "order",
+                                          s->shuffled ? "shuffled" : "in turn");
                 const double rate = bytes / (1e-6 * time.median);
                 status = gpubench_row(b, "dense", arm, shape, &time, bytes, b->limits.specified);
                 gpubench_note(b, "share_of_copy", rate / b->limits.memory);
@@ -181,23 +192,33 @@ static void print_head(const char *what)
 
 dci_status gpubench_dense(gpubench *b)
 {
-        static const dense_shape shapes[] = {{1, 36864, 128, 4, 4, DCI_BF16},  {1, 131072, 128, 4, 4, DCI_BF16},
-                                             {1, 262144, 128, 4, 4, DCI_BF16}, {4, 32768, 128, 4, 4, DCI_BF16},
-                                             {16, 32768, 128, 4, 4, DCI_BF16}, {1, 36864, 128, 4, 6, DCI_BF16},
-                                             {1, 131072, 128, 4, 6, DCI_BF16}, {16, 32768, 128, 4, 6, DCI_BF16}};
+        static const dense_shape shapes[] = {
+                {1, 36864, 128, 4, 4, DCI_BF16, false},  {1, 131072, 128, 4, 4, DCI_BF16, false},
+                {1, 262144, 128, 4, 4, DCI_BF16, false}, {4, 32768, 128, 4, 4, DCI_BF16, false},
+                {16, 32768, 128, 4, 4, DCI_BF16, false}, {1, 36864, 128, 4, 6, DCI_BF16, false},
+                {1, 131072, 128, 4, 6, DCI_BF16, false}, {16, 32768, 128, 4, 6, DCI_BF16, false}};
+        static const dense_shape shuffled[] = {{1, 36864, 128, 4, 4, DCI_BF16, true},
+                                               {1, 131072, 128, 4, 4, DCI_BF16, true},
+                                               {1, 262144, 128, 4, 4, DCI_BF16, true}};
         static const dense_shape others[] = {
-                {1, 131072, 64, 4, 4, DCI_BF16},   {1, 131072, 96, 4, 4, DCI_BF16},  {1, 131072, 256, 4, 4, DCI_BF16},
-                {1, 131072, 128, 1, 4, DCI_BF16},  {1, 131072, 128, 7, 4, DCI_BF16}, {1, 131072, 128, 8, 4, DCI_BF16},
-                {1, 131072, 128, 16, 4, DCI_BF16}, {1, 131072, 128, 4, 4, DCI_F16},  {1, 131072, 64, 8, 5, DCI_F16}};
-        static const dense_shape tiny[] = {{1, 100, 128, 4, 4, DCI_BF16}, {2, 70, 64, 7, 3, DCI_F16}};
+                {1, 131072, 64, 4, 4, DCI_BF16, false},   {1, 131072, 96, 4, 4, DCI_BF16, false},
+                {1, 131072, 256, 4, 4, DCI_BF16, false},  {1, 131072, 128, 1, 4, DCI_BF16, false},
+                {1, 131072, 128, 7, 4, DCI_BF16, false},  {1, 131072, 128, 8, 4, DCI_BF16, false},
+                {1, 131072, 128, 16, 4, DCI_BF16, false}, {1, 131072, 128, 4, 4, DCI_F16, false},
+                {1, 131072, 64, 8, 5, DCI_F16, false}};
+        static const dense_shape tiny[] = {{1, 100, 128, 4, 4, DCI_BF16, false}, {2, 70, 64, 7, 3, DCI_F16, true}};
         const size_t mark = b->n_areas;
         dense d = {.b = b};
         dci_status status = take_arena(&d);
-        print_head(b->options->tiny ? "small shapes" : "a model of 32 query heads on 8 kv heads");
+        print_head(b->options->tiny ? "small shapes" : "a model of 32 query heads on 8 kv heads, pages in turn");
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes && !b->options->tiny && status == DCI_OK; i++)
                 status = measure(&d, &shapes[i], "attend");
-        if (!b->options->tiny)
-                print_head("other shapes, 8 kv heads");
+        if (!b->options->tiny && status == DCI_OK)
+                print_head("the same, pages shuffled");
+        for (size_t i = 0; i < sizeof shuffled / sizeof *shuffled && !b->options->tiny && status == DCI_OK; i++)
+                status = measure(&d, &shuffled[i], "attend, shuffled");
+        if (!b->options->tiny && status == DCI_OK)
+                print_head("other shapes, 8 kv heads, pages in turn");
         for (size_t i = 0; i < sizeof others / sizeof *others && !b->options->tiny && status == DCI_OK; i++) {
                 if (others[i].dtype != others[i > 0 ? i - 1 : 0].dtype)
                         status = gpubench_fill(b, d.arena.device, d.arena.n_bytes, others[i].dtype);
@@ -207,7 +228,7 @@ dci_status gpubench_dense(gpubench *b)
         for (size_t i = 0; i < sizeof tiny / sizeof *tiny && b->options->tiny && status == DCI_OK; i++) {
                 status = gpubench_fill(b, d.arena.device, d.arena.n_bytes, tiny[i].dtype);
                 if (status == DCI_OK)
-                        status = measure(&d, &tiny[i], "attend");
+                        status = measure(&d, &tiny[i], tiny[i].shuffled ? "attend, shuffled" : "attend");
         }
         gpubench_release(b, mark);
         return status;

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The part gather: rows and pages that lie scattered over a pool in host memory, fetched into lanes on the device by a kernel that reads
- * them in place, and in the ways that papers have. One kv cache of one layer fills the pool; its blocks lie in random order, and what is
- * fetched is drawn anew for each set.
+ * The part gather: rows and pages of a pool in host memory, fetched into lanes on the device by a kernel that reads them in place, and in the
+ * ways that papers have. What is fetched is drawn anew for each set. The pool is cut in two ways:
+ *  - as a dci_kv has it: each piece holds a slice of every layer, 2 MiB with 32 layers; layers take turns, and a fetch is of one layer;
+ *  - as one layer that fills all of it: what a fetch loses when the device must translate addresses from everywhere.
  */
 #include "bench/gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADS = 8, PAGE_SHIFT = 4, SINK = 16, RING = 256, MOST_PIECES = 256 };
-#define PIECE_BYTES ((size_t)256 << 20)
+enum { HEADS = 8, PAGE_SHIFT = 4, SINK = 16, RING = 256, MOST_PIECES = 1024 };
+enum { LAYERS = 32, TINY_LAYERS = 2, LAYER_TOKENS = 36864 };
+#define PIECE_BYTES ((size_t)64 << 20) /* as dci_gpu_kv has them by default */
 #define TINY_PIECE ((size_t)512 << 10)
 #define SETS_BYTES ((size_t)512 << 20) /* fetched by all sets together, at most */
+#define SLOW_SAMPLES 12                /* of ways that take milliseconds */
 
 typedef struct gathering {
         gpubench *b;
-        size_t dim, n_pieces, piece_bytes, n_blocks, n_tokens;
+        size_t dim, n_pieces, piece_bytes, n_layers;
+        size_t n_blocks, n_tokens; /* of a layer */
         gpubench_area pieces[MOST_PIECES];
-        int32_t *order; /* of the blocks, as in the table */
+        int32_t *order; /* of the blocks, as in the table: all layers have the same */
         dci_gpu_pool pool;
         dci_gpu_tables tables;
         /* of a shape */
@@ -74,12 +78,21 @@ static dci_status take_pool(gathering *g)
         return status == DCI_OK ? dci_parallel(&region) : status;
 }
 
+/* What a piece has of one layer. */
+static size_t slice_bytes(const gathering *g)
+{
+        return g->piece_bytes / g->n_layers;
+}
+
 /* The pool as one of rows of dim. */
-static dci_status shape_pool(gathering *g, size_t dim)
+static dci_status shape_pool(gathering *g, size_t dim, size_t n_layers)
 {
         void *pieces[MOST_PIECES], *device = NULL;
         g->dim = dim;
-        g->n_blocks = g->n_pieces * g->piece_bytes / block_bytes(g);
+        g->n_layers = n_layers;
+        g->n_blocks = g->n_pieces * (slice_bytes(g) / block_bytes(g));
+        if (n_layers > 1 && g->n_blocks > LAYER_TOKENS >> PAGE_SHIFT)
+                g->n_blocks = LAYER_TOKENS >> PAGE_SHIFT;
         g->n_tokens = g->n_blocks << PAGE_SHIFT;
         for (size_t i = 0; i < g->n_pieces; i++)
                 pieces[i] = g->pieces[i].device;
@@ -98,18 +111,21 @@ static dci_status shape_pool(gathering *g, size_t dim)
         g->pool.key_bytes = g->pool.value_bytes = (uint32_t)dim * 2;
         g->pool.page_shift = PAGE_SHIFT;
         g->pool.block_shift = 0;
-        while (block_bytes(g) << g->pool.block_shift < g->piece_bytes)
+        while (block_bytes(g) << g->pool.block_shift < slice_bytes(g))
                 g->pool.block_shift++;
         return status;
 }
 
-/* Where a position's key lies in host memory; its value lies value_at behind, less the way the key has from its page's begin. */
-static const unsigned char *key_at(const gathering *g, size_t head, int32_t position)
+/* Where the key of unit i lies in host memory, counted through all sets; its value lies value_at behind, less the way the key has from its
+ * page's begin. Sets take the layers in turn. */
+static const unsigned char *key_at(const gathering *g, size_t i)
 {
+        const size_t layer = i / g->n_units % g->n_layers, head = i / g->per_list % HEADS;
+        const int32_t position = g->items[i].position;
         const size_t block = (size_t)g->order[position >> PAGE_SHIFT];
         const size_t mask = ((size_t)1 << g->pool.block_shift) - 1, slot = (size_t)position & ((1 << PAGE_SHIFT) - 1);
-        return g->pieces[block >> g->pool.block_shift].host + (block & mask) * g->pool.block_bytes +
-               head * g->pool.head_bytes + slot * g->pool.key_bytes;
+        return g->pieces[block >> g->pool.block_shift].host + layer * slice_bytes(g) +
+               (block & mask) * g->pool.block_bytes + head * g->pool.head_bytes + slot * g->pool.key_bytes;
 }
 
 /* --- a shape ------------------------------------------------------------------------------------------------------------------ */
@@ -120,16 +136,31 @@ static int compare_items(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
+static int32_t draw(const gathering *g, dci_rng *rng)
+{
+        return (int32_t)(dci_rng_below(rng, g->n_tokens >> g->unit_shift) << g->unit_shift);
+}
+
+/* Lists as plans have them: ascending, each unit once. A layer has more units than a list. */
 static void draw_items(gathering *g, uint64_t seed)
 {
         dci_rng rng;
         dci_rng_seed(&rng, seed);
         for (size_t list = 0; list < g->n_sets * HEADS; list++) {
                 dci_gpu_item *items = g->items + list * g->per_list;
+                bool again = true;
                 for (size_t i = 0; i < g->per_list; i++)
-                        items[i].position =
-                                (int32_t)(dci_rng_below(&rng, g->n_tokens >> g->unit_shift) << g->unit_shift);
-                qsort(items, g->per_list, sizeof *items, compare_items);
+                        items[i].position = draw(g, &rng);
+                while (again) {
+                        again = false;
+                        qsort(items, g->per_list, sizeof *items, compare_items);
+                        for (size_t i = 1; i < g->per_list; i++) {
+                                if (items[i].position != items[i - 1].position)
+                                        continue;
+                                items[i - 1].position = draw(g, &rng);
+                                again = true;
+                        }
+                }
                 for (size_t i = 0; i < g->per_list; i++)
                         items[i].slot = SINK + RING + (int32_t)(i << g->unit_shift);
         }
@@ -194,18 +225,19 @@ static dci_status take_shape(gathering *g)
 static dci_status by_kernel(void *arg, size_t set)
 {
         const gathering *g = arg;
-        const dci_gpu_gather_args args = {.n_sequences = 1,
-                                          .n_heads = HEADS,
-                                          .unit_shift = (int32_t)g->unit_shift,
-                                          .most_items = (int32_t)g->per_list,
-                                          .rows = g->rows,
-                                          .items = g->device_items + set * g->n_units,
-                                          .item_stride = g->per_list,
-                                          .n_items = g->n_items,
-                                          .n_items_stride = 1,
-                                          .pool = g->pool,
-                                          .tables = g->tables,
-                                          .lanes = g->lanes};
+        dci_gpu_gather_args args = {.n_sequences = 1,
+                                    .n_heads = HEADS,
+                                    .unit_shift = (int32_t)g->unit_shift,
+                                    .most_items = (int32_t)g->per_list,
+                                    .rows = g->rows,
+                                    .items = g->device_items + set * g->n_units,
+                                    .item_stride = g->per_list,
+                                    .n_items = g->n_items,
+                                    .n_items_stride = 1,
+                                    .pool = g->pool,
+                                    .tables = g->tables,
+                                    .lanes = g->lanes};
+        args.pool.layer_at = set % g->n_layers * slice_bytes(g);
         return g->b->ops->gather(g->b->gpu, g->b->stream, &args);
 }
 
@@ -231,7 +263,7 @@ static void list_copies(gathering *g)
         const size_t row = g->dim * 2;
         for (size_t i = 0; i < g->n_sets * g->n_units; i++) {
                 const size_t h = i / g->per_list % HEADS;
-                const unsigned char *key = key_at(g, h, g->items[i].position);
+                const unsigned char *key = key_at(g, i);
                 const size_t at = (h * (size_t)g->lanes.n_slots + (size_t)g->items[i].slot) * row;
                 g->from[n] = key;
                 g->to[n] = g->unit_shift > 0 ? g->flat.device + i % g->n_units * unit_bytes(g) : g->lanes.keys + at;
@@ -275,7 +307,7 @@ static void collect(void *arg, size_t task, size_t worker)
         const size_t half = unit_bytes(g) / 2, end = (task + 1) * UNITS_OF_A_TASK;
         (void)worker;
         for (size_t i = task * UNITS_OF_A_TASK; i < end && i < g->n_units; i++) {
-                const unsigned char *key = key_at(g, i / g->per_list, g->items[c->set * g->n_units + i].position);
+                const unsigned char *key = key_at(g, c->set * g->n_units + i);
                 unsigned char *out = g->staging.host + i * unit_bytes(g);
                 memcpy(out, key, half);
                 memcpy(out + half, key + g->pool.value_at, half);
@@ -315,7 +347,7 @@ static dci_status check(gathering *g, size_t set)
                 status = gpubench_download(g->b, keys + lane_bytes, g->lanes.values, lane_bytes);
         for (size_t i = 0; i < g->n_units && status == DCI_OK; i++) {
                 const dci_gpu_item item = g->items[set * g->n_units + i];
-                const unsigned char *key = key_at(g, i / g->per_list, item.position);
+                const unsigned char *key = key_at(g, set * g->n_units + i);
                 const size_t at = (i / g->per_list * (size_t)g->lanes.n_slots + (size_t)item.slot) * g->dim * 2;
                 if (memcmp(keys + at, key, run) != 0 || memcmp(values + at, key + g->pool.value_at, run) != 0)
                         status = dci_fail(BENCH_ERR_RUN, "gather: position %d of head %zu is not what lies in slot %d",
@@ -328,9 +360,10 @@ static dci_status check(gathering *g, size_t set)
 static dci_status report(gathering *g, const char *arm, const gpubench_time *time, double copy_us, bool by_host)
 {
         const double bytes = (double)(g->n_units * unit_bytes(g)), bus = g->b->limits.to_device;
-        json_t *shape =
-                json_pack("{s:I, s:I, s:I, s:s}", "units", (json_int_t)g->n_units, "unit_bytes",
-                          (json_int_t)unit_bytes(g), "dim", (json_int_t)g->dim, "clock", by_host ? "host" : "device");
+        json_t *shape = json_pack("{s:I, s:I, s:I, s:s, s:s, s:I, s:I}", "units", (json_int_t)g->n_units, "unit_bytes",
+                                  (json_int_t)unit_bytes(g), "dim", (json_int_t)g->dim, "clock",
+                                  by_host ? "host" : "device", "layout", g->n_layers > 1 ? "layers" : "scattered",
+                                  "layers", (json_int_t)g->n_layers, "tokens", (json_int_t)g->n_tokens);
         const dci_status status = gpubench_row(g->b, "gather", arm, shape, time, bytes, bus);
         gpubench_note(g->b, "share_of_copy", copy_us / time->median);
         printf("%6zu x %5zu B  %-16s %9.1f %9.1f %9.1f %8.1f %7.0f%% %9.0f%%\n", g->n_units, unit_bytes(g), arm,
@@ -339,37 +372,58 @@ static dci_status report(gathering *g, const char *arm, const gpubench_time *tim
         return status;
 }
 
+typedef struct gather_way {
+        const char *name;
+        gpubench_call call;
+        size_t samples; /* by the host's clock, at most; 0: by the device's */
+} gather_way;
+
+static dci_status measure_ways(gathering *g)
+{
+        const size_t many = g->b->options->reps * g->n_sets;
+        const gather_way ways[] = {{"copy", by_one_copy, 0},
+                                   {"kernel", by_kernel, 0},
+                                   {"kernel, waited", by_kernel, many},
+                                   {"staged", by_staging, many},
+                                   {"batched", by_batch, SLOW_SAMPLES},
+                                   {"copies", by_copies, SLOW_SAMPLES}};
+        /* What translation of addresses costs shows in the kernel. */
+        const size_t n_ways = g->n_layers > 1 ? sizeof ways / sizeof *ways : 2;
+        double copy_us = 0;
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < n_ways && status == DCI_OK; i++) {
+                gpubench_time time = {0};
+                const bool by_host = ways[i].samples > 0;
+                status = by_host ? gpubench_on_host(g->b, ways[i].call, g, g->n_sets, ways[i].samples, &time)
+                                 : gpubench_on_device(g->b, ways[i].call, g, g->n_sets, &time);
+                copy_us = i == 0 ? time.median : copy_us;
+                if (status == DCI_OK)
+                        status = report(g, ways[i].name, &time, copy_us, by_host);
+        }
+        return status;
+}
+
 static dci_status measure_shape(gathering *g, size_t n_units, size_t unit_shift)
 {
-        static const struct {
-                const char *name;
-                gpubench_call call;
-                bool by_host;
-        } ways[] = {{"copy", by_one_copy, false}, {"kernel", by_kernel, false}, {"kernel, waited", by_kernel, true},
-                    {"staged", by_staging, true}, {"batched", by_batch, true},  {"copies", by_copies, true}};
         gpubench *b = g->b;
         const size_t mark = b->n_areas;
-        double copy_us = 0;
         g->n_units = n_units;
         g->unit_shift = unit_shift;
         g->per_list = n_units / HEADS;
         g->n_sets = SETS_BYTES / (n_units * unit_bytes(g));
-        g->n_sets = b->options->tiny ? 2 : g->n_sets < 16 ? 16 : g->n_sets > 64 ? 64 : g->n_sets;
-        dci_status status = take_lists(g);
+        g->n_sets = b->options->tiny ? 2 : g->n_sets < 32 ? 32 : g->n_sets > 64 ? 64 : g->n_sets;
+        dci_status status = g->n_tokens >> unit_shift >= g->per_list
+                                    ? take_lists(g)
+                                    : dci_fail(DCI_ERR_LIMIT, "a layer of %zu tokens has too few for lists of %zu",
+                                               g->n_tokens, g->per_list);
         if (status == DCI_OK)
                 status = take_shape(g);
         if (status == DCI_OK) {
                 list_copies(g);
                 status = check(g, g->n_sets - 1);
         }
-        for (size_t i = 0; i < sizeof ways / sizeof *ways && status == DCI_OK; i++) {
-                gpubench_time time = {0};
-                status = ways[i].by_host ? gpubench_on_host(b, ways[i].call, g, g->n_sets, &time)
-                                         : gpubench_on_device(b, ways[i].call, g, g->n_sets, &time);
-                copy_us = i == 0 && status == DCI_OK ? time.median : copy_us;
-                if (status == DCI_OK)
-                        status = report(g, ways[i].name, &time, copy_us, ways[i].by_host);
-        }
+        if (status == DCI_OK)
+                status = measure_ways(g);
         gpubench_release(b, mark);
         free(g->items);
         free(g->to);
@@ -378,26 +432,54 @@ static dci_status measure_shape(gathering *g, size_t n_units, size_t unit_shift)
         return status;
 }
 
+typedef struct gather_shape {
+        size_t dim, n_units, unit_shift;
+} gather_shape;
+
+static dci_status measure_shapes(gathering *g, const gather_shape *shapes, size_t n_shapes, size_t n_layers)
+{
+        gpubench *b = g->b;
+        dci_status status = DCI_OK;
+        printf("%-16s %-16s %9s %9s %9s %8s %8s %10s\n", "fetched", "way", "median", "p10", "p90", "GB/s", "of bulk",
+               "of copy");
+        for (size_t i = 0; i < n_shapes && status == DCI_OK; i++) {
+                const size_t mark = b->n_areas;
+                status = shape_pool(g, shapes[i].dim, n_layers);
+                if (status == DCI_OK)
+                        status = measure_shape(g, shapes[i].n_units, shapes[i].unit_shift);
+                gpubench_release(b, mark);
+        }
+        return status;
+}
+
 dci_status gpubench_gather(gpubench *b)
 {
-        static const size_t rows[] = {1408, 2816, 5632}, pages[] = {128, 512, 1024, 1408};
-        const size_t mark = b->n_areas;
-        const bool tiny = b->options->tiny;
+        static const gather_shape layered[] = {{128, 1408, 0},          {128, 2816, 0},
+                                               {128, 5632, 0},          {128, 128, PAGE_SHIFT},
+                                               {128, 512, PAGE_SHIFT},  {128, 1024, PAGE_SHIFT},
+                                               {128, 1408, PAGE_SHIFT}, {64, 1408, 0},
+                                               {64, 2816, 0},           {64, 5632, 0}};
+        static const gather_shape scattered[] = {{128, 2816, 0}, {128, 1024, PAGE_SHIFT}};
+        static const gather_shape tiny[] = {{128, 64, 0}, {128, 16, PAGE_SHIFT}, {64, 64, 0}};
+        const size_t mark = b->n_areas, n_layers = b->options->tiny ? TINY_LAYERS : LAYERS;
         gathering g = {.b = b};
         dci_status status = take_pool(&g);
-        printf("\ngather: rows and pages scattered over %zu MiB of locked host memory; us of one call\n"
-               "%-16s %-16s %9s %9s %9s %8s %8s %10s\n",
-               g.n_pieces * g.piece_bytes >> 20, "fetched", "way", "median", "p10", "p90", "GB/s", "of bulk",
-               "of copy");
-        for (size_t dim = 128; dim >= 64 && status == DCI_OK; dim /= 2) {
-                const size_t pool_mark = b->n_areas;
-                status = shape_pool(&g, dim);
-                for (size_t i = 0; i < (tiny ? 1 : 3) && status == DCI_OK; i++)
-                        status = measure_shape(&g, tiny ? 64 : rows[i], 0);
-                for (size_t i = 0; i < (tiny ? 1 : 4) && dim == 128 && status == DCI_OK; i++)
-                        status = measure_shape(&g, tiny ? 16 : pages[i], PAGE_SHIFT);
-                gpubench_release(b, pool_mark);
-        }
+        if (status == DCI_OK)
+                printf("\ngather: rows and pages of one layer of %zu, that lie as in a dci_kv; us of one call\n",
+                       n_layers);
+        if (status == DCI_OK && b->options->tiny)
+                status = measure_shapes(&g, tiny, sizeof tiny / sizeof *tiny, n_layers);
+        else if (status == DCI_OK)
+                status = measure_shapes(&g, layered, sizeof layered / sizeof *layered, n_layers);
+        if (status == DCI_OK)
+                printf("\ngather, what translation of addresses costs: scattered over all %zu MiB of locked host "
+                       "memory; us "
+                       "of one call\n",
+                       g.n_pieces * g.piece_bytes >> 20);
+        if (status == DCI_OK && b->options->tiny)
+                status = measure_shapes(&g, tiny, 2, 1);
+        else if (status == DCI_OK)
+                status = measure_shapes(&g, scattered, sizeof scattered / sizeof *scattered, 1);
         gpubench_release(b, mark);
         free(g.order);
         return status;

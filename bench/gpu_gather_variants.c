@@ -124,12 +124,13 @@ static void *host(size_t n_bytes)
 /* Bytes of this process in huge pages, as far as the system tells. */
 static size_t huge_bytes(void)
 {
+        static const char name[] = "AnonHugePages:";
         char text[128];
         size_t kib = 0;
         FILE *file = fopen("/proc/self/smaps_rollup", "r");
         while (file != NULL && fgets(text, sizeof text, file) != NULL)
-                if (sscanf(text, "AnonHugePages: %zu", &kib) == 1)
-                        break;
+                if (strncmp(text, name, sizeof name - 1) == 0)
+                        kib = strtoul(text + sizeof name - 1, NULL, 10);
         if (file != NULL)
                 fclose(file);
         return kib << 10;
@@ -516,9 +517,9 @@ static void read_options(bench *b, int argc, char **argv)
         b->pool_bytes = (size_t)4 << 30;
         while ((option = getopt(argc, argv, "o:s:g:p:f")) != -1) {
                 if (option == 's')
-                        b->seconds = atof(optarg);
-                else if (option == 'g' && atoi(optarg) > 0)
-                        b->pool_bytes = (size_t)atoi(optarg) << 30;
+                        b->seconds = strtod(optarg, NULL);
+                else if (option == 'g' && strtoul(optarg, NULL, 10) > 0)
+                        b->pool_bytes = (size_t)strtoul(optarg, NULL, 10) << 30;
                 else if (option == 'p')
                         b->pages = optarg;
                 else if (option == 'f')

@@ -34,7 +34,7 @@ static const char help[] =
         "  --tiny                    sizes for a sanitizer: figures that mean nothing\n"
         "  --reps N                  samples of a figure, 5 to 10000 (default 30; fewer where they take long)\n"
         "  --device-gib N            device memory for layers that rotate, 1 to 1024 (default 60, or what is free)\n"
-        "  --pool-gib N              locked host memory of the part gather, 1 to 64 (default 4)\n"
+        "  --pool-gib N              locked host memory of the part gather, 1 to 64 (default 5)\n"
         "  --threads N               of the host: staged copies, walks and plans (default all CPUs)\n"
         "  --isa NAME                (default auto)\n"
         "  --seed N                  (default 0)\n"
@@ -57,6 +57,9 @@ static const char help[] =
         "  --hot N                   tokens of the hot buffer, 0 to 8192 (default twice the budget)\n"
         "\n"
         "ways of the part gather:\n"
+        "  (in a table of rows and pages that lie as in a dci_kv of 32 layers, of one layer at a time; and, short, in "
+        "one of\n"
+        "  those scattered over all of --pool-gib, which shows what the device's translation of addresses costs)\n"
         "  copy                      one copy of as many bytes that lie side by side: what 'of copy' is measured by\n"
         "  kernel                    rows are read where they lie; waited: with launch and wait, by the host's clock\n"
         "  staged, batched, copies   the host collects them in a locked buffer and copies that; one batched call; one "
@@ -120,7 +123,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
         *o = (gpubench_options){.budgets = budgets,
                                 .reps = 30,
                                 .device_gib = 60,
-                                .pool_gib = 4,
+                                .pool_gib = 5,
                                 .tokens = 32768,
                                 .layers = 4,
                                 .heads = 8,

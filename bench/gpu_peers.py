@@ -9,10 +9,11 @@ One decode position of 32 query heads on 8 kv heads, d 128, bf16. Every arm is t
 of one call for each of so many layers that rotate, replayed between two events; a figure is the median over replays and
 rounds, of one layer. Each output is first held against float32.
 
-SDPA runs with each backend as `gqa` (enable_gqa) and as `folded`: a kv head's query heads as query positions of one head,
-which for decoding is the same sum and reads each key once with any backend. math, which writes its scores out, is timed at
-the smallest shape. FlashInfer (paged, pages of 16) and flash-attn (contiguous) take part when they can be imported. Needs
-torch and a GPU.
+dci runs with its pages in turn, as one sequence gets them from an empty pool, and at batch 1 also shuffled. SDPA runs with
+each backend as `gqa` (enable_gqa) and as `folded`: a kv head's query heads as query positions of one head, which for
+decoding is the same sum and reads each key once with any backend; its keys and values are contiguous, without pages. What
+is far behind (math, efficient, cudnn folded) is timed at the first shape. FlashInfer (paged, pages of 16, shuffled) and
+flash-attn (contiguous) take part when they can be imported. Needs torch and a GPU.
 """
 import argparse
 import json
@@ -22,7 +23,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import warnings
 
+# PyTorch warns of each backend that does not know a shape: the tables say so.
+warnings.filterwarnings("ignore", category=UserWarning)
 try:
     import torch
     import torch.nn.functional as F
@@ -39,6 +43,8 @@ BACKENDS = [
     ("cudnn", SDPBackend.CUDNN_ATTENTION),
     ("math", SDPBackend.MATH),
 ]
+# As (backend, way) or backend: so far behind that one shape shows it.
+FAR_BEHIND = {"math", "efficient", ("cudnn", "folded")}
 
 
 def row_bytes(batch, tokens):
@@ -121,19 +127,23 @@ def flashinfer_arm(layers):
     return run
 
 
-def arms_of(layers, smallest):
+def arms_of(layers, first):
     """(name, call, whether the output is that of Layers.reference), or (name, sentence, None) where there is no such arm."""
     for name, backend in BACKENDS:
-        if name == "math" and not smallest:
-            continue
         for way, call in (("gqa", sdpa_gqa), ("folded", sdpa_folded)):
+            if FAR_BEHIND & {name, (name, way)} and not first:
+                continue
             yield f"sdpa {name}, {way}", with_backend(call, backend), True
+    # Whether they can be imported is said at the first shape.
     # These read the same memory in another order of its elements: other numbers, as many bytes.
     for name, make in (("flash-attn", flash_attn_arm), ("flashinfer", lambda: flashinfer_arm(layers))):
         try:
-            yield name, make(), False
+            made = make()
         except Exception as error:
-            yield name, f"{type(error).__name__}: {error}", None
+            if first or not isinstance(error, ImportError):
+                yield name, f"{type(error).__name__}: {error}", None
+            continue
+        yield name, made, False
 
 
 def check(out, reference, like):
@@ -190,7 +200,7 @@ def run_torch(shape, args, results):
 
 
 def run_dci(args):
-    """Rows of the shapes above by (batch, tokens), those of pages of 16 and of 64."""
+    """The report, and rows of the shapes above: those of pages of 16, also shuffled, and of 64."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "dense.json")
         command = [args.dci_bench, "gpu", "--part", "dense", "--device-gib", str(args.device_gib), "--json", path]
@@ -199,8 +209,8 @@ def run_dci(args):
             sys.exit(f"gpu_peers.py: {' '.join(command)}: {ran.stderr.strip() or ran.stdout.strip()[-400:]}")
         with open(path) as file:
             report = json.load(file)
-    rows = [row for row in report["rows"] if row["part"] == "dense" and row["arm"] == "attend"]
-    return report, {(row["batch"], row["tokens"], row["page"]): row for row in rows}
+    arms = ("attend", "attend, shuffled")
+    return report, [row for row in report["rows"] if row["part"] == "dense" and row["arm"] in arms]
 
 
 def note_dci(result, row):
@@ -212,12 +222,12 @@ def note_dci(result, row):
 
 def print_table(shape, results, limit):
     bytes_ = row_bytes(*shape)
-    ours = results.get("dci, pages of 16", {}).get("us")
+    ours = results.get("dci, pages of 16 in turn", {}).get("us")
     print(f"\nbatch {shape[0]}, {shape[1]} tokens: {bytes_ / 1e6:.0f} MB of a layer")
-    print(f"{'':24} {'us':>9} {'p10':>9} {'p90':>9} {'TB/s':>7} {'of copy':>8} {'dci is':>8}")
+    print(f"{'':30} {'us':>9} {'p10':>9} {'p90':>9} {'TB/s':>7} {'of copy':>8} {'dci is':>8}")
     for name, result in sorted(results.items(), key=lambda item: statistics.median(item[1]["us"] or [math.inf])):
         if not result["us"]:
-            print(f"{name:24} not measured: {result.get('why', '')}")
+            print(f"{name:30} not measured: {result.get('why', '')}")
             continue
         times = sorted(result["us"])
         median = statistics.median(times)
@@ -225,7 +235,7 @@ def print_table(shape, results, limit):
         low = result.get("p10", times[len(times) // 10])
         high = result.get("p90", times[len(times) * 9 // 10])
         faster = f"{median / statistics.median(ours):7.2f}x" if ours else ""
-        print(f"{name:24} {median:9.1f} {low:9.1f} {high:9.1f} {rate:7.3f} "
+        print(f"{name:30} {median:9.1f} {low:9.1f} {high:9.1f} {rate:7.3f} "
               f"{100 * rate * 1e12 / limit:7.0f}% {faster}")
 
 
@@ -247,9 +257,10 @@ def main():
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
         if args.dci_bench:
             report, rows = run_dci(args)
-            for (batch, tokens, page), row in rows.items():
-                if (batch, tokens) in results:
-                    note_dci(results[batch, tokens].setdefault(f"dci, pages of {page}", {"us": []}), row)
+            for row in rows:
+                shape = (row["batch"], row["tokens"])
+                if shape in results:
+                    note_dci(results[shape].setdefault(f"dci, pages of {row['page']} {row['order']}", {"us": []}), row)
         for shape in SHAPES:
             run_torch(shape, args, results[shape])
     limit = report.get("limits", {}).get("memory_copy_gb_s", 0) * 1e9 or math.inf

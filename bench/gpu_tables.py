@@ -30,6 +30,12 @@ def share(value):
     return "-" if value is None else f"{100 * value:.0f} %"
 
 
+def run_of(report):
+    device = report["device"]
+    return (f"{device['name']}, driver {device['driver']}, {report['machine']['date']}"
+            f"{'; tiny sizes: the figures mean nothing' if device['tiny'] else ''}")
+
+
 def limits(report, rows):
     del rows
     known = report["limits"]
@@ -37,7 +43,13 @@ def limits(report, rows):
              ("memory_copy_gb_s", "device memory, a copy of 1 GiB, read and written"),
              ("bulk_to_device_gb_s", "bus, one copy of 256 MiB to the device"),
              ("bulk_to_host_gb_s", "bus, one copy of 256 MiB to the host")]
-    return table(["limit", "GB/s"], [(text, f"{known[name]:,.1f}") for name, text in names])
+    lines = table(["limit", "GB/s"], [(text, f"{known[name]:,.1f}") for name, text in names])
+    return f"{run_of(report)}\n\n{lines}"
+
+
+def is_layered(row):
+    """Whether what was fetched lay as a layer of a dci_kv does, and not all over the pool."""
+    return row.get("layout") == "layers"
 
 
 def gather(report, rows):
@@ -57,19 +69,22 @@ def gather(report, rows):
 
 
 def dense(report, rows):
+    """One line for each shape; older reports do not say how pages lie, which was shuffled."""
     del report
     lines = []
     for row in rows:
+        pages = f"{row['page']}, {row.get('order', 'shuffled')}"
         lines.append([f"{row['batch']} x {row['tokens']:,}", f"{row['heads'] * row['group']} / {row['heads']}", row["dim"],
-                      row["dtype"], row["page"], row["layers"], spread(row), f"{row['gb_s'] * 1e-3:.2f}",
-                      share(row.get("share")), share(row["share_of_copy"])])
-    return table(["batch x tokens", "query / kv heads", "d", "type", "page", "layers", "us (p10 to p90)", "TB/s",
+                      row["dtype"], pages, row["layers"], spread(row), f"{row['gb_s'] * 1e-3:.2f}", share(row.get("share")),
+                      share(row["share_of_copy"])])
+    return table(["batch x tokens", "query / kv heads", "d", "type", "pages", "layers", "us (p10 to p90)", "TB/s",
                   "of specified", "of a copy"], lines)
 
 
 def sparse(report, rows):
-    limit = report["limits"]["memory_copy_gb_s"] * 1e9
-    lines = [[row["batch"], row["slots"], row["layers"], spread(row), us(1e6 * row["bytes"] / limit),
+    # Attention only reads, and is faster than a copy: the floor is what clock and width allow, where they are known.
+    limit = (report["limits"]["memory_specified_gb_s"] or report["limits"]["memory_copy_gb_s"]) * 1e9
+    lines = [[row["batch"], f"{row['slots']:,}", row["layers"], spread(row), us(1e6 * row["bytes"] / limit),
               f"{row['gb_s'] * 1e-3:.2f}"] for row in rows]
     return table(["batch", "slots", "layers", "us (p10 to p90)", "floor, us", "TB/s"], lines)
 
@@ -152,6 +167,11 @@ def main():
     tables = {}
     for name in wanted:
         rows = [row for row in report["rows"] if row["part"] == name]
+        if name == "gather":
+            scattered = [row for row in rows if not is_layered(row)]
+            rows = [row for row in rows if is_layered(row)]
+            if scattered:
+                tables["gather scattered"] = gather(report, scattered)
         if rows:
             tables[name] = PARTS[name](report, rows)
     if args.peers:
@@ -160,9 +180,7 @@ def main():
     if args.into:
         put_into(args.into, tables)
         return
-    device = report["device"]
-    print(f"{device['name']}, driver {device['driver']}, {report['machine']['date']}"
-          f"{'; tiny sizes: the figures mean nothing' if device['tiny'] else ''}")
+    print(run_of(report))
     for name, lines in tables.items():
         print(f"\n{name}\n\n{lines}")
 

@@ -45,11 +45,12 @@ START_TEST(kernels_are_measured_beside_limits)
         ck_assert_str_eq(json_string_value(json_object_get(json_object_get(report, "device"), "runs_on")), "host");
         ck_assert(json_is_true(json_object_get(json_object_get(report, "device"), "tiny")));
         ck_assert_uint_eq(count_part(report, "limits"), 3);
-        ck_assert_uint_eq(count_part(report, "gather"), 18); /* rows of two lengths and pages, in six ways each */
+        ck_assert_uint_eq(count_part(report, "gather"),
+                          22); /* rows of two lengths and pages in six ways; scattered, two in two */
         ck_assert_uint_eq(count_part(report, "dense"), 2);
         ck_assert_uint_eq(count_part(report, "sparse"), 1);
-        ck_assert_uint_eq(count_part(report, "append"), 4);
-        ck_assert_uint_eq(count_rows(report), 28);
+        ck_assert_uint_eq(count_part(report, "append"), 5);
+        ck_assert_uint_eq(count_rows(report), 33);
         json_decref(report);
 }
 END_TEST
