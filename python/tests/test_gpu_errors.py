@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from gpu_model import DIM, ON_HOST, SHAPE, back, close_to, gpu, gpu_kv, put, text_of, torch_of
+from gpu_model import DEVICE, DIM, ON_HOST, SHAPE, back, close_to, gpu, gpu_kv, put, text_of, torch_of
 from kv_model import N_KV_HEADS, N_LAYERS, N_QUERY_HEADS
 from test_gpu import look, started
 
@@ -393,6 +393,24 @@ def test_a_gpu_takes_what_has_the_interface_and_no_ordinary_memory():
         kv.attend(layer, Wrapped(queries), out=Wrapped(out))
     kv.step_abort()
     assert close_to(out, wanted)
+
+
+@pytest.mark.skipif(ON_HOST, reason="of GPUs")
+def test_a_gpu_takes_arrays_of_cupy():
+    cupy = pytest.importorskip("cupy")
+    kv = gpu_kv(budget=192)
+    s = started(kv, 299, TEXT)
+    wanted = back(look(kv, s, 299, TEXT))
+    with cupy.cuda.Device(DEVICE), cupy.cuda.Stream() as stream:
+        kv.reserve(s, stream=stream.ptr)
+        for layer in range(N_LAYERS):
+            kv.append(layer, *(cupy.asarray(rows[layer, 299]) for rows in (TEXT.keys, TEXT.values)))
+            queries, out = cupy.asarray(TEXT.queries[layer, 299]), cupy.zeros((N_QUERY_HEADS, DIM), cupy.float32)
+            kv.plan(layer, queries)
+            assert kv.attend(layer, queries, out=out) is out
+        found = cupy.asnumpy(out)
+        kv.step_abort()
+    assert close_to(found, wanted)
 
 
 def test_tensors_that_are_no_plain_memory_are_refused():
