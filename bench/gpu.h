@@ -26,7 +26,7 @@ typedef struct gpubench_options {
         bool presets_given;
         const char *trace; /* of the residency; NULL: a made-up run */
         bench_sizes budgets;
-        size_t reps, device_gib, pool_gib;
+        size_t reps, device_gib, pool_gib, piece_mib;
         size_t tokens, layers, heads, batch, steps, hot; /* of the part step */
         size_t walk_steps;                               /* of the residency, at most */
         int32_t gather;                                  /* DCI_GPU_GATHER_*, of the part step */

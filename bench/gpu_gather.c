@@ -3,7 +3,7 @@
 /*
  * The part gather: rows and pages of a pool in host memory, fetched into lanes on the device by a kernel that reads them in place, and in the
  * ways that papers have. What is fetched is drawn anew for each set. The pool is cut in two ways:
- *  - as a dci_kv has it: each piece holds a slice of every layer, 2 MiB with 32 layers; layers take turns, and a fetch is of one layer;
+ *  - as a dci_kv has it: each piece holds a slice of every layer, 8 MiB with 32 layers; layers take turns, and a fetch is of one layer;
  *  - as one layer that fills all of it: what a fetch loses when the device must translate addresses from everywhere.
  */
 #include "bench/gpu.h"
@@ -13,7 +13,6 @@
 
 enum { HEADS = 8, PAGE_SHIFT = 4, SINK = 16, RING = 256, MOST_PIECES = 1024 };
 enum { LAYERS = 32, TINY_LAYERS = 2, LAYER_TOKENS = 36864 };
-#define PIECE_BYTES ((size_t)64 << 20) /* as dci_gpu_kv has them by default */
 #define TINY_PIECE ((size_t)512 << 10)
 #define SETS_BYTES ((size_t)512 << 20) /* fetched by all sets together, at most */
 #define SLOW_SAMPLES 12                /* of ways that take milliseconds */
@@ -66,7 +65,7 @@ static dci_status take_pool(gathering *g)
 {
         gpubench *b = g->b;
         const size_t wanted = b->options->tiny ? 2 * TINY_PIECE : b->options->pool_gib << 30;
-        g->piece_bytes = b->options->tiny ? TINY_PIECE : PIECE_BYTES;
+        g->piece_bytes = b->options->tiny ? TINY_PIECE : b->options->piece_mib << 20;
         dci_status status = DCI_OK;
         for (size_t i = 0; i < wanted / g->piece_bytes && i < MOST_PIECES && status == DCI_OK; i++, g->n_pieces++)
                 status = gpubench_take(b, g->piece_bytes, GPUBENCH_PINNED, &g->pieces[i]);

@@ -35,6 +35,7 @@ static const char help[] =
         "  --reps N                  samples of a figure, 5 to 10000 (default 30; fewer where they take long)\n"
         "  --device-gib N            device memory for layers that rotate, 1 to 1024 (default 60, or what is free)\n"
         "  --pool-gib N              locked host memory of the part gather, 1 to 64 (default 5)\n"
+        "  --piece-mib N             and the pieces that it is locked in, 64 to 65536 (default 256)\n"
         "  --threads N               of the host: staged copies, walks and plans (default all CPUs)\n"
         "  --isa NAME                (default auto)\n"
         "  --seed N                  (default 0)\n"
@@ -124,6 +125,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                                 .reps = 30,
                                 .device_gib = 60,
                                 .pool_gib = 5,
+                                .piece_mib = 256,
                                 .tokens = 32768,
                                 .layers = 4,
                                 .heads = 8,
@@ -143,6 +145,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                 {"reps", OPTION_SIZE, &o->reps, 5, 10000, NULL},
                 {"device-gib", OPTION_SIZE, &o->device_gib, 1, 1024, NULL},
                 {"pool-gib", OPTION_SIZE, &o->pool_gib, 1, 64, NULL},
+                {"piece-mib", OPTION_SIZE, &o->piece_mib, 64, 65536, NULL},
                 {"tokens", OPTION_SIZE, &o->tokens, 512, (size_t)1 << 20, NULL},
                 {"layers", OPTION_SIZE, &o->layers, 1, 128, NULL},
                 {"heads", OPTION_SIZE, &o->heads, 1, 64, NULL},

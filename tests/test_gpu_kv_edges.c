@@ -22,7 +22,7 @@ START_TEST(defaults_are_those_of_the_header)
         ck_ok(dci_gpu_kv_config_init(&c, sizeof c));
         ck_assert(c.max_sequences == 1 && c.max_tokens == 131072 && c.ring_tokens == 0 &&
                   c.hot_tokens == DCI_KV_PRESET);
-        ck_assert(c.gather == DCI_GPU_GATHER_MAPPED && c.out_dtype == DCI_F32 && c.piece_bytes == (size_t)64 << 20);
+        ck_assert(c.gather == DCI_GPU_GATHER_MAPPED && c.out_dtype == DCI_F32 && c.piece_bytes == 0);
         ck_assert_uint_eq(c.max_device_bytes, 0);
         ck_refused(dci_gpu_kv_config_init(&c, 3), DCI_ERR_INVALID, "dci_gpu_kv_config");
         dci_gpu_kv_info info;
@@ -33,6 +33,35 @@ START_TEST(defaults_are_those_of_the_header)
         ck_assert_uint_eq(twin_info(&t).hot, 2 * 96);
         ck_assert_uint_eq(twin_info(&t).sink, 16);
         twin_end(&t);
+}
+END_TEST
+
+/* A piece has 8 MiB for each layer, or what all sequences may need, or a quarter of what there may be: the least of them. */
+START_TEST(pieces_are_as_large_as_they_may_be)
+{
+        static const struct {
+                size_t max_sequences, max_tokens, max_bytes, expected;
+        } cases[] = {{1, 1 << 20, 0, (size_t)64 << 20},
+                     {1, 1024, 0, 0},
+                     {3, 1000, 0, 0},
+                     {1, 1 << 20, 1 << 24, (1 << 22) + 1}};
+        dci_context *host = test_context(1);
+        dci_gpu *device = twin_gpu(host);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                dci_kv_config c = twin_small(DCI_KV_SKETCH);
+                dci_gpu_kv_config d = for_some(cases[i].max_sequences);
+                dci_gpu_kv *kv = NULL;
+                c.max_bytes = cases[i].max_bytes;
+                d.max_tokens = cases[i].max_tokens;
+                d.piece_bytes = 0;
+                ck_ok(dci_gpu_kv_create(device, &c, &d, &kv));
+                const size_t page = kv->shape.page_tokens, tokens = (d.max_tokens + page - 1) / page * page;
+                const size_t all = cases[i].max_sequences * tokens * c.n_layers * c.n_kv_heads * 2 * c.dim_k * 2;
+                ck_assert_uint_eq(kv->config.piece_bytes, cases[i].expected > 0 ? cases[i].expected : all);
+                dci_gpu_kv_destroy(kv);
+        }
+        dci_gpu_destroy(device);
+        dci_context_destroy(host);
 }
 END_TEST
 
@@ -89,7 +118,7 @@ START_TEST(configs_that_a_device_has_not_are_refused)
         REFUSED(d.gather = 0, DCI_ERR_INVALID, "gather is 0");
         REFUSED(d.gather = 6, DCI_ERR_INVALID, "gather is 6, expected 1 to 5");
         REFUSED(d.out_dtype = 9, DCI_ERR_INVALID, "out_dtype is 9");
-        REFUSED(d.piece_bytes = 0, DCI_ERR_INVALID, "piece_bytes is 0");
+        REFUSED(d.piece_bytes = SIZE_MAX, DCI_ERR_INVALID, "piece_bytes is");
         REFUSED(d.max_device_bytes = 1000, DCI_ERR_FULL, "max_device_bytes 1000");
         REFUSED((c.n_layers = 1024, c.n_kv_heads = 1024, c.n_query_heads = 1024, d.max_sequences = 4096,
                  d.ring_tokens = (size_t)1 << 24),
@@ -537,6 +566,7 @@ int main(void)
         TCase *edges = tcase_create("edges");
         tcase_set_timeout(edges, 60);
         tcase_add_test(edges, defaults_are_those_of_the_header);
+        tcase_add_test(edges, pieces_are_as_large_as_they_may_be);
         tcase_add_test(edges, configs_that_a_device_has_not_are_refused);
         tcase_add_test(edges, null_is_refused);
         tcase_add_test(edges, calls_out_of_order_are_refused_and_change_nothing);

@@ -107,9 +107,12 @@ typedef struct dci_gpu_kv_config {
                                    ones that a plan's recent tokens include are read in host memory */
         size_t hot_tokens; /**< of the hot buffer, per lane; 0 to 8,192, rounded up to whole units; default DCI_KV_PRESET: twice the budget,
                                    at most 8,192 */
-        int32_t gather;          /**< DCI_GPU_GATHER_*; default MAPPED */
-        int32_t out_dtype;       /**< of attention's output: DCI_F32 (default), DCI_F16, DCI_BF16 */
-        size_t piece_bytes;      /**< host memory is locked in pieces of at least so many bytes; default 64 MiB */
+        int32_t gather;    /**< DCI_GPU_GATHER_*; default MAPPED */
+        int32_t out_dtype; /**< of attention's output: DCI_F32 (default), DCI_F16, DCI_BF16 */
+        size_t piece_bytes; /**< host memory is locked in pieces of at least so many bytes, and a piece is divided among the layers. 0 (default):
+                                 8 MiB for each layer, at least 64 MiB; at most what all sequences may need, and a quarter of the dci_kv's max_bytes. Devices
+                                 find addresses faster where a layer's rows lie in long stretches (docs/gpu.md): small pieces make the fetching of rows
+                                 slower, 32 MiB for each layer are another 5 % faster */
         size_t max_device_bytes; /**< 0 (default): no limit but the device's */
 } dci_gpu_kv_config;
 DCI_API dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size);

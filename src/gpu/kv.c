@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "gpu/kv_device.h"
+
+#define LAYER_OF_PIECE ((size_t)8 << 20)
+#define LEAST_PIECE ((size_t)64 << 20)
 #include "kv/stages.h"
 
 dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size)
@@ -18,7 +21,6 @@ dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size)
         config->hot_tokens = DCI_KV_PRESET;
         config->gather = DCI_GPU_GATHER_MAPPED;
         config->out_dtype = DCI_F32;
-        config->piece_bytes = (size_t)1 << 26;
         return DCI_OK;
 }
 
@@ -78,6 +80,19 @@ static int32_t unit_shift(const dci_kv_config *c)
         return shift;
 }
 
+/* The default of piece_bytes, as the header has it. */
+static size_t usual_piece(const dci_kv_config *c, const dci_gpu_kv_config *config)
+{
+        size_t n_bytes = c->n_layers * LAYER_OF_PIECE, need;
+        const size_t of_token = c->n_layers * c->n_kv_heads * 2 * c->dim_k * dci_dtype_size(c->dtype);
+        const size_t tokens = (config->max_tokens + c->page_tokens - 1) / c->page_tokens * c->page_tokens;
+        if (n_bytes < LEAST_PIECE)
+                n_bytes = LEAST_PIECE;
+        if (dci_mul(config->max_sequences, tokens, &need) && dci_mul(need, of_token, &need) && need < n_bytes)
+                n_bytes = need;
+        return c->max_bytes > 0 && c->max_bytes / 4 < n_bytes ? c->max_bytes / 4 + 1 : n_bytes;
+}
+
 static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_config *shape, dci_gpu_kv_config *out)
 {
         dci_status status = DCI_OK;
@@ -100,7 +115,7 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
                      {"max_tokens", out->max_tokens, 1, DCI_KV_MAX_TOKENS},
                      {"ring_tokens", out->ring_tokens, shape->budget, (size_t)1 << 24},
                      {"hot_tokens", out->hot_tokens, 0, DCI_GPU_MAX_FRAMES},
-                     {"piece_bytes", out->piece_bytes, 1, (size_t)1 << 40}};
+                     {"piece_bytes", out->piece_bytes, 0, (size_t)1 << 40}};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == DCI_OK; i++)
                 status = check_range(sizes[i].name, sizes[i].value, sizes[i].least, sizes[i].most);
         if (status != DCI_OK)
@@ -111,6 +126,8 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
                 return dci_fail(DCI_ERR_INVALID, "out_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
                                 (int)out->out_dtype);
         out->ring_tokens = power_of_two(out->ring_tokens);
+        if (out->piece_bytes == 0)
+                out->piece_bytes = usual_piece(shape, out);
         const size_t unit = (size_t)1 << unit_shift(shape);
         out->hot_tokens = out->gather == DCI_GPU_GATHER_DIRECT ? 0 : (out->hot_tokens + unit - 1) / unit * unit;
         return DCI_OK;
