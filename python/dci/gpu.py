@@ -184,7 +184,7 @@ class GPUKVCache(KVBase):
     gather      how rows that are not on the device come there: "mapped" (a kernel reads them in host memory), "staged",
                 "batched", "copies", or "direct" (not at all: attention reads them in host memory).
     out_dtype   of attention's output: "float32", "float16" or "bfloat16".
-    piece_bytes host memory is locked in pieces of at least so many bytes; None: 64 MiB.
+    piece_bytes host memory is locked in pieces of at least so many bytes, which layers share; None: the library decides.
     max_device_bytes
                 0: no limit but the device's.
     options     all others of KVCache, by name: preset, budget, dtype ("float16" or "bfloat16"), query_dtype, ... A layout is
