@@ -12,10 +12,12 @@ that attends to few of them.
     sketch.append(keys)
     rows, estimates = sketch.search(queries, k=10)
     kv = dci.KVCache(n_layers=30, n_query_heads=9, n_kv_heads=3, dim_k=64, preset="sketch", budget=256)
+    on_gpu = dci.gpu.GPUKVCache(dci.gpu.GPU(), n_layers=30, n_query_heads=9, n_kv_heads=3, dim_k=64)
 
 Objects are thin wrappers of the C library's; include/dci/*.h says what each call promises.
 """
 
+from . import gpu
 from ._errors import (
     BusyError,
     CancelledError,
@@ -77,6 +79,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "default_context",
+    "gpu",
     "isa",
     "isa_available",
     "kmeans",

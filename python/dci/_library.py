@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
-from . import _kv_structs, _structs
+from . import _gpu_structs, _kv_structs, _structs
 from ._errors import InvalidError, error_of
 
 __version__ = version("dci")
@@ -134,6 +134,37 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_kv_plan_init": (c_int32, [c_void_p, c_size_t]),
     "dci_kv_sequence_info_init": (c_int32, [c_void_p, c_size_t]),
     "dci_kv_info_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_gpu_count": (c_int32, [c_void_p]),
+    "dci_gpu_create": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "dci_gpu_destroy": (None, [c_void_p]),
+    "dci_gpu_get_info": (c_int32, [c_void_p, c_void_p]),
+    "dci_gpu_kv_create": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    "dci_gpu_kv_destroy": (None, [c_void_p]),
+    "dci_gpu_kv_host": (c_void_p, [c_void_p]),
+    "dci_gpu_kv_open": (c_int32, [c_void_p, c_void_p]),
+    "dci_gpu_kv_fork": (c_int32, [c_void_p, c_int64, c_size_t, c_void_p]),
+    "dci_gpu_kv_truncate": (c_int32, [c_void_p, c_int64, c_size_t]),
+    "dci_gpu_kv_close": (c_int32, [c_void_p, c_int64]),
+    "dci_gpu_kv_save": (c_int32, [c_void_p, c_int64, c_size_t, c_char_p]),
+    "dci_gpu_kv_load": (c_int32, [c_void_p, c_char_p, c_void_p]),
+    "dci_gpu_kv_reserve": (c_int32, [c_void_p, c_void_p, c_size_t, c_void_p, c_void_p]),
+    "dci_gpu_kv_append": (c_int32, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "dci_gpu_kv_prompt": (c_int32, [c_void_p, c_void_p, c_size_t, c_int64, c_size_t, c_void_p, c_size_t]),
+    "dci_gpu_kv_plan": (c_int32, [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t]),
+    "dci_gpu_kv_attend": (
+        c_int32,
+        [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p],
+    ),
+    "dci_gpu_kv_step_end": (c_int32, [c_void_p, c_void_p]),
+    "dci_gpu_kv_step_abort": (c_int32, [c_void_p]),
+    "dci_gpu_kv_maintain": (c_int32, [c_void_p, c_size_t, c_void_p]),
+    "dci_gpu_kv_sync": (c_int32, [c_void_p]),
+    "dci_gpu_poll": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p]),
+    "dci_gpu_kv_get_info": (c_int32, [c_void_p, c_void_p]),
+    "dci_gpu_config_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_gpu_info_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_gpu_kv_config_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_gpu_kv_info_init": (c_int32, [c_void_p, c_size_t]),
 }
 
 
@@ -195,7 +226,7 @@ def check(status: int) -> None:
 
 
 S = TypeVar("S", bound=ctypes.Structure)
-_NAMES = {**_structs.C_NAMES, **_kv_structs.C_NAMES}
+_NAMES = {**_structs.C_NAMES, **_kv_structs.C_NAMES, **_gpu_structs.C_NAMES}
 _INIT = {struct: getattr(lib, name + "_init") for struct, name in _NAMES.items() if name + "_init" in PROTOTYPES}
 
 

@@ -70,7 +70,7 @@ def _of_tensor(x: Any, what: str) -> tuple[npt.NDArray[Any], str]:
 
 
 @lru_cache(maxsize=1)
-def _names_of(torch: Any) -> dict[Any, str]:
+def torch_names(torch: Any) -> dict[Any, str]:
     """The names of torch's numbers, of those above that it has."""
     return {getattr(torch, name): name for name, _ in _KINDS.values() if hasattr(torch, name)}
 
@@ -81,7 +81,7 @@ def _of_torch(x: Any) -> tuple[npt.NDArray[Any], str] | None:
     torch: Any = sys.modules.get("torch")
     if type(x) is not getattr(torch, "Tensor", None):
         return None
-    name = _names_of(torch).get(x.dtype)
+    name = torch_names(torch).get(x.dtype)
     if name is None or not x.is_cpu or x.requires_grad or x.layout is not torch.strided:
         return None
     try:

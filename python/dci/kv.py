@@ -6,28 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import byref, c_double, c_int64, c_size_t
-from typing import Any, ClassVar, SupportsIndex, Union
+from ctypes import byref, c_double, c_size_t
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _kv_structs
 from ._errors import DciError, InvalidError
-from ._kv_config import KVLayer, KVLayout, Layers, c_config, set_layers, set_layout
-from ._kv_info import KVInfo, KVSequenceInfo, info_of, sequence_info_of
+from ._kv_base import Counts, KVBase, Sequences, number_of
+from ._kv_config import KVLayer, KVLayout, Layers, c_config
+from ._kv_info import KVInfo, KVSequenceInfo
 from ._kv_plan import Floats, Integers, KVPlan
 from ._kv_rows import Tokens, as_counts, as_sequences, as_tokens, counts_of, output
-from ._library import Handle, address, check, create, lib, prepared
-from ._paths import Path, encoded
+from ._library import address, check, create, lib, prepared
 from ._rows import as_count, as_groups, as_ids, converted, row_format
 from .context import Context, default_context
 
-Sequences = Union[SupportsIndex, npt.ArrayLike]
-Counts = Union[SupportsIndex, npt.ArrayLike]
 
-
-class KVCache:
+class KVCache(KVBase):
     """Keys and values of many sequences, and for each step the tokens that a layer's queries attend to.
 
     The life of a sequence, with the shapes of one call for several sequences:
@@ -103,10 +100,9 @@ class KVCache:
     every sequence as it was. Ctrl-C takes effect when the call that it falls into is done.
     """
 
-    __slots__ = ("_config", "_context", "_handle", "_heads", "_query", "_row", "_shape")
+    __slots__ = ("_context", "_made")
 
-    #: Names of the presets.
-    PRESETS: ClassVar[tuple[str, ...]] = tuple(_kv_structs.KV_PRESETS)
+    _C: ClassVar[str] = "dci_kv_"
 
     def __init__(
         self,
@@ -167,70 +163,19 @@ class KVCache:
         piece_bytes: SupportsIndex | None = None,
         context: Context | None = None,
     ) -> None:
-        options = dict(locals())  # by the names of the config's fields
-        self._handle: Handle | None = None
-        self._row = row_format(dtype, "dtype", "KV cache", "dtype")
-        self._query = row_format(query_dtype, "query_dtype", "KV cache", "query_dtype")
+        config, kept = self._prepare(dict(locals()))  # by the names of the config's fields
         self._context = default_context() if context is None else context
-        config = c_config(options, self._row, self._query)
-        kept = (
-            None if layers is None else set_layers(config, layers),
-            None if layout is None else set_layout(config, layout, self._row),
-        )
         handle = create(lib.dci_kv_create, lib.dci_kv_destroy, self._context._handle.value, byref(config))
         handle.kept[0] = kept[1]
-        self._heads = int(config.n_kv_heads), int(config.n_query_heads)
-        self._shape = int(config.dim_k), int(config.dim_v or config.dim_k)
         self._handle = handle
-        self._config = self.info(), int(config.n_layers)
-
-    def _live(self) -> Handle:
-        if self._handle is None:
-            raise InvalidError("the KV cache is closed")
-        return self._handle
+        self._made = self.info()
 
     # Sequences
-
-    def open(self) -> int:
-        """Begins an empty sequence. Returns its number, which is never used again."""
-        handle, out = self._live(), c_int64()
-        check(lib.dci_kv_open(handle.value, byref(out)))
-        return out.value
-
-    def fork(self, sequence: SupportsIndex, n_tokens: SupportsIndex | None = None) -> int:
-        """Begins a sequence with the first n_tokens (None: all) of another, whose memory it shares. The prompt of `sequence`
-        has ended, and no step is open. Returns its number."""
-        handle, out = self._live(), c_int64()
-        check(lib.dci_kv_fork(handle.value, *self._part(handle, sequence, n_tokens), byref(out)))
-        return out.value
-
-    def truncate(self, sequence: SupportsIndex, n_tokens: SupportsIndex) -> None:
-        """Forgets the tokens from number n_tokens on; within the rollback at no cost."""
-        handle = self._live()
-        check(lib.dci_kv_truncate(handle.value, _number(sequence), as_count(n_tokens, "n_tokens")))
 
     def free(self, sequence: SupportsIndex) -> None:
         """Ends a sequence, also in the middle of a step."""
         handle = self._live()
-        check(lib.dci_kv_close(handle.value, _number(sequence)))
-
-    def save(self, sequence: SupportsIndex, path: Path, n_tokens: SupportsIndex | None = None) -> None:
-        """Writes the first n_tokens (None: all) of a sequence to a file, which is replaced as a whole. No step is open."""
-        handle, name = self._live(), encoded(path)
-        check(lib.dci_kv_save(handle.value, *self._part(handle, sequence, n_tokens), name))
-
-    def load(self, path: Path) -> int:
-        """Begins a sequence with what a file holds, and returns its number. Shape, dtype, stages and what else decides how
-        tokens are stored must be as they were; what differs is named."""
-        handle, out = self._live(), c_int64()
-        check(lib.dci_kv_load(handle.value, encoded(path), byref(out)))
-        return out.value
-
-    def _part(self, handle: Handle, sequence: SupportsIndex, n_tokens: SupportsIndex | None) -> tuple[int, int]:
-        number = _number(sequence)
-        if n_tokens is not None:
-            return number, as_count(n_tokens, "n_tokens")
-        return number, _sequence_struct(handle, number).n_tokens
+        check(lib.dci_kv_close(handle.value, number_of(sequence)))
 
     # Steps
 
@@ -241,7 +186,7 @@ class KVCache:
         if numbers.size and (numbers.min() < 0 or numbers.max() >= 2**31):
             raise InvalidError(f"blocks holds {numbers.min()} to {numbers.max()}, wanted 0 to {2**31 - 1}")
         narrow = numbers.astype(np.int32)
-        check(lib.dci_kv_lend(handle.value, _number(sequence), narrow.size, address(narrow)))
+        check(lib.dci_kv_lend(handle.value, number_of(sequence), narrow.size, address(narrow)))
 
     def reserve(self, sequences: Sequences, n_tokens: Counts = 1) -> None:
         """Begins a step: takes all memory that n_tokens more tokens of each sequence need, in every layer.
@@ -298,7 +243,7 @@ class KVCache:
         queries     (n_positions, n_query_heads, dim_k): those of the prompt's last positions, 64 are plenty. None where the
                     preset can do without.
         """
-        handle, number, layer = self._live(), _number(sequence), as_count(layer, "layer")
+        handle, number, layer = self._live(), number_of(sequence), as_count(layer, "layer")
         if queries is None:
             check(lib.dci_kv_prompt(handle.value, layer, number, 0, None, self._shape[0]))
             return
@@ -308,7 +253,7 @@ class KVCache:
     def wait(self, sequence: SupportsIndex | None = None) -> None:
         """Waits for what prompt began for a sequence (None: for all), and helps. Plans wait by themselves."""
         handle = self._live()
-        check(lib.dci_kv_wait(handle.value, -1 if sequence is None else _number(sequence)))
+        check(lib.dci_kv_wait(handle.value, -1 if sequence is None else number_of(sequence)))
 
     def step_end(self, sequences: Sequences) -> None:
         """Ends the step: all layers have all tokens that were reserved. Refused if one has not."""
@@ -339,22 +284,11 @@ class KVCache:
             except DciError:  # it was freed, or the cache closed, in its step
                 continue
 
-    def maintain(self, sequences: Sequences | None = None) -> None:
-        """Between steps: forms groups of tokens that left the window, and makes codes anew that no longer fit. None: of all
-        sequences that are not in the middle of a step. Best called after each step."""
-        handle = self._live()
-        if sequences is None:
-            check(lib.dci_kv_maintain(handle.value, 0, None))
-            return
-        names = as_sequences(sequences)
-        if names.size:
-            check(lib.dci_kv_maintain(handle.value, names.size, address(names)))
-
     # Plans and attention
 
     def new_plan(self, room: SupportsIndex = 1) -> KVPlan:
         """An empty plan with room for so many sequences, which plan makes without another allocation."""
-        info, (n_kv_heads, n_query_heads) = self._config[0], self._heads
+        info, (n_kv_heads, n_query_heads) = self._made, self._heads
         shape = (n_kv_heads, info.stride, n_query_heads, self._shape[1])
         return KVPlan(self._live(), as_count(room, "room"), shape, info.tail != "drop")
 
@@ -429,56 +363,19 @@ class KVCache:
 
     # What there is
 
-    def table(self, sequence: SupportsIndex, first: SupportsIndex = 0, n: SupportsIndex | None = None) -> Integers:
-        """Blocks of a sequence from number `first` on, in the order of its tokens: (n,) int32; n None: all."""
-        handle, number, begin = self._live(), _number(sequence), as_count(first, "first")
-        count = _sequence_struct(handle, number).n_blocks
-        wanted = max(count - begin, 0) if n is None else as_count(n, "n")
-        if begin + wanted > count:
-            raise InvalidError(f"blocks {begin} to {begin + wanted} wanted of sequence {number}, which has {count}")
-        out = np.empty(wanted, np.int32)
-        check(lib.dci_kv_table(handle.value, number, begin, wanted, address(out)))
-        return out
-
-    def read(
-        self,
-        layer: SupportsIndex,
-        sequence: SupportsIndex,
-        kv_head: SupportsIndex,
-        first: SupportsIndex = 0,
-        n: SupportsIndex | None = None,
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Keys and values of tokens [first, first + n) of one layer and head, as they are stored; n None: to the last token
-        of whole steps. Returns (n, dim_k) and (n, dim_v) of dtype, bfloat16 as uint16."""
-        handle, number, begin = self._live(), _number(sequence), as_count(first, "first")
-        struct = _sequence_struct(handle, number)
-        wanted = max(struct.n_tokens - begin, 0) if n is None else as_count(n, "n")
-        if wanted > struct.n_tokens + struct.n_reserved:
-            raise InvalidError(f"{wanted} tokens wanted of sequence {number}, which has {struct.n_tokens}")
-        keys, values = (np.empty((wanted, dim), self._row.dtype) for dim in self._shape)
-        at = (as_count(layer, "layer"), number, as_count(kv_head, "kv_head"), begin, wanted)
-        check(lib.dci_kv_read(handle.value, *at, address(keys), address(values)))
-        return keys, values
-
     def order(self, layer: SupportsIndex, sequence: SupportsIndex, kv_head: SupportsIndex) -> tuple[Integers, int]:
         """Group "restructured": the positions of one layer and head's candidates in the order in which pages are cut from
         them, (n,) int32, and how many of them, the first ones, are static."""
         handle, n, static = self._live(), c_size_t(), c_size_t()
-        at = (handle.value, as_count(layer, "layer"), _number(sequence), as_count(kv_head, "kv_head"))
-        room = _sequence_struct(handle, at[2]).n_tokens
+        at = (handle.value, as_count(layer, "layer"), number_of(sequence), as_count(kv_head, "kv_head"))
+        room = self._sequence(handle, at[2]).n_tokens
         out = np.empty(room, np.int32)
         check(lib.dci_kv_order(*at, room, address(out), byref(n), byref(static)))
         return out[: n.value], static.value
 
-    def sequence_info(self, sequence: SupportsIndex) -> KVSequenceInfo:
-        """Tokens, blocks, and how plans went."""
-        return sequence_info_of(_sequence_struct(self._live(), _number(sequence)))
-
     def info(self) -> KVInfo:
         """Choices as they came out, blocks and bytes."""
-        handle, struct = self._live(), prepared(_kv_structs.KVInfo)
-        check(lib.dci_kv_get_info(handle.value, byref(struct)))
-        return info_of(struct)
+        return self._info()
 
     @staticmethod
     def calibrate(
@@ -512,73 +409,15 @@ class KVCache:
         return out.value
 
     @property
-    def n_layers(self) -> int:
-        """Layers of the model."""
-        return self._config[1]
-
-    @property
-    def n_kv_heads(self) -> int:
-        """Heads that have keys and values."""
-        return self._heads[0]
-
-    @property
-    def n_query_heads(self) -> int:
-        """Heads that have queries."""
-        return self._heads[1]
-
-    @property
-    def dim_k(self) -> int:
-        """Elements of a key and of a query."""
-        return self._shape[0]
-
-    @property
-    def dim_v(self) -> int:
-        """Elements of a value and of an output."""
-        return self._shape[1]
-
-    @property
-    def dtype(self) -> str:
-        """Of keys and values."""
-        return self._row.name
-
-    @property
-    def query_dtype(self) -> str:
-        """Of queries."""
-        return self._query.name
-
-    @property
     def context(self) -> Context:
         """Threads and instruction set."""
         return self._context
 
-    def close(self) -> None:
-        """Ends all sequences and frees the KV cache, once the calls that are running on it are done. Closing twice is
-        allowed."""
-        self._handle = None
-
     def __enter__(self) -> KVCache:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __reduce__(self) -> Any:
-        raise TypeError("KV caches cannot be copied or pickled: save their sequences")
-
     def __repr__(self) -> str:
-        heads = f"n_query_heads={self.n_query_heads}, n_kv_heads={self.n_kv_heads}"
-        state = "closed" if self._handle is None else f"n_sequences={self.info().n_sequences}"
-        return f"KVCache(n_layers={self.n_layers}, {heads}, dim_k={self.dim_k}, dtype={self.dtype!r}, {state})"
-
-
-def _number(sequence: SupportsIndex) -> int:
-    return as_count(sequence, "sequence")
-
-
-def _sequence_struct(handle: Handle, number: int) -> _kv_structs.KVSequenceInfo:
-    struct = prepared(_kv_structs.KVSequenceInfo)
-    check(lib.dci_kv_get_sequence(handle.value, number, byref(struct)))
-    return struct
+        return self._described()
 
 
 __all__ = ["Floats", "KVCache", "KVInfo", "KVLayer", "KVLayout", "KVPlan", "KVSequenceInfo"]

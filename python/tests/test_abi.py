@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT
 
 import dci
-from dci import _kv_config, _kv_structs, _structs
+from dci import _gpu_structs, _kv_config, _kv_structs, _structs, gpu
 from dci._errors import ERRORS
 from dci._library import PROTOTYPES, lib, prepared
 from dci._tree import PAGE
@@ -66,6 +66,9 @@ CONSTANTS = {
     "DCI_KV_SCHEDULES": len(_kv_structs.KV_SCHEDULES),
     "DCI_KV_TAILS": len(_kv_structs.KV_TAILS),
     "DCI_KV_COMBINES": len(_kv_structs.KV_COMBINES),
+    **{"DCI_GPU_GATHER_" + name.upper(): value for name, value in _gpu_structs.GPU_GATHERS.items()},
+    "DCI_GPU_GATHERS": len(_gpu_structs.GPU_GATHERS),
+    "DCI_GPU_HOST": _gpu_structs.GPU_HOST,
     "DCI_FILTER_IDS": _structs.FILTER_IDS,
     "DCI_FILTER_BITMAP": _structs.FILTER_BITMAP,
     "DCI_FILTER_CALLBACK": _structs.FILTER_CALLBACK,
@@ -78,7 +81,7 @@ CONSTANTS = {
 }
 
 
-C_NAMES = {**_structs.C_NAMES, **_kv_structs.C_NAMES}
+C_NAMES = {**_structs.C_NAMES, **_kv_structs.C_NAMES, **_gpu_structs.C_NAMES}
 
 
 def layout():
@@ -201,6 +204,30 @@ def test_every_option_of_a_kv_cache_reaches_the_config():
 def test_the_figures_of_a_kv_cache_are_those_of_its_info():
     for struct, figures in ((_kv_structs.KVInfo, dci.KVInfo), (_kv_structs.KVSequenceInfo, dci.KVSequenceInfo)):
         assert [name for name, _ in struct._fields_] == ["struct_size", *figures._fields]
+
+
+def test_the_defaults_of_gpus_are_the_librarys():
+    config = prepared(_gpu_structs.GPUKVConfig)
+    given = {name: parameter.default for name, parameter in inspect.signature(gpu.GPUKVCache).parameters.items()}
+    for name, _ in _gpu_structs.GPUKVConfig._fields_[1:]:
+        assert name in given, name
+        if given[name] is not None and not isinstance(given[name], str):
+            assert given[name] == getattr(config, name), name
+    assert _gpu_structs.GPU_GATHERS[given["gather"]] == config.gather
+    assert _structs.DTYPES[given["out_dtype"]] == config.out_dtype
+    assert inspect.signature(gpu.GPU).parameters["device"].default == prepared(_gpu_structs.GPUConfig).device
+
+
+def test_a_gpus_kv_cache_takes_the_options_of_the_cpus():
+    own, other = (set(inspect.signature(of).parameters) for of in (gpu.GPUKVCache, dci.KVCache))
+    assert gpu.OPTIONS.keys() | own == other - {"context"} | own
+    assert not gpu.OPTIONS.keys() & own
+
+
+def test_the_figures_of_gpus_are_those_of_their_infos():
+    assert [name for name, _ in _gpu_structs.GPUKVInfo._fields_] == ["struct_size", *gpu.GPUKVInfo._fields]
+    fields = [name for name, _ in _gpu_structs.GPUInfo._fields_]
+    assert fields == ["struct_size", *gpu.GPUInfo._fields[:8], "reserved", *gpu.GPUInfo._fields[8:]]
 
 
 def test_the_outputs_of_kmeans_are_the_arrays_of_the_result():

@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-DOCUMENTS = ("docs/tutorial.md", "python/README.md")
+DOCUMENTS = ("docs/gpu.md", "docs/tutorial.md", "python/README.md")
 
 
 def blocks(text: str) -> list[tuple[int, str]]:

@@ -104,7 +104,7 @@ def test_a_zero_row_has_no_cosine():
 
 
 def test_every_status_has_a_class_and_an_unknown_one_the_base():
-    assert sorted(ERRORS) == list(range(1, 13))
+    assert sorted(ERRORS) == list(range(1, 14))
     for status, error in ERRORS.items():
         assert str(error_of(status, "a sentence")) == "a sentence"
         assert error_of(status, "").status == error.status == status

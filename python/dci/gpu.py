@@ -1,0 +1,458 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""KV caches whose keys and values lie in host memory and whose attention runs on a GPU.
+
+    gpu = dci.gpu.GPU()  # the first one; dci.gpu.GPU("host") is the CPU in a GPU's place
+    kv = dci.gpu.GPUKVCache(gpu, n_layers, n_query_heads, n_kv_heads, dim_k, dtype="bfloat16", query_dtype="bfloat16")
+
+GPUs need a library with CUDA. Wheels are built without it: GPUs then raise UnsupportedError, and the host device is the only
+one. A library that was built with `cmake --preset cuda` is used where the environment variable DCI_LIBRARY names its file:
+
+    DCI_LIBRARY=build/cuda/libdci.so python program.py
+
+include/dci/gpu.h says what each call promises, docs/gpu.md how it works and what it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from ctypes import byref, c_int32
+from typing import Any, ClassVar, Literal, NamedTuple, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _gpu_structs, _kv_structs
+from ._errors import DciError, InvalidError
+from ._gpu_arrays import (
+    HOST,
+    Located,
+    Tokens,
+    current_stream,
+    in_format,
+    new_output,
+    output_on_device,
+    rows_on_device,
+    stream_number,
+    tokens_on_device,
+)
+from ._kv_base import Counts, KVBase, Sequences, number_of
+from ._kv_info import KVInfo
+from ._kv_rows import as_counts, as_sequences
+from ._library import Handle, address, check, chosen, create, lib, prepared
+from ._rows import RowFormat, as_count, row_format
+from .context import Context, default_context
+from .kv import KVCache
+
+#: Options that GPUKVCache has in common with KVCache, with their defaults.
+OPTIONS: dict[str, Any] = {
+    name: value for name, value in (KVCache.__init__.__kwdefaults__ or {}).items() if name not in ("context", "piece_bytes")
+}
+
+
+def count() -> int:
+    """How many GPUs there are. UnsupportedError says why there are none: of the build, the driver or the machine."""
+    out = c_int32()
+    check(lib.dci_gpu_count(byref(out)))
+    return out.value
+
+
+class GPUInfo(NamedTuple):
+    """Figures of a device."""
+
+    name: str
+    device: int  #: its number; -1: the host device
+    major: int  #: this and the next: compute capability
+    minor: int
+    multiprocessors: int
+    numa_node: int  #: that the device hangs on; -1: not known
+    driver: int  #: this and the next: versions, 1000 major + 10 minor
+    runtime: int
+    memory_bytes: int
+    free_bytes: int
+    l2_bytes: int
+    memory_bytes_per_second: float  #: by clock and width, as far as the driver tells; 0: not known
+
+
+class GPUKVInfo(NamedTuple):
+    """What a KV cache takes on its device, and what steps have moved."""
+
+    device_bytes: int  #: taken on the device: the next four together
+    lane_bytes: int
+    dense_bytes: int  #: layers that attend to everything
+    table_bytes: int
+    buffer_bytes: int
+    pinned_bytes: int  #: locked host memory: pool and buffers
+    sink: int  #: this and the next two: slots of a lane, as they came out
+    ring: int
+    hot: int
+    unit_tokens: int  #: fetched at once: 1, or a page where groups are pages by position
+    n_steps: int
+    n_asked: int  #: units that plans asked for, of all lanes
+    n_missed: int  #: of these, fetched
+    n_stayed: int  #: tokens read in host memory, for want of room in the hot buffer
+    bytes_fetched: int  #: over the bus to the device
+    bytes_written: int  #: new tokens' rows to the host
+
+
+class GPU:
+    """A device.
+
+    device      0 to count() - 1, or "host": the CPU in a GPU's place, which every build has. It runs each kernel's
+                reference, with host memory in place of device memory, for tests and for trying programs out.
+    context     threads and instruction set of the host's work; None: default_context().
+
+    Refused: no such device, a driver that is too old, a compute capability without kernels. It lives as long as something
+    uses it.
+    """
+
+    __slots__ = ("_context", "_device", "_handle")
+
+    def __init__(self, device: SupportsIndex | Literal["host"] = 0, context: Context | None = None) -> None:
+        config = prepared(_gpu_structs.GPUConfig)
+        if isinstance(device, str):
+            config.device = chosen({"host": _gpu_structs.GPU_HOST}, device, "device")
+        else:
+            config.device = as_count(device, "device", 2**31 - 1)
+        self._device = int(config.device)
+        self._context = default_context() if context is None else context
+        self._handle = create(lib.dci_gpu_create, lib.dci_gpu_destroy, self._context._handle.value, byref(config))
+
+    @property
+    def device(self) -> int | str:
+        """As it was given."""
+        return "host" if self._device == HOST else self._device
+
+    @property
+    def context(self) -> Context:
+        """Threads and instruction set of the host's work."""
+        return self._context
+
+    def info(self) -> GPUInfo:
+        """What the device is, and how much of its memory is free."""
+        struct = prepared(_gpu_structs.GPUInfo)
+        check(lib.dci_gpu_get_info(self._handle.value, byref(struct)))
+        fields = {name: getattr(struct, name) for name in GPUInfo._fields}
+        return GPUInfo(**{**fields, "name": struct.name.decode(errors="replace")})
+
+    def __reduce__(self) -> Any:
+        raise TypeError("devices cannot be copied or pickled")
+
+    def __repr__(self) -> str:
+        return f"GPU({self.device!r}, name={self.info().name!r})"
+
+
+class _Step(NamedTuple):
+    """The step that is open."""
+
+    n_sequences: int
+    n_tokens: int
+    stream: int | None  #: None: torch's current one, or the default
+
+
+class GPUKVCache(KVBase):
+    """Keys and values of many sequences in locked host memory, with attention on a device.
+
+    The life of a sequence:
+
+        gpu = dci.gpu.GPU(0)
+        kv = dci.gpu.GPUKVCache(gpu, n_layers, n_query_heads, n_kv_heads, dim_k, preset="sketch", budget=256)
+        s = kv.open()
+        with kv.step(s, n):                             # or reserve, and then step_end or step_abort
+            for layer in range(n_layers):
+                kv.append(layer, keys, values)          # (n, n_kv_heads, dim_k) each, on the device
+                kv.prompt(layer, s, queries[-64:])      # once, with the last step of the prompt
+        while generating:
+            with kv.step(s):                            # one more token
+                for layer in range(n_layers):
+                    kv.append(layer, keys, values)      # (n_kv_heads, dim_k)
+                    kv.plan(layer, queries)             # the host chooses: waits for queries (n_query_heads, dim_k)
+                    out = kv.attend(layer, queries)     # (n_query_heads, dim_k); nothing waits
+            kv.maintain()
+
+    Attention among a prompt's own tokens is the model's. A step is of one or more sequences, and its calls are of all of
+    them, in the order that reserve was given; rows are those of one behind the other. include/dci/gpu.h has all limits.
+
+    gpu         a GPU; it may serve many KV caches.
+    n_layers, n_query_heads, n_kv_heads, dim_k
+                as for KVCache; dim_k is 64, 96, 128 or 256, and dim_v the same, with at most 16 query heads per kv head.
+    max_sequences
+                at the same time, 1 to 4,096; the device has a place for each from the start. max_tokens: of a sequence.
+    ring_tokens latest tokens on the device, at least the budget; None: that.
+    hot_tokens  of the buffer of fetched tokens, per sequence, sparse layer and kv head; None: twice the budget.
+    gather      how rows that are not on the device come there: "mapped" (a kernel reads them in host memory), "staged",
+                "batched", "copies", or "direct" (not at all: attention reads them in host memory).
+    out_dtype   of attention's output: "float32", "float16" or "bfloat16".
+    piece_bytes host memory is locked in pieces of at least so many bytes, which layers share; None: the library decides.
+    max_device_bytes
+                0: no limit but the device's.
+    options     all others of KVCache, by name: preset, budget, dtype ("float16" or "bfloat16"), query_dtype, ... A layout is
+                refused.
+
+    Arrays are tensors of torch, or what has `__cuda_array_interface__` (with which attend wants out), on the device; on the
+    host device NumPy arrays and tensors in the host's memory, bfloat16 of NumPy as for Index. They are of their dtype,
+    always used in place, and refused where they would have to be copied: elements of a row lie side by side, rows of queries
+    and outputs at equal distances, keys and values at multiples of 16 bytes.
+
+    Work is queued on a stream, one for all calls of a step: what reserve or step were given (an int, or an object with
+    `cuda_stream`, such as torch.cuda.Stream). None: the one that is torch's current stream of the device at each call, where
+    torch has used GPUs, and else the default stream. Calls return before their work is done unless they say that they wait.
+    Tensors of torch's current stream may be dropped or overwritten after a call as in torch itself; with another stream
+    given, keep them until it has done the work, or use Tensor.record_stream.
+
+    Calls may come from any thread, as for KVCache. A call that fails raises an exception derived from DciError, and bad
+    input and want of memory leave everything as it was. DeviceError: the device's runtime refused or failed.
+    """
+
+    __slots__ = ("_gpu", "_host_kv", "_out", "_step")
+
+    _C: ClassVar[str] = "dci_gpu_kv_"
+
+    def __init__(
+        self,
+        gpu: GPU,
+        n_layers: SupportsIndex,
+        n_query_heads: SupportsIndex,
+        n_kv_heads: SupportsIndex,
+        dim_k: SupportsIndex,
+        dim_v: SupportsIndex | None = None,
+        *,
+        max_sequences: SupportsIndex = 1,
+        max_tokens: SupportsIndex = 131072,
+        ring_tokens: SupportsIndex | None = None,
+        hot_tokens: SupportsIndex | None = None,
+        gather: str = "mapped",
+        out_dtype: npt.DTypeLike = "float32",
+        piece_bytes: SupportsIndex | None = None,
+        max_device_bytes: SupportsIndex = 0,
+        **options: Any,
+    ) -> None:
+        given = dict(locals())
+        if not isinstance(gpu, GPU):
+            raise TypeError(f"gpu is {type(gpu).__name__}, wanted a dci.gpu.GPU")
+        for name in options:
+            if name not in OPTIONS:
+                raise TypeError(f"GPUKVCache has no option {name!r}")
+        shape = {name: given[name] for name in ("n_layers", "n_query_heads", "n_kv_heads", "dim_k", "dim_v")}
+        config, kept = self._prepare({**OPTIONS, **options, **shape})
+        self._out = row_format(out_dtype, "out_dtype", "KV cache", "out_dtype")
+        own = prepared(_gpu_structs.GPUKVConfig)
+        own.gather, own.out_dtype = chosen(_gpu_structs.GPU_GATHERS, gather, "gather"), self._out.code
+        for name in ("max_sequences", "max_tokens", "ring_tokens", "hot_tokens", "piece_bytes", "max_device_bytes"):
+            if given[name] is not None:
+                setattr(own, name, as_count(given[name], name))
+        self._gpu = gpu
+        self._step: _Step | None = None
+        at = (gpu._handle.value, byref(config), byref(own))
+        handle = create(lib.dci_gpu_kv_create, lib.dci_gpu_kv_destroy, *at)
+        del kept  # layers are copied
+        self._host_kv = int(lib.dci_gpu_kv_host(handle.value))
+        self._handle = handle
+
+    def _host(self, handle: Handle) -> int:
+        return self._host_kv
+
+    # Sequences
+
+    def free(self, sequence: SupportsIndex) -> None:
+        """Ends a sequence, not in the middle of a step."""
+        self._call("close", self._live(), number_of(sequence))
+
+    # Steps
+
+    def reserve(self, sequences: Sequences, n_tokens: Counts = 1, *, stream: Any = None) -> None:
+        """Begins a step, one at a time, of different sequences: takes all memory that n_tokens more tokens of each need.
+
+        n_tokens    one number, or (n_sequences,).
+        stream      of all calls of the step: None, an int, or an object with `cuda_stream`.
+
+        What cannot be had is refused, and nothing has changed.
+        """
+        handle, names = self._live(), as_sequences(sequences)
+        counts = as_counts(n_tokens, names.size, "n_tokens")
+        step = _Step(names.size, int(counts.sum()), stream_number(stream))
+        self._call("reserve", handle, self._stream(step), names.size, address(names), address(counts))
+        self._step = step
+
+    def append(self, layer: SupportsIndex, keys: Any, values: Any) -> None:
+        """Stores keys and values of one layer, for all tokens that were reserved.
+
+        keys        (n_tokens, n_kv_heads, dim_k): rows of all sequences one behind the other; or (n_kv_heads, dim_k) for one
+                    token; or (n_sequences, n_each, n_kv_heads, dim_k).
+        values      the same.
+
+        Rows with NaN or infinity set the sequence's flag, see poll.
+        """
+        handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
+        rows = prepared(_kv_structs.KVRows)
+        k, v = self._tokens(keys, step, self._shape[0], "keys"), self._tokens(values, step, self._shape[1], "values")
+        rows.keys, rows.key_token_stride, rows.key_head_stride = k.at.address, k.token_stride, k.head_stride
+        rows.values, rows.value_token_stride, rows.value_head_stride = v.at.address, v.token_stride, v.head_stride
+        self._call("append", handle, self._stream(step), number, byref(rows))
+
+    def _tokens(self, x: Any, step: _Step, dim: int, what: str) -> Tokens:
+        out = tokens_on_device(x, step.n_sequences, self._heads[0], dim, self._row, self._gpu._device, what)
+        if out.n != step.n_tokens:
+            raise InvalidError(f"{what} has {out.n} tokens, but {step.n_tokens} were reserved")
+        return out
+
+    def prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
+        """Says that a sequence's prompt is whole in this layer, as KVCache.prompt. The host's work on the layer begins when
+        its rows have arrived, beside the caller's next layers; what it wants may be refused by plan or step_end.
+
+        queries     (n_positions, n_query_heads, dim_k): those of the prompt's last positions, 64 are plenty. None where the
+                    preset can do without.
+        """
+        handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
+        n, where, ld = 0, 0, self._shape[0]
+        if queries is not None:
+            at = in_format(queries, self._query, self._gpu._device, "queries")
+            n_query_heads, dim = self._heads[1], self._shape[0]
+            if len(at.shape) != 3 or at.shape[1:] != (n_query_heads, dim):
+                raise InvalidError(f"queries has shape {at.shape}, wanted (n_positions, {n_query_heads}, {dim})")
+            n, where, ld = at.shape[0], at.address, rows_on_device(at, dim, "queries")
+        self._call("prompt", handle, self._stream(step), number, number_of(sequence), n, where or None, ld)
+
+    def plan(self, layer: SupportsIndex, queries: Any) -> None:
+        """Chooses, on the host, which tokens the queries of one layer attend to: waits until the stream has brought them.
+        Layers that attend to everything wait for nothing.
+
+        queries     (n_sequences, n_query_heads, dim_k), or (n_query_heads, dim_k) for one sequence: those of the step's last
+                    tokens, which were appended to this layer before.
+        """
+        handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
+        at, ld = self._asked(queries, step)
+        self._call("plan", handle, self._stream(step), number, at.address, ld)
+
+    def attend(self, layer: SupportsIndex, queries: Any, *, out: Any = None, lse: Any = None) -> Any:
+        """Attention of one layer over its plan of this step: what is missing is fetched, and softmax(scale q . K) V merged
+        with the tail. Nothing waits.
+
+        queries     as in plan.
+        out         of out_dtype and the result's shape, to write to; None: a new one of the library of queries, on its
+                    device.
+        lse         contiguous float32 (n_sequences, n_query_heads), or (n_query_heads,), to write to: the log of the sum of
+                    exponentials, the tail's included.
+
+        Returns (n_sequences, n_query_heads, dim_v), or (n_query_heads, dim_v) for queries without the first axis; out, if
+        that was given.
+        """
+        handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
+        at, ld = self._asked(queries, step)
+        shape, device = at.shape[:-1], self._gpu._device
+        result = new_output(queries, (*shape, self._shape[1]), self._out, step.stream) if out is None else out
+        to, out_ld = output_on_device(result, (*shape, self._shape[1]), self._out, device, "out")
+        lse_at = None
+        if lse is not None:
+            sums, between = output_on_device(lse, shape, _LSE, device, "lse")
+            if len(shape) == 2 and between != shape[1]:
+                raise InvalidError(f"lse has strides {sums.strides}, wanted it to be contiguous")
+            lse_at = sums.address
+        self._call("attend", handle, self._stream(step), number, at.address, ld, to.address, out_ld, lse_at)
+        return result
+
+    def _asked(self, queries: Any, step: _Step) -> tuple[Located, int]:
+        """Queries of the step's sequences, and how many elements apart."""
+        at = in_format(queries, self._query, self._gpu._device, "queries")
+        one = self._heads[1], self._shape[0]
+        if at.shape != (step.n_sequences, *one) and (at.shape != one or step.n_sequences != 1):
+            raise InvalidError(f"queries has shape {at.shape}, wanted {(step.n_sequences, *one)}")
+        return at, rows_on_device(at, one[1], "queries")
+
+    def step_end(self) -> None:
+        """Ends the step: all layers have all tokens that were reserved. A prompt's end waits for its rows to arrive. Refused
+        if a layer has not got its tokens, or if a prompt's work could not be done: call it again, or take the step back."""
+        handle, step = self._live(), self._opened()
+        self._call("step_end", handle, self._stream(step))
+        self._step = None
+
+    def step_abort(self) -> None:
+        """Takes the step back: the sequences are as before reserve. Prompts that ended in it have not. Waits for the
+        device."""
+        handle = self._live()
+        self._call("step_abort", handle)
+        self._step = None
+
+    @contextmanager
+    def step(self, sequences: Sequences, n_tokens: Counts = 1, *, stream: Any = None) -> Iterator[None]:
+        """A step as a `with` block: reserve before it, step_end behind it; an exception in either takes the step back."""
+        self.reserve(sequences, n_tokens, stream=stream)
+        try:
+            yield
+            self.step_end()
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        with suppress(DciError):  # the cache was closed in its step, or the device has failed
+            self.step_abort()
+
+    def _opened(self) -> _Step:
+        step = self._step
+        if step is None:
+            raise InvalidError("no step is open: reserve begins one")
+        return step
+
+    def _stream(self, step: _Step) -> int:
+        return current_stream(self._gpu._device) if step.stream is None else step.stream
+
+    def sync(self) -> None:
+        """Waits until everything is done and all rows are in host memory, and for the host's worker."""
+        self._call("sync", self._live())
+
+    # What there is
+
+    def poll(self, sequences: Sequences) -> npt.NDArray[np.bool_]:
+        """Whether sequences have got rows with NaN or infinity since they were opened, as of the work that is done:
+        (n_sequences,) bool. Waits for nothing. The host chooses nothing by such rows: plans of the sequence raise
+        NumberError. Take the step back and free the sequence."""
+        handle, names = self._live(), as_sequences(sequences)
+        out = np.zeros(names.size, np.int32)
+        if names.size:
+            check(lib.dci_gpu_poll(handle.value, names.size, address(names), address(out)))
+        return out.astype(np.bool_)
+
+    def read(
+        self,
+        layer: SupportsIndex,
+        sequence: SupportsIndex,
+        kv_head: SupportsIndex,
+        first: SupportsIndex = 0,
+        n: SupportsIndex | None = None,
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """As KVCache.read, from host memory: waits as sync does."""
+        self.sync()
+        return super().read(layer, sequence, kv_head, first, n)
+
+    def info(self) -> GPUKVInfo:
+        """Memory, what was asked for and what was fetched. Waits for the device."""
+        handle, struct = self._live(), prepared(_gpu_structs.GPUKVInfo)
+        self._call("get_info", handle, byref(struct))
+        return GPUKVInfo(**{name: getattr(struct, name) for name in GPUKVInfo._fields})
+
+    def host_info(self) -> KVInfo:
+        """The KV cache in host memory: choices as they came out, blocks and bytes."""
+        return self._info()
+
+    @property
+    def gpu(self) -> GPU:
+        """The device."""
+        return self._gpu
+
+    @property
+    def out_dtype(self) -> str:
+        """Of attention's output."""
+        return self._out.name
+
+    def __enter__(self) -> GPUKVCache:
+        return self
+
+    def __repr__(self) -> str:
+        return self._described(f"gpu={self._gpu.device!r}, ")
+
+
+_LSE: RowFormat = row_format("float32", "lse", "log of sums", "lse")
+
+__all__ = ["GPU", "GPUInfo", "GPUKVCache", "GPUKVInfo", "count"]
