@@ -44,16 +44,15 @@ static dci_status put_lists(residing *r)
         if (now == NULL)
                 return dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", r->n_steps);
         dci_status status = gpubench_take(r->b, n * (walk->stride + 1) * sizeof(int32_t), GPUBENCH_PINNED, &area);
-        if (status != DCI_OK) {
+        if (status != DCI_OK || area.host == NULL) {
                 free(now);
                 return status;
         }
         int32_t *positions = (int32_t *)(void *)area.host, *counts = positions + n * walk->stride;
         r->args.positions = (int32_t *)(void *)area.device;
         r->args.counts = r->args.positions + n * walk->stride;
-        if (area.host != NULL)
-                memset(area.host, 0, area.n_bytes);
-        for (size_t i = 0; i < n && area.host != NULL; i++) {
+        memset(area.host, 0, area.n_bytes);
+        for (size_t i = 0; i < n; i++) {
                 const size_t step = (i / n_lists + i % n_lists * SHIFT) % walk->n_steps;
                 counts[i] = walk->counts[step];
                 memcpy(positions + i * walk->stride, walk->positions + step * walk->stride,

@@ -18,7 +18,7 @@ int32_t dci_gpu_numa_node(const char *bus_id)
 {
         char path[96], name[32];
         size_t n = 0;
-        for (; bus_id[n] != '\0' && n < sizeof name - 1; n++)
+        for (; n < sizeof name - 1 && bus_id[n] != '\0'; n++)
                 name[n] = (char)tolower((unsigned char)bus_id[n]);
         name[n] = '\0';
         snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", name);
