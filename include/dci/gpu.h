@@ -27,6 +27,10 @@
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
+ * Where a sparse layer attends to tokens that are neither in the ring nor listed, attention reads them in host memory, over the bus: right, but
+ * slow. That is so with frozen_prompt once a decode is longer than the ring, and for sequences that resident_bytes of the dci_kv_config keeps
+ * in full: on a device, layers are kept in full by dense_layers.
+ *
  * Streams are the caller's (CUDA: cudaStream_t as void *; NULL is the default stream); all calls of a step use the same one. Work is
  * queued in their order; calls return before it is done unless they say that they wait.
  *
