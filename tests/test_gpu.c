@@ -206,6 +206,17 @@ START_TEST(splits_fill_the_device_and_are_never_short)
                                                 ck_assert_uint_ge(10 * blocks, 9 * (size_t)sizes[s]);
                                 }
         }
+        /* Memory that was taken for the most tokens has room for fewer. */
+        for (size_t s = 0; s < 5; s++) {
+                gpu->info.multiprocessors = sizes[s];
+                for (size_t lists = 1; lists <= 256; lists = lists * 3 / 2 + 1)
+                        for (size_t n = 380, last = 0; n <= 40000; n += test_short() ? 28 : 1) {
+                                const size_t splits = (size_t)dci_gpu_splits(gpu, 1, lists, n);
+                                ck_assert_msg(splits >= last, "%zu lists: %zu splits of %zu tokens, %zu of fewer",
+                                              lists, splits, n, last);
+                                last = splits;
+                        }
+        }
         gpu->info.multiprocessors = real;
         ck_assert_uint_eq(dci_gpu_partial_bytes(8, 1, 128), 0);
         ck_assert_uint_eq(dci_gpu_partial_bytes(8, 4, 128), 8 * 4 * 16 * 130 * 4 + 64);

@@ -113,14 +113,15 @@ int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, s
         const size_t n_lists = n_sequences * n_heads, at_once = (size_t)gpu->info.multiprocessors;
         if (n_tokens <= MOST_UNDIVIDED || n_lists == 0)
                 return 1;
-        size_t most = n_tokens / FEWEST_TOKENS, best = 1, least = SIZE_MAX;
+        size_t most = n_tokens / FEWEST_TOKENS, best = 1, least = 0; /* least: what the best one takes, times as many */
         if (most > MOST_SPLITS)
                 most = MOST_SPLITS;
-        /* Waves of blocks, each as long as its part: a few blocks more than fit at once would take as long as all. */
+        /* Waves of blocks, each as long as its part: a few blocks more than fit at once would take as long as all. Parts are not rounded: then
+         * more tokens never have fewer parts, and who takes memory for the most tokens has enough for all. */
         for (size_t n = 1; n <= most && n * n_lists <= 4 * at_once + n_lists; n++) {
                 const size_t waves = (n_lists * n + at_once - 1) / at_once;
-                const size_t cost = waves * (n_tokens / n + BLOCK_TOKENS);
-                if (cost < least) {
+                const size_t cost = waves * (n_tokens + BLOCK_TOKENS * n);
+                if (n == 1 || cost * best < least * n) {
                         least = cost;
                         best = n;
                 }

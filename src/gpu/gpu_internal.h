@@ -78,7 +78,8 @@ extern const dci_gpu_ops dci_gpu_ops_host; /* device_host.c */
 const dci_gpu_ops *
 dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORTED) in builds without: stub.c */
 
-/* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors (gpu.c). */
+/* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors (gpu.c). More tokens never
+ * have fewer. */
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens);
 /* Bytes of `partial` for that and, in the last dci_lines(4 * n_lists) of them, of `arrived`; 0 for one split. SIZE_MAX: too many. */
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim);
