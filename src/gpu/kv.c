@@ -303,7 +303,7 @@ dci_status dci_gpu_kv_leave(dci_gpu_kv *kv, dci_status status)
         return status;
 }
 
-static void keep_sentence(char *out, size_t n_bytes)
+void dci_gpu_kv_keep_sentence(char *out, size_t n_bytes)
 {
         const char *sentence = dci_last_error();
         const size_t n = strlen(sentence) < n_bytes - 1 ? strlen(sentence) : n_bytes - 1;
@@ -316,7 +316,7 @@ dci_status dci_gpu_kv_did(dci_gpu_kv *kv, dci_status status)
         if (status == DCI_OK || kv->broken)
                 return status;
         kv->broken = true;
-        keep_sentence(kv->sentence, sizeof kv->sentence);
+        dci_gpu_kv_keep_sentence(kv->sentence, sizeof kv->sentence);
         return status;
 }
 

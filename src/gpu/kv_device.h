@@ -162,6 +162,8 @@ dci_status dci_gpu_kv_leave(dci_gpu_kv *kv, dci_status status);
 dci_status dci_gpu_kv_did(dci_gpu_kv *kv, dci_status status);
 /* Of a call to host that may have taken pieces: what the hook met is what is wrong. */
 dci_status dci_gpu_kv_told(dci_gpu_kv *kv, dci_status status);
+/* The last error's, as far as there is room. */
+void dci_gpu_kv_keep_sentence(char *out, size_t n_bytes);
 /* Until all that was queued is done. */
 dci_status dci_gpu_kv_settle(dci_gpu_kv *kv);
 /* Until the rows of whole steps are in host memory. */
@@ -176,6 +178,8 @@ dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row
 /* Takes what is taken at once; n_bytes that would be too many are refused before. */
 dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv);
 void dci_gpu_kv_give_all(dci_gpu_kv *kv);
+/* That so many bytes more on the device are within max_device_bytes. */
+dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more);
 /* The hook of host. */
 dci_kv_hook dci_gpu_kv_hook(dci_gpu_kv *kv);
 /* Locked memory of the library: aligned to pages. */
@@ -185,6 +189,8 @@ void dci_gpu_kv_unpin(dci_gpu_kv *kv, unsigned char *memory, size_t n_bytes);
 dci_status dci_gpu_kv_upload_pieces(dci_gpu_kv *kv, void *stream);
 /* The device's copy of a dense layer's blocks, from host memory: n of the row's table from number `first` on. */
 dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n);
+/* Blocks [first, the result) of a table, at most those before `end`, follow each other in one piece. */
+size_t dci_gpu_kv_run_end(const dci_gpu_kv *kv, const int32_t *table, size_t first, size_t end);
 /* Copies the row's table from the host's mirror: n entries from number `first` on. */
 dci_status dci_gpu_kv_upload_table(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n);
 unsigned char *dci_gpu_kv_host_block(const dci_gpu_kv *kv, size_t layer, int32_t block);

@@ -200,7 +200,7 @@ static dci_status take_device(dci_gpu_kv *kv, size_t n_bytes, unsigned char **ou
         return DCI_OK;
 }
 
-static dci_status check_device_bytes(const dci_gpu_kv *kv, size_t more)
+dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more)
 {
         const size_t most = kv->config.max_device_bytes,
                      there = kv->lane_bytes + kv->table_bytes + kv->buffer_bytes + kv->dense_bytes;
@@ -309,7 +309,7 @@ dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%zu sequences of %zu tokens, %zu slots per lane and %zu layers are too many",
                                 kv->config.max_sequences, kv->config.max_tokens, kv->n_slots, kv->shape.n_layers);
-        dci_status status = check_device_bytes(kv, lanes + tables + buffers);
+        dci_status status = dci_gpu_kv_check_device_bytes(kv, lanes + tables + buffers);
         if (status == DCI_OK) {
                 kv->scratch = dci_alloc(kv->gpu->context, scratch, 1);
                 status = kv->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;

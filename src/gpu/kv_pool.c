@@ -3,35 +3,24 @@
 /* The pool as the device has it: pieces as the host takes them, tables of blocks, dense layers' copies. */
 #include "gpu/gpu_internal.h"
 
-#include <string.h>
-
 #include "gpu/kv_device.h"
 
 /* --- the hook ------------------------------------------------------------------------------------------------------------------- */
 
 static int32_t refuse(dci_gpu_kv *kv, dci_status status)
 {
-        const char *sentence = dci_last_error();
-        const size_t n = strlen(sentence) < sizeof kv->refusal - 1 ? strlen(sentence) : sizeof kv->refusal - 1;
-        memcpy(kv->refusal, sentence, n);
-        kv->refusal[n] = 0;
+        dci_gpu_kv_keep_sentence(kv->refusal, sizeof kv->refusal);
         kv->refused = status;
         return 1;
 }
 
 static dci_status check_room(const dci_gpu_kv *kv)
 {
-        const size_t most = kv->config.max_device_bytes,
-                     there = kv->lane_bytes + kv->table_bytes + kv->buffer_bytes + kv->dense_bytes;
         if (kv->n_pieces == kv->piece_capacity)
                 return dci_fail(DCI_ERR_FULL,
                                 "%zu sequences of %zu tokens need %zu pieces of memory at most, which are there",
                                 kv->config.max_sequences, kv->config.max_tokens, kv->piece_capacity);
-        if (most > 0 && (there > most || kv->dense_piece_bytes > most - there))
-                return dci_fail(DCI_ERR_FULL,
-                                "%zu bytes on the device are wanted, but %zu of max_device_bytes %zu are in use",
-                                kv->dense_piece_bytes, there, most);
-        return DCI_OK;
+        return dci_gpu_kv_check_device_bytes(kv, kv->dense_piece_bytes);
 }
 
 /* Called under the lock of a call that may take pieces. */
@@ -155,8 +144,7 @@ dci_status dci_gpu_kv_upload_table(dci_gpu_kv *kv, void *stream, const dci_gpu_k
                       : kv->ops->copy(kv->gpu, stream, kv->device_tables + at, kv->tables + at, n * sizeof *kv->tables);
 }
 
-/* Blocks [first, the result) of a table follow each other in one piece. */
-static size_t run_end(const dci_gpu_kv *kv, const int32_t *table, size_t first, size_t end)
+size_t dci_gpu_kv_run_end(const dci_gpu_kv *kv, const int32_t *table, size_t first, size_t end)
 {
         const size_t shift = kv->host->pool.piece_shift;
         size_t b = first + 1;
@@ -174,7 +162,7 @@ dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_
                 if (!kv->layers[l].dense)
                         continue;
                 for (size_t b = first, end; b < first + n && status == DCI_OK; b = end) {
-                        end = run_end(kv, table, b, first + n);
+                        end = dci_gpu_kv_run_end(kv, table, b, first + n);
                         const size_t block = (size_t)table[b], in_piece = block & (pool->piece_blocks - 1);
                         unsigned char *to = kv->dense_pieces[block >> pool->piece_shift] +
                                             (kv->layers[l].index * pool->piece_blocks + in_piece) * pool->block_bytes;

@@ -205,9 +205,7 @@ static dci_status copy_blocks(dci_gpu_kv *kv, size_t layer, const unsigned char 
         const dci_kv_pool *pool = &kv->host->pool;
         dci_status status = DCI_OK;
         for (size_t b = 0, end; b < n && status == DCI_OK; b = end) {
-                for (end = b + 1; end < n && table[end] == table[end - 1] + 1 &&
-                                  (size_t)table[end] >> pool->piece_shift == (size_t)table[b] >> pool->piece_shift;)
-                        end++;
+                end = dci_gpu_kv_run_end(kv, table, b, n);
                 status = kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_host_block(kv, layer, table[b]),
                                        from + b * pool->block_bytes, (end - b) * pool->block_bytes);
         }
