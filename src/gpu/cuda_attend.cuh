@@ -358,10 +358,14 @@ template <class T, int D, bool PARTS> struct Running {
         }
 };
 
-template <class T, int D, bool PARTS, bool SPARSE, int W, int BLOCKS>
-static __global__ __launch_bounds__(W * 32, BLOCKS) void attend_kernel(const __grid_constant__ dci_gpu_attend_args a)
+/* Warps of a block, of which a multiprocessor has one: as many as registers allow. */
+template <int D> constexpr int warps_of = D == 64 ? 16 : 8;
+
+template <class T, int D, bool PARTS, bool SPARSE>
+static __global__ __launch_bounds__(warps_of<D> * 32,
+                                    1) void attend_kernel(const __grid_constant__ dci_gpu_attend_args a)
 {
-        constexpr int Q = PARTS ? 8 : 16;
+        constexpr int Q = PARTS ? 8 : 16, W = warps_of<D>;
         extern __shared__ __align__(128) unsigned char memory[];
         Shared<D, Q, W> &s = *reinterpret_cast<Shared<D, Q, W> *>(memory);
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
@@ -426,24 +430,29 @@ static __global__ __launch_bounds__(W * 32, BLOCKS) void attend_kernel(const __g
                 merge_parts<D>(a, job);
 }
 
-/* Warps of a block, of which a multiprocessor has one: as many as registers allow. */
-template <int D> constexpr int warps_of = D == 64 ? 16 : 8;
+typedef void (*AttendKernel)(dci_gpu_attend_args);
 
-template <class T, int D, bool PARTS, bool SPARSE, int W, int BLOCKS>
-static cudaError_t launch(const dci_gpu_attend_args &args, cudaStream_t stream)
+static cudaError_t launch_blocks(AttendKernel kernel, int n_warps, size_t shared_bytes, const dci_gpu_attend_args &args,
+                                 cudaStream_t stream)
 {
-        using Memory = Shared<D, PARTS ? 8 : 16, W>;
-        const auto kernel = attend_kernel<T, D, PARTS, SPARSE, W, BLOCKS>;
         const cudaError_t error =
-                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(Memory));
+                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
         if (error != cudaSuccess)
                 return error;
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3(args.n_splits, args.n_heads, args.n_sequences);
-        config.blockDim = dim3(W * 32);
-        config.dynamicSmemBytes = sizeof(Memory);
+        config.blockDim = dim3(n_warps * 32);
+        config.dynamicSmemBytes = shared_bytes;
         config.stream = stream;
         return cudaLaunchKernelEx(&config, kernel, args);
+}
+
+template <class T, int D, bool PARTS, bool SPARSE>
+static cudaError_t launch(const dci_gpu_attend_args &args, cudaStream_t stream)
+{
+        constexpr int W = warps_of<D>;
+        return launch_blocks(attend_kernel<T, D, PARTS, SPARSE>, W, sizeof(Shared < D, PARTS ? 8 : 16, W >), args,
+                             stream);
 }
 
 #endif

@@ -194,29 +194,17 @@ static cudaError_t launch_bulk(const dci_gpu_attend_args &args, cudaStream_t str
 {
         using Memory = BulkShared<D, PARTS ? 8 : 16>;
         const size_t n_bytes = sizeof(Memory) > BULK_ALONE ? sizeof(Memory) : BULK_ALONE;
-        const auto kernel = attend_bulk_kernel<T, D, PARTS>;
-        const cudaError_t error =
-                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
-        if (error != cudaSuccess)
-                return error;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(args.n_splits, args.n_heads, args.n_sequences);
-        config.blockDim = dim3(bulk_warps<D> * 32);
-        config.dynamicSmemBytes = n_bytes;
-        config.stream = stream;
-        return cudaLaunchKernelEx(&config, kernel, args);
+        return launch_blocks(attend_bulk_kernel<T, D, PARTS>, bulk_warps<D>, n_bytes, args, stream);
 }
 
 template <class T, int D> static cudaError_t launch_dim(const dci_gpu_attend_args &args, bool bulk, cudaStream_t stream)
 {
-        constexpr int W = warps_of<D>;
+        const bool parts = args.group <= 8;
         if (args.slots != nullptr)
-                return args.group <= 8 ? launch<T, D, true, true, W, 1>(args, stream)
-                                       : launch<T, D, false, true, W, 1>(args, stream);
+                return parts ? launch<T, D, true, true>(args, stream) : launch<T, D, false, true>(args, stream);
         if (bulk)
-                return args.group <= 8 ? launch_bulk<T, D, true>(args, stream) : launch_bulk<T, D, false>(args, stream);
-        return args.group <= 8 ? launch<T, D, true, false, W, 1>(args, stream)
-                               : launch<T, D, false, false, W, 1>(args, stream);
+                return parts ? launch_bulk<T, D, true>(args, stream) : launch_bulk<T, D, false>(args, stream);
+        return parts ? launch<T, D, true, false>(args, stream) : launch<T, D, false, false>(args, stream);
 }
 
 template <class T> static cudaError_t launch_type(const dci_gpu_attend_args &args, bool bulk, cudaStream_t stream)
