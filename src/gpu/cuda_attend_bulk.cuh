@@ -9,6 +9,7 @@
 #define DCI_GPU_CUDA_ATTEND_BULK_CUH
 
 #include "gpu/cuda_attend.cuh"
+#include "gpu/cuda_bulk.cuh"
 
 /* Warps, and the tiles of each that are there or on their way: some 64 KiB of a multiprocessor. Less leaves the memory idle; with more under
  * way at once it is up to six per cent slower. */
@@ -33,46 +34,10 @@ template <int D, int Q> struct BulkShared {
         unsigned long long arrived[bulk_warps<D>][bulk_stages<D>];
 };
 
-static __device__ __forceinline__ uint32_t shared_address(const void *at)
-{
-        return (uint32_t)__cvta_generic_to_shared(at);
-}
-
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 static __device__ __forceinline__ void barrier_begin(unsigned long long *barrier)
 {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
-}
-
-static __device__ __forceinline__ void barrier_expect(unsigned long long *barrier, uint32_t n_bytes)
-{
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-                     "r"(n_bytes)
-                     : "memory");
-}
-
-static __device__ __forceinline__ void barrier_wait(unsigned long long *barrier, uint32_t phase)
-{
-        uint32_t done;
-        do {
-                asm volatile("{\n"
-                             ".reg .pred p;\n"
-                             "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-                             "selp.u32 %0, 1, 0, p;\n"
-                             "}"
-                             : "=r"(done)
-                             : "r"(shared_address(barrier)), "r"(phase)
-                             : "memory");
-        } while (done == 0);
-}
-
-static __device__ __forceinline__ void fetch_bulk(void *to, const void *from, uint32_t n_bytes,
-                                                  unsigned long long *barrier)
-{
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                             shared_address(to)),
-                     "l"(from), "r"(n_bytes), "r"(shared_address(barrier))
-                     : "memory");
 }
 
 /* Where a warp's tiles lie: each lane has looked up the blocks of one of the next 32. */
@@ -97,12 +62,13 @@ static __device__ __forceinline__ void ask(const dci_gpu_attend_args &a, const J
                                            int second_half, Stage<D> *stage, unsigned long long *barrier)
 {
         const int n = min(job.total - tile * TILE, TILE), halves = a.pool.page_shift >= 4 ? 1 : 2, most = TILE / halves;
-        barrier_expect(barrier, (uint32_t)n * 4 * D);
+        bulk_expect(shared_address(barrier), (uint32_t)n * 4 * D);
         for (int h = 0; h < halves && h * most < n; h++) {
                 const RowPair from = in_block(a, job, h == 0 ? first_half : second_half, tile * TILE + h * most);
                 const uint32_t n_bytes = (uint32_t)min(n - h * most, most) * 2 * D;
-                fetch_bulk(stage->keys + h * most * 2 * D, from.key, n_bytes, barrier);
-                fetch_bulk(stage->values + h * most * 2 * D, from.value, n_bytes, barrier);
+                bulk_fetch(shared_address(stage->keys + h * most * 2 * D), from.key, n_bytes, shared_address(barrier));
+                bulk_fetch(shared_address(stage->values + h * most * 2 * D), from.value, n_bytes,
+                           shared_address(barrier));
         }
 }
 
@@ -146,7 +112,7 @@ static __global__ __launch_bounds__(bulk_warps<D> * 32,
                 Stage<D> *rows = &s.rows.stages[warp][stage];
                 float scores[2][4];
                 uint32_t weights[4];
-                barrier_wait(&s.arrived[warp][stage], phase);
+                bulk_wait(shared_address(&s.arrived[warp][stage]), phase);
                 if (n < TILE) { /* what was never fetched must be numbers: its weight is nothing */
                         for (int at = n * 2 * D + 16 * lane; at < TILE * 2 * D; at += 16 * 32)
                                 *reinterpret_cast<uint4 *>(rows->values + at) = make_uint4(0, 0, 0, 0);

@@ -7,6 +7,7 @@
  * 110 KB. All forms first work out where a unit lies (items, table, piece: three reads that depend on each other), then ask for everything.
  * The forms differ in who waits: registers of threads, shared memory by 16 bytes, or the copy engine of the multiprocessor by whole rows.
  */
+#include "gpu/cuda_bulk.cuh"
 #include "gpu/cuda_rows.cuh"
 
 /* A list's work, in what is moved at once. */
@@ -191,8 +192,7 @@ static __global__ void __launch_bounds__(512) gather_shared(const __grid_constan
 #pragma unroll
                 for (int d = 0; d < depth; d++)
                         if (base + d * span.stride + span.lane < span.n_vectors) {
-                                const uint32_t at =
-                                        (uint32_t)__cvta_generic_to_shared(&held[d * blockDim.x + threadIdx.x]);
+                                const uint32_t at = shared_address(&held[d * blockDim.x + threadIdx.x]);
                                 asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(at),
                                              "l"(route[d].from)
                                              : "memory");
@@ -222,20 +222,6 @@ static __host__ __device__ inline Pieces pieces_of(const dci_gpu_gather_args &ar
                 longest < most_piece ? longest : most_piece};
 }
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-static __device__ __forceinline__ void await(uint32_t barrier, uint32_t parity)
-{
-        uint32_t done = 0;
-        while (done == 0)
-                asm volatile("{\n\t.reg .pred p;\n\t"
-                             "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
-                             "selp.u32 %0, 1, 0, p;\n\t}"
-                             : "=r"(done)
-                             : "r"(barrier), "r"(parity)
-                             : "memory");
-}
-#endif
-
 /* A lane has one slot: it asks for a piece, waits with its warp, sends the piece on, and takes the slot again when it has been read. */
 static __global__ void __launch_bounds__(512)
         gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
@@ -245,9 +231,9 @@ static __global__ void __launch_bounds__(512)
         __shared__ uint64_t barriers[16];
         const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, n_warps = gridDim.x * (blockDim.x >> 5);
         const Pieces pieces = pieces_of(args);
-        const uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&barriers[warp]);
-        const uint32_t slot = (uint32_t)__cvta_generic_to_shared(
-                slots + (uint64_t)(warp * depth + (lane < depth ? lane : 0)) * pieces.slot_bytes);
+        const uint32_t barrier = shared_address(&barriers[warp]);
+        const uint32_t slot =
+                shared_address(slots + (uint64_t)(warp * depth + (lane < depth ? lane : 0)) * pieces.slot_bytes);
         if (lane == 0) {
                 asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(barrier) : "memory");
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -273,16 +259,12 @@ static __global__ void __launch_bounds__(512)
                         const int block = __ldg(table_of(args, list) + (it.x >> args.pool.page_shift));
                         route = route_of(args, list, it, block, piece_of(args.pool, block), is_key, at);
                         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-                        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                                     : "memory");
-                        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
-                                     "%2, [%3];" ::"r"(slot),
-                                     "l"(route.from), "r"(bytes), "r"(barrier)
-                                     : "memory");
+                        bulk_expect(barrier, bytes);
+                        bulk_fetch(slot, route.from, bytes, barrier);
                 } else {
                         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
                 }
-                await(barrier, parity);
+                bulk_wait(barrier, parity);
                 parity ^= 1;
                 if (mine) {
                         asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(route.to),
