@@ -140,8 +140,12 @@ set(dci_sources
     src/gpu/kv_step.c
     src/gpu/ref_append.c
     src/gpu/ref_attend.c
+    src/gpu/ref_choose.c
+    src/gpu/ref_form.c
     src/gpu/ref_gather.c
-    src/gpu/ref_resolve.c)
+    src/gpu/ref_resolve.c
+    src/gpu/ref_score.c
+    src/gpu/ref_tail.c)
 
 # Kernels for GPUs, or what says that this build has none.
 if(DCI_CUDA)
@@ -151,8 +155,12 @@ if(DCI_CUDA)
         src/gpu/cuda_attend.cu
         src/gpu/cuda_attend_bf16.cu
         src/gpu/cuda_attend_f16.cu
+        src/gpu/cuda_choose.cu
+        src/gpu/cuda_form.cu
         src/gpu/cuda_gather.cu
-        src/gpu/cuda_resolve.cu)
+        src/gpu/cuda_resolve.cu
+        src/gpu/cuda_score.cu
+        src/gpu/cuda_tail.cu)
 else()
     list(APPEND dci_sources src/gpu/stub.c)
 endif()

@@ -14,6 +14,8 @@
 
 #include "dci/base.h"
 #include "gpu/kernels.h"
+#include "gpu/plans.h"
+#include "gpu/tails.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,6 +51,11 @@ dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const dci_gpu_pa
 dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
 dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args);
 dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);
+dci_status dci_gpu_cuda_score(struct dci_gpu *gpu, void *stream, const dci_gpu_score_args *args);
+dci_status dci_gpu_cuda_choose(struct dci_gpu *gpu, void *stream, const dci_gpu_choose_args *args);
+dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
+dci_status dci_gpu_cuda_form_prompt(struct dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
+dci_status dci_gpu_cuda_tail(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);
 
 /* How gather's kernels bring rows over the bus; bench/gpu_gather_variants.c compares them. */
 enum {

@@ -520,6 +520,11 @@ KERNEL(pack)
 KERNEL(resolve)
 KERNEL(gather)
 KERNEL(attend)
+KERNEL(score)
+KERNEL(choose)
+KERNEL(form)
+KERNEL(form_prompt)
+KERNEL(tail)
 
 static const dci_gpu_ops ops = {
         .name = "cuda",
@@ -556,6 +561,11 @@ static const dci_gpu_ops ops = {
         .resolve = cuda_resolve,
         .gather = cuda_gather,
         .attend = cuda_attend,
+        .score = cuda_score,
+        .choose = cuda_choose,
+        .form = cuda_form,
+        .form_prompt = cuda_form_prompt,
+        .tail = cuda_tail,
 };
 
 const dci_gpu_ops *dci_gpu_ops_cuda(void)

@@ -22,7 +22,20 @@
 /* No CPU has them; a number by which attention is divided as on a small GPU. */
 #define MULTIPROCESSORS 16
 
-enum { CALL_COPY, CALL_FILL, CALL_APPEND, CALL_PACK, CALL_RESOLVE, CALL_GATHER, CALL_ATTEND };
+enum {
+        CALL_COPY,
+        CALL_FILL,
+        CALL_APPEND,
+        CALL_PACK,
+        CALL_RESOLVE,
+        CALL_GATHER,
+        CALL_ATTEND,
+        CALL_SCORE,
+        CALL_CHOOSE,
+        CALL_FORM,
+        CALL_FORM_PROMPT,
+        CALL_TAIL
+};
 
 /* One call, as a graph keeps it: arguments are read when it is made, what they point to when it runs. */
 typedef struct host_call {
@@ -40,6 +53,11 @@ typedef struct host_call {
                 dci_gpu_resolve_args resolve;
                 dci_gpu_gather_args gather;
                 dci_gpu_attend_args attend;
+                dci_gpu_score_args score;
+                dci_gpu_choose_args choose;
+                dci_gpu_form_args form;
+                dci_gpu_form_prompt_args form_prompt;
+                dci_gpu_tail_args tail;
         } args;
 } host_call;
 
@@ -294,6 +312,21 @@ static void run(const host_call *call)
         case CALL_GATHER:
                 dci_gpu_ref_gather(&call->args.gather);
                 break;
+        case CALL_SCORE:
+                dci_gpu_ref_score(&call->args.score);
+                break;
+        case CALL_CHOOSE:
+                dci_gpu_ref_choose(&call->args.choose);
+                break;
+        case CALL_FORM:
+                dci_gpu_ref_form(&call->args.form);
+                break;
+        case CALL_FORM_PROMPT:
+                dci_gpu_ref_form_prompt(&call->args.form_prompt);
+                break;
+        case CALL_TAIL:
+                dci_gpu_ref_tail(&call->args.tail);
+                break;
         default:
                 dci_gpu_ref_attend(&call->args.attend);
         }
@@ -465,17 +498,20 @@ static dci_status host_graph_launch(dci_gpu *gpu, void *object, void *stream)
 
 /* --- kernels -------------------------------------------------------------------------------------------------- */
 
-static dci_status host_append(dci_gpu *gpu, void *stream, const dci_gpu_append_args *args)
-{
-        const host_call call = {.kind = CALL_APPEND, .args.append = *args};
-        return submit(gpu, stream, &call);
-}
-
-static dci_status host_pack(dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args)
-{
-        const host_call call = {.kind = CALL_PACK, .args.pack = *args};
-        return submit(gpu, stream, &call);
-}
+#define KERNEL(name, KIND)                                                                                             \
+        static dci_status host_##name(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)                   \
+        {                                                                                                              \
+                const host_call call = {.kind = (KIND), .args.name = *args};                                           \
+                return submit(gpu, stream, &call);                                                                     \
+        }
+KERNEL(append, CALL_APPEND)
+KERNEL(pack, CALL_PACK)
+KERNEL(gather, CALL_GATHER)
+KERNEL(score, CALL_SCORE)
+KERNEL(choose, CALL_CHOOSE)
+KERNEL(form, CALL_FORM)
+KERNEL(form_prompt, CALL_FORM_PROMPT)
+KERNEL(tail, CALL_TAIL)
 
 static dci_status host_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
 {
@@ -483,12 +519,6 @@ static dci_status host_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve
         if (args->n_frames > DCI_GPU_MAX_FRAMES || args->stride > DCI_GPU_MAX_LIST)
                 return dci_fail(DCI_ERR_LIMIT, "%d frames and lists of %d, but there can be %d and %d",
                                 (int)args->n_frames, (int)args->stride, DCI_GPU_MAX_FRAMES, DCI_GPU_MAX_LIST);
-        return submit(gpu, stream, &call);
-}
-
-static dci_status host_gather(dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args)
-{
-        const host_call call = {.kind = CALL_GATHER, .args.gather = *args};
         return submit(gpu, stream, &call);
 }
 
@@ -537,4 +567,9 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .pack = host_pack,
                                       .resolve = host_resolve,
                                       .gather = host_gather,
-                                      .attend = host_attend};
+                                      .attend = host_attend,
+                                      .score = host_score,
+                                      .choose = host_choose,
+                                      .form = host_form,
+                                      .form_prompt = host_form_prompt,
+                                      .tail = host_tail};

@@ -12,6 +12,8 @@
 
 #include "dci/gpu.h"
 #include "gpu/kernels.h"
+#include "gpu/plans.h"
+#include "gpu/tails.h"
 
 typedef struct dci_gpu_ops {
         const char *name; /* "cuda", "host" */
@@ -60,6 +62,12 @@ typedef struct dci_gpu_ops {
         dci_status (*resolve)(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
         dci_status (*gather)(dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args);
         dci_status (*attend)(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);
+        /* And those that make plans (plans.h, tails.h). */
+        dci_status (*score)(dci_gpu *gpu, void *stream, const dci_gpu_score_args *args);
+        dci_status (*choose)(dci_gpu *gpu, void *stream, const dci_gpu_choose_args *args);
+        dci_status (*form)(dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
+        dci_status (*form_prompt)(dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
+        dci_status (*tail)(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);
 } dci_gpu_ops;
 
 struct dci_gpu {

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * What kernels are told that attend, on a device, to tokens that were not chosen (dci/kv.h: tails), and that form what this takes. As plans.h.
+ */
+#ifndef DCI_GPU_TAILS_H
+#define DCI_GPU_TAILS_H
+
+#include "gpu/plans.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * Attention over a list's candidates that were not chosen, by low-bit values: the softmax of scores (of single candidates; those chosen are
+ * -FLT_MAX, see `drop` of choose) times values as src/kv/tail_lowbit.c keeps them, tail_at bytes into each head's part of a chunk. out, lse: of
+ * each query head as attend takes them; -infinity where nothing is left, or the sequence attends to all.
+ */
+typedef struct dci_gpu_tail_args {
+        int32_t n_sequences, n_heads, group, dim;
+        int32_t bits, n_parts, most_groups,
+                tail_at; /* n_parts: the list is cut into, with room for them in `partial` */
+        dci_gpu_sizes sizes;
+        const int32_t *rows, *n_tokens, *n_grouped;
+        const float *scores;
+        dci_gpu_chunks chunks;
+        const float *signs, *centres; /* of the values' frames; as those of dci_gpu_score_args */
+        float *partial;               /* [list][n_parts][group][dim + 2] */
+        int32_t *arrived;             /* [list], zeros before and after */
+        float *out, *lse;
+} dci_gpu_tail_args;
+
+void dci_gpu_ref_tail(const dci_gpu_tail_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
