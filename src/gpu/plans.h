@@ -28,12 +28,15 @@ extern "C" {
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 
 /* Summaries of one layer, in chunks as src/kv/summary_*.c fill them: a part for each head, head_bytes apart. Chunk number i of row r is
- * chunk c = numbers[r * stride + i] of the device, and lies at pieces[c >> piece_shift] + (c & (2^piece_shift - 1)) * chunk_bytes, aligned to
- * 128 bytes, as is head_bytes. */
+ * chunk c = numbers[r * stride + i] of the device, in every layer under the same number, and lies at
+ *
+ *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
+ *
+ * aligned to 128 bytes, as is head_bytes. */
 typedef struct dci_gpu_chunks {
         unsigned char *const *pieces; /* a table of fixed capacity, on the device */
         const int32_t *numbers;
-        uint64_t stride, chunk_bytes;
+        uint64_t stride, layer_at, chunk_bytes;
         uint32_t head_bytes;
         int32_t piece_shift;
 } dci_gpu_chunks;
@@ -153,10 +156,10 @@ typedef struct dci_gpu_form_args {
         const int32_t *rows, *first;
         int32_t *n_grouped; /* [layer][row] */
         uint64_t grouped_step;
-        dci_gpu_lanes lanes; /* of the first layer */
-        uint64_t lane_step;  /* bytes from one layer's keys to the next one's */
-        dci_gpu_chunks chunks;
-        uint64_t numbers_step;
+        dci_gpu_lanes lanes;   /* of the first layer */
+        uint64_t lane_step;    /* bytes from one layer's keys to the next one's */
+        dci_gpu_chunks chunks; /* of the first layer */
+        uint64_t layer_step;   /* from one layer's layer_at to the next one's */
         const float *signs;
         const float *centres;
         uint64_t centres_step;
