@@ -96,7 +96,7 @@ typedef struct dci_gpu_score_args {
         const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
         uint64_t query_ld;
         const int32_t *rows, *n_tokens; /* by sequence of the call */
-        const int32_t *n_grouped;       /* by row: candidates of this layer */
+        const int32_t *n_grouped;       /* by sequence of the call: tokens behind the sink that have summaries */
         const int32_t *n_listed;        /* NULL, or listed groups of [row][head] */
         dci_gpu_chunks summaries;
         const float *signs;
@@ -144,10 +144,10 @@ typedef struct dci_gpu_choose_args {
 } dci_gpu_choose_args;
 
 /**
- * What scores are made from, for tokens that left the window: per layer l and row, candidates from n_grouped to those due when a sequence has
- * first[i] tokens, (first - sink - rollback) / unit * unit, if that is more; at most 2 DCI_GPU_CHUNK of them in a call (the rest in
- * the next). Their keys lie in the ring. n_grouped becomes what is there afterwards. All layers in one call: arrays of layer l begin at l times
- * their step. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and src/kv/summary_pages.c.
+ * What scores are made from, for tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most 2 DCI_GPU_CHUNK
+ * of them, usually none; `from` is a multiple of a page and of 16. Their keys lie in the ring. All layers in one call: what belongs to layer l
+ * begins l times its step further. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and
+ * src/kv/summary_pages.c.
  */
 typedef struct dci_gpu_form_args {
         int32_t n_layers, n_sequences, n_heads, dim;
@@ -180,7 +180,6 @@ typedef struct dci_gpu_form_prompt_args {
         const float *signs;
         float *centres; /* [row][head][dim] */
         float *sums;
-        int32_t *n_grouped; /* by row: becomes n_candidates */
 } dci_gpu_form_prompt_args;
 
 void dci_gpu_ref_score(const dci_gpu_score_args *args);
