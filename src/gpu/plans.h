@@ -152,14 +152,12 @@ typedef struct dci_gpu_choose_args {
 typedef struct dci_gpu_form_args {
         int32_t n_layers, n_sequences, n_heads, dim;
         int32_t kind, bits, dtype, group_shift;
-        int32_t sink, rollback, unit, reserved;
-        const int32_t *rows, *first;
-        int32_t *n_grouped; /* [layer][row] */
-        uint64_t grouped_step;
-        dci_gpu_lanes lanes;   /* of the first layer */
-        uint64_t lane_step;    /* bytes from one layer's keys to the next one's */
-        dci_gpu_chunks chunks; /* of the first layer */
-        uint64_t layer_step;   /* from one layer's layer_at to the next one's */
+        int32_t sink, reserved;
+        const int32_t *rows, *from, *to; /* by sequence of the call */
+        dci_gpu_lanes lanes;             /* of the first layer */
+        uint64_t lane_step;              /* bytes from one layer's keys to the next one's */
+        dci_gpu_chunks chunks;           /* of the first layer */
+        uint64_t layer_step;             /* from one layer's layer_at to the next one's */
         const float *signs;
         const float *centres;
         uint64_t centres_step;
