@@ -206,7 +206,8 @@ struct dci_kv {
         size_t plan_tokens;        /* what `plans` suffices for */
         size_t tree_tokens, tree_nodes; /* nodes among the first so many candidates: what was counted last */
         dci_kv_scratch plans, forming;
-        bool listed;           /* groups are in batches, not in chunks */
+        bool listed; /* groups are in batches, not in chunks */
+        bool elsewhere; /* someone else forms groups and plans (src/gpu): here they form when dci_kv_maintain asks for them, and only then */
         size_t listing_tokens; /* what `listing` suffices for */
         dci_kv_scratch listing;
         /* prompt.c */
