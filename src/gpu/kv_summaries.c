@@ -325,6 +325,26 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_seque
         return dci_gpu_kv_did(kv, status);
 }
 
+/* The host's frames are those that the device's codes are in. */
+static dci_status bring_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv_sequence *sequence)
+{
+        float *by = (float *)(void *)kv->planner.upload;
+        const size_t n_bytes = kv->shape.n_kv_heads * kv->dim * sizeof *by, at = dci_gpu_kv_row_at(kv, row);
+        dci_status status = DCI_OK;
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+                if (kv->layers[l].dense)
+                        continue;
+                const float *from = kv->planner.centres + centres_at(kv, kv->layers[l].index, at);
+                status = copy_up(kv, by, from, n_bytes);
+                if (status == DCI_OK)
+                        status = kv->ops->stream_wait(kv->gpu, kv->side);
+                status = dci_gpu_kv_did(kv, status);
+                if (status == DCI_OK)
+                        status = dci_kv_give_frames(kv->host, &sequence->layers[l], by);
+        }
+        return status;
+}
+
 dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = host_sequence(kv, row);
@@ -334,7 +354,10 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         if (status != DCI_OK)
                 return status;
         const size_t before = sequence->layers[kv->planner.first_layer].n_grouped, refits = refits_of(kv, sequence);
-        status = dci_kv_maintain(kv->host, 1, &row->id);
+        if (before == 0 && row->framed && !row->behind && kv->planner.kind == DCI_GPU_CODES)
+                status = bring_frames(kv, row, sequence);
+        if (status == DCI_OK)
+                status = dci_kv_maintain(kv->host, 1, &row->id);
         if (status != DCI_OK)
                 return status;
         const size_t n = sequence->layers[kv->planner.first_layer].n_grouped;

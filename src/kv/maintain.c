@@ -90,8 +90,9 @@ static void form_task(void *arg, size_t task, size_t worker)
                 dci_kv_batch_form(kv, d->layer, d->batch, head, worker + 1);
                 return;
         }
-        const bool begins =
-                (h->keys != NULL && h->keys->coder.dim == 0) || (h->values != NULL && h->values->coder.dim == 0);
+        const bool begins = (kv->elsewhere && d->layer->n_grouped == 0) ||
+                            (h->keys != NULL && h->keys->coder.dim == 0) ||
+                            (h->values != NULL && h->values->coder.dim == 0);
         if (begins)
                 dci_kv_form_anew(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
         else
