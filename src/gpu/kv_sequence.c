@@ -188,8 +188,7 @@ dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens
         dci_status status = begin(kv, sequence, &row);
         if (status != DCI_OK)
                 return status;
-        if (kv->bad[dci_gpu_kv_row_at(kv, row)] == 0)
-                status = dci_gpu_kv_planner_settle(kv, row);
+        status = dci_gpu_kv_planner_settle(kv, row);
         if (status == DCI_OK)
                 status = dci_gpu_kv_told(kv, dci_kv_truncate(kv->host, sequence, n_tokens));
         if (status == DCI_OK) {
