@@ -152,15 +152,14 @@ static __device__ __forceinline__ void write_part(const dci_gpu_score_args &a, i
 template <int Q> struct Scores {
         static constexpr int R = Q == 4 ? 2 : 4, PAIRS = Q == 16 ? 2 : 1;
         Top tops[PAIRS][2];
-        float *out; /* of the list */
-        int n_rows, group, q0;
+        float *out; /* of the list, and of query q0 */
+        int n_rows, q0;
 
         __device__ __forceinline__ void begin(const dci_gpu_score_args &a, const ScoreJob &job, int n, int c)
         {
-                out = a.scores + (uint64_t)job.list * a.most_groups * a.group;
-                n_rows = n;
-                group = a.group;
                 q0 = Q == 4 ? 2 * (c & 1) : 2 * c;
+                out = a.scores + (uint64_t)job.list * a.most_groups * a.group + q0;
+                n_rows = n;
 #pragma unroll
                 for (int p = 0; p < PAIRS; p++) {
                         tops[p][0].begin();
@@ -168,9 +167,11 @@ template <int Q> struct Scores {
                 }
         }
         /* x[i][j]: row first + i * apart, query q0 + 8 p + j. */
-        template <int N> __device__ __forceinline__ void take(int p, int first, int apart, const float (&x)[N][2])
+        template <int N>
+        __device__ __forceinline__ void take(const dci_gpu_score_args &a, int p, int first, int apart,
+                                             const float (&x)[N][2])
         {
-                const int q = q0 + 8 * p;
+                const int q = q0 + 8 * p, group = a.group;
                 float counted[2][N];
 #pragma unroll
                 for (int i = 0; i < N; i++) {
@@ -178,7 +179,7 @@ template <int Q> struct Scores {
                         const bool there = row < n_rows;
                         counted[0][i] = there ? x[i][0] : -INFINITY;
                         counted[1][i] = there ? x[i][1] : -INFINITY;
-                        float *to = out + (int64_t)row * group + q;
+                        float *to = out + (int64_t)row * group + 8 * p;
                         if (there && q + 1 < group && (group & 1) == 0) {
                                 *reinterpret_cast<float2 *>(to) = make_float2(x[i][0], x[i][1]);
                         } else if (there && q < group) {
@@ -211,7 +212,7 @@ template <int Q> struct Scores {
                                 }
                         }
                 __syncthreads();
-                if ((int)threadIdx.x < group) {
+                if ((int)threadIdx.x < a.group) {
                         Top top;
                         top.begin();
 #pragma unroll

@@ -36,11 +36,12 @@ template <int D, int BITS> constexpr int blocks_each = Shape<D, BITS>::LOADS > 2
                                                        : Shape<D, BITS>::LOADS == 2 ? 2
                                                                                     : 4;
 
-/* Queries as bytes, and what becomes of sums. */
+/* Queries as bytes, and what becomes of sums; offset: 1.5 x 2^23 as a float's bits, less the bias. */
 template <int D, int Q> struct CodedQueries {
         __align__(16) int8_t bytes[Q][D];
-        float half[Q], fixed[Q];
-        int bias[Q];
+        __align__(16) float half[Q];
+        __align__(16) float fixed[Q];
+        __align__(16) int offset[Q];
 };
 
 /* One query in a warp's registers: coordinate 32 e + lane. */
@@ -123,7 +124,7 @@ template <int D> struct Turned {
                 if (lane == 0) {
                         out.half[q] = __fmul_rn(0.5f, step);
                         out.fixed[q] = fixed;
-                        out.bias[q] = ((1 << bits) - 1) * sum;
+                        out.offset[q] = 0x4b400000 - ((1 << bits) - 1) * sum;
                 }
         }
 };
@@ -161,12 +162,11 @@ template <int D, int BITS, int Q> struct Codes {
         }
 };
 
-/* What a lane keeps of the queries: its registers of B, and the constants of its own columns. */
+/* What a lane keeps of the queries: its registers of B. The constants of its columns are read from shared memory: there are no registers for
+ * them. */
 template <int D, int BITS, int Q> struct Operands {
         static constexpr int TILES = Q == 16 ? 2 : 1, FIELDS = Shape<D, BITS>::FIELDS, LOADS = Shape<D, BITS>::LOADS;
         uint2 b[TILES][LOADS][FIELDS / 2];
-        float half[TILES][2], fixed[TILES][2];
-        int offset[TILES][2];
 
         __device__ __forceinline__ void take(const CodedQueries<D, Q> &from, int lane)
         {
@@ -183,13 +183,6 @@ template <int D, int BITS, int Q> struct Operands {
                                                                        bytes + (4 * j + c) * Shape<D, BITS>::STEP +
                                                                        8 * m)
                                                              : make_uint2(0, 0);
-#pragma unroll
-                        for (int i = 0; i < 2; i++) {
-                                const int q = (Q == 4 ? 2 * (c & 1) : 8 * t + 2 * c) + i;
-                                half[t][i] = from.half[q];
-                                fixed[t][i] = from.fixed[q];
-                                offset[t][i] = 0x4b400000 - from.bias[q];
-                        }
                 }
         }
 
@@ -221,43 +214,42 @@ template <int D, int BITS, int Q> struct Operands {
                                 }
                         }
         }
-
-        /* scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: put behind 1.5 x 2^23 it becomes a float exactly,
-         * without the conversion's unit, of which there are few. */
-        __device__ __forceinline__ float score(int t, int i, int sum, float scale) const
-        {
-                const float whole = __fsub_rn(__int_as_float(2 * sum + offset[t][i]), 12582912.0f);
-                return __fadd_rn(__fmul_rn(scale, __fmul_rn(half[t][i], whole)), fixed[t][i]);
-        }
 };
 
+/* scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: put behind 1.5 x 2^23 it becomes a float exactly, without the
+ * conversion's unit, of which there are few. */
+static __device__ __forceinline__ float score_of(int sum, int offset, float half, float fixed, float scale)
+{
+        const float whole = __fsub_rn(__int_as_float(2 * sum + offset), 12582912.0f);
+        return __fadd_rn(__fmul_rn(scale, __fmul_rn(half, whole)), fixed);
+}
+
 /* Sums of one block to scores. */
-template <int D, int BITS, int Q>
-static __device__ __forceinline__ void finish_codes(const Operands<D, BITS, Q> &queries,
+template <int D, int Q>
+static __device__ __forceinline__ void finish_codes(const dci_gpu_score_args &a, const CodedQueries<D, Q> &queries,
                                                     const int (&sums)[Q == 16 ? 2 : 1][2][4], const float (&scale)[4],
                                                     int block, int lane, Scores<Q> &scores)
 {
+        constexpr int R = Q == 4 ? 2 : 4;
         const int g = lane >> 2, c = lane & 3;
-        if constexpr (Q == 4) {
-                float x[2][2];
 #pragma unroll
-                for (int i = 0; i < 2; i++)
+        for (int t = 0; t < (Q == 16 ? 2 : 1); t++) {
+                const int q = Q == 4 ? 2 * (c & 1) : 8 * t + 2 * c;
+                const int2 offset = *reinterpret_cast<const int2 *>(queries.offset + q);
+                const float2 half = *reinterpret_cast<const float2 *>(queries.half + q);
+                const float2 fixed = *reinterpret_cast<const float2 *>(queries.fixed + q);
+                float x[R][2];
+#pragma unroll
+                for (int i = 0; i < R; i++) {
+                        int sum[2];
 #pragma unroll
                         for (int j = 0; j < 2; j++)
-                                x[i][j] = queries.score(0, j, c < 2 ? sums[0][0][2 * i + j] : sums[0][1][2 * i + j],
-                                                        scale[i]);
-                scores.take(0, CODE_ROWS * block + 4 * g + (c < 2 ? 0 : 2), 1, x);
-        } else {
-#pragma unroll
-                for (int t = 0; t < (Q == 16 ? 2 : 1); t++) {
-                        float x[4][2];
-#pragma unroll
-                        for (int i = 0; i < 4; i++)
-#pragma unroll
-                                for (int j = 0; j < 2; j++)
-                                        x[i][j] = queries.score(t, j, sums[t][i / 2][2 * (i % 2) + j], scale[i]);
-                        scores.take(t, CODE_ROWS * block + 4 * g, 1, x);
+                                sum[j] = Q == 4 ? (c < 2 ? sums[0][0][2 * i + j] : sums[0][1][2 * i + j])
+                                                : sums[t][i / 2][2 * (i % 2) + j];
+                        x[i][0] = score_of(sum[0], offset.x, half.x, fixed.x, scale[i]);
+                        x[i][1] = score_of(sum[1], offset.y, half.y, fixed.y, scale[i]);
                 }
+                scores.take(a, t, CODE_ROWS * block + 4 * g + (Q == 4 && c >= 2 ? 2 : 0), 1, x);
         }
 }
 
@@ -322,7 +314,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                                 queries.multiply(codes[e].words, sums);
                                 if (block + SCORE_WARPS * EACH + e < end)
                                         codes[e].load(s.table, chunk, block + SCORE_WARPS * EACH + e, lane, policy);
-                                finish_codes<D, BITS, Q>(queries, sums, scale, block + e, lane, scores);
+                                finish_codes<D, Q>(a, s.queries, sums, scale, block + e, lane, scores);
                         }
                 if (end >= range.last)
                         break;

@@ -110,7 +110,7 @@ template <int P> struct RowPiece {
 };
 
 template <int P, int Q>
-static __device__ __forceinline__ void finish_rows(const RowQueries<P, Q> &queries,
+static __device__ __forceinline__ void finish_rows(const dci_gpu_score_args &a, const RowQueries<P, Q> &queries,
                                                    const float (&sums)[Q == 16 ? 2 : 1][4], int tile, int lane,
                                                    Scores<Q> &scores)
 {
@@ -123,7 +123,7 @@ static __device__ __forceinline__ void finish_rows(const RowQueries<P, Q> &queri
                         const float given = c < 2 ? sums[0][2 + j] : sums[0][j], own = c < 2 ? sums[0][j] : sums[0][2 + j];
                         x[0][j] = (own + __shfl_xor_sync(SCORE_ALL, given, 2)) * queries.back[2 * (c & 1) + j];
                 }
-                scores.take(0, ROW_TILE * tile + g + (c < 2 ? 0 : 8), 1, x);
+                scores.take(a, 0, ROW_TILE * tile + g + (c < 2 ? 0 : 8), 1, x);
         } else {
 #pragma unroll
                 for (int t = 0; t < (Q == 16 ? 2 : 1); t++) {
@@ -133,7 +133,7 @@ static __device__ __forceinline__ void finish_rows(const RowQueries<P, Q> &queri
 #pragma unroll
                                 for (int j = 0; j < 2; j++)
                                         x[i][j] = sums[t][2 * i + j] * queries.back[8 * t + 2 * c + j];
-                        scores.take(t, ROW_TILE * tile + g, 8, x);
+                        scores.take(a, t, ROW_TILE * tile + g, 8, x);
                 }
         }
 }
@@ -148,7 +148,7 @@ template <int P, int Q> union RowsShared {
 };
 
 template <class T, int P, int Q>
-static __global__ void __launch_bounds__(SCORE_THREADS, 2)
+static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 768 ? 1 : 2)
         rows_kernel(const __grid_constant__ dci_gpu_score_args a)
 {
         __shared__ __align__(16) unsigned char memory[sizeof(RowsShared<P, Q>)];
@@ -202,7 +202,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, 2)
                                 rows.load(s.table, places, tile, piece, lane, policy);
                         if (finished < 0)
                                 continue;
-                        finish_rows<P, Q>(s.queries, sums, finished, lane, scores);
+                        finish_rows<P, Q>(a, s.queries, sums, finished, lane, scores);
 #pragma unroll
                         for (int t = 0; t < (Q == 16 ? 2 : 1); t++)
                                 sums[t][0] = sums[t][1] = sums[t][2] = sums[t][3] = 0.0f;
