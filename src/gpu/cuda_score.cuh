@@ -51,7 +51,8 @@ struct ScoreRange {
 
 static __device__ __forceinline__ ScoreRange score_range_of(int n_units, int part, int n_parts)
 {
-        return {(int)((int64_t)n_units * part / n_parts), (int)((int64_t)n_units * (part + 1) / n_parts)};
+        const int each = n_units / n_parts, more = n_units % n_parts, first = each * part + min(part, more);
+        return {first, first + each + (part < more ? 1 : 0)};
 }
 
 /* Addresses of the head's part in chunks `first` on, for all of a block's warps. */
@@ -73,18 +74,33 @@ struct ScoreTable {
         }
 };
 
-static __device__ __forceinline__ float score_query_of(const dci_gpu_score_args &a, int list, int q, int at)
-{
-        const uint64_t i = ((uint64_t)list * a.group + q) * a.query_ld + at;
-        float x;
-        if (a.query_dtype == DCI_F32)
-                x = static_cast<const float *>(a.queries)[i];
-        else if (a.query_dtype == DCI_F16)
-                x = HalfRows::widen(static_cast<const uint16_t *>(a.queries)[i]);
-        else
-                x = Bf16Rows::widen(static_cast<const uint16_t *>(a.queries)[i]);
-        return __fmul_rn(x, a.scale);
-}
+/* One query on its way to a warp's registers: coordinate 32 e + lane. Loads of all types come before the first use: none waits for another. */
+template <int MOST> struct RawQuery {
+        uint32_t raw[MOST];
+
+        /* Queries behind the last are zeros. */
+        __device__ __forceinline__ void load(const dci_gpu_score_args &a, int list, int q, int lane, int n)
+        {
+                const bool there = q < a.group;
+                const uint64_t first = ((uint64_t)list * a.group + (there ? q : 0)) * a.query_ld + lane;
+                if (a.query_dtype == DCI_F32) {
+#pragma unroll
+                        for (int e = 0; e < MOST; e++)
+                                raw[e] = e < n && there ? static_cast<const uint32_t *>(a.queries)[first + 32 * e] : 0;
+                } else {
+#pragma unroll
+                        for (int e = 0; e < MOST; e++)
+                                raw[e] = e < n && there ? static_cast<const uint16_t *>(a.queries)[first + 32 * e] : 0;
+                }
+        }
+        __device__ __forceinline__ float get(const dci_gpu_score_args &a, int e) const
+        {
+                const float x = a.query_dtype == DCI_F32   ? __uint_as_float(raw[e])
+                                : a.query_dtype == DCI_F16 ? HalfRows::widen((uint16_t)raw[e])
+                                                           : Bf16Rows::widen((uint16_t)raw[e]);
+                return __fmul_rn(x, a.scale);
+        }
+};
 
 static __device__ __forceinline__ float warp_sum(float x)
 {
@@ -125,18 +141,19 @@ struct Top {
                         sum += exp2_fast((x[i] - top) * log2e);
                 most = top;
         }
-        __device__ __forceinline__ void merge(float other_most, float other_sum)
+        /* With the lanes whose numbers differ in the bits from `low` to `high`. */
+        template <int LOW, int HIGH = 16> __device__ __forceinline__ void merge_lanes()
         {
                 constexpr float log2e = 1.4426950408889634f;
-                const float top = fmaxf(most, other_most);
-                sum = sum * exp2_fast((most - top) * log2e) + other_sum * exp2_fast((other_most - top) * log2e);
+                float top = most;
+#pragma unroll
+                for (int d = LOW; d <= HIGH; d *= 2)
+                        top = fmaxf(top, __shfl_xor_sync(SCORE_ALL, top, d));
+                sum *= exp2_fast((most - top) * log2e);
                 most = top;
-        }
-        __device__ __forceinline__ void merge_lane(int distance)
-        {
-                const float other_most = __shfl_xor_sync(SCORE_ALL, most, distance);
-                const float other_sum = __shfl_xor_sync(SCORE_ALL, sum, distance);
-                merge(other_most, other_sum);
+#pragma unroll
+                for (int d = LOW; d <= HIGH; d *= 2)
+                        sum += __shfl_xor_sync(SCORE_ALL, sum, d);
         }
 };
 
@@ -180,11 +197,13 @@ template <int Q> struct Scores {
                         counted[0][i] = there ? x[i][0] : -INFINITY;
                         counted[1][i] = there ? x[i][1] : -INFINITY;
                         float *to = out + (int64_t)row * group + 8 * p;
-                        if (there && q + 1 < group && (group & 1) == 0) {
-                                *reinterpret_cast<float2 *>(to) = make_float2(x[i][0], x[i][1]);
-                        } else if (there && q < group) {
-                                to[0] = x[i][0];
-                                if (q + 1 < group)
+                        if ((group & 1) == 0) { /* the same for all threads */
+                                if (there && q < group)
+                                        store_pair(to, x[i][0], x[i][1]);
+                        } else {
+                                if (there && q < group)
+                                        to[0] = x[i][0];
+                                if (there && q + 1 < group)
                                         to[1] = x[i][1];
                         }
                 }
@@ -201,24 +220,22 @@ template <int Q> struct Scores {
 #pragma unroll
                         for (int j = 0; j < 2; j++) {
                                 Top top = tops[p][j];
-                                if (Q == 4)
-                                        top.merge_lane(2);
-                                top.merge_lane(4);
-                                top.merge_lane(8);
-                                top.merge_lane(16);
+                                top.merge_lanes<Q == 4 ? 2 : 4>();
                                 if (lane < (Q == 4 ? 2 : 4)) {
                                         all[warp][q0 + 8 * p + j][0] = top.most;
                                         all[warp][q0 + 8 * p + j][1] = top.sum;
                                 }
                         }
                 __syncthreads();
-                if ((int)threadIdx.x < a.group) {
+                /* Half a warp for a query, a lane for a warp's. */
+                const int q = threadIdx.x / SCORE_WARPS, w = threadIdx.x % SCORE_WARPS;
+                if (warp < (a.group + 1) / 2) {
                         Top top;
-                        top.begin();
-#pragma unroll
-                        for (int w = 0; w < SCORE_WARPS; w++)
-                                top.merge(all[w][threadIdx.x][0], all[w][threadIdx.x][1]);
-                        write_part(a, job.list, blockIdx.x, threadIdx.x, top);
+                        top.most = q < a.group ? all[w][q][0] : -FLT_MAX;
+                        top.sum = q < a.group ? all[w][q][1] : 0.0f;
+                        top.merge_lanes<1, SCORE_WARPS / 2>();
+                        if (w == 0 && q < a.group)
+                                write_part(a, job.list, blockIdx.x, q, top);
                 }
         }
 };

@@ -47,17 +47,16 @@ template <int D, int Q> struct CodedQueries {
 /* One query in a warp's registers: coordinate 32 e + lane. */
 template <int D> struct Turned {
         static constexpr int N = D / 32, PART = D == 96 ? 64 : D, WIDE = PART / 32, ROUNDS = PART == D ? 3 : 6;
+        RawQuery<N> raw;
         float x[N], centre[N], signs[ROUNDS][WIDE];
 
         __device__ __forceinline__ void load(const dci_gpu_score_args &a, const ScoreJob &job, int q, int lane)
         {
-                const bool there = q < a.group;
                 const float *from = a.centres + ((uint64_t)job.row * a.n_heads + job.head) * D;
+                raw.load(a, job.list, q, lane, N);
 #pragma unroll
-                for (int e = 0; e < N; e++) {
-                        x[e] = there ? score_query_of(a, job.list, q, 32 * e + lane) : 0.0f;
-                        centre[e] = there ? __ldg(from + 32 * e + lane) : 0.0f;
-                }
+                for (int e = 0; e < N; e++)
+                        centre[e] = __ldg(from + 32 * e + lane);
 #pragma unroll
                 for (int r = 0; r < ROUNDS; r++)
 #pragma unroll
@@ -96,12 +95,16 @@ template <int D> struct Turned {
         }
 
         /* As dci_coder_query. */
-        template <int Q> __device__ __forceinline__ void put(CodedQueries<D, Q> &out, int q, int bits, int lane)
+        template <int Q>
+        __device__ __forceinline__ void put(const dci_gpu_score_args &a, CodedQueries<D, Q> &out, int q, int bits,
+                                            int lane)
         {
                 float fixed = 0.0f, most = 0.0f;
 #pragma unroll
-                for (int e = 0; e < N; e++)
+                for (int e = 0; e < N; e++) {
+                        x[e] = raw.get(a, e);
                         fixed = __fmaf_rn(x[e], centre[e], fixed);
+                }
                 rotate(lane);
 #pragma unroll
                 for (int e = 0; e < N; e++)
@@ -294,7 +297,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 if (block + e < end)
                         codes[e].load(s.table, chunk, block + e, lane, policy);
         if (warp < Q)
-                turned.put(s.queries, warp, BITS, lane);
+                turned.put(a, s.queries, warp, BITS, lane);
         __syncthreads();
         Operands<D, BITS, Q> queries;
         Scores<Q> scores;

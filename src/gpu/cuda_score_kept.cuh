@@ -43,43 +43,61 @@ static __device__ __forceinline__ float dot_of(const uint4 &x, const float *quer
                high.z * k3.x + high.w * k3.y;
 }
 
-/* Scores of this lane's token with every query head go to shared memory. */
-static __device__ __forceinline__ void score_kept(const dci_gpu_score_args &a, const ScoreJob &job, KeptShared &s,
-                                                  int token, int n_kept)
-{
-        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
-        const int at = token < n_kept ? token : n_kept - 1;
-        const unsigned char *key = key_of(a, job, at < a.sizes.sink ? at : at + job.n_candidates) + 16 * c;
+/* Four lanes' token on its way. */
+struct KeptKey {
         uint4 x[DCI_GPU_MAX_DIM / 32];
-#pragma unroll
-        for (int j = 0; j < DCI_GPU_MAX_DIM / 32; j++)
-                if (32 * j < a.dim)
-                        x[j] = *reinterpret_cast<const uint4 *>(key + 64 * j);
-        for (int q = 0; q < a.group; q++) {
-                float sum = 0.0f;
+
+        __device__ __forceinline__ void load(const dci_gpu_score_args &a, const ScoreJob &job, int token, int n_kept,
+                                             int c)
+        {
+                const int at = token < n_kept ? token : n_kept - 1;
+                const unsigned char *key = key_of(a, job, at < a.sizes.sink ? at : at + job.n_candidates) + 16 * c;
 #pragma unroll
                 for (int j = 0; j < DCI_GPU_MAX_DIM / 32; j++)
                         if (32 * j < a.dim)
-                                sum += dot_of(x[j], s.queries + q * a.dim + 32 * j + 8 * c, a.dtype);
-                sum += __shfl_xor_sync(SCORE_ALL, sum, 1);
-                sum += __shfl_xor_sync(SCORE_ALL, sum, 2);
-                if (c == 0)
-                        s.scores[q][warp * 8 + g] = token < n_kept ? sum : -INFINITY;
+                                x[j] = *reinterpret_cast<const uint4 *>(key + 64 * j);
         }
-}
+        /* Scores with every query head go to shared memory. */
+        __device__ __forceinline__ void score(const dci_gpu_score_args &a, KeptShared &s, int place, bool there,
+                                              int c) const
+        {
+                for (int q = 0; q < a.group; q++) {
+                        float sum = 0.0f;
+#pragma unroll
+                        for (int j = 0; j < DCI_GPU_MAX_DIM / 32; j++)
+                                if (32 * j < a.dim)
+                                        sum += dot_of(x[j], s.queries + q * a.dim + 32 * j + 8 * c, a.dtype);
+                        sum += __shfl_xor_sync(SCORE_ALL, sum, 1);
+                        sum += __shfl_xor_sync(SCORE_ALL, sum, 2);
+                        if (c == 0)
+                                s.scores[q][place] = there ? sum : -INFINITY;
+                }
+        }
+};
 
 /* All threads of a block. */
 static __device__ __forceinline__ void keep(const dci_gpu_score_args &a, const ScoreJob &job, KeptShared &s)
 {
-        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2;
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, place = threadIdx.x / 4, c = lane & 3;
         const int n_kept = a.lanes.keys == nullptr ? 0 : job.n_tokens - job.n_candidates;
+        RawQuery<DCI_GPU_MAX_DIM / 32> query;
+        KeptKey key;
         Top top;
         top.begin();
-        for (int i = threadIdx.x; i < a.group * a.dim; i += SCORE_THREADS)
-                s.queries[i] = score_query_of(a, job.list, i / a.dim, i % a.dim);
+        if (warp < a.group)
+                query.load(a, job.list, warp, lane, a.dim / 32);
+        if (n_kept > 0)
+                key.load(a, job, place, n_kept, c);
+        if (warp < a.group)
+#pragma unroll
+                for (int e = 0; e < DCI_GPU_MAX_DIM / 32; e++)
+                        if (32 * e < a.dim)
+                                s.queries[warp * a.dim + 32 * e + lane] = query.get(a, e);
         __syncthreads();
         for (int first = 0; first < n_kept; first += KEPT_TOKENS) {
-                score_kept(a, job, s, first + warp * 8 + g, n_kept);
+                if (first > 0)
+                        key.load(a, job, first + place, n_kept, c);
+                key.score(a, s, place, first + place < n_kept, c);
                 __syncthreads();
                 if (warp < a.group) {
                         float x[KEPT_TOKENS / 32];
@@ -90,9 +108,7 @@ static __device__ __forceinline__ void keep(const dci_gpu_score_args &a, const S
                 }
                 __syncthreads();
         }
-#pragma unroll
-        for (int d = 16; d > 0; d /= 2)
-                top.merge_lane(d);
+        top.merge_lanes<1>();
         if (warp < a.group && lane == 0)
                 write_part(a, job.list, a.n_parts, warp, top);
 }

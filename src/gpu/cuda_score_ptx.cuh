@@ -42,6 +42,11 @@ static __device__ __forceinline__ uint2 load_four(const unsigned char *at)
         return x;
 }
 
+static __device__ __forceinline__ void store_pair(float *at, float x, float y)
+{
+        asm volatile("st.global.v2.f32 [%0], {%1,%2};" : : "l"(at), "f"(x), "f"(y) : "memory");
+}
+
 static __device__ __forceinline__ float exp2_fast(float x)
 {
         float y;

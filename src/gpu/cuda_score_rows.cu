@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Scores of rows (means, extremes, cuboids), with tensor cores (m16n8k16). A warp takes tiles of 16 rows, of each at most 128 elements at a time:
+ * Scores of rows (means, extremes, cuboids), with tensor cores (m16n8k16). A warp takes tiles of 16 rows, of each 64 elements at a time (96 of
+ * dimension 96):
  * lane g,c loads of rows g and g + 8 the elements 32 j + 8 c .. + 7, which serve two products.
  *
  * A query is made for its kind in binary32, brought near 1 by a power of two, and split into what the rows' type holds of it and what that leaves:
@@ -11,8 +12,8 @@
 
 #define ROW_TILE 16
 
-/* Elements of a row at a time; P: 64, 96 or 128, of which rows of 2 dim elements have more than one. */
-template <int P> constexpr int most_pieces = P == 64 ? 1 : P == 96 ? 2 : 4;
+/* Of P elements of a row: 64, of rows of up to 512, or 96, of rows of up to 192. */
+template <int P> constexpr int most_pieces = P == 96 ? 2 : 8;
 
 template <int P, int Q> struct RowQueries {
         static constexpr int CHAINS = Q == 4 ? 1 : Q == 8 ? 2 : 4;
@@ -20,28 +21,18 @@ template <int P, int Q> struct RowQueries {
         float back[Q];                                /* powers of two */
 };
 
-/* One query in a warp's registers: coordinate 32 e + lane. */
-struct RowQuery {
-        static constexpr int MOST = DCI_GPU_MAX_DIM / 32;
-        float x[MOST];
-
-        __device__ __forceinline__ void load(const dci_gpu_score_args &a, const ScoreJob &job, int q, int lane)
-        {
-#pragma unroll
-                for (int e = 0; e < MOST; e++)
-                        x[e] = 32 * e < a.dim && q < a.group ? score_query_of(a, job.list, q, 32 * e + lane) : 0.0f;
-        }
-};
+typedef RawQuery<DCI_GPU_MAX_DIM / 32> RowQuery;
 
 template <class T, int P, int Q>
 static __device__ __forceinline__ void put_query(const dci_gpu_score_args &a, const RowQuery &query,
                                                  RowQueries<P, Q> &out, int q, int lane)
 {
+        constexpr int MOST = DCI_GPU_MAX_DIM / 32;
         const int n = a.dim / 32;
         float most = 0.0f;
 #pragma unroll
-        for (int e = 0; e < RowQuery::MOST; e++)
-                most = fmaxf(most, fabsf(query.x[e]));
+        for (int e = 0; e < MOST; e++)
+                most = fmaxf(most, fabsf(query.get(a, e)));
         most = warp_most(most);
         const uint32_t exponent = min(max(__float_as_uint(most) >> 23, 1u), 253u);
         const float near = __uint_as_float((254 - exponent) << 23);
@@ -58,10 +49,10 @@ static __device__ __forceinline__ void put_query(const dci_gpu_score_args &a, co
                 second[lane % 8] = low;
         };
 #pragma unroll
-        for (int e = 0; e < RowQuery::MOST; e++) {
+        for (int e = 0; e < MOST; e++) {
                 if (e >= n)
                         break;
-                const float y = query.x[e] * near;
+                const float y = query.get(a, e) * near;
                 put(e, a.kind == DCI_GPU_MINMAX ? fmaxf(y, 0.0f) : y);
                 if (a.kind != DCI_GPU_MEANS)
                         put(n + e, a.kind == DCI_GPU_MINMAX ? fminf(y, 0.0f) : fabsf(y));
@@ -148,7 +139,7 @@ template <int P, int Q> union RowsShared {
 };
 
 template <class T, int P, int Q>
-static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 768 ? 1 : 2)
+static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 1024 ? 1 : 2)
         rows_kernel(const __grid_constant__ dci_gpu_score_args a)
 {
         __shared__ __align__(16) unsigned char memory[sizeof(RowsShared<P, Q>)];
@@ -174,7 +165,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 768 ? 1 : 2)
         RowQuery query;
         float sums[Q == 16 ? 2 : 1][4] = {};
         if (warp < Q)
-                query.load(a, job, warp, lane);
+                query.load(a, job.list, warp, lane, a.dim / 32);
         scores.begin(a, job, places.n_rows, lane & 3);
         for (int first = range.first, end; first < range.last; first = end) {
                 /* As many tiles as the table has chunks for. */
@@ -221,11 +212,7 @@ template <class T, int P> static cudaError_t launch_rows_of(const dci_gpu_score_
 
 template <class T> static cudaError_t launch_rows(const dci_gpu_score_args &args, cudaStream_t stream)
 {
-        if (args.dim == 96)
-                return launch_rows_of<T, 96>(args, stream);
-        if (args.dim == 64 && args.kind == DCI_GPU_MEANS)
-                return launch_rows_of<T, 64>(args, stream);
-        return launch_rows_of<T, 128>(args, stream);
+        return args.dim == 96 ? launch_rows_of<T, 96>(args, stream) : launch_rows_of<T, 64>(args, stream);
 }
 
 extern "C" cudaError_t dci_gpu_cuda_score_rows(const dci_gpu_score_args *args, cudaStream_t stream)
