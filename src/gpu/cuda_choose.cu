@@ -97,10 +97,10 @@ static __device__ __forceinline__ void put_header(const dci_gpu_choose_args &arg
 }
 
 /* What a guess is good for: keys above it are expected to be some times as many as are wanted. */
-static __device__ __forceinline__ uint64_t first_threshold(const Job &job, float guess)
+static __device__ __forceinline__ uint64_t first_threshold(const Job &job, bool even, float guess)
 {
         const bool is_few = job.wanted < few;
-        if (job.even)
+        if (even)
                 return (uint64_t)ordered(guess - (is_few ? 2.3f : 1.6f)) << 32;
         return guess > 0.0f ? (uint64_t)ordered(guess * (is_few ? 0.1f : 0.2f)) << 32 : ~0ull;
 }
@@ -135,13 +135,13 @@ template <int G> static __device__ __forceinline__ Part part_of(const dci_gpu_ch
 
 static __device__ __forceinline__ void leave_key(const Part &p, Shared &s, uint64_t key, uint64_t threshold)
 {
-        const uint32_t at = take_place(key >= threshold && key >= everything, &s.count);
+        const uint32_t at = take_place(key >= threshold, &s.count);
         if (at < p.room)
                 p.keys[2 + at] = key;
 }
 
 /* visit(bits, group) for all of a block's groups, a second time. */
-template <int G, typename Visit>
+template <int G, bool EVEN, typename Visit>
 static __device__ __forceinline__ void again(const dci_gpu_choose_args &args, const Job &job, const Shared &s, const Rooms &r,
                                              const Part &p, Visit visit)
 {
@@ -152,7 +152,7 @@ static __device__ __forceinline__ void again(const dci_gpu_choose_args &args, co
         const Weights<G> w = weights_of<G>(s, job);
         Batch<G> batch;
         load_batch<G>(batch, job.scores, p.kept, p.block, p.n_blocks, job.n_groups);
-        scan<G>(args, job, w, batch, p.block, p.n_blocks, p.kept, p.rounds,
+        scan<G, EVEN>(args, job, w, batch, p.block, p.n_blocks, p.kept, p.rounds,
                 [&](int, uint32_t bits, int group) { visit(bits, group); });
 }
 
@@ -168,13 +168,13 @@ static __device__ __forceinline__ void note_range(Shared &s, uint32_t least, uin
 }
 
 /* The guess was of no use: another threshold, and the keys above it. */
-template <int G>
+template <int G, bool EVEN>
 static __device__ __noinline__ uint64_t find_again(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r, Part p)
 {
         uint64_t threshold = everything;
         if (p.n > p.asked) {
                 uint32_t least = ~0u, greatest = 0;
-                again<G>(args, job, s, r, p, [&](uint32_t bits, int) {
+                again<G, EVEN>(args, job, s, r, p, [&](uint32_t bits, int) {
                         least = bits > 0 && bits < least ? bits : least;
                         greatest = bits > greatest ? bits : greatest;
                 });
@@ -182,7 +182,7 @@ static __device__ __noinline__ uint64_t find_again(const dci_gpu_choose_args &ar
                 __syncthreads();
                 threshold = narrow(s, (uint64_t)s.least << 32, (uint64_t)s.greatest << 32 | 0xffffffffu, p.asked, p.room,
                                    [&](auto count) {
-                                           again<G>(args, job, s, r, p,
+                                           again<G, EVEN>(args, job, s, r, p,
                                                     [&](uint32_t bits, int group) { count(key_of(bits, group)); });
                                    });
         }
@@ -190,21 +190,21 @@ static __device__ __noinline__ uint64_t find_again(const dci_gpu_choose_args &ar
         if (threadIdx.x == 0)
                 s.count = 0;
         __syncthreads();
-        again<G>(args, job, s, r, p, [&](uint32_t bits, int group) { leave_key(p, s, key_of(bits, group), threshold); });
+        again<G, EVEN>(args, job, s, r, p, [&](uint32_t bits, int group) { leave_key(p, s, key_of(bits, group), threshold); });
         __syncthreads();
         return threshold;
 }
 
 /* Leaves what a block has found; whether it is the last of its list to do so. */
-template <int G>
+template <int G, bool EVEN>
 static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
                                                  Batch<G> &batch, const Part &p, float guess)
 {
-        uint64_t threshold = first_threshold(job, guess);
+        uint64_t threshold = first_threshold(job, EVEN, guess);
         const bool hopeless = (uint64_t)job.wanted > (uint64_t)p.room * p.n_blocks;
         if (!hopeless) {
                 const Weights<G> w = weights_of<G>(s, job);
-                scan<G>(args, job, w, batch, p.block, p.n_blocks, 0, p.rounds, [&](int round, uint32_t bits, int group) {
+                scan<G, EVEN>(args, job, w, batch, p.block, p.n_blocks, 0, p.rounds, [&](int round, uint32_t bits, int group) {
                         if (round < p.kept)
                                 r.kept[round * n_threads + threadIdx.x] = bits;
                         leave_key(p, s, key_of(bits, group), threshold);
@@ -212,7 +212,7 @@ static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args
                 __syncthreads();
                 const uint32_t count = s.count;
                 if (count > p.room || count < p.asked)
-                        threshold = find_again<G>(args, job, s, r, p);
+                        threshold = find_again<G, EVEN>(args, job, s, r, p);
         }
         if (threadIdx.x == 0) {
                 p.keys[0] = s.count;
@@ -294,17 +294,17 @@ static __device__ __forceinline__ uint64_t worst_key(Shared &s, const uint64_t *
 }
 
 /* visit(bits, group) for the whole list. */
-template <int G, typename Visit>
+template <int G, bool EVEN, typename Visit>
 static __device__ __forceinline__ void scan_all(const dci_gpu_choose_args &args, const Job &job, const Shared &s, Visit visit)
 {
         const Weights<G> w = weights_of<G>(s, job);
         Batch<G> batch;
         load_batch<G>(batch, job.scores, 0, 0, 1, job.n_groups);
-        scan<G>(args, job, w, batch, 0, 1, 0, rounds_of(job.n_groups, 1),
+        scan<G, EVEN>(args, job, w, batch, 0, 1, 0, rounds_of(job.n_groups, 1),
                 [&](int, uint32_t bits, int group) { visit(bits, group); });
 }
 
-template <int G>
+template <int G, bool EVEN>
 static __device__ __forceinline__ uint32_t collect(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
                                                    uint32_t room, uint64_t threshold)
 {
@@ -312,9 +312,9 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_choose_args &ar
         if (threadIdx.x == 0)
                 s.count = 0;
         __syncthreads();
-        scan_all<G>(args, job, s, [&](uint32_t bits, int group) {
+        scan_all<G, EVEN>(args, job, s, [&](uint32_t bits, int group) {
                 const uint64_t key = key_of(bits, group);
-                const uint32_t at = take_place(key >= threshold && key >= everything, &s.count);
+                const uint32_t at = take_place(key >= threshold, &s.count);
                 if (at < room)
                         r.keys[at] = key;
         });
@@ -324,20 +324,20 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_choose_args &ar
 
 /* The same from the list itself: all keys that reach `low`, which as many do as are wanted, or as many of the best as there is room for.
  * Returns how many. */
-template <int G>
+template <int G, bool EVEN>
 static __device__ __noinline__ uint32_t find_alone(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r, uint32_t room,
                                                    uint64_t low)
 {
         uint32_t n = ~0u;
         if (low > everything || job.n_groups <= (int)room)
-                n = collect<G>(args, job, s, r, room, low);
+                n = collect<G, EVEN>(args, job, s, r, room, low);
         if (n <= room)
                 return n;
         __syncthreads();
         low = narrow(s, low, ~0ull, (uint32_t)job.wanted, room, [&](auto count) {
-                scan_all<G>(args, job, s, [&](uint32_t bits, int group) { count(key_of(bits, group)); });
+                scan_all<G, EVEN>(args, job, s, [&](uint32_t bits, int group) { count(key_of(bits, group)); });
         });
-        return collect<G>(args, job, s, r, room, low);
+        return collect<G, EVEN>(args, job, s, r, room, low);
 }
 
 /* The wanted of n keys move to the front. */
@@ -410,7 +410,7 @@ static __device__ __forceinline__ int take_members(const dci_gpu_choose_args &ar
         return (int)begin;
 }
 
-template <int G>
+template <int G, bool EVEN>
 static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
                                               const Part &p, int key_room)
 {
@@ -423,7 +423,7 @@ static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, c
                 low = cut_keys(s, r.keys, n, wanted, (uint64_t)s.least << 32, (uint64_t)s.greatest << 32 | 0xffffffffu);
         uint64_t worst = n >= wanted ? worst_key(s, r.keys, n, low) : 0;
         if (worst < s.furthest) {
-                n = find_alone<G>(args, job, s, r, (uint32_t)key_room, worst > everything ? worst : everything);
+                n = find_alone<G, EVEN>(args, job, s, r, (uint32_t)key_room, worst > everything ? worst : everything);
                 low = cut_keys(s, r.keys, n, wanted, everything, ~0ull);
                 __syncthreads();
                 if (threadIdx.x == 0)
@@ -465,7 +465,7 @@ static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, c
 
 /* --- kernel ------------------------------------------------------------------------------------------------------------- */
 
-template <int G>
+template <int G, bool EVEN>
 static __global__ void __launch_bounds__(n_threads, 1) choose_kernel(const __grid_constant__ dci_gpu_choose_args args,
                                                                      const __grid_constant__ Plan plan)
 {
@@ -474,17 +474,16 @@ static __global__ void __launch_bounds__(n_threads, 1) choose_kernel(const __gri
         const int thread = threadIdx.x, warp = thread >> 5, group = G > 0 ? G : args.group;
         const Rooms r = rooms_of(base, plan.key_room);
         Job job;
-        job.list = blockIdx.y;
-        job.head = job.list % args.n_heads;
+        const int sequence = blockIdx.z;
+        job.head = blockIdx.y;
+        job.list = sequence * args.n_heads + job.head;
         job.group = group;
         job.scores = args.scores + (uint64_t)job.list * args.most_groups * group;
-        const int sequence = job.list / args.n_heads;
         /* All of this is on its way before anything is known about the sequence. */
         Batch<G> batch;
         load_batch<G>(batch, job.scores, 0, (int)blockIdx.x, (int)gridDim.x, args.most_groups);
         job.row = __ldg(args.rows + sequence);
         const int n = __ldg(args.n_tokens + sequence), n_grouped = __ldg(args.n_grouped + sequence);
-        job.even = args.weigh == DCI_GPU_WEIGH_EVEN;
         const uint64_t held = (uint64_t)job.row * args.n_heads + job.head;
         const float guess = args.guesses[held];
         const int n_listed = args.n_listed != nullptr ? __ldg(args.n_listed + held) : 0;
@@ -515,19 +514,19 @@ static __global__ void __launch_bounds__(n_threads, 1) choose_kernel(const __gri
                 s.furthest = 0;
                 s.worst = ~0ull;
         }
-        if (!job.even && warp < group)
+        if (!EVEN && warp < group)
                 weigh_query(args, s, job.list, warp);
         else if (thread < DCI_GPU_MAX_GROUP)
                 s.most[thread] = s.lse[thread] = 0.0f;
         __syncthreads();
         const Part p = part_of<G>(args, job, plan.kept);
-        if (find_part<G>(args, job, s, r, batch, p, guess))
-                finish<G>(args, job, s, r, p, plan.key_room);
+        if (find_part<G, EVEN>(args, job, s, r, batch, p, guess))
+                finish<G, EVEN>(args, job, s, r, p, plan.key_room);
 }
 
 /* --- launch ------------------------------------------------------------------------------------------------------------- */
 
-template <int G> static dci_status launch(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_choose_args *args)
+template <int G, bool EVEN> static dci_status launch(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_choose_args *args)
 {
         const int n_lists = args->n_sequences * args->n_heads;
         int n_blocks = cuda->multiprocessors / n_lists, enough = (args->most_groups + n_threads - 1) / n_threads;
@@ -546,16 +545,21 @@ template <int G> static dci_status launch(const dci_gpu_cuda *cuda, void *stream
                 return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu", args->stride,
                                 shared + spare, cuda->shared_bytes);
         const cudaError_t error =
-                cudaFuncSetAttribute(choose_kernel<G>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+                cudaFuncSetAttribute(choose_kernel<G, EVEN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (error != cudaSuccess)
                 return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
         cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)n_blocks, (unsigned)n_lists);
+        config.gridDim = dim3((unsigned)n_blocks, (unsigned)args->n_heads, (unsigned)args->n_sequences);
         config.blockDim = n_threads;
         config.dynamicSmemBytes = shared;
         config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, choose_kernel<G>, *args, plan), "the choice of %d lists cannot be queued",
+        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, choose_kernel<G, EVEN>, *args, plan), "the choice of %d lists cannot be queued",
                                    n_lists);
+}
+
+template <int G> static dci_status launch_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_choose_args *args)
+{
+        return args->weigh == DCI_GPU_WEIGH_EVEN ? launch<G, true>(cuda, stream, args) : launch<G, false>(cuda, stream, args);
 }
 
 static dci_status check(const dci_gpu_choose_args *args)
@@ -590,16 +594,16 @@ extern "C" dci_status dci_gpu_cuda_choose(struct dci_gpu *gpu, void *stream, con
         /* Rows of scores are read 16 bytes at a time. */
         switch (reinterpret_cast<uintptr_t>(args->scores) % 16 == 0 ? args->group : 0) {
         case 1:
-                return launch<1>(cuda, stream, args);
+                return launch_as<1>(cuda, stream, args);
         case 2:
-                return launch<2>(cuda, stream, args);
+                return launch_as<2>(cuda, stream, args);
         case 4:
-                return launch<4>(cuda, stream, args);
+                return launch_as<4>(cuda, stream, args);
         case 8:
-                return launch<8>(cuda, stream, args);
+                return launch_as<8>(cuda, stream, args);
         case 16:
-                return launch<16>(cuda, stream, args);
+                return launch_as<16>(cuda, stream, args);
         default:
-                return launch<0>(cuda, stream, args);
+                return launch_as<0>(cuda, stream, args);
         }
 }

@@ -36,7 +36,7 @@ struct Job {
         const float *scores;
         int list, row, head, group;
         int n_candidates, room, n_groups, wanted;
-        bool even, look; /* look: for listed groups without a candidate */
+        bool look; /* look: for listed groups without a candidate */
 };
 
 static __device__ __forceinline__ uint32_t ordered(float x)
@@ -64,7 +64,7 @@ static __device__ __forceinline__ int group_of(uint64_t key)
 static __device__ __forceinline__ float exp2_of(float x)
 {
         float y;
-        asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
         return y;
 }
 
@@ -117,7 +117,7 @@ template <int G> struct Weights {
         float less, inverse;
 };
 
-/* As much as all heads' lse have in common beyond 64 powers of two is left out, so that nothing is lost where kept tokens have nearly all of
+/* As much as all heads' lse have in common beyond 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all of
  * the attention. */
 template <int G> static __device__ __forceinline__ Weights<G> weights_of(const Shared &s, const Job &job)
 {
@@ -125,7 +125,7 @@ template <int G> static __device__ __forceinline__ Weights<G> weights_of(const S
         float least = s.lse[0];
         for (int q = 1; q < job.group; q++)
                 least = fminf(least, s.lse[q]);
-        w.less = fmaxf(least - 64.0f, 0.0f);
+        w.less = fmaxf(least - 32.0f, 0.0f);
         w.inverse = 1.0f / (float)job.group;
         w.most_of = s.most;
         w.lse_of = s.lse;
@@ -164,29 +164,29 @@ template <int G> static __device__ __forceinline__ void load_row(const float *at
 }
 
 /* Its relevance as an ordered number: the same operations in the same order, whoever asks. */
-template <int G>
+template <int G, bool EVEN>
 static __device__ __forceinline__ uint32_t bits_of(const dci_gpu_choose_args &args, const Job &job, const Weights<G> &w,
                                                    const float (&x)[G > 0 ? G : 1], int index)
 {
         float sum = 0.0f;
-        if (index >= job.n_groups)
-                return 0;
         if (G > 0) {
 #pragma unroll
                 for (int q = 0; q < G; q++)
-                        sum = __fadd_rn(sum, job.even ? x[q] : term(x[q], w.most[q], w.shift[q]));
-        } else {
+                        sum = __fadd_rn(sum, EVEN ? x[q] : term(x[q], w.most[q], w.shift[q]));
+        } else if (index < job.n_groups) {
                 const float *at = job.scores + (uint64_t)index * job.group;
                 for (int q = 0; q < job.group; q++) {
                         const float score = __ldcg(at + q);
-                        sum = __fadd_rn(sum, job.even ? score : term(score, w.most_of[q], __fsub_rn(w.less, w.lse_of[q])));
+                        sum = __fadd_rn(sum, EVEN ? score : term(score, w.most_of[q], __fsub_rn(w.less, w.lse_of[q])));
                 }
         }
-        if (job.even)
+        if (EVEN)
                 sum = __fmul_rn(sum, w.inverse);
-        if (job.look && is_empty(args, job.row, job.head, job.n_candidates, index))
-                sum = -FLT_MAX;
-        return ordered(sum);
+        /* Sums of exponentials are not negative. */
+        uint32_t bits = EVEN ? ordered(sum) : __float_as_uint(sum) | 0x80000000u;
+        if (job.look && index < job.n_groups && is_empty(args, job.row, job.head, job.n_candidates, index))
+                bits = ordered(-FLT_MAX);
+        return index < job.n_groups ? bits : 0;
 }
 
 /* Where a thread's groups lie: short runs go to blocks in turn, so that a stretch of relevant groups is shared by all of them. */
@@ -221,7 +221,7 @@ static __device__ __forceinline__ void load_batch(Batch<G> &batch, const float *
 
 /* Calls visit(round, bits, group) for a block's groups of rounds [from, to), by all threads of a warp together; bits are 0 where there is no
  * group. The first batch is there already. */
-template <int G, typename Visit>
+template <int G, bool EVEN, typename Visit>
 static __device__ __forceinline__ void scan(const dci_gpu_choose_args &args, const Job &job, const Weights<G> &w,
                                             Batch<G> &batch, int block, int n_blocks, int from, int to, Visit visit)
 {
@@ -230,7 +230,7 @@ static __device__ __forceinline__ void scan(const dci_gpu_choose_args &args, con
                 uint32_t bits[n];
 #pragma unroll
                 for (int i = 0; i < n; i++)
-                        bits[i] = bits_of<G>(args, job, w, batch.x[i], index_of<G>(round + i, block, n_blocks));
+                        bits[i] = bits_of<G, EVEN>(args, job, w, batch.x[i], index_of<G>(round + i, block, n_blocks));
                 load_batch<G>(batch, job.scores, round + n, block, n_blocks, round + n < to ? job.n_groups : 0);
 #pragma unroll
                 for (int i = 0; i < n; i++)

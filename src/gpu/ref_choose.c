@@ -78,13 +78,14 @@ static int32_t member_of(const choice *c, int32_t group, int32_t i)
         return (group << args->group_shift) + i;
 }
 
-/* By query head, the logarithm of the sum over all that compete, relative to the greatest score. As much as all heads have in common beyond 44
- * is left out, so that nothing is lost where kept tokens have nearly all of the attention. */
+/* By query head, the logarithm of the sum over all that compete, relative to the greatest score. As much as all heads have in common beyond 32
+ * powers of two is left out, so that nothing is lost where kept tokens have nearly all of the attention. */
 static void weigh_queries(choice *c)
 {
         const dci_gpu_choose_args *args = c->args;
         const int32_t n_parts = args->n_parts, group = args->group;
         const float *parts = args->parts + c->list * (uint64_t)(n_parts + 1) * (uint64_t)group * 2;
+        const double most_common = 32 * log(2.0);
         double least = INFINITY;
         for (int32_t q = 0; q < group; q++) {
                 double most = -INFINITY, sum = 0;
@@ -103,7 +104,7 @@ static void weigh_queries(choice *c)
                 least = c->lse[q] < least ? c->lse[q] : least;
         }
         for (int32_t q = 0; q < group; q++)
-                c->lse[q] -= least > 44 ? least - 44 : 0;
+                c->lse[q] -= least > most_common ? least - most_common : 0;
 }
 
 static float relevance_of(const choice *c, int32_t group)
