@@ -55,6 +55,14 @@ START_TEST(kernels_are_measured_beside_limits)
 }
 END_TEST
 
+START_TEST(choices_are_measured_and_held_against_the_reference)
+{
+        json_t *report = bench_good(GPU("--part", "choose"));
+        ck_assert_uint_eq(count_part(report, "choose"), 15); /* tokens, pages and listed groups */
+        json_decref(report);
+}
+END_TEST
+
 /* Keeping more cannot make hits fewer than the last step's, and nothing beats who knows the future. */
 START_TEST(residency_lies_between_the_last_step_and_the_future)
 {
@@ -161,6 +169,7 @@ int main(void)
         tcase_set_timeout(tcase, 60);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_test(tcase, kernels_are_measured_beside_limits);
+        tcase_add_test(tcase, choices_are_measured_and_held_against_the_reference);
         tcase_add_test(tcase, residency_lies_between_the_last_step_and_the_future);
         tcase_add_test(tcase, every_preset_decodes);
         tcase_add_test(tcase, every_way_of_fetching_decodes_a_batch);
