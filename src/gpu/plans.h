@@ -28,12 +28,15 @@ extern "C" {
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 
 /* Summaries of one layer, in chunks as src/kv/summary_*.c fill them: a part for each head, head_bytes apart. Chunk number i of row r is
- * chunk c = numbers[r * stride + i] of the device, and lies at pieces[c >> piece_shift] + (c & (2^piece_shift - 1)) * chunk_bytes, aligned to
- * 128 bytes, as is head_bytes. */
+ * chunk c = numbers[r * stride + i] of the device, in every layer under the same number, and lies at
+ *
+ *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
+ *
+ * aligned to 128 bytes, as is head_bytes. */
 typedef struct dci_gpu_chunks {
         unsigned char *const *pieces; /* a table of fixed capacity, on the device */
         const int32_t *numbers;
-        uint64_t stride, chunk_bytes;
+        uint64_t stride, layer_at, chunk_bytes;
         uint32_t head_bytes;
         int32_t piece_shift;
 } dci_gpu_chunks;
@@ -93,7 +96,7 @@ typedef struct dci_gpu_score_args {
         const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
         uint64_t query_ld;
         const int32_t *rows, *n_tokens; /* by sequence of the call */
-        const int32_t *n_grouped;       /* by row: candidates of this layer */
+        const int32_t *n_grouped;       /* by sequence of the call: tokens behind the sink that have summaries */
         const int32_t *n_listed;        /* NULL, or listed groups of [row][head] */
         dci_gpu_chunks summaries;
         const float *signs;
@@ -141,11 +144,10 @@ typedef struct dci_gpu_choose_args {
 } dci_gpu_choose_args;
 
 /**
- * What scores are made from, for tokens that left the window: per layer l and row, candidates from n_grouped to those due when a sequence has
- * first[i] tokens, (first - sink - rollback) / unit * unit, if that is more; at most 2 DCI_GPU_CHUNK of them in a call (the rest in
- * the next). Their keys lie in the ring. n_grouped becomes what is there afterwards. All layers in one call: arrays of layer l begin at l times
- * their step. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and src/kv/summary_pages.c.
- * Where the first candidate of a chunk is formed, the rest of what the chunk has for it becomes zeros.
+ * What scores are made from, for tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most 2 DCI_GPU_CHUNK
+ * of them, usually none; `from` is a multiple of a page and of 16. Their keys lie in the ring. All layers in one call: what belongs to layer l
+ * begins l times its step further. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and
+ * src/kv/summary_pages.c. Where the first candidate of a chunk is formed, the rest of what the chunk has for it becomes zeros.
  *
  * value_bits, if not 0: of the same candidates also the values of a low-bit tail (tails.h), from lanes.values, 4, 2 or 1 bits, tail_at bytes
  * into each head's part, as src/kv/tail_lowbit.c: 4 times [128 tokens][32 coordinates] codes across, then 512 scales as bf16.
@@ -153,15 +155,12 @@ typedef struct dci_gpu_choose_args {
 typedef struct dci_gpu_form_args {
         int32_t n_layers, n_sequences, n_heads, dim;
         int32_t kind, bits, dtype, group_shift;
-        int32_t sink, rollback, unit, value_bits;
-        int32_t tail_at, reserved;
-        const int32_t *rows, *first;
-        int32_t *n_grouped; /* [layer][row] */
-        uint64_t grouped_step;
-        dci_gpu_lanes lanes;            /* of the first layer */
-        uint64_t lane_step, value_step; /* bytes from one layer's keys, or values, to the next one's */
-        dci_gpu_chunks chunks;
-        uint64_t numbers_step;
+        int32_t sink, value_bits, tail_at, reserved;
+        const int32_t *rows, *from, *to; /* by sequence of the call */
+        dci_gpu_lanes lanes;             /* of the first layer */
+        uint64_t lane_step, value_step;  /* bytes from one layer's keys, or values, to the next one's */
+        dci_gpu_chunks chunks;           /* of the first layer */
+        uint64_t layer_step;             /* from one layer's layer_at to the next one's */
         const float *signs;
         const float *centres;
         uint64_t centres_step;
@@ -185,7 +184,6 @@ typedef struct dci_gpu_form_prompt_args {
         const float *signs, *value_signs;
         float *centres, *value_centres; /* [row][head][dim] */
         float *sums;
-        int32_t *n_grouped; /* by row: becomes n_candidates */
 } dci_gpu_form_prompt_args;
 
 void dci_gpu_ref_score(const dci_gpu_score_args *args);
