@@ -7,27 +7,21 @@
  *
  * A decode step forms nothing as a rule: then blocks look at `from` and `to` of all sequences and leave.
  */
+#include "gpu/cuda_form_pages.cuh"
 #include "gpu/cuda_form_row.cuh"
 
 constexpr int n_threads = 128;
 constexpr int tile_rows = 32, chunk_tiles = DCI_GPU_CHUNK / tile_rows;
-constexpr int sum_rows = 64;      /* of a partial sum of keys */
-constexpr int sums_ahead = 8;     /* loads of a thread in flight */
-constexpr int value_block = 128;  /* tokens of a block of values */
-constexpr int prompt_tiles = 2;   /* of a block */
-
-/* Where candidates of a head lie: candidate c at base + ((c + offset) & mask) * step. */
-struct Rows {
-        const unsigned char *base;
-        uint64_t step;
-        uint32_t offset, mask;
-};
+constexpr int sum_rows = 64;     /* of a partial sum of keys */
+constexpr int sums_ahead = 8;    /* loads of a thread in flight */
+constexpr int value_block = 128; /* tokens of a block of values */
+constexpr int prompt_tiles = 2;  /* of a block */
 
 /* Keys, or values: what is formed of each, and from what. */
 struct Side {
         const unsigned char *rows;
-        uint64_t row_step, head_step; /* of a prompt: bytes from one row, and from one head, to the next; of lanes: row_step alone */
-        uint64_t layer_step;
+        uint64_t row_step, head_step,
+                layer_step; /* bytes from one row, head (of a prompt) or layer (of lanes) to the next */
         const float *signs;
         float *centres;
         Steps steps;
@@ -45,17 +39,13 @@ template <int DIM> struct Shared {
         uint32_t codes[tile_rows * 4 * Shape<DIM>::n_packed];
 };
 
-static __device__ __forceinline__ const unsigned char *row_at(const Rows &rows, int candidate)
-{
-        return rows.base + (uint64_t)(((uint32_t)candidate + rows.offset) & rows.mask) * rows.step;
-}
-
-static __device__ __forceinline__ unsigned char *part_at(const dci_gpu_chunks &chunks, uint64_t layer_at, int row, int chunk,
-                                                         int head)
+static __device__ __forceinline__ unsigned char *part_at(const dci_gpu_chunks &chunks, uint64_t layer_at, int row,
+                                                         int chunk, int head)
 {
         const int number = __ldg(chunks.numbers + (uint64_t)row * chunks.stride + chunk);
         return chunks.pieces[number >> chunks.piece_shift] + layer_at +
-               (uint64_t)(number & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes + (uint64_t)head * chunks.head_bytes;
+               (uint64_t)(number & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes +
+               (uint64_t)head * chunks.head_bytes;
 }
 
 static __host__ __device__ inline int codes_bytes(int dim, int bits)
@@ -87,8 +77,8 @@ static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *
 /* Words of values: of one coordinate, of as many tokens as a line has. Rows [first, end) of the tile are there; others stay as they are
  * but with `fill`. Needs all threads. */
 template <int DIM>
-static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, unsigned char *tail, int tile, int first, int end,
-                                                    bool fill)
+static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, unsigned char *tail, int tile, int first,
+                                                    int end, bool fill)
 {
         constexpr int n_blocks = DIM / 32;
         const int lane = threadIdx.x & 31, per_line = 32 / bits, token = tile % chunk_tiles * tile_rows;
@@ -115,8 +105,9 @@ static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, un
 
 /* Candidates of one tile among [first, end), of which there is one at least; with `fill`, places of others become zeros. Needs all threads. */
 template <int DIM>
-static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &rows, const Steps &steps, bool is_f16, bool is_value,
-                                                 unsigned char *part, int tile, int first, int end, bool fill)
+static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &rows, const Steps &steps, bool is_f16,
+                                                 bool is_value, unsigned char *part, int tile, int first, int end,
+                                                 bool fill)
 {
         const int i = threadIdx.x & 3, row = threadIdx.x >> 2, candidate = tile * tile_rows + row;
         const bool present = candidate >= first && candidate < end;
@@ -146,7 +137,8 @@ static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &row
         if (i == 0 && (present || fill))
                 *reinterpret_cast<unsigned short *>(scales + candidate % DCI_GPU_CHUNK * 2) = to_bf16(scale);
         if (!is_value) {
-                store_words<DIM>(packed, steps.bits, i, part + tile % chunk_tiles * (codes_bytes(DIM, steps.bits) / chunk_tiles), row,
+                store_words<DIM>(packed, steps.bits, i,
+                                 part + tile % chunk_tiles * (codes_bytes(DIM, steps.bits) / chunk_tiles), row,
                                  present || fill);
                 return;
         }
@@ -156,89 +148,6 @@ static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &row
                 s.codes[(row * 4 + i) * Shape<DIM>::n_packed + g] = packed[g];
         __syncthreads();
         store_across<DIM>(s, steps.bits, part, tile, first - tile * tile_rows, end - tile * tile_rows, fill);
-}
-
-/* --- rows of pages ------------------------------------------------------------------------------------------------------------ */
-
-struct Eight {
-        float x[8];
-};
-
-static __device__ __forceinline__ Eight widen_eight(const uint4 &raw, bool is_f16)
-{
-        const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-        Eight out;
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-                out.x[2 * j] = low_half(words[j], is_f16);
-                out.x[2 * j + 1] = high_half(words[j], is_f16);
-        }
-        return out;
-}
-
-static __device__ __forceinline__ Eight load_eight(const unsigned char *at, bool is_f16)
-{
-        return widen_eight(__ldg(reinterpret_cast<const uint4 *>(at)), is_f16);
-}
-
-static __device__ __forceinline__ uint32_t narrow_pair(float a, float b, bool is_f16)
-{
-        const uint32_t low = is_f16 ? __half_as_ushort(__float2half_rn(a)) : to_bf16(a);
-        const uint32_t high = is_f16 ? __half_as_ushort(__float2half_rn(b)) : to_bf16(b);
-        return low | high << 16;
-}
-
-static __device__ __forceinline__ void store_eight(unsigned char *to, const Eight &v, bool is_f16)
-{
-        *reinterpret_cast<uint4 *>(to) = make_uint4(narrow_pair(v.x[0], v.x[1], is_f16), narrow_pair(v.x[2], v.x[3], is_f16),
-                                                    narrow_pair(v.x[4], v.x[5], is_f16), narrow_pair(v.x[6], v.x[7], is_f16));
-}
-
-/* Eight coordinates of a page of n candidates from `first` on: to its row, and, of kinds with two halves, to the second one. */
-static __device__ __forceinline__ void form_page(const Rows &rows, int kind, bool is_f16, int first, int n, int coordinate,
-                                                 unsigned char *to, int dim)
-{
-        Eight a = load_eight(row_at(rows, first) + coordinate * 2, is_f16), b = a;
-#pragma unroll 4
-        for (int r = 1; r < n; r++) {
-                const Eight x = load_eight(row_at(rows, first + r) + coordinate * 2, is_f16);
-#pragma unroll
-                for (int j = 0; j < 8; j++) {
-                        if (kind == DCI_GPU_MEANS) {
-                                a.x[j] = __fadd_rn(a.x[j], x.x[j]);
-                        } else {
-                                a.x[j] = x.x[j] > a.x[j] ? x.x[j] : a.x[j];
-                                b.x[j] = x.x[j] < b.x[j] ? x.x[j] : b.x[j];
-                        }
-                }
-        }
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-                b.x[j] = __fadd_rn(b.x[j], 0.0f); /* the CPU's zeros have no sign here */
-                if (kind == DCI_GPU_MEANS)
-                        a.x[j] = __fdiv_rn(a.x[j], (float)n);
-                else if (kind == DCI_GPU_CUBOIDS)
-                        a.x[j] = __fmul_rn(0.5f, __fadd_rn(a.x[j], b.x[j]));
-        }
-        store_eight(to + coordinate * 2, a, is_f16);
-        if (kind == DCI_GPU_MEANS)
-                return;
-        if (kind == DCI_GPU_CUBOIDS) {
-#pragma unroll
-                for (int j = 0; j < 8; j++)
-                        b.x[j] = 0.0f;
-#pragma unroll 4
-                for (int r = 0; r < n; r++) {
-                        const Eight x = load_eight(row_at(rows, first + r) + coordinate * 2, is_f16);
-#pragma unroll
-                        for (int j = 0; j < 8; j++)
-                                b.x[j] = __fadd_rn(b.x[j], fabsf(__fsub_rn(x.x[j], a.x[j])));
-                }
-#pragma unroll
-                for (int j = 0; j < 8; j++)
-                        b.x[j] = __fdiv_rn(b.x[j], (float)n);
-        }
-        store_eight(to + (dim + coordinate) * 2, b, is_f16);
 }
 
 /* --- a step ---------------------------------------------------------------------------------------------------------------------- */
@@ -251,12 +160,14 @@ static __device__ __forceinline__ void clear(unsigned char *at, int n_bytes)
 
 /* One side of a head's candidates [from, to). Needs all threads. */
 template <int DIM>
-static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_form_args &args, const Side &side, int row, int layer,
-                                                 int head, int from, int to)
+static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_form_args &args, const Side &side,
+                                                 int row, int layer, int head, int from, int to)
 {
         const bool is_f16 = args.dtype == DCI_F16, codes = side.is_value != 0 || args.kind == DCI_GPU_CODES;
-        const uint64_t list = (uint64_t)row * args.n_heads + head, layer_at = args.chunks.layer_at + layer * args.layer_step;
-        const Rows rows = {side.rows + layer * side.layer_step + (list * args.lanes.n_slots + args.lanes.sink) * side.row_step,
+        const uint64_t list = (uint64_t)row * args.n_heads + head,
+                       layer_at = args.chunks.layer_at + layer * args.layer_step;
+        const Rows rows = {side.rows + layer * side.layer_step +
+                                   (list * args.lanes.n_slots + args.lanes.sink) * side.row_step,
                            side.row_step, (uint32_t)args.sink, (uint32_t)args.lanes.ring - 1};
         const int per_chunk = DCI_GPU_CHUNK >> args.group_shift, row_bytes = width_of(args.kind, DIM) * 2;
         const int n_bytes = codes ? codes_bytes(DIM, side.steps.bits) + 2 * DCI_GPU_CHUNK : per_chunk * row_bytes;
@@ -269,7 +180,8 @@ static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_f
                         const int page = first + j / (DIM / 8), begin = page << args.group_shift, left = to - begin;
                         const int n = left < 1 << args.group_shift ? left : 1 << args.group_shift;
                         form_page(rows, args.kind, is_f16, begin, n, j % (DIM / 8) * 8,
-                                  part_at(args.chunks, layer_at, row, page / per_chunk, head) + side.at + page % per_chunk * row_bytes,
+                                  part_at(args.chunks, layer_at, row, page / per_chunk, head) + side.at +
+                                          page % per_chunk * row_bytes,
                                   DIM);
                 }
                 return;
@@ -277,7 +189,8 @@ static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_f
         share_frame<DIM>(s, side.centres + layer * args.centres_step + list * DIM, side.signs);
         for (int tile = from / tile_rows; tile * tile_rows < to; tile++)
                 form_tile<DIM>(s, rows, side.steps, is_f16, side.is_value != 0,
-                               part_at(args.chunks, layer_at, row, tile / chunk_tiles, head) + side.at, tile, from, to, false);
+                               part_at(args.chunks, layer_at, row, tile / chunk_tiles, head) + side.at, tile, from, to,
+                               false);
 }
 
 template <int DIM>
@@ -313,7 +226,8 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
                 for (int64_t job = blockIdx.x; job < (int64_t)n * per_due; job += gridDim.x) {
                         const int due = (int)(job / per_due), rest = (int)(job % per_due);
                         const int side = rest % sides.n, head = rest / sides.n % args.n_heads;
-                        form_some<DIM>(s, args, sides.side[side], rows[due], rest / sides.n / args.n_heads, head, from[due], to[due]);
+                        form_some<DIM>(s, args, sides.side[side], rows[due], rest / sides.n / args.n_heads, head,
+                                       from[due], to[due]);
                 }
                 __syncthreads();
         }
@@ -325,7 +239,8 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
 static __global__ void __launch_bounds__(n_threads)
         sums_kernel(const __grid_constant__ dci_gpu_form_prompt_args args, const __grid_constant__ Sides sides)
 {
-        const int threads = args.dim / 8, per_block = n_threads / threads, n_parts = (args.n_candidates + sum_rows - 1) / sum_rows;
+        const int threads = args.dim / 8, per_block = n_threads / threads,
+                  n_parts = (args.n_candidates + sum_rows - 1) / sum_rows;
         const int part = blockIdx.x * per_block + threadIdx.x / threads, coordinate = threadIdx.x % threads * 8;
         const bool is_f16 = args.dtype == DCI_F16;
         if (threadIdx.x >= per_block * threads || part >= n_parts)
@@ -349,7 +264,8 @@ static __global__ void __launch_bounds__(n_threads)
                                         sum[j] = __fadd_rn(sum[j], x.x[j]);
                 }
         }
-        const uint64_t at = ((uint64_t)(blockIdx.z * args.n_heads + blockIdx.y) * n_parts + part) * args.dim + coordinate;
+        const uint64_t at =
+                ((uint64_t)(blockIdx.z * args.n_heads + blockIdx.y) * n_parts + part) * args.dim + coordinate;
         float4 *to = reinterpret_cast<float4 *>(args.sums + at);
         to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
         to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
@@ -361,9 +277,11 @@ static __global__ void __launch_bounds__(256)
 {
         constexpr int depth = 112; /* parts at a time: 16 for each of seven warps */
         __shared__ float sums[2][depth][32];
-        const int n_parts = (args.n_candidates + sum_rows - 1) / sum_rows, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+        const int n_parts = (args.n_candidates + sum_rows - 1) / sum_rows, warp = threadIdx.x >> 5,
+                  lane = threadIdx.x & 31;
         const int coordinate = blockIdx.x * 32 + lane;
-        const float *from = args.sums + (uint64_t)(blockIdx.z * args.n_heads + blockIdx.y) * n_parts * args.dim + coordinate;
+        const float *from =
+                args.sums + (uint64_t)(blockIdx.z * args.n_heads + blockIdx.y) * n_parts * args.dim + coordinate;
         double sum = 0.0;
         for (int base = -depth; base < n_parts; base += depth) {
                 const int next = base + depth;
@@ -381,7 +299,8 @@ static __global__ void __launch_bounds__(256)
                 __syncthreads();
         }
         if (warp == 0)
-                sides.side[blockIdx.z].centres[((uint64_t)args.row * args.n_heads + blockIdx.y) * args.dim + coordinate] =
+                sides.side[blockIdx.z]
+                        .centres[((uint64_t)args.row * args.n_heads + blockIdx.y) * args.dim + coordinate] =
                         __double2float_rn(__ddiv_rn(sum, (double)args.n_candidates));
 }
 
@@ -396,18 +315,21 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
         unsigned char *part = part_at(args.chunks, args.chunks.layer_at, args.row, first / chunk_tiles, head) + side.at;
         share_frame<DIM>(s, side.centres + ((uint64_t)args.row * args.n_heads + head) * DIM, side.signs);
         for (int t = 0; t < prompt_tiles; t++)
-                form_tile<DIM>(s, rows, side.steps, args.dtype == DCI_F16, side.is_value != 0, part, first + t, 0, args.n_candidates,
-                               true);
+                form_tile<DIM>(s, rows, side.steps, args.dtype == DCI_F16, side.is_value != 0, part, first + t, 0,
+                               args.n_candidates, true);
 }
 
 static __global__ void __launch_bounds__(n_threads) pages_kernel(const __grid_constant__ dci_gpu_form_prompt_args args)
 {
-        const int threads = args.dim / 8, per_chunk = DCI_GPU_CHUNK >> args.group_shift, row_bytes = width_of(args.kind, args.dim) * 2;
-        const int at = blockIdx.x * n_threads + threadIdx.x, page = at / threads, coordinate = at % threads * 8, head = blockIdx.y;
+        const int threads = args.dim / 8, per_chunk = DCI_GPU_CHUNK >> args.group_shift,
+                  row_bytes = width_of(args.kind, args.dim) * 2;
+        const int at = blockIdx.x * n_threads + threadIdx.x, page = at / threads, coordinate = at % threads * 8,
+                  head = blockIdx.y;
         const int n_chunks = (args.n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
         if (page >= n_chunks * per_chunk)
                 return;
-        unsigned char *to = part_at(args.chunks, args.chunks.layer_at, args.row, page / per_chunk, head) + page % per_chunk * row_bytes;
+        unsigned char *to = part_at(args.chunks, args.chunks.layer_at, args.row, page / per_chunk, head) +
+                            page % per_chunk * row_bytes;
         const int begin = page << args.group_shift, left = args.n_candidates - begin;
         const int n = left < 1 << args.group_shift ? left : 1 << args.group_shift;
         if (n <= 0) {
@@ -435,11 +357,15 @@ static dci_status check_shape(int dim, int kind, int bits, int value_bits)
 {
         const bool even = bits == 1 || bits == 2 || bits == 4;
         if (dim != 64 && dim != 96 && dim != 128 && dim != 256)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "dimension %d: the device's kernels form rows of 64, 96, 128 and 256", dim);
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "dimension %d: the device's kernels form rows of 64, 96, 128 and 256", dim);
         if (kind < DCI_GPU_CODES || kind > DCI_GPU_SUMMARIES)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "summaries %d: the device's kernels form 1 to %d", kind, DCI_GPU_SUMMARIES);
-        if ((kind == DCI_GPU_CODES && !even) || (value_bits != 0 && value_bits != 1 && value_bits != 2 && value_bits != 4))
-                return dci_fail(DCI_ERR_UNSUPPORTED, "codes of %d bits, values of %d: the device's kernels form 4, 2 and 1", bits,
+                return dci_fail(DCI_ERR_UNSUPPORTED, "summaries %d: the device's kernels form 1 to %d", kind,
+                                DCI_GPU_SUMMARIES);
+        if ((kind == DCI_GPU_CODES && !even) ||
+            (value_bits != 0 && value_bits != 1 && value_bits != 2 && value_bits != 4))
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "codes of %d bits, values of %d: the device's kernels form 4, 2 and 1", bits,
                                 value_bits);
         return DCI_OK;
 }
@@ -477,22 +403,39 @@ extern "C" dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const
                 return status;
         Sides sides = {};
         Side *side = &sides.side[sides.n++];
-        *side = {args->lanes.keys, args->lanes.key_bytes, 0, args->lane_step, args->signs, const_cast<float *>(args->centres), {}, 0, 0};
+        *side = {args->lanes.keys,
+                 args->lanes.key_bytes,
+                 0,
+                 args->lane_step,
+                 args->signs,
+                 const_cast<float *>(args->centres),
+                 {},
+                 0,
+                 0};
         if (args->kind == DCI_GPU_CODES)
                 set_steps(args->dim, args->bits, &side->steps);
         if (args->value_bits != 0) {
                 side = &sides.side[sides.n++];
-                *side = {args->lanes.values, args->lanes.value_bytes, 0, args->value_step, args->value_signs,
-                         const_cast<float *>(args->value_centres), {}, 1, args->tail_at};
+                *side = {args->lanes.values,
+                         args->lanes.value_bytes,
+                         0,
+                         args->value_step,
+                         args->value_signs,
+                         const_cast<float *>(args->value_centres),
+                         {},
+                         1,
+                         args->tail_at};
                 set_steps(args->dim, args->value_bits, &side->steps);
         }
         const int64_t jobs = (int64_t)args->n_layers * args->n_sequences * args->n_heads * sides.n;
         const int64_t most = (int64_t)cuda->multiprocessors * (args->dim == 256 ? 2 : 4);
         const cudaLaunchConfig_t config = config_of(stream, dim3((unsigned)(jobs < most ? jobs : most)), n_threads);
-        return dci_gpu_cuda_status(launch_form(config, *args, sides), "summaries of %d layers cannot be queued", args->n_layers);
+        return dci_gpu_cuda_status(launch_form(config, *args, sides), "summaries of %d layers cannot be queued",
+                                   args->n_layers);
 }
 
-static cudaError_t launch_prompt(const cudaLaunchConfig_t &config, const dci_gpu_form_prompt_args &args, const Sides &sides)
+static cudaError_t launch_prompt(const cudaLaunchConfig_t &config, const dci_gpu_form_prompt_args &args,
+                                 const Sides &sides)
 {
         switch (args.dim) {
         case 64:
@@ -521,7 +464,8 @@ static cudaError_t form_codes(void *stream, const dci_gpu_form_prompt_args &args
         error = cudaLaunchKernelEx(&config, centre_kernel, args, sides);
         if (error != cudaSuccess)
                 return error;
-        config = config_of(stream, dim3((unsigned)(n_chunks * (chunk_tiles / prompt_tiles)), n_heads, n_sides), n_threads);
+        config = config_of(stream, dim3((unsigned)(n_chunks * (chunk_tiles / prompt_tiles)), n_heads, n_sides),
+                           n_threads);
         return launch_prompt(config, args, sides);
 }
 
@@ -544,13 +488,21 @@ extern "C" dci_status dci_gpu_cuda_form_prompt(struct dci_gpu *gpu, void *stream
         } else {
                 const int n_chunks = (args->n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
                 const int64_t n = (int64_t)n_chunks * (DCI_GPU_CHUNK >> args->group_shift) * (args->dim / 8);
-                const cudaLaunchConfig_t config =
-                        config_of(stream, dim3((unsigned)((n + n_threads - 1) / n_threads), (unsigned)args->n_heads), n_threads);
+                const cudaLaunchConfig_t config = config_of(
+                        stream, dim3((unsigned)((n + n_threads - 1) / n_threads), (unsigned)args->n_heads), n_threads);
                 error = cudaLaunchKernelEx(&config, pages_kernel, *args);
         }
         if (args->value_bits != 0) {
                 Side *side = &sides.side[sides.n++];
-                *side = {args->values, args->value_token, args->value_head, 0, args->value_signs, args->value_centres, {}, 1, args->tail_at};
+                *side = {args->values,
+                         args->value_token,
+                         args->value_head,
+                         0,
+                         args->value_signs,
+                         args->value_centres,
+                         {},
+                         1,
+                         args->tail_at};
                 set_steps(args->dim, args->value_bits, &side->steps);
         }
         if (error == cudaSuccess && sides.n > 0)

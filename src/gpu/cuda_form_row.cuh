@@ -17,18 +17,20 @@
 #include "gpu/cuda.h"
 
 constexpr unsigned all_lanes = 0xffffffffu;
-constexpr float near_even = 12582912.0f;  /* 1.5 * 2^23: a sum with it is rounded to a whole number */
-constexpr float whole_part = 8388608.0f;  /* 2^23: the same, towards zero */
+constexpr float near_even = 12582912.0f; /* 1.5 * 2^23: a sum with it is rounded to a whole number */
+constexpr float whole_part = 8388608.0f; /* 2^23: the same, towards zero */
 constexpr float least_square = 0x1p-80f, most_square = 0x1p100f, nothing = 0x1p-110f; /* as codes_write_template.h */
 constexpr int n_stretches = 4;
 
 template <int DIM> struct Shape {
-        static constexpr int k = DIM / 4;                        /* coordinates of a thread */
-        static constexpr int part = DIM == 96 ? 64 : DIM;        /* that a Hadamard transform takes */
-        static constexpr int rounds = part == DIM ? 3 : 6;       /* of which the odd ones are left out where both parts are one */
-        static constexpr int centre_ld = k + 4, sign_ld = part / 4 + 4; /* floats: so that four threads read other banks */
-        static constexpr int n_loads = DIM / 32;                 /* of 16 bytes, by thread and row */
-        static constexpr int n_packed = k / 8;                   /* words of eight 4-bit codes */
+        static constexpr int k = DIM / 4;                 /* coordinates of a thread */
+        static constexpr int part = DIM == 96 ? 64 : DIM; /* that a Hadamard transform takes */
+        /* The odd ones of six are left out where both parts are one. */
+        static constexpr int rounds = part == DIM ? 3 : 6;
+        /* In floats: so that four threads read other banks. */
+        static constexpr int centre_ld = k + 4, sign_ld = part / 4 + 4;
+        static constexpr int n_loads = DIM / 32; /* of 16 bytes, by thread and row */
+        static constexpr int n_packed = k / 8;   /* words of eight 4-bit codes */
 };
 
 /* Even steps of one width, as dci_code_even. */
@@ -54,13 +56,14 @@ static __device__ __forceinline__ float low_half(uint32_t pair, bool is_f16)
 
 static __device__ __forceinline__ float high_half(uint32_t pair, bool is_f16)
 {
-        return is_f16 ? __half2float(__ushort_as_half((unsigned short)(pair >> 16))) :
-                        __uint_as_float(pair & 0xffff0000u);
+        return is_f16 ? __half2float(__ushort_as_half((unsigned short)(pair >> 16)))
+                      : __uint_as_float(pair & 0xffff0000u);
 }
 
 /* Each of four threads has four neighbouring coordinates of its own, in two words; afterwards thread i has coordinate i of all four:
  * even: of the first and third thread's, odd: of the second's and fourth's. */
-static __device__ __forceinline__ void exchange_halves(uint32_t low, uint32_t high, int i, uint32_t *even, uint32_t *odd)
+static __device__ __forceinline__ void exchange_halves(uint32_t low, uint32_t high, int i, uint32_t *even,
+                                                       uint32_t *odd)
 {
         const bool upper = (i & 2) != 0, second = (i & 1) != 0;
         const uint32_t other = __shfl_xor_sync(all_lanes, upper ? low : high, 2);
@@ -101,7 +104,8 @@ static __device__ __forceinline__ void spread_row(const uint4 (&raw)[Shape<DIM>:
         }
 }
 
-/* As dci_rotate: signs, then stages from the widest to the narrowest. */
+/* As dci_rotate: signs, then stages from the widest to the narrowest. Of the last two a thread has half: a product with 1 or -1 is exact, so it
+ * makes the sum, or the difference to the lower thread's, in one rounding. */
 template <int DIM>
 static __device__ __forceinline__ void rotate_row(float (&y)[Shape<DIM>::k], const float *signs, int i)
 {
@@ -128,7 +132,6 @@ static __device__ __forceinline__ void rotate_row(float (&y)[Shape<DIM>::k], con
                                         y[at + k] = __fadd_rn(a, b);
                                         y[at + k + half] = __fsub_rn(a, b);
                                 }
-                /* The product with 1 or -1 is exact: a sum, or the difference to the lower thread's. */
 #pragma unroll
                 for (int k = 0; k < n; k++)
                         y[at + k] = __fmaf_rn(y[at + k], sign2, __shfl_xor_sync(all_lanes, y[at + k], 2));
@@ -165,7 +168,7 @@ template <int N> static __device__ __forceinline__ float bring_near(float (&y)[N
                 most = fmaxf(most, fabsf(y[k]));
         most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
         most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
-        const bool moved = unusual && most > 0.0f;
+        const bool moved = unusual && most > 0.0f && most <= 0x1.fffffep127f; /* with infinity nothing is of interest */
         /* As frexp: in binary64 no float is denormal. */
         const int exponent = moved ? ((__double2hiint((double)most) >> 20) & 2047) - 1022 : 0;
         const double factor = power_of_two(-exponent);
@@ -314,9 +317,9 @@ static __device__ __forceinline__ uint32_t exchange_bytes(uint32_t bytes, int i)
         const bool upper = (i & 2) != 0, second = (i & 1) != 0;
         const uint32_t keep = upper ? bytes >> 16 : bytes & 0xffffu;
         const uint32_t far = __shfl_xor_sync(all_lanes, upper ? bytes & 0xffffu : bytes >> 16, 2);
-        const uint32_t mine = __byte_perm(keep, far, second ? 0x0051 : 0x0040);  /* from threads i, i ^ 2 */
+        const uint32_t mine = __byte_perm(keep, far, second ? 0x0051 : 0x0040); /* from threads i, i ^ 2 */
         const uint32_t give = __byte_perm(keep, far, second ? 0x0040 : 0x0051);
-        const uint32_t got = __shfl_xor_sync(all_lanes, give, 1);                /* from threads i ^ 1, i ^ 3 */
+        const uint32_t got = __shfl_xor_sync(all_lanes, give, 1); /* from threads i ^ 1, i ^ 3 */
         /* Byte j of the word is thread j's. */
         const uint32_t order = 0u << 4 * i | 1u << 4 * (i ^ 2) | 4u << 4 * (i ^ 1) | 5u << 4 * (i ^ 3);
         return __byte_perm(mine, got, order);
@@ -348,7 +351,7 @@ static __device__ __forceinline__ void store_words(const uint32_t (&packed)[Shap
                                         bytes |= narrow_codes(packed[g + j < n ? g + j : g], 1) << (8 * j);
                 }
                 const uint32_t word = exchange_bytes(bytes, i);
-                const int line = g * bits + i; /* each word of eight codes of 4 bits is as many lines as a code has bits */
+                const int line = g * bits + i; /* each word of packed codes is as many lines as a code has bits */
                 if (store && line < DIM * bits / 32)
                         *reinterpret_cast<uint32_t *>(to + line * 128) = word;
         }
