@@ -160,7 +160,10 @@ if(DCI_CUDA)
         src/gpu/cuda_gather.cu
         src/gpu/cuda_resolve.cu
         src/gpu/cuda_score.cu
-        src/gpu/cuda_tail.cu)
+        src/gpu/cuda_tail.cu
+        src/gpu/cuda_tail_1.cu
+        src/gpu/cuda_tail_2.cu
+        src/gpu/cuda_tail_4.cu)
 else()
     list(APPEND dci_sources src/gpu/stub.c)
 endif()
