@@ -511,7 +511,15 @@ KERNEL(score, CALL_SCORE)
 KERNEL(choose, CALL_CHOOSE)
 KERNEL(form, CALL_FORM)
 KERNEL(form_prompt, CALL_FORM_PROMPT)
-KERNEL(tail, CALL_TAIL)
+
+static dci_status host_tail(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args)
+{
+        const host_call call = {.kind = CALL_TAIL, .args.tail = *args};
+        if (args->bits != 4 && args->bits != 2 && args->bits != 1)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "values of %d bits, the device's kernel takes 4, 2 or 1",
+                                args->bits);
+        return submit(gpu, stream, &call);
+}
 
 static dci_status host_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
 {
