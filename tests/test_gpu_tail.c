@@ -20,6 +20,7 @@
 #define KEPT                                                                                                           \
         16 /* sink and window, and the budget: nothing is left for a list, so that one candidate makes a sequence sparse */
 #define TAIL_AT 384
+#define LAYER_AT 640 /* of the layer in a piece */
 
 enum { CLUSTERS, EQUAL, SHARP, ZEROS, LARGE, SMALL, ALL_CHOSEN, ONE_LEFT };
 
@@ -96,7 +97,7 @@ static float *decoded_row(const world *w, size_t row, size_t head, size_t token)
 static unsigned char *head_at(const world *w, size_t row, size_t head, size_t chunk)
 {
         const size_t number = (size_t)ints(w->numbers)[row * w->chunks_of_row + chunk];
-        return w->pieces[number / 2]->image + number % 2 * w->chunk_bytes + head * w->head_bytes + TAIL_AT;
+        return w->pieces[number / 2]->image + LAYER_AT + number % 2 * w->chunk_bytes + head * w->head_bytes + TAIL_AT;
 }
 
 static void make_value(world *w, const float *centre, size_t token, float *out)
@@ -163,7 +164,7 @@ static void take_chunks(world *w)
         ck_assert_uint_le(n_pieces, COUNT(w->pieces));
         w->table = gpu_take(w->t, n_pieces * sizeof(void *), GPU_DEVICE);
         for (size_t p = 0; p < n_pieces; p++) {
-                w->pieces[p] = gpu_take(w->t, 2 * w->chunk_bytes, GPU_DEVICE);
+                w->pieces[p] = gpu_take(w->t, LAYER_AT + 2 * w->chunk_bytes, GPU_DEVICE);
                 memcpy(w->table->image + p * sizeof(void *), &w->pieces[p]->device, sizeof(void *));
         }
 }
@@ -252,7 +253,7 @@ static void next_step(world *w, size_t share)
                 ints(w->rows)[i] = (int32_t)row_of(i);
                 /* What has no summaries yet is no candidate, however long the sequence is. */
                 ints(w->n_tokens)[i] = (int32_t)(n + KEPT) + (i == 2 && n > 0 ? 40 : 0);
-                ints(w->n_grouped)[row_of(i)] = (int32_t)n + (i == 0 ? 5 : 0);
+                ints(w->n_grouped)[i] = (int32_t)n + (i == 0 ? 5 : 0);
                 for (size_t h = 0; h < n_heads; h++)
                         for (size_t k = 0; k < n; k++)
                                 for (size_t q = 0; q < group; q++) {
@@ -311,6 +312,7 @@ static dci_gpu_tail_args arguments(const world *w)
                                    .chunks = {.pieces = (unsigned char *const *)gpu_at(w->table, false),
                                               .numbers = gpu_at(w->numbers, false),
                                               .stride = w->chunks_of_row,
+                                              .layer_at = LAYER_AT,
                                               .chunk_bytes = w->chunk_bytes,
                                               .head_bytes = (uint32_t)w->head_bytes,
                                               .piece_shift = 1},

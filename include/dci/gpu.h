@@ -20,10 +20,16 @@
  *      dci_gpu_kv_reserve
  *      for each layer:
  *          dci_gpu_kv_append
- *          dci_gpu_kv_plan      the host chooses: waits for the layer's queries
+ *          dci_gpu_kv_plan      the device chooses, and nothing waits; or the host does, and waits for the layer's queries
  *          dci_gpu_kv_attend    what is missing is fetched, attention runs; nothing waits
  *      dci_gpu_kv_step_end
- *      dci_gpu_kv_maintain      between steps
+ *      dci_gpu_kv_maintain      between steps, where the host chooses
+ *
+ * Chosen on the device (DCI_GPU_PLAN_*): presets and configs of choose SCAN with the schedule EVERY_STEP, no tail, combine SOFTMAX or
+ * MEAN, by position: group TOKEN with summary CODES of 4, 2 or 1 bits (sketch), group PAGE with summary MEAN, MINMAX or CUBOID (pagemean, quest,
+ * arkvale); without preselect, verify, refit, resident_bytes and frozen_prompt. What it chooses by lies in device memory; tokens that leave
+ * the window are summarised there as a part of the step, so that a step is queued without the host, and can be a graph (dci_gpu_kv_capture).
+ * Plans are those of dci_kv_plan_make with dci_kv_maintain after every step, but where two tokens count the same to the last bits.
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
@@ -102,6 +108,13 @@ enum {
         DCI_GPU_GATHERS = 5
 };
 
+/** Who chooses which tokens are attended to. */
+enum {
+        DCI_GPU_PLAN_AUTO = 1,  /**< the default: the device where it can, else the host */
+        DCI_GPU_PLAN_HOST = 2,  /**< the host: every preset; a plan waits for the layer's queries */
+        DCI_GPU_PLAN_DEVICE = 3 /**< the device; presets that it cannot plan are refused (DCI_ERR_UNSUPPORTED) */
+};
+
 /** Prepare with dci_gpu_kv_config_init. */
 typedef struct dci_gpu_kv_config {
         size_t struct_size;
@@ -118,6 +131,8 @@ typedef struct dci_gpu_kv_config {
                                  find addresses faster where a layer's rows lie in long stretches (docs/gpu.md): small pieces make the fetching of rows
                                  slower, 32 MiB for each layer are another 5 % faster */
         size_t max_device_bytes; /**< 0 (default): no limit but the device's */
+        int32_t planner;         /**< DCI_GPU_PLAN_*; default AUTO */
+        int32_t reserved;        /**< zero */
 } dci_gpu_kv_config;
 DCI_API dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size);
 
@@ -177,6 +192,21 @@ DCI_API dci_status dci_gpu_kv_plan(dci_gpu_kv *kv, void *stream, size_t layer, c
 DCI_API dci_status dci_gpu_kv_attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld,
                                      void *out, size_t out_ld, float *out_lse);
 
+/**
+ * For graphs (CUDA: stream capture). Called in a step that is open, of one token for each sequence, before its layers: until the step's end, what
+ * dci_gpu_kv_append, _plan and _attend queue is sized for sequences of up to max_tokens tokens (0: the config's), reads all that changes
+ * from step to step on the device, and may be captured: any captured launch of the step stays right in later steps (dci_gpu_kv_replay). Of
+ * one length a few graphs are enough, for 8 k, 32 k, 128 k tokens say: work is divided by a sequence's own length. The calls themselves
+ * queue nothing that a stream cannot capture; a step whose layers were captured has done nothing until the graph is launched, before step_end.
+ * Refused: layers that the host plans (DCI_ERR_UNSUPPORTED), sequences of more than max_tokens, steps with other than one token each.
+ */
+DCI_API dci_status dci_gpu_kv_capture(dci_gpu_kv *kv, void *stream, size_t max_tokens);
+
+/** In place of a step's calls for its layers: the caller launches, on the step's stream, between this and dci_gpu_kv_step_end, a graph that was
+ *  captured with as many sequences (whichever), the same layers, and this max_tokens. Queues nothing itself; costs the host a few
+ *  microseconds. Queries, rows and outputs lie where they lay when the graph was captured. */
+DCI_API dci_status dci_gpu_kv_replay(dci_gpu_kv *kv, void *stream, size_t max_tokens);
+
 /** Ends the step: all layers have their tokens. A prompt's end waits for its rows to arrive. */
 DCI_API dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream);
 /** Takes the step back, as dci_kv_step_abort; waits for the device. */
@@ -205,6 +235,9 @@ typedef struct dci_gpu_kv_info {
                 bytes_fetched; /**< over the bus to the device: what missed, what stayed, and what dci_gpu_kv_fork, _load, _truncate and
                                        _step_abort bring back; without recent tokens beyond the ring */
         uint64_t bytes_written; /**< new tokens' rows to the host */
+        size_t summary_bytes;   /**< of device_bytes: what the device chooses by; grows with the sequences */
+        int32_t planner;        /**< DCI_GPU_PLAN_DEVICE or _HOST: who chooses */
+        int32_t reserved;
 } dci_gpu_kv_info;
 DCI_API dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size);
 /** Waits for the device. */

@@ -65,7 +65,7 @@ template <int TILES> static __device__ __forceinline__ Job job_of(const dci_gpu_
         job.list = blockIdx.z * a.n_heads + job.head;
         job.row = __ldg(a.rows + blockIdx.z);
         dci_gpu_view view;
-        DCI_GPU_VIEW(view, a.sizes, __ldg(a.n_tokens + blockIdx.z), __ldg(a.n_grouped + job.row));
+        DCI_GPU_VIEW(view, a.sizes, __ldg(a.n_tokens + blockIdx.z), __ldg(a.n_grouped + blockIdx.z));
         job.n = view.n_candidates;
         job.sparse = view.sparse != 0;
         const uint32_t n_blocks = (uint32_t)(job.n + TOKENS - 1) / TOKENS; /* times 64 parts: below 2^31 */
@@ -96,8 +96,9 @@ static __device__ __forceinline__ int chunk_of(const dci_gpu_tail_args &a, const
 static __device__ __forceinline__ const unsigned char *place_of(const dci_gpu_tail_args &a, const Job &job, int chunk)
 {
         const int shift = a.chunks.piece_shift;
-        return a.chunks.pieces[chunk >> shift] + (uint64_t)(chunk & ((1 << shift) - 1)) * a.chunks.chunk_bytes +
-               (uint64_t)job.head * a.chunks.head_bytes + a.tail_at;
+        return a.chunks.pieces[chunk >> shift] + a.chunks.layer_at +
+               (uint64_t)(chunk & ((1 << shift) - 1)) * a.chunks.chunk_bytes + (uint64_t)job.head * a.chunks.head_bytes +
+               a.tail_at;
 }
 
 /* Scores of one block: lane g,c has tokens 32 i + 4 g + u of query c of each tile. */

@@ -28,12 +28,15 @@ extern "C" {
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 
 /* Summaries of one layer, in chunks as src/kv/summary_*.c fill them: a part for each head, head_bytes apart. Chunk number i of row r is
- * chunk c = numbers[r * stride + i] of the device, and lies at pieces[c >> piece_shift] + (c & (2^piece_shift - 1)) * chunk_bytes, aligned to
- * 128 bytes, as is head_bytes. */
+ * chunk c = numbers[r * stride + i] of the device, in every layer under the same number, and lies at
+ *
+ *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
+ *
+ * aligned to 128 bytes, as is head_bytes. */
 typedef struct dci_gpu_chunks {
         unsigned char *const *pieces; /* a table of fixed capacity, on the device */
         const int32_t *numbers;
-        uint64_t stride, chunk_bytes;
+        uint64_t stride, layer_at, chunk_bytes;
         uint32_t head_bytes;
         int32_t piece_shift;
 } dci_gpu_chunks;
@@ -93,7 +96,7 @@ typedef struct dci_gpu_score_args {
         const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
         uint64_t query_ld;
         const int32_t *rows, *n_tokens; /* by sequence of the call */
-        const int32_t *n_grouped;       /* by row: candidates of this layer */
+        const int32_t *n_grouped;       /* by sequence of the call: tokens behind the sink that have summaries */
         const int32_t *n_listed;        /* NULL, or listed groups of [row][head] */
         dci_gpu_chunks summaries;
         const float *signs;
@@ -117,8 +120,8 @@ enum {
  * first members; as choose_scan of src/kv/choose.c. Listed groups without a candidate (ids are ascending within a group, and may lie beyond
  * n_candidates) come last.
  *
- * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; header: sink_end, recent_begin, n_tokens, n_sequences each (0,
- * 0, n where a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
+ * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens, after (0, 0, n where
+ * a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
  * guesses: [row][head] of the layer: the relevance of the last group chosen, in; and out. A hint: what is chosen does not depend on it.
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
  * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
@@ -136,27 +139,26 @@ typedef struct dci_gpu_choose_args {
         float *guesses;
         uint64_t *found;
         int32_t *n_found;
-        int32_t *positions, *counts, *header;
+        int32_t *positions, *counts;
+        int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
         int32_t *ranked, *n_ranked;
 } dci_gpu_choose_args;
 
 /**
- * What scores are made from, for tokens that left the window: per layer l and row, candidates from n_grouped to those due when a sequence has
- * first[i] tokens, (first - sink - rollback) / unit * unit, if that is more; at most 2 DCI_GPU_CHUNK of them in a call (the rest in
- * the next). Their keys lie in the ring. n_grouped becomes what is there afterwards. All layers in one call: arrays of layer l begin at l times
- * their step. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and src/kv/summary_pages.c.
+ * What scores are made from, for tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most 2 DCI_GPU_CHUNK
+ * of them, usually none; `from` is a multiple of a page and of 16. Their keys lie in the ring. All layers in one call: what belongs to layer l
+ * begins l times its step further. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and
+ * src/kv/summary_pages.c.
  */
 typedef struct dci_gpu_form_args {
         int32_t n_layers, n_sequences, n_heads, dim;
         int32_t kind, bits, dtype, group_shift;
-        int32_t sink, rollback, unit, reserved;
-        const int32_t *rows, *first;
-        int32_t *n_grouped; /* [layer][row] */
-        uint64_t grouped_step;
-        dci_gpu_lanes lanes; /* of the first layer */
-        uint64_t lane_step;  /* bytes from one layer's keys to the next one's */
-        dci_gpu_chunks chunks;
-        uint64_t numbers_step;
+        int32_t sink, reserved;
+        const int32_t *rows, *from, *to; /* by sequence of the call */
+        dci_gpu_lanes lanes;             /* of the first layer */
+        uint64_t lane_step;              /* bytes from one layer's keys to the next one's */
+        dci_gpu_chunks chunks;           /* of the first layer */
+        uint64_t layer_step;             /* from one layer's layer_at to the next one's */
         const float *signs;
         const float *centres;
         uint64_t centres_step;
@@ -177,7 +179,6 @@ typedef struct dci_gpu_form_prompt_args {
         const float *signs;
         float *centres; /* [row][head][dim] */
         float *sums;
-        int32_t *n_grouped; /* by row: becomes n_candidates */
 } dci_gpu_form_prompt_args;
 
 void dci_gpu_ref_score(const dci_gpu_score_args *args);

@@ -26,8 +26,9 @@ static const unsigned char *place_of(const lowbit *l, size_t candidate)
         const dci_gpu_chunks *chunks = &l->args->chunks;
         const size_t shift = (size_t)chunks->piece_shift, at = candidate / DCI_GPU_CHUNK;
         const size_t number = (size_t)chunks->numbers[l->row * chunks->stride + at];
-        return chunks->pieces[number >> shift] + (number & (((size_t)1 << shift) - 1)) * chunks->chunk_bytes +
-               l->head * chunks->head_bytes + (size_t)l->args->tail_at;
+        return chunks->pieces[number >> shift] + chunks->layer_at +
+               (number & (((size_t)1 << shift) - 1)) * chunks->chunk_bytes + l->head * chunks->head_bytes +
+               (size_t)l->args->tail_at;
 }
 
 static double scale_of(const lowbit *l, const unsigned char *place, size_t candidate)
@@ -105,7 +106,7 @@ void dci_gpu_ref_tail(const dci_gpu_tail_args *args)
                             .bits = (size_t)args->bits,
                             .scores = args->scores + i * (size_t)args->most_groups * group};
                 dci_gpu_view view;
-                DCI_GPU_VIEW(view, args->sizes, args->n_tokens[sequence], args->n_grouped[l.row]);
+                DCI_GPU_VIEW(view, args->sizes, args->n_tokens[sequence], args->n_grouped[sequence]);
                 l.n_candidates = view.sparse ? (size_t)view.n_candidates : 0;
                 for (size_t q = 0; q < group; q++)
                         attend(&l, i * group + q, q);

@@ -22,7 +22,7 @@ typedef struct dci_gpu_tail_args {
         int32_t bits, n_parts, most_groups,
                 tail_at; /* n_parts: the list is cut into, with room for them in `partial` */
         dci_gpu_sizes sizes;
-        const int32_t *rows, *n_tokens, *n_grouped;
+        const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
         const float *scores;
         dci_gpu_chunks chunks;
         const float *signs, *centres; /* of the values' frames; as those of dci_gpu_score_args */
