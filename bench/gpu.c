@@ -14,7 +14,8 @@ static const struct {
              {GPUBENCH_APPEND, "append", gpubench_append},
              {GPUBENCH_RESIDENCY, "residency", gpubench_residency},
              {GPUBENCH_STEP, "step", gpubench_step},
-             {GPUBENCH_ERROR, "error", gpubench_error}};
+             {GPUBENCH_ERROR, "error", gpubench_error},
+             {GPUBENCH_TAIL, "tail", gpubench_tail}};
 
 static json_t *report_json(const gpubench *b, int argc, char **argv)
 {

@@ -15,7 +15,8 @@ enum {
         GPUBENCH_RESIDENCY,
         GPUBENCH_STEP,
         GPUBENCH_ERROR,
-        GPUBENCH_PARTS = GPUBENCH_ERROR
+        GPUBENCH_TAIL,
+        GPUBENCH_PARTS = GPUBENCH_TAIL
 };
 
 typedef struct gpubench_options {
@@ -136,6 +137,7 @@ dci_status gpubench_append(gpubench *b);         /* gpu_append.c */
 dci_status gpubench_residency(gpubench *b);      /* gpu_residency.c */
 dci_status gpubench_step(gpubench *b);           /* gpu_step.c */
 dci_status gpubench_error(gpubench *b);          /* gpu_error.c */
+dci_status gpubench_tail(gpubench *b);           /* gpu_tail.c */
 
 /* gpu_options.c */
 dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *out, bool *out_help);

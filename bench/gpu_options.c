@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const bench_choice parts[] = {{"gather", GPUBENCH_GATHER},       {"dense", GPUBENCH_DENSE},
-                                     {"sparse", GPUBENCH_SPARSE},       {"append", GPUBENCH_APPEND},
-                                     {"residency", GPUBENCH_RESIDENCY}, {"step", GPUBENCH_STEP},
-                                     {"error", GPUBENCH_ERROR},         {NULL, 0}};
+static const bench_choice parts[] = {
+        {"gather", GPUBENCH_GATHER}, {"dense", GPUBENCH_DENSE},         {"sparse", GPUBENCH_SPARSE},
+        {"append", GPUBENCH_APPEND}, {"residency", GPUBENCH_RESIDENCY}, {"step", GPUBENCH_STEP},
+        {"error", GPUBENCH_ERROR},   {"tail", GPUBENCH_TAIL},           {NULL, 0}};
 static const bench_choice gathers[] = {{"mapped", DCI_GPU_GATHER_MAPPED},   {"staged", DCI_GPU_GATHER_STAGED},
                                        {"batched", DCI_GPU_GATHER_BATCHED}, {"copies", DCI_GPU_GATHER_COPIES},
                                        {"direct", DCI_GPU_GATHER_DIRECT},   {NULL, 0}};
@@ -30,7 +30,8 @@ static const char help[] =
         "sparse: up to 8192 slots of all sequences together; all: that outputs are finite).\n"
         "\n"
         "  --device N|host           a GPU, or the CPU in its place, with tiny sizes (default 0)\n"
-        "  --part LIST               some of gather, dense, sparse, append, residency, step, error (default all)\n"
+        "  --part LIST               some of gather, dense, sparse, append, residency, step, error, tail (default "
+        "all)\n"
         "  --tiny                    sizes for a sanitizer: figures that mean nothing\n"
         "  --reps N                  samples of a figure, 5 to 10000 (default 30; fewer where they take long)\n"
         "  --device-gib N            device memory for layers that rotate, 1 to 1024 (default 60, or what is free)\n"
