@@ -36,7 +36,7 @@ static size_t count_part(const json_t *report, const char *part)
 
 START_TEST(kernels_are_measured_beside_limits)
 {
-        json_t *report = bench_good(GPU("--part", "gather,dense,sparse,append"));
+        json_t *report = bench_good(GPU("--part", "gather,dense,sparse,append,tail"));
         static const char *const limits[] = {"memory_copy_gb_s", "bulk_to_device_gb_s", "bulk_to_host_gb_s"};
         for (size_t i = 0; i < 3; i++)
                 ck_assert(json_number_value(json_object_get(json_object_get(report, "limits"), limits[i])) > 0);
@@ -50,6 +50,7 @@ START_TEST(kernels_are_measured_beside_limits)
         ck_assert_uint_eq(count_part(report, "dense"), 2);
         ck_assert_uint_eq(count_part(report, "sparse"), 1);
         ck_assert_uint_eq(count_part(report, "append"), 5);
+        ck_assert_uint_eq(count_part(report, "tail"), 1);
         ck_assert_uint_eq(count_rows(report), 33);
         json_decref(report);
 }

@@ -68,6 +68,7 @@ typedef struct dci_gpu_ops {
         dci_status (*form)(dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
         dci_status (*form_prompt)(dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
         dci_status (*tail)(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);
+        dci_status (*tail_sums)(dci_gpu *gpu, void *stream, const dci_gpu_tail_sums_args *args);
 } dci_gpu_ops;
 
 struct dci_gpu {
