@@ -14,7 +14,9 @@ static const struct {
              {GPUBENCH_APPEND, "append", gpubench_append},
              {GPUBENCH_RESIDENCY, "residency", gpubench_residency},
              {GPUBENCH_STEP, "step", gpubench_step},
-             {GPUBENCH_ERROR, "error", gpubench_error}};
+             {GPUBENCH_ERROR, "error", gpubench_error},
+             {GPUBENCH_DECODE, "decode", gpubench_decode},
+             {GPUBENCH_SOAK, "soak", gpubench_soak}};
 
 static json_t *report_json(const gpubench *b, int argc, char **argv)
 {
