@@ -131,13 +131,16 @@ set(dci_sources
     src/gpu/device_host.c
     src/gpu/gpu.c
     src/gpu/kv.c
+    src/gpu/kv_choose.c
     src/gpu/kv_fetch.c
+    src/gpu/kv_graph.c
     src/gpu/kv_memory.c
     src/gpu/kv_plan.c
     src/gpu/kv_pool.c
     src/gpu/kv_prompt.c
     src/gpu/kv_sequence.c
     src/gpu/kv_step.c
+    src/gpu/kv_summaries.c
     src/gpu/ref_append.c
     src/gpu/ref_attend.c
     src/gpu/ref_choose.c

@@ -39,6 +39,7 @@ dci_gpu_kv_config twin_on_device(void)
         ck_ok(dci_gpu_kv_config_init(&config, sizeof config));
         config.max_tokens = 4096;
         config.piece_bytes = 1;
+        config.planner = getenv("DCI_GPU_PLANNER") != NULL ? DCI_GPU_PLAN_AUTO : DCI_GPU_PLAN_HOST;
         return config;
 }
 
@@ -50,6 +51,7 @@ twin twin_begin_with(dci_context *context, const dci_kv_config *config, const dc
         ck_ok(t.ops->stream_take(t.gpu, &t.stream));
         ck_ok(dci_gpu_kv_create(t.gpu, config, on_device, &t.kv));
         t.cpu = kv_create(context, config);
+        t.plans = t.kv->planner.on;
         return t;
 }
 
@@ -182,7 +184,8 @@ void twin_poison(twin *t)
 
 void twin_maintain(twin *t)
 {
-        ck_ok(dci_gpu_kv_maintain(t->kv, 0, NULL));
+        if (!t->plans)
+                ck_ok(dci_gpu_kv_maintain(t->kv, 0, NULL));
         ck_ok(dci_kv_maintain(t->cpu, 0, NULL));
 }
 
@@ -206,12 +209,35 @@ void twin_reserve(twin *t, size_t n_turns, const kv_turn *turns)
         kv_reserve(t->cpu, n_turns, turns);
 }
 
+typedef struct living {
+        struct living *next;
+        twin_rows rows;
+} living;
+
 void twin_append(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
 {
         twin_rows rows = twin_rows_of(t, layer, n_turns, turns);
         ck_ok(dci_gpu_kv_append(t->kv, t->stream, layer, &rows.rows));
         kv_append(t->cpu, layer, n_turns, turns);
-        twin_rows_free(t, &rows);
+        if (!t->plans) {
+                twin_rows_free(t, &rows);
+                return;
+        }
+        /* A prompt's end looks at them again. */
+        living *more = malloc(sizeof *more);
+        ck_assert_ptr_nonnull(more);
+        *more = (living){t->alive, rows};
+        t->alive = more;
+}
+
+static void let_go(twin *t)
+{
+        for (living *at = t->alive, *next; at != NULL; at = next) {
+                next = at->next;
+                twin_rows_free(t, &at->rows);
+                free(at);
+        }
+        t->alive = NULL;
 }
 
 /* Queries of the tokens before the turn's end that the step has brought; in every second layer with gaps between them. */
@@ -253,8 +279,59 @@ static void same_plans(const twin *t, size_t layer, size_t n, const dci_kv_plan 
         }
 }
 
-static void same_row(const twin *t, size_t layer, size_t at, const float *got, const float *wanted, float got_lse,
-                     float wanted_lse)
+static int32_t *fetch(const twin *t, const int32_t *from, size_t n)
+{
+        int32_t *to = malloc(n * sizeof *to);
+        ck_assert_ptr_nonnull(to);
+        ck_ok(t->ops->copy(t->gpu, t->stream, to, from, n * sizeof *to));
+        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+        return to;
+}
+
+/* Tokens of a that b has not; both ascend. */
+static size_t others(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
+{
+        size_t n = 0;
+        for (size_t i = 0, j = 0; i < n_a; i++) {
+                ck_assert(i == 0 || a[i] > a[i - 1]);
+                while (j < n_b && b[j] < a[i])
+                        j++;
+                n += j == n_b || b[j] != a[i];
+        }
+        return n;
+}
+
+/* The device's lists are the CPU's; where two groups count the same to the last bits, the other one may be there. */
+static void plans_alike(twin *t, size_t layer, size_t n, const dci_kv_plan *wanted)
+{
+        const dci_gpu_kv_planner *p = &t->kv->planner;
+        const size_t n_lists = n * t->config.n_kv_heads, stride = t->kv->stride;
+        int32_t *header = fetch(t, p->header, 3 * n), *counts = fetch(t, p->counts, n_lists),
+                *positions = fetch(t, p->positions, n_lists * stride);
+        for (size_t i = 0; i < n; i++) {
+                ck_assert_int_eq(header[i], wanted->sink_end[i]);
+                ck_assert_int_eq(header[n + i], wanted->recent_begin[i]);
+                ck_assert_int_eq(header[2 * n + i], wanted->n_tokens[i]);
+        }
+        for (size_t l = 0; l < n_lists; l++) {
+                ck_assert_msg(counts[l] == wanted->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
+                              t->what, layer, l, (int)counts[l], (int)wanted->counts[l]);
+                const size_t other = others(positions + l * stride, (size_t)counts[l],
+                                            wanted->positions + l * wanted->stride, (size_t)wanted->counts[l]);
+                ck_assert_msg(other <= (size_t)1 << p->group_shift, "%s, layer %zu, list %zu: %zu other tokens",
+                              t->what, layer, l, other);
+                t->n_other += other > 0;
+        }
+        t->n_lists += n_lists;
+        ck_assert_msg(t->n_other <= 1 + t->n_lists / 100, "%s: %zu of %zu lists differ", t->what, t->n_other,
+                      t->n_lists);
+        free(header);
+        free(counts);
+        free(positions);
+}
+
+void twin_same_row(const twin *t, size_t layer, size_t at, const float *got, const float *wanted, float got_lse,
+                   float wanted_lse)
 {
         const bool rounded = t->config.n_query_heads / t->config.n_kv_heads > 8;
         const double tolerance = rounded ? TWIN_TOLERANCE_ROUNDED : TWIN_TOLERANCE;
@@ -284,14 +361,16 @@ void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
         ck_ok(t->ops->copy(t->gpu, t->stream, got, out, n * (dim + 1) * sizeof *got));
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
         kv_look_at(&seen, layer, n_turns, turns);
-        if (!t->kv->layers[layer].dense) {
+        if (!t->kv->layers[layer].dense && t->plans) {
+                plans_alike(t, layer, n_turns, &seen.plans[layer]);
+        } else if (!t->kv->layers[layer].dense) {
                 same_plans(t, layer, n_turns, &t->kv->layers[layer].plan, &seen.plans[layer]);
-                for (size_t i = 0; i < n_turns; i++)
-                        t->n_looked += seen.plans[layer].recent_begin[i] > 0;
         }
+        for (size_t i = 0; i < n_turns && !t->kv->layers[layer].dense; i++)
+                t->n_looked += seen.plans[layer].recent_begin[i] > 0;
         for (size_t i = 0; i < n; i++)
-                same_row(t, layer, i, got + i * dim, kv_out(&seen, layer, 0, 0) + i * dim, got[n * dim + i],
-                         kv_lse(&seen, layer, 0, 0)[i]);
+                twin_same_row(t, layer, i, got + i * dim, kv_out(&seen, layer, 0, 0) + i * dim, got[n * dim + i],
+                              kv_lse(&seen, layer, 0, 0)[i]);
         if (t->kept != NULL) {
                 ck_assert_uint_le(t->n_kept + n * (dim + 1), t->kept_room);
                 memcpy(t->kept + t->n_kept, got, n * (dim + 1) * sizeof *got);
@@ -308,6 +387,9 @@ void twin_step_end(twin *t, size_t n_turns, const kv_turn *turns)
 {
         ck_ok(dci_gpu_kv_step_end(t->kv, t->stream));
         kv_step_end(t->cpu, n_turns, turns);
+        let_go(t);
+        if (t->plans)
+                ck_ok(dci_kv_maintain(t->cpu, 0, NULL));
 }
 
 void twin_abort(twin *t, size_t n_turns, const kv_turn *turns)
@@ -317,6 +399,7 @@ void twin_abort(twin *t, size_t n_turns, const kv_turn *turns)
         names_of(n_turns, turns, sequences, n_tokens);
         ck_ok(dci_gpu_kv_step_abort(t->kv));
         ck_ok(dci_kv_step_abort(t->cpu, n_turns, sequences));
+        let_go(t);
         twin_poison(t);
 }
 

@@ -27,6 +27,10 @@ typedef struct twin {
         dci_kv *cpu;
         const char *what;
         size_t n_looked; /* plans that left tokens out and were compared */
+        bool plans; /* the device chooses: the CPU maintains after each step, as the device forms groups by itself */
+        size_t n_lists,
+                n_other; /* lists compared; of these, with another group in the place of one that counts as much */
+        void *alive;     /* rows of the step, until it ends */
         float *kept;     /* room for outputs and log sums of all looks, or NULL */
         size_t n_kept, kept_room;
 } twin;
@@ -37,7 +41,8 @@ dci_gpu *twin_gpu(dci_context *context);
 /* Defaults of this preset in a small shape: 3 layers of 2 x 2 heads of dim 64 in bf16, the first layer dense, pages of 8, window and
  * rollback 16, budget 96. */
 dci_kv_config twin_small(int32_t preset);
-/* One sequence of at most 4,096 tokens, small pieces. */
+/* One sequence of at most 4,096 tokens, small pieces. The host plans, or where the environment has DCI_GPU_PLANNER the device, as far as it
+ * can. */
 dci_gpu_kv_config twin_on_device(void);
 
 twin twin_begin(const dci_kv_config *config, const dci_gpu_kv_config *on_device);
@@ -62,6 +67,7 @@ void twin_truncate(twin *t, int64_t sequence, size_t n);
 /* With the blocks that are free now, and the device's of dense layers, overwritten by NaN. */
 void twin_close(twin *t, int64_t sequence);
 void twin_poison(twin *t);
+/* On both; where the device chooses, on the CPU only. */
 void twin_maintain(twin *t);
 
 /* The parts of a step, on both. ends: by turn, whether its prompt ends here (NULL: none). */
@@ -70,6 +76,9 @@ void twin_append(twin *t, size_t layer, size_t n_turns, const kv_turn *turns);
 void twin_prompt(twin *t, size_t layer, const kv_turn *turn);
 /* Plans and attends on both, and compares. */
 void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns);
+/* Fails unless one query's output and log sum are the CPU's, to rounding. */
+void twin_same_row(const twin *t, size_t layer, size_t at, const float *got, const float *wanted, float got_lse,
+                   float wanted_lse);
 void twin_step_end(twin *t, size_t n_turns, const kv_turn *turns);
 void twin_abort(twin *t, size_t n_turns, const kv_turn *turns);
 /* A whole one; looks: with plans in each layer. */

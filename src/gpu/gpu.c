@@ -108,6 +108,13 @@ dci_status dci_gpu_get_info(dci_gpu *gpu, dci_gpu_info *out_info)
         return DCI_OK;
 }
 
+int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_sequences, size_t n_heads)
+{
+        const size_t n_lists = n_sequences * n_heads,
+                     n = n_lists == 0 ? 1 : (size_t)gpu->info.multiprocessors / n_lists;
+        return n < 1 ? 1 : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : (int32_t)n;
+}
+
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens)
 {
         const size_t n_lists = n_sequences * n_heads, at_once = (size_t)gpu->info.multiprocessors;

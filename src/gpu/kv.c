@@ -20,6 +20,7 @@ dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size)
         config->max_tokens = (size_t)1 << 17;
         config->hot_tokens = DCI_KV_PRESET;
         config->gather = DCI_GPU_GATHER_MAPPED;
+        config->planner = DCI_GPU_PLAN_AUTO;
         config->out_dtype = DCI_F32;
         return DCI_OK;
 }
@@ -93,6 +94,23 @@ static size_t usual_piece(const dci_kv_config *c, const dci_gpu_kv_config *confi
         return c->max_bytes > 0 && c->max_bytes / 4 < n_bytes ? c->max_bytes / 4 + 1 : n_bytes;
 }
 
+/* AUTO becomes what can be done. */
+static dci_status check_planner(const dci_kv_config *shape, dci_gpu_kv_config *config)
+{
+        if (config->planner < DCI_GPU_PLAN_AUTO || config->planner > DCI_GPU_PLAN_DEVICE)
+                return dci_fail(DCI_ERR_INVALID, "planner is %d, expected DCI_GPU_PLAN_AUTO, _HOST or _DEVICE",
+                                (int)config->planner);
+        if (config->planner == DCI_GPU_PLAN_DEVICE)
+                return dci_gpu_kv_can_plan(shape, config);
+        if (config->planner == DCI_GPU_PLAN_AUTO) {
+                dci_may_fail(true);
+                config->planner =
+                        dci_gpu_kv_can_plan(shape, config) == DCI_OK ? DCI_GPU_PLAN_DEVICE : DCI_GPU_PLAN_HOST;
+                dci_may_fail(false);
+        }
+        return DCI_OK;
+}
+
 static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_config *shape, dci_gpu_kv_config *out)
 {
         dci_status status = DCI_OK;
@@ -125,6 +143,9 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
         if (dci_dtype_size((dci_dtype)out->out_dtype) == 0)
                 return dci_fail(DCI_ERR_INVALID, "out_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
                                 (int)out->out_dtype);
+        status = check_planner(shape, out);
+        if (status != DCI_OK)
+                return status;
         out->ring_tokens = power_of_two(out->ring_tokens);
         if (out->piece_bytes == 0)
                 out->piece_bytes = usual_piece(shape, out);
@@ -422,24 +443,27 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
         if (status == DCI_OK)
                 status = count(kv, sums);
         if (status == DCI_OK)
-                *out_info = (dci_gpu_kv_info){
-                        .struct_size = out_info->struct_size,
-                        .device_bytes = kv->lane_bytes + kv->dense_bytes + kv->table_bytes + kv->buffer_bytes,
-                        .lane_bytes = kv->lane_bytes,
-                        .dense_bytes = kv->dense_bytes,
-                        .table_bytes = kv->table_bytes,
-                        .buffer_bytes = kv->buffer_bytes,
-                        .pinned_bytes = kv->pinned_bytes + kv->pool_bytes,
-                        .sink = kv->shape.sink,
-                        .ring = kv->config.ring_tokens,
-                        .hot = kv->config.hot_tokens,
-                        .unit_tokens = (size_t)1 << kv->unit_shift,
-                        .n_steps = kv->n_steps,
-                        .n_asked = sums[0],
-                        .n_missed = sums[1],
-                        .n_stayed = sums[2],
-                        .bytes_fetched =
-                                ((sums[1] << kv->unit_shift) + sums[2]) * 2 * kv->row_bytes + kv->bytes_refilled,
-                        .bytes_written = kv->bytes_written};
+                *out_info =
+                        (dci_gpu_kv_info){.struct_size = out_info->struct_size,
+                                          .device_bytes = kv->lane_bytes + kv->dense_bytes + kv->table_bytes +
+                                                          kv->buffer_bytes + kv->planner.bytes,
+                                          .lane_bytes = kv->lane_bytes,
+                                          .dense_bytes = kv->dense_bytes,
+                                          .table_bytes = kv->table_bytes,
+                                          .buffer_bytes = kv->buffer_bytes,
+                                          .pinned_bytes = kv->pinned_bytes + kv->pool_bytes,
+                                          .sink = kv->shape.sink,
+                                          .ring = kv->config.ring_tokens,
+                                          .hot = kv->config.hot_tokens,
+                                          .unit_tokens = (size_t)1 << kv->unit_shift,
+                                          .n_steps = kv->n_steps,
+                                          .n_asked = sums[0],
+                                          .n_missed = sums[1],
+                                          .n_stayed = sums[2],
+                                          .bytes_fetched = ((sums[1] << kv->unit_shift) + sums[2]) * 2 * kv->row_bytes +
+                                                           kv->bytes_refilled,
+                                          .bytes_written = kv->bytes_written,
+                                          .summary_bytes = kv->planner.bytes,
+                                          .planner = kv->config.planner};
         return dci_gpu_kv_leave(kv, status);
 }

@@ -30,6 +30,14 @@ typedef struct dci_gpu_kv_row {
         size_t n;      /* tokens of whole steps */
         size_t listed; /* positions from here on are in no hot slot */
         bool stepping; /* in the step that is open */
+        /* Plans made on the device (kv_summaries.c). */
+        size_t n_chunks; /* in its table */
+        size_t grouped;  /* candidates that have summaries on the device, in all layers */
+        size_t forming;  /* the same after the step that is open, of which the step itself forms those */
+        size_t from;     /* from here on */
+        size_t n_formed; /* layers whose prompt, which ended in that step, is formed on the device */
+        bool framed;     /* its frames are on the device */
+        bool behind;     /* what the device has is not what the host would make: all of it is made anew */
 } dci_gpu_kv_row;
 
 typedef struct dci_gpu_kv_layer {
@@ -40,6 +48,7 @@ typedef struct dci_gpu_kv_layer {
         size_t n_longest; /* tokens attended to by the plan's longest list */
         int32_t *answer;  /* baselines: header, counts and slots as the device has them in kv->answer; pinned */
         void *arrived;    /* event: rows and queries of the prompt are in host memory */
+        dci_kv_rows rows; /* of the step; strides are given */
 } dci_gpu_kv_layer;
 
 /* A prompt's end that the host is not yet told of. */
@@ -55,8 +64,46 @@ typedef struct dci_gpu_kv_chunk {
         unsigned char *memory;
 } dci_gpu_kv_chunk;
 
-/* A step's batch record: `now` first, then arrays of n. */
-enum { DCI_GPU_KV_ROWS, DCI_GPU_KV_FIRST, DCI_GPU_KV_NEW, DCI_GPU_KV_BEGIN, DCI_GPU_KV_AFTER, DCI_GPU_KV_SKIP };
+/* A step's batch record: `now` first, then arrays of n; SKIP has two numbers each. */
+enum {
+        DCI_GPU_KV_ROWS,
+        DCI_GPU_KV_FIRST,
+        DCI_GPU_KV_NEW,
+        DCI_GPU_KV_BEGIN,
+        DCI_GPU_KV_AFTER,
+        DCI_GPU_KV_FROM, /* candidates with summaries before the step, and at its plans */
+        DCI_GPU_KV_TO,
+        DCI_GPU_KV_SKIP,
+        DCI_GPU_KV_NUMBERS = DCI_GPU_KV_SKIP + 2
+};
+
+/* What plans are made with on the device (kv_summaries.c, kv_choose.c). */
+typedef struct dci_gpu_kv_planner {
+        bool on;
+        int32_t kind, weigh, group_shift; /* plans.h */
+        size_t first_layer;               /* the first sparse one */
+        size_t head_bytes, chunk_bytes;   /* of a head's part; of a chunk */
+        size_t max_chunks;                /* of a sequence */
+        size_t piece_shift, piece_bytes, piece_capacity, n_pieces, n_uploaded;
+        size_t most_groups; /* of a list */
+        size_t at_once;     /* sequences whose scores there is room for */
+        size_t bytes;       /* of pieces */
+
+        unsigned char **pieces, **device_pieces;
+        int32_t *numbers, *device_numbers; /* [row][max_chunks]; the host's is locked */
+        uint32_t *refs;                    /* by chunk */
+        int32_t *free_list;
+        size_t n_free;
+        unsigned char *upload; /* locked: UPLOAD_BYTES, or a chunk */
+        size_t upload_bytes;
+        float *signs, *centres,
+                *guesses; /* centres [sparse layer][row][head][dim], guesses [sparse layer][row][head] */
+
+        /* Of the layer at hand. */
+        float *scores, *parts;
+        uint64_t *found;
+        int32_t *n_found, *positions, *counts, *header;
+} dci_gpu_kv_planner;
 
 struct dci_gpu_kv {
         dci_gpu *gpu;
@@ -81,6 +128,7 @@ struct dci_gpu_kv {
 
         dci_gpu_kv_row *rows;
         dci_gpu_kv_layer *layers;
+        dci_gpu_kv_planner planner;
 
         /* Locked memory, mapped: address on the device = pointer - pinned + pinned_device. */
         unsigned char *pinned, *pinned_device;
@@ -143,6 +191,7 @@ struct dci_gpu_kv {
                 int64_t *ids;
                 size_t *wanted, *at; /* rows */
                 int32_t *record;     /* on the host */
+                size_t bound;        /* tokens that work is sized for; 0: those there are */
         } step;
         uint32_t now;
 
@@ -204,6 +253,14 @@ DCI_INLINE size_t dci_gpu_kv_row_at(const dci_gpu_kv *kv, const dci_gpu_kv_row *
 {
         return (size_t)(row - kv->rows);
 }
+/* Its number among the sequences of the step that is open. */
+DCI_INLINE size_t dci_gpu_kv_at_step(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        size_t i = 0;
+        while (kv->step.at[i] != dci_gpu_kv_row_at(kv, row))
+                i++;
+        return i;
+}
 /* What the device sees of a pointer into `pinned`. */
 DCI_INLINE void *dci_gpu_kv_mapped(const dci_gpu_kv *kv, const void *pointer)
 {
@@ -236,6 +293,39 @@ dci_status dci_gpu_kv_hand_over(dci_gpu_kv *kv, size_t n);
 dci_status dci_gpu_kv_hand_over_layer(dci_gpu_kv *kv, size_t layer);
 void dci_gpu_kv_forget_ends(dci_gpu_kv *kv);
 void dci_gpu_kv_give_chunks(dci_gpu_kv *kv);
+
+/* --- kv_summaries.c ---------------------------------------------------------------------------------------------------------- */
+
+/* Whether the device can plan this, or a sentence that says why not (DCI_ERR_UNSUPPORTED). */
+dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config);
+/* Sizes, after the layers are known; what is taken at once is placed by kv_memory.c; then what is written once. */
+void dci_gpu_kv_planner_init(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv);
+void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv);
+/* Before a step: what the device cannot form is formed by the host and brought there, and chunks are there for the rest. Says in rows what is
+ * formed in the step. */
+dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv);
+/* On the step's stream, before its first sparse layer's rows are stored. */
+dci_status dci_gpu_kv_form(dci_gpu_kv *kv);
+/* A layer's prompt has ended: formed from the rows of this step, if they are all of it. */
+dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row);
+void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted);
+/* The host forms what it has not, codes are made anew where that is due, and the device gets what it has not. */
+dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+/* A new row; a row that is gone; another's first n tokens; a row cut to n tokens. The device is idle. */
+dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
+dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n);
+
+/* That its prompt has ended in all layers that choose. */
+dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+
+/* --- kv_choose.c ---------------------------------------------------------------------------------------------------------------- */
+
+/* Lists of one layer, on the step's stream. */
+dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
+dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer);
 
 /* --- kv_fetch.c ---------------------------------------------------------------------------------------------------------------- */
 

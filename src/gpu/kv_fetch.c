@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What a plan lists and the lanes have not, to the device. MAPPED: two kernels, and the host does nothing. The baselines resolve on the
+ * What a plan lists, whoever made it, and the lanes have not, to the device. MAPPED: two kernels, and the host does nothing. The baselines resolve on the
  * host, with the same function over tags of their own, so that slots and outputs are the same to the bit; then
  *
  *      STAGED   the host collects rows in locked memory, which is copied at once, and a kernel spreads them
@@ -47,11 +47,19 @@ static dci_status fetch_mapped(dci_gpu_kv *kv, void *stream, size_t layer)
         dci_gpu_resolve_args args = resolve_args(kv, layer);
         args.rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS);
         args.now = (const uint32_t *)(const void *)kv->device_record;
-        args.positions = dci_gpu_kv_mapped(kv, plan->positions);
-        args.counts = dci_gpu_kv_mapped(kv, plan->counts);
-        args.sink_end = dci_gpu_kv_mapped(kv, plan->sink_end);
-        args.recent_begin = dci_gpu_kv_mapped(kv, plan->recent_begin);
-        args.n_tokens = dci_gpu_kv_mapped(kv, plan->n_tokens);
+        if (kv->planner.on) {
+                args.positions = kv->planner.positions;
+                args.counts = kv->planner.counts;
+                args.sink_end = kv->planner.header;
+                args.recent_begin = kv->planner.header + kv->step.n;
+                args.n_tokens = kv->planner.header + 2 * kv->step.n;
+        } else {
+                args.positions = dci_gpu_kv_mapped(kv, plan->positions);
+                args.counts = dci_gpu_kv_mapped(kv, plan->counts);
+                args.sink_end = dci_gpu_kv_mapped(kv, plan->sink_end);
+                args.recent_begin = dci_gpu_kv_mapped(kv, plan->recent_begin);
+                args.n_tokens = dci_gpu_kv_mapped(kv, plan->n_tokens);
+        }
         args.out_header = kv->answer;
         args.out_counts = kv->answer + 3 * kv->config.max_sequences;
         args.out_slots = args.out_counts + kv->n_lists;

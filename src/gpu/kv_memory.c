@@ -79,7 +79,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
 {
         const size_t n = kv->config.max_sequences;
         for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
-                kv->records[i] = part(a, 7 * n + 1, sizeof(int32_t));
+                kv->records[i] = part(a, DCI_GPU_KV_NUMBERS * n + 1, sizeof(int32_t));
         kv->bad = part(a, n, sizeof(int32_t));
         kv->tables = part(a, times(n, kv->max_blocks, 1), sizeof(int32_t));
         kv->pieces = part(a, kv->piece_capacity, sizeof(void *));
@@ -87,6 +87,12 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
         kv->bounce = part(a, BOUNCE_BYTES, 1);
         if (kv->n_sparse == 0)
                 return;
+        if (kv->planner.on) {
+                dci_gpu_kv_planner *p = &kv->planner;
+                p->pieces = part(a, p->piece_capacity, sizeof(void *));
+                p->numbers = part(a, times(n, p->max_chunks, 1), sizeof(int32_t));
+                p->upload = part(a, p->upload_bytes, 1);
+        }
         kv->queries = part(a, times(n, kv->shape.n_query_heads, kv->dim), kv->query_es);
         kv->refill = part(a, 2 + 2 * (kv->shape.sink + kv->config.ring_tokens), sizeof(int32_t));
         for (size_t l = 0; l < kv->shape.n_layers; l++)
@@ -116,12 +122,21 @@ static void place_residency(dci_gpu_kv *kv, arena *a)
 static void place_tables(dci_gpu_kv *kv, arena *a)
 {
         const size_t n = kv->config.max_sequences;
-        kv->device_record = part(a, 7 * n + 1, sizeof(int32_t));
+        kv->device_record = part(a, DCI_GPU_KV_NUMBERS * n + 1, sizeof(int32_t));
         kv->device_tables = part(a, times(n, kv->max_blocks, 1), sizeof(int32_t));
         kv->device_pieces = part(a, kv->piece_capacity, sizeof(void *));
         kv->device_dense = part(a, kv->n_dense > 0 ? kv->piece_capacity : 0, sizeof(void *));
         if (!kv->resolves_on_host)
                 place_residency(kv, a);
+        if (kv->planner.on) {
+                dci_gpu_kv_planner *p = &kv->planner;
+                const size_t lists = times(kv->n_sparse, kv->n_lists, 1);
+                p->device_pieces = part(a, p->piece_capacity, sizeof(void *));
+                p->device_numbers = part(a, times(n, p->max_chunks, 1), sizeof(int32_t));
+                p->signs = part(a, dci_rotation_bytes(kv->dim), 1);
+                p->centres = part(a, p->kind == DCI_GPU_CODES ? times(lists, kv->dim, 1) : 0, sizeof(float));
+                p->guesses = part(a, lists, sizeof(float));
+        }
         if (kv->resolves_on_host && kv->config.gather == DCI_GPU_GATHER_STAGED && kv->n_sparse > 0) {
                 kv->staged_piece = part(a, 1, sizeof(void *));
                 kv->staged_table = part(a, most_items(kv), sizeof(int32_t));
@@ -140,6 +155,22 @@ static size_t partial_bytes(const dci_gpu_kv *kv)
         return most;
 }
 
+/* Scores of the sequences that are chosen for at once; the lists of all. A prompt's sums for its centre lie where scores do. */
+static void place_lists(dci_gpu_kv *kv, arena *a)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        const size_t n_heads = kv->shape.n_kv_heads, lists = times(p->at_once, n_heads, 1);
+        const size_t sums = times(n_heads, kv->config.max_tokens / 64 + 1, kv->dim),
+                     scores = times(lists, p->most_groups, kv->group);
+        p->scores = part(a, scores > sums ? scores : sums, sizeof(float));
+        p->parts = part(a, times(lists, DCI_GPU_MAX_PARTS + 1, 2 * kv->group), sizeof(float));
+        p->found = part(a, times(lists, DCI_GPU_FOUND, 1), sizeof(uint64_t));
+        p->n_found = part(a, times(lists, 2, 1), sizeof(int32_t));
+        p->positions = part(a, times(kv->n_lists, kv->stride, 1), sizeof(int32_t));
+        p->counts = part(a, kv->n_lists, sizeof(int32_t));
+        p->header = part(a, kv->config.max_sequences, 3 * sizeof(int32_t));
+}
+
 static void place_buffers(dci_gpu_kv *kv, arena *a)
 {
         const size_t block = kv->host->pool.block_bytes, most = STAGING_BYTES / block;
@@ -155,6 +186,8 @@ static void place_buffers(dci_gpu_kv *kv, arena *a)
                 kv->items = part(a, times(kv->n_lists, kv->stride, 1), sizeof(dci_gpu_item));
                 kv->n_items = part(a, kv->n_lists, sizeof(int32_t));
         }
+        if (kv->planner.on)
+                place_lists(kv, a);
         if (kv->config.gather == DCI_GPU_GATHER_STAGED)
                 kv->staged_device = part(a, times(most_items(kv), (size_t)1 << kv->unit_shift, 2), kv->row_bytes);
 }
@@ -169,6 +202,11 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
         kv->step.ids = part(a, n, sizeof *kv->step.ids);
         kv->step.wanted = part(a, n, sizeof *kv->step.wanted);
         kv->step.at = part(a, n, sizeof *kv->step.at);
+        if (kv->planner.on) {
+                dci_gpu_kv_planner *p = &kv->planner;
+                p->refs = part(a, p->piece_capacity << p->piece_shift, sizeof *p->refs);
+                p->free_list = part(a, p->piece_capacity << p->piece_shift, sizeof *p->free_list);
+        }
         if (!kv->resolves_on_host)
                 return;
         place_residency(kv, a);
@@ -203,7 +241,7 @@ static dci_status take_device(dci_gpu_kv *kv, size_t n_bytes, unsigned char **ou
 dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more)
 {
         const size_t most = kv->config.max_device_bytes,
-                     there = kv->lane_bytes + kv->table_bytes + kv->buffer_bytes + kv->dense_bytes;
+                     there = kv->lane_bytes + kv->table_bytes + kv->buffer_bytes + kv->dense_bytes + kv->planner.bytes;
         if (most > 0 && (there > most || more > most - there))
                 return dci_fail(DCI_ERR_FULL,
                                 "%zu bytes on the device are wanted, but %zu of max_device_bytes %zu are in use", more,
@@ -302,6 +340,7 @@ dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
 {
         bool too_large = false;
         size_pieces(kv);
+        dci_gpu_kv_planner_init(kv);
         const size_t pinned = measured(kv, place_pinned, &too_large), tables = measured(kv, place_tables, &too_large),
                      buffers = measured(kv, place_buffers, &too_large),
                      scratch = measured(kv, place_scratch, &too_large), lanes = lanes_bytes(kv);
@@ -329,11 +368,13 @@ dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
         place_tables(kv, &(arena){.base = kv->table_memory});
         place_buffers(kv, &(arena){.base = kv->buffer_memory});
         place_scratch(kv, &(arena){.base = kv->scratch});
-        return clear(kv);
+        const dci_status cleared = clear(kv);
+        return cleared == DCI_OK ? dci_gpu_kv_planner_begin(kv) : cleared;
 }
 
 void dci_gpu_kv_give_all(dci_gpu_kv *kv)
 {
+        dci_gpu_kv_planner_destroy(kv);
         if (kv->buffer_memory != NULL)
                 kv->ops->give(kv->gpu, kv->buffer_memory, kv->buffer_bytes);
         if (kv->table_memory != NULL)

@@ -57,6 +57,25 @@ static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
         }
 }
 
+/* Nothing is known of the lists here: any token may be in a hot slot, and none is longer than the budget, but for sequences without
+ * summaries, whose attention is slow anyway. */
+static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
+{
+        dci_gpu_kv_layer *at = &kv->layers[layer];
+        for (size_t i = 0; i < kv->step.n; i++) {
+                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                const dci_kv_sequence *sequence = dci_kv_find(kv->host, row->id);
+                if (sequence->layers[layer].prompt == DCI_KV_PROMPT_OPEN)
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in layer %zu",
+                                        (long long)row->id, layer);
+                row->listed = row->n + kv->step.wanted[i];
+        }
+        at->n_longest = kv->shape.budget;
+        const dci_status status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));
+        at->planned = status == DCI_OK;
+        return status;
+}
+
 static dci_status make_plan(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld)
 {
         dci_gpu_kv_layer *at;
@@ -64,6 +83,8 @@ static dci_status make_plan(dci_gpu_kv *kv, void *stream, size_t layer, const vo
         if (status != DCI_OK)
                 return status;
         at = &kv->layers[layer];
+        if (!at->dense && kv->planner.on)
+                return plan_on_device(kv, layer, queries, ld);
         if (!at->dense)
                 status = dci_gpu_kv_did(kv, fetch_queries(kv, queries, ld));
         if (status == DCI_OK)
@@ -140,6 +161,8 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
                         const size_t after = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
                         at->n_longest = after > at->n_longest ? after : at->n_longest;
                 }
+                if (kv->step.bound > 0)
+                        at->n_longest = kv->step.bound;
         }
         dci_gpu_attend_args args = args_of(kv, at);
         args.queries = queries;
@@ -158,8 +181,10 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
                 args.slots = args.counts + kv->n_lists;
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
-                args.tail_out = dci_gpu_kv_mapped(kv, at->plan.tail_out);
-                args.tail_lse = dci_gpu_kv_mapped(kv, at->plan.tail_lse);
+                if (!kv->planner.on) {
+                        args.tail_out = dci_gpu_kv_mapped(kv, at->plan.tail_out);
+                        args.tail_lse = dci_gpu_kv_mapped(kv, at->plan.tail_lse);
+                }
         }
         if (status == DCI_OK)
                 status = kv->ops->attend(kv->gpu, stream, &args);

@@ -126,6 +126,7 @@ dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence)
         if (status == DCI_OK) {
                 *row = (dci_gpu_kv_row){.id = id};
                 kv->bad[dci_gpu_kv_row_at(kv, row)] = 0;
+                status = dci_gpu_kv_did(kv, dci_gpu_kv_planner_open(kv, row));
                 *out_sequence = id;
         }
         return dci_gpu_kv_leave(kv, status);
@@ -165,7 +166,14 @@ dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, in
                 *to = (dci_gpu_kv_row){.id = id, .n = n_tokens};
                 kv->bad[dci_gpu_kv_row_at(kv, to)] = kv->bad[dci_gpu_kv_row_at(kv, from)];
                 /* Whole blocks are shared; the one that is cut has a copy. */
-                status = fill_row(kv, to, n_tokens, n_tokens >> kv->page_shift);
+                status = dci_gpu_kv_planner_fork(kv, from, to);
+                if (status == DCI_OK)
+                        status = fill_row(kv, to, n_tokens, n_tokens >> kv->page_shift);
+                if (status != DCI_OK && !kv->broken) {
+                        dci_gpu_kv_planner_close(kv, to);
+                        to->id = -1;
+                        dci_kv_close(kv->host, id);
+                }
         }
         if (status == DCI_OK)
                 *out_sequence = id;
@@ -182,7 +190,9 @@ dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens
         if (status == DCI_OK) {
                 const size_t n = row->n;
                 row->n = n_tokens;
-                status = dci_gpu_kv_cut_row(kv, row, n, n_tokens);
+                status = dci_gpu_kv_planner_cut(kv, row, n_tokens);
+                if (status == DCI_OK)
+                        status = dci_gpu_kv_cut_row(kv, row, n, n_tokens);
         }
         return dci_gpu_kv_leave(kv, status);
 }
@@ -194,8 +204,10 @@ dci_status dci_gpu_kv_close(dci_gpu_kv *kv, int64_t sequence)
         if (status != DCI_OK)
                 return status;
         status = dci_kv_close(kv->host, sequence);
-        if (status == DCI_OK)
+        if (status == DCI_OK) {
+                dci_gpu_kv_planner_close(kv, row);
                 row->id = -1;
+        }
         return dci_gpu_kv_leave(kv, status);
 }
 
@@ -205,7 +217,9 @@ dci_status dci_gpu_kv_save(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, co
         dci_status status = begin(kv, sequence, &row);
         if (status != DCI_OK)
                 return status;
-        return dci_gpu_kv_leave(kv, dci_kv_save(kv->host, sequence, n_tokens, path));
+        if (kv->planner.on)
+                status = dci_gpu_kv_bring_up(kv, row);
+        return dci_gpu_kv_leave(kv, status == DCI_OK ? dci_kv_save(kv->host, sequence, n_tokens, path) : status);
 }
 
 static dci_status tokens_of(dci_gpu_kv *kv, int64_t sequence, size_t *out)
@@ -239,7 +253,13 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
         if (status == DCI_OK) {
                 *row = (dci_gpu_kv_row){.id = id, .n = n};
                 kv->bad[dci_gpu_kv_row_at(kv, row)] = 0;
-                status = fill_row(kv, row, n, 0);
+                status = dci_gpu_kv_did(kv, dci_gpu_kv_planner_open(kv, row));
+                if (status == DCI_OK)
+                        status = fill_row(kv, row, n, 0);
+                if (status == DCI_OK && kv->planner.on) {
+                        row->behind = true;
+                        status = dci_gpu_kv_bring_up(kv, row);
+                }
         }
         if (status == DCI_OK)
                 *out_sequence = id;

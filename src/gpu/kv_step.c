@@ -61,12 +61,15 @@ static dci_status write_record(dci_gpu_kv *kv)
                 at[DCI_GPU_KV_NEW * n + i] = (int32_t)kv->step.wanted[i];
                 at[DCI_GPU_KV_BEGIN * n + i] = begin;
                 at[DCI_GPU_KV_AFTER * n + i] = (int32_t)after;
+                at[DCI_GPU_KV_FROM * n + i] = (int32_t)row->from;
+                at[DCI_GPU_KV_TO * n + i] = (int32_t)row->forming;
                 at[DCI_GPU_KV_SKIP * n + 2 * i] = packs ? (int32_t)first_block : 0;
                 at[DCI_GPU_KV_SKIP * n + 2 * i + 1] = packs ? (int32_t)(after / page) : 0;
                 begin += (int32_t)kv->step.wanted[i];
         }
         kv->step.record = record;
-        status = kv->ops->copy(kv->gpu, kv->step.stream, kv->device_record, record, (7 * n + 1) * sizeof *record);
+        status = kv->ops->copy(kv->gpu, kv->step.stream, kv->device_record, record,
+                               (DCI_GPU_KV_NUMBERS * n + 1) * sizeof *record);
         return status == DCI_OK ? kv->ops->event_record(kv->gpu, kv->record_events[e], kv->step.stream) : status;
 }
 
@@ -110,29 +113,33 @@ static dci_status begin_step(dci_gpu_kv *kv)
 
 static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences, const size_t *n_tokens)
 {
+        const bool groups = kv->groups && !kv->planner.on;
         dci_status status = check_reserve(kv, stream, n, sequences, n_tokens);
         /* Groups may be formed here, of rows that must have come. */
-        if (status == DCI_OK && kv->groups)
+        if (status == DCI_OK && groups)
                 status = dci_gpu_kv_rows_wait(kv);
-        for (size_t i = 0; i < n && status == DCI_OK && kv->groups; i++)
+        for (size_t i = 0; i < n && status == DCI_OK && groups; i++)
                 status = dci_gpu_kv_check_good(kv, dci_gpu_kv_find(kv, sequences[i]));
+        if (status != DCI_OK)
+                return status;
+        kv->step.packed = false;
+        kv->step.stream = stream;
+        kv->step.n = n;
+        kv->step.n_tokens = kv->step.bound = 0;
+        for (size_t i = 0; i < n; i++) {
+                kv->step.ids[i] = sequences[i];
+                kv->step.wanted[i] = n_tokens != NULL ? n_tokens[i] : 1;
+                kv->step.at[i] = dci_gpu_kv_row_at(kv, dci_gpu_kv_find(kv, sequences[i]));
+                kv->step.n_tokens += kv->step.wanted[i];
+        }
+        status = dci_gpu_kv_planner_reserve(kv);
         if (status == DCI_OK)
                 status = dci_gpu_kv_told(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens));
         if (status != DCI_OK)
                 return status;
         kv->step.open = true;
-        kv->step.packed = false;
-        kv->step.stream = stream;
-        kv->step.n = n;
-        kv->step.n_tokens = 0;
-        for (size_t i = 0; i < n; i++) {
-                dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
-                row->stepping = true;
-                kv->step.ids[i] = sequences[i];
-                kv->step.wanted[i] = n_tokens != NULL ? n_tokens[i] : 1;
-                kv->step.at[i] = dci_gpu_kv_row_at(kv, row);
-                kv->step.n_tokens += kv->step.wanted[i];
-        }
+        for (size_t i = 0; i < n; i++)
+                kv->rows[kv->step.at[i]].stepping = true;
         for (size_t l = 0; l < kv->shape.n_layers; l++)
                 kv->layers[l].appended = kv->layers[l].planned = false;
         kv->now++;
@@ -283,11 +290,27 @@ static dci_status store(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, c
                                           .host_skip = dci_gpu_kv_record(kv, DCI_GPU_KV_SKIP),
                                           .tables = dci_gpu_kv_tables(kv),
                                           .bad = dci_gpu_kv_mapped(kv, kv->bad)};
-        dci_status status = kv->ops->append(kv->gpu, kv->step.stream, &args);
+        dci_status status = DCI_OK;
+        if (kv->planner.on && layer == kv->planner.first_layer)
+                status = dci_gpu_kv_form(kv);
+        if (status == DCI_OK)
+                status = kv->ops->append(kv->gpu, kv->step.stream, &args);
         if (status == DCI_OK)
                 status = pack(kv, layer, rows, s);
         kv->bytes_written += (uint64_t)kv->step.n_tokens * kv->shape.n_kv_heads * 2 * kv->row_bytes;
         return status;
+}
+
+/* For a prompt's end. */
+static void keep_rows(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, const strides *s)
+{
+        kv->layers[layer].rows = (dci_kv_rows){.struct_size = sizeof *rows,
+                                               .keys = kv->step.n_tokens > 0 ? rows->keys : NULL,
+                                               .values = rows->values,
+                                               .key_token_stride = s->key_token / kv->es,
+                                               .key_head_stride = s->key_head / kv->es,
+                                               .value_token_stride = s->value_token / kv->es,
+                                               .value_head_stride = s->value_head / kv->es};
 }
 
 dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows)
@@ -305,6 +328,7 @@ dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const d
                 status = dci_kv_append_later(kv->host, layer, kv->step.n, kv->step.ids, kv->step.wanted, rows);
         if (status == DCI_OK) {
                 kv->layers[layer].appended = true;
+                keep_rows(kv, layer, rows, &s);
                 if (kv->step.n_tokens > 0)
                         status = dci_gpu_kv_did(kv, store(kv, layer, rows, &s));
         }
@@ -336,6 +360,7 @@ dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream)
         if (status == DCI_OK) {
                 for (size_t i = 0; i < kv->step.n; i++)
                         kv->rows[kv->step.at[i]].n += kv->step.wanted[i];
+                dci_gpu_kv_planner_step_end(kv, false);
                 close_step(kv);
                 status = dci_gpu_kv_did(kv, kv->ops->event_record(kv->gpu, kv->step_event, stream));
         }
@@ -354,6 +379,7 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
         if (status == DCI_OK)
                 status = dci_kv_step_abort(kv->host, kv->step.n, kv->step.ids);
         if (status == DCI_OK) {
+                dci_gpu_kv_planner_step_end(kv, true);
                 close_step(kv);
                 for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                         dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
@@ -367,11 +393,27 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
 
 /* --- between steps -------------------------------------------------------------------------------------------------------------------------- */
 
+/* The same of what the device plans. */
+static dci_status bring_up(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
+{
+        dci_status status = DCI_OK;
+        for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL && status == DCI_OK; r++)
+                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
+                        status = dci_gpu_kv_bring_up(kv, &kv->rows[r]);
+        for (size_t i = 0; i < n_sequences && sequences != NULL && status == DCI_OK; i++) {
+                dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
+                status = row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_bring_up(kv, row);
+        }
+        return status;
+}
+
 /* All sequences that are in no step and have good rows; or those that are named, if they are good. */
 static dci_status maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         size_t n = 0;
         dci_status status = dci_gpu_kv_rows_wait(kv);
+        if (status == DCI_OK && kv->planner.on)
+                return bring_up(kv, n_sequences, sequences);
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
                 if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
                         kv->names[n++] = kv->rows[r].id;

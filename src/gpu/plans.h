@@ -120,8 +120,8 @@ enum {
  * first members; as choose_scan of src/kv/choose.c. Listed groups without a candidate (ids are ascending within a group, and may lie beyond
  * n_candidates) come last.
  *
- * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; header: sink_end, recent_begin, n_tokens, n_sequences each (0,
- * 0, n where a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
+ * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens, after (0, 0, n where
+ * a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
  * guesses: [row][head] of the layer: the relevance of the last group chosen, in; and out. A hint: what is chosen does not depend on it.
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
  * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
@@ -139,7 +139,8 @@ typedef struct dci_gpu_choose_args {
         float *guesses;
         uint64_t *found;
         int32_t *n_found;
-        int32_t *positions, *counts, *header;
+        int32_t *positions, *counts;
+        int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
         int32_t *ranked, *n_ranked;
 } dci_gpu_choose_args;
 

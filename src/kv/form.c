@@ -365,6 +365,22 @@ void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *fr
                        dci_kv_frame_memory(frame), &frame->coder);
 }
 
+dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *centres)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
+                status = dci_kv_take_frames(kv, layer, h, false);
+        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++) {
+                dci_kv_frame *frame = layer->heads[h].keys;
+                dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed,
+                               centres + h * kv->dim_k, dci_kv_frame_memory(frame), &frame->coder);
+        }
+        dci_kv_unlock(kv);
+        return status;
+}
+
 /* --- codes ------------------------------------------------------------------------------------------------------------ */
 
 static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
@@ -372,7 +388,9 @@ static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_
         dci_kv_head *h = &layer->heads[head];
         if (h->keys == NULL)
                 return;
-        if (h->keys->coder.kind == DCI_CODER_LEARNED)
+        if (h->keys->coder.dim != 0 && h->keys->coder.kind == DCI_CODER_ROTATED)
+                ; /* dci_kv_give_frames was here */
+        else if (h->keys->coder.kind == DCI_CODER_LEARNED)
                 begin_learned(kv, layer, head, n, f, h->keys);
         else
                 begin_random(kv, layer, head, n, f, h->keys);

@@ -206,7 +206,8 @@ struct dci_kv {
         size_t plan_tokens;        /* what `plans` suffices for */
         size_t tree_tokens, tree_nodes; /* nodes among the first so many candidates: what was counted last */
         dci_kv_scratch plans, forming;
-        bool listed;           /* groups are in batches, not in chunks */
+        bool listed; /* groups are in batches, not in chunks */
+        bool elsewhere; /* someone else forms groups and plans (src/gpu): here they form when dci_kv_maintain asks for them, and only then */
         size_t listing_tokens; /* what `listing` suffices for */
         dci_kv_scratch listing;
         /* prompt.c */
@@ -336,6 +337,8 @@ void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, siz
 /* Before them the frames, and the choice that is made once, from the first `end` candidates. */
 void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
 
+/* Random frames about these centres, a row for each head, for a layer that has no candidates yet and someone else's codes (kv->elsewhere). */
+dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *centres);
 /* A frame of values about this centre. */
 void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *frame);
 void *dci_kv_frame_memory(dci_kv_frame *frame);

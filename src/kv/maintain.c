@@ -36,7 +36,8 @@ static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_gro
         return b < layer->n_batches ? layer->batches[b]->first : n_grouped;
 }
 
-/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. Clusters are made of cluster_every tokens
+/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt that was not looked at when it ended (kv->elsewhere)
+ * comes first and alone, since frames are made from it. Clusters are made of cluster_every tokens
  * at a time, so that they are the same however often this is called; early, of those that there are if recent tokens
  * would take more than half of the budget all the same. Early ones are too few to be good clusters (of one token each, in the end), so
  * that they are made anew together once cluster_every tokens are there. */
@@ -47,6 +48,11 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
         if (kv->stages->group.next != NULL)
                 return kv->stages->group.next(kv, layer, n_grouped, early);
         const size_t n = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
+        if (kv->elsewhere && layer->n_grouped == 0 && layer->n_prompt > 0) {
+                const size_t of_prompt = dci_kv_prompt_candidates(kv, layer->n_prompt);
+                if (of_prompt > 0 && of_prompt <= n)
+                        return n_grouped == 0 ? of_prompt : 0;
+        }
         if (n <= n_grouped || !kv->listed || dci_kv_restructures(kv))
                 return n > n_grouped ? n : 0;
         const size_t first = first_of(kv, layer, n_grouped);
@@ -84,8 +90,9 @@ static void form_task(void *arg, size_t task, size_t worker)
                 dci_kv_batch_form(kv, d->layer, d->batch, head, worker + 1);
                 return;
         }
-        const bool begins =
-                (h->keys != NULL && h->keys->coder.dim == 0) || (h->values != NULL && h->values->coder.dim == 0);
+        const bool begins = (kv->elsewhere && d->layer->n_grouped == 0) ||
+                            (h->keys != NULL && h->keys->coder.dim == 0) ||
+                            (h->values != NULL && h->values->coder.dim == 0);
         if (begins)
                 dci_kv_form_anew(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
         else
@@ -267,6 +274,8 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {
         dci_status status = dci_kv_catch_up(kv, n_sequences, found, false);
+        if (status == DCI_OK && kv->elsewhere)
+                status = dci_kv_catch_up(kv, n_sequences, found, false);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++)
                         if (kv->config.refit > 0.0 && dci_kv_groups(kv, l) && !kv->listed && !kv->config.frozen_prompt)

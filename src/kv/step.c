@@ -113,8 +113,9 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
         }
         /* What a limit of memory would refuse is refused before anything is taken. */
         dci_status status =
-                dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) + dci_kv_plans_bytes(kv, longest) + tables);
-        if (status == DCI_OK)
+                dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) +
+                                              (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables);
+        if (status == DCI_OK && !kv->elsewhere)
                 status = dci_kv_plans_ready(kv, longest);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 status = grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i)));
@@ -123,7 +124,7 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
         if (status == DCI_OK && blocks > 0)
                 status = dci_kv_pool_ready(kv, blocks);
         /* Last, since groups that are formed stay. */
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
+        for (size_t i = 0; i < n_sequences && status == DCI_OK && !kv->elsewhere; i++)
                 if (overdue(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
         return status == DCI_OK && n_late > 0 ? dci_kv_catch_up(kv, n_late, kv->late, true) : status;

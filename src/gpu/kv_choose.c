@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Plans that the device makes: scores of what lies in chunks, and the choice, on the step's stream. Nothing here waits. */
+#include "gpu/gpu_internal.h"
+
+#include "gpu/kv_device.h"
+
+dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        return (dci_gpu_chunks){.pieces = p->device_pieces,
+                                .numbers = p->device_numbers,
+                                .stride = p->max_chunks,
+                                .layer_at = (uint64_t)(kv->layers[layer].index << p->piece_shift) * p->chunk_bytes,
+                                .chunk_bytes = p->chunk_bytes,
+                                .head_bytes = (uint32_t)p->head_bytes,
+                                .piece_shift = (int32_t)p->piece_shift};
+}
+
+static dci_gpu_sizes sizes_of(const dci_gpu_kv *kv)
+{
+        return (dci_gpu_sizes){.sink = (int32_t)kv->shape.sink,
+                               .window = (int32_t)kv->shape.window,
+                               .budget = (int32_t)kv->shape.budget,
+                               .unit = (int32_t)kv->shape.page_tokens};
+}
+
+/* Of sequences [first, first + n) of the step. */
+static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const unsigned char *queries, size_t ld,
+                                     size_t first, size_t n)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const size_t index = kv->layers[layer].index;
+        dci_gpu_score_args args = {.n_sequences = (int32_t)n,
+                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
+                                   .group = (int32_t)kv->group,
+                                   .dim = (int32_t)kv->dim,
+                                   .kind = p->kind,
+                                   .bits = kv->shape.key_bits,
+                                   .dtype = (int32_t)kv->shape.dtype,
+                                   .query_dtype = (int32_t)kv->shape.query_dtype,
+                                   .group_shift = p->group_shift,
+                                   .n_parts = dci_gpu_score_parts(kv->gpu, n, kv->shape.n_kv_heads),
+                                   .most_groups = (int32_t)p->most_groups,
+                                   .scale = (float)kv->shape.scale,
+                                   .sizes = sizes_of(kv),
+                                   .queries = queries + first * kv->shape.n_query_heads * ld * kv->query_es,
+                                   .query_ld = ld,
+                                   .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS) + first,
+                                   .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER) + first,
+                                   .n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_TO) + first,
+                                   .summaries = dci_gpu_kv_chunks(kv, layer),
+                                   .signs = p->signs,
+                                   .scores = p->scores,
+                                   .parts = p->parts};
+        if (p->kind == DCI_GPU_CODES)
+                args.centres = p->centres + index * kv->n_lists * kv->dim;
+        if (p->weigh == DCI_GPU_WEIGH_KEPT) {
+                args.lanes = dci_gpu_kv_lanes(kv, layer);
+                args.pool = dci_gpu_kv_host_pool(kv, layer);
+                args.tables = dci_gpu_kv_tables(kv);
+        }
+        return args;
+}
+
+static dci_gpu_choose_args choose_args(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
+                                       size_t first)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const size_t n_heads = kv->shape.n_kv_heads;
+        return (dci_gpu_choose_args){.n_sequences = score->n_sequences,
+                                     .n_heads = score->n_heads,
+                                     .group = score->group,
+                                     .group_shift = score->group_shift,
+                                     .weigh = p->weigh,
+                                     .n_parts = score->n_parts,
+                                     .most_groups = score->most_groups,
+                                     .stride = (int32_t)kv->stride,
+                                     .sizes = score->sizes,
+                                     .rows = score->rows,
+                                     .n_tokens = score->n_tokens,
+                                     .n_grouped = score->n_grouped,
+                                     .scores = p->scores,
+                                     .parts = p->parts,
+                                     .guesses = p->guesses + kv->layers[layer].index * kv->n_lists,
+                                     .found = p->found,
+                                     .n_found = p->n_found,
+                                     .positions = p->positions + first * n_heads * kv->stride,
+                                     .counts = p->counts + first * n_heads,
+                                     .sink_end = p->header + first,
+                                     .recent_begin = p->header + kv->step.n + first,
+                                     .after = p->header + 2 * kv->step.n + first};
+}
+
+dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
+{
+        const size_t at_once = kv->planner.at_once;
+        dci_status status = DCI_OK;
+        for (size_t first = 0; first < kv->step.n && status == DCI_OK; first += at_once) {
+                const size_t left = kv->step.n - first, n = left < at_once ? left : at_once;
+                const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
+                const dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
+                status = kv->ops->score(kv->gpu, kv->step.stream, &score);
+                if (status == DCI_OK)
+                        status = kv->ops->choose(kv->gpu, kv->step.stream, &choose);
+        }
+        return status;
+}

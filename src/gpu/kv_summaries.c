@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * What a device chooses by: summaries of tokens behind the sink, in chunks as the host's (kv/form.c). They lie in pieces of
+ *
+ *      [sparse layer][chunk]
+ *
+ * so that a chunk has one number in all layers and a sequence one table of numbers. Forks share whole chunks; one that is written to is its
+ * row's alone.
+ *
+ * The device forms them itself: of a prompt that comes in one step, and of tokens that leave the window. The host has all rows, and forms
+ * what it is asked for: when a sequence is saved, when codes shall be made anew, and of what the device has not seen in time (a prompt in
+ * several steps, a first frame, a long piece behind a prompt). Then the device gets a copy. Both make the same bits.
+ */
+#include "gpu/gpu_internal.h"
+
+#include <string.h>
+
+#include "gpu/kv_device.h"
+#include "kv/stages.h"
+
+#define UPLOAD_BYTES ((size_t)4 << 20)
+#define PIECE_BYTES ((size_t)32 << 20)
+#define SCORE_BYTES ((size_t)256 << 20) /* of scores at once; a sequence at least */
+#define MOST_FORMED ((size_t)(2 * DCI_GPU_CHUNK))
+
+/* --- what can be planned ------------------------------------------------------------------------------------------------------- */
+
+static dci_status unsupported(const char *what)
+{
+        return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with %s", what);
+}
+
+static int32_t kind_of(const dci_kv_config *c)
+{
+        if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_CODES)
+                return DCI_GPU_CODES;
+        if (c->group != DCI_KV_GROUP_PAGE)
+                return 0;
+        return c->summary == DCI_KV_SUMMARY_MEAN     ? DCI_GPU_MEANS
+               : c->summary == DCI_KV_SUMMARY_MINMAX ? DCI_GPU_MINMAX
+               : c->summary == DCI_KV_SUMMARY_CUBOID ? DCI_GPU_CUBOIDS
+                                                     : 0;
+}
+
+dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config)
+{
+        if (shape->choose == DCI_KV_CHOOSE_ALL)
+                return DCI_OK;
+        if (config->gather != DCI_GPU_GATHER_MAPPED && config->gather != DCI_GPU_GATHER_DIRECT)
+                return unsupported("this gather, which the host does");
+        if (shape->choose != DCI_KV_CHOOSE_SCAN)
+                return unsupported("this choice: it is not by scores of all groups");
+        if (kind_of(shape) == 0)
+                return unsupported("this summary: it is not codes of tokens or rows of pages by position");
+        if (kind_of(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 && shape->key_bits != 1)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
+                                (int)shape->key_bits);
+        if (shape->schedule != DCI_KV_EVERY_STEP)
+                return unsupported("this schedule: it does not choose in every step");
+        if (shape->tail != DCI_KV_TAIL_DROP)
+                return unsupported("a tail");
+        if (shape->combine == DCI_KV_COMBINE_EACH)
+                return unsupported("lists that heads fill in turns");
+        if (shape->preselect > 1.0 || shape->verify > 1.0)
+                return unsupported("a choice in two stages");
+        if (shape->frozen_prompt != 0 || shape->resident_bytes > 0)
+                return unsupported(shape->frozen_prompt != 0 ? "a frozen prompt" : "sequences that are kept in full");
+        return DCI_OK;
+}
+
+/* --- sizes -------------------------------------------------------------------------------------------------------------------- */
+
+void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        const dci_kv_config *c = &kv->shape;
+        if (kv->n_sparse == 0 || kv->config.planner == DCI_GPU_PLAN_HOST)
+                return;
+        p->on = true;
+        kv->host->elsewhere = true;
+        p->kind = kind_of(c);
+        p->group_shift = c->group == DCI_KV_GROUP_PAGE ? kv->page_shift : 0;
+        p->weigh = c->combine == DCI_KV_COMBINE_MEAN ? DCI_GPU_WEIGH_EVEN
+                   : c->group == DCI_KV_GROUP_TOKEN  ? DCI_GPU_WEIGH_KEPT
+                                                     : DCI_GPU_WEIGH_GROUPS;
+        while (kv->layers[p->first_layer].dense)
+                p->first_layer++;
+        p->head_bytes = kv->host->summary_bytes + kv->host->tail_bytes;
+        p->chunk_bytes = c->n_kv_heads * p->head_bytes;
+        p->max_chunks = (kv->config.max_tokens + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
+        const size_t most = kv->config.max_sequences * p->max_chunks;
+        while (((size_t)1 << p->piece_shift) < most && (p->chunk_bytes * kv->n_sparse << p->piece_shift) < PIECE_BYTES)
+                p->piece_shift++;
+        p->piece_bytes = p->chunk_bytes * kv->n_sparse << p->piece_shift;
+        p->piece_capacity = (most + ((size_t)1 << p->piece_shift) - 1) >> p->piece_shift;
+        p->upload_bytes = p->chunk_bytes > UPLOAD_BYTES ? p->chunk_bytes : UPLOAD_BYTES;
+        p->most_groups = ((kv->config.max_tokens >> p->group_shift) + 64) / 32 * 32;
+        const size_t each = c->n_query_heads * p->most_groups * sizeof(float), some = SCORE_BYTES / each;
+        p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
+}
+
+static dci_status copy_up(dci_gpu_kv *kv, void *to, const void *from, size_t n_bytes)
+{
+        return kv->ops->copy(kv->gpu, kv->side, to, from, n_bytes);
+}
+
+/* Floats of a row's part in one layer's centres, or guesses. */
+static size_t centres_at(const dci_gpu_kv *kv, size_t sparse, size_t row)
+{
+        return (sparse * kv->config.max_sequences + row) * kv->shape.n_kv_heads * kv->dim;
+}
+
+dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        const size_t n_guesses = kv->n_sparse * kv->n_lists;
+        if (!p->on)
+                return DCI_OK;
+        dci_status status = kv->ops->fill(kv->gpu, kv->side, p->guesses, 0, n_guesses * sizeof *p->guesses);
+        if (status == DCI_OK)
+                status = kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
+                                       2 * p->at_once * kv->shape.n_kv_heads * sizeof *p->n_found);
+        if (status == DCI_OK && p->kind == DCI_GPU_CODES) {
+                dci_rotation rotation;
+                dci_rng rng;
+                dci_rng_seed(&rng, kv->shape.seed);
+                dci_rotation_init(&rng, kv->dim, p->upload, &rotation);
+                status = copy_up(kv, p->signs, p->upload, dci_rotation_bytes(kv->dim));
+        }
+        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+}
+
+void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        while (p->n_pieces > 0)
+                kv->ops->give(kv->gpu, p->pieces[--p->n_pieces], p->piece_bytes);
+        p->bytes = 0;
+}
+
+/* --- chunks -------------------------------------------------------------------------------------------------------------------- */
+
+static dci_status take_piece(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        const size_t n = (size_t)1 << p->piece_shift;
+        void *memory = NULL;
+        if (p->n_pieces == p->piece_capacity)
+                return dci_fail(DCI_ERR_FULL,
+                                "%zu sequences of %zu tokens need %zu pieces for summaries, which are there",
+                                kv->config.max_sequences, kv->config.max_tokens, p->piece_capacity);
+        dci_status status = dci_gpu_kv_check_device_bytes(kv, p->piece_bytes);
+        if (status == DCI_OK)
+                status = kv->ops->take(kv->gpu, p->piece_bytes, &memory);
+        if (status != DCI_OK)
+                return status;
+        const size_t first = p->n_pieces << p->piece_shift;
+        p->pieces[p->n_pieces++] = memory;
+        p->bytes += p->piece_bytes;
+        for (size_t i = n; i-- > 0;)
+                p->free_list[p->n_free++] = (int32_t)(first + i);
+        return DCI_OK;
+}
+
+/* That n chunks more can be had. */
+static dci_status chunks_ready(dci_gpu_kv *kv, size_t n)
+{
+        dci_status status = DCI_OK;
+        while (kv->planner.n_free < n && status == DCI_OK)
+                status = take_piece(kv);
+        return status;
+}
+
+static int32_t take_chunk(dci_gpu_kv_planner *p)
+{
+        const int32_t chunk = p->free_list[--p->n_free];
+        p->refs[chunk] = 1;
+        return chunk;
+}
+
+static void drop_chunk(dci_gpu_kv_planner *p, int32_t chunk)
+{
+        if (--p->refs[chunk] == 0)
+                p->free_list[p->n_free++] = chunk;
+}
+
+static int32_t *numbers_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        return kv->planner.numbers + dci_gpu_kv_row_at(kv, row) * kv->planner.max_chunks;
+}
+
+static void drop_chunks(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t left)
+{
+        while (row->n_chunks > left)
+                drop_chunk(&kv->planner, numbers_of(kv, row)[--row->n_chunks]);
+}
+
+static size_t chunks_of(size_t n)
+{
+        return (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
+}
+
+/* Pieces and numbers that the device does not know. */
+static dci_status tell(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        dci_status status = DCI_OK;
+        if (p->n_uploaded < p->n_pieces)
+                status = kv->ops->copy(kv->gpu, stream, p->device_pieces + p->n_uploaded, p->pieces + p->n_uploaded,
+                                       (p->n_pieces - p->n_uploaded) * sizeof(void *));
+        if (status == DCI_OK)
+                p->n_uploaded = p->n_pieces;
+        if (status == DCI_OK && row->n_chunks > first) {
+                const size_t at = dci_gpu_kv_row_at(kv, row) * p->max_chunks + first;
+                status = kv->ops->copy(kv->gpu, stream, p->device_numbers + at, p->numbers + at,
+                                       (row->n_chunks - first) * sizeof *p->numbers);
+        }
+        return status;
+}
+
+/* Chunks for n candidates, those from number `first` on the row's alone; what was in them may be lost. */
+static dci_status own_chunks(dci_gpu_kv *kv, void *stream, dci_gpu_kv_row *row, size_t first, size_t n)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        const size_t wanted = chunks_of(n);
+        int32_t *numbers = numbers_of(kv, row);
+        size_t more = wanted > row->n_chunks ? wanted - row->n_chunks : 0;
+        bool other = more > 0;
+        for (size_t c = first; c < row->n_chunks && c < wanted; c++)
+                if (p->refs[numbers[c]] > 1) {
+                        more++;
+                        other = true;
+                }
+        if (!other)
+                return DCI_OK;
+        const dci_status status = chunks_ready(kv, more);
+        if (status != DCI_OK)
+                return status;
+        const size_t before = row->n_chunks;
+        for (size_t c = first; c < wanted; c++) {
+                if (c < before && p->refs[numbers[c]] == 1)
+                        continue;
+                if (c < before)
+                        drop_chunk(p, numbers[c]);
+                numbers[c] = take_chunk(p);
+        }
+        row->n_chunks = wanted > before ? wanted : before;
+        return dci_gpu_kv_did(kv, tell(kv, stream, row, first < before ? first : before));
+}
+
+static unsigned char *chunk_at(const dci_gpu_kv_planner *p, size_t sparse, int32_t chunk)
+{
+        const size_t n = (size_t)1 << p->piece_shift;
+        return p->pieces[(size_t)chunk >> p->piece_shift] +
+               ((sparse << p->piece_shift) + ((size_t)chunk & (n - 1))) * p->chunk_bytes;
+}
+
+/* --- from the host ------------------------------------------------------------------------------------------------------------- */
+
+static dci_kv_sequence *host_sequence(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        return dci_kv_find(kv->host, row->id);
+}
+
+/* A layer's chunks from number `first` on. They lie in ordinary memory, and go through the locked buffer. */
+static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
+                               size_t first, size_t n)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        const size_t at_once = p->upload_bytes / p->chunk_bytes;
+        const int32_t *numbers = numbers_of(kv, row);
+        dci_status status = DCI_OK;
+        for (size_t c = first, here; c < n && status == DCI_OK; c += here) {
+                here = n - c < at_once ? n - c : at_once;
+                for (size_t i = 0; i < here && status == DCI_OK; i++) {
+                        unsigned char *by = p->upload + i * p->chunk_bytes;
+                        memcpy(by, dci_kv_chunk_head(kv->host, from, c + i, 0), p->chunk_bytes);
+                        status = copy_up(kv, chunk_at(p, kv->layers[layer].index, numbers[c + i]), by, p->chunk_bytes);
+                }
+                if (status == DCI_OK)
+                        status = kv->ops->stream_wait(kv->gpu, kv->side);
+        }
+        return status;
+}
+
+static dci_status upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        float *by = (float *)(void *)p->upload;
+        const size_t n = kv->shape.n_kv_heads, at = centres_at(kv, kv->layers[layer].index, dci_gpu_kv_row_at(kv, row));
+        for (size_t h = 0; h < n; h++)
+                memcpy(by + h * kv->dim, from->heads[h].keys->coder.centre, kv->dim * sizeof *by);
+        const dci_status status = copy_up(kv, p->centres + at, by, n * kv->dim * sizeof *by);
+        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+}
+
+static size_t refits_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
+{
+        size_t n = 0;
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                for (size_t h = 0; h < kv->shape.n_kv_heads && !kv->layers[l].dense; h++)
+                        n += (size_t)sequence->layers[l].heads[h].refits;
+        return n;
+}
+
+static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_sequence *sequence, size_t before)
+{
+        const size_t n = sequence->layers[kv->planner.first_layer].n_grouped, first = before / DCI_KV_CHUNK;
+        dci_status status = own_chunks(kv, kv->side, row, first, n);
+        if (status != DCI_OK)
+                return status;
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+                if (kv->layers[l].dense || n == 0)
+                        continue;
+                status = upload_layer(kv, row, l, &sequence->layers[l], first, chunks_of(n));
+                if (status == DCI_OK && kv->planner.kind == DCI_GPU_CODES)
+                        status = upload_centres(kv, row, l, &sequence->layers[l]);
+        }
+        if (status == DCI_OK) {
+                row->grouped = row->forming = n;
+                row->framed = n > 0;
+                row->behind = false;
+        }
+        return dci_gpu_kv_did(kv, status);
+}
+
+/* The host's frames are those that the device's codes are in. */
+static dci_status bring_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv_sequence *sequence)
+{
+        float *by = (float *)(void *)kv->planner.upload;
+        const size_t n_bytes = kv->shape.n_kv_heads * kv->dim * sizeof *by, at = dci_gpu_kv_row_at(kv, row);
+        dci_status status = DCI_OK;
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+                if (kv->layers[l].dense)
+                        continue;
+                const float *from = kv->planner.centres + centres_at(kv, kv->layers[l].index, at);
+                status = copy_up(kv, by, from, n_bytes);
+                if (status == DCI_OK)
+                        status = kv->ops->stream_wait(kv->gpu, kv->side);
+                status = dci_gpu_kv_did(kv, status);
+                if (status == DCI_OK)
+                        status = dci_kv_give_frames(kv->host, &sequence->layers[l], by);
+        }
+        return status;
+}
+
+dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        dci_kv_sequence *sequence = host_sequence(kv, row);
+        dci_status status = dci_gpu_kv_rows_wait(kv);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_check_good(kv, row);
+        if (status != DCI_OK)
+                return status;
+        const size_t before = sequence->layers[kv->planner.first_layer].n_grouped, refits = refits_of(kv, sequence);
+        if (before == 0 && row->framed && !row->behind && kv->planner.kind == DCI_GPU_CODES)
+                status = bring_frames(kv, row, sequence);
+        if (status == DCI_OK)
+                status = dci_kv_maintain(kv->host, 1, &row->id);
+        if (status != DCI_OK)
+                return status;
+        const size_t n = sequence->layers[kv->planner.first_layer].n_grouped;
+        if (refits_of(kv, sequence) != refits)
+                row->behind = true;
+        /* What the host had before is what the device has, as far as both go. */
+        size_t first = before < row->grouped ? before : row->grouped;
+        if (row->behind || !row->framed)
+                first = 0;
+        return first < n || row->behind || n < row->grouped ? upload(kv, row, sequence, first) : DCI_OK;
+}
+
+/* --- steps --------------------------------------------------------------------------------------------------------------------- */
+
+static bool prompted(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
+{
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (!kv->layers[l].dense && atomic_load(&sequence->layers[l].prompt) != DCI_KV_PROMPT_DONE)
+                        return false;
+        return true;
+}
+
+dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        return !kv->planner.on || prompted(kv, host_sequence(kv, row))
+                       ? DCI_OK
+                       : dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in some layer",
+                                  (long long)row->id);
+}
+
+/* The device forms candidates whose keys lie in the ring, a few at a time, in a frame that it has. */
+static bool keeps_up(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t due)
+{
+        const size_t ring = kv->config.ring_tokens, oldest = row->n > ring ? row->n - ring : 0;
+        return row->framed && !row->behind && due - row->grouped <= MOST_FORMED &&
+               kv->shape.sink + row->grouped >= oldest;
+}
+
+dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
+{
+        dci_status status = DCI_OK;
+        if (!kv->planner.on)
+                return DCI_OK;
+        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
+                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                const dci_kv_sequence *sequence = host_sequence(kv, row);
+                const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
+                row->n_formed = 0;
+                row->from = row->forming = row->grouped;
+                if (!prompted(kv, sequence)) {
+                        /* If it ends in this step, this is what plans of the step find. */
+                        row->from = row->forming = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
+                } else if (due > row->grouped) {
+                        if (!keeps_up(kv, row, due))
+                                status = dci_gpu_kv_bring_up(kv, row);
+                        row->from = row->grouped;
+                        row->forming = row->grouped;
+                        if (status == DCI_OK && due > row->grouped)
+                                row->forming = due;
+                }
+                if (status == DCI_OK)
+                        status = own_chunks(kv, kv->step.stream, row, row->grouped / DCI_KV_CHUNK, row->forming);
+        }
+        return status;
+}
+
+dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const dci_gpu_lanes lanes = dci_gpu_kv_lanes(kv, p->first_layer);
+        const dci_gpu_form_args args = {.n_layers = (int32_t)kv->n_sparse,
+                                        .n_sequences = (int32_t)kv->step.n,
+                                        .n_heads = (int32_t)kv->shape.n_kv_heads,
+                                        .dim = (int32_t)kv->dim,
+                                        .kind = p->kind,
+                                        .bits = kv->shape.key_bits,
+                                        .dtype = (int32_t)kv->shape.dtype,
+                                        .group_shift = p->group_shift,
+                                        .sink = (int32_t)kv->shape.sink,
+                                        .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
+                                        .from = dci_gpu_kv_record(kv, DCI_GPU_KV_FROM),
+                                        .to = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
+                                        .lanes = lanes,
+                                        .lane_step = 2 * kv->n_lists * kv->n_slots * kv->row_bytes,
+                                        .chunks = dci_gpu_kv_chunks(kv, p->first_layer),
+                                        .layer_step = p->chunk_bytes << p->piece_shift,
+                                        .signs = p->signs,
+                                        .centres = p->centres,
+                                        .centres_step = kv->n_lists * kv->dim};
+        return kv->ops->form(kv->gpu, kv->step.stream, &args);
+}
+
+dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const dci_gpu_kv_layer *at = &kv->layers[layer];
+        const size_t i = dci_gpu_kv_at_step(kv, row), es = kv->es;
+        const size_t token = (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i] + kv->shape.sink;
+        if (row->n > 0 || at->rows.keys == NULL || row->forming == 0)
+                return DCI_OK;
+        const dci_gpu_form_prompt_args args = {.n_heads = (int32_t)kv->shape.n_kv_heads,
+                                               .dim = (int32_t)kv->dim,
+                                               .kind = p->kind,
+                                               .bits = kv->shape.key_bits,
+                                               .dtype = (int32_t)kv->shape.dtype,
+                                               .group_shift = p->group_shift,
+                                               .n_candidates = (int32_t)row->forming,
+                                               .row = (int32_t)dci_gpu_kv_row_at(kv, row),
+                                               .keys = (const unsigned char *)at->rows.keys +
+                                                       token * at->rows.key_token_stride * es,
+                                               .key_token = at->rows.key_token_stride * es,
+                                               .key_head = at->rows.key_head_stride * es,
+                                               .chunks = dci_gpu_kv_chunks(kv, layer),
+                                               .signs = p->signs,
+                                               .centres = p->centres + at->index * kv->n_lists * kv->dim,
+                                               .sums = p->scores};
+        const dci_status status = dci_gpu_kv_did(kv, kv->ops->form_prompt(kv->gpu, kv->step.stream, &args));
+        row->n_formed += status == DCI_OK;
+        return status;
+}
+
+void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
+{
+        for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
+                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                if (!aborted && row->n_formed == kv->n_sparse) {
+                        row->framed = true;
+                        row->grouped = row->forming;
+                } else if (!aborted && row->framed) {
+                        row->grouped = row->forming;
+                }
+                row->forming = row->grouped;
+                drop_chunks(kv, row, chunks_of(row->grouped));
+        }
+}
+
+/* --- sequences ----------------------------------------------------------------------------------------------------------------- */
+
+dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        const size_t n = kv->shape.n_kv_heads, at = dci_gpu_kv_row_at(kv, row) * n;
+        dci_status status = DCI_OK;
+        row->n_chunks = row->grouped = row->forming = row->n_formed = 0;
+        row->behind = false;
+        row->framed = kv->planner.on && kv->planner.kind != DCI_GPU_CODES;
+        for (size_t l = 0; l < kv->n_sparse && kv->planner.on && status == DCI_OK; l++)
+                status = kv->ops->fill(kv->gpu, kv->side, kv->planner.guesses + l * kv->n_lists + at, 0,
+                                       n * sizeof *kv->planner.guesses);
+        return status;
+}
+
+void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        drop_chunks(kv, row, 0);
+        row->grouped = row->forming = 0;
+}
+
+/* A chunk of the row's own in place of number c, with what is in that. */
+static dci_status copy_chunk(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t c, int32_t from)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        dci_status status = chunks_ready(kv, 1);
+        if (status != DCI_OK)
+                return status;
+        const int32_t own = take_chunk(p);
+        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK; l++)
+                status = copy_up(kv, chunk_at(p, l, own), chunk_at(p, l, from), p->chunk_bytes);
+        numbers_of(kv, row)[c] = own;
+        return dci_gpu_kv_did(kv, status);
+}
+
+static size_t grouped_within(const dci_gpu_kv *kv, size_t grouped, size_t n)
+{
+        const size_t behind = n > kv->shape.sink ? n - kv->shape.sink : 0, page = kv->shape.page_tokens;
+        return grouped <= behind ? grouped : behind / page * page;
+}
+
+dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        dci_status status = dci_gpu_kv_planner_open(kv, to);
+        if (status != DCI_OK || !p->on)
+                return dci_gpu_kv_did(kv, status);
+        const size_t n = grouped_within(kv, from->grouped, to->n), whole = n / DCI_KV_CHUNK;
+        for (size_t c = 0; c < whole; c++) {
+                const int32_t chunk = numbers_of(kv, from)[c];
+                p->refs[chunk]++;
+                numbers_of(kv, to)[c] = chunk;
+        }
+        to->n_chunks = whole;
+        if (n > whole * DCI_KV_CHUNK) {
+                status = copy_chunk(kv, to, whole, numbers_of(kv, from)[whole]);
+                if (status != DCI_OK)
+                        return status;
+                to->n_chunks++;
+        }
+        to->grouped = to->forming = n;
+        to->framed = from->framed;
+        to->behind = from->behind;
+        const size_t n_bytes = kv->shape.n_kv_heads * kv->dim * sizeof(float);
+        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && p->kind == DCI_GPU_CODES; l++)
+                status = copy_up(kv, p->centres + centres_at(kv, l, dci_gpu_kv_row_at(kv, to)),
+                                 p->centres + centres_at(kv, l, dci_gpu_kv_row_at(kv, from)), n_bytes);
+        if (status == DCI_OK)
+                status = tell(kv, kv->side, to, 0);
+        return dci_gpu_kv_did(kv, status);
+}
+
+dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        const size_t left = grouped_within(kv, row->grouped, n), last = left / DCI_KV_CHUNK;
+        dci_status status = DCI_OK;
+        if (!p->on || left == row->grouped)
+                return DCI_OK;
+        row->grouped = row->forming = left;
+        drop_chunks(kv, row, chunks_of(left));
+        if (left > last * DCI_KV_CHUNK && p->refs[numbers_of(kv, row)[last]] > 1) {
+                const int32_t shared = numbers_of(kv, row)[last];
+                status = copy_chunk(kv, row, last, shared);
+                if (status == DCI_OK) {
+                        drop_chunk(p, shared);
+                        status = dci_gpu_kv_did(kv, tell(kv, kv->side, row, last));
+                }
+        }
+        if (status == DCI_OK || kv->broken)
+                return status;
+        /* Without memory for a copy the row has whole chunks only, until a step has memory for more. */
+        row->grouped = row->forming = last * DCI_KV_CHUNK;
+        drop_chunks(kv, row, last);
+        return DCI_OK;
+}

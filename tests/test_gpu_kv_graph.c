@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Steps that are captured once and launched again, for other sequences, while these and the pool grow: outputs are those of the CPU. And what
+ * the device plans, beside what the host does.
+ */
+#include "tests/gpu_kv_fixture.h"
+
+#include <math.h>
+
+static size_t steps(size_t n)
+{
+        return test_short() ? (n + 3) / 4 : n;
+}
+
+/* Places of a captured step: rows and queries of n sequences, and outputs, by layer. */
+typedef struct places {
+        size_t n, row_bytes, query_bytes, out_bytes; /* of all sequences, in one layer */
+        unsigned char *keys, *values, *queries;
+        float *out;
+} places;
+
+static places places_of(twin *t, size_t n)
+{
+        const dci_kv_config *c = &t->config;
+        places p = {.n = n};
+        p.row_bytes = n * c->n_kv_heads * c->dim_k * dci_dtype_size(c->dtype);
+        p.query_bytes = n * c->n_query_heads * c->dim_k * dci_dtype_size(c->query_dtype);
+        p.out_bytes = n * c->n_query_heads * (c->dim_k + 1) * sizeof(float);
+        p.keys = twin_send(t, NULL, c->n_layers * p.row_bytes);
+        p.values = twin_send(t, NULL, c->n_layers * p.row_bytes);
+        p.queries = twin_send(t, NULL, c->n_layers * p.query_bytes);
+        p.out = twin_send(t, NULL, c->n_layers * p.out_bytes);
+        return p;
+}
+
+static void places_free(twin *t, places *p)
+{
+        const size_t n = t->config.n_layers;
+        twin_give(t, p->keys, n * p->row_bytes);
+        twin_give(t, p->values, n * p->row_bytes);
+        twin_give(t, p->queries, n * p->query_bytes);
+        twin_give(t, p->out, n * p->out_bytes);
+}
+
+static float *out_of(const places *p, size_t layer)
+{
+        return p->out + layer * p->out_bytes / sizeof(float);
+}
+
+/* The layers' calls, on a stream that may capture. */
+static void queue_layers(twin *t, const places *p)
+{
+        const dci_kv_config *c = &t->config;
+        for (size_t l = 0; l < c->n_layers; l++) {
+                dci_kv_rows rows;
+                ck_ok(dci_kv_rows_init(&rows, sizeof rows));
+                rows.keys = p->keys + l * p->row_bytes;
+                rows.values = p->values + l * p->row_bytes;
+                const unsigned char *queries = p->queries + l * p->query_bytes;
+                float *out = out_of(p, l);
+                ck_ok(dci_gpu_kv_append(t->kv, t->stream, l, &rows));
+                ck_ok(dci_gpu_kv_plan(t->kv, t->stream, l, queries, c->dim_k));
+                ck_ok(dci_gpu_kv_attend(t->kv, t->stream, l, queries, c->dim_k, out, c->dim_k,
+                                        out + p->n * c->n_query_heads * c->dim_k));
+        }
+}
+
+/* What a model would have written there. */
+static void fill_places(twin *t, const places *p, const kv_turn *turns)
+{
+        for (size_t l = 0; l < t->config.n_layers; l++) {
+                twin_rows rows = twin_rows_of(t, l, p->n, turns);
+                void *queries = kv_queries(l, p->n, turns), *there = twin_send(t, queries, p->query_bytes);
+                ck_ok(t->ops->copy(t->gpu, t->stream, p->keys + l * p->row_bytes, rows.keys, p->row_bytes));
+                ck_ok(t->ops->copy(t->gpu, t->stream, p->values + l * p->row_bytes, rows.values, p->row_bytes));
+                ck_ok(t->ops->copy(t->gpu, t->stream, p->queries + l * p->query_bytes, there, p->query_bytes));
+                ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+                twin_rows_free(t, &rows);
+                twin_give(t, there, p->query_bytes);
+                free(queries);
+        }
+        ck_ok(t->ops->fill(t->gpu, t->stream, p->out, 0xff, t->config.n_layers * p->out_bytes));
+}
+
+/* Outputs against those of the CPU, whose step is open. */
+static void compare(twin *t, const places *p, const kv_turn *turns)
+{
+        const dci_kv_config *c = &t->config;
+        const size_t n = p->n * c->n_query_heads;
+        float *got = malloc(p->out_bytes);
+        ck_assert_ptr_nonnull(got);
+        kv_seen seen = kv_seen_room(t->cpu, p->n, turns);
+        for (size_t l = 0; l < c->n_layers; l++) {
+                kv_append(t->cpu, l, p->n, turns);
+                kv_look_at(&seen, l, p->n, turns);
+                ck_ok(t->ops->copy(t->gpu, t->stream, got, out_of(p, l), p->out_bytes));
+                ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+                for (size_t i = 0; i < n; i++)
+                        twin_same_row(t, l, i, got + i * c->dim_k, kv_out(&seen, l, 0, 0) + i * c->dim_k,
+                                      got[n * c->dim_k + i], kv_lse(&seen, l, 0, 0)[i]);
+        }
+        kv_seen_free(&seen);
+        free(got);
+}
+
+static void end_step(twin *t, const kv_turn *turns, size_t n)
+{
+        ck_ok(dci_gpu_kv_step_end(t->kv, t->stream));
+        kv_step_end(t->cpu, n, turns);
+        ck_ok(dci_kv_maintain(t->cpu, 0, NULL));
+}
+
+/* A step whose layers are captured, and launched. */
+static void *capture_step(twin *t, const places *p, const kv_turn *turns, size_t max_tokens)
+{
+        void *graph = NULL;
+        twin_reserve(t, p->n, turns);
+        ck_ok(dci_gpu_kv_capture(t->kv, t->stream, max_tokens));
+        fill_places(t, p, turns);
+        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+        ck_ok(t->ops->capture_begin(t->gpu, t->stream));
+        queue_layers(t, p);
+        ck_ok(t->ops->capture_end(t->gpu, t->stream, &graph));
+        ck_ok(t->ops->graph_launch(t->gpu, graph, t->stream));
+        compare(t, p, turns);
+        end_step(t, turns, p->n);
+        return graph;
+}
+
+static void replay_step(twin *t, const places *p, const kv_turn *turns, void *graph, size_t max_tokens)
+{
+        twin_reserve(t, p->n, turns);
+        fill_places(t, p, turns);
+        ck_ok(dci_gpu_kv_replay(t->kv, t->stream, max_tokens));
+        ck_ok(t->ops->graph_launch(t->gpu, graph, t->stream));
+        compare(t, p, turns);
+        end_step(t, turns, p->n);
+}
+
+static const int32_t planned[] = {DCI_KV_SKETCH, DCI_KV_QUEST, DCI_KV_PAGEMEAN, DCI_KV_ARKVALE, DCI_KV_FULL};
+enum { N_PLANNED = sizeof planned / sizeof *planned };
+
+static dci_gpu_kv_config on_device_for(size_t n)
+{
+        dci_gpu_kv_config config = twin_on_device();
+        config.max_sequences = n;
+        config.planner = DCI_GPU_PLAN_DEVICE;
+        return config;
+}
+
+/* One sequence from below the budget far beyond it, through chunks' borders, with the pool growing; loops over presets. */
+START_TEST(a_graph_goes_on_while_all_grows)
+{
+        enum { PROMPT = 60 };
+        const size_t n = steps(1200);
+        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_gpu_kv_config on_device = on_device_for(1);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, PROMPT + 1300, 300 + (uint64_t)_i);
+        kv_turn turn = {twin_prefill(&t, &data, PROMPT, 0), &data, PROMPT, 1};
+        places p = places_of(&t, 1);
+        void *graph = capture_step(&t, &p, &turn, 0);
+        for (size_t s = 1; s < n; s++) {
+                turn.from = PROMPT + s;
+                replay_step(&t, &p, &turn, graph, 0);
+        }
+        ck_assert_uint_gt(t.kv->n_pieces, 1);
+        twin_check_rows(&t, turn.sequence, &data, 0, PROMPT + n);
+        t.ops->graph_give(t.gpu, graph);
+        places_free(&t, &p);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
+/* A graph of two sequences serves others, in another order, forks and new ones in rows of old ones among them; between its launches steps go
+ * call by call. */
+START_TEST(a_graph_serves_other_sequences)
+{
+        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_gpu_kv_config on_device = on_device_for(4);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 1500, 400), other = kv_random(&config, 1500, 401);
+        kv_turn a = {twin_prefill(&t, &data, 700, 0), &data, 700, 1},
+                b = {twin_prefill(&t, &other, 40, 0), &other, 40, 1};
+        places p = places_of(&t, 2);
+        kv_turn turns[] = {a, b};
+        void *graph = capture_step(&t, &p, turns, 2000);
+        for (size_t round = 0; round < 6; round++) {
+                for (size_t s = 0; s < 9; s++) {
+                        turns[0].from++;
+                        turns[1].from++;
+                        if (s % 4 == 3)
+                                twin_step(&t, 2, turns, NULL, true);
+                        else
+                                replay_step(&t, &p, turns, graph, 2000);
+                }
+                const kv_turn swap = turns[0];
+                turns[0] = turns[1];
+                turns[1] = swap;
+                if (round % 2 == 0) {
+                        twin_close(&t, turns[0].sequence);
+                        turns[0] = (kv_turn){twin_prefill(&t, &other, 530 - 60 * round, round * 70), &other,
+                                             530 - 60 * round - 1, 1};
+                } else {
+                        const size_t n = turns[1].from - 3 * round;
+                        const int64_t fork = twin_fork(&t, turns[1].sequence, n + 1);
+                        twin_close(&t, turns[0].sequence);
+                        turns[0] = (kv_turn){fork, turns[1].data, n, 1};
+                }
+        }
+        t.ops->graph_give(t.gpu, graph);
+        places_free(&t, &p);
+        kv_data_free(&data);
+        kv_data_free(&other);
+        twin_end(&t);
+}
+END_TEST
+
+START_TEST(what_cannot_be_captured_is_refused)
+{
+        dci_kv_config config = twin_small(DCI_KV_SKETCH);
+        dci_gpu_kv_config on_device = on_device_for(2);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 300, 500);
+        const kv_turn turn = {twin_prefill(&t, &data, 200, 0), &data, 200, 1}, two = {turn.sequence, &data, 200, 2};
+        ck_refused(dci_gpu_kv_capture(t.kv, t.stream, 0), DCI_ERR_INVALID, "no step is open");
+        ck_refused(dci_gpu_kv_replay(t.kv, t.stream, 0), DCI_ERR_INVALID, "no step is open");
+        ck_refused(dci_gpu_kv_capture(NULL, t.stream, 0), DCI_ERR_INVALID, "kv is NULL");
+        twin_reserve(&t, 1, &turn);
+        ck_refused(dci_gpu_kv_capture(t.kv, t.stream, 200), DCI_ERR_LIMIT, "201 tokens after this step");
+        ck_refused(dci_gpu_kv_replay(t.kv, t.stream, 200), DCI_ERR_LIMIT, "max_tokens is 200");
+        ck_refused(dci_gpu_kv_capture(t.kv, t.stream, 5000), DCI_ERR_INVALID, "at most the config's 4096");
+        twin_append(&t, 0, 1, &turn);
+        ck_refused(dci_gpu_kv_capture(t.kv, t.stream, 0), DCI_ERR_INVALID, "layer 0 has got its rows");
+        ck_refused(dci_gpu_kv_replay(t.kv, t.stream, 0), DCI_ERR_INVALID, "layer 0 has got its rows");
+        twin_abort(&t, 1, &turn);
+        twin_reserve(&t, 1, &two);
+        ck_refused(dci_gpu_kv_capture(t.kv, t.stream, 0), DCI_ERR_INVALID, "has 2 tokens in this step, expected 1");
+        twin_abort(&t, 1, &two);
+        const kv_turn first = {twin_open(&t), &data, 0, 1};
+        twin_reserve(&t, 1, &first);
+        ck_refused(dci_gpu_kv_replay(t.kv, t.stream, 0), DCI_ERR_INVALID, "the prompt has not ended");
+        twin_abort(&t, 1, &first);
+        twin_end(&t);
+        on_device.planner = DCI_GPU_PLAN_HOST;
+        t = twin_begin(&config, &on_device);
+        const kv_turn host = {twin_prefill(&t, &data, 200, 0), &data, 200, 1};
+        twin_reserve(&t, 1, &host);
+        ck_refused(dci_gpu_kv_capture(t.kv, t.stream, 0), DCI_ERR_UNSUPPORTED, "the host plans");
+        twin_abort(&t, 1, &host);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
+/* Presets and configs that the device cannot plan: refused if it must, left to the host otherwise. */
+START_TEST(what_cannot_be_planned_is_left_to_the_host)
+{
+        static const struct {
+                int32_t preset, bits;
+                const char *why;
+        } cases[] = {{DCI_KV_TOPK, 0, "this summary"},
+                     {DCI_KV_STREAMING, 0, "this choice"},
+                     {DCI_KV_SKETCH, 3, "codes of 3 bits"},
+                     {DCI_KV_SKETCH_GROUPS, 0, "two stages"},
+                     {DCI_KV_ICECACHE, 0, "this choice"},
+                     {DCI_KV_SKETCH, 0, NULL},
+                     {DCI_KV_QUEST, 0, NULL},
+                     {DCI_KV_FULL, 0, NULL}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                dci_kv_config config = twin_small(cases[i].preset);
+                if (cases[i].bits > 0)
+                        config.key_bits = cases[i].bits;
+                dci_gpu_kv_config on_device = on_device_for(1);
+                dci_context *context = test_context(1);
+                dci_gpu *gpu = twin_gpu(context);
+                dci_gpu_kv *kv = NULL;
+                if (cases[i].why != NULL)
+                        ck_refused(dci_gpu_kv_create(gpu, &config, &on_device, &kv), DCI_ERR_UNSUPPORTED, cases[i].why);
+                on_device.planner = DCI_GPU_PLAN_AUTO;
+                ck_ok(dci_gpu_kv_create(gpu, &config, &on_device, &kv));
+                dci_gpu_kv_info info;
+                ck_ok(dci_gpu_kv_info_init(&info, sizeof info));
+                ck_ok(dci_gpu_kv_get_info(kv, &info));
+                ck_assert_int_eq(info.planner, cases[i].why != NULL ? DCI_GPU_PLAN_HOST : DCI_GPU_PLAN_DEVICE);
+                dci_gpu_kv_destroy(kv);
+                on_device.planner = 9;
+                ck_refused(dci_gpu_kv_create(gpu, &config, &on_device, &kv), DCI_ERR_INVALID, "planner is 9");
+                dci_gpu_destroy(gpu);
+                dci_context_destroy(context);
+        }
+}
+END_TEST
+
+/* The host's part: what the device formed is what the host makes when it is asked, so that maintenance, files and codes that are made anew
+ * change no plan but where they should. */
+START_TEST(the_host_makes_the_same)
+{
+        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_gpu_kv_config on_device = on_device_for(2);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 900, 600);
+        const int64_t sequence = twin_prefill(&t, &data, 600, 0);
+        for (size_t i = 0; i < 40; i++) {
+                twin_decode(&t, sequence, &data, 600 + i, 1);
+                if (i % 7 == 3)
+                        ck_ok(dci_gpu_kv_maintain(t.kv, 0, NULL));
+        }
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("gpu kv graphs");
+        TCase *laws = tcase_create("laws");
+        tcase_set_timeout(laws, 60);
+        tcase_add_loop_test(laws, a_graph_goes_on_while_all_grows, 0, N_PLANNED);
+        tcase_add_loop_test(laws, a_graph_serves_other_sequences, 0, N_PLANNED);
+        tcase_add_test(laws, what_cannot_be_captured_is_refused);
+        tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
+        tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
+        suite_add_tcase(suite, laws);
+        return test_main(suite);
+}
