@@ -78,7 +78,7 @@ class GPUInfo(NamedTuple):
 class GPUKVInfo(NamedTuple):
     """What a KV cache takes on its device, and what steps have moved."""
 
-    device_bytes: int  #: taken on the device: the next four together
+    device_bytes: int  #: taken on the device: the next four and summary_bytes together
     lane_bytes: int
     dense_bytes: int  #: layers that attend to everything
     table_bytes: int
@@ -94,6 +94,8 @@ class GPUKVInfo(NamedTuple):
     n_stayed: int  #: tokens read in host memory, for want of room in the hot buffer
     bytes_fetched: int  #: over the bus to the device
     bytes_written: int  #: new tokens' rows to the host
+    summary_bytes: int  #: of device_bytes: what the device chooses by
+    planner: str  #: "device" or "host": who chooses
 
 
 class GPU:
@@ -183,6 +185,8 @@ class GPUKVCache(KVBase):
     hot_tokens  of the buffer of fetched tokens, per sequence, sparse layer and kv head; None: twice the budget.
     gather      how rows that are not on the device come there: "mapped" (a kernel reads them in host memory), "staged",
                 "batched", "copies", or "direct" (not at all: attention reads them in host memory).
+    planner     who chooses what is attended to: "auto" (the device where it can, else the host), "host", or "device" (what it
+                cannot choose by is refused).
     out_dtype   of attention's output: "float32", "float16" or "bfloat16".
     piece_bytes host memory is locked in pieces of at least so many bytes, which layers share; None: the library decides.
     max_device_bytes
@@ -223,6 +227,7 @@ class GPUKVCache(KVBase):
         ring_tokens: SupportsIndex | None = None,
         hot_tokens: SupportsIndex | None = None,
         gather: str = "mapped",
+        planner: str = "auto",
         out_dtype: npt.DTypeLike = "float32",
         piece_bytes: SupportsIndex | None = None,
         max_device_bytes: SupportsIndex = 0,
@@ -239,6 +244,7 @@ class GPUKVCache(KVBase):
         self._out = row_format(out_dtype, "out_dtype", "KV cache", "out_dtype")
         own = prepared(_gpu_structs.GPUKVConfig)
         own.gather, own.out_dtype = chosen(_gpu_structs.GPU_GATHERS, gather, "gather"), self._out.code
+        own.planner = chosen(_gpu_structs.GPU_PLANNERS, planner, "planner")
         for name in ("max_sequences", "max_tokens", "ring_tokens", "hot_tokens", "piece_bytes", "max_device_bytes"):
             if given[name] is not None:
                 setattr(own, name, as_count(given[name], name))
@@ -430,7 +436,9 @@ class GPUKVCache(KVBase):
         """Memory, what was asked for and what was fetched. Waits for the device."""
         handle, struct = self._live(), prepared(_gpu_structs.GPUKVInfo)
         self._call("get_info", handle, byref(struct))
-        return GPUKVInfo(**{name: getattr(struct, name) for name in GPUKVInfo._fields})
+        values = {name: getattr(struct, name) for name in GPUKVInfo._fields}
+        values["planner"] = next(name for name, value in _gpu_structs.GPU_PLANNERS.items() if value == struct.planner)
+        return GPUKVInfo(**values)
 
     def host_info(self) -> KVInfo:
         """The KV cache in host memory: choices as they came out, blocks and bytes."""
