@@ -184,8 +184,9 @@ void twin_poison(twin *t)
 
 void twin_maintain(twin *t)
 {
-        if (!t->plans)
-                ck_ok(dci_gpu_kv_maintain(t->kv, 0, NULL));
+        if (t->plans)
+                return;
+        ck_ok(dci_gpu_kv_maintain(t->kv, 0, NULL));
         ck_ok(dci_kv_maintain(t->cpu, 0, NULL));
 }
 
@@ -205,6 +206,8 @@ void twin_reserve(twin *t, size_t n_turns, const kv_turn *turns)
         int64_t sequences[KV_MOST_TURNS];
         size_t n_tokens[KV_MOST_TURNS];
         names_of(n_turns, turns, sequences, n_tokens);
+        if (t->plans)
+                ck_ok(dci_kv_maintain(t->cpu, n_turns, sequences));
         ck_ok(dci_gpu_kv_reserve(t->kv, t->stream, n_turns, sequences, n_tokens));
         kv_reserve(t->cpu, n_turns, turns);
 }
@@ -388,8 +391,6 @@ void twin_step_end(twin *t, size_t n_turns, const kv_turn *turns)
         ck_ok(dci_gpu_kv_step_end(t->kv, t->stream));
         kv_step_end(t->cpu, n_turns, turns);
         let_go(t);
-        if (t->plans)
-                ck_ok(dci_kv_maintain(t->cpu, 0, NULL));
 }
 
 void twin_abort(twin *t, size_t n_turns, const kv_turn *turns)

@@ -29,7 +29,7 @@
  * MEAN, by position: group TOKEN with summary CODES of 4, 2 or 1 bits (sketch), group PAGE with summary MEAN, MINMAX or CUBOID (pagemean, quest,
  * arkvale); without preselect, verify, refit, resident_bytes and frozen_prompt. What it chooses by lies in device memory; tokens that leave
  * the window are summarised there as a part of the step, so that a step is queued without the host, and can be a graph (dci_gpu_kv_capture).
- * Plans are those of dci_kv_plan_make with dci_kv_maintain after every step, but where two tokens count the same to the last bits.
+ * Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but where two tokens count the same to the last bits.
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
