@@ -284,14 +284,14 @@ static uint32_t oldest_kept(const sharing *s, size_t step)
         return (uint32_t)at + 1;
 }
 
-static void count_step(sharing *s, const ranked *best, size_t step)
+static void count_step(sharing *s, const ranked *best, size_t step, bool counts)
 {
         const uint32_t oldest = oldest_kept(s, step);
         for (size_t i = 0; i < BEST; i++) {
                 uint32_t *last = &s->last[best[i].token];
-                s->last_step += step > 0 && *last == step;
-                s->kept += step > 0 && *last >= oldest && *last > 0;
-                s->n += step > 0;
+                s->last_step += counts && *last == step;
+                s->kept += counts && *last >= oldest && *last > 0;
+                s->n += counts;
                 if (*last > 0)
                         s->users[*last]--;
                 *last = (uint32_t)step + 1;
@@ -316,7 +316,7 @@ dci_status gpubench_stream_overlap(const gpubench_stream *s, size_t most, size_t
         for (size_t step = 0; step < n_steps && status == DCI_OK && n > SINK + WINDOW + BEST; step++) {
                 weigh(s, keys, n, gpubench_stream_queries(s, step), logits, best);
                 qsort(best + SINK, n - SINK - WINDOW, sizeof *best, by_share);
-                count_step(&shared, best + SINK, step);
+                count_step(&shared, best + SINK, step, 2 * step >= n_steps);
         }
         if (shared.n > 0) {
                 *out_last = shared.last_step / shared.n;
