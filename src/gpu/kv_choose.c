@@ -99,6 +99,7 @@ dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, 
         for (size_t first = 0; first < kv->step.n && status == DCI_OK; first += at_once) {
                 const size_t left = kv->step.n - first, n = left < at_once ? left : at_once;
                 const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
+                kv->planner.last_parts = score.n_parts;
                 const dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
                 status = kv->ops->score(kv->gpu, kv->step.stream, &score);
                 if (status == DCI_OK)

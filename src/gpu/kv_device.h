@@ -87,6 +87,7 @@ typedef struct dci_gpu_kv_planner {
         size_t piece_shift, piece_bytes, piece_capacity, n_pieces, n_uploaded;
         size_t most_groups; /* of a list */
         size_t at_once;     /* sequences whose scores there is room for */
+        int32_t last_parts; /* of the last layer's scores, for tests */
         size_t bytes;       /* of pieces */
 
         unsigned char **pieces, **device_pieces;
