@@ -35,7 +35,7 @@ typedef struct decoding {
         int32_t planner;
         size_t batch, tokens, host_bytes;
         double fill_seconds, *samples;
-        size_t free_before, n_shares;
+        size_t n_shares;
         walk_shares shares[BENCH_MAX_SHARES], share; /* share: of `tokens` */
         dci_gpu_kv_info before, after;
         gpubench_time whole, wall, plan, maintain;
@@ -90,7 +90,9 @@ static size_t most_layers(const decoding *d, const kvbench_arm *arm, size_t toke
         const size_t per_layer = layer_bytes(d, tokens, o->forks);
         n = n < d->host_bytes / per_layer ? n : d->host_bytes / per_layer;
         if (is_full(arm)) {
-                const size_t fit = (size_t)(DEVICE_SHARE * (double)gpubench_free_bytes(d->b)) / per_layer;
+                /* Beside them lie a layer's rows as the prompt brings them. */
+                const size_t room = (size_t)(DEVICE_SHARE * (double)gpubench_free_bytes(d->b)),
+                             rows = layer_bytes(d, tokens, true), fit = room > rows ? (room - rows) / per_layer : 0;
                 n = n < fit ? n : fit;
         }
         return n;
@@ -241,7 +243,7 @@ static void note_memory(const decoding *d)
         gpubench_note(b, "summary_bytes", (double)d->after.summary_bytes);
         gpubench_note(b, "pinned_bytes", (double)d->after.pinned_bytes);
         gpubench_note(b, "full_bytes", (double)c->layers * (double)layer_bytes(d, d->tokens, false));
-        gpubench_note(b, "device_taken", d->free_before > free_now ? (double)(d->free_before - free_now) : 0);
+        gpubench_note(b, "device_taken", d->path.free_before > free_now ? (double)(d->path.free_before - free_now) : 0);
 }
 
 static void note_times(const decoding *d, double ratio)
@@ -373,9 +375,9 @@ static dci_status measure_cache(decoding *d, const kvbench_arm *arm, const size_
                                              .heads = b->options->heads,
                                              .batch = d->batch,
                                              .max_tokens = lengths[n - 1] + steps_taken(b->options),
+                                             .max_prompt = lengths[n - 1],
                                              .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : b->options->planner,
                                              .out_dtype = DCI_BF16};
-        d->free_before = gpubench_free_bytes(b);
         dci_status status = gpubench_path_open(b, &d->stream, &config, &d->path);
         for (size_t i = 0; i < n && status == DCI_OK; i++) {
                 d->tokens = lengths[i];

@@ -10,7 +10,7 @@
 #include "simd/convert.h"
 
 enum { DIM = GPUBENCH_DIM, GROUP = GPUBENCH_GROUP, OBSERVED = 64 };
-#define CHUNK_TOKENS ((size_t)4096) /* of a prompt's step */
+#define CHUNK_TOKENS ((size_t)4096) /* of a prompt, made and brought at once */
 #define WALK_APART 37               /* steps of the walk from one layer's, or sequence's, queries to the next one's */
 
 static size_t row_elements(const gpubench_path *p)
@@ -93,8 +93,7 @@ static dci_status take_areas(gpubench_path *p)
                 int kind;
         } areas[] = {{&p->rows[0], 2 * CHUNK_TOKENS * row, GPUBENCH_PINNED},
                      {&p->rows[1], 2 * CHUNK_TOKENS * row, GPUBENCH_PINNED},
-                     {&p->device_rows[0], 2 * CHUNK_TOKENS * row, GPUBENCH_ON_DEVICE},
-                     {&p->device_rows[1], 2 * CHUNK_TOKENS * row, GPUBENCH_ON_DEVICE},
+                     {&p->prompt, 2 * c->max_prompt * row, GPUBENCH_ON_DEVICE},
                      {&p->new_rows, 2 * c->batch * row, GPUBENCH_PINNED},
                      {&p->device_new, 2 * c->batch * row, GPUBENCH_ON_DEVICE},
                      {&p->queries, c->layers * c->batch * queries, GPUBENCH_PINNED},
@@ -116,6 +115,7 @@ dci_status gpubench_path_open(gpubench *b, const gpubench_stream *stream, const 
         for (size_t i = 0; i < GPUBENCH_MOST_BATCH; i++)
                 out->sequences[i] = -1;
         const dci_status status = take_areas(out);
+        out->free_before = gpubench_free_bytes(b);
         return status == DCI_OK ? create(b, config, &out->kv, &out->planner) : status;
 }
 
@@ -148,58 +148,58 @@ static dci_status rows_of(const gpubench_area *area, size_t values_at, dci_kv_ro
         return status;
 }
 
-/* Tokens [first, first + n) to one of the two buffers on the device, when it is free. */
-static dci_status bring_chunk(gpubench_path *p, size_t first, size_t n, size_t buffer)
+/* Tokens [first, first + n) of a prompt of n_tokens to the device, by one of two buffers when it is free. */
+static dci_status bring_chunk(gpubench_path *p, size_t first, size_t n, size_t n_tokens, size_t buffer)
 {
         gpubench *b = p->b;
-        const size_t n_bytes = n * row_elements(p) * 2;
-        uint16_t *keys = (uint16_t *)(void *)p->rows[buffer].host;
+        const size_t row = row_elements(p) * 2;
+        uint16_t *keys = (uint16_t *)(void *)p->rows[buffer].host, *values = keys + n * row_elements(p);
         dci_status status = b->ops->event_wait(b->gpu, p->rows_free[buffer]);
         if (status == DCI_OK)
-                status = gpubench_stream_rows(p->stream, first, n, keys, keys + n * row_elements(p));
-        return status == DCI_OK ? b->ops->copy(b->gpu, b->stream, p->device_rows[buffer].device, keys, 2 * n_bytes)
-                                : status;
+                status = gpubench_stream_rows(p->stream, first, n, keys, values);
+        if (status == DCI_OK)
+                status = b->ops->copy(b->gpu, b->stream, p->prompt.device + first * row, keys, n * row);
+        if (status == DCI_OK)
+                status = b->ops->copy(b->gpu, b->stream, p->prompt.device + (n_tokens + first) * row, values, n * row);
+        return status == DCI_OK ? b->ops->event_record(b->gpu, p->rows_free[buffer], b->stream) : status;
 }
 
-/* One step of n tokens of sequence i in all layers; whether its prompt ends with it. */
-static dci_status append_chunk(gpubench_path *p, size_t i, size_t n, size_t buffer, bool ends)
+/* The whole prompt of sequence i in one step, as a device that plans wants it: the same rows in all layers. */
+static dci_status append_prompt(gpubench_path *p, size_t i, size_t n)
 {
         gpubench *b = p->b;
         dci_kv_rows rows;
-        dci_status status = rows_of(&p->device_rows[buffer], n * row_elements(p) * 2, &rows);
+        dci_status status = rows_of(&p->prompt, n * row_elements(p) * 2, &rows);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_open(p->kv, &p->sequences[i]);
         if (status == DCI_OK)
                 status = dci_gpu_kv_reserve(p->kv, b->stream, 1, &p->sequences[i], &n);
         for (size_t l = 0; l < p->config.layers && status == DCI_OK; l++) {
                 status = dci_gpu_kv_append(p->kv, b->stream, l, &rows);
-                if (status == DCI_OK && ends)
+                if (status == DCI_OK)
                         status = dci_gpu_kv_prompt(p->kv, b->stream, l, p->sequences[i], OBSERVED, p->observed.device,
                                                    DIM);
         }
         if (status == DCI_OK)
                 status = dci_gpu_kv_step_end(p->kv, b->stream);
-        if (status == DCI_OK)
-                p->n[i] += n;
+        p->n[i] = n;
         return status;
 }
 
 /* Sequences [first, end) get the same rows, each its own copy. */
 static dci_status fill_some(gpubench_path *p, size_t first, size_t end, size_t n_tokens)
 {
-        gpubench *b = p->b;
         const size_t observed = OBSERVED * row_elements(p) * GROUP * 2;
-        dci_status status = gpubench_upload(b, p->observed.device, p->stream->walk, observed);
-        for (size_t i = first; i < end && status == DCI_OK; i++) {
-                p->n[i] = 0;
-                status = dci_gpu_kv_open(p->kv, &p->sequences[i]);
-        }
+        if (n_tokens > p->config.max_prompt)
+                return dci_fail(BENCH_ERR_RUN, "a prompt of %zu tokens, but there is room for %zu", n_tokens,
+                                p->config.max_prompt);
+        dci_status status = gpubench_upload(p->b, p->observed.device, p->stream->walk, observed);
         for (size_t t = 0, n, buffer = 0; t < n_tokens && status == DCI_OK; t += n, buffer = 1 - buffer) {
                 n = n_tokens - t < CHUNK_TOKENS ? n_tokens - t : CHUNK_TOKENS;
-                status = bring_chunk(p, t, n, buffer);
-                for (size_t i = first; i < end && status == DCI_OK; i++)
-                        status = append_chunk(p, i, n, buffer, t + n == n_tokens);
-                if (status == DCI_OK)
-                        status = b->ops->event_record(b->gpu, p->rows_free[buffer], b->stream);
+                status = bring_chunk(p, t, n, n_tokens, buffer);
         }
+        for (size_t i = first; i < end && status == DCI_OK; i++)
+                status = append_prompt(p, i, n_tokens);
         return status == DCI_OK ? dci_gpu_kv_sync(p->kv) : status;
 }
 

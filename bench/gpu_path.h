@@ -45,7 +45,7 @@ dci_status gpubench_tap_times(gpubench *b, double *seconds);
 
 typedef struct gpubench_path_config {
         kvbench_arm arm;
-        size_t layers, heads, batch, max_tokens;
+        size_t layers, heads, batch, max_tokens, max_prompt;
         int32_t planner;
         dci_dtype out_dtype;
 } gpubench_path_config;
@@ -60,9 +60,11 @@ typedef struct gpubench_path {
         size_t n[GPUBENCH_MOST_BATCH]; /* tokens of each */
         size_t step;                   /* of the walk */
         size_t out_bytes;
-        gpubench_area rows[2], device_rows[2]; /* keys, then values, of a long step; in turns */
-        void *rows_free[2];                    /* events */
-        gpubench_area new_rows, queries;       /* locked: of the next step, of all sequences, and layers */
+        gpubench_area rows[2];           /* locked: keys, then values, of some tokens; in turns */
+        void *rows_free[2];              /* events */
+        gpubench_area prompt;            /* on the device: keys, then values, of a layer's whole prompt */
+        size_t free_before;              /* of the device, when all but the cache was there */
+        gpubench_area new_rows, queries; /* locked: of the next step, of all sequences, and layers */
         gpubench_area device_new, device_queries, observed, out;
         void *graph;
         size_t graph_tokens;

@@ -61,13 +61,13 @@ static dci_status append_on_cpu(soaking *s, size_t n, bool ends)
         return status;
 }
 
-/* All tokens but the last one, in long steps; groups of what has left the window are formed behind. */
+/* Tokens up to there, a prompt in one step, others in long ones; groups of what has left the window are formed behind. */
 static dci_status follow(soaking *s, size_t n_tokens, bool prompt)
 {
         dci_status status = DCI_OK;
         while (s->n_cpu < n_tokens && status == DCI_OK) {
-                const size_t left = n_tokens - s->n_cpu, n = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
-                status = append_on_cpu(s, n, prompt && n == left);
+                const size_t left = n_tokens - s->n_cpu, n = prompt || left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
+                status = append_on_cpu(s, n, prompt);
                 if (status == DCI_OK)
                         status = dci_kv_step_end(s->cpu, 1, &s->on_cpu);
                 if (status == DCI_OK)
@@ -266,7 +266,7 @@ static dci_status open_all(soaking *s, const gpubench_path_config *config)
                 status = dci_kv_open(s->cpu, &s->on_cpu);
         if (status == DCI_OK)
                 status = dci_kv_plan_create(s->cpu, 1, &s->plan);
-        s->rows = malloc(2 * CHUNK_TOKENS * row * sizeof *s->rows);
+        s->rows = malloc(2 * (tokens > CHUNK_TOKENS ? tokens : CHUNK_TOKENS) * row * sizeof *s->rows);
         s->device_out = malloc(s->path.out_bytes + 1);
         s->cpu_out = malloc(row * GROUP * sizeof *s->cpu_out);
         s->seconds = calloc(b->options->soak_steps, sizeof *s->seconds);
@@ -338,6 +338,7 @@ static dci_status soak(gpubench *b, const kvbench_arm *arm)
                                              .heads = o->heads,
                                              .batch = BATCH,
                                              .max_tokens = max_tokens,
+                                             .max_prompt = o->soak_tokens + 1,
                                              .planner = o->planner,
                                              .out_dtype = DCI_F32};
         soaking s = {.b = b};
