@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""What offloading a prompt adds to its prefill: a model's matrix products and attention, with and without a KV cache on the GPU.
+"""What offloading a prompt adds to its prefill: a model's matrix products and attention, with and without a KV cache.
 
     DCI_LIBRARY=build/cuda/libdci.so python3 bench/gpu_prefill.py --presets sketch,quest --json prefill.json
 
-One run goes through all layers of a model of Llama 3.1 8B's shape (32 layers, 4,096 wide, 32 query heads on 8 kv heads of 128,
-14,336 in the middle), in bf16: the products of QKV, O, gate and up, and down over all tokens of the prompt in chunks, and causal
-attention by PyTorch's SDPA over the whole prompt. With a cache, each layer's keys and values go to it behind their product
-(dci_gpu_kv_append), and with the prompt's end what it chooses by is formed (dci_gpu_kv_prompt). Both are timed in turns, from the
-first launch until everything is done: `sync` of the cache included, so that what the host still has to do counts. Weights of
-two layers take turns, so that none stays in the L2. Presets that the host plans (`plans: host`) form their groups on the host.
+One run goes through all layers of a model of Llama 3.1 8B's shape (32 layers, 4,096 wide, 32 query heads on 8 kv heads of
+128, 14,336 in the middle), in bf16: the products of QKV, O, gate and up, and down over all tokens of the prompt in chunks,
+and causal attention by PyTorch's SDPA over the whole prompt. With a cache, each layer's keys and values go to it behind
+their product (dci_gpu_kv_append), and what it chooses by is formed (dci_gpu_kv_prompt). Both are timed in turns, from the
+first launch until everything is done: the cache's `sync` included, so that what the host still has to do counts. Weights
+of two layers take turns, so that none stays in the L2. Presets that the host plans form their groups on the host.
 
-Norms, rotary embedding and the activation are left out, and so is the rest of a model: that makes the prefill shorter, and the
-share of the cache larger than it is in earnest. Needs torch, dci (python/) and a GPU.
+Norms, rotary embedding and the activation are left out, and so is the rest of a model: that makes the prefill shorter, and
+the share of the cache larger than it is in earnest. Needs torch, dci (python/) and a GPU.
 """
 import argparse
 import json
@@ -70,7 +70,8 @@ class Model:
         if cache is not None:
             cache.append(number, k, v)
             cache.prompt(number, sequence, q[-OBSERVED:].contiguous())
-        out = F.scaled_dot_product_attention(*(t.transpose(0, 1)[None] for t in (q, k, v)), is_causal=True, enable_gqa=True)
+        heads = (t.transpose(0, 1)[None] for t in (q, k, v))
+        out = F.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
         out = out[0].transpose(0, 1).reshape(args.tokens, self.width)
         for begin in range(0, args.tokens, args.chunk):
             part = out[begin:begin + args.chunk] @ into_out

@@ -185,8 +185,8 @@ class GPUKVCache(KVBase):
     hot_tokens  of the buffer of fetched tokens, per sequence, sparse layer and kv head; None: twice the budget.
     gather      how rows that are not on the device come there: "mapped" (a kernel reads them in host memory), "staged",
                 "batched", "copies", or "direct" (not at all: attention reads them in host memory).
-    planner     who chooses what is attended to: "auto" (the device where it can, else the host), "host", or "device" (what it
-                cannot choose by is refused).
+    planner     who chooses what is attended to: "auto" (the device where it can, else the host), "host", or "device" (what
+                it cannot choose by is refused).
     out_dtype   of attention's output: "float32", "float16" or "bfloat16".
     piece_bytes host memory is locked in pieces of at least so many bytes, which layers share; None: the library decides.
     max_device_bytes
