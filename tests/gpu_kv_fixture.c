@@ -359,9 +359,12 @@ static void plans_alike(twin *t, size_t layer, size_t n, const dci_kv_plan *want
         int32_t *header = fetch(t, p->header, 3 * n), *counts = fetch(t, p->counts, n_lists),
                 *positions = fetch(t, p->positions, n_lists * stride);
         for (size_t i = 0; i < n; i++) {
-                ck_assert_int_eq(header[i], wanted->sink_end[i]);
-                ck_assert_int_eq(header[n + i], wanted->recent_begin[i]);
-                ck_assert_int_eq(header[2 * n + i], wanted->n_tokens[i]);
+                ck_assert_msg(header[i] == wanted->sink_end[i], "%s, layer %zu: sink_end %d, %d on the CPU", t->what,
+                              layer, (int)header[i], (int)wanted->sink_end[i]);
+                ck_assert_msg(header[n + i] == wanted->recent_begin[i], "%s, layer %zu: recent_begin %d, %d on the CPU",
+                              t->what, layer, (int)header[n + i], (int)wanted->recent_begin[i]);
+                ck_assert_msg(header[2 * n + i] == wanted->n_tokens[i], "%s, layer %zu: n_tokens %d, %d on the CPU",
+                              t->what, layer, (int)header[2 * n + i], (int)wanted->n_tokens[i]);
         }
         for (size_t l = 0; l < n_lists; l++) {
                 ck_assert_msg(counts[l] == wanted->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
