@@ -38,7 +38,6 @@ BAD_OPTIONS = {
     "GPUKVCache has no option 'budgets'": (TypeError, {"budgets": 3}),
     "GPUKVCache has no option 'context'": (TypeError, {"context": dci.default_context()}),
     "gather is 'magic', wanted one of 'mapped', 'staged'": (dci.InvalidError, {"gather": "magic"}),
-    "planner is 'both', wanted one of 'auto', 'host'": (dci.InvalidError, {"planner": "both"}),
     "out_dtype is 'float64', wanted one of": (dci.InvalidError, {"out_dtype": "float64"}),
     "max_sequences is 4097, expected 1 to 4096": (dci.InvalidError, {"max_sequences": 4097}),
     "max_sequences is -1, wanted 0 to": (dci.InvalidError, {"max_sequences": -1}),
