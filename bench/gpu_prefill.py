@@ -118,7 +118,7 @@ def open_cache(args, preset, gpu):
 
 
 def measure(args, model, preset, gpu):
-    """Runs with and without in turns: the first of each warms up, and locks the cache's memory, which the next ones use again."""
+    """Runs with and without in turns. The first of each warms up, and locks memory that the next ones use again."""
     cache = open_cache(args, preset, gpu)
     alone, beside = [], []
     for number in range(args.rounds + 1):
