@@ -101,8 +101,8 @@ static __device__ __forceinline__ uint64_t first_threshold(const Job &job, bool 
 {
         const bool is_few = job.wanted < few;
         if (even)
-                return (uint64_t)ordered(guess - (is_few ? 2.3f : 1.6f)) << 32;
-        return guess > 0.0f ? (uint64_t)ordered(guess * (is_few ? 0.1f : 0.2f)) << 32 : ~0ull;
+                return (uint64_t)ordered(guess - (is_few ? 2.3f : 1.4f)) << 32;
+        return guess > 0.0f ? (uint64_t)ordered(guess * (is_few ? 0.1f : 0.25f)) << 32 : ~0ull;
 }
 
 /* --- a block's part ----------------------------------------------------------------------------------------------------- */
