@@ -4,6 +4,8 @@
 """Attention over all keys on a GPU: dci-bench gpu --part dense beside PyTorch's SDPA, FlashInfer and flash-attn, in turns.
 
     python3 bench/gpu_peers.py --dci-bench build/cuda/bench/dci-bench --rounds 2 --json peers.json
+    python3 bench/gpu_peers.py --dci-bench build/cuda/bench/dci-bench --json peers.json \\
+        --decode "--preset full,sketch --lengths 36864,131072"
 
 One decode position of 32 query heads on 8 kv heads, d 128, bf16. Every arm is timed as dci-bench times its own: a CUDA graph
 of one call for each of so many layers that rotate, replayed between two events; a figure is the median over replays and
@@ -14,11 +16,16 @@ each backend as `gqa` (enable_gqa) and as `folded`: a kv head's query heads as q
 decoding is the same sum and reads each key once with any backend; its keys and values are contiguous, without pages. What
 is far behind (math, efficient, cudnn folded) is timed at the first shape. FlashInfer (paged, pages of 16, shuffled) and
 flash-attn (contiguous) take part when they can be imported. Needs torch and a GPU.
+
+--decode runs `dci-bench gpu --part decode` with these options in place of the part dense, puts its report beside the
+others' figures, and has them at its batches and lengths: what the KV path of a step is compared with (gpu_tables.py).
 """
 import argparse
 import json
 import math
 import os
+import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -180,10 +187,10 @@ def time_graph(call, layers, reps):
     return times
 
 
-def run_torch(shape, args, results):
+def run_torch(shape, args, results, first):
     layers = Layers(*shape, args.device_gib << 30)
     reference = layers.reference()
-    for name, call, like in arms_of(layers, shape == SHAPES[0]):
+    for name, call, like in arms_of(layers, first):
         result = results.setdefault(name, {"us": []})
         if like is None:
             result["why"] = call
@@ -199,16 +206,34 @@ def run_torch(shape, args, results):
     torch.cuda.empty_cache()
 
 
+def bench(args, *options, shown=False):
+    """A report of dci-bench gpu; shown: its output, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "report.json")
+        command = [args.dci_bench, "gpu", *options, "--json", path]
+        ran = subprocess.run(command, check=False, capture_output=not shown, text=True)
+        if ran.returncode != 0:
+            sys.exit(f"gpu_peers.py: {' '.join(command)}: {(ran.stderr or ran.stdout or 'failed').strip()[-400:]}")
+        with open(path) as file:
+            return json.load(file)
+
+
+def run_decode(args):
+    return bench(args, "--part", "decode", *shlex.split(args.decode), shown=True)
+
+
+def shapes_of(args, decoded):
+    """Batches and lengths: those that are named, else those that were decoded, else the usual ones."""
+    if args.shapes:
+        return [tuple(int(number) for number in shape.split("x")) for shape in args.shapes.split(",")]
+    if decoded is None:
+        return SHAPES
+    return sorted({(row["batch"], row["tokens"]) for row in decoded["rows"] if row["part"] == "decode"})
+
+
 def run_dci(args):
     """The report, and rows of the shapes above: those of pages of 16, also shuffled, and of 64."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "dense.json")
-        command = [args.dci_bench, "gpu", "--part", "dense", "--device-gib", str(args.device_gib), "--json", path]
-        ran = subprocess.run(command, check=False, capture_output=True, text=True)
-        if ran.returncode != 0:
-            sys.exit(f"gpu_peers.py: {' '.join(command)}: {ran.stderr.strip() or ran.stdout.strip()[-400:]}")
-        with open(path) as file:
-            report = json.load(file)
+    report = bench(args, "--part", "dense", "--device-gib", str(args.device_gib))
     arms = ("attend", "attend, shuffled")
     return report, [row for row in report["rows"] if row["part"] == "dense" and row["arm"] in arms]
 
@@ -245,35 +270,44 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--reps", type=int, default=15, help="replays of a graph in a round")
     parser.add_argument("--device-gib", type=int, default=40, help="device memory for layers that rotate")
+    parser.add_argument("--decode", metavar="OPTIONS", help="of dci-bench gpu --part decode, which runs in place of dense")
+    parser.add_argument("--shapes", help="BATCHxTOKENS, comma separated (default: those decoded, or the usual ones)")
     parser.add_argument("--json")
     args = parser.parse_args()
+    if args.shapes and not re.fullmatch(r"\d+x\d+(,\d+x\d+)*", args.shapes):
+        parser.error(f"--shapes wants BATCHxTOKENS, comma separated, not {args.shapes!r}")
+    if args.decode is not None and not args.dci_bench:
+        parser.error("--decode wants --dci-bench")
     if min(args.rounds, args.reps, args.device_gib) < 1:
         parser.error("--rounds, --reps and --device-gib want at least 1")
     if not torch.cuda.is_available():
         sys.exit("gpu_peers.py: PyTorch sees no GPU")
-    results = {shape: {} for shape in SHAPES}
     report = {}
+    decoded = run_decode(args) if args.decode is not None else None
+    shapes = shapes_of(args, decoded)
+    results = {shape: {} for shape in shapes}
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
-        if args.dci_bench:
+        if args.dci_bench and decoded is None:
             report, rows = run_dci(args)
             for row in rows:
                 shape = (row["batch"], row["tokens"])
                 if shape in results:
                     note_dci(results[shape].setdefault(f"dci, pages of {row['page']} {row['order']}", {"us": []}), row)
-        for shape in SHAPES:
-            run_torch(shape, args, results[shape])
+        for shape in shapes:
+            run_torch(shape, args, results[shape], shape == shapes[0])
+    report = decoded or report
     limit = report.get("limits", {}).get("memory_copy_gb_s", 0) * 1e9 or math.inf
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}; a copy on the device: {limit * 1e-9:.0f} GB/s")
-    for shape in SHAPES:
+    for shape in shapes:
         print_table(shape, results[shape], limit)
     if args.json:
         rows = [{"batch": shape[0], "tokens": shape[1], "arm": name, **result,
                  "median_us": statistics.median(result["us"]) if result["us"] else None}
-                for shape in SHAPES for name, result in results[shape].items()]
+                for shape in shapes for name, result in results[shape].items()]
         with open(args.json, "w") as file:
             json.dump({"device": torch.cuda.get_device_name(), "torch": torch.__version__,
-                       "limits": report.get("limits"), "rows": rows}, file, indent=1)
+                       "limits": report.get("limits"), "rows": rows, "decode": decoded}, file, indent=1)
 
 
 if __name__ == "__main__":

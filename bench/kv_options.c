@@ -354,7 +354,7 @@ static void set_defaults(kvbench_options *o)
 dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const bench_option *more, size_t n_more,
                               kvbench_options *o, bool *out_help)
 {
-        bench_option table[32] = {
+        bench_option table[48] = {
                 {"preset", OPTION_TEXT, &presets, 0, 0, NULL},
                 {"key-bits", OPTION_CHOICES, &o->key_bits, 0, 0, key_widths},
                 {"value-bits", OPTION_CHOICES, &o->value_bits, 0, 0, value_widths},

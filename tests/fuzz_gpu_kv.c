@@ -81,6 +81,9 @@ static void begin(life *l, uint64_t seed)
                 config = draw_config(l);
         while (dci_kv_check_config(&config, &checked, &stages) != DCI_OK);
         const dci_gpu_kv_config device = draw_device(l, &config);
+        if (device.planner !=
+            DCI_GPU_PLAN_HOST) /* codes are made anew when the host is asked, which it is not as often */
+                config.refit = 0.0;
         l->t = twin_begin(&config, &device);
         snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d, gather %d, hot %zu", (unsigned long long)seed,
                  dci_kv_preset_name(config.preset), (int)checked.schedule, (int)device.gather, device.hot_tokens);
@@ -108,7 +111,8 @@ static void step(life *l)
                 data[n] = kv_random(&l->t.config, more + 1, dci_rng_next(&l->rng));
                 turns[n] = (kv_turn){o->id, &data[n], 0, more};
                 ends[n] = !o->prompted && below(l, 2) == 0 && (more > 0 || o->n == 0);
-                looks = looks && (o->prompted || ends[n]);
+                /* A device that plans attends to everything in the step that ends a prompt of several. */
+                looks = looks && (o->prompted || (ends[n] && (!l->t.plans || o->n == 0)));
                 n++;
         }
         const bool aborts = below(l, 6) == 0;

@@ -184,8 +184,9 @@ void twin_poison(twin *t)
 
 void twin_maintain(twin *t)
 {
-        if (!t->plans)
-                ck_ok(dci_gpu_kv_maintain(t->kv, 0, NULL));
+        if (t->plans)
+                return;
+        ck_ok(dci_gpu_kv_maintain(t->kv, 0, NULL));
         ck_ok(dci_kv_maintain(t->cpu, 0, NULL));
 }
 
@@ -205,6 +206,8 @@ void twin_reserve(twin *t, size_t n_turns, const kv_turn *turns)
         int64_t sequences[KV_MOST_TURNS];
         size_t n_tokens[KV_MOST_TURNS];
         names_of(n_turns, turns, sequences, n_tokens);
+        if (t->plans)
+                ck_ok(dci_kv_maintain(t->cpu, n_turns, sequences));
         ck_ok(dci_gpu_kv_reserve(t->kv, t->stream, n_turns, sequences, n_tokens));
         kv_reserve(t->cpu, n_turns, turns);
 }
@@ -301,6 +304,53 @@ static size_t others(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
         return n;
 }
 
+/* What a group counts, by the device's scores. */
+static double counts_for(const twin *t, const float *scores, const float *parts, size_t group)
+{
+        const dci_gpu_kv_planner *p = &t->kv->planner;
+        const size_t per = t->kv->group;
+        double sum = 0.0;
+        for (size_t q = 0; q < per; q++) {
+                const double score = scores[group * per + q];
+                double most = -INFINITY, all = 0.0;
+                for (size_t i = 0; i <= (size_t)p->last_parts; i++)
+                        most = fmax(most, (double)parts[2 * (i * per + q)]);
+                for (size_t i = 0; i <= (size_t)p->last_parts; i++)
+                        all += (double)parts[2 * (i * per + q) + 1] * exp((double)parts[2 * (i * per + q)] - most);
+                sum += p->weigh == DCI_GPU_WEIGH_EVEN ? score / (double)per : exp(score - most - log(all));
+        }
+        return sum;
+}
+
+/* Of two lists that differ: what is in one only counts as much as what is in the other only, to the last bits. */
+static void check_tie(const twin *t, size_t list, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
+{
+        const dci_gpu_kv_planner *p = &t->kv->planner;
+        const size_t per = t->kv->group, n_scores = p->most_groups * per, n_parts = (DCI_GPU_MAX_PARTS + 1) * per * 2;
+        float *scores = (float *)(void *)fetch(t, (int32_t *)(void *)(p->scores + list * n_scores), n_scores);
+        float *parts = (float *)(void *)fetch(t, (int32_t *)(void *)p->parts, n_parts * (list + 1));
+        const float *of_list = parts + list * 2 * per * ((size_t)p->last_parts + 1);
+        double least = INFINITY, most = -INFINITY;
+        for (size_t side = 0; side < 2; side++) {
+                const int32_t *mine = side == 0 ? a : b, *other = side == 0 ? b : a;
+                const size_t n = side == 0 ? n_a : n_b, n_other = side == 0 ? n_b : n_a;
+                for (size_t i = 0, j = 0; i < n; i++) {
+                        while (j < n_other && other[j] < mine[i])
+                                j++;
+                        if (j < n_other && other[j] == mine[i])
+                                continue;
+                        const size_t group = ((size_t)mine[i] - t->config.sink) >> p->group_shift;
+                        const double counts = counts_for(t, scores, of_list, group);
+                        least = fmin(least, counts);
+                        most = fmax(most, counts);
+                }
+        }
+        const double slack = p->weigh == DCI_GPU_WEIGH_EVEN ? 1e-5 * (1.0 + fabs(most)) : 1e-5 * fabs(most);
+        ck_assert_msg(most - least <= slack, "%s, list %zu: %g in place of %g", t->what, list, least, most);
+        free(scores);
+        free(parts);
+}
+
 /* The device's lists are the CPU's; where two groups count the same to the last bits, the other one may be there. */
 static void plans_alike(twin *t, size_t layer, size_t n, const dci_kv_plan *wanted)
 {
@@ -309,9 +359,12 @@ static void plans_alike(twin *t, size_t layer, size_t n, const dci_kv_plan *want
         int32_t *header = fetch(t, p->header, 3 * n), *counts = fetch(t, p->counts, n_lists),
                 *positions = fetch(t, p->positions, n_lists * stride);
         for (size_t i = 0; i < n; i++) {
-                ck_assert_int_eq(header[i], wanted->sink_end[i]);
-                ck_assert_int_eq(header[n + i], wanted->recent_begin[i]);
-                ck_assert_int_eq(header[2 * n + i], wanted->n_tokens[i]);
+                ck_assert_msg(header[i] == wanted->sink_end[i], "%s, layer %zu: sink_end %d, %d on the CPU", t->what,
+                              layer, (int)header[i], (int)wanted->sink_end[i]);
+                ck_assert_msg(header[n + i] == wanted->recent_begin[i], "%s, layer %zu: recent_begin %d, %d on the CPU",
+                              t->what, layer, (int)header[n + i], (int)wanted->recent_begin[i]);
+                ck_assert_msg(header[2 * n + i] == wanted->n_tokens[i], "%s, layer %zu: n_tokens %d, %d on the CPU",
+                              t->what, layer, (int)header[2 * n + i], (int)wanted->n_tokens[i]);
         }
         for (size_t l = 0; l < n_lists; l++) {
                 ck_assert_msg(counts[l] == wanted->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
@@ -320,6 +373,9 @@ static void plans_alike(twin *t, size_t layer, size_t n, const dci_kv_plan *want
                                             wanted->positions + l * wanted->stride, (size_t)wanted->counts[l]);
                 ck_assert_msg(other <= (size_t)1 << p->group_shift, "%s, layer %zu, list %zu: %zu other tokens",
                               t->what, layer, l, other);
+                if (other > 0)
+                        check_tie(t, l, positions + l * stride, (size_t)counts[l],
+                                  wanted->positions + l * wanted->stride, (size_t)wanted->counts[l]);
                 t->n_other += other > 0;
         }
         t->n_lists += n_lists;
@@ -361,6 +417,7 @@ void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
         ck_ok(t->ops->copy(t->gpu, t->stream, got, out, n * (dim + 1) * sizeof *got));
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
         kv_look_at(&seen, layer, n_turns, turns);
+        const size_t before = t->n_other;
         if (!t->kv->layers[layer].dense && t->plans) {
                 plans_alike(t, layer, n_turns, &seen.plans[layer]);
         } else if (!t->kv->layers[layer].dense) {
@@ -368,7 +425,7 @@ void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
         }
         for (size_t i = 0; i < n_turns && !t->kv->layers[layer].dense; i++)
                 t->n_looked += seen.plans[layer].recent_begin[i] > 0;
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n && t->n_other == before; i++)
                 twin_same_row(t, layer, i, got + i * dim, kv_out(&seen, layer, 0, 0) + i * dim, got[n * dim + i],
                               kv_lse(&seen, layer, 0, 0)[i]);
         if (t->kept != NULL) {
@@ -388,8 +445,6 @@ void twin_step_end(twin *t, size_t n_turns, const kv_turn *turns)
         ck_ok(dci_gpu_kv_step_end(t->kv, t->stream));
         kv_step_end(t->cpu, n_turns, turns);
         let_go(t);
-        if (t->plans)
-                ck_ok(dci_kv_maintain(t->cpu, 0, NULL));
 }
 
 void twin_abort(twin *t, size_t n_turns, const kv_turn *turns)

@@ -27,7 +27,7 @@ typedef struct twin {
         dci_kv *cpu;
         const char *what;
         size_t n_looked; /* plans that left tokens out and were compared */
-        bool plans; /* the device chooses: the CPU maintains after each step, as the device forms groups by itself */
+        bool plans; /* the device chooses: the CPU maintains before each step, as the device forms groups then by itself */
         size_t n_lists,
                 n_other; /* lists compared; of these, with another group in the place of one that counts as much */
         void *alive;     /* rows of the step, until it ends */
@@ -67,7 +67,7 @@ void twin_truncate(twin *t, int64_t sequence, size_t n);
 /* With the blocks that are free now, and the device's of dense layers, overwritten by NaN. */
 void twin_close(twin *t, int64_t sequence);
 void twin_poison(twin *t);
-/* On both; where the device chooses, on the CPU only. */
+/* On both; where the device chooses, on neither. */
 void twin_maintain(twin *t);
 
 /* The parts of a step, on both. ends: by turn, whether its prompt ends here (NULL: none). */

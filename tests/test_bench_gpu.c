@@ -56,6 +56,23 @@ START_TEST(kernels_are_measured_beside_limits)
 }
 END_TEST
 
+START_TEST(summaries_are_formed)
+{
+        json_t *report = bench_good(GPU("--part", "form"));
+        ck_assert_uint_eq(count_part(report, "form"),
+                          6); /* four of a prompt, a step with nothing due and one with a unit */
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(choices_are_measured_and_held_against_the_reference)
+{
+        json_t *report = bench_good(GPU("--part", "choose"));
+        ck_assert_uint_eq(count_part(report, "choose"), 15); /* tokens, pages and listed groups */
+        json_decref(report);
+}
+END_TEST
+
 /* Keeping more cannot make hits fewer than the last step's, and nothing beats who knows the future. */
 START_TEST(residency_lies_between_the_last_step_and_the_future)
 {
@@ -141,6 +158,78 @@ START_TEST(errors_are_those_of_the_cpu)
 }
 END_TEST
 
+static double number_or_zero(const json_t *report, size_t i, const char *name)
+{
+        const json_t *rows = json_object_get(report, "rows");
+        return json_number_value(json_object_get(json_array_get(rows, i), name));
+}
+
+/* What the device plans, and full attention, runs as a graph; what the host plans call by call, and says so. */
+START_TEST(a_decode_is_measured_as_a_whole_and_by_phases)
+{
+        json_t *report =
+                bench_good(GPU("--part", "decode", "--preset", "full,sketch,quest,clusterkv", "--batches", "1,2"));
+        ck_assert_uint_eq(count_part(report, "decode"), 4 * 2 * 2);
+        for (size_t i = 0; i < count_rows(report); i++) {
+                if (strcmp(text(report, i, "part"), "decode") != 0)
+                        continue;
+                const char kind = *text(report, i, "arm"); /* f, s, q, c */
+                const double tokens = bench_number(report, i, "tokens"), batch = bench_number(report, i, "batch");
+                ck_assert_str_eq(text(report, i, "planner"), kind == 'f' ? "none" : kind == 'c' ? "host" : "device");
+                ck_assert_str_eq(text(report, i, "runs_as"), kind == 'c' ? "calls" : "graph");
+                ck_assert(tokens == 600 || tokens == 1024);
+                ck_assert(bench_number(report, i, "full_bytes") == 3 * 2 * 512 * batch * tokens);
+                ck_assert_double_eq_tol(bench_number(report, i, "us_model"), bench_number(report, i, "us") * 32 / 3,
+                                        1e-6 * bench_number(report, i, "us_model"));
+                ck_assert(bench_number(report, i, "step_us") >= bench_number(report, i, "us"));
+                ck_assert(bench_number(report, i, "bytes_written_step") == 3 * 2 * 512 * batch);
+                ck_assert(kind == 'f' ? bench_number(report, i, "ratio_full") == 1
+                                      : bench_number(report, i, "ratio_full") > 0);
+                ck_assert(bench_number(report, i, "attend_us") > 0);
+                /* Full attention neither chooses nor fetches. */
+                ck_assert((number_or_zero(report, i, "hit_rate") > 0) == (kind != 'f'));
+                ck_assert((number_or_zero(report, i, "summary_bytes") > 0) == (kind == 's' || kind == 'q'));
+                ck_assert(bench_number(report, i, "walk_overlap") > 0.3 && bench_number(report, i, "walk_kept") <= 1);
+        }
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(a_decode_says_what_it_leaves_out)
+{
+        /* One layer of 64 x 2^20 tokens is more than a GiB. */
+        json_t *report = bench_good(GPU("--part", "decode", "--preset", "full,clusterkv", "--lengths", "600,1048576",
+                                        "--batches", "64", "--host-gib", "1", "--host-tokens", "700"));
+        ck_assert_uint_eq(count_part(report, "decode"), 1);
+        ck_assert_str_eq(text(report, count_rows(report) - 1, "arm"), "full");
+        json_decref(report);
+}
+END_TEST
+
+/* A sequence that stays beside others that come and go through memory full of NaN: the CPU's outputs throughout. */
+START_TEST(a_long_run_reads_nothing_stale)
+{
+        json_t *report = bench_good(GPU("--part", "soak", "--preset", "sketch,quest,clusterkv"));
+        ck_assert_uint_eq(count_part(report, "soak"), 3);
+        for (size_t i = 0; i < count_rows(report); i++) {
+                if (strcmp(text(report, i, "part"), "soak") != 0)
+                        continue;
+                const bool by_host = *text(report, i, "arm") == 'c';
+                ck_assert_str_eq(text(report, i, "planner"), by_host ? "host" : "device");
+                ck_assert_str_eq(text(report, i, "runs_as"), by_host ? "calls" : "graph");
+                ck_assert(bench_number(report, i, "steps") == 48 && bench_number(report, i, "lives") == 47);
+                ck_assert(bench_number(report, i, "blocks_poisoned") > 47);
+                /* Layers and query heads of every other step. */
+                ck_assert(bench_number(report, i, "compared") >= 24 * 3 * 8);
+                /* Near ties may fall either way. */
+                ck_assert(bench_number(report, i, "furthest") < 0.02);
+                ck_assert(bench_number(report, i, "mean_apart") < 1e-3);
+                ck_assert(bench_number(report, i, "units_asked") > 0);
+        }
+        json_decref(report);
+}
+END_TEST
+
 START_TEST(a_mistake_on_the_command_line_is_named)
 {
         bench_refused(BENCH("gpu", "--device", "cpu"), 2, "--device wants");
@@ -148,6 +237,8 @@ START_TEST(a_mistake_on_the_command_line_is_named)
         bench_refused(BENCH("gpu", "--device", "host", "--preset", "nothing"), 2, "nothing");
         bench_refused(BENCH("gpu", "--device", "host", "--reps", "1"), 2, "--reps");
         bench_refused(BENCH("gpu", "--device", "host", "--gather", "fast"), 2, "--gather");
+        bench_refused(BENCH("gpu", "--device", "host", "--planner", "both"), 2, "--planner");
+        bench_refused(BENCH("gpu", "--device", "host", "--lengths", "100"), 2, "--lengths");
         bench_refused(BENCH("gpu", "--device", "host", "--json", "/nowhere/r.json"), 2, "/nowhere/r.json");
         bench_refused(GPU("--part", "residency", "--trace", "/nowhere"), 2, "/nowhere");
         /* A number that no machine has a GPU for, with CUDA or without. */
@@ -162,10 +253,15 @@ int main(void)
         tcase_set_timeout(tcase, 60);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_test(tcase, kernels_are_measured_beside_limits);
+        tcase_add_test(tcase, summaries_are_formed);
+        tcase_add_test(tcase, choices_are_measured_and_held_against_the_reference);
         tcase_add_test(tcase, residency_lies_between_the_last_step_and_the_future);
         tcase_add_test(tcase, every_preset_decodes);
         tcase_add_test(tcase, every_way_of_fetching_decodes_a_batch);
         tcase_add_test(tcase, errors_are_those_of_the_cpu);
+        tcase_add_test(tcase, a_decode_is_measured_as_a_whole_and_by_phases);
+        tcase_add_test(tcase, a_decode_says_what_it_leaves_out);
+        tcase_add_test(tcase, a_long_run_reads_nothing_stale);
         tcase_add_test(tcase, a_mistake_on_the_command_line_is_named);
         suite_add_tcase(suite, tcase);
         return test_main(suite);

@@ -108,7 +108,6 @@ static void end_step(twin *t, const kv_turn *turns, size_t n)
 {
         ck_ok(dci_gpu_kv_step_end(t->kv, t->stream));
         kv_step_end(t->cpu, n, turns);
-        ck_ok(dci_kv_maintain(t->cpu, 0, NULL));
 }
 
 /* A step whose layers are captured, and launched. */

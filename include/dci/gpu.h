@@ -29,7 +29,7 @@
  * MEAN, by position: group TOKEN with summary CODES of 4, 2 or 1 bits (sketch), group PAGE with summary MEAN, MINMAX or CUBOID (pagemean, quest,
  * arkvale); without preselect, verify, refit, resident_bytes and frozen_prompt. What it chooses by lies in device memory; tokens that leave
  * the window are summarised there as a part of the step, so that a step is queued without the host, and can be a graph (dci_gpu_kv_capture).
- * Plans are those of dci_kv_plan_make with dci_kv_maintain after every step, but where two tokens count the same to the last bits.
+ * Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but where two tokens count the same to the last bits.
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
@@ -172,14 +172,18 @@ DCI_API dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_seq
  * Stores keys and values of one layer for all of the step's sequences, one behind the other, each layer once. rows: as in dci_kv_append, in
  * device memory (or memory it can read), 16-byte aligned rows; they may be overwritten by later work on the stream. Rows with NaN or
  * infinity set the sequence's flag, see dci_gpu_poll. The host chooses nothing by such rows: from then on the sequence's plans, its prompt's
- * end and dci_gpu_kv_maintain are DCI_ERR_NUMBER, and so is dci_gpu_kv_reserve where groups are formed. Take the step back and close it.
+ * end and dci_gpu_kv_maintain are DCI_ERR_NUMBER, and so is dci_gpu_kv_reserve where groups are formed. Take the step back and close it. A
+ * device that plans does not look at the flag: what such a sequence attends to is of no use, but that of others is not touched.
  */
 DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows);
 
 /** As dci_kv_prompt, with queries in device memory: n_positions x n_query_heads rows, ld elements apart; what lies between them is read, too.
  *  The host's work on a layer begins when its rows have arrived, while the caller goes on with the next layers. So what the work wants
  *  (memory, queries that are numbers) is refused by dci_gpu_kv_plan of the layer or dci_gpu_kv_step_end: call those again, or take the
- *  step back. */
+ *  step back.
+ *  A device that plans does that work itself, from the rows of this step's dci_gpu_kv_append, which must lie there unchanged until this call
+ *  (and what was queued by it) is done with them, as if it named them. Of a prompt that came in several steps the host makes them, from its
+ *  own rows, when the next step is reserved; plans of the step that ends such a prompt attend to everything. */
 DCI_API dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
                                      const void *queries, size_t ld);
 

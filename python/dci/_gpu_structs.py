@@ -9,6 +9,7 @@ from ctypes import c_char, c_double, c_int32, c_size_t, c_uint64
 
 GPU_HOST = -1
 GPU_GATHERS = {"mapped": 1, "staged": 2, "batched": 3, "copies": 4, "direct": 5}
+GPU_PLANNERS = {"auto": 1, "host": 2, "device": 3}
 
 
 class GPUConfig(ctypes.Structure):
@@ -49,6 +50,8 @@ class GPUKVConfig(ctypes.Structure):
         ("out_dtype", c_int32),
         ("piece_bytes", c_size_t),
         ("max_device_bytes", c_size_t),
+        ("planner", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -71,6 +74,9 @@ class GPUKVInfo(ctypes.Structure):
         ("n_stayed", c_uint64),
         ("bytes_fetched", c_uint64),
         ("bytes_written", c_uint64),
+        ("summary_bytes", c_size_t),
+        ("planner", c_int32),
+        ("reserved", c_int32),
     ]
 
 

@@ -94,6 +94,8 @@ class GPUKVInfo(NamedTuple):
     n_stayed: int  #: tokens read in host memory, for want of room in the hot buffer
     bytes_fetched: int  #: over the bus to the device
     bytes_written: int  #: new tokens' rows to the host
+    summary_bytes: int  #: of device_bytes: what the device chooses by
+    planner: str  #: who chooses: "device" or "host"
 
 
 class GPU:
@@ -167,9 +169,9 @@ class GPUKVCache(KVBase):
             with kv.step(s):                            # one more token
                 for layer in range(n_layers):
                     kv.append(layer, keys, values)      # (n_kv_heads, dim_k)
-                    kv.plan(layer, queries)             # the host chooses: waits for queries (n_query_heads, dim_k)
+                    kv.plan(layer, queries)             # queries (n_query_heads, dim_k); the host, if it chooses, waits for them
                     out = kv.attend(layer, queries)     # (n_query_heads, dim_k); nothing waits
-            kv.maintain()
+            kv.maintain()                               # where the host chooses
 
     Attention among a prompt's own tokens is the model's. A step is of one or more sequences, and its calls are of all of
     them, in the order that reserve was given; rows are those of one behind the other. include/dci/gpu.h has all limits.
@@ -187,6 +189,8 @@ class GPUKVCache(KVBase):
     piece_bytes host memory is locked in pieces of at least so many bytes, which layers share; None: the library decides.
     max_device_bytes
                 0: no limit but the device's.
+    planner     who chooses: "device" (refused where it cannot), "host", or "auto": the device where it can. What it can:
+                include/dci/gpu.h.
     options     all others of KVCache, by name: preset, budget, dtype ("float16" or "bfloat16"), query_dtype, ... A layout is
                 refused.
 
@@ -205,7 +209,7 @@ class GPUKVCache(KVBase):
     input and want of memory leave everything as it was. DeviceError: the device's runtime refused or failed.
     """
 
-    __slots__ = ("_gpu", "_host_kv", "_out", "_step")
+    __slots__ = ("_gpu", "_host_kv", "_kept", "_out", "_step")
 
     _C: ClassVar[str] = "dci_gpu_kv_"
 
@@ -226,6 +230,7 @@ class GPUKVCache(KVBase):
         out_dtype: npt.DTypeLike = "float32",
         piece_bytes: SupportsIndex | None = None,
         max_device_bytes: SupportsIndex = 0,
+        planner: str = "auto",
         **options: Any,
     ) -> None:
         given = dict(locals())
@@ -238,12 +243,14 @@ class GPUKVCache(KVBase):
         config, kept = self._prepare({**OPTIONS, **options, **shape})
         self._out = row_format(out_dtype, "out_dtype", "KV cache", "out_dtype")
         own = prepared(_gpu_structs.GPUKVConfig)
+        own.planner = chosen(_gpu_structs.GPU_PLANNERS, planner, "planner")
         own.gather, own.out_dtype = chosen(_gpu_structs.GPU_GATHERS, gather, "gather"), self._out.code
         for name in ("max_sequences", "max_tokens", "ring_tokens", "hot_tokens", "piece_bytes", "max_device_bytes"):
             if given[name] is not None:
                 setattr(own, name, as_count(given[name], name))
         self._gpu = gpu
         self._step: _Step | None = None
+        self._kept: list[Any] = []  # rows of the step, which a prompt's end may look at again
         at = (gpu._handle.value, byref(config), byref(own))
         handle = create(lib.dci_gpu_kv_create, lib.dci_gpu_kv_destroy, *at)
         del kept  # layers are copied
@@ -290,6 +297,7 @@ class GPUKVCache(KVBase):
         rows.keys, rows.key_token_stride, rows.key_head_stride = k.at.address, k.token_stride, k.head_stride
         rows.values, rows.value_token_stride, rows.value_head_stride = v.at.address, v.token_stride, v.head_stride
         self._call("append", handle, self._stream(step), number, byref(rows))
+        self._kept.append((keys, values))
 
     def _tokens(self, x: Any, step: _Step, dim: int, what: str) -> Tokens:
         out = tokens_on_device(x, step.n_sequences, self._heads[0], dim, self._row, self._gpu._device, what)
@@ -299,7 +307,8 @@ class GPUKVCache(KVBase):
 
     def prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
         """Says that a sequence's prompt is whole in this layer, as KVCache.prompt. The host's work on the layer begins when
-        its rows have arrived, beside the caller's next layers; what it wants may be refused by plan or step_end.
+        its rows have arrived, beside the caller's next layers; what it wants may be refused by plan or step_end. A device that
+        plans works on the rows that append was given in this step: they must not have been overwritten.
 
         queries     (n_positions, n_query_heads, dim_k): those of the prompt's last positions, 64 are plenty. None where the
                     preset can do without.
@@ -315,8 +324,8 @@ class GPUKVCache(KVBase):
         self._call("prompt", handle, self._stream(step), number, number_of(sequence), n, where or None, ld)
 
     def plan(self, layer: SupportsIndex, queries: Any) -> None:
-        """Chooses, on the host, which tokens the queries of one layer attend to: waits until the stream has brought them.
-        Layers that attend to everything wait for nothing.
+        """Chooses which tokens the queries of one layer attend to. On the device nothing waits; on the host, until the stream
+        has brought the queries. Layers that attend to everything wait for nothing.
 
         queries     (n_sequences, n_query_heads, dim_k), or (n_query_heads, dim_k) for one sequence: those of the step's last
                     tokens, which were appended to this layer before.
@@ -360,12 +369,39 @@ class GPUKVCache(KVBase):
             raise InvalidError(f"queries has shape {at.shape}, wanted {(step.n_sequences, *one)}")
         return at, rows_on_device(at, one[1], "queries")
 
+    def capture(self, max_tokens: SupportsIndex = 0) -> None:
+        """In a step of one token for each sequence, before its layers: until the step's end, what append, plan and attend queue
+        is sized for sequences of up to max_tokens tokens (0: the cache's) and may be captured, on the step's stream, in a CUDA
+        graph that later steps launch again, see replay. Refused where the host plans.
+
+            kv.reserve(s, stream=stream)
+            kv.capture()
+            with torch.cuda.graph(graph, stream=stream):
+                out = model_step(kv, token)             # append, plan and attend of all layers
+            graph.replay()                              # capturing has done nothing yet
+            kv.step_end()
+            while generating:
+                kv.reserve(s, stream=stream)
+                kv.replay()
+                graph.replay()
+                kv.step_end()
+        """
+        handle, step = self._live(), self._opened()
+        self._call("capture", handle, self._stream(step), as_count(max_tokens, "max_tokens"))
+
+    def replay(self, max_tokens: SupportsIndex = 0) -> None:
+        """In place of a step's calls for its layers: a graph that was captured with this max_tokens, and as many sequences, is
+        launched between this and step_end, on the step's stream."""
+        handle, step = self._live(), self._opened()
+        self._call("replay", handle, self._stream(step), as_count(max_tokens, "max_tokens"))
+
     def step_end(self) -> None:
         """Ends the step: all layers have all tokens that were reserved. A prompt's end waits for its rows to arrive. Refused
         if a layer has not got its tokens, or if a prompt's work could not be done: call it again, or take the step back."""
         handle, step = self._live(), self._opened()
         self._call("step_end", handle, self._stream(step))
         self._step = None
+        self._kept.clear()
 
     def step_abort(self) -> None:
         """Takes the step back: the sequences are as before reserve. Prompts that ended in it have not. Waits for the
@@ -373,6 +409,7 @@ class GPUKVCache(KVBase):
         handle = self._live()
         self._call("step_abort", handle)
         self._step = None
+        self._kept.clear()
 
     @contextmanager
     def step(self, sequences: Sequences, n_tokens: Counts = 1, *, stream: Any = None) -> Iterator[None]:
@@ -430,7 +467,8 @@ class GPUKVCache(KVBase):
         """Memory, what was asked for and what was fetched. Waits for the device."""
         handle, struct = self._live(), prepared(_gpu_structs.GPUKVInfo)
         self._call("get_info", handle, byref(struct))
-        return GPUKVInfo(**{name: getattr(struct, name) for name in GPUKVInfo._fields})
+        fields = {name: getattr(struct, name) for name in GPUKVInfo._fields}
+        return GPUKVInfo(**{**fields, "planner": _PLANNERS[int(struct.planner)]})
 
     def host_info(self) -> KVInfo:
         """The KV cache in host memory: choices as they came out, blocks and bytes."""
@@ -453,6 +491,7 @@ class GPUKVCache(KVBase):
         return self._described(f"gpu={self._gpu.device!r}, ")
 
 
+_PLANNERS = {code: name for name, code in _gpu_structs.GPU_PLANNERS.items()}
 _LSE: RowFormat = row_format("float32", "lse", "log of sums", "lse")
 
 __all__ = ["GPU", "GPUInfo", "GPUKVCache", "GPUKVInfo", "count"]

@@ -68,6 +68,7 @@ CONSTANTS = {
     "DCI_KV_COMBINES": len(_kv_structs.KV_COMBINES),
     **{"DCI_GPU_GATHER_" + name.upper(): value for name, value in _gpu_structs.GPU_GATHERS.items()},
     "DCI_GPU_GATHERS": len(_gpu_structs.GPU_GATHERS),
+    **{"DCI_GPU_PLAN_" + name.upper(): value for name, value in _gpu_structs.GPU_PLANNERS.items()},
     "DCI_GPU_HOST": _gpu_structs.GPU_HOST,
     "DCI_FILTER_IDS": _structs.FILTER_IDS,
     "DCI_FILTER_BITMAP": _structs.FILTER_BITMAP,

@@ -108,7 +108,10 @@ static dci_status begin_step(dci_gpu_kv *kv)
                 status = dci_gpu_kv_upload_pieces(kv, kv->step.stream);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++)
                 status = update_table(kv, &kv->rows[kv->step.at[i]], kv->step.wanted[i]);
-        return status == DCI_OK ? write_record(kv) : status;
+        if (status == DCI_OK)
+                status = write_record(kv);
+        /* Without tokens there is no append that would. */
+        return status == DCI_OK && kv->planner.on && kv->step.n_tokens == 0 ? dci_gpu_kv_form(kv) : status;
 }
 
 static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences, const size_t *n_tokens)
