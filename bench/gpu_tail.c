@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The part tail: attention to all candidates by low-bit values, as it follows the choice. Sets rotate: layers whose codes and scores
- * together exceed the device's L2 four times. In a step the scores were just written, and lie in the L2 as far as they fit.
+ * The part tail: attention to all candidates by low-bit values, or by means of pages less 176 chosen tokens, as it follows the choice. Sets
+ * rotate: layers whose codes and scores, or means, together exceed the device's L2 four times. In a step the scores were just written, and
+ * lie in the L2 as far as they fit.
  */
 #include "bench/gpu.h"
 
@@ -12,13 +13,15 @@
 
 #include "simd/convert.h"
 
-enum { HEADS = 8, GROUP = 4, DIM = 128, KEPT = 80, SIGNS = 6 * DIM };
+enum { HEADS = 8, GROUP = 4, DIM = 128, SINK = 16, KEPT = 80, SIGNS = 6 * DIM, CHOSEN = 176, PAGE_SHIFT = 4 };
 
 typedef struct tailing {
         gpubench *b;
         size_t n_sequences, n_tokens, bits, n_sets, n_chunks, head_bytes;
-        dci_gpu_tail_args args;
+        bool of_means;
+        dci_gpu_tail_args args; /* of means: what both have in common */
         float *scores;
+        dci_gpu_tail_sums_args sums;
 } tailing;
 
 static dci_status call(void *arg, size_t set)
@@ -26,6 +29,11 @@ static dci_status call(void *arg, size_t set)
         const tailing *s = arg;
         dci_gpu_tail_args args = s->args;
         args.chunks.layer_at = set * s->n_sequences * s->n_chunks * args.chunks.chunk_bytes;
+        if (s->of_means) {
+                dci_gpu_tail_sums_args sums = s->sums;
+                sums.chunks.layer_at = args.chunks.layer_at;
+                return s->b->ops->tail_sums(s->b->gpu, s->b->stream, &sums);
+        }
         args.scores = s->scores + set * s->n_sequences * HEADS * (size_t)args.most_groups * GROUP;
         return s->b->ops->tail(s->b->gpu, s->b->stream, &args);
 }
@@ -144,7 +152,7 @@ static dci_status prepare(tailing *s)
                                       .bits = (int32_t)s->bits,
                                       .n_parts = parts_of(s->b, n_lists),
                                       .most_groups = (int32_t)(s->n_chunks * DCI_GPU_CHUNK),
-                                      .sizes = {.sink = 16, .window = KEPT - 16, .budget = 256, .unit = 1}};
+                                      .sizes = {.sink = SINK, .window = KEPT - SINK, .budget = 256, .unit = 16}};
         s->args.chunks = (dci_gpu_chunks){.stride = s->n_chunks,
                                           .chunk_bytes = HEADS * s->head_bytes,
                                           .head_bytes = (uint32_t)s->head_bytes,
@@ -152,10 +160,11 @@ static dci_status prepare(tailing *s)
         const size_t bytes = s->n_sets * s->n_sequences * s->n_chunks * s->args.chunks.chunk_bytes;
         dci_status status = gpubench_take(s->b, bytes, GPUBENCH_ON_DEVICE, &chunks);
         if (status == DCI_OK)
-                status = put_chunks(s, chunks.device);
+                status = s->of_means ? gpubench_fill(s->b, chunks.device, bytes, DCI_BF16)
+                                     : put_chunks(s, chunks.device);
         if (status == DCI_OK)
                 status = gpubench_put(s->b, &chunks.device, sizeof chunks.device, &pieces);
-        if (status == DCI_OK)
+        if (status == DCI_OK && !s->of_means)
                 status = put_scores(s);
         if (status == DCI_OK)
                 status = put_tables(s);
@@ -170,6 +179,79 @@ static dci_status prepare(tailing *s)
         s->args.chunks.pieces = pieces;
         s->args.arrived = (int32_t *)(void *)arrived;
         return status;
+}
+
+/* Lists of chosen candidates, all over the sequence, in the order of their slots. */
+static dci_status put_lists(tailing *s)
+{
+        const size_t n_lists = s->n_sequences * HEADS;
+        int32_t *lists = malloc((2 * CHOSEN + 1) * n_lists * sizeof *lists);
+        void *device = NULL;
+        if (lists == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "lists of %zu heads could not be had", n_lists);
+        for (size_t i = 0; i < n_lists; i++) {
+                for (size_t k = 0; k < CHOSEN; k++) {
+                        const size_t candidate = (k * s->n_tokens + i * s->n_tokens / n_lists) / CHOSEN;
+                        lists[i * CHOSEN + k] = SINK + (int32_t)candidate;
+                        lists[(n_lists + i) * CHOSEN + k] = KEPT + (int32_t)k;
+                }
+                lists[2 * n_lists * CHOSEN + i] = CHOSEN;
+        }
+        const dci_status status = gpubench_put(s->b, lists, (2 * CHOSEN + 1) * n_lists * sizeof *lists, &device);
+        s->sums.positions = device;
+        s->sums.slots = s->sums.positions + n_lists * CHOSEN;
+        s->sums.counts = s->sums.slots + n_lists * CHOSEN;
+        free(lists);
+        return status;
+}
+
+/* What means need besides: queries, lists, and lanes of the rows that were chosen. */
+static dci_status prepare_sums(tailing *s)
+{
+        const size_t n_lists = s->n_sequences * HEADS, lane = n_lists * (KEPT + CHOSEN) * DIM * 2;
+        const dci_gpu_tail_args *args = &s->args;
+        gpubench_area queries = {0}, rows = {0};
+        s->sums = (dci_gpu_tail_sums_args){.n_sequences = args->n_sequences,
+                                           .n_heads = HEADS,
+                                           .group = GROUP,
+                                           .dim = DIM,
+                                           .dtype = DCI_BF16,
+                                           .query_dtype = DCI_BF16,
+                                           .page_shift = PAGE_SHIFT,
+                                           .n_parts = args->n_parts,
+                                           .most_pages = args->most_groups >> PAGE_SHIFT,
+                                           .stride = CHOSEN,
+                                           .scale = 1 / sqrtf((float)DIM),
+                                           .values_at = (uint32_t)(s->head_bytes / 2),
+                                           .sizes = args->sizes,
+                                           .query_ld = DIM,
+                                           .rows = args->rows,
+                                           .n_tokens = args->n_tokens,
+                                           .n_grouped = args->n_grouped,
+                                           .chunks = args->chunks,
+                                           .partial = args->partial,
+                                           .arrived = args->arrived,
+                                           .out = args->out,
+                                           .lse = args->lse};
+        dci_status status = gpubench_take(s->b, n_lists * GROUP * DIM * 2, GPUBENCH_ON_DEVICE, &queries);
+        if (status == DCI_OK)
+                status = gpubench_take(s->b, 2 * lane, GPUBENCH_ON_DEVICE, &rows);
+        if (status == DCI_OK)
+                status = gpubench_fill(s->b, queries.device, queries.n_bytes, DCI_BF16);
+        if (status == DCI_OK)
+                status = gpubench_fill(s->b, rows.device, rows.n_bytes, DCI_BF16);
+        if (status != DCI_OK)
+                return status;
+        s->sums.queries = queries.device;
+        s->sums.lanes = (dci_gpu_lanes){.keys = rows.device,
+                                        .values = rows.device + lane,
+                                        .key_bytes = DIM * 2,
+                                        .value_bytes = DIM * 2,
+                                        .sink = SINK,
+                                        .ring = KEPT - SINK,
+                                        .hot = CHOSEN,
+                                        .n_slots = KEPT + CHOSEN};
+        return put_lists(s);
 }
 
 /* That all outputs were written, and are numbers. */
@@ -190,27 +272,32 @@ static dci_status look(const tailing *s)
         return status;
 }
 
+/* bits: 0: means of pages. */
 static dci_status measure(gpubench *b, size_t n_sequences, size_t n_tokens, size_t bits)
 {
         const size_t mark = b->n_areas, n_rows = n_sequences * HEADS * n_tokens;
-        const size_t codes = n_rows * (DIM * bits / 8 + 2), scores = n_rows * GROUP * sizeof(float);
-        tailing s = {.b = b, .n_sequences = n_sequences, .n_tokens = n_tokens, .bits = bits};
+        const size_t row = bits > 0 ? DIM * bits / 8 + sizeof(uint16_t) : 2 * DIM * sizeof(uint16_t) >> PAGE_SHIFT;
+        const size_t bytes = n_rows * (row + (bits > 0 ? GROUP * sizeof(float) : 0));
+        tailing s = {.b = b, .n_sequences = n_sequences, .n_tokens = n_tokens, .bits = bits, .of_means = bits == 0};
         gpubench_time time = {0};
-        s.n_sets = gpubench_sets(b, codes + scores, 4);
+        s.n_sets = gpubench_sets(b, bytes, 4);
         s.n_chunks = (n_tokens + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
-        s.head_bytes = DCI_GPU_CHUNK * (DIM * bits / 8 + sizeof(uint16_t));
+        s.head_bytes = DCI_GPU_CHUNK * row;
         dci_status status = prepare(&s);
+        if (status == DCI_OK && s.of_means)
+                status = prepare_sums(&s);
         if (status == DCI_OK)
                 status = gpubench_on_device(b, call, &s, s.n_sets, &time);
         if (status == DCI_OK)
                 status = look(&s);
         if (status == DCI_OK) {
-                const double rate = (double)(codes + scores) / (1e-6 * time.median);
+                const double rate = (double)bytes / (1e-6 * time.median);
                 json_t *shape =
                         json_pack("{s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:i}", "batch", (json_int_t)n_sequences,
                                   "tokens", (json_int_t)n_tokens, "bits", (json_int_t)bits, "heads", HEADS, "group",
                                   GROUP, "dim", DIM, "layers", (json_int_t)s.n_sets, "parts", (int)s.args.n_parts);
-                status = gpubench_row(b, "tail", "lowbit", shape, &time, (double)(codes + scores), b->limits.specified);
+                status = gpubench_row(b, "tail", s.of_means ? "sums" : "lowbit", shape, &time, (double)bytes,
+                                      b->limits.specified);
                 printf("%5zu %7zu %4zu %6zu %5d %9.2f %9.2f %9.2f %7.3f %6.0f%%\n", n_sequences, n_tokens, bits,
                        s.n_sets, (int)s.args.n_parts, time.median, time.p10, time.p90, rate * 1e-12,
                        b->limits.specified > 0 ? 100 * rate / b->limits.specified : 0);
@@ -221,18 +308,19 @@ static dci_status measure(gpubench *b, size_t n_sequences, size_t n_tokens, size
 
 dci_status gpubench_tail(gpubench *b)
 {
-        static const size_t tokens[] = {8192, 36864, 131072, 262144}, widths[] = {2, 4, 1}, batches[] = {1, 4};
+        static const size_t tokens[] = {8192, 36864, 131072, 262144}, widths[] = {2, 0, 4, 1}, batches[] = {1, 4};
         const bool tiny = b->options->tiny;
         dci_status status = DCI_OK;
-        printf("\ntail: attention to candidates by low-bit values, 32 query heads on 8 kv heads, d 128; us of one "
-               "layer, "
-               "in a graph;\nbytes of codes and scores, share of the specified bandwidth\n"
-               "%5s %7s %4s %6s %5s %9s %9s %9s %7s %7s\n",
+        printf("\ntail: attention to candidates by low-bit values (bits 0: by means of pages of 16), 32 query heads on "
+               "8 kv "
+               "heads, d 128;\nus of one layer, in a graph; bytes of codes and scores, or of means; share of the "
+               "specified "
+               "bandwidth\n%5s %7s %4s %6s %5s %9s %9s %9s %7s %7s\n",
                "batch", "tokens", "bits", "layers", "parts", "median", "p10", "p90", "TB/s", "share");
-        for (size_t w = 0; w < (tiny ? 1 : 3); w++)
+        for (size_t w = 0; w < (tiny ? 2 : 4); w++)
                 for (size_t i = 0; i < (tiny ? 1 : 2); i++)
                         for (size_t j = 0; j < (tiny ? 1 : 4) && status == DCI_OK; j++)
-                                if (i == 0 || w == 0)
-                                        status = measure(b, batches[i], tiny ? 1000 : tokens[j], widths[w]);
+                                if (i == 0 || w < 2)
+                                        status = measure(b, batches[i], tiny ? 1024 : tokens[j], widths[w]);
         return status;
 }
