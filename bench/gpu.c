@@ -15,8 +15,7 @@ static const struct {
              {GPUBENCH_RESIDENCY, "residency", gpubench_residency},
              {GPUBENCH_STEP, "step", gpubench_step},
              {GPUBENCH_ERROR, "error", gpubench_error},
-             {GPUBENCH_DECODE, "decode", gpubench_decode},
-             {GPUBENCH_SOAK, "soak", gpubench_soak}};
+             {GPUBENCH_SCORE, "score", gpubench_score}};
 
 static json_t *report_json(const gpubench *b, int argc, char **argv)
 {

@@ -163,6 +163,10 @@ if(DCI_CUDA)
         src/gpu/cuda_gather.cu
         src/gpu/cuda_resolve.cu
         src/gpu/cuda_score.cu
+        src/gpu/cuda_score_codes1.cu
+        src/gpu/cuda_score_codes2.cu
+        src/gpu/cuda_score_codes4.cu
+        src/gpu/cuda_score_rows.cu
         src/gpu/cuda_tail.cu)
 else()
     list(APPEND dci_sources src/gpu/stub.c)

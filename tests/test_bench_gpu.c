@@ -36,7 +36,7 @@ static size_t count_part(const json_t *report, const char *part)
 
 START_TEST(kernels_are_measured_beside_limits)
 {
-        json_t *report = bench_good(GPU("--part", "gather,dense,sparse,append"));
+        json_t *report = bench_good(GPU("--part", "gather,dense,sparse,append,tail"));
         static const char *const limits[] = {"memory_copy_gb_s", "bulk_to_device_gb_s", "bulk_to_host_gb_s"};
         for (size_t i = 0; i < 3; i++)
                 ck_assert(json_number_value(json_object_get(json_object_get(report, "limits"), limits[i])) > 0);
@@ -50,7 +50,16 @@ START_TEST(kernels_are_measured_beside_limits)
         ck_assert_uint_eq(count_part(report, "dense"), 2);
         ck_assert_uint_eq(count_part(report, "sparse"), 1);
         ck_assert_uint_eq(count_part(report, "append"), 5);
+        ck_assert_uint_eq(count_part(report, "tail"), 1);
         ck_assert_uint_eq(count_rows(report), 33);
+        json_decref(report);
+}
+END_TEST
+
+START_TEST(choices_are_measured_and_held_against_the_reference)
+{
+        json_t *report = bench_good(GPU("--part", "choose"));
+        ck_assert_uint_eq(count_part(report, "choose"), 15); /* tokens, pages and listed groups */
         json_decref(report);
 }
 END_TEST
@@ -235,6 +244,7 @@ int main(void)
         tcase_set_timeout(tcase, 60);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_test(tcase, kernels_are_measured_beside_limits);
+        tcase_add_test(tcase, choices_are_measured_and_held_against_the_reference);
         tcase_add_test(tcase, residency_lies_between_the_last_step_and_the_future);
         tcase_add_test(tcase, every_preset_decodes);
         tcase_add_test(tcase, every_way_of_fetching_decodes_a_batch);

@@ -46,6 +46,9 @@ dci_status dci_fail(dci_status status, const char *format, ...)
 #endif
         ;
 
+/* sketch/coder.c */
+int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16_t *out_inverse);
+
 dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, const dci_gpu_append_args *args);
 dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args);
 dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
@@ -56,6 +59,7 @@ dci_status dci_gpu_cuda_choose(struct dci_gpu *gpu, void *stream, const dci_gpu_
 dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
 dci_status dci_gpu_cuda_form_prompt(struct dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
 dci_status dci_gpu_cuda_tail(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);
+dci_status dci_gpu_cuda_tail_sums(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_sums_args *args);
 
 /* How gather's kernels bring rows over the bus; bench/gpu_gather_variants.c compares them. */
 enum {

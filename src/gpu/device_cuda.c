@@ -525,6 +525,7 @@ KERNEL(choose)
 KERNEL(form)
 KERNEL(form_prompt)
 KERNEL(tail)
+KERNEL(tail_sums)
 
 static const dci_gpu_ops ops = {
         .name = "cuda",
@@ -566,6 +567,7 @@ static const dci_gpu_ops ops = {
         .form = cuda_form,
         .form_prompt = cuda_form_prompt,
         .tail = cuda_tail,
+        .tail_sums = cuda_tail_sums,
 };
 
 const dci_gpu_ops *dci_gpu_ops_cuda(void)

@@ -34,7 +34,8 @@ enum {
         CALL_CHOOSE,
         CALL_FORM,
         CALL_FORM_PROMPT,
-        CALL_TAIL
+        CALL_TAIL,
+        CALL_TAIL_SUMS
 };
 
 /* One call, as a graph keeps it: arguments are read when it is made, what they point to when it runs. */
@@ -58,6 +59,7 @@ typedef struct host_call {
                 dci_gpu_form_args form;
                 dci_gpu_form_prompt_args form_prompt;
                 dci_gpu_tail_args tail;
+                dci_gpu_tail_sums_args tail_sums;
         } args;
 } host_call;
 
@@ -327,6 +329,9 @@ static void run(const host_call *call)
         case CALL_TAIL:
                 dci_gpu_ref_tail(&call->args.tail);
                 break;
+        case CALL_TAIL_SUMS:
+                dci_gpu_ref_tail_sums(&call->args.tail_sums);
+                break;
         default:
                 dci_gpu_ref_attend(&call->args.attend);
         }
@@ -511,7 +516,16 @@ KERNEL(score, CALL_SCORE)
 KERNEL(choose, CALL_CHOOSE)
 KERNEL(form, CALL_FORM)
 KERNEL(form_prompt, CALL_FORM_PROMPT)
-KERNEL(tail, CALL_TAIL)
+KERNEL(tail_sums, CALL_TAIL_SUMS)
+
+static dci_status host_tail(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args)
+{
+        const host_call call = {.kind = CALL_TAIL, .args.tail = *args};
+        if (args->bits != 4 && args->bits != 2 && args->bits != 1)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "values of %d bits, the device's kernel takes 4, 2 or 1",
+                                args->bits);
+        return submit(gpu, stream, &call);
+}
 
 static dci_status host_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
 {
@@ -572,4 +586,5 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .choose = host_choose,
                                       .form = host_form,
                                       .form_prompt = host_form_prompt,
-                                      .tail = host_tail};
+                                      .tail = host_tail,
+                                      .tail_sums = host_tail_sums};

@@ -11,6 +11,12 @@
 #define MOST_UNDIVIDED ((size_t)384)
 #define MOST_SPLITS ((size_t)256)
 
+/* How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that many bytes, and so does one
+ * for the tokens that are attended to anyway, where it finds no place beside the others. */
+#define SCORE_BLOCKS ((size_t)2)
+#define SCORE_BYTES ((size_t)24 << 10)
+#define FEWEST_SCORE_BYTES ((size_t)16 << 10) /* of a part */
+
 dci_status dci_gpu_config_init(dci_gpu_config *config, size_t struct_size)
 {
         return dci_struct_init("dci_gpu_config", config, struct_size, sizeof *config);
@@ -108,13 +114,6 @@ dci_status dci_gpu_get_info(dci_gpu *gpu, dci_gpu_info *out_info)
         return DCI_OK;
 }
 
-int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_sequences, size_t n_heads)
-{
-        const size_t n_lists = n_sequences * n_heads,
-                     n = n_lists == 0 ? 1 : (size_t)gpu->info.multiprocessors / n_lists;
-        return n < 1 ? 1 : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : (int32_t)n;
-}
-
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens)
 {
         const size_t n_lists = n_sequences * n_heads, at_once = (size_t)gpu->info.multiprocessors;
@@ -128,6 +127,25 @@ int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, s
         for (size_t n = 1; n <= most && n * n_lists <= 4 * at_once + n_lists; n++) {
                 const size_t waves = (n_lists * n + at_once - 1) / at_once;
                 const size_t cost = waves * (n_tokens + BLOCK_TOKENS * n);
+                if (n == 1 || cost * best < least * n) {
+                        least = cost;
+                        best = n;
+                }
+        }
+        return (int32_t)best;
+}
+
+int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_lists, size_t n_groups, size_t group_bytes)
+{
+        const size_t n_bytes = n_groups * group_bytes, at_once = SCORE_BLOCKS * (size_t)gpu->info.multiprocessors;
+        size_t most = n_bytes / FEWEST_SCORE_BYTES, best = 1, least = 0; /* least: what the best takes, times as many */
+        if (n_lists == 0 || at_once == 0)
+                return 1;
+        if (most > DCI_GPU_MAX_PARTS)
+                most = DCI_GPU_MAX_PARTS;
+        for (size_t n = 1; n <= most; n++) {
+                const size_t waves = (n_lists * n + at_once - 1) / at_once, room = waves * at_once - n_lists * n;
+                const size_t cost = waves * (n_bytes + SCORE_BYTES * n) + (room < n_lists ? SCORE_BYTES * n : 0);
                 if (n == 1 || cost * best < least * n) {
                         least = cost;
                         best = n;

@@ -68,6 +68,7 @@ typedef struct dci_gpu_ops {
         dci_status (*form)(dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
         dci_status (*form_prompt)(dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
         dci_status (*tail)(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);
+        dci_status (*tail_sums)(dci_gpu *gpu, void *stream, const dci_gpu_tail_sums_args *args);
 } dci_gpu_ops;
 
 struct dci_gpu {
@@ -89,8 +90,9 @@ dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORT
 /* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors (gpu.c). More tokens never
  * have fewer. */
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens);
-/* Parts that scores of so many lists are computed in (score; gpu.c). */
-int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_sequences, size_t n_heads);
+/* Parts that a list's scores are cut into, for so many groups of so many bytes at most (codes: dim * bits / 8 + 2; rows: their bytes); at most
+ * DCI_GPU_MAX_PARTS. More groups never have fewer. */
+int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_lists, size_t n_groups, size_t group_bytes);
 /* Bytes of `partial` for that and, in the last dci_lines(4 * n_lists) of them, of `arrived`; 0 for one split. SIZE_MAX: too many. */
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim);
 

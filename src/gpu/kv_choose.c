@@ -25,34 +25,43 @@ static dci_gpu_sizes sizes_of(const dci_gpu_kv *kv)
                                .unit = (int32_t)kv->shape.page_tokens};
 }
 
+/* What the device reads of a group for its score. */
+static size_t group_bytes(const dci_gpu_kv *kv)
+{
+        const int32_t kind = kv->planner.kind;
+        return kind == DCI_GPU_CODES ? kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t)
+                                     : (kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
+}
+
 /* Of sequences [first, first + n) of the step. */
 static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const unsigned char *queries, size_t ld,
                                      size_t first, size_t n)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t index = kv->layers[layer].index;
-        dci_gpu_score_args args = {.n_sequences = (int32_t)n,
-                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
-                                   .group = (int32_t)kv->group,
-                                   .dim = (int32_t)kv->dim,
-                                   .kind = p->kind,
-                                   .bits = kv->shape.key_bits,
-                                   .dtype = (int32_t)kv->shape.dtype,
-                                   .query_dtype = (int32_t)kv->shape.query_dtype,
-                                   .group_shift = p->group_shift,
-                                   .n_parts = dci_gpu_score_parts(kv->gpu, n, kv->shape.n_kv_heads),
-                                   .most_groups = (int32_t)p->most_groups,
-                                   .scale = (float)kv->shape.scale,
-                                   .sizes = sizes_of(kv),
-                                   .queries = queries + first * kv->shape.n_query_heads * ld * kv->query_es,
-                                   .query_ld = ld,
-                                   .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS) + first,
-                                   .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER) + first,
-                                   .n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_TO) + first,
-                                   .summaries = dci_gpu_kv_chunks(kv, layer),
-                                   .signs = p->signs,
-                                   .scores = p->scores,
-                                   .parts = p->parts};
+        dci_gpu_score_args args = {
+                .n_sequences = (int32_t)n,
+                .n_heads = (int32_t)kv->shape.n_kv_heads,
+                .group = (int32_t)kv->group,
+                .dim = (int32_t)kv->dim,
+                .kind = p->kind,
+                .bits = kv->shape.key_bits,
+                .dtype = (int32_t)kv->shape.dtype,
+                .query_dtype = (int32_t)kv->shape.query_dtype,
+                .group_shift = p->group_shift,
+                .n_parts = dci_gpu_score_parts(kv->gpu, n * kv->shape.n_kv_heads, p->most_groups, group_bytes(kv)),
+                .most_groups = (int32_t)p->most_groups,
+                .scale = (float)kv->shape.scale,
+                .sizes = sizes_of(kv),
+                .queries = queries + first * kv->shape.n_query_heads * ld * kv->query_es,
+                .query_ld = ld,
+                .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS) + first,
+                .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER) + first,
+                .n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_TO) + first,
+                .summaries = dci_gpu_kv_chunks(kv, layer),
+                .signs = p->signs,
+                .scores = p->scores,
+                .parts = p->parts};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {

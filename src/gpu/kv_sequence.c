@@ -161,7 +161,9 @@ dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, in
         if (status != DCI_OK)
                 return status;
         to = free_row(kv);
-        status = to == NULL ? DCI_ERR_FULL : dci_gpu_kv_told(kv, dci_kv_fork(kv->host, sequence, n_tokens, &id));
+        status = to == NULL ? DCI_ERR_FULL : dci_gpu_kv_planner_settle(kv, from);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_told(kv, dci_kv_fork(kv->host, sequence, n_tokens, &id));
         if (status == DCI_OK) {
                 *to = (dci_gpu_kv_row){.id = id, .n = n_tokens};
                 kv->bad[dci_gpu_kv_row_at(kv, to)] = kv->bad[dci_gpu_kv_row_at(kv, from)];
@@ -186,7 +188,9 @@ dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens
         dci_status status = begin(kv, sequence, &row);
         if (status != DCI_OK)
                 return status;
-        status = dci_gpu_kv_told(kv, dci_kv_truncate(kv->host, sequence, n_tokens));
+        status = dci_gpu_kv_planner_settle(kv, row);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_told(kv, dci_kv_truncate(kv->host, sequence, n_tokens));
         if (status == DCI_OK) {
                 const size_t n = row->n;
                 row->n = n_tokens;

@@ -396,6 +396,15 @@ static bool keeps_up(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t due
                kv->shape.sink + row->grouped >= oldest;
 }
 
+dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        /* Of bad rows nothing is formed. */
+        if (!kv->planner.on || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0 || !prompted(kv, host_sequence(kv, row)))
+                return DCI_OK;
+        const size_t due = dci_kv_may_group(kv->host, row->n);
+        return due > row->grouped && !keeps_up(kv, row, due) ? dci_gpu_kv_bring_up(kv, row) : DCI_OK;
+}
+
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
 {
         dci_status status = DCI_OK;

@@ -148,36 +148,42 @@ typedef struct dci_gpu_choose_args {
  * What scores are made from, for tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most 2 DCI_GPU_CHUNK
  * of them, usually none; `from` is a multiple of a page and of 16. Their keys lie in the ring. All layers in one call: what belongs to layer l
  * begins l times its step further. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and
- * src/kv/summary_pages.c.
+ * src/kv/summary_pages.c. Where the first candidate of a chunk is formed, the rest of what the chunk has for it becomes zeros.
+ *
+ * value_bits, if not 0: of the same candidates also the values of a low-bit tail (tails.h), from lanes.values, 4, 2 or 1 bits, tail_at bytes
+ * into each head's part, as src/kv/tail_lowbit.c: 4 times [128 tokens][32 coordinates] codes across, then 512 scales as bf16.
  */
 typedef struct dci_gpu_form_args {
         int32_t n_layers, n_sequences, n_heads, dim;
         int32_t kind, bits, dtype, group_shift;
-        int32_t sink, reserved;
+        int32_t sink, value_bits, tail_at, reserved;
         const int32_t *rows, *from, *to; /* by sequence of the call */
         dci_gpu_lanes lanes;             /* of the first layer */
-        uint64_t lane_step;              /* bytes from one layer's keys to the next one's */
+        uint64_t lane_step, value_step;  /* bytes from one layer's keys, or values, to the next one's */
         dci_gpu_chunks chunks;           /* of the first layer */
         uint64_t layer_step;             /* from one layer's layer_at to the next one's */
         const float *signs;
         const float *centres;
         uint64_t centres_step;
+        const float *value_signs, *value_centres; /* as those of the keys */
 } dci_gpu_form_args;
 
 /**
  * The same of a prompt's end, for one layer and row, from the caller's rows: the centre (the mean of the candidates' keys: binary32 sums of 64
  * rows each, one after another, then binary64 sums of those, as mean_of in src/kv/form.c), written to centre, then all candidates. keys: of
- * token `sink`, key_token bytes from one to the next, key_head between heads. sums: [head][ceil(n / 64)][dim] floats of scratch.
- * Places of the last chunk behind candidate n are zeros.
+ * token `sink`, key_token bytes from one to the next, key_head between heads, addresses that are multiples of 16. sums: [head][ceil(n / 64)][dim]
+ * floats of scratch, twice that with values; only CODES need it, and have a centre. Places of the last chunk behind candidate n are zeros.
+ * value_bits, if not 0: values likewise, with a centre and signs of their own; see dci_gpu_form_args.
  */
 typedef struct dci_gpu_form_prompt_args {
         int32_t n_heads, dim, kind, bits;
         int32_t dtype, group_shift, n_candidates, row;
-        const unsigned char *keys;
-        uint64_t key_token, key_head;
+        int32_t value_bits, tail_at;
+        const unsigned char *keys, *values;
+        uint64_t key_token, key_head, value_token, value_head;
         dci_gpu_chunks chunks;
-        const float *signs;
-        float *centres; /* [row][head][dim] */
+        const float *signs, *value_signs;
+        float *centres, *value_centres; /* [row][head][dim] */
         float *sums;
 } dci_gpu_form_prompt_args;
 

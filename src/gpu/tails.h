@@ -31,7 +31,36 @@ typedef struct dci_gpu_tail_args {
         float *out, *lse;
 } dci_gpu_tail_args;
 
+/**
+ * The same by means of pages: candidate c is of page c >> page_shift, whose mean key and mean value lie keys_at and values_at bytes into each
+ * head's part of a chunk, in the type of the rows, one behind the other (src/kv/tail_sums.c). With s tokens in a page, r of them chosen, those
+ * that are left have the score scale * (s q . mean - sum of chosen q . k) / (s - r) each, and values that add up to s mean - sum of chosen
+ * values; with `whole`, scale * q . mean and (s - r) mean, and no row is read. Pages that were chosen as a whole count nothing.
+ *
+ * positions, counts: what was chosen, ascending, as choose writes it, [list][stride]; slots: where those rows lie, as attend takes them.
+ */
+typedef struct dci_gpu_tail_sums_args {
+        int32_t n_sequences, n_heads, group, dim;
+        int32_t dtype, query_dtype, page_shift, whole;
+        int32_t n_parts, most_pages, stride; /* most_pages: of a list, at most */
+        float scale;
+        uint32_t keys_at, values_at;
+        dci_gpu_sizes sizes;
+        const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
+        uint64_t query_ld;
+        const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
+        dci_gpu_chunks chunks;
+        const int32_t *positions, *counts, *slots; /* slots: NULL where `whole` */
+        dci_gpu_lanes lanes;
+        dci_gpu_pool pool;
+        dci_gpu_tables tables;
+        float *partial;   /* [list][n_parts][group][dim + 2] */
+        int32_t *arrived; /* [list], zeros before and after */
+        float *out, *lse;
+} dci_gpu_tail_sums_args;
+
 void dci_gpu_ref_tail(const dci_gpu_tail_args *args);
+void dci_gpu_ref_tail_sums(const dci_gpu_tail_sums_args *args);
 
 #ifdef __cplusplus
 }

@@ -125,15 +125,24 @@ static void init_turn(dci_coder *coder)
 }
 
 /* A row of n coordinates has n units of |row| / sqrt(n) in all, so none exceeds sqrt(n) of them. */
+int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16_t *out_inverse)
+{
+        const double step = (double)even_step[bits == 8 ? 0 : bits], root = sqrt((double)dim);
+        if (step == 0.0)
+                return 0;
+        const double unit = fmin(WHOLE_STEP / step, MOST_WHOLE / root);
+        *out_spread = (float)(unit * root);
+        for (size_t i = 0; i < DCI_CODE_STRETCHES; i++)
+                out_inverse[i] = (uint16_t)lrint(65536.0 / (unit * step * (double)stretches[i]));
+        return bits;
+}
+
 static void init_even(dci_coder *coder)
 {
-        const double step = (double)even_step[coder->bits == 8 ? 0 : coder->bits], root = sqrt((double)coder->dim);
-        if (step == 0.0)
-                return;
-        const double unit = fmin(WHOLE_STEP / step, MOST_WHOLE / root);
-        coder->even = (dci_code_even){.turn = coder->turn, .bits = coder->bits, .spread = (float)(unit * root)};
-        for (size_t i = 0; i < DCI_CODE_STRETCHES; i++)
-                coder->even.inverse[i] = (uint16_t)lrint(65536.0 / (unit * step * (double)stretches[i]));
+        dci_code_even even = {.turn = coder->turn};
+        even.bits = (int)dci_coder_even_steps(coder->dim, coder->bits, &even.spread, even.inverse);
+        if (even.bits != 0)
+                coder->even = even;
 }
 
 void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_t bits, uint64_t seed,

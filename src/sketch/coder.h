@@ -90,6 +90,9 @@ void dci_coder_finish_learned(dci_coder *coder);
 int dci_coder_width(const dci_coder *coder, size_t coord);
 float dci_coder_unit(int bits);
 
+/* What dci_code_even says of even steps beside its turn; returns its bits: those that are asked for, or 0 where levels are not even. */
+int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16_t *out_inverse);
+
 /* Rows to codes in their places of a block; NULL: no row, and that place stays as it is. What a row becomes does not depend on the
  * others. scratch: dci_coder_encode_bytes for one row, or for any. */
 size_t dci_coder_encode_bytes(size_t dim, bool one);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Cases of scores: summaries, queries, lanes and pools as a device has them, and what must come out: of codes what the coder's own scan on the
+ * CPU says, to the bit but for the product with the centre; of rows and kept tokens sums in double; of parts what follows from the scores that
+ * were written.
+ */
+#ifndef DCI_TESTS_GPU_SCORE_FIXTURE_H
+#define DCI_TESTS_GPU_SCORE_FIXTURE_H
+
+#include "sketch/coder.h"
+#include "tests/gpu_fixture.h"
+
+#define SCORE_ROWS 3
+#define SCORE_SEQUENCES 3
+#define SCORE_HEADS 3 /* at most */
+#define SCORE_PIECES 8
+
+enum { NORMAL, EQUAL, ZERO_QUERIES, HUGE_QUERIES, TINY_QUERIES, BAD_QUERIES };
+
+typedef struct score_case {
+        const char *name;
+        int32_t kind, bits, dim, group, dtype, query_dtype;
+        int32_t n_heads, shift, n_parts;
+        bool listed, centred, kept;
+        int32_t data;
+        dci_gpu_sizes sizes;
+        int32_t n_tokens[SCORE_SEQUENCES], missing; /* missing: candidates that have no summaries yet */
+        int32_t physical;                           /* chunks that there really are; 0: one for each that is named */
+} score_case;
+
+typedef struct score_state {
+        gpu_test *t;
+        const score_case *c;
+        dci_rng rng;
+        size_t width, head_bytes, per_chunk, chunks_each, most_groups, most_tokens;
+        gpu_blocks blocks;
+        gpu_buffer *table, *rows, *n_tokens, *n_grouped, *n_listed, *queries, *list, *piece[SCORE_PIECES], *numbers;
+        gpu_buffer *signs, *centres, *lane_keys, *scores, *parts;
+        dci_gpu_chunks chunks;
+        dci_gpu_lanes lanes;
+        size_t query_ld;
+        dci_coder coders[SCORE_ROWS * SCORE_HEADS];
+        void *memory[SCORE_ROWS * SCORE_HEADS];
+} score_state;
+
+void score_make(score_state *s, gpu_test *t, const score_case *c, uint64_t seed);
+void score_unmake(score_state *s);
+void score_fill_queries(score_state *s);
+/* Lengths of a call, cut to `most`, and the sequences' rows; buffers of results are poisoned anew, and all goes to the device. */
+void score_set_lengths(score_state *s, const int32_t *rows, int32_t most);
+dci_gpu_score_args score_arguments(const score_state *s);
+/* What came out against what must; returns how many lists there are. */
+size_t score_compare(score_state *s, const char *what);
+
+#endif

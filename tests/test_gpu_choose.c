@@ -1,0 +1,640 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The choice against a model that computes relevances in double precision and sorts all of them. Groups whose relevances differ by less than
+ * rounding may change places; but whatever is handed in as a guess, and however often it is asked, the choice is the same to the bit.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/gpu_fixture.h"
+
+#define ROOM ((size_t)28 << 20)
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+#define CLOSE 2e-5
+#define MOST_SEQUENCES 6
+
+enum { GAUSSIAN, LEVELS, EQUAL, HUGE_ONES, RUN, COMB, ASCENDING, BAD, OUTWEIGHED };
+
+typedef struct shape {
+        const char *name;
+        int32_t data, group, weigh, shift, listed, n_parts;
+        int32_t n_sequences, n_heads, budget, most; /* most: tokens of a sequence */
+        int32_t drop, extra;                        /* extra: stride beyond the budget */
+} shape;
+
+#define KEPT DCI_GPU_WEIGH_KEPT
+#define GROUPS DCI_GPU_WEIGH_GROUPS
+#define EVEN DCI_GPU_WEIGH_EVEN
+
+static const shape shapes[] = {
+        {"tokens", GAUSSIAN, 4, KEPT, 0, 0, 16, 5, 2, 128, 6000, 0, 0},
+        {"a long list", GAUSSIAN, 4, KEPT, 0, 0, 64, 1, 2, 256, 40000, 1, 5},
+        {"one query head", GAUSSIAN, 1, KEPT, 0, 0, 1, 2, 2, 200, 9000, 1, 0},
+        {"two", GAUSSIAN, 2, KEPT, 0, 0, 7, 2, 2, 200, 9000, 0, 0},
+        {"five", GAUSSIAN, 5, KEPT, 0, 0, 33, 2, 2, 200, 9000, 1, 0},
+        {"eight", GAUSSIAN, 8, KEPT, 0, 0, 20, 2, 2, 200, 9000, 0, 0},
+        {"sixteen", GAUSSIAN, 16, KEPT, 0, 0, 20, 2, 2, 200, 9000, 0, 0},
+        {"the mean", GAUSSIAN, 4, EVEN, 0, 0, 20, 3, 2, 200, 9000, 0, 0},
+        {"pages", GAUSSIAN, 4, GROUPS, 4, 0, 8, 5, 2, 240, 20000, 0, 0},
+        {"pages by the mean", GAUSSIAN, 2, EVEN, 5, 0, 8, 3, 2, 500, 20000, 0, 3},
+        {"listed groups", GAUSSIAN, 4, GROUPS, 0, 1, 8, 5, 2, 200, 12000, 0, 0},
+        {"listed groups, many wanted", GAUSSIAN, 4, GROUPS, 0, 1, 8, 1, 1, 2600, 12000, 0, 0},
+        {"many wanted", GAUSSIAN, 4, KEPT, 0, 0, 8, 2, 1, 2048, 12000, 1, 0},
+        {"more than the blocks may leave", GAUSSIAN, 4, KEPT, 0, 0, 8, 1, 1, 6000, 20000, 1, 0},
+        {"the longest lists", GAUSSIAN, 1, KEPT, 0, 0, 8, 1, 1, DCI_GPU_MAX_LIST, 40000, 0, 0},
+        {"many lists", GAUSSIAN, 4, KEPT, 0, 0, 4, 6, 24, 100, 1500, 0, 0},
+        {"more than one window of bits", RUN, 1, KEPT, 0, 0, 8, 1, 1, 300, 300000, 0, 0},
+        {"few levels", LEVELS, 4, KEPT, 0, 0, 8, 3, 2, 300, 9000, 1, 0},
+        {"pages of few levels", LEVELS, 4, GROUPS, 4, 0, 8, 3, 2, 300, 9000, 0, 0},
+        {"all are equal", EQUAL, 4, KEPT, 0, 0, 8, 2, 2, 300, 40000, 0, 0},
+        {"all are equal, by the mean", EQUAL, 4, EVEN, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
+        {"huge scores", HUGE_ONES, 4, GROUPS, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
+        {"a run of the best", RUN, 4, KEPT, 0, 0, 8, 2, 2, 300, 40000, 0, 0},
+        {"the best in one block", COMB, 4, KEPT, 0, 0, 8, 1, 2, 700, 40000, 1, 0},
+        {"ever better", ASCENDING, 4, KEPT, 0, 0, 8, 2, 2, 300, 20000, 0, 0},
+        {"no numbers", BAD, 4, KEPT, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
+        {"pages of no numbers", BAD, 4, GROUPS, 4, 0, 8, 2, 2, 300, 9000, 0, 0},
+        {"kept tokens outweigh all", OUTWEIGHED, 4, KEPT, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
+};
+
+/* One of the two kinds of lists that are in chunks. */
+typedef struct chunks {
+        gpu_buffer *memory, *pieces, *numbers;
+        unsigned char *image_pieces[1];
+        dci_gpu_chunks args;
+} chunks;
+
+typedef struct state {
+        gpu_test *t;
+        const shape *w;
+        dci_rng rng;
+        int32_t n, n_lists, most_groups, stride;
+        dci_gpu_sizes sizes;
+        gpu_buffer *rows, *n_tokens, *n_grouped, *n_listed, *scores, *parts, *guesses, *found, *n_found;
+        gpu_buffer *positions, *counts, *header, *ranked, *n_ranked;
+        chunks spans, ids;
+        double *relevance;
+        int32_t *order, *members; /* members: by rank, while the room is filled */
+} state;
+
+static int32_t *ints(const gpu_buffer *b)
+{
+        return (int32_t *)(void *)b->image;
+}
+
+static float *floats(const gpu_buffer *b)
+{
+        return (float *)(void *)b->image;
+}
+
+static const int32_t *got(const gpu_buffer *b)
+{
+        return (const int32_t *)(const void *)b->back;
+}
+
+/* --- what goes in ---------------------------------------------------------------------------------------------------- */
+
+static void take_chunks(state *s, chunks *c, int32_t n_each, size_t width)
+{
+        const int32_t n_chunks = n_each / DCI_GPU_CHUNK + 1, n = s->w->n_sequences * n_chunks;
+        c->args = (dci_gpu_chunks){.stride = (uint64_t)n_chunks,
+                                   .layer_at = 128,
+                                   .head_bytes = (uint32_t)(DCI_GPU_CHUNK * width * sizeof(int32_t)),
+                                   .piece_shift = 20};
+        c->args.chunk_bytes = c->args.head_bytes * (uint64_t)s->w->n_heads + 128;
+        c->memory = gpu_take(s->t, (size_t)(c->args.chunk_bytes * (uint64_t)n) + 128, GPU_DEVICE);
+        c->numbers = gpu_take(s->t, (size_t)n * sizeof(int32_t), GPU_DEVICE);
+        c->pieces = gpu_take(s->t, sizeof(void *), GPU_DEVICE);
+        memcpy(c->pieces->image, &c->memory->device, sizeof(void *));
+        c->image_pieces[0] = c->memory->image;
+        for (int32_t i = 0; i < n; i++) {
+                const int32_t j = (int32_t)dci_rng_below(&s->rng, (uint64_t)i + 1);
+                ints(c->numbers)[i] = ints(c->numbers)[j];
+                ints(c->numbers)[j] = i;
+        }
+        c->args.numbers = gpu_at(c->numbers, false);
+        c->args.pieces = gpu_at(c->pieces, false);
+}
+
+static int32_t *in_chunks(const state *s, const chunks *c, int32_t row, int32_t head, int32_t at, size_t width)
+{
+        const int32_t number = ints(c->numbers)[row * (int32_t)c->args.stride + at / DCI_GPU_CHUNK];
+        unsigned char *chunk = c->image_pieces[0] + 128 + (uint64_t)number * c->args.chunk_bytes;
+        (void)s;
+        return (int32_t *)(void *)(chunk + (uint64_t)head * c->args.head_bytes) + (size_t)(at % DCI_GPU_CHUNK) * width;
+}
+
+/* Candidates go to groups at random; most are small, one is large. */
+static void list_groups(state *s, int32_t row, int32_t head, int32_t n)
+{
+        int32_t *of = malloc((size_t)(n + 1) * sizeof *of), n_groups = n / 7 + 1, at = 0;
+        ck_assert_ptr_nonnull(of);
+        for (int32_t i = 0; i < n; i++)
+                of[i] = dci_rng_below(&s->rng, 12) == 0 ? n_groups / 2
+                                                        : (int32_t)dci_rng_below(&s->rng, (uint64_t)n_groups);
+        int32_t n_whole = 0;
+        for (int32_t g = 0; g < n_groups; g++) {
+                const int32_t first = at;
+                for (int32_t i = 0; i < n; i++)
+                        if (of[i] == g)
+                                *in_chunks(s, &s->ids, row, head, at++, 1) = i;
+                if (at == first)
+                        continue; /* none is empty */
+                int32_t *span = in_chunks(s, &s->spans, row, head, n_whole++, 2);
+                span[0] = first;
+                span[1] = at - first;
+        }
+        ints(s->n_listed)[row * s->w->n_heads + head] = n_whole;
+        free(of);
+}
+
+static void make(state *s, gpu_test *t, const shape *w, uint64_t seed)
+{
+        *s = (state){.t = t, .w = w, .n = w->n_sequences, .n_lists = w->n_sequences * w->n_heads};
+        gpu_reset(t);
+        dci_rng_seed(&s->rng, seed);
+        s->stride = w->budget + w->extra;
+        s->sizes = (dci_gpu_sizes){16, w->budget / 4, w->budget, w->shift > 0 ? 8 : 1};
+        s->most_groups = w->listed ? w->most / 7 + 2 : (w->most >> w->shift) + 1;
+        const size_t lists = (size_t)s->n_lists, n = (size_t)s->n, stride = (size_t)s->stride, i = sizeof(int32_t);
+        const size_t group = (size_t)w->group, groups = (size_t)s->most_groups, n_parts = (size_t)w->n_parts + 1;
+        s->rows = gpu_take(t, n * i, GPU_DEVICE);
+        s->n_tokens = gpu_take(t, n * i, GPU_DEVICE);
+        s->n_grouped = gpu_take(t, n * i, GPU_DEVICE);
+        s->n_listed = gpu_take(t, lists * i, GPU_DEVICE);
+        s->scores = gpu_take(t, lists * groups * group * sizeof(float), GPU_DEVICE);
+        s->parts = gpu_take(t, lists * n_parts * group * 2 * sizeof(float), GPU_DEVICE);
+        s->guesses = gpu_take(t, lists * sizeof(float), GPU_DEVICE);
+        s->found = gpu_take(t, lists * DCI_GPU_FOUND * sizeof(uint64_t), GPU_DEVICE);
+        s->n_found = gpu_take(t, lists * 2 * i, GPU_DEVICE);
+        s->positions = gpu_take(t, lists * stride * i, GPU_DEVICE);
+        s->counts = gpu_take(t, lists * i, GPU_DEVICE);
+        s->header = gpu_take(t, 3 * n * i, GPU_DEVICE);
+        s->ranked = gpu_take(t, lists * stride * i, GPU_DEVICE);
+        s->n_ranked = gpu_take(t, lists * i, GPU_DEVICE);
+        memset(s->n_found->image, 0, s->n_found->n_bytes);
+        memset(s->guesses->image, 0, s->guesses->n_bytes);
+        if (w->listed) {
+                take_chunks(s, &s->spans, s->most_groups, 2);
+                take_chunks(s, &s->ids, w->most, 1);
+        }
+        s->relevance = malloc(groups * sizeof *s->relevance);
+        s->order = malloc(groups * sizeof *s->order);
+        s->members = malloc((stride + 1) * sizeof *s->members);
+        ck_assert(s->relevance != NULL && s->order != NULL && s->members != NULL);
+        for (int32_t r = 0; r < s->n; r++)
+                ints(s->rows)[r] = s->n - 1 - r;
+}
+
+static void done(state *s)
+{
+        free(s->relevance);
+        free(s->order);
+        free(s->members);
+}
+
+static dci_gpu_view view_of(const state *s, int32_t i)
+{
+        dci_gpu_view view;
+        DCI_GPU_VIEW(view, s->sizes, ints(s->n_tokens)[i], ints(s->n_grouped)[i]);
+        return view;
+}
+
+static int32_t groups_of(const state *s, int32_t i, int32_t h, const dci_gpu_view *view)
+{
+        const int32_t per = 1 << s->w->shift;
+        return s->w->listed ? ints(s->n_listed)[ints(s->rows)[i] * s->w->n_heads + h]
+                            : (view->n_candidates + per - 1) / per;
+}
+
+static float score_of(state *s, int32_t g, int32_t n, float common)
+{
+        const float x = (float)dci_rng_normal(&s->rng);
+        switch (s->w->data) {
+        case LEVELS:
+                return (float)(g * 37 % 5);
+        case EQUAL:
+                return 1.25f;
+        case HUGE_ONES:
+                return 1e30f * x;
+        case RUN:
+                return g >= n / 3 && g < n / 3 + 400 ? 8 + 0.5f * x : x;
+        case COMB:
+                return (g >> 3) % 32 == 3 ? 8 + 0.5f * x : x;
+        case ASCENDING:
+                return 20.0f * (float)g / (float)n;
+        case BAD:
+                return dci_rng_below(&s->rng, 50) == 0 ? NAN : dci_rng_below(&s->rng, 50) == 0 ? INFINITY * x : x;
+        default:
+                return 2.5f * (common + 0.5f * x);
+        }
+}
+
+/* Scores of one list, and what is said about its parts. */
+static void score(state *s, int32_t i, int32_t h)
+{
+        const int32_t list = i * s->w->n_heads + h, group = s->w->group, n_parts = s->w->n_parts;
+        const dci_gpu_view view = view_of(s, i);
+        const int32_t n = groups_of(s, i, h, &view), each = (n + n_parts - 1) / n_parts;
+        float *scores = floats(s->scores) + (size_t)list * (size_t)s->most_groups * (size_t)group;
+        float *parts = floats(s->parts) + (size_t)list * (size_t)(n_parts + 1) * (size_t)group * 2;
+        if (!view.sparse)
+                return;
+        ck_assert_int_le(n, s->most_groups);
+        for (int32_t g = 0; g < n; g++) {
+                const float common = (float)dci_rng_normal(&s->rng);
+                for (int32_t q = 0; q < group; q++)
+                        scores[g * group + q] = score_of(s, g, n, common);
+        }
+        for (int32_t p = 0; p < n_parts; p++)
+                for (int32_t q = 0; q < group; q++) {
+                        float most = -FLT_MAX;
+                        double sum = 0;
+                        for (int32_t g = p * each; g < n && g < (p + 1) * each; g++)
+                                most = scores[g * group + q] > most ? scores[g * group + q] : most;
+                        for (int32_t g = p * each; g < n && g < (p + 1) * each; g++)
+                                sum += exp((double)scores[g * group + q] - most);
+                        parts[(p * group + q) * 2] = most;
+                        parts[(p * group + q) * 2 + 1] = (float)sum;
+                }
+        for (int32_t q = 0; q < group; q++) {
+                parts[(n_parts * group + q) * 2] = s->w->data == OUTWEIGHED ? 150.0f : 4.0f + (float)q;
+                parts[(n_parts * group + q) * 2 + 1] = 7.0f;
+        }
+}
+
+/* Sequences as long as there is room for, short ones, one without room, one whose tokens came back into the window. */
+static void next_step(state *s, int32_t step)
+{
+        const shape *w = s->w;
+        const int32_t sink = s->sizes.sink, window = s->sizes.window;
+        for (int32_t i = 0; i < s->n; i++) {
+                const int32_t kind = (i + step) % MOST_SEQUENCES;
+                int32_t n = kind == 0
+                                    ? w->most
+                                    : w->budget + 1 + (int32_t)dci_rng_below(&s->rng, (uint64_t)(w->most - w->budget));
+                int32_t grouped = n - sink - window > 0 ? n - sink - window : 0;
+                if (kind == 2)
+                        n = w->budget - 3 * step;
+                if (kind == 3)
+                        grouped = grouped > 2 * w->budget ? grouped - w->budget : grouped;
+                grouped = w->listed ? grouped : grouped / s->sizes.unit * s->sizes.unit;
+                ints(s->n_tokens)[i] = n > 1 ? n : 1;
+                ints(s->n_grouped)[i] = grouped;
+                for (int32_t h = 0; h < w->n_heads && w->listed; h++)
+                        list_groups(s, ints(s->rows)[i], h, grouped);
+                if (w->listed && kind == 1) /* the window has taken some back */
+                        ints(s->n_tokens)[i] -= ints(s->n_tokens)[i] / 3;
+                for (int32_t h = 0; h < w->n_heads; h++)
+                        score(s, i, h);
+        }
+        gpu_send_all(s->t);
+}
+
+/* --- the model ------------------------------------------------------------------------------------------------------- */
+
+static const double *sorted_by;
+
+static int by_relevance(const void *a, const void *b)
+{
+        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+        if (sorted_by[x] != sorted_by[y])
+                return sorted_by[x] > sorted_by[y] ? -1 : 1;
+        return (x > y) - (x < y);
+}
+
+static int by_number(const void *a, const void *b)
+{
+        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+        return (x > y) - (x < y);
+}
+
+/* The group's members that are candidates; out may be NULL. */
+static int32_t members_of(const state *s, int32_t i, int32_t h, const dci_gpu_view *view, int32_t g, int32_t *out,
+                          int32_t most)
+{
+        int32_t n = 0;
+        if (!s->w->listed) {
+                for (int32_t c = g << s->w->shift; c < (g + 1) << s->w->shift && c < view->n_candidates && n < most;
+                     c++, n++)
+                        if (out != NULL)
+                                out[n] = c;
+                return n;
+        }
+        const int32_t row = ints(s->rows)[i], *span = in_chunks(s, &s->spans, row, h, g, 2);
+        for (int32_t m = 0; m < span[1] && n < most; m++) {
+                const int32_t id = *in_chunks(s, &s->ids, row, h, span[0] + m, 1);
+                if (id >= view->n_candidates)
+                        break;
+                if (out != NULL)
+                        out[n] = id;
+                n++;
+        }
+        return n;
+}
+
+static void weigh(state *s, int32_t i, int32_t h, const dci_gpu_view *view, int32_t n)
+{
+        const shape *w = s->w;
+        const size_t list = (size_t)(i * w->n_heads + h), group = (size_t)w->group;
+        const float *scores = floats(s->scores) + list * (size_t)s->most_groups * group;
+        const float *kept = floats(s->parts) + (list * (size_t)(w->n_parts + 1) + (size_t)w->n_parts) * group * 2;
+        memset(s->relevance, 0, (size_t)n * sizeof *s->relevance);
+        for (size_t q = 0; q < group; q++) {
+                double most = -INFINITY, sum = 0;
+                for (size_t g = 0; g < (size_t)n; g++)
+                        most = scores[g * group + q] > most ? scores[g * group + q] : most;
+                for (size_t g = 0; g < (size_t)n; g++)
+                        sum += exp(scores[g * group + q] - most);
+                /* Where kept tokens outweigh all, by the same for all heads, what they have in common is of no account. */
+                if (w->weigh == KEPT && w->data == OUTWEIGHED)
+                        sum = exp((double)kept[2 * q] - 150 - most);
+                else if (w->weigh == KEPT)
+                        sum += (double)kept[2 * q + 1] * exp((double)kept[2 * q] - most);
+                for (size_t g = 0; g < (size_t)n; g++)
+                        s->relevance[g] += w->weigh == EVEN ? (double)scores[g * group + q] / w->group
+                                                            : exp(scores[g * group + q] - most) / sum;
+        }
+        for (int32_t g = 0; g < n; g++) {
+                if (w->listed && members_of(s, i, h, view, g, NULL, 1) == 0)
+                        s->relevance[g] = -FLT_MAX;
+                s->order[g] = g;
+        }
+        sorted_by = s->relevance;
+        qsort(s->order, (size_t)n, sizeof *s->order, by_relevance);
+}
+
+static bool close_to(const state *s, double a, double b)
+{
+        const double size = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
+        return a == b || fabs(a - b) <= CLOSE * (s->w->weigh == EVEN ? fmax(size, 1) : size) ||
+               (size < 1e-36 && s->w->weigh != EVEN);
+}
+
+/* That ranks are those of the model up to rounding, and that positions are what they amount to. */
+static void look_at_list(state *s, int32_t i, int32_t h, const char *what)
+{
+        const int32_t list = i * s->w->n_heads + h;
+        const dci_gpu_view view = view_of(s, i);
+        const int32_t *ranked = got(s->ranked) + (size_t)list * (size_t)s->stride, n_ranked = got(s->n_ranked)[list];
+        const int32_t *positions = got(s->positions) + (size_t)list * (size_t)s->stride, count = got(s->counts)[list];
+        if (!view.sparse || view.room == 0) {
+                ck_assert_msg(count == 0 && n_ranked == 0, "%s: list %d has %d of %d groups", what, list, count,
+                              n_ranked);
+                return;
+        }
+        const int32_t n = groups_of(s, i, h, &view);
+        const bool is_bad = s->w->data == BAD;
+        int32_t filled = 0;
+        unsigned char *seen = calloc((size_t)n + 1, 1);
+        ck_assert_ptr_nonnull(seen);
+        if (!is_bad)
+                weigh(s, i, h, &view, n);
+        ck_assert_msg(n_ranked > 0 && n_ranked <= s->stride, "%s: list %d has %d groups", what, list, n_ranked);
+        for (int32_t r = 0; r < n_ranked; r++) {
+                const int32_t g = ranked[r];
+                ck_assert_msg(g >= 0 && g < n && seen[g] == 0, "%s: list %d, rank %d is group %d", what, list, r, g);
+                seen[g] = 1;
+                const int32_t taken = members_of(s, i, h, &view, g, s->members + filled, view.room - filled);
+                ck_assert_msg(taken > 0, "%s: list %d, rank %d adds nothing", what, list, r);
+                filled += taken;
+                if (is_bad)
+                        continue;
+                const double own = s->relevance[g], model = s->relevance[s->order[r]];
+                ck_assert_msg(close_to(s, own, model),
+                              "%s: list %d, rank %d is group %d of relevance %.9g, not %d of %.9g", what, list, r, g,
+                              own, s->order[r], model);
+                if (s->w->data == LEVELS || s->w->data == EQUAL)
+                        ck_assert_msg(g == s->order[r], "%s: list %d, rank %d is group %d, not %d", what, list, r, g,
+                                      s->order[r]);
+        }
+        int32_t n_more = 0; /* what would still be there */
+        for (int32_t g = 0; g < n && filled < view.room; g++)
+                n_more += seen[g] == 0 ? members_of(s, i, h, &view, g, NULL, 1) : 0;
+        ck_assert_msg(filled == view.room || n_more == 0, "%s: list %d has %d tokens of %d", what, list, filled,
+                      view.room);
+        ck_assert_msg(count == filled, "%s: list %d has %d positions, its groups have %d", what, list, count, filled);
+        qsort(s->members, (size_t)filled, sizeof *s->members, by_number);
+        for (int32_t c = 0; c < count; c++)
+                ck_assert_msg(positions[c] == s->sizes.sink + s->members[c], "%s: list %d, entry %d is %d, not %d",
+                              what, list, c, positions[c], s->sizes.sink + s->members[c]);
+        free(seen);
+}
+
+/* What is not written keeps its poison. */
+static void look_at_rest(const state *s, const char *what)
+{
+        for (int32_t i = 0; i < s->n; i++) {
+                const dci_gpu_view view = view_of(s, i);
+                const int32_t sink_end = view.sparse ? s->sizes.sink : 0;
+                ck_assert_msg(got(s->header)[i] == sink_end &&
+                                      got(s->header)[s->n + i] ==
+                                              (view.sparse ? s->sizes.sink + view.n_candidates : 0) &&
+                                      got(s->header)[2 * s->n + i] == ints(s->n_tokens)[i],
+                              "%s: header of sequence %d", what, i);
+                for (int32_t h = 0; h < s->w->n_heads; h++) {
+                        const int32_t list = i * s->w->n_heads + h;
+                        for (int32_t c = got(s->counts)[list]; c < s->stride; c++)
+                                ck_assert_msg(got(s->positions)[list * s->stride + c] == -1, "%s: list %d, entry %d",
+                                              what, list, c);
+                        for (int32_t c = got(s->n_ranked)[list]; c < s->stride; c++)
+                                ck_assert_msg(got(s->ranked)[list * s->stride + c] == -1, "%s: list %d, rank %d", what,
+                                              list, c);
+                }
+        }
+}
+
+/* --- steps ----------------------------------------------------------------------------------------------------------- */
+
+static dci_gpu_choose_args arguments(const state *s, bool ranked)
+{
+        const shape *w = s->w;
+        return (dci_gpu_choose_args){.n_sequences = s->n,
+                                     .n_heads = w->n_heads,
+                                     .group = w->group,
+                                     .group_shift = w->shift,
+                                     .weigh = w->weigh,
+                                     .n_parts = w->n_parts,
+                                     .most_groups = s->most_groups,
+                                     .stride = s->stride,
+                                     .drop = w->drop,
+                                     .sizes = s->sizes,
+                                     .rows = gpu_at(s->rows, false),
+                                     .n_tokens = gpu_at(s->n_tokens, false),
+                                     .n_grouped = gpu_at(s->n_grouped, false),
+                                     .n_listed = w->listed ? gpu_at(s->n_listed, false) : NULL,
+                                     .scores = gpu_at(s->scores, false),
+                                     .parts = gpu_at(s->parts, false),
+                                     .spans = s->spans.args,
+                                     .ids = s->ids.args,
+                                     .guesses = gpu_at(s->guesses, false),
+                                     .found = gpu_at(s->found, false),
+                                     .n_found = gpu_at(s->n_found, false),
+                                     .positions = gpu_at(s->positions, false),
+                                     .counts = gpu_at(s->counts, false),
+                                     .header = gpu_at(s->header, false),
+                                     .ranked = ranked ? gpu_at(s->ranked, false) : NULL,
+                                     .n_ranked = ranked ? gpu_at(s->n_ranked, false) : NULL};
+}
+
+static void fetch(state *s)
+{
+        gpu_buffer *const all[] = {s->positions, s->counts, s->header, s->ranked, s->n_ranked, s->guesses, s->found};
+        for (size_t i = 0; i < COUNT(all); i++) {
+                gpu_fetch(s->t, all[i]);
+                gpu_guarded(all[i], s->w->name);
+        }
+}
+
+static void call(state *s, bool ranked, void *graph)
+{
+        const dci_gpu_choose_args args = arguments(s, ranked);
+        if (graph != NULL)
+                ck_ok(s->t->ops->graph_launch(s->t->gpu, graph, s->t->stream));
+        else
+                ck_ok(s->t->ops->choose(s->t->gpu, s->t->stream, &args));
+        fetch(s);
+}
+
+/* Candidates that were dropped, in the image; and that nothing else became of what went in. */
+static void look_at_inputs(state *s, const char *what)
+{
+        const shape *w = s->w;
+        for (int32_t list = 0; list < s->n_lists && w->drop != 0; list++)
+                for (int32_t c = 0; c < got(s->counts)[list]; c++) {
+                        const int32_t at = got(s->positions)[list * s->stride + c] - s->sizes.sink;
+                        for (int32_t q = 0; q < w->group; q++)
+                                floats(s->scores)[((size_t)list * (size_t)s->most_groups + (size_t)at) *
+                                                          (size_t)w->group +
+                                                  (size_t)q] = -FLT_MAX;
+                }
+        gpu_same(s->t, s->scores, what);
+        gpu_same(s->t, s->n_found, what);
+        gpu_same(s->t, s->parts, what);
+}
+
+/* Guesses of all kinds: what was last, nothing, too little, too much, no number. The same comes out each time. */
+static void ask_again(state *s, const char *what)
+{
+        static const float guesses[] = {0, 1e-30f, 1e-3f, 3, -7, INFINITY, NAN};
+        const size_t n = s->positions->n_bytes, n_counts = s->counts->n_bytes;
+        unsigned char *first = malloc(2 * n + n_counts + s->guesses->n_bytes);
+        ck_assert_ptr_nonnull(first);
+        memcpy(first, s->positions->back, n);
+        memcpy(first + n, s->counts->back, n_counts);
+        memcpy(first + n + n_counts, s->guesses->back, s->guesses->n_bytes);
+        for (size_t i = 0; i <= COUNT(guesses); i++) {
+                for (int32_t list = 0; list < s->n_lists; list++)
+                        floats(s->guesses)[list] =
+                                i < COUNT(guesses) ? guesses[i] : ((float *)(void *)s->guesses->back)[list];
+                gpu_send(s->t, s->guesses);
+                gpu_send(s->t, s->scores);
+                gpu_send(s->t, s->positions);
+                call(s, i == 2, NULL);
+                ck_assert_msg(memcmp(first, s->positions->back, n) == 0, "%s: another choice after guess %zu", what, i);
+                ck_assert_msg(memcmp(first + n, s->counts->back, n_counts) == 0, "%s: other counts after guess %zu",
+                              what, i);
+                for (int32_t list = 0; list < s->n_lists; list++)
+                        if (got(s->counts)[list] > 0) {
+                                const int32_t row = ints(s->rows)[list / s->w->n_heads];
+                                const size_t at = (size_t)(row * s->w->n_heads + list % s->w->n_heads) * sizeof(float);
+                                ck_assert_msg(memcmp(first + n + n_counts + at, s->guesses->back + at, sizeof(float)) ==
+                                                      0,
+                                              "%s: another relevance after guess %zu", what, i);
+                        }
+                if (test_short() && i == 2)
+                        break;
+        }
+        free(first);
+}
+
+static void go(gpu_test *t, const shape *w, uint64_t seed, bool captured)
+{
+        state s;
+        char what[160];
+        void *graph = NULL;
+        make(&s, t, w, seed);
+        for (int32_t step = 0; step < (test_short() ? 1 : 3); step++) {
+                snprintf(what, sizeof what, "%s, step %d", w->name, (int)step);
+                next_step(&s, step);
+                if (captured && graph == NULL) {
+                        const dci_gpu_choose_args args = arguments(&s, true);
+                        ck_ok(t->ops->capture_begin(t->gpu, t->stream));
+                        ck_ok(t->ops->choose(t->gpu, t->stream, &args));
+                        ck_ok(t->ops->capture_end(t->gpu, t->stream, &graph));
+                }
+                call(&s, true, graph);
+                for (int32_t i = 0; i < s.n; i++)
+                        for (int32_t h = 0; h < w->n_heads; h++)
+                                look_at_list(&s, i, h, what);
+                look_at_rest(&s, what);
+                if (!captured)
+                        ask_again(&s, what);
+                look_at_inputs(&s, what);
+                memcpy(s.guesses->image, s.guesses->back, s.guesses->n_bytes);
+                memset(s.positions->image, 0xff, s.positions->n_bytes);
+                memset(s.ranked->image, 0xff, s.ranked->n_bytes);
+        }
+        if (graph != NULL)
+                t->ops->graph_give(t->gpu, graph);
+        done(&s);
+}
+
+START_TEST(the_best_are_chosen_whatever_the_guess)
+{
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        go(&t, &shapes[_i], 5 + (uint64_t)_i, false);
+        gpu_end(&t);
+}
+END_TEST
+
+START_TEST(a_graph_chooses_from_longer_sequences)
+{
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        go(&t, &shapes[_i], 71 + (uint64_t)_i, true);
+        gpu_end(&t);
+}
+END_TEST
+
+START_TEST(what_cannot_be_done_is_said)
+{
+        gpu_test t;
+        state s;
+        gpu_begin(&t, ROOM);
+        make(&s, &t, &shapes[0], 1);
+        next_step(&s, 0);
+        dci_gpu_choose_args args = arguments(&s, false);
+        args.n_sequences = 0;
+        ck_ok(t.ops->choose(t.gpu, t.stream, &args));
+        if (!gpu_is_host(&t)) {
+                args = arguments(&s, false);
+                args.group = DCI_GPU_MAX_GROUP + 1;
+                ck_refused(t.ops->choose(t.gpu, t.stream, &args), DCI_ERR_LIMIT, "17 query heads");
+                args = arguments(&s, false);
+                args.stride = DCI_GPU_MAX_LIST + 1;
+                ck_refused(t.ops->choose(t.gpu, t.stream, &args), DCI_ERR_LIMIT, "8193");
+                args = arguments(&s, false);
+                args.n_parts = DCI_GPU_MAX_PARTS + 1;
+                ck_refused(t.ops->choose(t.gpu, t.stream, &args), DCI_ERR_LIMIT, "65 parts");
+        }
+        done(&s);
+        gpu_end(&t);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("gpu_choose");
+        TCase *tcase = tcase_create("gpu_choose");
+        tcase_set_timeout(tcase, 120);
+        tcase_add_loop_test(tcase, the_best_are_chosen_whatever_the_guess, 0, (int)COUNT(shapes));
+        tcase_add_loop_test(tcase, a_graph_chooses_from_longer_sequences, 0, (int)COUNT(shapes));
+        tcase_add_test(tcase, what_cannot_be_done_is_said);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}

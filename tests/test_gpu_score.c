@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Scores of summaries, over shapes, unusual numbers and lengths, and in a graph. */
+#include <string.h>
+
+#include "tests/gpu_score_fixture.h"
+
+#define ROOM ((size_t)48 << 20)
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+/* Sink, window, budget and unit; tokens of the sequences. */
+#define SIZES 16, 64, 256, 16
+#define LENGTHS 1337, 250, 612
+#define PACK(...)                                                                                                      \
+        {                                                                                                              \
+                __VA_ARGS__                                                                                            \
+        }
+#define CASE(...)                                                                                                      \
+        {                                                                                                              \
+                __VA_ARGS__                                                                                            \
+        }
+
+static void call(score_state *s, const dci_gpu_score_args *args)
+{
+        ck_ok(s->t->ops->score(s->t->gpu, s->t->stream, args));
+        ck_ok(s->t->ops->stream_wait(s->t->gpu, s->t->stream));
+}
+
+/* The same bits once more, and with another division. */
+static void repeat(score_state *s)
+{
+        dci_gpu_score_args args = score_arguments(s);
+        const size_t n = s->scores->n_bytes, n_parts = s->parts->n_bytes;
+        unsigned char *scores = malloc(n), *parts = malloc(n_parts);
+        memcpy(scores, s->scores->back, n);
+        memcpy(parts, s->parts->back, n_parts);
+        gpu_send(s->t, s->scores);
+        gpu_send(s->t, s->parts);
+        call(s, &args);
+        gpu_fetch(s->t, s->scores);
+        gpu_fetch(s->t, s->parts);
+        ck_assert_msg(memcmp(scores, s->scores->back, n) == 0, "%s: other scores", s->c->name);
+        ck_assert_msg(memcmp(parts, s->parts->back, n_parts) == 0, "%s: other parts", s->c->name);
+        args.n_parts = s->c->n_parts > 1 ? s->c->n_parts - 1 : 1;
+        gpu_send(s->t, s->scores);
+        call(s, &args);
+        gpu_fetch(s->t, s->scores);
+        ck_assert_msg(memcmp(scores, s->scores->back, n) == 0, "%s: other scores with fewer parts", s->c->name);
+        free(scores);
+        free(parts);
+}
+
+static void go(gpu_test *t, const score_case *c, uint64_t seed)
+{
+        static const int32_t rows[2][SCORE_SEQUENCES] = {{2, 0, 1}, {1, 2, 0}};
+        score_state s;
+        score_make(&s, t, c, seed);
+        score_set_lengths(&s, rows[seed % 2], INT32_MAX);
+        const dci_gpu_score_args args = score_arguments(&s);
+        call(&s, &args);
+        ck_assert_uint_gt(score_compare(&s, "a call") + (c->data == BAD_QUERIES), 0);
+        repeat(&s);
+        score_unmake(&s);
+}
+
+static score_case shape(int32_t kind, int32_t bits, int32_t dim, int32_t group)
+{
+        const score_case c = {"shapes", kind,  bits,  dim,  group,  DCI_BF16, DCI_BF16,  2, 0,
+                              3,        false, false, true, NORMAL, {SIZES},  {LENGTHS}, 0, 0};
+        return c;
+}
+
+static const int32_t dims[] = {64, 96, 128, 256}, groups[] = {1, 2, 3, 4, 5, 8, 12, 16};
+
+START_TEST(codes_score_as_the_coder_scans)
+{
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        uint64_t seed = 1;
+        for (int32_t bits = 1; bits <= 4; bits *= 2)
+                for (size_t d = 0; d < COUNT(dims); d++)
+                        for (size_t g = 0; g < COUNT(groups); g++, seed++) {
+                                score_case c = shape(DCI_GPU_CODES, bits, dims[d], groups[g]);
+                                c.centred = g % 2 == 0;
+                                c.query_dtype = (int32_t)(seed % 3 == 0 ? DCI_F32 : seed % 3 == 1 ? DCI_BF16 : DCI_F16);
+                                c.dtype = seed % 2 == 0 ? DCI_F16 : DCI_BF16;
+                                if (!test_short() || seed % 5 == 0)
+                                        go(&t, &c, seed);
+                        }
+        gpu_end(&t);
+}
+END_TEST
+
+START_TEST(rows_score_as_their_kinds_say)
+{
+        gpu_test t;
+        gpu_begin(&t, 2 * ROOM);
+        uint64_t seed = 1;
+        for (int32_t kind = DCI_GPU_MEANS; kind <= DCI_GPU_CUBOIDS; kind++)
+                for (size_t d = 0; d < COUNT(dims); d++)
+                        for (size_t g = 0; g < COUNT(groups); g++, seed++) {
+                                score_case c = shape(kind, 4, dims[d], groups[g]);
+                                c.shift = (int32_t)(seed % 3) + 3;
+                                c.sizes.unit = 1 << c.shift;
+                                c.listed = seed % 4 == 0;
+                                c.query_dtype = (int32_t)(seed % 3 == 0 ? DCI_F32 : seed % 3 == 1 ? DCI_BF16 : DCI_F16);
+                                c.dtype = seed % 2 == 0 ? DCI_F16 : DCI_BF16;
+                                c.n_tokens[2] = 2800;
+                                if (!test_short() || seed % 5 == 0)
+                                        go(&t, &c, seed);
+                        }
+        gpu_end(&t);
+}
+END_TEST
+
+START_TEST(unusual_numbers_and_lengths)
+{
+        static const score_case cases[] = {
+                CASE("all equal", DCI_GPU_CODES, 4, 128, 4, DCI_BF16, DCI_F32, 2, 0, 5, false, true, true, EQUAL,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("zeros", DCI_GPU_CODES, 4, 128, 4, DCI_BF16, DCI_F32, 2, 0, 5, false, true, true, ZERO_QUERIES,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("zeros", DCI_GPU_MINMAX, 4, 128, 4, DCI_F16, DCI_F32, 2, 4, 2, false, true, true, ZERO_QUERIES,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("huge", DCI_GPU_CODES, 2, 96, 8, DCI_F16, DCI_F32, 1, 0, 2, false, false, true, HUGE_QUERIES,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("huge", DCI_GPU_CUBOIDS, 4, 96, 16, DCI_F16, DCI_F32, 1, 4, 2, false, false, true, HUGE_QUERIES,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("tiny", DCI_GPU_MEANS, 4, 128, 6, DCI_F16, DCI_F32, 1, 4, 2, false, false, true, TINY_QUERIES,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("tiny", DCI_GPU_CODES, 1, 256, 4, DCI_BF16, DCI_F32, 1, 0, 2, false, true, true, TINY_QUERIES,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("bad", DCI_GPU_CODES, 4, 128, 4, DCI_BF16, DCI_BF16, 2, 0, 2, false, true, true, BAD_QUERIES,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("bad", DCI_GPU_CUBOIDS, 4, 64, 9, DCI_F16, DCI_F16, 2, 4, 2, false, true, true, BAD_QUERIES,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("one candidate", DCI_GPU_CODES, 4, 128, 4, DCI_BF16, DCI_BF16, 2, 0, 7, false, true, true, NORMAL,
+                     PACK(4, 8, 12, 1), PACK(13, 12, 14), 0, 0),
+                CASE("borders of chunks", DCI_GPU_CODES, 4, 64, 4, DCI_BF16, DCI_BF16, 2, 0, 64, false, false, true,
+                     NORMAL, PACK(16, 64, 96, 1), PACK(592, 593, 1104), 0, 0),
+                CASE("borders of blocks", DCI_GPU_CODES, 2, 128, 5, DCI_BF16, DCI_BF16, 1, 0, 1, false, false, true,
+                     NORMAL, PACK(16, 64, 96, 1), PACK(80 + 31, 80 + 32, 80 + 33), 0, 0),
+                CASE("a wide window", DCI_GPU_CODES, 4, 128, 4, DCI_F16, DCI_BF16, 2, 0, 4, false, true, true, NORMAL,
+                     PACK(12, 300, 400, 16), PACK(1500, 420, 900), 37, 0),
+                CASE("no sink", DCI_GPU_MEANS, 4, 128, 4, DCI_BF16, DCI_BF16, 3, 4, 4, false, false, true, NORMAL,
+                     PACK(0, 64, 128, 16), PACK(LENGTHS), 16, 0),
+                CASE("no kept tokens", DCI_GPU_CODES, 4, 128, 4, DCI_BF16, DCI_BF16, 2, 0, 4, false, true, false,
+                     NORMAL, PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("long", DCI_GPU_CODES, 1, 64, 2, DCI_BF16, DCI_BF16, 1, 0, 1, false, true, false, NORMAL,
+                     PACK(SIZES), PACK(270000, 300, 300), 0, 5),
+                CASE("long", DCI_GPU_CODES, 4, 64, 1, DCI_BF16, DCI_BF16, 1, 0, 2, false, true, false, NORMAL,
+                     PACK(SIZES), PACK(600, 530000, 300), 0, 3),
+                CASE("large pages", DCI_GPU_MINMAX, 4, 64, 4, DCI_BF16, DCI_BF16, 1, 9, 1, false, false, false, NORMAL,
+                     PACK(16, 64, 256, 512), PACK(400000, 300, 300), 0, 9),
+                CASE("long lists of pages", DCI_GPU_MEANS, 4, 64, 4, DCI_BF16, DCI_BF16, 1, 3, 2, false, false, true,
+                     NORMAL, PACK(16, 64, 256, 8), PACK(20000, 3000, 300), 0, 0)};
+        gpu_test t;
+        gpu_begin(&t, 2 * ROOM);
+        for (size_t i = 0; i < COUNT(cases); i++)
+                go(&t, &cases[i], 300 + i);
+        gpu_end(&t);
+}
+END_TEST
+
+/* One graph, while sequences grow up to what it was made for and its rows change. */
+START_TEST(a_graph_scores_longer_sequences)
+{
+        static const int32_t rows[SCORE_SEQUENCES] = {1, 0, 2}, others[SCORE_SEQUENCES] = {0, 2, 1};
+        static const int32_t most[] = {200, 300, 512, 1000, 1337};
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        for (int32_t kind = DCI_GPU_CODES; kind <= DCI_GPU_MINMAX; kind++) {
+                score_case c = shape(kind, 4, 128, 4);
+                score_state s;
+                void *graph = NULL;
+                c.shift = kind == DCI_GPU_CODES ? 0 : 4;
+                score_make(&s, &t, &c, (uint64_t)kind);
+                score_set_lengths(&s, rows, most[0]);
+                const dci_gpu_score_args args = score_arguments(&s);
+                ck_ok(t.ops->capture_begin(t.gpu, t.stream));
+                ck_ok(t.ops->score(t.gpu, t.stream, &args));
+                ck_ok(t.ops->capture_end(t.gpu, t.stream, &graph));
+                for (size_t i = 0; i < COUNT(most); i++) {
+                        score_set_lengths(&s, i % 2 == 0 ? rows : others, most[i]);
+                        score_fill_queries(&s);
+                        gpu_send(&t, s.queries);
+                        ck_ok(t.ops->graph_launch(t.gpu, graph, t.stream));
+                        ck_ok(t.ops->stream_wait(t.gpu, t.stream));
+                        const size_t n_sparse = score_compare(&s, "a replay");
+                        ck_assert_uint_eq(n_sparse, (size_t)c.n_heads * (i == 0 ? 0 : i == 1 ? 2 : 2));
+                }
+                t.ops->graph_give(t.gpu, graph);
+                score_unmake(&s);
+        }
+        gpu_end(&t);
+}
+END_TEST
+
+/* Shapes that no kernel is built for. */
+START_TEST(what_is_refused)
+{
+        gpu_test t;
+        gpu_begin(&t, ROOM);
+        const score_case c = shape(DCI_GPU_CODES, 4, 128, 4);
+        score_state s;
+        score_make(&s, &t, &c, 1);
+        dci_gpu_score_args args = score_arguments(&s);
+        if (!gpu_is_host(&t)) {
+                args.dim = 80;
+                ck_refused(t.ops->score(t.gpu, t.stream, &args), DCI_ERR_UNSUPPORTED, "80");
+                args = score_arguments(&s);
+                args.group = 17;
+                ck_refused(t.ops->score(t.gpu, t.stream, &args), DCI_ERR_UNSUPPORTED, "17");
+                args = score_arguments(&s);
+                args.bits = 3;
+                ck_refused(t.ops->score(t.gpu, t.stream, &args), DCI_ERR_UNSUPPORTED, "3 bits");
+                args = score_arguments(&s);
+                args.n_parts = 65;
+                ck_refused(t.ops->score(t.gpu, t.stream, &args), DCI_ERR_LIMIT, "65 parts");
+        }
+        args = score_arguments(&s);
+        args.n_sequences = 0;
+        ck_ok(t.ops->score(t.gpu, t.stream, &args));
+        score_unmake(&s);
+        gpu_end(&t);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("gpu_score");
+        TCase *tcase = tcase_create("gpu_score");
+        tcase_set_timeout(tcase, 240);
+        tcase_add_test(tcase, codes_score_as_the_coder_scans);
+        tcase_add_test(tcase, rows_score_as_their_kinds_say);
+        tcase_add_test(tcase, unusual_numbers_and_lengths);
+        tcase_add_test(tcase, a_graph_scores_longer_sequences);
+        tcase_add_test(tcase, what_is_refused);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
