@@ -76,6 +76,7 @@ TAPPED(choose, dci_gpu_choose_args, PHASE_CHOOSE)
 TAPPED(resolve, dci_gpu_resolve_args, PHASE_RESIDENCY)
 TAPPED(gather, dci_gpu_gather_args, PHASE_GATHER)
 TAPPED(tail, dci_gpu_tail_args, PHASE_TAIL)
+TAPPED(tail_sums, dci_gpu_tail_sums_args, PHASE_TAIL)
 TAPPED(attend, dci_gpu_attend_args, PHASE_ATTEND)
 
 void gpubench_tap_open(gpubench *b)
@@ -91,6 +92,7 @@ void gpubench_tap_open(gpubench *b)
         tap.ops.resolve = tap_resolve;
         tap.ops.gather = tap_gather;
         tap.ops.tail = tap_tail;
+        tap.ops.tail_sums = tap_tail_sums;
         tap.ops.attend = tap_attend;
         b->gpu->ops = &tap.ops;
 }
