@@ -15,7 +15,12 @@ static const struct {
              {GPUBENCH_RESIDENCY, "residency", gpubench_residency},
              {GPUBENCH_STEP, "step", gpubench_step},
              {GPUBENCH_ERROR, "error", gpubench_error},
-             {GPUBENCH_SCORE, "score", gpubench_score}};
+             {GPUBENCH_SCORE, "score", gpubench_score},
+             {GPUBENCH_CHOOSE, "choose", gpubench_choose},
+             {GPUBENCH_FORM, "form", gpubench_form},
+             {GPUBENCH_TAIL, "tail", gpubench_tail},
+             {GPUBENCH_DECODE, "decode", gpubench_decode},
+             {GPUBENCH_SOAK, "soak", gpubench_soak}};
 
 static json_t *report_json(const gpubench *b, int argc, char **argv)
 {

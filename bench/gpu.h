@@ -16,7 +16,13 @@ enum {
         GPUBENCH_STEP,
         GPUBENCH_ERROR,
         GPUBENCH_SCORE,
-        GPUBENCH_PARTS = GPUBENCH_SCORE
+        GPUBENCH_CHOOSE,
+        GPUBENCH_FORM,
+        GPUBENCH_TAIL,
+        GPUBENCH_USUAL = GPUBENCH_TAIL, /* those behind it run when they are named */
+        GPUBENCH_DECODE,
+        GPUBENCH_SOAK,
+        GPUBENCH_PARTS = GPUBENCH_SOAK
 };
 
 typedef struct gpubench_options {
@@ -31,6 +37,11 @@ typedef struct gpubench_options {
         size_t tokens, layers, heads, batch, steps, hot; /* of the part step */
         size_t walk_steps;                               /* of the residency, at most */
         int32_t gather;                                  /* DCI_GPU_GATHER_*, of the part step */
+        /* Of the parts decode and soak. */
+        bench_sizes lengths, batches;
+        size_t decode_layers, host_layers, host_tokens, host_gib, soak_steps, soak_tokens;
+        int32_t planner; /* DCI_GPU_PLAN_* */
+        bool forks;
 } gpubench_options;
 
 /* What the bus and the memory can do, in bytes per second; 0: not known. */
@@ -138,11 +149,18 @@ dci_status gpubench_residency(gpubench *b);      /* gpu_residency.c */
 dci_status gpubench_step(gpubench *b);           /* gpu_step.c */
 dci_status gpubench_error(gpubench *b);          /* gpu_error.c */
 dci_status gpubench_score(gpubench *b);          /* gpu_score.c */
+dci_status gpubench_choose(gpubench *b);         /* gpu_choose.c */
+dci_status gpubench_form(gpubench *b);           /* gpu_form.c */
+dci_status gpubench_tail(gpubench *b);           /* gpu_tail.c */
+dci_status gpubench_decode(gpubench *b);         /* gpu_decode.c */
+dci_status gpubench_soak(gpubench *b);           /* gpu_soak.c */
 
 /* gpu_options.c */
 dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *out, bool *out_help);
 void gpubench_print_help(void);
 const char *gpubench_gather_name(int32_t gather);
+/* Presets of the part decode unless some are named. */
+bool gpubench_is_decoded(int32_t preset);
 
 /* --- gpu_walk.c: what plans of a decode ask for -------------------------------------------------------------------------------- */
 

@@ -206,7 +206,9 @@ static dci_status put_rest(choosing *c)
         c->args.n_grouped = (const int32_t *)at + 2 * n;
         c->args.positions = (int32_t *)(void *)area.device;
         c->args.counts = c->args.positions + c->n_lists * stride;
-        c->args.header = c->args.counts + c->n_lists;
+        c->args.sink_end = c->args.counts + c->n_lists;
+        c->args.recent_begin = c->args.sink_end + c->args.n_sequences;
+        c->args.after = c->args.recent_begin + c->args.n_sequences;
         if (status == DCI_OK)
                 status = gpubench_take(c->b, scratch, GPUBENCH_ON_DEVICE, &area);
         if (status == DCI_OK)
@@ -280,7 +282,9 @@ static dci_status check(choosing *c)
         args.guesses = &guess;
         args.positions = expected;
         args.counts = &wanted;
-        args.header = header;
+        args.sink_end = header;
+        args.recent_begin = header + 1;
+        args.after = header + 2;
         dci_gpu_ref_choose(&args);
         for (int32_t i = 0, j = 0; i < count && j < wanted;) {
                 same += positions[i] == expected[j];

@@ -5,13 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const bench_choice parts[] = {
-        {"gather", GPUBENCH_GATHER}, {"dense", GPUBENCH_DENSE},         {"sparse", GPUBENCH_SPARSE},
-        {"append", GPUBENCH_APPEND}, {"residency", GPUBENCH_RESIDENCY}, {"step", GPUBENCH_STEP},
-        {"error", GPUBENCH_ERROR},   {"score", GPUBENCH_SCORE},         {NULL, 0}};
+static const bench_choice parts[] = {{"gather", GPUBENCH_GATHER},       {"dense", GPUBENCH_DENSE},
+                                     {"sparse", GPUBENCH_SPARSE},       {"append", GPUBENCH_APPEND},
+                                     {"residency", GPUBENCH_RESIDENCY}, {"step", GPUBENCH_STEP},
+                                     {"error", GPUBENCH_ERROR},         {"score", GPUBENCH_SCORE},
+                                     {"choose", GPUBENCH_CHOOSE},       {"form", GPUBENCH_FORM},
+                                     {"tail", GPUBENCH_TAIL},           {"decode", GPUBENCH_DECODE},
+                                     {"soak", GPUBENCH_SOAK},           {NULL, 0}};
 static const bench_choice gathers[] = {{"mapped", DCI_GPU_GATHER_MAPPED},   {"staged", DCI_GPU_GATHER_STAGED},
                                        {"batched", DCI_GPU_GATHER_BATCHED}, {"copies", DCI_GPU_GATHER_COPIES},
                                        {"direct", DCI_GPU_GATHER_DIRECT},   {NULL, 0}};
+
+static const bench_choice planners[] = {
+        {"auto", DCI_GPU_PLAN_AUTO}, {"host", DCI_GPU_PLAN_HOST}, {"device", DCI_GPU_PLAN_DEVICE}, {NULL, 0}};
+
+bool gpubench_is_decoded(int32_t preset)
+{
+        static const int32_t decoded[] = {DCI_KV_FULL,     DCI_KV_SKETCH,  DCI_KV_SKETCH_LOWBIT, DCI_KV_QUEST,
+                                          DCI_KV_PAGEMEAN, DCI_KV_ARKVALE, DCI_KV_CLUSTERKV,     DCI_KV_ICECACHE};
+        for (size_t i = 0; i < sizeof decoded / sizeof *decoded; i++)
+                if (decoded[i] == preset)
+                        return true;
+        return false;
+}
 
 const char *gpubench_gather_name(int32_t gather)
 {
@@ -30,8 +46,8 @@ static const char help[] =
         "sparse: up to 8192 slots of all sequences together; all: that outputs are finite).\n"
         "\n"
         "  --device N|host           a GPU, or the CPU in its place, with tiny sizes (default 0)\n"
-        "  --part LIST               some of gather, dense, sparse, append, residency, step, error, score (default "
-        "all)\n"
+        "  --part LIST               some of gather, dense, sparse, append, residency, step, error, score,\n"
+        "                            choose, form, tail (default: these), decode, soak\n"
         "  --tiny                    sizes for a sanitizer: figures that mean nothing\n"
         "  --reps N                  samples of a figure, 5 to 10000 (default 30; fewer where they take long)\n"
         "  --device-gib N            device memory for layers that rotate, 1 to 1024 (default 60, or what is free)\n"
@@ -57,6 +73,25 @@ static const char help[] =
         "  --steps N                 tokens that are decoded, 1 to 100000 (default 32)\n"
         "  --gather NAME             mapped, staged, batched, copies or direct (default mapped)\n"
         "  --hot N                   tokens of the hot buffer, 0 to 8192 (default twice the budget)\n"
+        "\n"
+        "decode, the KV path of a step for all layers of such a shape, lengths and batches one after the other:\n"
+        "  --preset LIST             (default full, sketch, sketch+lowbit, quest, pagemean, arkvale, clusterkv, "
+        "icecache)\n"
+        "  --lengths LIST            tokens of the prompt, 512 to 1048576 each (default "
+        "8192,36864,131072,262144)\n"
+        "  --batches LIST            sequences, 1 to 64 each, with rows of their own (default 1)\n"
+        "  --forks                   a batch shares the first sequence's rows: it needs host memory once\n"
+        "  --layers N                (default 32); fewer where memory ends, which the table says\n"
+        "  --host-gib N              host memory to be locked, 1 to 4096 (default: of what is free, four fifths)\n"
+        "  --planner NAME            auto, host or device: who chooses (default auto)\n"
+        "  --host-layers N           layers where the host plans, 1 to 128 (default 4)\n"
+        "  --host-tokens N           and at most so many tokens of all sequences (default 36864)\n"
+        "  --steps N                 (default 32)\n"
+        "soak, a long run of replays beside the CPU's dci_kv, with sequences that come and go through poisoned "
+        "memory:\n"
+        "  --preset LIST             (default sketch, quest, pagemean, arkvale and sketch+lowbit)\n"
+        "  --soak-steps N            10 to 1000000 (default 10000)\n"
+        "  --layers, --planner, --tokens   as above (default 4 layers, auto, 8192)\n"
         "\n"
         "ways of the part gather:\n"
         "  (in a table of rows and pages that lie as in a dci_kv of 32 layers, of one layer at a time; and, short, in "
@@ -109,6 +144,7 @@ static dci_status parse_device(const char *text, int32_t *out)
 /* What a test or a sanitizer has time for. */
 static void make_tiny(gpubench_options *o, bool tokens, bool steps, bool walk_steps)
 {
+        static const bench_sizes short_ones = {2, {600, 1024}};
         o->tiny = true;
         o->reps = 5;
         o->tokens = tokens ? o->tokens : 1024;
@@ -116,11 +152,23 @@ static void make_tiny(gpubench_options *o, bool tokens, bool steps, bool walk_st
         o->walk_steps = walk_steps ? o->walk_steps : 16;
         o->layers = o->layers < 3 ? o->layers : 3;
         o->heads = o->heads < 2 ? o->heads : 2;
+        o->lengths = o->lengths.n > 0 ? o->lengths : short_ones;
+        o->soak_steps = o->soak_steps > 0 ? o->soak_steps : 48;
+}
+
+/* What is as usual where it was not given. */
+static void set_decode_defaults(gpubench_options *o, bool layers, bool tokens)
+{
+        static const bench_sizes lengths = {4, {8192, 36864, 131072, 262144}};
+        o->lengths = o->lengths.n > 0 ? o->lengths : lengths;
+        o->soak_steps = o->soak_steps > 0 ? o->soak_steps : 10000;
+        o->decode_layers = layers || o->tiny ? o->layers : 32;
+        o->soak_tokens = tokens ? o->tokens : o->tiny ? 600 : 8192;
 }
 
 dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bool *out_help)
 {
-        static const bench_sizes budgets = {2, {256, 512}};
+        static const bench_sizes budgets = {2, {256, 512}}, one = {1, {1}};
         const char *device = "0";
         *o = (gpubench_options){.budgets = budgets,
                                 .reps = 30,
@@ -134,8 +182,12 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                                 .steps = 32,
                                 .walk_steps = 2048,
                                 .hot = DCI_KV_PRESET,
-                                .gather = DCI_GPU_GATHER_MAPPED};
-        for (int32_t part = 1; part <= GPUBENCH_PARTS; part++)
+                                .gather = DCI_GPU_GATHER_MAPPED,
+                                .batches = one,
+                                .host_layers = 4,
+                                .host_tokens = 36864,
+                                .planner = DCI_GPU_PLAN_AUTO};
+        for (int32_t part = 1; part <= GPUBENCH_USUAL; part++)
                 o->parts |= 1 << part;
         const bench_option more[] = {
                 {"device", OPTION_TEXT, &device, 0, 0, NULL},
@@ -155,6 +207,14 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                 {"walk-steps", OPTION_SIZE, &o->walk_steps, 2, 1000000, NULL},
                 {"hot", OPTION_SIZE, &o->hot, 0, 8192, NULL},
                 {"gather", OPTION_CHOICE, &o->gather, 0, 0, gathers},
+                {"lengths", OPTION_SIZES, &o->lengths, 512, (size_t)1 << 20, NULL},
+                {"batches", OPTION_SIZES, &o->batches, 1, 64, NULL},
+                {"forks", OPTION_FLAG, &o->forks, 0, 0, NULL},
+                {"host-gib", OPTION_SIZE, &o->host_gib, 1, 4096, NULL},
+                {"host-layers", OPTION_SIZE, &o->host_layers, 1, 128, NULL},
+                {"host-tokens", OPTION_SIZE, &o->host_tokens, 512, (size_t)1 << 26, NULL},
+                {"planner", OPTION_CHOICE, &o->planner, 0, 0, planners},
+                {"soak-steps", OPTION_SIZE, &o->soak_steps, 10, 1000000, NULL},
         };
         dci_status status = kvbench_arms_parse(argc, argv, "all", more, sizeof more / sizeof *more, &o->arms, out_help);
         if (status != DCI_OK)
@@ -168,5 +228,6 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
         if (status == DCI_OK && (o->tiny || o->device == DCI_GPU_HOST))
                 make_tiny(o, is_given(argc, argv, "--tokens"), is_given(argc, argv, "--steps"),
                           is_given(argc, argv, "--walk-steps"));
+        set_decode_defaults(o, is_given(argc, argv, "--layers"), is_given(argc, argv, "--tokens"));
         return status;
 }

@@ -148,7 +148,8 @@ set(dci_sources
     src/gpu/ref_gather.c
     src/gpu/ref_resolve.c
     src/gpu/ref_score.c
-    src/gpu/ref_tail.c)
+    src/gpu/ref_tail.c
+    src/gpu/ref_tail_sums.c)
 
 # Kernels for GPUs, or what says that this build has none.
 if(DCI_CUDA)
@@ -167,7 +168,11 @@ if(DCI_CUDA)
         src/gpu/cuda_score_codes2.cu
         src/gpu/cuda_score_codes4.cu
         src/gpu/cuda_score_rows.cu
-        src/gpu/cuda_tail.cu)
+        src/gpu/cuda_tail.cu
+        src/gpu/cuda_tail_1.cu
+        src/gpu/cuda_tail_2.cu
+        src/gpu/cuda_tail_4.cu
+        src/gpu/cuda_tail_sums.cu)
 else()
     list(APPEND dci_sources src/gpu/stub.c)
 endif()

@@ -56,6 +56,15 @@ START_TEST(kernels_are_measured_beside_limits)
 }
 END_TEST
 
+START_TEST(summaries_are_formed)
+{
+        json_t *report = bench_good(GPU("--part", "form"));
+        ck_assert_uint_eq(count_part(report, "form"),
+                          6); /* four of a prompt, a step with nothing due and one with a unit */
+        json_decref(report);
+}
+END_TEST
+
 START_TEST(choices_are_measured_and_held_against_the_reference)
 {
         json_t *report = bench_good(GPU("--part", "choose"));
@@ -244,6 +253,7 @@ int main(void)
         tcase_set_timeout(tcase, 60);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_test(tcase, kernels_are_measured_beside_limits);
+        tcase_add_test(tcase, summaries_are_formed);
         tcase_add_test(tcase, choices_are_measured_and_held_against_the_reference);
         tcase_add_test(tcase, residency_lies_between_the_last_step_and_the_future);
         tcase_add_test(tcase, every_preset_decodes);

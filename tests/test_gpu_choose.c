@@ -475,7 +475,9 @@ static dci_gpu_choose_args arguments(const state *s, bool ranked)
                                      .n_found = gpu_at(s->n_found, false),
                                      .positions = gpu_at(s->positions, false),
                                      .counts = gpu_at(s->counts, false),
-                                     .header = gpu_at(s->header, false),
+                                     .sink_end = gpu_at(s->header, false),
+                                     .recent_begin = (int32_t *)gpu_at(s->header, false) + s->n,
+                                     .after = (int32_t *)gpu_at(s->header, false) + 2 * s->n,
                                      .ranked = ranked ? gpu_at(s->ranked, false) : NULL,
                                      .n_ranked = ranked ? gpu_at(s->n_ranked, false) : NULL};
 }

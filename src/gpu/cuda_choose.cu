@@ -91,9 +91,9 @@ static __device__ __forceinline__ void put_nothing(const dci_gpu_choose_args &ar
 
 static __device__ __forceinline__ void put_header(const dci_gpu_choose_args &args, int sequence, const dci_gpu_view &view, int n)
 {
-        args.header[sequence] = view.sparse ? args.sizes.sink : 0;
-        args.header[args.n_sequences + sequence] = view.sparse ? args.sizes.sink + view.n_candidates : 0;
-        args.header[2 * args.n_sequences + sequence] = n;
+        args.sink_end[sequence] = view.sparse ? args.sizes.sink : 0;
+        args.recent_begin[sequence] = view.sparse ? args.sizes.sink + view.n_candidates : 0;
+        args.after[sequence] = n;
 }
 
 /* What a guess is good for: keys above it are expected to be some times as many as are wanted. */

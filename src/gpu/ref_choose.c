@@ -248,8 +248,8 @@ void dci_gpu_ref_choose(const dci_gpu_choose_args *args)
                 DCI_GPU_VIEW(view, args->sizes, n, args->n_grouped[i]);
                 for (int32_t h = 0; h < args->n_heads; h++)
                         choose(args, i, h, &view);
-                args->header[i] = view.sparse ? args->sizes.sink : 0;
-                args->header[args->n_sequences + i] = view.sparse ? args->sizes.sink + view.n_candidates : 0;
-                args->header[2 * args->n_sequences + i] = n;
+                args->sink_end[i] = view.sparse ? args->sizes.sink : 0;
+                args->recent_begin[i] = view.sparse ? args->sizes.sink + view.n_candidates : 0;
+                args->after[i] = n;
         }
 }
