@@ -51,7 +51,7 @@ START_TEST(kernels_are_measured_beside_limits)
         ck_assert_uint_eq(count_part(report, "sparse"), 1);
         ck_assert_uint_eq(count_part(report, "append"), 5);
         ck_assert_uint_eq(count_part(report, "tail"), 1);
-        ck_assert_uint_eq(count_rows(report), 33);
+        ck_assert_uint_eq(count_rows(report), 34);
         json_decref(report);
 }
 END_TEST
