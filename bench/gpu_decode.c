@@ -490,7 +490,7 @@ dci_status gpubench_decode(gpubench *b)
         gpubench_tap_close(b);
         for (size_t i = 0; i < d.n_shares; i++)
                 printf("walk over %zu tokens: of a step's 176 best tokens by exact keys, %.0f %% are among the step's "
-                       "before, %.0f %% among the 352 that were so last\n",
+                       "before, %.0f %% among the 512 that were so last\n",
                        d.shares[i].tokens, 100 * d.shares[i].last, 100 * d.shares[i].kept);
         gpubench_stream_close(&d.stream);
         free(d.samples);

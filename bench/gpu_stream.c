@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { DIM = GPUBENCH_DIM, CHANNELS = 4, SINKS = 4, RECENT = 1024, TASK_TOKENS = 64 };
-enum { SINK = 16, WINDOW = 64, BEST = 176, KEPT = 352 }; /* of what steps share */
+enum { SINK = 16, WINDOW = 64, BEST = 176, KEPT = 512 }; /* of what steps share */
 #define BANK ((size_t)1 << 20)
 #define STRETCH 3.0F
 #define TOPIC_TOKENS 256
@@ -21,7 +21,7 @@ enum { SINK = 16, WINDOW = 64, BEST = 176, KEPT = 352 }; /* of what steps share 
 #define SINK_QUERY 0.3F
 #define TURN 0.78539816F
 /* Queries; chosen so that steps share as much as those of recorded decodes (docs/gpu.md). */
-#define TARGET_STEPS 64 /* between two changes of what a head looks for, on average */
+#define TARGET_STEPS 20 /* between two changes of what a head looks for, on average */
 #define QUERY_GAIN 1.2F
 #define QUERY_NOISE 0.72F
 

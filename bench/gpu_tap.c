@@ -5,7 +5,10 @@
  * phases are left out. What a phase takes is then the difference of two graphs, one of which ends before it: with all that phases share, such
  * as what overlaps.
  */
+#include "core/internal.h"
+
 #include "bench/gpu_path.h"
+#include "gpu/pin.h"
 
 #include <stdlib.h>
 
@@ -76,13 +79,52 @@ TAPPED(choose, dci_gpu_choose_args, PHASE_CHOOSE)
 TAPPED(resolve, dci_gpu_resolve_args, PHASE_RESIDENCY)
 TAPPED(gather, dci_gpu_gather_args, PHASE_GATHER)
 TAPPED(tail, dci_gpu_tail_args, PHASE_TAIL)
+TAPPED(tail_sums, dci_gpu_tail_sums_args, PHASE_TAIL)
 TAPPED(attend, dci_gpu_attend_args, PHASE_ATTEND)
+
+#if defined(BENCH_HAS_CUDA)
+/* --- locking ------------------------------------------------------------------------------------------------------------------ */
+
+enum { TOUCH_BYTES = 16 << 20 };
+
+typedef struct touching {
+        volatile unsigned char *memory;
+        size_t n_bytes;
+} touching;
+
+static void touch(void *arg, size_t task, size_t worker)
+{
+        const touching *t = arg;
+        const size_t end = (task + 1) * TOUCH_BYTES < t->n_bytes ? (task + 1) * TOUCH_BYTES : t->n_bytes;
+        (void)worker;
+        for (size_t i = task * TOUCH_BYTES; i < end; i += DCI_MEMORY_PAGE)
+                t->memory[i] = t->memory[i];
+}
+
+/* Memory is made present by all threads where it will be locked: the runtime would do it with one, several seconds for what is wanted here. */
+static dci_status tap_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address)
+{
+        touching t = {memory, n_bytes};
+        const size_t n_tasks = (n_bytes + TOUCH_BYTES - 1) / TOUCH_BYTES;
+        const dci_region region = {.context = gpu->context,
+                                   .n_tasks = n_tasks,
+                                   .n_workers = dci_workers_for(gpu->context, n_tasks, n_bytes),
+                                   .fn = touch,
+                                   .arg = &t};
+        dci_gpu_place(memory, n_bytes, gpu->info.numa_node);
+        const dci_status status = dci_parallel(&region);
+        return status == DCI_OK ? tap.below->pin(gpu, memory, n_bytes, out_address) : status;
+}
+#endif
 
 void gpubench_tap_open(gpubench *b)
 {
         tap.below = b->gpu->ops;
         tap.allowed = PHASES_ALL;
         tap.ops = *tap.below;
+#if defined(BENCH_HAS_CUDA)
+        tap.ops.pin = tap_pin;
+#endif
         tap.ops.append = tap_append;
         tap.ops.pack = tap_pack;
         tap.ops.form = tap_form;
@@ -91,6 +133,7 @@ void gpubench_tap_open(gpubench *b)
         tap.ops.resolve = tap_resolve;
         tap.ops.gather = tap_gather;
         tap.ops.tail = tap_tail;
+        tap.ops.tail_sums = tap_tail_sums;
         tap.ops.attend = tap_attend;
         b->gpu->ops = &tap.ops;
 }
