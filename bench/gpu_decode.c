@@ -33,13 +33,15 @@ typedef struct decoding {
         gpubench_stream stream;
         gpubench_path path;
         int32_t planner;
+        bool graphed;
         size_t batch, tokens, host_bytes;
         double fill_seconds, *samples;
         size_t n_shares;
         walk_shares shares[BENCH_MAX_SHARES], share; /* share: of `tokens` */
         dci_gpu_kv_info before, after;
         gpubench_time whole, wall, plan, maintain;
-        double phases[PHASES]; /* microseconds; NAN: there is none */
+        double mean;           /* microseconds; with what is formed once for many tokens */
+        double phases[PHASES]; /* NAN: there is none */
         full_time full[MOST_FULL];
         size_t n_full;
 } decoding;
@@ -140,6 +142,9 @@ static dci_status measure_whole(decoding *d)
                 status = dci_gpu_kv_get_info(d->path.kv, &d->after);
         if (status == DCI_OK)
                 status = gpubench_path_look(&d->path);
+        d->mean = 0;
+        for (size_t s = 0; s < n; s++)
+                d->mean += 1e6 * kinds[0][s] / (double)n;
         d->whole = gpubench_time_of(kinds[0], n);
         d->wall = gpubench_time_of(kinds[1], n);
         d->plan = gpubench_time_of(kinds[2], n);
@@ -224,9 +229,9 @@ static json_t *shape_of(const decoding *d, const char *codes)
         const gpubench_options *o = d->b->options;
         const char *planner = is_full(&c->arm) ? "none" : d->planner == DCI_GPU_PLAN_DEVICE ? "device" : "host";
         json_t *shape = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:s}", "codes", codes,
-                                  "planner", planner, "runs_as", d->whole.median == d->wall.median ? "calls" : "graph",
-                                  "budget", (json_int_t)o->budgets.values[0], "layers", (json_int_t)c->layers,
-                                  "model_layers", (json_int_t)MODEL_LAYERS, "heads", (json_int_t)c->heads, "batch",
+                                  "planner", planner, "runs_as", d->graphed ? "graph" : "calls", "budget",
+                                  (json_int_t)o->budgets.values[0], "layers", (json_int_t)c->layers, "model_layers",
+                                  (json_int_t)MODEL_LAYERS, "heads", (json_int_t)c->heads, "batch",
                                   (json_int_t)d->batch, "tokens", (json_int_t)d->tokens, "steps", (json_int_t)o->steps,
                                   "forks", (int)(o->forks && d->batch > 1), "max_tokens", (json_int_t)c->max_tokens,
                                   "gather", gpubench_gather_name(o->gather));
@@ -254,6 +259,7 @@ static void note_times(const decoding *d, double ratio)
         const double fetched = (double)(d->after.bytes_fetched - d->before.bytes_fetched) / n_steps;
         const double missed = (double)(d->after.n_missed - d->before.n_missed);
         const double model = d->whole.median * MODEL_LAYERS / (double)c->layers;
+        gpubench_note(b, "us_mean", d->mean);
         gpubench_note(b, "us_model", model);
         gpubench_note(b, "step_us", d->wall.median);
         gpubench_note(b, "tokens_per_s", 1e6 * (double)d->batch / model);
@@ -337,19 +343,19 @@ static dci_status measure_length(decoding *d)
         bool present[PHASES];
         dci_status status = prepare_walk(d);
         const double begin = bench_seconds();
-        for (int phase = 0; phase < PHASES; phase++)
+        for (int phase = 0; phase < PHASES; phase++) {
                 d->phases[phase] = NAN;
+                (void)gpubench_tap_calls(phase);
+        }
         if (status == DCI_OK)
                 status = gpubench_path_fill(&d->path, d->tokens, o->forks);
         d->fill_seconds = bench_seconds() - begin;
         if (status == DCI_OK)
                 status = gpubench_path_bring(&d->path);
-        for (int phase = 0; phase < PHASES; phase++)
-                (void)gpubench_tap_calls(phase);
         if (status == DCI_OK && (is_full(&d->path.config.arm) || d->planner == DCI_GPU_PLAN_DEVICE))
                 status = gpubench_path_capture(&d->path, max_tokens);
-        /* Counted in the step that was captured, or in the first ones. */
-        const bool captured = d->path.graph != NULL;
+        /* Kernels are counted in the step that was captured and the one before it, or in the first ones. */
+        const bool captured = d->graphed = d->path.graph != NULL;
         for (int phase = 0; phase < PHASES && captured; phase++)
                 present[phase] = gpubench_tap_calls(phase) > 0;
         if (status == DCI_OK)

@@ -289,11 +289,24 @@ static dci_status end_step(gpubench_path *p)
         return status == DCI_OK ? p->b->ops->stream_wait(p->b->gpu, p->b->stream) : status;
 }
 
+/* Call by call: what a first call loads must not be recorded, and a failure has its own sentence. */
+static dci_status step_before(gpubench_path *p)
+{
+        gpubench_path_times times;
+        gpubench_path_forget(p);
+        dci_status status = gpubench_path_step(p, &times);
+        return status == DCI_OK ? gpubench_path_bring(p) : status;
+}
+
 dci_status gpubench_path_capture(gpubench_path *p, size_t max_tokens)
 {
         gpubench *b = p->b;
+        dci_status status = p->warm ? DCI_OK : step_before(p);
+        if (status != DCI_OK)
+                return status;
+        p->warm = true;
         gpubench_path_forget(p);
-        dci_status status = dci_gpu_kv_reserve(p->kv, b->stream, p->config.batch, p->sequences, NULL);
+        status = dci_gpu_kv_reserve(p->kv, b->stream, p->config.batch, p->sequences, NULL);
         if (status != DCI_OK)
                 return status;
         status = dci_gpu_kv_capture(p->kv, b->stream, max_tokens);
@@ -342,7 +355,7 @@ dci_status gpubench_path_step(gpubench_path *p, gpubench_path_times *out)
         out->wall = done - begin;
         if (status == DCI_OK && p->graph != NULL)
                 return b->ops->event_elapsed(b->gpu, b->begin, b->end, &out->device);
-        if (status == DCI_OK)
+        if (status == DCI_OK && p->planner == DCI_GPU_PLAN_HOST)
                 status = dci_gpu_kv_maintain(p->kv, p->config.batch, p->sequences);
         out->maintain = bench_seconds() - done;
         return status;

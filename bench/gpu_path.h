@@ -68,6 +68,7 @@ typedef struct gpubench_path {
         gpubench_area device_new, device_queries, observed, out;
         void *graph;
         size_t graph_tokens;
+        bool warm; /* a step has run call by call */
 } gpubench_path;
 
 /* Seconds of one step. */
