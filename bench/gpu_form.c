@@ -128,21 +128,21 @@ static dci_status check(forming *f)
 {
         const size_t n_bytes = (CHECKED / DCI_GPU_CHUNK + 1) * CHUNK_BYTES, all = f->args.n_candidates > CHECKED;
         const int32_t n_candidates = f->args.n_candidates;
-        unsigned char *rows = malloc(f->set_bytes), *model = calloc(2, n_bytes);
+        unsigned char *rows = malloc(f->set_bytes), *model = calloc(1, n_bytes), *made = calloc(1, n_bytes);
         float *frames = calloc(2 * HEADS * DIM, sizeof *frames);
-        dci_status status = rows == NULL || model == NULL || frames == NULL
-                                    ? dci_fail(DCI_ERR_MEMORY, "memory for a check could not be had")
-                                    : DCI_OK;
+        const bool had = rows != NULL && model != NULL && made != NULL && frames != NULL;
+        dci_status status = had ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "memory for a check could not be had");
         f->args.n_candidates = all ? CHECKED : n_candidates;
         if (status == DCI_OK)
                 status = f->b->ops->fill(f->b->gpu, f->b->stream, f->chunks.device, 0, n_bytes);
         if (status == DCI_OK)
                 status = gpubench_download(f->b, rows, f->rows.device, f->set_bytes);
-        if (status == DCI_OK)
-                status = compare(f, rows, model, model + n_bytes, frames);
+        if (status == DCI_OK && had)
+                status = compare(f, rows, model, made, frames);
         f->args.n_candidates = n_candidates;
         free(rows);
         free(model);
+        free(made);
         free(frames);
         return status;
 }

@@ -55,6 +55,7 @@ static const shape shapes[] = {
         {"a run of the best", RUN, 4, KEPT, 0, 0, 8, 2, 2, 300, 40000, 0, 0},
         {"the best in one block", COMB, 4, KEPT, 0, 0, 8, 1, 2, 700, 40000, 1, 0},
         {"ever better", ASCENDING, 4, KEPT, 0, 0, 8, 2, 2, 300, 20000, 0, 0},
+        {"the last page is the best", ASCENDING, 4, GROUPS, 4, 0, 8, 6, 2, 300, 9000, 0, 0},
         {"no numbers", BAD, 4, KEPT, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
         {"pages of no numbers", BAD, 4, GROUPS, 4, 0, 8, 2, 2, 300, 9000, 0, 0},
         {"kept tokens outweigh all", OUTWEIGHED, 4, KEPT, 0, 0, 8, 2, 2, 300, 9000, 0, 0},

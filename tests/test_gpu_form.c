@@ -119,7 +119,7 @@ static uint16_t *make_rows(world *w)
         uint16_t *rows = malloc(w->lists * MOST * dim * sizeof *rows);
         ck_assert_ptr_nonnull(rows);
         for (size_t l = 0; l < w->lists; l++) {
-                float mean[DCI_GPU_MAX_DIM];
+                float mean[DCI_GPU_MAX_DIM] = {0.0f};
                 for (size_t j = 0; j < dim; j++)
                         mean[j] = l % 3 == 2 ? 0.0f : (j % 29 == 3 ? 12.0f : 1.0f) * (float)dci_rng_normal(&w->rng);
                 for (size_t i = 0; i < MOST; i++)

@@ -50,35 +50,6 @@ static __device__ __forceinline__ Rooms rooms_of(unsigned char *base, int key_ro
         return r;
 }
 
-/* A query head's lse from all parts, by one warp. */
-static __device__ __forceinline__ void weigh_query(const dci_gpu_choose_args &args, Shared &s, int list, int q)
-{
-        const int lane = threadIdx.x & 31, n = args.n_parts;
-        const float2 *parts = reinterpret_cast<const float2 *>(args.parts) + (uint64_t)list * (n + 1) * args.group + q;
-        const float2 none = make_float2(-FLT_MAX, 0.0f);
-        const float2 a = lane < n ? __ldcg(parts + lane * args.group) : none;
-        const float2 b = lane + 32 < n ? __ldcg(parts + (lane + 32) * args.group) : none;
-        const float2 kept = __ldcg(parts + n * args.group);
-        float most = fmaxf(a.x, b.x);
-#pragma unroll
-        for (int d = 16; d > 0; d >>= 1)
-                most = fmaxf(most, __shfl_xor_sync(all_lanes, most, d));
-        const float log2_e = 1.44269504f;
-        float sum = a.y * exp2f((a.x - most) * log2_e) + b.y * exp2f((b.x - most) * log2_e);
-#pragma unroll
-        for (int d = 16; d > 0; d >>= 1)
-                sum += __shfl_xor_sync(all_lanes, sum, d);
-        float lse = log2f(sum);
-        if (args.weigh == DCI_GPU_WEIGH_KEPT && kept.y > 0.0f) {
-                const float other = (kept.x - most) * log2_e + log2f(kept.y), more = fmaxf(lse, other);
-                lse = more + log2f(exp2f(lse - more) + exp2f(other - more));
-        }
-        if (lane == 0) {
-                s.most[q] = most;
-                s.lse[q] = lse;
-        }
-}
-
 /* A list that chooses nothing; by one block. */
 static __device__ __forceinline__ void put_nothing(const dci_gpu_choose_args &args, int list)
 {
@@ -101,8 +72,8 @@ static __device__ __forceinline__ uint64_t first_threshold(const Job &job, bool 
 {
         const bool is_few = job.wanted < few;
         if (even)
-                return (uint64_t)ordered(guess - (is_few ? 2.3f : 1.6f)) << 32;
-        return guess > 0.0f ? (uint64_t)ordered(guess * (is_few ? 0.1f : 0.2f)) << 32 : ~0ull;
+                return (uint64_t)ordered(guess - (is_few ? 2.3f : 1.4f)) << 32;
+        return guess > 0.0f ? (uint64_t)ordered(guess * (is_few ? 0.1f : 0.25f)) << 32 : ~0ull;
 }
 
 /* --- a block's part ----------------------------------------------------------------------------------------------------- */

@@ -175,7 +175,7 @@ static int32_t width_of(const forming *f)
 /* The page that begins with this candidate, as far as there is some of it. */
 static void put_page(const forming *f, int32_t first, int32_t to)
 {
-        float row[2 * DCI_GPU_MAX_DIM];
+        float row[2 * DCI_GPU_MAX_DIM] = {0.0f};
         const int32_t per = 1 << f->group_shift, n = to - first < per ? to - first : per;
         if (f->kind == DCI_GPU_MEANS)
                 mean(f, first, n, row);
