@@ -36,6 +36,6 @@ extern "C" dci_status dci_gpu_cuda_tail(struct dci_gpu *gpu, void *stream, const
         const cudaError_t error = args->bits == 4   ? dci_gpu_cuda_tail_4(args, on)
                                   : args->bits == 2 ? dci_gpu_cuda_tail_2(args, on)
                                                     : dci_gpu_cuda_tail_1(args, on);
-        return dci_gpu_cuda_status(error, "the tail of %d sequences of %d kv heads and dimension %d",
-                                   args->n_sequences, args->n_heads, args->dim);
+        return dci_gpu_cuda_status(error, "the tail of %d sequences of %d kv heads and dimension %d", args->n_sequences,
+                                   args->n_heads, args->dim);
 }

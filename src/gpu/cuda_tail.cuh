@@ -21,23 +21,20 @@
 #ifndef DCI_GPU_CUDA_TAIL_CUH
 #define DCI_GPU_CUDA_TAIL_CUH
 
-#include <cuda_runtime.h>
 #include <float.h>
-#include <math_constants.h>
 
-#include "gpu/cuda.h"
+#include "gpu/cuda_tail_merge.cuh"
 
-constexpr int WARPS = 8;
 constexpr int TOKENS = 128;         /* of a block */
-constexpr float LEAST = -1e30f;     /* the maximum where there is no score yet: above -FLT_MAX, so that what was chosen weighs nothing */
 constexpr float STEPS = 65000.0f;   /* of weights: the greatest one stays below 2^16 however it is rounded */
 constexpr float TOO_SMALL = 1e-33f; /* STEPS / TOO_SMALL is still a number */
 constexpr int QUERY_WORDS = 104, BYTE_WORDS = 48; /* of weights in shared memory, 32 used: apart for the banks' sake */
 
 template <int D, int BITS> struct Shape {
-        static constexpr int COORDS = D / 32;              /* blocks of 32 coordinates */
-        static constexpr int AT_ONCE = 8 / BITS;           /* of them, for 128 bytes a lane */
-        static constexpr int SLOTS = COORDS % AT_ONCE == 0 ? AT_ONCE : COORDS; /* that are in registers or on their way */
+        static constexpr int COORDS = D / 32;    /* blocks of 32 coordinates */
+        static constexpr int AT_ONCE = 8 / BITS; /* of them, for 128 bytes a lane */
+        static constexpr int SLOTS =
+                COORDS % AT_ONCE == 0 ? AT_ONCE : COORDS; /* that are in registers or on their way */
         static constexpr int COORD_BYTES = 32 * TOKENS * BITS / 8, BLOCK_BYTES = COORDS * COORD_BYTES;
         static constexpr int SCALES_AT = DCI_GPU_CHUNK / TOKENS * BLOCK_BYTES;
         static constexpr int PART = D == 96 ? 64 : D; /* the largest power of two that is not above D */
@@ -97,8 +94,8 @@ static __device__ __forceinline__ const unsigned char *place_of(const dci_gpu_ta
 {
         const int shift = a.chunks.piece_shift;
         return a.chunks.pieces[chunk >> shift] + a.chunks.layer_at +
-               (uint64_t)(chunk & ((1 << shift) - 1)) * a.chunks.chunk_bytes + (uint64_t)job.head * a.chunks.head_bytes +
-               a.tail_at;
+               (uint64_t)(chunk & ((1 << shift) - 1)) * a.chunks.chunk_bytes +
+               (uint64_t)job.head * a.chunks.head_bytes + a.tail_at;
 }
 
 /* Scores of one block: lane g,c has tokens 32 i + 4 g + u of query c of each tile. */
@@ -127,8 +124,8 @@ template <int TILES> struct Scores {
                                              const unsigned char *scales_at, int g, int c)
         {
                 const int group = GROUP > 0 ? GROUP : a.group, left = job.n - block * TOKENS;
-                const float *from = a.scores +
-                                    ((int64_t)job.list * a.most_groups + block * TOKENS + 4 * g) * group + job.query + c;
+                const float *from =
+                        a.scores + ((int64_t)job.list * a.most_groups + block * TOKENS + 4 * g) * group + job.query + c;
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                         scales[i] = __ldg(reinterpret_cast<const uint2 *>(scales_at + 64 * i + 8 * g));
@@ -138,7 +135,7 @@ template <int TILES> struct Scores {
                         load_scores<GROUP, false>(from, group, job.query + c, left, g);
                 if (left >= TOKENS)
                         return;
-                /* Behind the last candidate there may be anything. */
+                        /* Behind the last candidate there may be anything. */
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                         const int here = left - 32 * i - 4 * g;
@@ -155,13 +152,6 @@ template <int TILES> struct Scores {
 };
 
 /* --- weights ------------------------------------------------------------------------------------------------------ */
-
-static __device__ __forceinline__ float exp2_of(float x)
-{
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
-}
 
 /* Over the lanes that share c: those of one query. */
 static __device__ __forceinline__ float greatest_of(float x)
@@ -228,8 +218,8 @@ static __device__ __forceinline__ void put_bytes(const uint32_t (&w)[4], uint32_
 
 template <int D, int BITS, int TILES> struct Running {
         using S = Shape<D, BITS>;
-        float most[TILES], sum[TILES];      /* of query c of each tile; sum: of this lane's tokens */
-        float out[TILES][S::COORDS][4];     /* coordinates 32 x + 4 g .. + 3 */
+        float most[TILES], sum[TILES];  /* of query c of each tile; sum: of this lane's tokens */
+        float out[TILES][S::COORDS][4]; /* coordinates 32 x + 4 g .. + 3 */
         uint4 codes[S::SLOTS][BITS];
 
         __device__ __forceinline__ void begin()
@@ -255,7 +245,7 @@ template <int D, int BITS, int TILES> struct Running {
         /* Weights of one tile of queries go to shared memory; what was summed before becomes smaller where the maximum grew. */
         __device__ __forceinline__ float weigh(int t, Scores<TILES> &scores, uint32_t *words, int g, int c)
         {
-                float (&x)[4][4] = scores.x[t];
+                float(&x)[4][4] = scores.x[t];
                 float top = most[t];
 #pragma unroll
                 for (int i = 0; i < 4; i++)
@@ -313,9 +303,9 @@ template <int D, int BITS, int TILES> struct Running {
                                 const uint32_t one = half == 0 ? words.x : words.z, two = half == 0 ? words.y : words.w;
 #pragma unroll
                                 for (int k = 0; k < STEPS_OF_WORD; k++) {
-                                        const uint32_t a[4] = {one >> (2 * k * BITS) & MASK, two >> (2 * k * BITS) & MASK,
-                                                               one >> ((2 * k + 1) * BITS) & MASK,
-                                                               two >> ((2 * k + 1) * BITS) & MASK};
+                                        const uint32_t a[4] = {
+                                                one >> (2 * k * BITS) & MASK, two >> (2 * k * BITS) & MASK,
+                                                one >> ((2 * k + 1) * BITS) & MASK, two >> ((2 * k + 1) * BITS) & MASK};
 #pragma unroll
                                         for (int t = 0; t < TILES; t++)
                                                 multiply(sums[t], a, weights[t].b[j * STEPS_OF_WORD + k][0],
@@ -326,8 +316,8 @@ template <int D, int BITS, int TILES> struct Running {
                         for (int t = 0; t < TILES; t++)
 #pragma unroll
                                 for (int e = 0; e < 2; e++) {
-                                        const int32_t twice = 512 * sums[t][2 * e] +
-                                                              (2 * sums[t][2 * e + 1] - weights[t].nothing);
+                                        const int32_t twice =
+                                                512 * sums[t][2 * e] + (2 * sums[t][2 * e + 1] - weights[t].nothing);
                                         out[t][x][2 * half + e] =
                                                 fmaf(weights[t].worth, (float)twice, out[t][x][2 * half + e]);
                                 }
@@ -395,12 +385,12 @@ static __device__ __forceinline__ void sum_blocks(const dci_gpu_tail_args &a, co
                         weights[t].worth = running.weigh(t, scores, s.weights[warp][t], g, c);
                 __syncwarp();
                 if (more)
-                        scores.template load<GROUP>(a, job, next,
-                                                    place + S::SCALES_AT + next % PER_CHUNK * 2 * TOKENS, g, c);
+                        scores.template load<GROUP>(a, job, next, place + S::SCALES_AT + next % PER_CHUNK * 2 * TOKENS,
+                                                    g, c);
 #pragma unroll
                 for (int t = 0; t < TILES; t++)
                         weights[t].read(s.weights[warp][t], g, c);
-                /* The next codes take the place of those that are used. */
+                        /* The next codes take the place of those that are used. */
 #pragma unroll
                 for (int x = 0; x < S::COORDS; x++) {
                         running.add(x, weights);
@@ -415,96 +405,17 @@ static __device__ __forceinline__ void sum_blocks(const dci_gpu_tail_args &a, co
         running.leave(s, warp, g, c);
 }
 
-/* What this block leaves of a list's query: greatest score, sum, and outputs [D]. */
+/* What all parts sum up to, to shared memory: outputs [query][D], and sums of weights. */
 template <int D>
-static __device__ __forceinline__ float *part_of(const dci_gpu_tail_args &a, const Job &job, int part, int query)
+static __device__ __forceinline__ void collect(const dci_gpu_tail_args &a, const Job &job, float *out, float *total)
 {
-        return a.partial + (((int64_t)job.list * a.n_parts + part) * a.group + query) * (D + 2);
-}
-
-/* The warps' sums become the part's. Returns whether this block is the last of its list. */
-template <int D, int TILES>
-static __device__ __forceinline__ bool leave_part(const dci_gpu_tail_args &a, const Job &job, Shared<D, TILES> &s)
-{
-        const int left = a.group - job.query, n = left < 4 * TILES ? left : 4 * TILES;
-        for (int i = 2 * threadIdx.x; i < n * D; i += 2 * WARPS * 32) {
-                const int q = i / D, d = i % D;
-                float top = s.most[0][q], sum = 0.0f;
-                float2 x = make_float2(0.0f, 0.0f);
-#pragma unroll
-                for (int w = 1; w < WARPS; w++)
-                        top = fmaxf(top, s.most[w][q]);
-#pragma unroll
-                for (int w = 0; w < WARPS; w++) {
-                        const float weight = exp2_of((s.most[w][q] - top) * CUDART_L2E_F);
-                        const float2 of_warp = *reinterpret_cast<const float2 *>(&s.out[w][q][d]);
-                        x.x += weight * of_warp.x;
-                        x.y += weight * of_warp.y;
-                        sum += weight * s.sum[w][q];
-                }
-                float *part = part_of<D>(a, job, blockIdx.x, job.query + q);
-                if (d == 0)
-                        *reinterpret_cast<float2 *>(part) = make_float2(top, sum);
-                *reinterpret_cast<float2 *>(part + 2 + d) = x;
-        }
-        /* The barrier orders the block's writes before the one thread that says so to the device. */
-        __syncthreads();
-        if (threadIdx.x == 0) {
-                const int n_sets = (a.group + 4 * TILES - 1) / (4 * TILES);
-                int before;
-                asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-                             : "=r"(before)
-                             : "l"(a.arrived + job.list)
-                             : "memory");
-                s.last = before == (int)gridDim.x * n_sets - 1;
-                if (s.last)
-                        a.arrived[job.list] = 0;
-        }
-        __syncthreads();
-        return s.last;
-}
-
-/* Sums of all parts, in their order whoever comes last, to shared memory: [query][D]. A thread reads what it needs of several parts at once. */
-template <int D> static __device__ __forceinline__ void merge_parts(const dci_gpu_tail_args &a, const Job &job,
-                                                                    float *out, float *total)
-{
-        constexpr int AT_ONCE = 16;
         for (int i = 2 * threadIdx.x; i < a.group * D; i += 2 * WARPS * 32) {
-                const int q = i / D, d = i % D;
-                float most = LEAST, sum = 0.0f;
-                float2 x = make_float2(0.0f, 0.0f);
-                for (int from = 0; from < a.n_parts; from += AT_ONCE) {
-                        float2 heads[AT_ONCE], outs[AT_ONCE];
-                        float top = most;
-#pragma unroll
-                        for (int p = 0; p < AT_ONCE; p++) {
-                                const float *part = part_of<D>(a, job, min(from + p, a.n_parts - 1), q);
-                                heads[p] = __ldcg(reinterpret_cast<const float2 *>(part));
-                                outs[p] = __ldcg(reinterpret_cast<const float2 *>(part + 2 + d));
-                        }
-#pragma unroll
-                        for (int p = 0; p < AT_ONCE; p++)
-                                top = fmaxf(top, heads[p].x);
-                        const float old = exp2_of((most - top) * CUDART_L2E_F);
-                        x.x *= old;
-                        x.y *= old;
-                        sum *= old;
-#pragma unroll
-                        for (int p = 0; p < AT_ONCE; p++) {
-                                const float weight =
-                                        from + p < a.n_parts ? exp2_of((heads[p].x - top) * CUDART_L2E_F) : 0.0f;
-                                x.x += weight * outs[p].x;
-                                x.y += weight * outs[p].y;
-                                sum += weight * heads[p].y;
-                        }
-                        most = top;
-                }
-                const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-                *reinterpret_cast<float2 *>(out + i) = make_float2(x.x * inverse, x.y * inverse);
-                if (d == 0) {
-                        total[q] = sum;
-                        a.lse[(int64_t)job.list * a.group + q] = sum > 0.0f ? most + logf(sum) : -CUDART_INF_F;
-                }
+                const Merged merged = merge_parts<D>(a, job.list, i / D, i % D);
+                *reinterpret_cast<float2 *>(out + i) = mean_of(merged);
+                if (i % D != 0)
+                        continue;
+                total[i / D] = merged.sum;
+                a.lse[(int64_t)job.list * a.group + i / D] = log_of(merged);
         }
 }
 
@@ -567,26 +478,24 @@ static __device__ __forceinline__ void put_outputs(const dci_gpu_tail_args &a, c
 }
 
 template <int D, int BITS, int TILES, int GROUP>
-static __global__ __launch_bounds__(WARPS * 32, TILES == 1 && D <= 128 ? 2 : 1) void tail_kernel(
-        const __grid_constant__ dci_gpu_tail_args a)
+static __global__
+__launch_bounds__(WARPS * 32,
+                  TILES == 1 && D <= 128 ? 2 : 1) void tail_kernel(const __grid_constant__ dci_gpu_tail_args a)
 {
         extern __shared__ __align__(16) unsigned char memory[];
         Shared<D, TILES> &s = *reinterpret_cast<Shared<D, TILES> *>(memory);
         const Job job = job_of<TILES>(a);
         if (!job.sparse) { /* the same for all blocks of the list */
-                if (blockIdx.x != 0 || job.query != 0)
-                        return;
-                for (int i = threadIdx.x; i < a.group * D; i += WARPS * 32)
-                        a.out[(int64_t)job.list * a.group * D + i] = 0.0f;
-                if (threadIdx.x < a.group)
-                        a.lse[(int64_t)job.list * a.group + threadIdx.x] = -CUDART_INF_F;
+                if (blockIdx.x == 0 && job.query == 0)
+                        leave_nothing(a, job.list);
                 return;
         }
         sum_blocks<D, BITS, TILES, GROUP>(a, job, s);
         __syncthreads();
-        if (!leave_part(a, job, s))
+        leave_part(a, job.list, job.query, s.most, s.sum, s.out);
+        if (!is_last(a.arrived + job.list, gridDim.x * (gridDim.y / a.n_heads), &s.last))
                 return;
-        merge_parts<D>(a, job, &s.out[0][0][0], s.total);
+        collect<D>(a, job, &s.out[0][0][0], s.total);
         __syncthreads();
         put_outputs<D, Shape<D, BITS>::PART>(a, job, &s.out[0][0][0], s.total);
 }
@@ -598,14 +507,13 @@ static cudaError_t launch(const dci_gpu_tail_args &args, cudaStream_t stream)
 {
         const auto kernel = tail_kernel<D, BITS, TILES, GROUP>;
         const size_t bytes = sizeof(Shared<D, TILES>);
-        const cudaError_t error =
-                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+        const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
         if (error != cudaSuccess)
                 return error;
         cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)args.n_parts,
-                              (unsigned)(args.n_heads * ((args.group + 4 * TILES - 1) / (4 * TILES))),
-                              (unsigned)args.n_sequences);
+        config.gridDim =
+                dim3((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + 4 * TILES - 1) / (4 * TILES))),
+                     (unsigned)args.n_sequences);
         config.blockDim = dim3(WARPS * 32);
         config.dynamicSmemBytes = bytes;
         config.stream = stream;

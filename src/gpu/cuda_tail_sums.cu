@@ -9,16 +9,13 @@
  */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <float.h>
-#include <math_constants.h>
 
 #include "gpu/cuda_rows.cuh"
+#include "gpu/cuda_tail_merge.cuh"
 
-constexpr int WARPS = 8;
-constexpr int QUERIES = 4;           /* of a block */
-constexpr int AT_ONCE = 4;           /* rows of a span that are on their way */
-constexpr int MOST_PAGES = 1 << 16;  /* of a part: bits of the bitmap */
-constexpr float LEAST = -1e30f;      /* the maximum where there is no score yet */
+constexpr int QUERIES = 4;          /* of a block */
+constexpr int AT_ONCE = 4;          /* rows of a span that are on their way */
+constexpr int MOST_PAGES = 1 << 16; /* of a part: bits of the bitmap */
 
 struct Half {
         static __device__ __forceinline__ float2 widen(uint32_t x)
@@ -35,9 +32,9 @@ struct Bfloat {
 };
 
 template <int D> struct Shape {
-        static constexpr int PIECES = D / 8;                                      /* of a row, 16 bytes each */
-        static constexpr int SPAN = D <= 64 ? 8 : D <= 128 ? 16 : 32;             /* lanes for a row */
-        static constexpr int ROWS = 32 / SPAN, SPANS = WARPS * ROWS;              /* of a warp, of a block */
+        static constexpr int PIECES = D / 8;                          /* of a row, 16 bytes each */
+        static constexpr int SPAN = D <= 64 ? 8 : D <= 128 ? 16 : 32; /* lanes for a row */
+        static constexpr int ROWS = 32 / SPAN, SPANS = WARPS * ROWS;  /* of a warp, of a block */
 };
 
 template <int D> struct Shared {
@@ -80,7 +77,8 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_tail_sums_args &a)
         DCI_GPU_VIEW(view, a.sizes, __ldg(a.n_tokens + blockIdx.z), __ldg(a.n_grouped + blockIdx.z));
         job.n = view.n_candidates;
         job.sparse = view.sparse != 0;
-        const uint32_t n_pages = ((uint32_t)job.n + (1u << a.page_shift) - 1) >> a.page_shift; /* times 64: below 2^32 */
+        const uint32_t n_pages =
+                ((uint32_t)job.n + (1u << a.page_shift) - 1) >> a.page_shift; /* times 64: below 2^32 */
         job.first = (int)(n_pages * blockIdx.x / gridDim.x);
         job.last = (int)(n_pages * (blockIdx.x + 1) / gridDim.x);
         job.begin = job.end = 0;
@@ -102,24 +100,17 @@ static __device__ __forceinline__ uint4 load16(const unsigned char *at)
         return x;
 }
 
-static __device__ __forceinline__ float exp2_of(float x)
-{
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
-}
-
 /* The mean key of a page; its value lies values_at - keys_at bytes behind. */
-static __device__ __forceinline__ const unsigned char *page_at(const dci_gpu_tail_sums_args &a, const Job &job, int page,
-                                                               int row_bytes)
+static __device__ __forceinline__ const unsigned char *page_at(const dci_gpu_tail_sums_args &a, const Job &job,
+                                                               int page, int row_bytes)
 {
         const int per_chunk = DCI_GPU_CHUNK >> a.page_shift, shift = a.chunks.piece_shift;
         const int chunk = __ldg(a.chunks.numbers + (int64_t)job.row * a.chunks.stride + page / per_chunk);
         const unsigned long long piece =
                 __ldg(reinterpret_cast<const unsigned long long *>(a.chunks.pieces) + (chunk >> shift));
         return reinterpret_cast<const unsigned char *>(piece) + a.chunks.layer_at +
-               (uint64_t)(chunk & ((1 << shift) - 1)) * a.chunks.chunk_bytes + (uint64_t)job.head * a.chunks.head_bytes +
-               a.keys_at + (uint64_t)(page % per_chunk) * row_bytes;
+               (uint64_t)(chunk & ((1 << shift) - 1)) * a.chunks.chunk_bytes +
+               (uint64_t)job.head * a.chunks.head_bytes + a.keys_at + (uint64_t)(page % per_chunk) * row_bytes;
 }
 
 /* Where an entry of the list lies, as attend finds it. */
@@ -257,10 +248,12 @@ template <class T, int D> struct Running {
         }
 
         /* A page with chosen tokens, entries [entry, entry + n) of the list, by a whole warp: spans share out the rows. */
-        __device__ __forceinline__ void add_rest(const dci_gpu_tail_sums_args &a, const Job &job, int page, int entry, int n)
+        __device__ __forceinline__ void add_rest(const dci_gpu_tail_sums_args &a, const Job &job, int page, int entry,
+                                                 int n)
         {
                 const int span = (threadIdx.x & 31) / S::SPAN, per_page = 1 << a.page_shift;
-                const int left = job.n - (page << a.page_shift), size = left < per_page ? left : per_page, rest = size - n;
+                const int left = job.n - (page << a.page_shift), size = left < per_page ? left : per_page,
+                          rest = size - n;
                 if (rest <= 0)
                         return;
                 const unsigned char *mean = page_at(a, job, page, 2 * D);
@@ -305,7 +298,8 @@ template <class T, int D> struct Running {
                         }
                         if (piece < S::PIECES) {
                                 float *to = &s.out[span][q][8 * piece];
-                                *reinterpret_cast<float4 *>(to) = make_float4(out[q][0], out[q][1], out[q][2], out[q][3]);
+                                *reinterpret_cast<float4 *>(to) =
+                                        make_float4(out[q][0], out[q][1], out[q][2], out[q][3]);
                                 *reinterpret_cast<float4 *>(to + 4) =
                                         make_float4(out[q][4], out[q][5], out[q][6], out[q][7]);
                         }
@@ -314,7 +308,8 @@ template <class T, int D> struct Running {
 };
 
 /* Which pages of the part have chosen tokens. */
-template <int D> static __device__ __forceinline__ void mark(const dci_gpu_tail_sums_args &a, const Job &job, Shared<D> &s)
+template <int D>
+static __device__ __forceinline__ void mark(const dci_gpu_tail_sums_args &a, const Job &job, Shared<D> &s)
 {
         const int32_t *positions = a.positions + (int64_t)job.list * a.stride;
         for (int i = threadIdx.x; i < (job.last - job.first + 31) / 32; i += WARPS * 32)
@@ -329,7 +324,8 @@ template <int D> static __device__ __forceinline__ void mark(const dci_gpu_tail_
 
 /* Pages with chosen tokens: a warp looks at every eighth entry, and takes the page if the entry is its first. */
 template <class T, int D>
-static __device__ __forceinline__ void add_marked(const dci_gpu_tail_sums_args &a, const Job &job, Running<T, D> &running)
+static __device__ __forceinline__ void add_marked(const dci_gpu_tail_sums_args &a, const Job &job,
+                                                  Running<T, D> &running)
 {
         const int32_t *positions = a.positions + (int64_t)job.list * a.stride;
         const int sink = a.sizes.sink, shift = a.page_shift;
@@ -350,7 +346,8 @@ static __device__ __forceinline__ void add_others(const dci_gpu_tail_sums_args &
 {
         constexpr int SPANS = Shape<D>::SPANS;
         const int span = threadIdx.x / Shape<D>::SPAN, per_page = 1 << a.page_shift;
-        for (int base = job.first; base < job.last; base += AT_ONCE * SPANS) { /* the same turns for all of a warp's spans */
+        for (int base = job.first; base < job.last;
+             base += AT_ONCE * SPANS) { /* the same turns for all of a warp's spans */
                 uint4 keys[AT_ONCE], values[AT_ONCE];
                 float times[AT_ONCE];
 #pragma unroll
@@ -370,109 +367,16 @@ static __device__ __forceinline__ void add_others(const dci_gpu_tail_sums_args &
         }
 }
 
-/* What this block leaves of a list's query: greatest score, sum, and outputs [D]. */
-template <int D>
-static __device__ __forceinline__ float *part_of(const dci_gpu_tail_sums_args &a, const Job &job, int part, int query)
-{
-        return a.partial + (((int64_t)job.list * a.n_parts + part) * a.group + query) * (D + 2);
-}
-
-/* The spans' sums become the part's. Returns whether this block is the last of its list. */
-template <int D>
-static __device__ __forceinline__ bool leave_part(const dci_gpu_tail_sums_args &a, const Job &job, Shared<D> &s)
-{
-        const int left = a.group - job.query, n = left < QUERIES ? left : QUERIES;
-        for (int i = 2 * threadIdx.x; i < n * D; i += 2 * WARPS * 32) {
-                const int q = i / D, d = i % D;
-                float top = LEAST, sum = 0.0f;
-                float2 x = make_float2(0.0f, 0.0f);
-                for (int w = 0; w < Shape<D>::SPANS; w++)
-                        top = fmaxf(top, s.most[w][q]);
-                for (int w = 0; w < Shape<D>::SPANS; w++) {
-                        const float weight = exp2_of((s.most[w][q] - top) * CUDART_L2E_F);
-                        const float2 of_span = *reinterpret_cast<const float2 *>(&s.out[w][q][d]);
-                        x.x += weight * of_span.x;
-                        x.y += weight * of_span.y;
-                        sum += weight * s.sum[w][q];
-                }
-                float *part = part_of<D>(a, job, blockIdx.x, job.query + q);
-                if (d == 0)
-                        *reinterpret_cast<float2 *>(part) = make_float2(top, sum);
-                *reinterpret_cast<float2 *>(part + 2 + d) = x;
-        }
-        /* The barrier orders the block's writes before the one thread that says so to the device. */
-        __syncthreads();
-        if (threadIdx.x == 0) {
-                const int n_sets = (a.group + QUERIES - 1) / QUERIES;
-                int before;
-                asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-                             : "=r"(before)
-                             : "l"(a.arrived + job.list)
-                             : "memory");
-                s.last = before == (int)gridDim.x * n_sets - 1;
-                if (s.last)
-                        a.arrived[job.list] = 0;
-        }
-        __syncthreads();
-        return s.last;
-}
-
-/* Outputs from all parts, in their order whoever comes last. A thread reads what it needs of several parts at once. */
-template <int D> static __device__ __forceinline__ void merge_parts(const dci_gpu_tail_sums_args &a, const Job &job)
-{
-        constexpr int PARTS = 16;
-        for (int i = 2 * threadIdx.x; i < a.group * D; i += 2 * WARPS * 32) {
-                const int q = i / D, d = i % D;
-                float most = LEAST, sum = 0.0f;
-                float2 x = make_float2(0.0f, 0.0f);
-                for (int from = 0; from < a.n_parts; from += PARTS) {
-                        float2 heads[PARTS], outs[PARTS];
-                        float top = most;
-#pragma unroll
-                        for (int p = 0; p < PARTS; p++) {
-                                const float *part = part_of<D>(a, job, min(from + p, a.n_parts - 1), q);
-                                heads[p] = __ldcg(reinterpret_cast<const float2 *>(part));
-                                outs[p] = __ldcg(reinterpret_cast<const float2 *>(part + 2 + d));
-                        }
-#pragma unroll
-                        for (int p = 0; p < PARTS; p++)
-                                top = fmaxf(top, heads[p].x);
-                        const float old = exp2_of((most - top) * CUDART_L2E_F);
-                        x.x *= old;
-                        x.y *= old;
-                        sum *= old;
-#pragma unroll
-                        for (int p = 0; p < PARTS; p++) {
-                                const float weight =
-                                        from + p < a.n_parts ? exp2_of((heads[p].x - top) * CUDART_L2E_F) : 0.0f;
-                                x.x += weight * outs[p].x;
-                                x.y += weight * outs[p].y;
-                                sum += weight * heads[p].y;
-                        }
-                        most = top;
-                }
-                const int64_t query = (int64_t)job.list * a.group + q;
-                const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-                *reinterpret_cast<float2 *>(a.out + query * D + d) =
-                        sum > 0.0f ? make_float2(x.x * inverse, x.y * inverse) : make_float2(0.0f, 0.0f);
-                if (d == 0)
-                        a.lse[query] = sum > 0.0f ? most + logf(sum) : -CUDART_INF_F;
-        }
-}
-
 template <class T, int D>
-static __global__ __launch_bounds__(WARPS * 32, 2) void tail_sums_kernel(const __grid_constant__ dci_gpu_tail_sums_args a)
+static __global__ __launch_bounds__(WARPS * 32,
+                                    2) void tail_sums_kernel(const __grid_constant__ dci_gpu_tail_sums_args a)
 {
         extern __shared__ __align__(16) unsigned char memory[];
         Shared<D> &s = *reinterpret_cast<Shared<D> *>(memory);
         const Job job = job_of(a);
         if (!job.sparse) { /* the same for all blocks of the list */
-                if (blockIdx.x != 0 || job.query != 0)
-                        return;
-                for (int i = threadIdx.x; i < a.group * D; i += WARPS * 32)
-                        a.out[(int64_t)job.list * a.group * D + i] = 0.0f;
-                if (threadIdx.x < a.group)
-                        a.lse[(int64_t)job.list * a.group + threadIdx.x] = -CUDART_INF_F;
+                if (blockIdx.x == 0 && job.query == 0)
+                        leave_nothing(a, job.list);
                 return;
         }
         Running<T, D> running;
@@ -482,16 +386,22 @@ static __global__ __launch_bounds__(WARPS * 32, 2) void tail_sums_kernel(const _
         add_others<T, D>(a, job, s, running);
         running.leave(s, threadIdx.x / Shape<D>::SPAN);
         __syncthreads();
-        if (leave_part<D>(a, job, s))
-                merge_parts<D>(a, job);
+        leave_part(a, job.list, job.query, s.most, s.sum, s.out);
+        if (!is_last(a.arrived + job.list, gridDim.x * (gridDim.y / a.n_heads), &s.last))
+                return;
+        for (int i = 2 * threadIdx.x; i < a.group * D; i += 2 * WARPS * 32) {
+                const Merged merged = merge_parts<D>(a, job.list, i / D, i % D);
+                *reinterpret_cast<float2 *>(a.out + (int64_t)job.list * a.group * D + i) = mean_of(merged);
+                if (i % D == 0)
+                        a.lse[(int64_t)job.list * a.group + i / D] = log_of(merged);
+        }
 }
 
 template <class T, int D> static cudaError_t launch(const dci_gpu_tail_sums_args &args, cudaStream_t stream)
 {
         const auto kernel = tail_sums_kernel<T, D>;
         const size_t bytes = sizeof(Shared<D>);
-        const cudaError_t error =
-                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+        const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
         if (error != cudaSuccess)
                 return error;
         cudaLaunchConfig_t config = {};
