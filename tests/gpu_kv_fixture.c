@@ -359,8 +359,9 @@ static void plans_alike(twin *t, size_t layer, size_t n, const dci_kv_plan *want
         int32_t *header = fetch(t, p->header, 3 * n), *counts = fetch(t, p->counts, n_lists),
                 *positions = fetch(t, p->positions, n_lists * stride);
         for (size_t i = 0; i < n; i++) {
-                ck_assert_msg(header[i] == wanted->sink_end[i], "%s, layer %zu: sink_end %d, %d on the CPU", t->what,
-                              layer, (int)header[i], (int)wanted->sink_end[i]);
+                ck_assert_msg(header[i] == wanted->sink_end[i],
+                              "%s, sequence %zu of %d tokens, layer %zu: sink_end %d, %d on the CPU", t->what, i,
+                              (int)header[2 * n + i], layer, (int)header[i], (int)wanted->sink_end[i]);
                 ck_assert_msg(header[n + i] == wanted->recent_begin[i], "%s, layer %zu: recent_begin %d, %d on the CPU",
                               t->what, layer, (int)header[n + i], (int)wanted->recent_begin[i]);
                 ck_assert_msg(header[2 * n + i] == wanted->n_tokens[i], "%s, layer %zu: n_tokens %d, %d on the CPU",

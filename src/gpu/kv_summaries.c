@@ -401,8 +401,11 @@ dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         /* Of bad rows nothing is formed. */
         if (!kv->planner.on || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0 || !prompted(kv, host_sequence(kv, row)))
                 return DCI_OK;
-        const size_t due = dci_kv_may_group(kv->host, row->n);
-        return due > row->grouped && !keeps_up(kv, row, due) ? dci_gpu_kv_bring_up(kv, row) : DCI_OK;
+        const size_t due = dci_kv_may_group(kv->host, row->n),
+                     n_prompt = host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;
+        /* What a prompt gave stays when its end is cut, however young it is. */
+        const bool lacks = row->grouped < dci_kv_prompt_candidates(kv->host, n_prompt);
+        return due > row->grouped && (lacks || !keeps_up(kv, row, due)) ? dci_gpu_kv_bring_up(kv, row) : DCI_OK;
 }
 
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
