@@ -367,7 +367,8 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         size_t first = before < row->grouped ? before : row->grouped;
         if (row->behind || !row->framed)
                 first = 0;
-        return first < n || row->behind || n < row->grouped ? upload(kv, row, sequence, first) : DCI_OK;
+        /* Candidates that came to lie within the rollback when the sequence was cut the device may still have, and the host makes them no more. */
+        return n > row->grouped || row->behind ? upload(kv, row, sequence, first) : DCI_OK;
 }
 
 /* --- steps --------------------------------------------------------------------------------------------------------------------- */
