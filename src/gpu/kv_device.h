@@ -97,6 +97,7 @@ typedef struct dci_gpu_kv_planner {
         size_t n_free;
         unsigned char *upload; /* locked: UPLOAD_BYTES, or a chunk */
         size_t upload_bytes;
+        float *value_signs, *value_centres; /* of a low-bit tail, as those of the keys; NULL: it is another */
         float *signs, *centres,
                 *guesses; /* centres [sparse layer][row][head][dim], guesses [sparse layer][row][head] */
 
@@ -104,6 +105,8 @@ typedef struct dci_gpu_kv_planner {
         float *scores, *parts;
         uint64_t *found;
         int32_t *n_found, *positions, *counts, *header;
+        float *tail_partial, *tail_out, *tail_lse;
+        int32_t *tail_arrived;
 } dci_gpu_kv_planner;
 
 struct dci_gpu_kv {
@@ -329,6 +332,22 @@ dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row 
 /* Lists of one layer, on the step's stream. */
 dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
 dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer);
+dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv);
+
+/* --- kv_tails.c ----------------------------------------------------------------------------------------------------------------- */
+
+/* Whether the device has this tail, or a sentence. */
+dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape);
+/* What forming codes forms besides, in the same call, and in calls of its own; of a step, and of a prompt's end. */
+void dci_gpu_kv_form_values(const dci_gpu_kv *kv, dci_gpu_form_args *args);
+dci_status dci_gpu_kv_form_means(dci_gpu_kv *kv, const dci_gpu_form_args *codes);
+void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, dci_gpu_form_prompt_args *args);
+dci_status dci_gpu_kv_form_prompt_means(dci_gpu_kv *kv, const dci_gpu_form_prompt_args *codes);
+/* Floats that parts of a tail take. */
+size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv);
+/* Behind the choice, of the same sequences; and behind the gathering, of all. Nothing where the tail is another. */
+dci_status dci_gpu_kv_tail_of_scores(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, size_t first);
+dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
 
 /* --- kv_fetch.c ---------------------------------------------------------------------------------------------------------------- */
 

@@ -124,12 +124,13 @@ enum {
  * a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
  * guesses: [row][head] of the layer: the relevance of the last group chosen, in; and out. A hint: what is chosen does not depend on it.
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
+ * none: nothing is chosen, whatever room there is, and scores are not looked at.
  * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
  */
 typedef struct dci_gpu_choose_args {
         int32_t n_sequences, n_heads, group, group_shift;
         int32_t weigh, n_parts, most_groups, stride;
-        int32_t drop, reserved;
+        int32_t drop, none;
         dci_gpu_sizes sizes;
         const int32_t *rows, *n_tokens, *n_grouped, *n_listed;
         float *scores;
