@@ -140,6 +140,7 @@ set(dci_sources
     src/gpu/kv_prompt.c
     src/gpu/kv_sequence.c
     src/gpu/kv_step.c
+    src/gpu/kv_store.c
     src/gpu/kv_summaries.c
     src/gpu/kv_tails.c
     src/gpu/ref_append.c

@@ -7,14 +7,7 @@
 
 dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer)
 {
-        const dci_gpu_kv_planner *p = &kv->planner;
-        return (dci_gpu_chunks){.pieces = p->device_pieces,
-                                .numbers = p->device_numbers,
-                                .stride = p->max_chunks,
-                                .layer_at = (uint64_t)(kv->layers[layer].index << p->piece_shift) * p->chunk_bytes,
-                                .chunk_bytes = p->chunk_bytes,
-                                .head_bytes = (uint32_t)p->head_bytes,
-                                .piece_shift = (int32_t)p->piece_shift};
+        return dci_gpu_kv_store_chunks(kv, &kv->planner.summaries, layer);
 }
 
 dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
