@@ -36,6 +36,7 @@ typedef struct dci_gpu_kv_row {
         size_t forming;  /* the same after the step that is open, of which the step itself forms those */
         size_t from;     /* from here on */
         size_t n_formed; /* layers whose prompt, which ended in that step, is formed on the device */
+        bool prompting;  /* in the step that is open: its prompt had not ended before */
         bool framed;     /* its frames are on the device */
         bool behind;     /* what the device has is not what the host would make: all of it is made anew */
 } dci_gpu_kv_row;
@@ -190,6 +191,7 @@ struct dci_gpu_kv {
 
         struct {
                 bool open, packed;
+                bool formed; /* what was due is formed on the device, whatever becomes of the step */
                 void *stream;
                 size_t n, n_tokens;
                 int64_t *ids;
@@ -316,6 +318,8 @@ dci_status dci_gpu_kv_form(dci_gpu_kv *kv);
 /* A layer's prompt has ended: formed from the rows of this step, if they are all of it. */
 dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row);
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted);
+/* Before a step is taken back: forms what it has not. */
+dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv);
 /* The host forms what it has not, codes are made anew where that is due, and the device gets what it has not. */
 dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* A new row; a row that is gone; another's first n tokens; a row cut to n tokens. The device is idle. */

@@ -125,7 +125,7 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
                 status = dci_gpu_kv_check_good(kv, dci_gpu_kv_find(kv, sequences[i]));
         if (status != DCI_OK)
                 return status;
-        kv->step.packed = false;
+        kv->step.packed = kv->step.formed = false;
         kv->step.stream = stream;
         kv->step.n = n;
         kv->step.n_tokens = kv->step.bound = 0;
@@ -377,6 +377,8 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
                 return status;
         if (!kv->step.open)
                 status = dci_fail(DCI_ERR_INVALID, "no step is open");
+        if (status == DCI_OK)
+                status = dci_gpu_kv_planner_abort(kv);
         if (status == DCI_OK)
                 status = dci_gpu_kv_settle(kv);
         if (status == DCI_OK)

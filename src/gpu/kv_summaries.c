@@ -439,7 +439,8 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
                 row->n_formed = 0;
                 row->from = row->forming = row->grouped;
-                if (!prompted(kv, sequence)) {
+                row->prompting = !prompted(kv, sequence);
+                if (row->prompting) {
                         /* If it ends in this step, this is what plans of the step find. */
                         row->from = row->forming = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
                 } else if (due > row->grouped) {
@@ -479,6 +480,8 @@ dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
                                   .signs = p->signs,
                                   .centres = p->centres,
                                   .centres_step = kv->n_lists * kv->dim};
+        /* A graph does it later, if at all. */
+        kv->step.formed = kv->step.bound == 0;
         dci_gpu_kv_form_values(kv, &args);
         const dci_status status = kv->ops->form(kv->gpu, kv->step.stream, &args);
         return status == DCI_OK ? dci_gpu_kv_form_means(kv, &args) : status;
@@ -517,16 +520,22 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
         return status;
 }
 
+dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv)
+{
+        if (!kv->planner.on || kv->step.formed || kv->step.bound > 0)
+                return DCI_OK;
+        return dci_gpu_kv_did(kv, dci_gpu_kv_form(kv));
+}
+
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 {
         for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                if (!aborted && row->n_formed == kv->n_sparse) {
-                        row->framed = true;
+                const bool of_prompt = row->prompting && row->n_formed == kv->n_sparse && !aborted;
+                const bool of_step = !row->prompting && row->framed && (!aborted || kv->step.formed);
+                if (of_prompt || of_step)
                         row->grouped = row->forming;
-                } else if (!aborted && row->framed) {
-                        row->grouped = row->forming;
-                }
+                row->framed = row->framed || of_prompt;
                 row->forming = row->grouped;
                 drop_chunks(kv, row, chunks_of(row->grouped));
         }
