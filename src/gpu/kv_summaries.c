@@ -487,13 +487,28 @@ dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
         return status == DCI_OK ? dci_gpu_kv_form_means(kv, &args) : status;
 }
 
+/* Chunks for all of a prompt that came in several steps, of which the step's record knows nothing. Without memory the host has time. */
+static bool room_for_prompt(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
+{
+        row->forming = dci_kv_prompt_candidates(kv->host, n);
+        dci_may_fail(true);
+        const dci_status status = own_chunks(kv, kv->step.stream, row, 0, row->forming);
+        dci_may_fail(false);
+        return status == DCI_OK;
+}
+
 dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_gpu_kv_layer *at = &kv->layers[layer];
         const size_t i = dci_gpu_kv_at_step(kv, row), es = kv->es;
-        const size_t token = (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i] + kv->shape.sink;
-        if (row->n > 0 || at->rows.keys == NULL || row->forming == 0)
+        const bool named = at->prompt_rows.keys != NULL && at->prompt_sequence == row->id;
+        const dci_kv_rows *rows = named ? &at->prompt_rows : &at->rows;
+        const size_t begin = named ? 0 : (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i],
+                     token = begin + kv->shape.sink;
+        if (row->n > 0 && named && !room_for_prompt(kv, row, row->n + kv->step.wanted[i]))
+                return DCI_OK;
+        if ((row->n > 0 && !named) || rows->keys == NULL || row->forming == 0)
                 return DCI_OK;
         dci_gpu_form_prompt_args args = {.n_heads = (int32_t)kv->shape.n_kv_heads,
                                          .dim = (int32_t)kv->dim,
@@ -503,15 +518,15 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
                                          .group_shift = p->group_shift,
                                          .n_candidates = (int32_t)row->forming,
                                          .row = (int32_t)dci_gpu_kv_row_at(kv, row),
-                                         .keys = (const unsigned char *)at->rows.keys +
-                                                 token * at->rows.key_token_stride * es,
-                                         .key_token = at->rows.key_token_stride * es,
-                                         .key_head = at->rows.key_head_stride * es,
+                                         .keys = (const unsigned char *)rows->keys +
+                                                 token * rows->key_token_stride * es,
+                                         .key_token = rows->key_token_stride * es,
+                                         .key_head = rows->key_head_stride * es,
                                          .chunks = dci_gpu_kv_chunks(kv, layer),
                                          .signs = p->signs,
                                          .centres = p->centres + at->index * kv->n_lists * kv->dim,
                                          .sums = p->scores};
-        dci_gpu_kv_form_prompt_values(kv, layer, &args);
+        dci_gpu_kv_form_prompt_values(kv, layer, rows, &args);
         dci_status status = kv->ops->form_prompt(kv->gpu, kv->step.stream, &args);
         if (status == DCI_OK)
                 status = dci_gpu_kv_form_prompt_means(kv, &args);
