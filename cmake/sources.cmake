@@ -134,6 +134,7 @@ set(dci_sources
     src/gpu/kv_choose.c
     src/gpu/kv_fetch.c
     src/gpu/kv_graph.c
+    src/gpu/kv_listed.c
     src/gpu/kv_memory.c
     src/gpu/kv_plan.c
     src/gpu/kv_pool.c

@@ -97,13 +97,16 @@ typedef struct dci_gpu_kv_planner {
         bool on;
         int32_t kind, weigh, group_shift; /* plans.h */
         size_t first_layer;               /* the first sparse one */
+        bool listed;                      /* groups are listed (kv_listed.c) */
+        size_t spans_at;                  /* listed: behind their rows */
         size_t most_groups;               /* of a list */
         size_t at_once;                   /* sequences whose scores there is room for */
         int32_t last_parts;               /* of the last layer's scores, for tests */
         size_t bytes;                     /* of pieces */
 
-        dci_gpu_kv_store summaries;
-        unsigned char *upload; /* locked: UPLOAD_BYTES, or a chunk */
+        dci_gpu_kv_store summaries, ids; /* ids: listed */
+        int32_t *n_listed;               /* listed: groups, [sparse layer][row][head] */
+        unsigned char *upload;           /* locked: UPLOAD_BYTES, or a chunk */
         size_t upload_bytes;
         float *value_signs, *value_centres; /* of a low-bit tail, as those of the keys; NULL: it is another */
         float *signs, *centres,
@@ -366,6 +369,20 @@ dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
 
 /* That its prompt has ended in all layers that choose. */
 dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+
+/* --- kv_listed.c ---------------------------------------------------------------------------------------------------------------- */
+
+bool dci_gpu_kv_lists(const dci_kv_config *shape);
+/* Sizes; returns the most groups of a head. */
+size_t dci_gpu_kv_listed_init(dci_gpu_kv *kv);
+/* As those above, of rows whose groups are listed. settle: what the host's own plans would have formed by now. */
+dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+void dci_gpu_kv_listed_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
+/* The host's sequence is cut already. */
+dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 
 /* --- kv_choose.c ---------------------------------------------------------------------------------------------------------------- */
 

@@ -109,6 +109,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
         if (kv->planner.on) {
                 dci_gpu_kv_planner *p = &kv->planner;
                 store_pinned(kv, a, &p->summaries);
+                store_pinned(kv, a, &p->ids);
                 p->upload = part(a, p->upload_bytes, 1);
         }
         kv->queries = part(a, times(n, kv->shape.n_query_heads, kv->dim), kv->query_es);
@@ -150,6 +151,8 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 dci_gpu_kv_planner *p = &kv->planner;
                 const size_t lists = times(kv->n_sparse, kv->n_lists, 1);
                 store_tables(kv, a, &p->summaries);
+                store_tables(kv, a, &p->ids);
+                p->n_listed = part(a, p->listed ? lists : 0, sizeof(int32_t));
                 p->signs = part(a, dci_rotation_bytes(kv->dim), 1);
                 p->centres = part(a, p->kind == DCI_GPU_CODES ? times(lists, kv->dim, 1) : 0, sizeof(float));
                 p->guesses = part(a, lists, sizeof(float));
@@ -230,8 +233,10 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
         kv->step.ids = part(a, n, sizeof *kv->step.ids);
         kv->step.wanted = part(a, n, sizeof *kv->step.wanted);
         kv->step.at = part(a, n, sizeof *kv->step.at);
-        if (kv->planner.on)
+        if (kv->planner.on) {
                 store_scratch(kv, a, &kv->planner.summaries);
+                store_scratch(kv, a, &kv->planner.ids);
+        }
         if (!kv->resolves_on_host)
                 return;
         place_residency(kv, a);
@@ -317,6 +322,10 @@ static dci_status clear(dci_gpu_kv *kv)
         const dci_gpu_ops *ops = kv->ops;
         const size_t lanes = kv->n_sparse * kv->n_lists;
         memset(kv->bad, 0, kv->config.max_sequences * sizeof *kv->bad);
+        if (kv->planner.on) {
+                memset(kv->planner.summaries.n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
+                memset(kv->planner.ids.n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
+        }
         dci_status status = ops->fill(kv->gpu, kv->side, kv->arrived, 0, kv->n_lists * sizeof *kv->arrived);
         if (kv->resolves_on_host) {
                 memset(kv->tags, 0xff, lanes * kv->n_frames * sizeof *kv->tags);
@@ -393,9 +402,6 @@ dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
         place_tables(kv, &(arena){.base = kv->table_memory});
         place_buffers(kv, &(arena){.base = kv->buffer_memory});
         place_scratch(kv, &(arena){.base = kv->scratch});
-        if (kv->planner.on)
-                memset(kv->planner.summaries.n_chunks, 0,
-                       kv->config.max_sequences * sizeof *kv->planner.summaries.n_chunks);
         const dci_status cleared = clear(kv);
         return cleared == DCI_OK ? dci_gpu_kv_planner_begin(kv) : cleared;
 }

@@ -29,7 +29,7 @@ static int32_t kind_of(const dci_kv_config *c)
 {
         if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_CODES)
                 return DCI_GPU_CODES;
-        if (c->group != DCI_KV_GROUP_PAGE)
+        if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_lists(c))
                 return 0;
         return c->summary == DCI_KV_SUMMARY_MEAN     ? DCI_GPU_MEANS
                : c->summary == DCI_KV_SUMMARY_MINMAX ? DCI_GPU_MINMAX
@@ -47,12 +47,14 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
             (shape->choose != DCI_KV_CHOOSE_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
                 return unsupported("this choice: it is not by scores of all groups");
         if (kind_of(shape) == 0)
-                return unsupported("this summary: it is not codes of tokens or rows of pages by position");
+                return unsupported("this summary: it is not codes of tokens, or rows of pages or clusters");
         if (kind_of(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 && shape->key_bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
                                 (int)shape->key_bits);
         if (shape->schedule != DCI_KV_EVERY_STEP)
                 return unsupported("this schedule: it does not choose in every step");
+        if (shape->group == DCI_KV_GROUP_SEGMENT && shape->schedule == DCI_KV_BOUNDARY)
+                return unsupported("segments whose borders the host does not see");
         if (shape->combine == DCI_KV_COMBINE_EACH)
                 return unsupported("lists that heads fill in turns");
         if (shape->preselect > 1.0 || shape->verify > 1.0)
@@ -79,10 +81,16 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                                                      : DCI_GPU_WEIGH_GROUPS;
         while (kv->layers[p->first_layer].dense)
                 p->first_layer++;
-        dci_gpu_kv_store_init(kv, &p->summaries, kv->host->summary_bytes + kv->host->tail_bytes, kv->config.max_tokens);
+        p->listed = dci_gpu_kv_lists(c);
+        size_t most = kv->config.max_tokens >> p->group_shift;
+        if (p->listed)
+                most = dci_gpu_kv_listed_init(kv);
+        else
+                dci_gpu_kv_store_init(kv, &p->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
+                                      kv->config.max_tokens);
         p->upload_bytes = p->summaries.chunk_bytes > UPLOAD_BYTES ? p->summaries.chunk_bytes
                                                                   : UPLOAD_BYTES; /* and two centres of all heads */
-        p->most_groups = ((kv->config.max_tokens >> p->group_shift) + 64) / 32 * 32;
+        p->most_groups = (most + 64) / 32 * 32;
         const size_t each = c->n_query_heads * p->most_groups * sizeof(float), some = SCORE_BYTES / each;
         p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
 }
@@ -130,6 +138,7 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
 void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)
 {
         dci_gpu_kv_store_destroy(kv, &kv->planner.summaries);
+        dci_gpu_kv_store_destroy(kv, &kv->planner.ids);
 }
 
 /* --- chunks -------------------------------------------------------------------------------------------------------------------- */
@@ -266,6 +275,8 @@ static dci_status bring_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv
 dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = host_sequence(kv, row);
+        if (kv->planner.listed)
+                return dci_gpu_kv_listed_bring_up(kv, row);
         dci_status status = dci_gpu_kv_rows_wait(kv);
         if (status == DCI_OK)
                 status = dci_gpu_kv_check_good(kv, row);
@@ -318,6 +329,8 @@ static bool keeps_up(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t due
 dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         /* Of bad rows nothing is formed. */
+        if (kv->planner.listed)
+                return dci_gpu_kv_listed_settle(kv, row);
         if (!kv->planner.on || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0 || !prompted(kv, host_sequence(kv, row)))
                 return DCI_OK;
         const size_t due = dci_kv_may_group(kv->host, row->n),
@@ -335,6 +348,10 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const dci_kv_sequence *sequence = host_sequence(kv, row);
+                if (kv->planner.listed) {
+                        status = dci_gpu_kv_listed_reserve(kv, row);
+                        continue;
+                }
                 const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
                 row->n_formed = 0;
                 row->from = row->forming = row->grouped;
@@ -379,6 +396,8 @@ dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
                                   .signs = p->signs,
                                   .centres = p->centres,
                                   .centres_step = kv->n_lists * kv->dim};
+        if (p->listed)
+                return DCI_OK;
         /* A graph does it later, if at all. */
         kv->step.formed = kv->step.bound == 0;
         dci_gpu_kv_form_values(kv, &args);
@@ -405,6 +424,8 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
         const dci_kv_rows *rows = named ? &at->prompt_rows : &at->rows;
         const size_t begin = named ? 0 : (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i],
                      token = begin + kv->shape.sink;
+        if (p->listed)
+                return DCI_OK;
         if (row->n > 0 && named && !room_for_prompt(kv, row, row->n + kv->step.wanted[i]))
                 return DCI_OK;
         if ((row->n > 0 && !named) || rows->keys == NULL || row->forming == 0)
@@ -443,7 +464,7 @@ dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv)
 
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 {
-        for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
+        for (size_t i = 0; i < kv->step.n && kv->planner.on && !kv->planner.listed; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const bool of_prompt = row->prompting && row->n_formed == kv->n_sparse && !aborted;
                 const bool of_step = !row->prompting && row->framed && (!aborted || kv->step.formed);
@@ -473,6 +494,8 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         drop_chunks(kv, row, 0);
+        if (kv->planner.listed)
+                dci_gpu_kv_store_cut(&kv->planner.ids, dci_gpu_kv_row_at(kv, row), 0);
         row->grouped = row->forming = 0;
 }
 
@@ -502,6 +525,8 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         dci_status status = dci_gpu_kv_planner_open(kv, to);
         if (status != DCI_OK || !p->on)
                 return dci_gpu_kv_did(kv, status);
+        if (p->listed)
+                return dci_gpu_kv_listed_fork(kv, from, to);
         const size_t n = grouped_within(kv, from->grouped, to->n), whole = n / DCI_KV_CHUNK;
         dci_gpu_kv_store_share(&p->summaries, dci_gpu_kv_row_at(kv, from), dci_gpu_kv_row_at(kv, to), whole);
         if (n > whole * DCI_KV_CHUNK) {
@@ -529,6 +554,8 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
 dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
 {
         dci_gpu_kv_planner *p = &kv->planner;
+        if (p->listed)
+                return dci_gpu_kv_listed_cut(kv, row);
         const size_t left = grouped_within(kv, row->grouped, n), last = left / DCI_KV_CHUNK;
         dci_status status = DCI_OK;
         if (!p->on || left == row->grouped)
