@@ -375,8 +375,9 @@ dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row 
 bool dci_gpu_kv_lists(const dci_kv_config *shape);
 /* Sizes; returns the most groups of a head. */
 size_t dci_gpu_kv_listed_init(dci_gpu_kv *kv);
-/* As those above, of rows whose groups are listed. settle: what the host's own plans would have formed by now. */
-dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+/* Before a step: the host forms what its own plans would have formed by now. That stays, whatever becomes of the step. */
+dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv);
+/* As those above, of rows whose groups are listed. settle: of a prompt that ended. */
 dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 void dci_gpu_kv_listed_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);

@@ -28,11 +28,11 @@ bool dci_gpu_kv_lists(const dci_kv_config *shape)
 
 /* --- sizes -------------------------------------------------------------------------------------------------------------------- */
 
-/* Of the prompt, of batches behind it and of clusters that are cut; early batches may be of a token each, until they are as many as a whole one. */
-static size_t most_groups(const dci_gpu_kv *kv)
+/* Most groups of n candidates: of the prompt, of batches behind it and of clusters that are cut; early batches may be of a token each, until
+ * they are as many as a whole one. */
+static size_t most_listed(const dci_gpu_kv *kv, size_t n)
 {
         const dci_kv_config *c = &kv->shape;
-        const size_t n = kv->config.max_tokens;
         if (c->group != DCI_KV_GROUP_CLUSTER)
                 return n;
         const size_t cut = c->cluster_most > 0 ? n / c->cluster_most : 0,
@@ -48,7 +48,7 @@ static size_t width_bytes(const dci_gpu_kv *kv)
 size_t dci_gpu_kv_listed_init(dci_gpu_kv *kv)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const size_t most = most_groups(kv);
+        const size_t most = most_listed(kv, kv->config.max_tokens);
         p->spans_at = DCI_GPU_CHUNK * width_bytes(kv);
         dci_gpu_kv_store_init(kv, &p->summaries, p->spans_at + DCI_GPU_CHUNK * sizeof(span), most);
         dci_gpu_kv_store_init(kv, &p->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
@@ -275,15 +275,49 @@ static dci_status may_form(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return status == DCI_OK ? dci_gpu_kv_check_good(kv, row) : status;
 }
 
-dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+/* Chunks for all that may be formed now, early batches that are made anew among them: what cannot be had is refused before the host forms. */
+static dci_status chunks_ready(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        const dci_kv_sequence *sequence = host_sequence(kv, row);
+        const size_t at = dci_gpu_kv_row_at(kv, row), every = kv->shape.cluster_every, n = row->n;
+        const size_t first = common_end(kv, sequence, row->grouped > every ? row->grouped - every : 0);
+        const range before = groups_of(kv, sequence, first);
+        size_t most = before.most + most_listed(kv, n - first);
+        most = most < p->most_groups ? most : p->most_groups;
+        dci_status status = dci_gpu_kv_store_ready(
+                kv, &p->summaries,
+                dci_gpu_kv_store_lacks(&p->summaries, at, before.least / DCI_GPU_CHUNK, dci_gpu_kv_chunks_of(most)));
+        if (status == DCI_OK)
+                status = dci_gpu_kv_store_ready(
+                        kv, &p->ids,
+                        dci_gpu_kv_store_lacks(&p->ids, at, first / DCI_GPU_CHUNK,
+                                               dci_gpu_kv_chunks_of(dci_kv_may_group(kv->host, n))));
+        return status;
+}
+
+static dci_status form_next(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_status status = DCI_OK;
         if (dci_kv_forms_next(kv->host, host_sequence(kv, row))) {
                 status = may_form(kv, row);
                 if (status == DCI_OK)
+                        status = chunks_ready(kv, row);
+                if (status == DCI_OK)
                         status = dci_kv_form_next(kv->host, row->id);
         }
-        return status == DCI_OK ? bring(kv, row) : status;
+        if (status == DCI_OK)
+                status = bring(kv, row);
+        row->from = row->forming = row->grouped;
+        return status;
+}
+
+dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv)
+{
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++)
+                status = form_next(kv, &kv->rows[kv->step.at[i]]);
+        return status;
 }
 
 dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)

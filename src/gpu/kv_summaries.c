@@ -345,13 +345,11 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
         dci_status status = DCI_OK;
         if (!kv->planner.on)
                 return DCI_OK;
+        if (kv->planner.listed)
+                return dci_gpu_kv_listed_reserve(kv);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const dci_kv_sequence *sequence = host_sequence(kv, row);
-                if (kv->planner.listed) {
-                        status = dci_gpu_kv_listed_reserve(kv, row);
-                        continue;
-                }
                 const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
                 row->n_formed = 0;
                 row->from = row->forming = row->grouped;
