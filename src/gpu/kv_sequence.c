@@ -264,6 +264,11 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
                         row->behind = true;
                         status = kv->planner.listed ? dci_gpu_kv_planner_settle(kv, row) : dci_gpu_kv_bring_up(kv, row);
                 }
+                if (status != DCI_OK && !kv->broken) {
+                        dci_gpu_kv_planner_close(kv, row);
+                        row->id = -1;
+                        dci_kv_close(kv->host, id);
+                }
         }
         if (status == DCI_OK)
                 *out_sequence = id;
