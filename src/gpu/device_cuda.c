@@ -504,8 +504,9 @@ static void cuda_graph_give(dci_gpu *gpu, void *graph)
 
 /* --- kernels ----------------------------------------------------------------------------------------------------------- */
 
-#define KERNEL(name)                                                                                                   \
-        static dci_status cuda_##name(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)                   \
+#define KERNEL(name) KERNEL_AS(name, name)
+#define KERNEL_AS(op, name)                                                                                            \
+        static dci_status cuda_##op(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)                     \
         {                                                                                                              \
                 int before;                                                                                            \
                 dci_status status = enter(gpu, &before);                                                               \
@@ -522,6 +523,8 @@ KERNEL(gather)
 KERNEL(attend)
 KERNEL(score)
 KERNEL(choose)
+KERNEL(gate)
+KERNEL_AS(take_kept, take)
 KERNEL(form)
 KERNEL(form_prompt)
 KERNEL(tail)
@@ -564,6 +567,8 @@ static const dci_gpu_ops ops = {
         .attend = cuda_attend,
         .score = cuda_score,
         .choose = cuda_choose,
+        .gate = cuda_gate,
+        .take_kept = cuda_take_kept,
         .form = cuda_form,
         .form_prompt = cuda_form_prompt,
         .tail = cuda_tail,

@@ -110,6 +110,10 @@ dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, 
                 const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
                 kv->planner.last_parts = score.n_parts;
                 const dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
+                if (kv->planner.schedule.on) {
+                        status = dci_gpu_kv_schedule_plan(kv, layer, &score, &choose);
+                        continue;
+                }
                 status = kv->ops->score(kv->gpu, kv->step.stream, &score);
                 if (status == DCI_OK)
                         status = kv->ops->choose(kv->gpu, kv->step.stream, &choose);

@@ -92,6 +92,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
                 p->pieces = part(a, p->piece_capacity, sizeof(void *));
                 p->numbers = part(a, times(n, p->max_chunks, 1), sizeof(int32_t));
                 p->upload = part(a, p->upload_bytes, 1);
+                p->schedule.states = part(a, p->schedule.on ? p->schedule.states_bytes : 0, 1);
         }
         kv->queries = part(a, times(n, kv->shape.n_query_heads, kv->dim), kv->query_es);
         kv->refill = part(a, 2 + 2 * (kv->shape.sink + kv->config.ring_tokens), sizeof(int32_t));
@@ -136,6 +137,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 p->signs = part(a, dci_rotation_bytes(kv->dim), 1);
                 p->centres = part(a, p->kind == DCI_GPU_CODES ? times(lists, kv->dim, 1) : 0, sizeof(float));
                 p->guesses = part(a, lists, sizeof(float));
+                p->schedule.memory = part(a, times(n, p->schedule.row_bytes, 1), 1);
         }
         if (kv->resolves_on_host && kv->config.gather == DCI_GPU_GATHER_STAGED && kv->n_sparse > 0) {
                 kv->staged_piece = part(a, 1, sizeof(void *));
@@ -168,6 +170,7 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
         p->n_found = part(a, times(lists, 2, 1), sizeof(int32_t));
         p->positions = part(a, times(kv->n_lists, kv->stride, 1), sizeof(int32_t));
         p->counts = part(a, kv->n_lists, sizeof(int32_t));
+        p->schedule.due = part(a, p->schedule.on ? kv->n_lists : 0, sizeof(int32_t));
         p->header = part(a, kv->config.max_sequences, 3 * sizeof(int32_t));
 }
 
