@@ -142,6 +142,7 @@ set(dci_sources
     src/gpu/kv_sequence.c
     src/gpu/kv_step.c
     src/gpu/kv_summaries.c
+    src/gpu/kv_tails.c
     src/gpu/ref_append.c
     src/gpu/ref_attend.c
     src/gpu/ref_choose.c

@@ -137,7 +137,8 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
         end_step(t, turns, p->n);
 }
 
-static const int32_t planned[] = {DCI_KV_SKETCH, DCI_KV_QUEST, DCI_KV_PAGEMEAN, DCI_KV_ARKVALE, DCI_KV_FULL};
+static const int32_t planned[] = {DCI_KV_SKETCH,        DCI_KV_QUEST,       DCI_KV_PAGEMEAN, DCI_KV_ARKVALE,
+                                  DCI_KV_SKETCH_LOWBIT, DCI_KV_SKETCH_SUMS, DCI_KV_LOWBIT,   DCI_KV_FULL};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_gpu_kv_config on_device_for(size_t n)

@@ -486,7 +486,7 @@ static __global__ void __launch_bounds__(n_threads, 1) choose_kernel(const __gri
         if (thread == 0 && blockIdx.x == 0 && job.head == 0 && !keeps)
                 put_header(args, sequence, view, n);
         job.n_candidates = view.n_candidates;
-        job.room = min(keeps ? args.kept.room : view.room, args.stride);
+        job.room = args.none ? 0 : min(keeps ? args.kept.room : view.room, args.stride);
         job.look = args.n_listed != nullptr && view.n_candidates != n_grouped;
         const int per = 1 << args.group_shift;
         job.n_groups = min(args.n_listed != nullptr ? n_listed : (view.n_candidates + per - 1) >> args.group_shift,

@@ -146,6 +146,14 @@ extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const
 
 /* --- lists ------------------------------------------------------------------------------------------------------------ */
 
+/* Scores of n candidates are no part of what a tail sums up. */
+template <typename Candidate>
+static __device__ __forceinline__ void drop_scores(const dci_gpu_take_args &a, int list, int n, Candidate candidate)
+{
+        for (int i = threadIdx.x; a.scores != nullptr && i < n * a.group; i += n_threads)
+                a.scores[((uint64_t)list * a.most_groups + candidate(i / a.group)) * a.group + i % a.group] = -FLT_MAX;
+}
+
 static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_constant__ dci_gpu_take_args a)
 {
         extern __shared__ __align__(16) unsigned char base[];
@@ -154,6 +162,11 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
         int32_t *tokens = reinterpret_cast<int32_t *>(bits + window_words);
         const int head = blockIdx.x, sequence = blockIdx.y, list = sequence * a.n_heads + head, thread = threadIdx.x;
         const int row = __ldg(a.rows + sequence), n = __ldg(a.n_tokens + sequence), n_grouped = __ldg(a.n_grouped + sequence);
+        if (a.decided.lists == nullptr) {
+                const int32_t *positions = a.positions + (uint64_t)list * a.stride;
+                drop_scores(a, list, a.counts[list], [&](int i) { return positions[i] - a.sizes.sink; });
+                return;
+        }
         for (int i = thread; i < window_words / 4; i += n_threads)
                 reinterpret_cast<uint4 *>(bits)[i] = make_uint4(0, 0, 0, 0);
         dci_gpu_view view;
@@ -183,8 +196,7 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
         }
         taken = min(taken, (uint32_t)room);
         __syncthreads();
-        for (int i = thread; a.scores != nullptr && i < (int)taken * a.group; i += n_threads)
-                a.scores[((uint64_t)list * a.most_groups + tokens[i / a.group]) * a.group + i % a.group] = -FLT_MAX;
+        drop_scores(a, list, (int)taken, [&](int i) { return tokens[i]; });
         __syncthreads();
         const uint32_t written = put_in_order(s, bits, tokens, (int)taken, view.n_candidates, a.sizes.sink,
                                               a.positions + (uint64_t)list * a.stride);

@@ -17,7 +17,7 @@ dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer)
                                 .piece_shift = (int32_t)p->piece_shift};
 }
 
-static dci_gpu_sizes sizes_of(const dci_gpu_kv *kv)
+dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
 {
         return (dci_gpu_sizes){.sink = (int32_t)kv->shape.sink,
                                .window = (int32_t)kv->shape.window,
@@ -52,7 +52,7 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                 .n_parts = dci_gpu_score_parts(kv->gpu, n * kv->shape.n_kv_heads, p->most_groups, group_bytes(kv)),
                 .most_groups = (int32_t)p->most_groups,
                 .scale = (float)kv->shape.scale,
-                .sizes = sizes_of(kv),
+                .sizes = dci_gpu_kv_sizes(kv),
                 .queries = queries + first * kv->shape.n_query_heads * ld * kv->query_es,
                 .query_ld = ld,
                 .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS) + first,
@@ -85,6 +85,8 @@ static dci_gpu_choose_args choose_args(const dci_gpu_kv *kv, size_t layer, const
                                      .n_parts = score->n_parts,
                                      .most_groups = score->most_groups,
                                      .stride = (int32_t)kv->stride,
+                                     .drop = kv->shape.tail == DCI_KV_TAIL_LOWBIT,
+                                     .none = kv->shape.choose == DCI_KV_CHOOSE_NONE,
                                      .sizes = score->sizes,
                                      .rows = score->rows,
                                      .n_tokens = score->n_tokens,
@@ -110,13 +112,14 @@ dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, 
                 const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
                 kv->planner.last_parts = score.n_parts;
                 const dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
-                if (kv->planner.schedule.on) {
+                if (kv->planner.schedule.on)
                         status = dci_gpu_kv_schedule_plan(kv, layer, &score, &choose);
-                        continue;
-                }
-                status = kv->ops->score(kv->gpu, kv->step.stream, &score);
-                if (status == DCI_OK)
+                else
+                        status = kv->ops->score(kv->gpu, kv->step.stream, &score);
+                if (status == DCI_OK && !kv->planner.schedule.on)
                         status = kv->ops->choose(kv->gpu, kv->step.stream, &choose);
+                if (status == DCI_OK)
+                        status = dci_gpu_kv_tail_of_scores(kv, layer, &score, first);
         }
         return status;
 }

@@ -36,6 +36,7 @@ typedef struct dci_gpu_kv_row {
         size_t forming;  /* the same after the step that is open, of which the step itself forms those */
         size_t from;     /* from here on */
         size_t n_formed; /* layers whose prompt, which ended in that step, is formed on the device */
+        bool prompting;  /* in the step that is open: its prompt had not ended before */
         bool framed;     /* its frames are on the device */
         bool behind;     /* what the device has is not what the host would make: all of it is made anew */
 } dci_gpu_kv_row;
@@ -44,11 +45,13 @@ typedef struct dci_gpu_kv_layer {
         bool dense;
         size_t index; /* among the dense ones, or the sparse ones */
         bool appended, planned;
-        dci_kv_plan plan; /* its arrays lie in `pinned`; but for slots, which all layers share */
-        size_t n_longest; /* tokens attended to by the plan's longest list */
-        int32_t *answer;  /* baselines: header, counts and slots as the device has them in kv->answer; pinned */
-        void *arrived;    /* event: rows and queries of the prompt are in host memory */
-        dci_kv_rows rows; /* of the step; strides are given */
+        dci_kv_plan plan;        /* its arrays lie in `pinned`; but for slots, which all layers share */
+        size_t n_longest;        /* tokens attended to by the plan's longest list */
+        int32_t *answer;         /* baselines: header, counts and slots as the device has them in kv->answer; pinned */
+        void *arrived;           /* event: rows and queries of the prompt are in host memory */
+        dci_kv_rows rows;        /* of the step; strides are given */
+        dci_kv_rows prompt_rows; /* of all of prompt_sequence; keys NULL: they were not named in this step */
+        int64_t prompt_sequence;
 } dci_gpu_kv_layer;
 
 /* A prompt's end that the host is not yet told of. */
@@ -109,6 +112,7 @@ typedef struct dci_gpu_kv_planner {
         size_t n_free;
         unsigned char *upload; /* locked: UPLOAD_BYTES, or a chunk */
         size_t upload_bytes;
+        float *value_signs, *value_centres; /* of a low-bit tail, as those of the keys; NULL: it is another */
         float *signs, *centres,
                 *guesses; /* centres [sparse layer][row][head][dim], guesses [sparse layer][row][head] */
 
@@ -116,6 +120,8 @@ typedef struct dci_gpu_kv_planner {
         float *scores, *parts;
         uint64_t *found;
         int32_t *n_found, *positions, *counts, *header;
+        float *tail_partial, *tail_out, *tail_lse;
+        int32_t *tail_arrived;
 
         dci_gpu_kv_schedule schedule;
 } dci_gpu_kv_planner;
@@ -201,6 +207,7 @@ struct dci_gpu_kv {
 
         struct {
                 bool open, packed;
+                bool formed; /* what was due is formed on the device, whatever becomes of the step */
                 void *stream;
                 size_t n, n_tokens;
                 int64_t *ids;
@@ -324,9 +331,11 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* On the step's stream, before its first sparse layer's rows are stored. */
 dci_status dci_gpu_kv_form(dci_gpu_kv *kv);
-/* A layer's prompt has ended: formed from the rows of this step, if they are all of it. */
+/* A layer's prompt has ended: formed from the rows of this step, if they are all of it, or from those that were named. */
 dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row);
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted);
+/* Before a step is taken back: forms what it has not. */
+dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv);
 /* The host forms what it has not, codes are made anew where that is due, and the device gets what it has not. */
 dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* A new row; a row that is gone; another's first n tokens; a row cut to n tokens. The device is idle. */
@@ -343,6 +352,26 @@ dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row 
 /* Lists of one layer, on the step's stream. */
 dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
 dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer);
+dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv);
+
+/* --- kv_tails.c ----------------------------------------------------------------------------------------------------------------- */
+
+/* Whether the device has this tail, or a sentence. */
+dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape);
+/* What forming codes forms besides, in the same call, and in calls of its own; of a step, and of a prompt's end. */
+void dci_gpu_kv_form_values(const dci_gpu_kv *kv, dci_gpu_form_args *args);
+dci_status dci_gpu_kv_form_means(dci_gpu_kv *kv, const dci_gpu_form_args *codes);
+void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
+                                   dci_gpu_form_prompt_args *args);
+dci_status dci_gpu_kv_form_prompt_means(dci_gpu_kv *kv, const dci_gpu_form_prompt_args *codes);
+/* Floats that parts of a tail take. */
+size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv);
+/* Behind the choice, of the same sequences; and behind the gathering, of all. Nothing where the tail is another. */
+dci_status dci_gpu_kv_tail_of_scores(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, size_t first);
+dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
+
+/* kv_step.c: checks rows on the device, and gives their strides in bytes as elements. */
+dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out);
 
 /* --- kv_schedule.c -------------------------------------------------------------------------------------------------------------- */
 

@@ -138,6 +138,10 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 p->centres = part(a, p->kind == DCI_GPU_CODES ? times(lists, kv->dim, 1) : 0, sizeof(float));
                 p->guesses = part(a, lists, sizeof(float));
                 p->schedule.memory = part(a, times(n, p->schedule.row_bytes, 1), 1);
+                if (kv->shape.tail == DCI_KV_TAIL_LOWBIT) {
+                        p->value_signs = part(a, dci_rotation_bytes(kv->dim), 1);
+                        p->value_centres = part(a, times(lists, kv->dim, 1), sizeof(float));
+                }
         }
         if (kv->resolves_on_host && kv->config.gather == DCI_GPU_GATHER_STAGED && kv->n_sparse > 0) {
                 kv->staged_piece = part(a, 1, sizeof(void *));
@@ -162,7 +166,7 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         const size_t n_heads = kv->shape.n_kv_heads, lists = times(p->at_once, n_heads, 1);
-        const size_t sums = times(n_heads, kv->config.max_tokens / 64 + 1, kv->dim),
+        const size_t sums = times(n_heads, kv->config.max_tokens / 64 + 1, 2 * kv->dim),
                      scores = times(lists, p->most_groups, kv->group);
         p->scores = part(a, scores > sums ? scores : sums, sizeof(float));
         p->parts = part(a, times(lists, DCI_GPU_MAX_PARTS + 1, 2 * kv->group), sizeof(float));
@@ -172,6 +176,13 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
         p->counts = part(a, kv->n_lists, sizeof(int32_t));
         p->schedule.due = part(a, p->schedule.on ? kv->n_lists : 0, sizeof(int32_t));
         p->header = part(a, kv->config.max_sequences, 3 * sizeof(int32_t));
+        if (kv->shape.tail == DCI_KV_TAIL_DROP)
+                return;
+        const size_t of_queries = kv->config.max_sequences * kv->shape.n_query_heads;
+        p->tail_partial = part(a, dci_gpu_kv_tail_floats(kv), sizeof(float));
+        p->tail_arrived = part(a, kv->n_lists, sizeof(int32_t));
+        p->tail_out = part(a, times(of_queries, kv->dim, 1), sizeof(float));
+        p->tail_lse = part(a, of_queries, sizeof(float));
 }
 
 static void place_buffers(dci_gpu_kv *kv, arena *a)

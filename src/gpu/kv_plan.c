@@ -184,10 +184,10 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
                 args.slots = args.counts + kv->n_lists;
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
-                if (!kv->planner.on) {
-                        args.tail_out = dci_gpu_kv_mapped(kv, at->plan.tail_out);
-                        args.tail_lse = dci_gpu_kv_mapped(kv, at->plan.tail_lse);
-                }
+                args.tail_out = kv->planner.on ? kv->planner.tail_out : dci_gpu_kv_mapped(kv, at->plan.tail_out);
+                args.tail_lse = kv->planner.on ? kv->planner.tail_lse : dci_gpu_kv_mapped(kv, at->plan.tail_lse);
+                if (status == DCI_OK && kv->planner.on)
+                        status = dci_gpu_kv_tail_of_means(kv, layer, queries, ld);
         }
         if (status == DCI_OK)
                 status = kv->ops->attend(kv->gpu, stream, &args);

@@ -187,7 +187,8 @@ static dci_status gate(dci_gpu_kv *kv, const dci_gpu_score_args *score, const dc
         return kv->ops->gate(kv->gpu, kv->step.stream, &args);
 }
 
-static dci_status take(dci_gpu_kv *kv, const dci_gpu_choose_args *choose, const dci_gpu_decided *decided)
+/* decided NULL: only what the tail reads is told of the lists. */
+static dci_status take(dci_gpu_kv *kv, const dci_gpu_choose_args *choose, const dci_gpu_decided *decided, bool drops)
 {
         const dci_gpu_take_args args = {.n_sequences = choose->n_sequences,
                                         .n_heads = choose->n_heads,
@@ -198,7 +199,8 @@ static dci_status take(dci_gpu_kv *kv, const dci_gpu_choose_args *choose, const 
                                         .rows = choose->rows,
                                         .n_tokens = choose->n_tokens,
                                         .n_grouped = choose->n_grouped,
-                                        .decided = *decided,
+                                        .decided = decided != NULL ? *decided : (dci_gpu_decided){.lists = NULL},
+                                        .scores = drops ? choose->scores : NULL,
                                         .positions = choose->positions,
                                         .counts = choose->counts,
                                         .sink_end = choose->sink_end,
@@ -207,12 +209,14 @@ static dci_status take(dci_gpu_kv *kv, const dci_gpu_choose_args *choose, const 
         return kv->ops->take_kept(kv->gpu, kv->step.stream, &args);
 }
 
-/* Lists that are due then, of all that are due. */
+/* Lists that are due then, of all that are due; a tail has had scores made of all lists before. */
 static dci_status choose_due(dci_gpu_kv *kv, void *stream, dci_gpu_score_args *score, dci_gpu_choose_args *choose,
                              int32_t when)
 {
+        dci_status status = DCI_OK;
         score->due_is = choose->due_is = when;
-        const dci_status status = kv->ops->score(kv->gpu, stream, score);
+        if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
+                status = kv->ops->score(kv->gpu, stream, score);
         return status == DCI_OK ? kv->ops->choose(kv->gpu, stream, choose) : status;
 }
 
@@ -238,27 +242,42 @@ dci_status dci_gpu_kv_schedule_join(dci_gpu_kv *kv)
         return kv->ops->event_order(kv->gpu, kv->step.stream, s->chosen);
 }
 
+/* What is due of a layer that has lists of its own. */
+static dci_status decide(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gpu_choose_args *choose,
+                         const dci_gpu_decided *decided)
+{
+        dci_status status = DCI_OK;
+        choose->kept = *decided;
+        choose->drop = 0;
+        if (kv->shape.schedule != DCI_KV_ANCHOR) {
+                int32_t *due = kv->planner.schedule.due + (choose->counts - kv->planner.counts);
+                status = gate(kv, score, decided, due);
+                score->due = choose->due = due;
+        }
+        return status == DCI_OK ? choose_due(kv, kv->step.stream, score, choose, DCI_GPU_DUE_NOW) : status;
+}
+
 dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
                                     const dci_gpu_choose_args *choose)
 {
-        const dci_gpu_kv_schedule *s = &kv->planner.schedule;
         const size_t anchor = dci_kv_anchor_of(kv->host, layer);
         const dci_gpu_decided decided = decided_of(kv, anchor);
+        const bool ahead = kv->shape.schedule == DCI_KV_AHEAD, scored = kv->shape.tail == DCI_KV_TAIL_LOWBIT;
         dci_gpu_score_args scores = *score;
         dci_gpu_choose_args lists = *choose;
         /* Scores of the plan before are where those of this one come. */
         dci_status status = dci_gpu_kv_schedule_join(kv);
-        if (status == DCI_OK && anchor == layer) {
-                lists.kept = decided;
-                if (kv->shape.schedule != DCI_KV_ANCHOR) {
-                        int32_t *due = s->due + (choose->counts - kv->planner.counts);
-                        scores.due = lists.due = due;
-                        status = gate(kv, score, &decided, due);
-                }
-                if (status == DCI_OK)
-                        status = choose_due(kv, kv->step.stream, &scores, &lists, DCI_GPU_DUE_NOW);
-        }
+        if (status == DCI_OK && scored)
+                status = kv->ops->score(kv->gpu, kv->step.stream, score);
+        if (status == DCI_OK && anchor == layer)
+                status = decide(kv, &scores, &lists, &decided);
         if (status == DCI_OK)
-                status = take(kv, choose, &decided);
-        return status == DCI_OK && kv->shape.schedule == DCI_KV_AHEAD ? choose_ahead(kv, &scores, &lists) : status;
+                status = take(kv, choose, &decided, scored && !ahead);
+        if (status != DCI_OK || !ahead)
+                return status;
+        if (!scored)
+                return choose_ahead(kv, &scores, &lists);
+        /* Lists of the next plan are chosen by scores of all. */
+        status = choose_due(kv, kv->step.stream, &scores, &lists, DCI_GPU_DUE_LATER);
+        return status == DCI_OK ? take(kv, choose, NULL, true) : status;
 }

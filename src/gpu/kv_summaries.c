@@ -49,22 +49,22 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
                 return DCI_OK;
         if (config->gather != DCI_GPU_GATHER_MAPPED && config->gather != DCI_GPU_GATHER_DIRECT)
                 return unsupported("this gather, which the host does");
-        if (shape->choose != DCI_KV_CHOOSE_SCAN)
+        if (shape->choose != DCI_KV_CHOOSE_SCAN &&
+            (shape->choose != DCI_KV_CHOOSE_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
                 return unsupported("this choice: it is not by scores of all groups");
         if (kind_of(shape) == 0)
                 return unsupported("this summary: it is not codes of tokens or rows of pages by position");
         if (kind_of(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 && shape->key_bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
                                 (int)shape->key_bits);
-        if (shape->tail != DCI_KV_TAIL_DROP)
-                return unsupported("a tail");
         if (shape->combine == DCI_KV_COMBINE_EACH)
                 return unsupported("lists that heads fill in turns");
         if (shape->preselect > 1.0 || shape->verify > 1.0)
                 return unsupported("a choice in two stages");
         if (shape->frozen_prompt != 0 || shape->resident_bytes > 0)
                 return unsupported(shape->frozen_prompt != 0 ? "a frozen prompt" : "sequences that are kept in full");
-        return dci_gpu_kv_can_schedule(shape);
+        const dci_status status = dci_gpu_kv_can_schedule(shape);
+        return status != DCI_OK ? status : dci_gpu_kv_can_tail(shape);
 }
 
 /* --- sizes -------------------------------------------------------------------------------------------------------------------- */
@@ -92,7 +92,8 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                 p->piece_shift++;
         p->piece_bytes = p->chunk_bytes * kv->n_sparse << p->piece_shift;
         p->piece_capacity = (most + ((size_t)1 << p->piece_shift) - 1) >> p->piece_shift;
-        p->upload_bytes = p->chunk_bytes > UPLOAD_BYTES ? p->chunk_bytes : UPLOAD_BYTES;
+        p->upload_bytes =
+                p->chunk_bytes > UPLOAD_BYTES ? p->chunk_bytes : UPLOAD_BYTES; /* and two centres of all heads */
         p->most_groups = ((kv->config.max_tokens >> p->group_shift) + 64) / 32 * 32;
         const size_t each = c->n_query_heads * p->most_groups * sizeof(float), some = SCORE_BYTES / each;
         p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
@@ -110,6 +111,16 @@ static size_t centres_at(const dci_gpu_kv *kv, size_t sparse, size_t row)
         return (sparse * kv->config.max_sequences + row) * kv->shape.n_kv_heads * kv->dim;
 }
 
+static dci_status upload_signs(dci_gpu_kv *kv, uint64_t seed, float *to)
+{
+        dci_rotation rotation;
+        dci_rng rng;
+        dci_rng_seed(&rng, seed);
+        dci_rotation_init(&rng, kv->dim, kv->planner.upload, &rotation);
+        const dci_status status = copy_up(kv, to, kv->planner.upload, dci_rotation_bytes(kv->dim));
+        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+}
+
 dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
 {
         dci_gpu_kv_planner *p = &kv->planner;
@@ -125,13 +136,12 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
                 status = kv->ops->fill(kv->gpu, kv->side, p->centres, 0, n_guesses * kv->dim * sizeof *p->centres);
         if (status == DCI_OK)
                 status = dci_gpu_kv_schedule_begin(kv);
-        if (status == DCI_OK && p->kind == DCI_GPU_CODES) {
-                dci_rotation rotation;
-                dci_rng rng;
-                dci_rng_seed(&rng, kv->shape.seed);
-                dci_rotation_init(&rng, kv->dim, p->upload, &rotation);
-                status = copy_up(kv, p->signs, p->upload, dci_rotation_bytes(kv->dim));
-        }
+        if (status == DCI_OK && kv->shape.tail != DCI_KV_TAIL_DROP)
+                status = kv->ops->fill(kv->gpu, kv->side, p->tail_arrived, 0, kv->n_lists * sizeof *p->tail_arrived);
+        if (status == DCI_OK && p->kind == DCI_GPU_CODES)
+                status = upload_signs(kv, kv->shape.seed, p->signs);
+        if (status == DCI_OK && kv->shape.tail == DCI_KV_TAIL_LOWBIT)
+                status = upload_signs(kv, ~kv->shape.seed, p->value_signs); /* as dci_kv_begin_values */
         return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
 }
 
@@ -292,11 +302,17 @@ static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
 static dci_status upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        float *by = (float *)(void *)p->upload;
-        const size_t n = kv->shape.n_kv_heads, at = centres_at(kv, kv->layers[layer].index, dci_gpu_kv_row_at(kv, row));
-        for (size_t h = 0; h < n; h++)
-                memcpy(by + h * kv->dim, from->heads[h].keys->coder.centre, kv->dim * sizeof *by);
-        const dci_status status = copy_up(kv, p->centres + at, by, n * kv->dim * sizeof *by);
+        const size_t n = kv->shape.n_kv_heads, floats = n * kv->dim,
+                     at = centres_at(kv, kv->layers[layer].index, dci_gpu_kv_row_at(kv, row));
+        float *keys = (float *)(void *)p->upload, *values = keys + floats;
+        for (size_t h = 0; h < n; h++) {
+                memcpy(keys + h * kv->dim, from->heads[h].keys->coder.centre, kv->dim * sizeof *keys);
+                if (p->value_centres != NULL)
+                        memcpy(values + h * kv->dim, from->heads[h].values->coder.centre, kv->dim * sizeof *values);
+        }
+        dci_status status = copy_up(kv, p->centres + at, keys, floats * sizeof *keys);
+        if (status == DCI_OK && p->value_centres != NULL)
+                status = copy_up(kv, p->value_centres + at, values, floats * sizeof *values);
         return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
 }
 
@@ -333,19 +349,23 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_seque
 /* The host's frames are those that the device's codes are in. */
 static dci_status bring_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv_sequence *sequence)
 {
-        float *by = (float *)(void *)kv->planner.upload;
-        const size_t n_bytes = kv->shape.n_kv_heads * kv->dim * sizeof *by, at = dci_gpu_kv_row_at(kv, row);
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const size_t floats = kv->shape.n_kv_heads * kv->dim, n_bytes = floats * sizeof(float),
+                     number = dci_gpu_kv_row_at(kv, row);
+        float *keys = (float *)(void *)p->upload, *values = keys + floats;
         dci_status status = DCI_OK;
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
                 if (!dci_kv_groups(kv->host, l))
                         continue;
-                const float *from = kv->planner.centres + centres_at(kv, kv->layers[l].index, at);
-                status = copy_up(kv, by, from, n_bytes);
+                const size_t at = centres_at(kv, kv->layers[l].index, number);
+                status = copy_up(kv, keys, p->centres + at, n_bytes);
+                if (status == DCI_OK && p->value_centres != NULL)
+                        status = copy_up(kv, values, p->value_centres + at, n_bytes);
                 if (status == DCI_OK)
                         status = kv->ops->stream_wait(kv->gpu, kv->side);
                 status = dci_gpu_kv_did(kv, status);
                 if (status == DCI_OK)
-                        status = dci_kv_give_frames(kv->host, &sequence->layers[l], by);
+                        status = dci_kv_give_frames(kv->host, &sequence->layers[l], keys, values);
         }
         return status;
 }
@@ -425,7 +445,8 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
                 row->n_formed = 0;
                 row->from = row->forming = row->grouped;
-                if (!prompted(kv, sequence)) {
+                row->prompting = !prompted(kv, sequence);
+                if (row->prompting) {
                         /* If it ends in this step, this is what plans of the step find. */
                         row->from = row->forming = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
                 } else if (due > row->grouped) {
@@ -446,26 +467,40 @@ dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_gpu_lanes lanes = dci_gpu_kv_lanes(kv, p->first_layer);
-        const dci_gpu_form_args args = {.n_layers = (int32_t)kv->n_sparse,
-                                        .n_sequences = (int32_t)kv->step.n,
-                                        .n_heads = (int32_t)kv->shape.n_kv_heads,
-                                        .dim = (int32_t)kv->dim,
-                                        .kind = p->kind,
-                                        .bits = kv->shape.key_bits,
-                                        .dtype = (int32_t)kv->shape.dtype,
-                                        .group_shift = p->group_shift,
-                                        .sink = (int32_t)kv->shape.sink,
-                                        .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
-                                        .from = dci_gpu_kv_record(kv, DCI_GPU_KV_FROM),
-                                        .to = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
-                                        .lanes = lanes,
-                                        .lane_step = 2 * kv->n_lists * kv->n_slots * kv->row_bytes,
-                                        .chunks = dci_gpu_kv_chunks(kv, p->first_layer),
-                                        .layer_step = p->chunk_bytes << p->piece_shift,
-                                        .signs = p->signs,
-                                        .centres = p->centres,
-                                        .centres_step = kv->n_lists * kv->dim};
-        return kv->ops->form(kv->gpu, kv->step.stream, &args);
+        dci_gpu_form_args args = {.n_layers = (int32_t)kv->n_sparse,
+                                  .n_sequences = (int32_t)kv->step.n,
+                                  .n_heads = (int32_t)kv->shape.n_kv_heads,
+                                  .dim = (int32_t)kv->dim,
+                                  .kind = p->kind,
+                                  .bits = kv->shape.key_bits,
+                                  .dtype = (int32_t)kv->shape.dtype,
+                                  .group_shift = p->group_shift,
+                                  .sink = (int32_t)kv->shape.sink,
+                                  .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
+                                  .from = dci_gpu_kv_record(kv, DCI_GPU_KV_FROM),
+                                  .to = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
+                                  .lanes = lanes,
+                                  .lane_step = 2 * kv->n_lists * kv->n_slots * kv->row_bytes,
+                                  .chunks = dci_gpu_kv_chunks(kv, p->first_layer),
+                                  .layer_step = p->chunk_bytes << p->piece_shift,
+                                  .signs = p->signs,
+                                  .centres = p->centres,
+                                  .centres_step = kv->n_lists * kv->dim};
+        /* A graph does it later, if at all. */
+        kv->step.formed = kv->step.bound == 0;
+        dci_gpu_kv_form_values(kv, &args);
+        const dci_status status = kv->ops->form(kv->gpu, kv->step.stream, &args);
+        return status == DCI_OK ? dci_gpu_kv_form_means(kv, &args) : status;
+}
+
+/* Chunks for all of a prompt that came in several steps, of which the step's record knows nothing. Without memory the host has time. */
+static bool room_for_prompt(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
+{
+        row->forming = dci_kv_prompt_candidates(kv->host, n);
+        dci_may_fail(true);
+        const dci_status status = own_chunks(kv, kv->step.stream, row, 0, row->forming);
+        dci_may_fail(false);
+        return status == DCI_OK;
 }
 
 dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row)
@@ -473,40 +508,55 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_gpu_kv_layer *at = &kv->layers[layer];
         const size_t i = dci_gpu_kv_at_step(kv, row), es = kv->es;
-        const size_t token = (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i] + kv->shape.sink;
-        if (row->n > 0 || at->rows.keys == NULL || row->forming == 0)
+        const bool named = at->prompt_rows.keys != NULL && at->prompt_sequence == row->id;
+        const dci_kv_rows *rows = named ? &at->prompt_rows : &at->rows;
+        const size_t begin = named ? 0 : (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i],
+                     token = begin + kv->shape.sink;
+        if (row->n > 0 && named && !room_for_prompt(kv, row, row->n + kv->step.wanted[i]))
                 return DCI_OK;
-        const dci_gpu_form_prompt_args args = {.n_heads = (int32_t)kv->shape.n_kv_heads,
-                                               .dim = (int32_t)kv->dim,
-                                               .kind = p->kind,
-                                               .bits = kv->shape.key_bits,
-                                               .dtype = (int32_t)kv->shape.dtype,
-                                               .group_shift = p->group_shift,
-                                               .n_candidates = (int32_t)row->forming,
-                                               .row = (int32_t)dci_gpu_kv_row_at(kv, row),
-                                               .keys = (const unsigned char *)at->rows.keys +
-                                                       token * at->rows.key_token_stride * es,
-                                               .key_token = at->rows.key_token_stride * es,
-                                               .key_head = at->rows.key_head_stride * es,
-                                               .chunks = dci_gpu_kv_chunks(kv, layer),
-                                               .signs = p->signs,
-                                               .centres = p->centres + at->index * kv->n_lists * kv->dim,
-                                               .sums = p->scores};
-        const dci_status status = dci_gpu_kv_did(kv, kv->ops->form_prompt(kv->gpu, kv->step.stream, &args));
+        if ((row->n > 0 && !named) || rows->keys == NULL || row->forming == 0)
+                return DCI_OK;
+        dci_gpu_form_prompt_args args = {.n_heads = (int32_t)kv->shape.n_kv_heads,
+                                         .dim = (int32_t)kv->dim,
+                                         .kind = p->kind,
+                                         .bits = kv->shape.key_bits,
+                                         .dtype = (int32_t)kv->shape.dtype,
+                                         .group_shift = p->group_shift,
+                                         .n_candidates = (int32_t)row->forming,
+                                         .row = (int32_t)dci_gpu_kv_row_at(kv, row),
+                                         .keys = (const unsigned char *)rows->keys +
+                                                 token * rows->key_token_stride * es,
+                                         .key_token = rows->key_token_stride * es,
+                                         .key_head = rows->key_head_stride * es,
+                                         .chunks = dci_gpu_kv_chunks(kv, layer),
+                                         .signs = p->signs,
+                                         .centres = p->centres + at->index * kv->n_lists * kv->dim,
+                                         .sums = p->scores};
+        dci_gpu_kv_form_prompt_values(kv, layer, rows, &args);
+        dci_status status = kv->ops->form_prompt(kv->gpu, kv->step.stream, &args);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_form_prompt_means(kv, &args);
+        status = dci_gpu_kv_did(kv, status);
         row->n_formed += status == DCI_OK;
         return status;
+}
+
+dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv)
+{
+        if (!kv->planner.on || kv->step.formed || kv->step.bound > 0)
+                return DCI_OK;
+        return dci_gpu_kv_did(kv, dci_gpu_kv_form(kv));
 }
 
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 {
         for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                if (!aborted && row->n_formed == kv->n_sparse) {
-                        row->framed = true;
+                const bool of_prompt = row->prompting && row->n_formed == kv->n_sparse && !aborted;
+                const bool of_step = !row->prompting && row->framed && (!aborted || kv->step.formed);
+                if (of_prompt || of_step)
                         row->grouped = row->forming;
-                } else if (!aborted && row->framed) {
-                        row->grouped = row->forming;
-                }
+                row->framed = row->framed || of_prompt;
                 row->forming = row->grouped;
                 drop_chunks(kv, row, chunks_of(row->grouped));
         }
@@ -576,9 +626,13 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         to->framed = from->framed;
         to->behind = from->behind;
         const size_t n_bytes = kv->shape.n_kv_heads * kv->dim * sizeof(float);
-        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && p->kind == DCI_GPU_CODES; l++)
-                status = copy_up(kv, p->centres + centres_at(kv, l, dci_gpu_kv_row_at(kv, to)),
-                                 p->centres + centres_at(kv, l, dci_gpu_kv_row_at(kv, from)), n_bytes);
+        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && p->kind == DCI_GPU_CODES; l++) {
+                const size_t there = centres_at(kv, l, dci_gpu_kv_row_at(kv, to)),
+                             here = centres_at(kv, l, dci_gpu_kv_row_at(kv, from));
+                status = copy_up(kv, p->centres + there, p->centres + here, n_bytes);
+                if (status == DCI_OK && p->value_centres != NULL)
+                        status = copy_up(kv, p->value_centres + there, p->value_centres + here, n_bytes);
+        }
         if (status == DCI_OK)
                 status = tell(kv, kv->side, to, 0);
         if (status == DCI_OK)

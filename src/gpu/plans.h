@@ -138,12 +138,13 @@ enum {
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
  * kept, if it has lists: what is chosen goes there, best first, members of a group one after another, as far as its room goes whatever the
  * plan's is. Nothing else is written out then but ranked, n_ranked and guesses. Of lists that are not due (see the scores) nothing is written.
+ * none: nothing is chosen, whatever room there is, and scores are not looked at.
  * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
  */
 typedef struct dci_gpu_choose_args {
         int32_t n_sequences, n_heads, group, group_shift;
         int32_t weigh, n_parts, most_groups, stride;
-        int32_t drop, due_is;
+        int32_t drop, none, due_is, reserved;
         dci_gpu_sizes sizes;
         const int32_t *rows, *n_tokens, *n_grouped, *n_listed;
         const int32_t *due;

@@ -244,7 +244,7 @@ static void choose(const dci_gpu_choose_args *args, int32_t sequence, int32_t he
         if (!view->sparse)
                 return;
         c.room = keeps ? args->kept.room : c.room;
-        c.room = c.room < args->stride ? c.room : args->stride;
+        c.room = args->none ? 0 : c.room < args->stride ? c.room : args->stride;
         c.scores = args->scores + c.list * (uint64_t)args->most_groups * (uint64_t)args->group;
         c.n_groups = args->n_listed != NULL ? args->n_listed[held] : (c.n_candidates + per - 1) / per;
         c.look = args->n_listed != NULL && c.n_candidates != args->n_grouped[sequence];

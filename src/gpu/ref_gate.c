@@ -105,6 +105,18 @@ static int by_number(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
+/* Their scores are no part of what a tail sums up. */
+static void drop(const dci_gpu_take_args *args, uint64_t list)
+{
+        const int32_t *positions = args->positions + list * (uint64_t)args->stride;
+        for (int32_t i = 0; i < args->counts[list] && args->scores != NULL; i++) {
+                const uint64_t candidate = (uint64_t)(positions[i] - args->sizes.sink);
+                for (int32_t q = 0; q < args->group; q++)
+                        args->scores[(list * (uint64_t)args->most_groups + candidate) * (uint64_t)args->group +
+                                     (uint64_t)q] = -FLT_MAX;
+        }
+}
+
 static void take(const dci_gpu_take_args *args, uint64_t list, int32_t row, int32_t head, const dci_gpu_view *view)
 {
         const dci_gpu_decided *d = &args->decided;
@@ -121,11 +133,6 @@ static void take(const dci_gpu_take_args *args, uint64_t list, int32_t row, int3
                 if (i == 0 || tokens[i] != tokens[i - 1])
                         positions[each++] = args->sizes.sink + tokens[i];
         args->counts[list] = each;
-        for (int32_t i = 0; i < n && args->scores != NULL; i++)
-                for (int32_t q = 0; q < args->group; q++)
-                        args->scores[(list * (uint64_t)args->most_groups + (uint64_t)tokens[i]) *
-                                             (uint64_t)args->group +
-                                     (uint64_t)q] = -FLT_MAX;
 }
 
 void dci_gpu_ref_take(const dci_gpu_take_args *args)
@@ -135,10 +142,15 @@ void dci_gpu_ref_take(const dci_gpu_take_args *args)
                 DCI_GPU_VIEW(view, args->sizes, args->n_tokens[i], args->n_grouped[i]);
                 for (int32_t h = 0; h < args->n_heads; h++) {
                         const uint64_t list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)h;
-                        args->counts[list] = 0;
-                        if (view.sparse)
-                                take(args, list, args->rows[i], h, &view);
+                        if (args->decided.lists != NULL) {
+                                args->counts[list] = 0;
+                                if (view.sparse)
+                                        take(args, list, args->rows[i], h, &view);
+                        }
+                        drop(args, list);
                 }
+                if (args->decided.lists == NULL)
+                        continue;
                 args->sink_end[i] = view.sparse ? args->sizes.sink : 0;
                 args->recent_begin[i] = view.sparse ? args->sizes.sink + view.n_candidates : 0;
                 args->after[i] = args->n_tokens[i];

@@ -58,6 +58,7 @@ typedef struct dci_gpu_gate_args {
  * The plan's lists from what is kept, as take_list of src/kv/schedule.c: candidates below n_candidates, the first that there is room for. Out, as
  * `choose` writes it: positions ascending and each once, counts, sink_end, recent_begin, after.
  * scores, if given: [list][most_groups][group], those of the list's candidates (groups of one) become -FLT_MAX, for a tail that reads them.
+ * Without decided.lists nothing is taken: scores are of the candidates in positions.
  */
 typedef struct dci_gpu_take_args {
         int32_t n_sequences, n_heads, group, stride;

@@ -365,7 +365,7 @@ void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *fr
                        dci_kv_frame_memory(frame), &frame->coder);
 }
 
-dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *centres)
+dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *centres, const float *value_centres)
 {
         dci_status status = dci_kv_lock(kv);
         if (status != DCI_OK)
@@ -376,6 +376,8 @@ dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *cent
                 dci_kv_frame *frame = layer->heads[h].keys;
                 dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed,
                                centres + h * kv->dim_k, dci_kv_frame_memory(frame), &frame->coder);
+                if (kv->stages->tail.values)
+                        dci_kv_begin_values(kv, value_centres + h * kv->dim_v, layer->heads[h].values);
         }
         dci_kv_unlock(kv);
         return status;

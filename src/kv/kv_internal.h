@@ -337,8 +337,8 @@ void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, siz
 /* Before them the frames, and the choice that is made once, from the first `end` candidates. */
 void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
 
-/* Random frames about these centres, a row for each head, for a layer that has no candidates yet and someone else's codes (kv->elsewhere). */
-dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *centres);
+/* Random frames about these centres, a row for each head (of values: only if a tail has such), for a layer that has no candidates yet and someone else's codes (kv->elsewhere). */
+dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *centres, const float *value_centres);
 /* A frame of values about this centre. */
 void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *frame);
 void *dci_kv_frame_memory(dci_kv_frame *frame);
