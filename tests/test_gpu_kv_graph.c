@@ -137,9 +137,40 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
         end_step(t, turns, p->n);
 }
 
-static const int32_t planned[] = {DCI_KV_SKETCH,        DCI_KV_QUEST,       DCI_KV_PAGEMEAN, DCI_KV_ARKVALE,
-                                  DCI_KV_SKETCH_LOWBIT, DCI_KV_SKETCH_SUMS, DCI_KV_LOWBIT,   DCI_KV_FULL};
+static const struct {
+        int32_t preset, schedule; /* 0: the preset's */
+} planned[] = {{DCI_KV_SKETCH, 0},
+               {DCI_KV_QUEST, 0},
+               {DCI_KV_PAGEMEAN, 0},
+               {DCI_KV_ARKVALE, 0},
+               {DCI_KV_SKETCH_LOWBIT, 0},
+               {DCI_KV_SKETCH_SUMS, 0},
+               {DCI_KV_LOWBIT, 0},
+               {DCI_KV_FULL, 0},
+               {DCI_KV_FREEKV, 0},
+               {DCI_KV_SKETCH, DCI_KV_PERIODIC},
+               {DCI_KV_SKETCH, DCI_KV_BOUNDARY},
+               {DCI_KV_SKETCH, DCI_KV_ANCHOR},
+               {DCI_KV_SKETCH, DCI_KV_AHEAD},
+               {DCI_KV_QUEST, DCI_KV_BOUNDARY},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_AHEAD},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_BOUNDARY},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_ANCHOR},
+               {DCI_KV_SKETCH_SUMS, DCI_KV_AHEAD},
+               {DCI_KV_SKETCH_SUMS, DCI_KV_PERIODIC}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
+
+/* Queries are drawn anew in each step: their cosines are small, and tau between them. */
+static dci_kv_config planned_config(size_t i)
+{
+        dci_kv_config config = twin_small(planned[i].preset);
+        config.schedule = planned[i].schedule;
+        config.period = 5;
+        config.tau = 0.02;
+        config.anchor_first = 0;
+        config.anchor_period = 3;
+        return config;
+}
 
 static dci_gpu_kv_config on_device_for(size_t n)
 {
@@ -154,7 +185,7 @@ START_TEST(a_graph_goes_on_while_all_grows)
 {
         enum { PROMPT = 60 };
         const size_t n = steps(1200);
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, PROMPT + 1300, 300 + (uint64_t)_i);
@@ -178,7 +209,7 @@ END_TEST
  * call by call. */
 START_TEST(a_graph_serves_other_sequences)
 {
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(4);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 1500, 400), other = kv_random(&config, 1500, 401);
@@ -298,7 +329,7 @@ END_TEST
  * change no plan but where they should. */
 START_TEST(the_host_makes_the_same)
 {
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(2);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 900, 600);
