@@ -25,11 +25,14 @@
  *      dci_gpu_kv_step_end
  *      dci_gpu_kv_maintain      between steps, where the host chooses
  *
- * Chosen on the device (DCI_GPU_PLAN_*): presets and configs of choose SCAN with the schedule EVERY_STEP, no tail, combine SOFTMAX or
+ * Chosen on the device (DCI_GPU_PLAN_*): presets and configs of choose SCAN with any schedule but ONCE, no tail, combine SOFTMAX or
  * MEAN, by position: group TOKEN with summary CODES of 4, 2 or 1 bits (sketch), group PAGE with summary MEAN, MINMAX or CUBOID (pagemean, quest,
- * arkvale); without preselect, verify, refit, resident_bytes and frozen_prompt. What it chooses by lies in device memory; tokens that leave
+ * arkvale, freekv); without preselect, verify, refit, resident_bytes and frozen_prompt. What it chooses by lies in device memory; tokens that leave
  * the window are summarised there as a part of the step, so that a step is queued without the host, and can be a graph (dci_gpu_kv_capture).
  * Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but where two tokens count the same to the last bits.
+ * Whether a plan decides anew is decided on the device, too, and lists that a schedule keeps lie there: nothing of it is counted in
+ * dci_kv_sequence_info. A layer that uses another one's lists (ANCHOR) is planned behind it in the same step, else it is refused. Lists for the
+ * next step (AHEAD) are chosen on a stream of the library's own beside the gathering and attention of the layer, whose end waits for it.
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *

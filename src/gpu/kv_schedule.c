@@ -35,6 +35,10 @@ static size_t queries_bytes(const dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_can_schedule(const dci_kv_config *shape)
 {
+        if (shape->group == DCI_KV_GROUP_SEGMENT && shape->schedule == DCI_KV_BOUNDARY)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the device cannot plan with segments that end where queries turn: the "
+                                "host, which forms them, is not told");
         switch (shape->schedule) {
         case DCI_KV_EVERY_STEP:
         case DCI_KV_PERIODIC:
