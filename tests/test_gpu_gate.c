@@ -296,24 +296,24 @@ static void take_lists(world *w, lists *l)
         l->scores = gpu_take(w->t, n * (size_t)(l->most_groups * l->group) * 4, GPU_DEVICE);
 }
 
-static dci_gpu_take_args take_args(const world *w, const lists *l, bool drops)
+static dci_gpu_take_kept_args take_args(const world *w, const lists *l, bool drops)
 {
-        return (dci_gpu_take_args){.n_sequences = SEQUENCES,
-                                   .n_heads = w->s->n_heads,
-                                   .group = l->group,
-                                   .stride = l->stride,
-                                   .most_groups = l->most_groups,
-                                   .sizes = sizes_of(w),
-                                   .rows = gpu_at(w->rows, false),
-                                   .n_tokens = gpu_at(w->n_tokens, false),
-                                   .n_grouped = gpu_at(w->n_grouped, false),
-                                   .decided = decided_of(w, false),
-                                   .scores = drops ? gpu_at(l->scores, false) : NULL,
-                                   .positions = gpu_at(l->positions, false),
-                                   .counts = gpu_at(l->counts, false),
-                                   .sink_end = gpu_at(l->header, false),
-                                   .recent_begin = (int32_t *)gpu_at(l->header, false) + SEQUENCES,
-                                   .after = (int32_t *)gpu_at(l->header, false) + 2 * SEQUENCES};
+        return (dci_gpu_take_kept_args){.n_sequences = SEQUENCES,
+                                        .n_heads = w->s->n_heads,
+                                        .group = l->group,
+                                        .stride = l->stride,
+                                        .most_groups = l->most_groups,
+                                        .sizes = sizes_of(w),
+                                        .rows = gpu_at(w->rows, false),
+                                        .n_tokens = gpu_at(w->n_tokens, false),
+                                        .n_grouped = gpu_at(w->n_grouped, false),
+                                        .decided = decided_of(w, false),
+                                        .scores = drops ? gpu_at(l->scores, false) : NULL,
+                                        .positions = gpu_at(l->positions, false),
+                                        .counts = gpu_at(l->counts, false),
+                                        .sink_end = gpu_at(l->header, false),
+                                        .recent_begin = (int32_t *)gpu_at(l->header, false) + SEQUENCES,
+                                        .after = (int32_t *)gpu_at(l->header, false) + 2 * SEQUENCES};
 }
 
 /* Candidates in no order; some beyond those that there are, and one twice. */
@@ -398,7 +398,7 @@ START_TEST(lists_are_taken_from_what_is_kept)
                 draw_lengths(&w, step);
                 draw_kept(&w);
                 const bool drops = step % 3 != 0, twice = step % 3 == 2;
-                dci_gpu_take_args args = take_args(&w, &l, drops && !twice);
+                dci_gpu_take_kept_args args = take_args(&w, &l, drops && !twice);
                 gpu_send_all(&t);
                 ck_ok(t.ops->take_kept(t.gpu, t.stream, &args));
                 args = take_args(&w, &l, true);
@@ -506,7 +506,7 @@ START_TEST(what_is_kept_is_what_a_plan_chooses)
         gpu_same(&t, l.scores, s.name);
         gpu_same(&t, c.n_found, s.name);
         gpu_fetch(&t, w.kept);
-        const dci_gpu_take_args take = take_args(&w, &l, false);
+        const dci_gpu_take_kept_args take = take_args(&w, &l, false);
         ck_ok(t.ops->take_kept(t.gpu, t.stream, &take));
         gpu_fetch(&t, l.positions);
         gpu_fetch(&t, l.counts);

@@ -148,13 +148,13 @@ extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const
 
 /* Scores of n candidates are no part of what a tail sums up. */
 template <typename Candidate>
-static __device__ __forceinline__ void drop_scores(const dci_gpu_take_args &a, int list, int n, Candidate candidate)
+static __device__ __forceinline__ void drop_scores(const dci_gpu_take_kept_args &a, int list, int n, Candidate candidate)
 {
         for (int i = threadIdx.x; a.scores != nullptr && i < n * a.group; i += n_threads)
                 a.scores[((uint64_t)list * a.most_groups + candidate(i / a.group)) * a.group + i % a.group] = -FLT_MAX;
 }
 
-static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_constant__ dci_gpu_take_args a)
+static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_constant__ dci_gpu_take_kept_args a)
 {
         extern __shared__ __align__(16) unsigned char base[];
         __shared__ Shared s;
@@ -204,7 +204,7 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
                 a.counts[list] = (int32_t)written;
 }
 
-extern "C" dci_status dci_gpu_cuda_take(struct dci_gpu *gpu, void *stream, const dci_gpu_take_args *args)
+extern "C" dci_status dci_gpu_cuda_take_kept(struct dci_gpu *gpu, void *stream, const dci_gpu_take_kept_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
         const size_t shared = (size_t)window_words * 4 + (size_t)args->stride * 4, spare = sizeof(Shared) + 1024;

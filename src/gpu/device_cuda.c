@@ -504,9 +504,8 @@ static void cuda_graph_give(dci_gpu *gpu, void *graph)
 
 /* --- kernels ----------------------------------------------------------------------------------------------------------- */
 
-#define KERNEL(name) KERNEL_AS(name, name)
-#define KERNEL_AS(op, name)                                                                                            \
-        static dci_status cuda_##op(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)                     \
+#define KERNEL(name)                                                                                                   \
+        static dci_status cuda_##name(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)                   \
         {                                                                                                              \
                 int before;                                                                                            \
                 dci_status status = enter(gpu, &before);                                                               \
@@ -524,7 +523,7 @@ KERNEL(attend)
 KERNEL(score)
 KERNEL(choose)
 KERNEL(gate)
-KERNEL_AS(take_kept, take)
+KERNEL(take_kept)
 KERNEL(form)
 KERNEL(form_prompt)
 KERNEL(tail)

@@ -59,7 +59,7 @@ typedef struct host_call {
                 dci_gpu_score_args score;
                 dci_gpu_choose_args choose;
                 dci_gpu_gate_args gate;
-                dci_gpu_take_args take;
+                dci_gpu_take_kept_args take_kept;
                 dci_gpu_form_args form;
                 dci_gpu_form_prompt_args form_prompt;
                 dci_gpu_tail_args tail;
@@ -330,7 +330,7 @@ static void run(const host_call *call)
                 dci_gpu_ref_gate(&call->args.gate);
                 break;
         case CALL_TAKE:
-                dci_gpu_ref_take(&call->args.take);
+                dci_gpu_ref_take_kept(&call->args.take_kept);
                 break;
         case CALL_FORM:
                 dci_gpu_ref_form(&call->args.form);
@@ -554,15 +554,10 @@ KERNEL(gather, CALL_GATHER)
 KERNEL(score, CALL_SCORE)
 KERNEL(choose, CALL_CHOOSE)
 KERNEL(gate, CALL_GATE)
+KERNEL(take_kept, CALL_TAKE)
 KERNEL(form, CALL_FORM)
 KERNEL(form_prompt, CALL_FORM_PROMPT)
 KERNEL(tail_sums, CALL_TAIL_SUMS)
-
-static dci_status host_take_kept(dci_gpu *gpu, void *stream, const dci_gpu_take_args *args)
-{
-        const host_call call = {.kind = CALL_TAKE, .args.take = *args};
-        return submit(gpu, stream, &call);
-}
 
 static dci_status host_tail(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args)
 {

@@ -67,7 +67,7 @@ typedef struct dci_gpu_ops {
         dci_status (*score)(dci_gpu *gpu, void *stream, const dci_gpu_score_args *args);
         dci_status (*choose)(dci_gpu *gpu, void *stream, const dci_gpu_choose_args *args);
         dci_status (*gate)(dci_gpu *gpu, void *stream, const dci_gpu_gate_args *args);
-        dci_status (*take_kept)(dci_gpu *gpu, void *stream, const dci_gpu_take_args *args);
+        dci_status (*take_kept)(dci_gpu *gpu, void *stream, const dci_gpu_take_kept_args *args);
         dci_status (*form)(dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
         dci_status (*form_prompt)(dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
         dci_status (*tail)(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);

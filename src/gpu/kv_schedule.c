@@ -194,22 +194,22 @@ static dci_status gate(dci_gpu_kv *kv, const dci_gpu_score_args *score, const dc
 /* decided NULL: only what the tail reads is told of the lists. */
 static dci_status take(dci_gpu_kv *kv, const dci_gpu_choose_args *choose, const dci_gpu_decided *decided, bool drops)
 {
-        const dci_gpu_take_args args = {.n_sequences = choose->n_sequences,
-                                        .n_heads = choose->n_heads,
-                                        .group = choose->group,
-                                        .stride = choose->stride,
-                                        .most_groups = choose->most_groups,
-                                        .sizes = choose->sizes,
-                                        .rows = choose->rows,
-                                        .n_tokens = choose->n_tokens,
-                                        .n_grouped = choose->n_grouped,
-                                        .decided = decided != NULL ? *decided : (dci_gpu_decided){.lists = NULL},
-                                        .scores = drops ? choose->scores : NULL,
-                                        .positions = choose->positions,
-                                        .counts = choose->counts,
-                                        .sink_end = choose->sink_end,
-                                        .recent_begin = choose->recent_begin,
-                                        .after = choose->after};
+        const dci_gpu_take_kept_args args = {.n_sequences = choose->n_sequences,
+                                             .n_heads = choose->n_heads,
+                                             .group = choose->group,
+                                             .stride = choose->stride,
+                                             .most_groups = choose->most_groups,
+                                             .sizes = choose->sizes,
+                                             .rows = choose->rows,
+                                             .n_tokens = choose->n_tokens,
+                                             .n_grouped = choose->n_grouped,
+                                             .decided = decided != NULL ? *decided : (dci_gpu_decided){.lists = NULL},
+                                             .scores = drops ? choose->scores : NULL,
+                                             .positions = choose->positions,
+                                             .counts = choose->counts,
+                                             .sink_end = choose->sink_end,
+                                             .recent_begin = choose->recent_begin,
+                                             .after = choose->after};
         return kv->ops->take_kept(kv->gpu, kv->step.stream, &args);
 }
 

@@ -106,7 +106,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Their scores are no part of what a tail sums up. */
-static void drop(const dci_gpu_take_args *args, uint64_t list)
+static void drop(const dci_gpu_take_kept_args *args, uint64_t list)
 {
         const int32_t *positions = args->positions + list * (uint64_t)args->stride;
         for (int32_t i = 0; i < args->counts[list] && args->scores != NULL; i++) {
@@ -117,7 +117,7 @@ static void drop(const dci_gpu_take_args *args, uint64_t list)
         }
 }
 
-static void take(const dci_gpu_take_args *args, uint64_t list, int32_t row, int32_t head, const dci_gpu_view *view)
+static void take(const dci_gpu_take_kept_args *args, uint64_t list, int32_t row, int32_t head, const dci_gpu_view *view)
 {
         const dci_gpu_decided *d = &args->decided;
         const int32_t *counts = dci_gpu_of_row(d->counts, d->row_bytes, row);
@@ -135,7 +135,7 @@ static void take(const dci_gpu_take_args *args, uint64_t list, int32_t row, int3
         args->counts[list] = each;
 }
 
-void dci_gpu_ref_take(const dci_gpu_take_args *args)
+void dci_gpu_ref_take_kept(const dci_gpu_take_kept_args *args)
 {
         for (int32_t i = 0; i < args->n_sequences; i++) {
                 dci_gpu_view view;

@@ -60,7 +60,7 @@ typedef struct dci_gpu_gate_args {
  * scores, if given: [list][most_groups][group], those of the list's candidates (groups of one) become -FLT_MAX, for a tail that reads them.
  * Without decided.lists nothing is taken: scores are of the candidates in positions.
  */
-typedef struct dci_gpu_take_args {
+typedef struct dci_gpu_take_kept_args {
         int32_t n_sequences, n_heads, group, stride;
         int32_t most_groups, reserved;
         dci_gpu_sizes sizes;
@@ -69,10 +69,10 @@ typedef struct dci_gpu_take_args {
         float *scores;
         int32_t *positions, *counts;
         int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
-} dci_gpu_take_args;
+} dci_gpu_take_kept_args;
 
 void dci_gpu_ref_gate(const dci_gpu_gate_args *args);
-void dci_gpu_ref_take(const dci_gpu_take_args *args);
+void dci_gpu_ref_take_kept(const dci_gpu_take_kept_args *args);
 
 #ifdef __cplusplus
 }
