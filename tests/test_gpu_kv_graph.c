@@ -184,7 +184,7 @@ static dci_gpu_kv_config on_device_for(size_t n)
 START_TEST(a_graph_goes_on_while_all_grows)
 {
         enum { PROMPT = 60 };
-        const size_t n = steps(1200);
+        const size_t n = steps(planned[_i].schedule != 0 ? 480 : 1200);
         const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(1);
         twin t = twin_begin(&config, &on_device);
@@ -245,6 +245,34 @@ START_TEST(a_graph_serves_other_sequences)
         places_free(&t, &p);
         kv_data_free(&data);
         kv_data_free(&other);
+        twin_end(&t);
+}
+END_TEST
+
+/* A layer that uses another one's lists comes behind it. */
+START_TEST(layers_without_their_anchor_are_refused)
+{
+        dci_kv_config config = twin_small(DCI_KV_SKETCH);
+        config.schedule = DCI_KV_ANCHOR;
+        config.anchor_first = 1;
+        config.anchor_period = 2;
+        const dci_gpu_kv_config on_device = on_device_for(1);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 300, 700);
+        const kv_turn turn = {twin_prefill(&t, &data, 200, 0), &data, 200, 1};
+        void *host = kv_queries(2, 1, &turn),
+             *queries = twin_send(&t, host, config.n_query_heads * config.dim_k * sizeof(float));
+        twin_reserve(&t, 1, &turn);
+        for (size_t l = 0; l < config.n_layers; l++)
+                twin_append(&t, l, 1, &turn);
+        ck_refused(dci_gpu_kv_plan(t.kv, t.stream, 2, queries, config.dim_k), DCI_ERR_INVALID,
+                   "layer 2 uses the lists of layer 1, which has no plan in this step");
+        twin_look(&t, 1, 1, &turn);
+        twin_look(&t, 2, 1, &turn);
+        twin_step_end(&t, 1, &turn);
+        twin_give(&t, queries, config.n_query_heads * config.dim_k * sizeof(float));
+        free(host);
+        kv_data_free(&data);
         twin_end(&t);
 }
 END_TEST
@@ -351,6 +379,7 @@ int main(void)
         tcase_set_timeout(laws, 60);
         tcase_add_loop_test(laws, a_graph_goes_on_while_all_grows, 0, N_PLANNED);
         tcase_add_loop_test(laws, a_graph_serves_other_sequences, 0, N_PLANNED);
+        tcase_add_test(laws, layers_without_their_anchor_are_refused);
         tcase_add_test(laws, what_cannot_be_captured_is_refused);
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
