@@ -60,7 +60,7 @@ static __device__ __forceinline__ double turn_query(const dci_gpu_gate_args &a, 
                     before = __double2float_rn(sum_of_warp(of_kept));
         if (now == 0.0f || before == 0.0f)
                 return now == before ? 1.0 : 0.0;
-        return __ddiv_rn((double)both, __dsqrt_rn(__dmul_rn((double)now, (double)before)));
+        return __ddiv_rn((double)both, sqrt(__dmul_rn((double)now, (double)before)));
 }
 
 static __global__ void __launch_bounds__(n_threads, 1) gate_kernel(const __grid_constant__ dci_gpu_gate_args a)
