@@ -25,13 +25,17 @@
  *      dci_gpu_kv_step_end
  *      dci_gpu_kv_maintain      between steps, where the host chooses
  *
- * Chosen on the device (DCI_GPU_PLAN_*): presets and configs of choose SCAN with the schedule EVERY_STEP, no tail, combine SOFTMAX or
- * MEAN: group TOKEN with summary CODES of 4, 2 or 1 bits (sketch), groups PAGE, CLUSTER and SEGMENT with summary MEAN, MINMAX or CUBOID
- * (pagemean, quest, arkvale, clusterkv); without preselect, verify, refit, resident_bytes and frozen_prompt. What it chooses by lies in device
- * memory; tokens that leave the window are summarised there as a part of the step, so that a step is queued without the host, and can be a
- * graph (dci_gpu_kv_capture). Clusters and segments are the host's work: it forms them between steps, when the next one is reserved that
- * finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step that ends a prompt attend to everything.
+ * Chosen on the device (DCI_GPU_PLAN_*): presets and configs of choose SCAN, combine SOFTMAX or MEAN: group TOKEN with summary CODES of 4, 2
+ * or 1 bits (sketch), and groups PAGE, CLUSTER and SEGMENT with summary MEAN, MINMAX or CUBOID (pagemean, quest, arkvale, freekv, clusterkv); tails
+ * LOWBIT and SUMS with CODES; any schedule but ONCE, of listed groups EVERY_STEP; without preselect, verify, resident_bytes and
+ * frozen_prompt. What it chooses by lies in device memory; tokens that leave the window are summarised there as a part of the step, so that a
+ * step is queued without the host, and can be a graph (dci_gpu_kv_capture). Clusters and segments are the host's work: it forms them between
+ * steps, when the next one is reserved that finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step
+ * that ends a prompt attend to everything.
  * Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but where two tokens count the same to the last bits.
+ * Whether a plan decides anew is decided on the device, too, and lists that a schedule keeps lie there: nothing of it is counted in
+ * dci_kv_sequence_info. A layer that uses another one's lists (ANCHOR) is planned behind it in the same step, else it is refused. Lists for the
+ * next step (AHEAD) are chosen on a stream of the library's own beside the gathering and attention of the layer, whose end waits for it.
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
