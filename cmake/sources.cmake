@@ -133,7 +133,9 @@ set(dci_sources
     src/gpu/kv.c
     src/gpu/kv_choose.c
     src/gpu/kv_fetch.c
+    src/gpu/frames.c
     src/gpu/kv_graph.c
+    src/gpu/kv_learned.c
     src/gpu/kv_memory.c
     src/gpu/kv_plan.c
     src/gpu/kv_pool.c
@@ -147,6 +149,7 @@ set(dci_sources
     src/gpu/ref_choose.c
     src/gpu/ref_form.c
     src/gpu/ref_gather.c
+    src/gpu/ref_learned.c
     src/gpu/ref_resolve.c
     src/gpu/ref_score.c
     src/gpu/ref_tail.c
