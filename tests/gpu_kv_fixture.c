@@ -217,6 +217,14 @@ typedef struct living {
         twin_rows rows;
 } living;
 
+static void live_on(twin *t, twin_rows rows)
+{
+        living *more = malloc(sizeof *more);
+        ck_assert_ptr_nonnull(more);
+        *more = (living){t->alive, rows};
+        t->alive = more;
+}
+
 void twin_append(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
 {
         twin_rows rows = twin_rows_of(t, layer, n_turns, turns);
@@ -226,11 +234,13 @@ void twin_append(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
                 twin_rows_free(t, &rows);
                 return;
         }
-        /* A prompt's end looks at them again. */
-        living *more = malloc(sizeof *more);
-        ck_assert_ptr_nonnull(more);
-        *more = (living){t->alive, rows};
-        t->alive = more;
+        live_on(t, rows); /* a prompt's end looks at them again */
+}
+
+/* Whether tokens before the turn's are not those of its data. */
+static bool turn_is_cut(const twin *t, const kv_turn *turn)
+{
+        return dci_gpu_kv_find(t->kv, turn->sequence)->n != turn->from;
 }
 
 static void let_go(twin *t)
@@ -259,6 +269,13 @@ void twin_prompt(twin *t, size_t layer, const kv_turn *turn)
         for (size_t r = 0; r < rows; r++)
                 memcpy(loose + r * ld * es, from + r * dim * es, dim * es);
         void *queries = twin_send(t, loose, n_bytes);
+        /* Of every second prompt all rows are named. */
+        if (t->plans && turn->sequence % 2 == 0 && end > 0 && !turn_is_cut(t, turn)) {
+                const kv_turn whole = {turn->sequence, d, 0, end};
+                twin_rows all = twin_rows_of(t, layer, 1, &whole);
+                ck_ok(dci_gpu_kv_prompt_rows(t->kv, t->stream, layer, turn->sequence, &all.rows));
+                live_on(t, all);
+        }
         ck_ok(dci_gpu_kv_prompt(t->kv, t->stream, layer, turn->sequence, n, queries, ld));
         kv_prompt(t->cpu, layer, turn->sequence, d, end);
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));

@@ -126,8 +126,9 @@ typedef struct life {
         float *outs;
         const float *wanted;
         size_t n_looks, failures;
-        dci_status refusal; /* what calls may be refused with */
-        bool ends;          /* a failure is the end */
+        dci_status refusal;           /* what calls may be refused with */
+        bool ends;                    /* a failure is the end */
+        unsigned char *keys, *values; /* of the layer at hand: a prompt's end looks at them again */
 } life;
 
 /* There is one failure only: what failed is asked again. */
@@ -179,7 +180,9 @@ static bool append(life *l, size_t layer, const size_t *from)
 {
         const kv_data *d = l->data;
         const size_t row = d->n_kv_heads * d->dim_k * 2;
-        unsigned char *keys = malloc(MOST * PROMPT * row), *values = malloc(MOST * PROMPT * row);
+        free(l->keys);
+        free(l->values);
+        unsigned char *keys = l->keys = malloc(MOST * PROMPT * row), *values = l->values = malloc(MOST * PROMPT * row);
         ck_assert(keys != NULL && values != NULL);
         size_t at = 0;
         for (size_t i = 0; i < l->kv->step.n; i++) {
@@ -194,8 +197,6 @@ static bool append(life *l, size_t layer, const size_t *from)
         rows.values = values;
         const bool bad = failed(l, dci_gpu_kv_append(l->kv, NULL, layer, &rows), "append");
         ck_assert(!bad || l->ends); /* it takes no memory */
-        free(keys);
-        free(values);
         return !bad;
 }
 
@@ -302,6 +303,8 @@ static size_t live(void *prepared)
         if (own)
                 dci_gpu_destroy(l->gpu);
         const size_t failures = l->failures;
+        free(l->keys);
+        free(l->values);
         free(l);
         return failures;
 }

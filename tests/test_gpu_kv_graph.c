@@ -137,9 +137,24 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
         end_step(t, turns, p->n);
 }
 
-static const int32_t planned[] = {DCI_KV_SKETCH,        DCI_KV_QUEST,       DCI_KV_PAGEMEAN, DCI_KV_ARKVALE,
-                                  DCI_KV_SKETCH_LOWBIT, DCI_KV_SKETCH_SUMS, DCI_KV_LOWBIT,   DCI_KV_FULL};
+/* Presets, and sketch by learned codes of so many bits. */
+#define LEARNED_OF(bits) (200 + (bits))
+
+static const int32_t planned[] = {
+        DCI_KV_SKETCH,      DCI_KV_QUEST,  DCI_KV_PAGEMEAN, DCI_KV_ARKVALE, DCI_KV_SKETCH_LOWBIT,
+        DCI_KV_SKETCH_SUMS, DCI_KV_LOWBIT, DCI_KV_FULL,     LEARNED_OF(1),  LEARNED_OF(2),
+        LEARNED_OF(3),      LEARNED_OF(4), KV_LEARNED};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
+
+static dci_kv_config config_of(int32_t kind)
+{
+        if (kind < LEARNED_OF(0))
+                return twin_small(kind);
+        dci_kv_config config = twin_small(DCI_KV_SKETCH);
+        config.summary = DCI_KV_SUMMARY_LEARNED;
+        config.key_bits = kind - LEARNED_OF(0);
+        return config;
+}
 
 static dci_gpu_kv_config on_device_for(size_t n)
 {
@@ -154,7 +169,7 @@ START_TEST(a_graph_goes_on_while_all_grows)
 {
         enum { PROMPT = 60 };
         const size_t n = steps(1200);
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = config_of(planned[_i]);
         const dci_gpu_kv_config on_device = on_device_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, PROMPT + 1300, 300 + (uint64_t)_i);
@@ -178,7 +193,7 @@ END_TEST
  * call by call. */
 START_TEST(a_graph_serves_other_sequences)
 {
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = config_of(planned[_i]);
         const dci_gpu_kv_config on_device = on_device_for(4);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 1500, 400), other = kv_random(&config, 1500, 401);
@@ -298,7 +313,7 @@ END_TEST
  * change no plan but where they should. */
 START_TEST(the_host_makes_the_same)
 {
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = config_of(planned[_i]);
         const dci_gpu_kv_config on_device = on_device_for(2);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 900, 600);

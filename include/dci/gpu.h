@@ -182,10 +182,19 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  *  (memory, queries that are numbers) is refused by dci_gpu_kv_plan of the layer or dci_gpu_kv_step_end: call those again, or take the
  *  step back.
  *  A device that plans does that work itself, from the rows of this step's dci_gpu_kv_append, which must lie there unchanged until this call
- *  (and what was queued by it) is done with them, as if it named them. Of a prompt that came in several steps the host makes them, from its
- *  own rows, when the next step is reserved; plans of the step that ends such a prompt attend to everything. */
+ *  (and what was queued by it) is done with them, as if it named them. Of a prompt that came in several steps see dci_gpu_kv_prompt_rows; plans
+ *  of the step that ends such a prompt attend to everything. */
 DCI_API dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
                                      const void *queries, size_t ld);
+
+/**
+ * For prompts that come in several steps, where the device plans: names the keys and values of all of a sequence's tokens, those of this step
+ * among them, before dci_gpu_kv_prompt of the layer in the step that ends the prompt. The caller has them on the device, since the prompt's own
+ * attention reads them. As the rows of dci_gpu_kv_append, of tokens 0, 1, ..; they lie there until the step's end. Without this call the
+ * host makes what is chosen by, from its own rows, before the next step. Presets that the host plans do not look at it.
+ */
+DCI_API dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
+                                          const dci_kv_rows *rows);
 
 /** Chooses for one layer, on the host: waits until the stream has brought the queries (device memory, n_sequences x n_query_heads rows of
  *  query_dtype, in the step's order). Layers that attend to everything wait for nothing. Cost as dci_kv_plan_make. */

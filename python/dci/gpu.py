@@ -292,18 +292,34 @@ class GPUKVCache(KVBase):
         Rows with NaN or infinity set the sequence's flag, see poll.
         """
         handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
-        rows = prepared(_kv_structs.KVRows)
-        k, v = self._tokens(keys, step, self._shape[0], "keys"), self._tokens(values, step, self._shape[1], "values")
-        rows.keys, rows.key_token_stride, rows.key_head_stride = k.at.address, k.token_stride, k.head_stride
-        rows.values, rows.value_token_stride, rows.value_head_stride = v.at.address, v.token_stride, v.head_stride
+        rows, n = self._rows_of(keys, values, step.n_sequences)
+        if n != step.n_tokens:
+            raise InvalidError(f"keys has {n} tokens, but {step.n_tokens} were reserved")
         self._call("append", handle, self._stream(step), number, byref(rows))
         self._kept.append((keys, values))
 
-    def _tokens(self, x: Any, step: _Step, dim: int, what: str) -> Tokens:
-        out = tokens_on_device(x, step.n_sequences, self._heads[0], dim, self._row, self._gpu._device, what)
-        if out.n != step.n_tokens:
-            raise InvalidError(f"{what} has {out.n} tokens, but {step.n_tokens} were reserved")
-        return out
+    def _rows_of(self, keys: Any, values: Any, n_sequences: int) -> tuple[_kv_structs.KVRows, int]:
+        """Rows of keys and values, and how many tokens they are of."""
+        rows, of = prepared(_kv_structs.KVRows), (self._heads[0], self._row, self._gpu._device)
+        k = tokens_on_device(keys, n_sequences, of[0], self._shape[0], *of[1:], "keys")
+        v = tokens_on_device(values, n_sequences, of[0], self._shape[1], *of[1:], "values")
+        if k.n != v.n:
+            raise InvalidError(f"keys has {k.n} tokens, but values has {v.n}")
+        rows.keys, rows.key_token_stride, rows.key_head_stride = k.at.address, k.token_stride, k.head_stride
+        rows.values, rows.value_token_stride, rows.value_head_stride = v.at.address, v.token_stride, v.head_stride
+        return rows, k.n
+
+    def prompt_rows(self, layer: SupportsIndex, sequence: SupportsIndex, keys: Any, values: Any) -> None:
+        """For prompts that came in several steps, where the device plans: names the rows of all of a sequence's tokens in this
+        layer, before prompt in the step that ends the prompt. Without it the host makes what is chosen by, before the next step.
+
+        keys        (n_tokens, n_kv_heads, dim_k), from the prompt's first token to its last.
+        values      the same.
+        """
+        handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
+        rows, _ = self._rows_of(keys, values, 1)
+        self._call("prompt_rows", handle, self._stream(step), number, number_of(sequence), byref(rows))
+        self._kept.append((keys, values))
 
     def prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
         """Says that a sequence's prompt is whole in this layer, as KVCache.prompt. The host's work on the layer begins when

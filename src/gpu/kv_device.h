@@ -37,6 +37,7 @@ typedef struct dci_gpu_kv_row {
         size_t forming;  /* the same after the step that is open, of which the step itself forms those */
         size_t from;     /* from here on */
         size_t n_formed; /* layers whose prompt, which ended in that step, is formed on the device */
+        bool prompting;  /* in the step that is open: its prompt had not ended before */
         bool framed;     /* its frames are on the device */
         bool behind;     /* what the device has is not what the host would make: all of it is made anew */
 } dci_gpu_kv_row;
@@ -45,11 +46,13 @@ typedef struct dci_gpu_kv_layer {
         bool dense;
         size_t index; /* among the dense ones, or the sparse ones */
         bool appended, planned;
-        dci_kv_plan plan; /* its arrays lie in `pinned`; but for slots, which all layers share */
-        size_t n_longest; /* tokens attended to by the plan's longest list */
-        int32_t *answer;  /* baselines: header, counts and slots as the device has them in kv->answer; pinned */
-        void *arrived;    /* event: rows and queries of the prompt are in host memory */
-        dci_kv_rows rows; /* of the step; strides are given */
+        dci_kv_plan plan;        /* its arrays lie in `pinned`; but for slots, which all layers share */
+        size_t n_longest;        /* tokens attended to by the plan's longest list */
+        int32_t *answer;         /* baselines: header, counts and slots as the device has them in kv->answer; pinned */
+        void *arrived;           /* event: rows and queries of the prompt are in host memory */
+        dci_kv_rows rows;        /* of the step; strides are given */
+        dci_kv_rows prompt_rows; /* of all of prompt_sequence; keys NULL: they were not named in this step */
+        int64_t prompt_sequence;
 } dci_gpu_kv_layer;
 
 /* A prompt's end that the host is not yet told of. */
@@ -193,6 +196,7 @@ struct dci_gpu_kv {
 
         struct {
                 bool open, packed;
+                bool formed; /* what was due is formed on the device, whatever becomes of the step */
                 void *stream;
                 size_t n, n_tokens;
                 int64_t *ids;
@@ -316,9 +320,11 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* On the step's stream, before its first sparse layer's rows are stored. */
 dci_status dci_gpu_kv_form(dci_gpu_kv *kv);
-/* A layer's prompt has ended: formed from the rows of this step, if they are all of it. */
+/* A layer's prompt has ended: formed from the rows of this step, if they are all of it, or from those that were named. */
 dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row);
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted);
+/* Before a step is taken back: forms what it has not. */
+dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv);
 /* The host forms what it has not, codes are made anew where that is due, and the device gets what it has not. */
 dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* A new row; a row that is gone; another's first n tokens; a row cut to n tokens. The device is idle. */
@@ -334,6 +340,8 @@ dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row 
 dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
                                    size_t first, size_t n);
 
+dci_status dci_gpu_kv_upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from);
+
 /* --- kv_learned.c: nothing where summaries are others ------------------------------------------------------------------------------ */
 
 /* The frames of a layer's heads; a row's, all of them, to another one. */
@@ -341,7 +349,7 @@ dci_status dci_gpu_kv_upload_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, s
 dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
 /* Of dci_gpu_kv_planner_reserve: what the host has, or is to form, comes to the device. due: candidates that there may be; after: tokens behind
  * the step. */
-dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, bool prompted, size_t due, size_t after);
+dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after);
 /* Before a layer's plan: prompts that ended in the step are told to the host and formed there, and what comes of it is brought up. */
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);
 
@@ -359,13 +367,17 @@ dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape);
 /* What forming codes forms besides, in the same call, and in calls of its own; of a step, and of a prompt's end. */
 void dci_gpu_kv_form_values(const dci_gpu_kv *kv, dci_gpu_form_args *args);
 dci_status dci_gpu_kv_form_means(dci_gpu_kv *kv, const dci_gpu_form_args *codes);
-void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, dci_gpu_form_prompt_args *args);
+void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
+                                   dci_gpu_form_prompt_args *args);
 dci_status dci_gpu_kv_form_prompt_means(dci_gpu_kv *kv, const dci_gpu_form_prompt_args *codes);
 /* Floats that parts of a tail take. */
 size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv);
 /* Behind the choice, of the same sequences; and behind the gathering, of all. Nothing where the tail is another. */
 dci_status dci_gpu_kv_tail_of_scores(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, size_t first);
 dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
+
+/* kv_step.c: checks rows on the device, and gives their strides in bytes as elements. */
+dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out);
 
 /* --- kv_fetch.c ---------------------------------------------------------------------------------------------------------------- */
 

@@ -63,6 +63,7 @@ static dci_status replay(dci_gpu_kv *kv)
                 status = dci_kv_append_later(kv->host, l, kv->step.n, kv->step.ids, kv->step.wanted, &rows);
                 kv->layers[l].appended = status == DCI_OK;
         }
+        kv->step.bound = kv->config.max_tokens;
         for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 row->listed = row->n + 1;

@@ -46,11 +46,11 @@ dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, co
         return status;
 }
 
-dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, bool prompted, size_t due, size_t after)
+dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after)
 {
         const size_t first = kv->planner.first_layer;
         dci_status status = DCI_OK;
-        if (!prompted) {
+        if (row->prompting) {
                 row->forming = dci_kv_prompt_candidates(kv->host, after);
                 return DCI_OK;
         }
@@ -70,6 +70,8 @@ static dci_status bring_layer(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t layer,
         const size_t n_chunks = (row->forming + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
         dci_status status = dci_gpu_kv_upload_layer(kv, row, layer, from, 0, n_chunks);
         if (status == DCI_OK)
+                status = dci_gpu_kv_upload_centres(kv, row, layer, from);
+        if (status == DCI_OK)
                 status = dci_gpu_kv_upload_frames(kv, row, layer, from);
         row->n_formed += status == DCI_OK;
         return dci_gpu_kv_did(kv, status);
@@ -84,7 +86,7 @@ dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer)
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const dci_kv_layer *from = &dci_kv_find(kv->host, row->id)->layers[layer];
-                if (row->grouped > 0 || row->forming == 0 || atomic_load(&from->prompt) == DCI_KV_PROMPT_OPEN)
+                if (!row->prompting || row->forming == 0 || atomic_load(&from->prompt) == DCI_KV_PROMPT_OPEN)
                         continue;
                 status = dci_kv_wait(kv->host, row->id);
                 if (status == DCI_OK)

@@ -135,7 +135,9 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 p->device_pieces = part(a, p->piece_capacity, sizeof(void *));
                 p->device_numbers = part(a, times(n, p->max_chunks, 1), sizeof(int32_t));
                 p->signs = part(a, dci_rotation_bytes(kv->dim), 1);
-                p->centres = part(a, p->kind == DCI_GPU_CODES ? times(lists, kv->dim, 1) : 0, sizeof(float));
+                p->centres =
+                        part(a, p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED ? times(lists, kv->dim, 1) : 0,
+                             sizeof(float));
                 p->guesses = part(a, lists, sizeof(float));
                 p->frames = part(a, p->kind == DCI_GPU_LEARNED ? lists : 0, DCI_GPU_FRAME_BYTES(kv->dim));
                 if (kv->shape.tail == DCI_KV_TAIL_LOWBIT) {

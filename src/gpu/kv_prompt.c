@@ -191,6 +191,27 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
         return DCI_OK;
 }
 
+static dci_status name_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, const dci_kv_rows *rows)
+{
+        dci_status status = dci_gpu_kv_check_step(kv, stream, layer);
+        if (status != DCI_OK)
+                return status;
+        const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequence);
+        if (row == NULL)
+                return DCI_ERR_NOT_FOUND;
+        if (!row->stepping)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld is not in the step that is open", (long long)sequence);
+        status = dci_gpu_kv_check_rows(kv, rows, &kv->layers[layer].prompt_rows);
+        kv->layers[layer].prompt_sequence = sequence;
+        return status;
+}
+
+dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, const dci_kv_rows *rows)
+{
+        const dci_status status = dci_gpu_kv_enter(kv);
+        return status != DCI_OK ? status : dci_gpu_kv_leave(kv, name_rows(kv, stream, layer, sequence, rows));
+}
+
 dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
                              const void *queries, size_t ld)
 {

@@ -125,7 +125,7 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
                 status = dci_gpu_kv_check_good(kv, dci_gpu_kv_find(kv, sequences[i]));
         if (status != DCI_OK)
                 return status;
-        kv->step.packed = false;
+        kv->step.packed = kv->step.formed = false;
         kv->step.stream = stream;
         kv->step.n = n;
         kv->step.n_tokens = kv->step.bound = 0;
@@ -143,8 +143,10 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
         kv->step.open = true;
         for (size_t i = 0; i < n; i++)
                 kv->rows[kv->step.at[i]].stepping = true;
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 kv->layers[l].appended = kv->layers[l].planned = false;
+                kv->layers[l].prompt_rows.keys = NULL;
+        }
         kv->now++;
         kv->n_steps++;
         return dci_gpu_kv_did(kv, begin_step(kv));
@@ -304,16 +306,25 @@ static dci_status store(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, c
         return status;
 }
 
-/* For a prompt's end. */
-static void keep_rows(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, const strides *s)
+/* With strides, for a prompt's end. */
+static dci_kv_rows rows_with(const dci_gpu_kv *kv, const dci_kv_rows *rows, const strides *s)
 {
-        kv->layers[layer].rows = (dci_kv_rows){.struct_size = sizeof *rows,
-                                               .keys = kv->step.n_tokens > 0 ? rows->keys : NULL,
-                                               .values = rows->values,
-                                               .key_token_stride = s->key_token / kv->es,
-                                               .key_head_stride = s->key_head / kv->es,
-                                               .value_token_stride = s->value_token / kv->es,
-                                               .value_head_stride = s->value_head / kv->es};
+        return (dci_kv_rows){.struct_size = sizeof *rows,
+                             .keys = kv->step.n_tokens > 0 ? rows->keys : NULL,
+                             .values = rows->values,
+                             .key_token_stride = s->key_token / kv->es,
+                             .key_head_stride = s->key_head / kv->es,
+                             .value_token_stride = s->value_token / kv->es,
+                             .value_head_stride = s->value_head / kv->es};
+}
+
+dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out)
+{
+        strides s = {0};
+        const dci_status status = check_rows(kv, rows, &s);
+        if (status == DCI_OK)
+                *out = rows_with(kv, rows, &s);
+        return status;
 }
 
 dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows)
@@ -331,7 +342,7 @@ dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const d
                 status = dci_kv_append_later(kv->host, layer, kv->step.n, kv->step.ids, kv->step.wanted, rows);
         if (status == DCI_OK) {
                 kv->layers[layer].appended = true;
-                keep_rows(kv, layer, rows, &s);
+                kv->layers[layer].rows = rows_with(kv, rows, &s);
                 if (kv->step.n_tokens > 0)
                         status = dci_gpu_kv_did(kv, store(kv, layer, rows, &s));
         }
@@ -377,6 +388,8 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
                 return status;
         if (!kv->step.open)
                 status = dci_fail(DCI_ERR_INVALID, "no step is open");
+        if (status == DCI_OK)
+                status = dci_gpu_kv_planner_abort(kv);
         if (status == DCI_OK)
                 status = dci_gpu_kv_settle(kv);
         if (status == DCI_OK)

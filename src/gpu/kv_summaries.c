@@ -45,6 +45,12 @@ static int32_t kind_of(const dci_kv_config *c)
                                                      : 0;
 }
 
+/* In frames of a row's own. */
+static bool coded(const dci_gpu_kv_planner *p)
+{
+        return p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED;
+}
+
 dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config)
 {
         if (shape->choose == DCI_KV_CHOOSE_ALL)
@@ -139,7 +145,7 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
                                        2 * p->at_once * kv->shape.n_kv_heads * sizeof *p->n_found);
         if (status == DCI_OK && kv->shape.tail != DCI_KV_TAIL_DROP)
                 status = kv->ops->fill(kv->gpu, kv->side, p->tail_arrived, 0, kv->n_lists * sizeof *p->tail_arrived);
-        if (status == DCI_OK && (p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED))
+        if (status == DCI_OK && coded(p))
                 status = upload_signs(kv, kv->shape.seed, p->signs);
         if (status == DCI_OK && kv->shape.tail == DCI_KV_TAIL_LOWBIT)
                 status = upload_signs(kv, ~kv->shape.seed, p->value_signs); /* as dci_kv_begin_values */
@@ -299,7 +305,7 @@ dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, si
         return status;
 }
 
-static dci_status upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
+dci_status dci_gpu_kv_upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         const size_t n = kv->shape.n_kv_heads, floats = n * kv->dim,
@@ -335,8 +341,8 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_seque
                 if (kv->layers[l].dense || n == 0)
                         continue;
                 status = dci_gpu_kv_upload_layer(kv, row, l, &sequence->layers[l], first, chunks_of(n));
-                if (status == DCI_OK && kv->planner.kind == DCI_GPU_CODES)
-                        status = upload_centres(kv, row, l, &sequence->layers[l]);
+                if (status == DCI_OK && coded(&kv->planner))
+                        status = dci_gpu_kv_upload_centres(kv, row, l, &sequence->layers[l]);
                 if (status == DCI_OK && (!row->framed || row->behind))
                         status = dci_gpu_kv_upload_frames(kv, row, l, &sequence->layers[l]);
         }
@@ -453,9 +459,10 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
                 row->n_formed = 0;
                 row->from = row->forming = row->grouped;
-                if (kv->planner.kind == DCI_GPU_LEARNED)
-                        status = dci_gpu_kv_learned_reserve(kv, row, prompted(kv, sequence), due, after);
-                else if (!prompted(kv, sequence)) {
+                row->prompting = !prompted(kv, sequence);
+                if (kv->planner.kind == DCI_GPU_LEARNED) {
+                        status = dci_gpu_kv_learned_reserve(kv, row, due, after);
+                } else if (row->prompting) {
                         /* If it ends in this step, this is what plans of the step find. */
                         row->from = row->forming = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
                 } else if (due > row->grouped) {
@@ -497,9 +504,21 @@ dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
                                   .signs = p->signs,
                                   .centres = p->centres,
                                   .centres_step = kv->n_lists * kv->dim};
+        /* A graph does it later, if at all. */
+        kv->step.formed = kv->step.bound == 0;
         dci_gpu_kv_form_values(kv, &args);
         const dci_status status = kv->ops->form(kv->gpu, kv->step.stream, &args);
         return status == DCI_OK ? dci_gpu_kv_form_means(kv, &args) : status;
+}
+
+/* Chunks for all of a prompt that came in several steps, of which the step's record knows nothing. Without memory the host has time. */
+static bool room_for_prompt(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
+{
+        row->forming = dci_kv_prompt_candidates(kv->host, n);
+        dci_may_fail(true);
+        const dci_status status = own_chunks(kv, kv->step.stream, row, 0, row->forming);
+        dci_may_fail(false);
+        return status == DCI_OK;
 }
 
 dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row)
@@ -507,8 +526,13 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_gpu_kv_layer *at = &kv->layers[layer];
         const size_t i = dci_gpu_kv_at_step(kv, row), es = kv->es;
-        const size_t token = (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i] + kv->shape.sink;
-        if (row->n > 0 || at->rows.keys == NULL || row->forming == 0)
+        const bool named = at->prompt_rows.keys != NULL && at->prompt_sequence == row->id;
+        const dci_kv_rows *rows = named ? &at->prompt_rows : &at->rows;
+        const size_t begin = named ? 0 : (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i],
+                     token = begin + kv->shape.sink;
+        if (row->n > 0 && named && !room_for_prompt(kv, row, row->n + kv->step.wanted[i]))
+                return DCI_OK;
+        if ((row->n > 0 && !named) || rows->keys == NULL || row->forming == 0)
                 return DCI_OK;
         dci_gpu_form_prompt_args args = {.n_heads = (int32_t)kv->shape.n_kv_heads,
                                          .dim = (int32_t)kv->dim,
@@ -518,15 +542,15 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
                                          .group_shift = p->group_shift,
                                          .n_candidates = (int32_t)row->forming,
                                          .row = (int32_t)dci_gpu_kv_row_at(kv, row),
-                                         .keys = (const unsigned char *)at->rows.keys +
-                                                 token * at->rows.key_token_stride * es,
-                                         .key_token = at->rows.key_token_stride * es,
-                                         .key_head = at->rows.key_head_stride * es,
+                                         .keys = (const unsigned char *)rows->keys +
+                                                 token * rows->key_token_stride * es,
+                                         .key_token = rows->key_token_stride * es,
+                                         .key_head = rows->key_head_stride * es,
                                          .chunks = dci_gpu_kv_chunks(kv, layer),
                                          .signs = p->signs,
                                          .centres = p->centres + at->index * kv->n_lists * kv->dim,
                                          .sums = p->scores};
-        dci_gpu_kv_form_prompt_values(kv, layer, &args);
+        dci_gpu_kv_form_prompt_values(kv, layer, rows, &args);
         dci_status status = kv->ops->form_prompt(kv->gpu, kv->step.stream, &args);
         if (status == DCI_OK)
                 status = dci_gpu_kv_form_prompt_means(kv, &args);
@@ -535,16 +559,22 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
         return status;
 }
 
+dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv)
+{
+        if (!kv->planner.on || kv->step.formed || kv->step.bound > 0)
+                return DCI_OK;
+        return dci_gpu_kv_did(kv, dci_gpu_kv_form(kv));
+}
+
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 {
         for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                if (!aborted && row->n_formed == kv->n_sparse) {
-                        row->framed = true;
+                const bool of_prompt = row->prompting && row->n_formed == kv->n_sparse && !aborted;
+                const bool of_step = !row->prompting && row->framed && (!aborted || kv->step.formed);
+                if (of_prompt || of_step)
                         row->grouped = row->forming;
-                } else if (!aborted && row->framed) {
-                        row->grouped = row->forming;
-                }
+                row->framed = row->framed || of_prompt;
                 row->forming = row->grouped;
                 drop_chunks(kv, row, chunks_of(row->grouped));
         }
@@ -558,7 +588,7 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         dci_status status = DCI_OK;
         row->n_chunks = row->grouped = row->forming = row->n_formed = 0;
         row->behind = false;
-        row->framed = kv->planner.on && kv->planner.kind != DCI_GPU_CODES && kv->planner.kind != DCI_GPU_LEARNED;
+        row->framed = kv->planner.on && !coded(&kv->planner);
         for (size_t l = 0; l < kv->n_sparse && kv->planner.on && status == DCI_OK; l++)
                 status = kv->ops->fill(kv->gpu, kv->side, kv->planner.guesses + l * kv->n_lists + at, 0,
                                        n * sizeof *kv->planner.guesses);
@@ -614,7 +644,7 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         to->framed = from->framed;
         to->behind = from->behind;
         const size_t n_bytes = kv->shape.n_kv_heads * kv->dim * sizeof(float);
-        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && p->kind == DCI_GPU_CODES; l++) {
+        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && coded(p); l++) {
                 const size_t there = centres_at(kv, l, dci_gpu_kv_row_at(kv, to)),
                              here = centres_at(kv, l, dci_gpu_kv_row_at(kv, from));
                 status = copy_up(kv, p->centres + there, p->centres + here, n_bytes);

@@ -14,7 +14,8 @@ dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape)
 {
         if (shape->tail == DCI_KV_TAIL_DROP)
                 return DCI_OK;
-        if (shape->group != DCI_KV_GROUP_TOKEN || shape->summary != DCI_KV_SUMMARY_CODES)
+        if (shape->group != DCI_KV_GROUP_TOKEN ||
+            (shape->summary != DCI_KV_SUMMARY_CODES && shape->summary != DCI_KV_SUMMARY_LEARNED))
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with a tail but by codes of tokens");
         if (shape->tail == DCI_KV_TAIL_LOWBIT && shape->value_bits == 8)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with values of 8 bits, but of 4, 2 and 1");
@@ -54,13 +55,14 @@ dci_status dci_gpu_kv_form_means(dci_gpu_kv *kv, const dci_gpu_form_args *codes)
         return status == DCI_OK ? kv->ops->form(kv->gpu, kv->step.stream, &args) : status;
 }
 
-void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, dci_gpu_form_prompt_args *args)
+void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
+                                   dci_gpu_form_prompt_args *args)
 {
         const dci_gpu_kv_layer *at = &kv->layers[layer];
-        const size_t token = (size_t)(args->keys - (const unsigned char *)at->rows.keys) / args->key_token;
-        args->value_token = at->rows.value_token_stride * kv->es;
-        args->value_head = at->rows.value_head_stride * kv->es;
-        args->values = (const unsigned char *)at->rows.values + token * args->value_token;
+        const size_t token = (size_t)(args->keys - (const unsigned char *)rows->keys) / args->key_token;
+        args->value_token = rows->value_token_stride * kv->es;
+        args->value_head = rows->value_head_stride * kv->es;
+        args->values = (const unsigned char *)rows->values + token * args->value_token;
         if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
                 return;
         args->value_bits = kv->shape.value_bits;
