@@ -129,11 +129,11 @@ set(dci_sources
     src/kv/tree_file.c
     src/kv/tree_form.c
     src/gpu/device_host.c
+    src/gpu/frames.c
     src/gpu/gpu.c
     src/gpu/kv.c
     src/gpu/kv_choose.c
     src/gpu/kv_fetch.c
-    src/gpu/frames.c
     src/gpu/kv_graph.c
     src/gpu/kv_learned.c
     src/gpu/kv_memory.c
@@ -171,6 +171,8 @@ if(DCI_CUDA)
         src/gpu/cuda_score_codes1.cu
         src/gpu/cuda_score_codes2.cu
         src/gpu/cuda_score_codes4.cu
+        src/gpu/cuda_score_learned.cu
+        src/gpu/cuda_score_learned_wide.cu
         src/gpu/cuda_score_rows.cu
         src/gpu/cuda_tail.cu
         src/gpu/cuda_tail_1.cu
