@@ -328,6 +328,45 @@ START_TEST(the_host_makes_the_same)
 }
 END_TEST
 
+/* Keys of the tokens from `first` on, four times as large: bf16. */
+static void larger_keys(const dci_kv_config *config, const kv_data *data, size_t first)
+{
+        const size_t row = config->n_kv_heads * config->dim_k;
+        uint16_t *keys = data->stored_keys;
+        for (size_t l = 0; l < config->n_layers; l++)
+                for (size_t i = (l * data->n + first) * row; i < (l + 1) * data->n * row; i++)
+                        if ((keys[i] & 0x7f80) != 0)
+                                keys[i] = (uint16_t)(keys[i] + 0x100);
+}
+
+/* Codes that are made anew, in other frames: all of them come to the device, and a fork keeps its own. */
+START_TEST(codes_that_are_made_anew)
+{
+        enum { N = 2000 };
+        dci_kv_config config = config_of(LEARNED_OF(_i + 2));
+        config.refit = 1.05;
+        const dci_gpu_kv_config on_device = on_device_for(2);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, N, 700);
+        larger_keys(&config, &data, 700);
+        const int64_t sequence = twin_prefill(&t, &data, 400, 0);
+        kv_turn turn = {sequence, &data, 400, 100};
+        for (; turn.from < 1500; turn.from += turn.n)
+                twin_step(&t, 1, &turn, NULL, true);
+        const int64_t fork = twin_fork(&t, sequence, 1500);
+        for (turn.n = 50; turn.from < 1900; turn.from += turn.n)
+                twin_step(&t, 1, &turn, NULL, true);
+        twin_decode(&t, fork, &data, 1500, 3);
+        size_t n_refits = 0;
+        for (size_t l = 0; l < config.n_layers; l++)
+                for (size_t h = 0; h < config.n_kv_heads; h++)
+                        n_refits += (size_t)dci_kv_find(t.kv->host, sequence)->layers[l].heads[h].refits;
+        ck_assert_uint_gt(n_refits, 0);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("gpu kv graphs");
@@ -338,6 +377,7 @@ int main(void)
         tcase_add_test(laws, what_cannot_be_captured_is_refused);
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
+        tcase_add_loop_test(laws, codes_that_are_made_anew, 0, 3);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

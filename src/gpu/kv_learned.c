@@ -49,12 +49,11 @@ dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, co
 dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after)
 {
         const size_t first = kv->planner.first_layer;
-        dci_status status = DCI_OK;
         if (row->prompting) {
                 row->forming = dci_kv_prompt_candidates(kv->host, after);
                 return DCI_OK;
         }
-        status = dci_kv_wait(kv->host, row->id);
+        dci_status status = dci_kv_wait(kv->host, row->id);
         if (status != DCI_OK)
                 return status;
         const dci_kv_sequence *sequence = dci_kv_find(kv->host, row->id);

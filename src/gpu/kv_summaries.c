@@ -384,6 +384,8 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         dci_status status = dci_gpu_kv_rows_wait(kv);
         if (status == DCI_OK)
                 status = dci_gpu_kv_check_good(kv, row);
+        if (status == DCI_OK && kv->planner.kind == DCI_GPU_LEARNED) /* a prompt's codes may be in the making */
+                status = dci_kv_wait(kv->host, row->id);
         if (status != DCI_OK)
                 return status;
         const size_t before = sequence->layers[kv->planner.first_layer].n_grouped, refits = refits_of(kv, sequence);
