@@ -129,11 +129,13 @@ set(dci_sources
     src/kv/tree_file.c
     src/kv/tree_form.c
     src/gpu/device_host.c
+    src/gpu/frames.c
     src/gpu/gpu.c
     src/gpu/kv.c
     src/gpu/kv_choose.c
     src/gpu/kv_fetch.c
     src/gpu/kv_graph.c
+    src/gpu/kv_learned.c
     src/gpu/kv_listed.c
     src/gpu/kv_memory.c
     src/gpu/kv_plan.c
@@ -151,6 +153,7 @@ set(dci_sources
     src/gpu/ref_form.c
     src/gpu/ref_gate.c
     src/gpu/ref_gather.c
+    src/gpu/ref_learned.c
     src/gpu/ref_resolve.c
     src/gpu/ref_score.c
     src/gpu/ref_tail.c
@@ -173,6 +176,8 @@ if(DCI_CUDA)
         src/gpu/cuda_score_codes1.cu
         src/gpu/cuda_score_codes2.cu
         src/gpu/cuda_score_codes4.cu
+        src/gpu/cuda_score_learned.cu
+        src/gpu/cuda_score_learned_wide.cu
         src/gpu/cuda_score_rows.cu
         src/gpu/cuda_tail.cu
         src/gpu/cuda_tail_1.cu

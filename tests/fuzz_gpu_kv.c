@@ -37,6 +37,10 @@ static dci_kv_config draw_config(life *l)
         static const int32_t schedules[] = {0, 0, 0, DCI_KV_PERIODIC, DCI_KV_BOUNDARY, DCI_KV_AHEAD, DCI_KV_ANCHOR};
         dci_kv_config c = kv_config(kv_presets[below(l, KV_N_KINDS)], 1 + below(l, 4), 1 + below(l, 3), 1 + below(l, 4),
                                     below(l, 4) > 0 ? 64 : 96);
+        if (c.preset == DCI_KV_SKETCH && below(l, 2) == 0) {
+                c.summary = DCI_KV_SUMMARY_LEARNED;
+                c.key_bits = 1 + (int32_t)below(l, 4);
+        }
         c.dtype = formats[1 + below(l, 2)];
         c.query_dtype = formats[below(l, 3)];
         c.dense_layers = below(l, c.n_layers + 1);

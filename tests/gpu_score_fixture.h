@@ -15,6 +15,7 @@
 #define SCORE_SEQUENCES 3
 #define SCORE_HEADS 3 /* at most */
 #define SCORE_PIECES 8
+#define SCORE_SEED 5 /* of rotations */
 
 enum { NORMAL, EQUAL, ZERO_QUERIES, HUGE_QUERIES, TINY_QUERIES, BAD_QUERIES };
 
@@ -41,6 +42,8 @@ typedef struct score_state {
         dci_gpu_lanes lanes;
         size_t query_ld;
         dci_coder coders[SCORE_ROWS * SCORE_HEADS];
+        gpu_buffer *frames; /* of learned codes */
+        bool coded;
         void *memory[SCORE_ROWS * SCORE_HEADS];
 } score_state;
 

@@ -9,8 +9,9 @@
 
 enum { PROMPT = 140, N = 260, LOOKS = 64, MOST = 3 };
 
-static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ARKVALE, DCI_KV_PRKV, DCI_KV_CLUSTERKV, DCI_KV_FULL};
-enum { N_PRESETS = 5 };
+static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ARKVALE, DCI_KV_PRKV,
+                                  DCI_KV_CLUSTERKV,     DCI_KV_FULL,    KV_LEARNED};
+enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* --- a device that can fail ------------------------------------------------------------------------------------------------------ */
 

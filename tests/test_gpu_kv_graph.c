@@ -137,6 +137,9 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
         end_step(t, turns, p->n);
 }
 
+/* Presets, and sketch by learned codes of so many bits. */
+#define LEARNED_OF(bits) (200 + (bits))
+
 static const struct {
         int32_t preset, schedule; /* 0: the preset's */
 } planned[] = {{DCI_KV_SKETCH, 0},
@@ -148,6 +151,12 @@ static const struct {
                {DCI_KV_SKETCH_SUMS, 0},
                {DCI_KV_LOWBIT, 0},
                {DCI_KV_FULL, 0},
+               {LEARNED_OF(1), 0},
+               {LEARNED_OF(2), 0},
+               {LEARNED_OF(3), 0},
+               {LEARNED_OF(4), 0},
+               {KV_LEARNED, 0},
+               {LEARNED_OF(2), DCI_KV_BOUNDARY},
                {DCI_KV_FREEKV, 0},
                {DCI_KV_SKETCH, DCI_KV_PERIODIC},
                {DCI_KV_SKETCH, DCI_KV_BOUNDARY},
@@ -161,10 +170,20 @@ static const struct {
                {DCI_KV_SKETCH_SUMS, DCI_KV_PERIODIC}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
+static dci_kv_config config_of(int32_t kind)
+{
+        if (kind < LEARNED_OF(0))
+                return twin_small(kind);
+        dci_kv_config config = twin_small(DCI_KV_SKETCH);
+        config.summary = DCI_KV_SUMMARY_LEARNED;
+        config.key_bits = kind - LEARNED_OF(0);
+        return config;
+}
+
 /* Queries are drawn anew in each step: their cosines are small, and tau between them. */
 static dci_kv_config planned_config(size_t i)
 {
-        dci_kv_config config = twin_small(planned[i].preset);
+        dci_kv_config config = config_of(planned[i].preset);
         config.schedule = planned[i].schedule;
         config.period = 5;
         config.tau = 0.02;
@@ -327,7 +346,7 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_SKETCH_GROUPS, 0, "two stages"},
                      {DCI_KV_ICECACHE, 0, "this choice"},
                      {DCI_KV_RETROINFER, 0, "a tail but by codes"},
-                     {DCI_KV_LOUISKV, 0, "this schedule"},
+                     {DCI_KV_LOUISKV, 0, "a schedule that keeps lists"},
                      {DCI_KV_PRKV, 0, "this choice"},
                      {DCI_KV_CLUSTERKV, 0, NULL},
                      {DCI_KV_SKETCH, 0, NULL},
@@ -420,6 +439,45 @@ START_TEST(listed_groups_are_those_of_the_cpu)
 }
 END_TEST
 
+/* Keys of the tokens from `first` on, four times as large: bf16. */
+static void larger_keys(const dci_kv_config *config, const kv_data *data, size_t first)
+{
+        const size_t row = config->n_kv_heads * config->dim_k;
+        uint16_t *keys = data->stored_keys;
+        for (size_t l = 0; l < config->n_layers; l++)
+                for (size_t i = (l * data->n + first) * row; i < (l + 1) * data->n * row; i++)
+                        if ((keys[i] & 0x7f80) != 0)
+                                keys[i] = (uint16_t)(keys[i] + 0x100);
+}
+
+/* Codes that are made anew, in other frames: all of them come to the device, and a fork keeps its own. */
+START_TEST(codes_that_are_made_anew)
+{
+        enum { N = 2000 };
+        dci_kv_config config = config_of(LEARNED_OF(_i + 2));
+        config.refit = 1.05;
+        const dci_gpu_kv_config on_device = on_device_for(2);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, N, 700);
+        larger_keys(&config, &data, 700);
+        const int64_t sequence = twin_prefill(&t, &data, 400, 0);
+        kv_turn turn = {sequence, &data, 400, 100};
+        for (; turn.from < 1500; turn.from += turn.n)
+                twin_step(&t, 1, &turn, NULL, true);
+        const int64_t fork = twin_fork(&t, sequence, 1500);
+        for (turn.n = 50; turn.from < 1900; turn.from += turn.n)
+                twin_step(&t, 1, &turn, NULL, true);
+        twin_decode(&t, fork, &data, 1500, 3);
+        size_t n_refits = 0;
+        for (size_t l = 0; l < config.n_layers; l++)
+                for (size_t h = 0; h < config.n_kv_heads; h++)
+                        n_refits += (size_t)dci_kv_find(t.kv->host, sequence)->layers[l].heads[h].refits;
+        ck_assert_uint_gt(n_refits, 0);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("gpu kv graphs");
@@ -432,6 +490,7 @@ int main(void)
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
         tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 5);
+        tcase_add_loop_test(laws, codes_that_are_made_anew, 0, 3);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

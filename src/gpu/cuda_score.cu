@@ -5,22 +5,27 @@
 
 static dci_status check_score(const dci_gpu_score_args *args)
 {
+        const bool coded = args->kind == DCI_GPU_CODES || args->kind == DCI_GPU_LEARNED;
         if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d", args->group,
                                 DCI_GPU_MAX_GROUP);
         if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != 256)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", args->dim);
-        if (args->kind < DCI_GPU_CODES || args->kind > DCI_GPU_SUMMARIES)
+        if (args->kind < DCI_GPU_CODES || args->kind > DCI_GPU_LEARNED)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "summaries are of kind %d, expected %d to %d", args->kind,
-                                DCI_GPU_CODES, DCI_GPU_SUMMARIES);
+                                DCI_GPU_CODES, DCI_GPU_LEARNED);
+        if (args->kind == DCI_GPU_LEARNED && (args->bits < 1 || args->dim * args->bits > 1024))
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "learned codes of %d bits and %d elements, expected at most 1024 bits in all", args->bits,
+                                args->dim);
         if (args->kind == DCI_GPU_CODES && args->bits != 4 && args->bits != 2 && args->bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "codes have %d bits, expected 4, 2 or 1", args->bits);
         if (args->dtype != DCI_F16 && args->dtype != DCI_BF16)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "keys are of type %d, expected %d or %d", args->dtype, DCI_F16,
                                 DCI_BF16);
-        if (args->group_shift < 0 || args->group_shift > 9 || (args->kind == DCI_GPU_CODES && args->group_shift != 0))
+        if (args->group_shift < 0 || args->group_shift > 9 || (coded && args->group_shift != 0))
                 return dci_fail(DCI_ERR_UNSUPPORTED, "groups of 2^%d candidates, expected 2^%d at most",
-                                args->group_shift, args->kind == DCI_GPU_CODES ? 0 : 9);
+                                args->group_shift, coded ? 0 : 9);
         if (args->n_parts < 1 || args->n_parts > DCI_GPU_MAX_PARTS)
                 return dci_fail(DCI_ERR_LIMIT, "%d parts, expected 1 to %d", args->n_parts, DCI_GPU_MAX_PARTS);
         if (args->n_sequences > UINT16_MAX || args->n_heads > UINT16_MAX)
@@ -39,7 +44,9 @@ extern "C" dci_status dci_gpu_cuda_score(struct dci_gpu *gpu, void *stream, cons
                 return status;
         const cudaStream_t on = static_cast<cudaStream_t>(stream);
         cudaError_t error;
-        if (args->kind != DCI_GPU_CODES)
+        if (args->kind == DCI_GPU_LEARNED)
+                error = dci_gpu_cuda_score_learned(args, on);
+        else if (args->kind != DCI_GPU_CODES)
                 error = dci_gpu_cuda_score_rows(args, on);
         else
                 error = args->bits == 4   ? dci_gpu_cuda_score_codes4(args, on)

@@ -15,6 +15,8 @@ extern "C" {
 cudaError_t dci_gpu_cuda_score_codes4(const dci_gpu_score_args *args, cudaStream_t stream);
 cudaError_t dci_gpu_cuda_score_codes2(const dci_gpu_score_args *args, cudaStream_t stream);
 cudaError_t dci_gpu_cuda_score_codes1(const dci_gpu_score_args *args, cudaStream_t stream);
+cudaError_t dci_gpu_cuda_score_learned(const dci_gpu_score_args *args, cudaStream_t stream);
+cudaError_t dci_gpu_cuda_score_learned_wide(const dci_gpu_score_args *args, cudaStream_t stream);
 cudaError_t dci_gpu_cuda_score_rows(const dci_gpu_score_args *args, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -54,6 +54,14 @@ static __device__ __forceinline__ float exp2_fast(float x)
         return y;
 }
 
+/* Four bytes of eight by nibbles of a selector; a nibble of 8 or more takes eight times the byte's sign. */
+static __device__ __forceinline__ uint32_t select_bytes(uint32_t a, uint32_t b, uint32_t selector)
+{
+        uint32_t x;
+        asm("prmt.b32 %0, %1, %2, %3;" : "=r"(x) : "r"(a), "r"(b), "r"(selector));
+        return x;
+}
+
 /* Codes (16 rows x 32) times bytes of queries (32 x 8). */
 static __device__ __forceinline__ void mma_codes(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                                  uint32_t b0, uint32_t b1)

@@ -3,6 +3,7 @@
 /* Plans that the device makes: scores of what lies in chunks, and the choice, on the step's stream. Nothing here waits. */
 #include "gpu/gpu_internal.h"
 
+#include "gpu/frames.h"
 #include "gpu/kv_device.h"
 
 dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer)
@@ -22,8 +23,9 @@ dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
 static size_t group_bytes(const dci_gpu_kv *kv)
 {
         const int32_t kind = kv->planner.kind;
-        return kind == DCI_GPU_CODES ? kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t)
-                                     : (kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
+        return kind == DCI_GPU_CODES || kind == DCI_GPU_LEARNED
+                       ? kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t)
+                       : (kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
 }
 
 /* Of sequences [first, first + n) of the step. */
@@ -59,6 +61,8 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
         if (p->listed)
                 args.n_listed = p->n_listed + index * kv->n_lists;
+        if (p->kind == DCI_GPU_LEARNED)
+                args.frames = p->frames + index * kv->n_lists * DCI_GPU_FRAME_BYTES(kv->dim);
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);

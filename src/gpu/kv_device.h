@@ -22,6 +22,7 @@
 #include "kv/kv_internal.h"
 
 #define DCI_GPU_KV_RECORDS 4
+#define DCI_GPU_LEARNED_BLOCK ((size_t)4096) /* bytes of 32 rows' learned codes that the device takes, at most */
 #define DCI_GPU_KV_MAX_SEQUENCES ((size_t)4096)
 
 /* A sequence's place on the device. */
@@ -123,6 +124,8 @@ typedef struct dci_gpu_kv_planner {
         float *value_signs, *value_centres; /* of a low-bit tail, as those of the keys; NULL: it is another */
         float *signs, *centres,
                 *guesses; /* centres [sparse layer][row][head][dim], guesses [sparse layer][row][head] */
+
+        unsigned char *frames; /* of learned codes: [sparse layer][row][head] (frames.h) */
 
         /* Of the layer at hand. */
         float *scores, *parts;
@@ -398,6 +401,23 @@ void dci_gpu_kv_listed_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
 /* The host's sequence is cut already. */
 dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+
+/* A layer's chunks from number `first` to n, from the host's; the host waits. */
+dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
+                                   size_t first, size_t n);
+
+dci_status dci_gpu_kv_upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from);
+
+/* --- kv_learned.c: nothing where summaries are others ------------------------------------------------------------------------------ */
+
+/* The frames of a layer's heads; a row's, all of them, to another one. */
+dci_status dci_gpu_kv_upload_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from);
+dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
+/* Of dci_gpu_kv_planner_reserve: what the host has, or is to form, comes to the device. due: candidates that there may be; after: tokens behind
+ * the step. */
+dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after);
+/* Before a layer's plan: prompts that ended in the step are told to the host and formed there, and what comes of it is brought up. */
+dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);
 
 /* --- kv_choose.c ---------------------------------------------------------------------------------------------------------------- */
 

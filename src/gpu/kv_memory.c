@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "gpu/frames.h"
 #include "gpu/kv_device.h"
 
 #define PART ((size_t)256) /* what parts of an allocation are aligned to */
@@ -155,9 +156,12 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 store_tables(kv, a, &p->ids);
                 p->n_listed = part(a, p->listed ? lists : 0, sizeof(int32_t));
                 p->signs = part(a, dci_rotation_bytes(kv->dim), 1);
-                p->centres = part(a, p->kind == DCI_GPU_CODES ? times(lists, kv->dim, 1) : 0, sizeof(float));
+                p->centres =
+                        part(a, p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED ? times(lists, kv->dim, 1) : 0,
+                             sizeof(float));
                 p->guesses = part(a, lists, sizeof(float));
                 p->schedule.memory = part(a, times(n, p->schedule.row_bytes, 1), 1);
+                p->frames = part(a, p->kind == DCI_GPU_LEARNED ? lists : 0, DCI_GPU_FRAME_BYTES(kv->dim));
                 if (kv->shape.tail == DCI_KV_TAIL_LOWBIT) {
                         p->value_signs = part(a, dci_rotation_bytes(kv->dim), 1);
                         p->value_centres = part(a, times(lists, kv->dim, 1), sizeof(float));

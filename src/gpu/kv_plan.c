@@ -62,9 +62,11 @@ static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
 static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
         dci_gpu_kv_layer *at = &kv->layers[layer];
-        const dci_status may = dci_gpu_kv_check_anchor(kv, layer);
-        if (may != DCI_OK)
-                return may;
+        dci_status status = dci_gpu_kv_check_anchor(kv, layer);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_learned_plan(kv, layer);
+        if (status != DCI_OK)
+                return status;
         for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const dci_kv_sequence *sequence = dci_kv_find(kv->host, row->id);
@@ -74,7 +76,7 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
                 row->listed = row->n + kv->step.wanted[i];
         }
         at->n_longest = kv->shape.budget;
-        const dci_status status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));
+        status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));
         at->planned = status == DCI_OK;
         return status;
 }

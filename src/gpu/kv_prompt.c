@@ -166,7 +166,7 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
                       !dci_mul(n_bytes + kv->dim, kv->query_es, &n_bytes)))
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu positions, %zu elements apart, are too many",
                                 n_positions, ld);
-        if (kv->planner.on) {
+        if (kv->planner.on && kv->planner.kind != DCI_GPU_LEARNED) {
                 dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequence);
                 status = dci_kv_prompt(kv->host, layer, sequence, n_positions, queries, ld);
                 return status == DCI_OK && !kv->layers[layer].dense ? dci_gpu_kv_form_prompt(kv, layer, row) : status;

@@ -29,12 +29,20 @@ static int32_t kind_of(const dci_kv_config *c)
 {
         if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_CODES)
                 return DCI_GPU_CODES;
+        if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_LEARNED)
+                return DCI_GPU_LEARNED;
         if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_lists(c))
                 return 0;
         return c->summary == DCI_KV_SUMMARY_MEAN     ? DCI_GPU_MEANS
                : c->summary == DCI_KV_SUMMARY_MINMAX ? DCI_GPU_MINMAX
                : c->summary == DCI_KV_SUMMARY_CUBOID ? DCI_GPU_CUBOIDS
                                                      : 0;
+}
+
+/* In frames of a row's own. */
+static bool coded(const dci_gpu_kv_planner *p)
+{
+        return p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED;
 }
 
 dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config)
@@ -48,6 +56,10 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
                 return unsupported("this choice: it is not by scores of all groups");
         if (kind_of(shape) == 0)
                 return unsupported("this summary: it is not codes of tokens, or rows of pages or clusters");
+        if (kind_of(shape) == DCI_GPU_LEARNED && 4 * shape->dim_k * (size_t)shape->key_bits > DCI_GPU_LEARNED_BLOCK)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the device cannot plan with learned codes of %d bits and %zu elements",
+                                (int)shape->key_bits, shape->dim_k);
         if (kind_of(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 && shape->key_bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
                                 (int)shape->key_bits);
@@ -133,7 +145,7 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
                 status = dci_gpu_kv_schedule_begin(kv);
         if (status == DCI_OK && kv->shape.tail != DCI_KV_TAIL_DROP)
                 status = kv->ops->fill(kv->gpu, kv->side, p->tail_arrived, 0, kv->n_lists * sizeof *p->tail_arrived);
-        if (status == DCI_OK && p->kind == DCI_GPU_CODES)
+        if (status == DCI_OK && coded(p))
                 status = upload_signs(kv, kv->shape.seed, p->signs);
         if (status == DCI_OK && kv->shape.tail == DCI_KV_TAIL_LOWBIT)
                 status = upload_signs(kv, ~kv->shape.seed, p->value_signs); /* as dci_kv_begin_values */
@@ -185,8 +197,8 @@ static dci_kv_sequence *host_sequence(const dci_gpu_kv *kv, const dci_gpu_kv_row
 }
 
 /* A layer's chunks from number `first` on. They lie in ordinary memory, and go through the locked buffer. */
-static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
-                               size_t first, size_t n)
+dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
+                                   size_t first, size_t n)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         const size_t at_once = p->upload_bytes / p->summaries.chunk_bytes;
@@ -207,7 +219,7 @@ static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
         return status;
 }
 
-static dci_status upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
+dci_status dci_gpu_kv_upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         const size_t n = kv->shape.n_kv_heads, floats = n * kv->dim,
@@ -242,9 +254,11 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_seque
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
                 if (!dci_kv_groups(kv->host, l) || n == 0)
                         continue;
-                status = upload_layer(kv, row, l, &sequence->layers[l], first, chunks_of(n));
-                if (status == DCI_OK && kv->planner.kind == DCI_GPU_CODES)
-                        status = upload_centres(kv, row, l, &sequence->layers[l]);
+                status = dci_gpu_kv_upload_layer(kv, row, l, &sequence->layers[l], first, chunks_of(n));
+                if (status == DCI_OK && coded(&kv->planner))
+                        status = dci_gpu_kv_upload_centres(kv, row, l, &sequence->layers[l]);
+                if (status == DCI_OK && (!row->framed || row->behind))
+                        status = dci_gpu_kv_upload_frames(kv, row, l, &sequence->layers[l]);
         }
         if (status == DCI_OK) {
                 row->grouped = row->forming = n;
@@ -286,6 +300,8 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         dci_status status = dci_gpu_kv_rows_wait(kv);
         if (status == DCI_OK)
                 status = dci_gpu_kv_check_good(kv, row);
+        if (status == DCI_OK && kv->planner.kind == DCI_GPU_LEARNED) /* a prompt's codes may be in the making */
+                status = dci_kv_wait(kv->host, row->id);
         if (status != DCI_OK)
                 return status;
         const size_t before = sequence->layers[kv->planner.first_layer].n_grouped, refits = refits_of(kv, sequence);
@@ -313,7 +329,8 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 static bool prompted(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
         for (size_t l = 0; l < kv->shape.n_layers; l++)
-                if (!kv->layers[l].dense && atomic_load(&sequence->layers[l].prompt) != DCI_KV_PROMPT_DONE)
+                if (!kv->layers[l].dense && atomic_load(&sequence->layers[l].prompt) != DCI_KV_PROMPT_DONE &&
+                    (kv->planner.kind != DCI_GPU_LEARNED || sequence->layers[l].prompt == DCI_KV_PROMPT_OPEN))
                         return false;
         return true;
 }
@@ -329,6 +346,8 @@ dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row 
 /* The device forms candidates whose keys lie in the ring, a few at a time, in a frame that it has. */
 static bool keeps_up(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t due)
 {
+        if (kv->planner.kind == DCI_GPU_LEARNED)
+                return false;
         const size_t ring = kv->config.ring_tokens, oldest = row->n > ring ? row->n - ring : 0;
         return row->framed && !row->behind && due - row->grouped <= MOST_FORMED &&
                kv->shape.sink + row->grouped >= oldest;
@@ -340,6 +359,9 @@ dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         if (kv->planner.listed)
                 return dci_gpu_kv_listed_settle(kv, row);
         if (!kv->planner.on || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0 || !prompted(kv, host_sequence(kv, row)))
+                return DCI_OK;
+        /* What the host has formed, and will, does not hang on the device. */
+        if (kv->planner.kind == DCI_GPU_LEARNED)
                 return DCI_OK;
         const size_t due = dci_kv_may_group(kv->host, row->n),
                      n_prompt = host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;
@@ -362,7 +384,9 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 row->n_formed = 0;
                 row->from = row->forming = row->grouped;
                 row->prompting = !prompted(kv, sequence);
-                if (row->prompting) {
+                if (kv->planner.kind == DCI_GPU_LEARNED) {
+                        status = dci_gpu_kv_learned_reserve(kv, row, due, after);
+                } else if (row->prompting) {
                         /* If it ends in this step, this is what plans of the step find. */
                         row->from = row->forming = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
                 } else if (due > row->grouped) {
@@ -383,6 +407,8 @@ dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_gpu_lanes lanes = dci_gpu_kv_lanes(kv, p->first_layer);
+        if (p->kind == DCI_GPU_LEARNED) /* the host has */
+                return DCI_OK;
         dci_gpu_form_args args = {.n_layers = (int32_t)kv->n_sparse,
                                   .n_sequences = (int32_t)kv->step.n,
                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
@@ -490,7 +516,7 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         dci_status status = DCI_OK;
         row->grouped = row->forming = row->n_formed = 0;
         row->behind = false;
-        row->framed = kv->planner.on && kv->planner.kind != DCI_GPU_CODES;
+        row->framed = kv->planner.on && !coded(&kv->planner);
         for (size_t l = 0; l < kv->n_sparse && kv->planner.on && status == DCI_OK; l++)
                 status = kv->ops->fill(kv->gpu, kv->side, kv->planner.guesses + l * kv->n_lists + at, 0,
                                        n * sizeof *kv->planner.guesses);
@@ -545,13 +571,15 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         to->framed = from->framed;
         to->behind = from->behind;
         const size_t n_bytes = kv->shape.n_kv_heads * kv->dim * sizeof(float);
-        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && p->kind == DCI_GPU_CODES; l++) {
+        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && coded(p); l++) {
                 const size_t there = centres_at(kv, l, dci_gpu_kv_row_at(kv, to)),
                              here = centres_at(kv, l, dci_gpu_kv_row_at(kv, from));
                 status = copy_up(kv, p->centres + there, p->centres + here, n_bytes);
                 if (status == DCI_OK && p->value_centres != NULL)
                         status = copy_up(kv, p->value_centres + there, p->value_centres + here, n_bytes);
         }
+        if (status == DCI_OK && to->framed)
+                status = dci_gpu_kv_fork_frames(kv, from, to);
         if (status == DCI_OK)
                 status = tell(kv, to, 0);
         if (status == DCI_OK)

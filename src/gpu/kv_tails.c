@@ -14,7 +14,8 @@ dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape)
 {
         if (shape->tail == DCI_KV_TAIL_DROP)
                 return DCI_OK;
-        if (shape->group != DCI_KV_GROUP_TOKEN || shape->summary != DCI_KV_SUMMARY_CODES)
+        if (shape->group != DCI_KV_GROUP_TOKEN ||
+            (shape->summary != DCI_KV_SUMMARY_CODES && shape->summary != DCI_KV_SUMMARY_LEARNED))
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with a tail but by codes of tokens");
         if (shape->tail == DCI_KV_TAIL_LOWBIT && shape->value_bits == 8)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with values of 8 bits, but of 4, 2 and 1");

@@ -78,7 +78,8 @@ enum {
         DCI_GPU_MEANS,     /* rows of dim elements in the keys' type: products with the query */
         DCI_GPU_MINMAX,    /* rows of 2 dim: greatest, least; the query's positive part, its negative part */
         DCI_GPU_CUBOIDS,   /* rows of 2 dim: centre, mean distance; the query, its magnitudes */
-        DCI_GPU_SUMMARIES = DCI_GPU_CUBOIDS
+        DCI_GPU_SUMMARIES = DCI_GPU_CUBOIDS,
+        DCI_GPU_LEARNED /* as codes, of any width, each head's in a frame of its own (frames.h); `form` does not make them */
 };
 
 /**
@@ -88,6 +89,8 @@ enum {
  * CODES: as src/kv/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs` (sketch/rotate.h: 6 x part, part the largest
  * power of two that is not above dim), and rounded to bytes; score = (scales[i] * (half_step * (float)(2 sum - twice_bias))) + fixed with no
  * fused multiply-add, fixed = q . centre. But for `fixed`, whose order of summation is free, the CPU's numbers to the bit.
+ * LEARNED: blocks of 4 dim bits bytes; the query is turned by its head's frame. Coordinates are sums in binary32 in any order, so that a byte
+ * which they leave next to a half may be one more or less than the CPU's.
  * Others: sums of products in binary32 of rows and (in two parts, if need be) queries: no worse than the rows' rounding times 2^-8.
  *
  * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part (-FLT_MAX and 0 where a
@@ -96,7 +99,7 @@ enum {
  */
 typedef struct dci_gpu_score_args {
         int32_t n_sequences, n_heads, group, dim;
-        int32_t kind, bits; /* bits: 4, 2 or 1 */
+        int32_t kind, bits; /* bits: 4, 2 or 1; LEARNED: also 3, and 8 */
         int32_t dtype, query_dtype;
         int32_t group_shift;
         int32_t n_parts;     /* 1 to DCI_GPU_MAX_PARTS */
@@ -118,6 +121,7 @@ typedef struct dci_gpu_score_args {
         float *parts;
         const int32_t *due; /* NULL, or by list: only those are due for which it says due_is */
         int32_t due_is, reserved;
+        const unsigned char *frames; /* LEARNED: [row][head], DCI_GPU_FRAME_BYTES(dim) apart */
 } dci_gpu_score_args;
 
 enum {

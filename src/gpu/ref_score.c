@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "gpu/ref.h"
+#include "gpu/ref_learned.h"
 #include "simd/codes.h"
 #include "simd/convert.h"
 #include "sketch/rotate.h"
@@ -22,6 +23,7 @@ typedef struct top {
 
 /* One query of a list, as its kind of summaries takes it. */
 typedef struct asked {
+        dci_gpu_learned_query learned;
         float x[2 * DCI_GPU_MAX_DIM]; /* rows: of their width */
         int8_t bytes[DCI_GPU_MAX_DIM];
         float half_step, fixed;
@@ -32,6 +34,7 @@ typedef struct scoring {
         const dci_gpu_score_args *args;
         int32_t row, head, n_tokens, n_candidates, n_groups;
         uint64_t list;
+        const dci_gpu_frame *frame;
         float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM]; /* times scale */
         asked asked[DCI_GPU_MAX_GROUP];
 } scoring;
@@ -120,6 +123,8 @@ static void ask(scoring *s)
                         s->queries[q][j] = args->scale * load(args->queries, from + (uint64_t)j, args->query_dtype);
                 if (args->kind == DCI_GPU_CODES)
                         ask_codes(s, s->queries[q], &s->asked[q]);
+                else if (args->kind == DCI_GPU_LEARNED)
+                        dci_gpu_learned_ask(args, s->frame, s->queries[q], &s->asked[q].learned);
                 else
                         ask_rows(s, s->queries[q], &s->asked[q]);
         }
@@ -149,6 +154,13 @@ static void score_code(const scoring *s, int32_t row, float *out)
                 const float product = a->half_step * (float)(2 * sums[q] - a->twice_bias), scaled = scale * product;
                 out[q] = scaled + a->fixed;
         }
+}
+
+static void score_learned(const scoring *s, int32_t row, float *out)
+{
+        const unsigned char *chunk = chunk_of(s, row, DCI_GPU_CHUNK);
+        for (int32_t q = 0; q < s->args->group; q++)
+                out[q] = dci_gpu_learned_score(s->args, s->frame, chunk, row % DCI_GPU_CHUNK, &s->asked[q].learned);
 }
 
 static void score_row(const scoring *s, int32_t row, float *out)
@@ -193,6 +205,8 @@ static void score_part(const scoring *s, int32_t part)
                         args->scores + (s->list * (uint64_t)args->most_groups + (uint64_t)g) * (uint64_t)args->group;
                 if (args->kind == DCI_GPU_CODES)
                         score_code(s, (int32_t)g, out);
+                else if (args->kind == DCI_GPU_LEARNED)
+                        score_learned(s, (int32_t)g, out);
                 else
                         score_row(s, (int32_t)g, out);
                 for (int32_t q = 0; q < args->group; q++)
@@ -250,6 +264,9 @@ void dci_gpu_ref_score(const dci_gpu_score_args *args)
                                      .n_candidates = view.n_candidates,
                                      .list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)h};
                         const uint64_t held = (uint64_t)s.row * (uint64_t)args->n_heads + (uint64_t)h;
+                        if (args->kind == DCI_GPU_LEARNED)
+                                s.frame = (const dci_gpu_frame *)(const void *)(args->frames +
+                                                                                held * DCI_GPU_FRAME_BYTES(args->dim));
                         s.n_groups = args->n_listed != NULL
                                              ? args->n_listed[held]
                                              : (view.n_candidates + (1 << args->group_shift) - 1) >> args->group_shift;

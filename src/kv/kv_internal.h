@@ -226,6 +226,13 @@ dci_status dci_kv_spread(dci_kv *kv, size_t most_workers, size_t n_tasks, size_t
 dci_status dci_kv_lock(dci_kv *kv);
 void dci_kv_unlock(dci_kv *kv);
 
+/* Groups of a prompt are not formed when it ends: someone else does that. Frames that are learned are the host's work all the same, and with them
+ * the prompt's codes. */
+DCI_INLINE bool dci_kv_forms_later(const dci_kv *kv)
+{
+        return kv->elsewhere && kv->config.summary != DCI_KV_SUMMARY_LEARNED;
+}
+
 /* sequence.c: NULL with an error for an unknown one. */
 dci_kv_sequence *dci_kv_find(dci_kv *kv, int64_t sequence);
 /* Locks, and finds the sequences of a call in kv->found; unlocked again if it fails. */

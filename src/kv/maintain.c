@@ -51,7 +51,7 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
                 return kv->stages->group.next(kv, layer, n_grouped, early);
         const size_t may = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
         const size_t n = may > layer->n_elsewhere ? may : layer->n_elsewhere;
-        if (kv->elsewhere && !kv->listed && layer->n_grouped == 0 && layer->n_prompt > 0) {
+        if (dci_kv_forms_later(kv) && !kv->listed && layer->n_grouped == 0 && layer->n_prompt > 0) {
                 const size_t of_prompt = dci_kv_prompt_candidates(kv, layer->n_prompt);
                 if (of_prompt > 0 && of_prompt <= n)
                         return n_grouped == 0 ? of_prompt : 0;
@@ -93,7 +93,7 @@ static void form_task(void *arg, size_t task, size_t worker)
                 dci_kv_batch_form(kv, d->layer, d->batch, head, worker + 1);
                 return;
         }
-        const bool begins = (kv->elsewhere && d->layer->n_grouped == 0) ||
+        const bool begins = (dci_kv_forms_later(kv) && d->layer->n_grouped == 0) ||
                             (h->keys != NULL && h->keys->coder.dim == 0) ||
                             (h->values != NULL && h->values->coder.dim == 0);
         if (begins)

@@ -362,7 +362,7 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
         layer->n_prompt = layer->n;
         const bool borrows = dci_kv_anchor_of(kv, layer->number) != layer->number && !dci_kv_groups(kv, layer->number);
         if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || kv->config.choose == DCI_KV_CHOOSE_ALL ||
-            borrows || kv->elsewhere) {
+            borrows || dci_kv_forms_later(kv)) {
                 layer->prompt = DCI_KV_PROMPT_DONE;
                 layer->prompt_now = true;
                 layer->unformed = kv->elsewhere && kv->listed && dci_kv_groups(kv, layer->number) &&
