@@ -71,6 +71,9 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
                 row->listed = row->n + kv->step.wanted[i];
         }
         at->n_longest = kv->shape.budget;
+        /* Lists lie in one place for all layers. */
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                kv->layers[l].planned = kv->layers[l].planned && kv->layers[l].dense;
         const dci_status status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));
         at->planned = status == DCI_OK;
         return status;

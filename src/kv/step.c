@@ -112,9 +112,8 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 tables += dci_kv_grow_bytes(found[i]->table_capacity, dci_kv_blocks_of(kv, after), sizeof(int32_t));
         }
         /* What a limit of memory would refuse is refused before anything is taken. */
-        dci_status status =
-                dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) +
-                                              (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables);
+        dci_status status = dci_kv_check_room(
+                kv, dci_kv_pool_bytes(kv, blocks) + (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables);
         if (status == DCI_OK && !kv->elsewhere)
                 status = dci_kv_plans_ready(kv, longest);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
