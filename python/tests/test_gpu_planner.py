@@ -147,6 +147,25 @@ def test_rows_are_kept_until_the_steps_end(ends):
     assert not any(ref() is not None for ref in seen)
 
 
+@pytest.mark.parametrize("planner", ["host", "device"])
+def test_lists_of_the_device_last_until_its_next_plan(planner):
+    kv = gpu_kv(budget=192, planner=planner)
+    s = started(kv)
+    wanted = back(look(kv, s))
+    kv.reserve(s)
+    queries = [put(TEXT.queries[layer, 600]) for layer in range(N_LAYERS)]
+    for layer in range(N_LAYERS):
+        kv.append(layer, put(TEXT.keys[layer, 600]), put(TEXT.values[layer, 600]))
+        kv.plan(layer, queries[layer])
+    if planner == "device":
+        with pytest.raises(dci.InvalidError, match="layer 0 has no plan in this step"):
+            kv.attend(0, queries[0])
+    else:
+        kv.attend(0, queries[0])
+    assert close_to(kv.attend(N_LAYERS - 1, queries[-1]), wanted)
+    kv.step_abort()
+
+
 def test_steps_that_cannot_be_graphs_are_refused():
     kv = gpu_kv(budget=192, planner="device")
     s = started(kv)
