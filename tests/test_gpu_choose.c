@@ -60,7 +60,7 @@ static void take_chunks(choose_state *s, choose_chunks *c, int32_t n_each, size_
         c->memory = gpu_take(s->t, (size_t)(c->args.chunk_bytes * (uint64_t)n) + 128, GPU_DEVICE);
         c->numbers = gpu_take(s->t, (size_t)n * sizeof(int32_t), GPU_DEVICE);
         c->pieces = gpu_take(s->t, sizeof(void *), GPU_DEVICE);
-        memcpy(c->pieces->image, &c->memory->device, sizeof(void *));
+        memcpy(c->pieces->image, &c->memory->device, sizeof c->memory->device);
         c->image_pieces[0] = c->memory->image;
         for (int32_t i = 0; i < n; i++) {
                 const int32_t j = (int32_t)dci_rng_below(&s->rng, (uint64_t)i + 1);
