@@ -134,12 +134,14 @@ set(dci_sources
     src/gpu/kv_choose.c
     src/gpu/kv_fetch.c
     src/gpu/kv_graph.c
+    src/gpu/kv_listed.c
     src/gpu/kv_memory.c
     src/gpu/kv_plan.c
     src/gpu/kv_pool.c
     src/gpu/kv_prompt.c
     src/gpu/kv_sequence.c
     src/gpu/kv_step.c
+    src/gpu/kv_store.c
     src/gpu/kv_summaries.c
     src/gpu/kv_tails.c
     src/gpu/ref_append.c

@@ -137,8 +137,9 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
         end_step(t, turns, p->n);
 }
 
-static const int32_t planned[] = {DCI_KV_SKETCH,        DCI_KV_QUEST,       DCI_KV_PAGEMEAN, DCI_KV_ARKVALE,
-                                  DCI_KV_SKETCH_LOWBIT, DCI_KV_SKETCH_SUMS, DCI_KV_LOWBIT,   DCI_KV_FULL};
+static const int32_t planned[] = {DCI_KV_SKETCH,      DCI_KV_QUEST,     DCI_KV_PAGEMEAN,
+                                  DCI_KV_ARKVALE,     DCI_KV_CLUSTERKV, DCI_KV_SKETCH_LOWBIT,
+                                  DCI_KV_SKETCH_SUMS, DCI_KV_LOWBIT,    DCI_KV_FULL};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_gpu_kv_config on_device_for(size_t n)
@@ -266,6 +267,10 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_SKETCH, 3, "codes of 3 bits"},
                      {DCI_KV_SKETCH_GROUPS, 0, "two stages"},
                      {DCI_KV_ICECACHE, 0, "this choice"},
+                     {DCI_KV_RETROINFER, 0, "a tail but by codes"},
+                     {DCI_KV_LOUISKV, 0, "this schedule"},
+                     {DCI_KV_PRKV, 0, "this choice"},
+                     {DCI_KV_CLUSTERKV, 0, NULL},
                      {DCI_KV_SKETCH, 0, NULL},
                      {DCI_KV_QUEST, 0, NULL},
                      {DCI_KV_FULL, 0, NULL}};
@@ -313,6 +318,49 @@ START_TEST(the_host_makes_the_same)
 }
 END_TEST
 
+/* Listed groups of every kind that the device chooses by: clusters with other summaries and other sums of scores, in parts, in small batches; and
+ * segments. Forks, cuts and files go through chunks' borders. Loops over kinds. */
+START_TEST(listed_groups_are_those_of_the_cpu)
+{
+        static const struct {
+                int32_t preset, summary, combine;
+                size_t tokens, every, most;
+        } kinds[] = {{DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MINMAX, DCI_KV_COMBINE_MEAN, 4, 64, 0},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_CUBOID, DCI_KV_COMBINE_SOFTMAX, 1, 8, 0},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 3, 24, 2},
+                     {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 2, 16, 0},
+                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 2, 700, 0}};
+        dci_kv_config config = twin_small(kinds[_i].preset);
+        config.summary = kinds[_i].summary;
+        config.combine = kinds[_i].combine;
+        config.schedule = DCI_KV_EVERY_STEP;
+        config.tail = DCI_KV_TAIL_DROP;
+        config.cluster_tokens = kinds[_i].tokens;
+        config.cluster_every = kinds[_i].every;
+        config.cluster_most = kinds[_i].most;
+        const dci_gpu_kv_config on_device = on_device_for(3);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 2600, 700 + (uint64_t)_i), other = kv_random(&config, 2600, 800);
+        const int64_t a = twin_prefill(&t, &data, 1100, 0);
+        /* Before its clusters are asked for the first time. */
+        const int64_t b = twin_fork(&t, a, 1090);
+        twin_decode(&t, a, &data, 1100, steps(120));
+        twin_decode(&t, b, &other, 1090, steps(70));
+        twin_truncate(&t, b, 1090 + steps(70) - 21);
+        twin_decode(&t, b, &data, 1090 + steps(70) - 21, steps(60));
+        const int64_t c = twin_fork(&t, a, 1100 + steps(120) - 9);
+        twin_truncate(&t, a, 700); /* the prompt's are gone */
+        twin_decode(&t, c, &other, 1100 + steps(120) - 9, steps(50));
+        twin_decode(&t, a, &other, 700, steps(160));
+        twin_close(&t, c);
+        const int64_t d = twin_prefill(&t, &other, 900, 250);
+        twin_decode(&t, d, &other, 900, 20);
+        kv_data_free(&data);
+        kv_data_free(&other);
+        twin_end(&t);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("gpu kv graphs");
@@ -323,6 +371,7 @@ int main(void)
         tcase_add_test(laws, what_cannot_be_captured_is_refused);
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
+        tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 5);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

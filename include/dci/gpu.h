@@ -28,13 +28,16 @@
  * Who chooses (dci_gpu_kv_config.planner, DCI_GPU_PLAN_*): the host can plan every preset. The device can plan these, and AUTO lets it:
  *      choose     ALL (full); SCAN; NONE with the tail LOWBIT (lowbit)
  *      group and summary
- *                 TOKEN with CODES of 4, 2 or 1 bits (sketch); PAGE with MEAN, MINMAX or CUBOID (pagemean, quest, arkvale)
+ *                 TOKEN with CODES of 4, 2 or 1 bits (sketch); PAGE, CLUSTER and SEGMENT with MEAN, MINMAX or CUBOID (pagemean, quest,
+ *                 arkvale, clusterkv)
  *      tail       DROP; by codes of tokens also SUMS and LOWBIT with values of 4, 2 or 1 bits (sketch+sums, sketch+lowbit)
  *      schedule EVERY_STEP; combine SOFTMAX or MEAN; without preselect, verify, frozen_prompt and resident_bytes
  *      gather     MAPPED or DIRECT: the others are the host's
  * What it chooses by (summaries, and what a tail reads) lies in device memory. Of a prompt it is formed at dci_gpu_kv_prompt, from the caller's
  * rows; of tokens that leave the window as a part of the next step, before the first layer's rows are stored. So a step is queued without the
- * host, and can be a graph (dci_gpu_kv_capture). Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but for groups that
+ * host, and can be a graph (dci_gpu_kv_capture). Clusters and segments are the host's work: it forms them between steps, when the next one is
+ * reserved that finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step that ends a prompt attend to
+ * everything. Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but for groups that
  * count the same to the last bits, of which either may be taken, and but for `refit`: see dci_gpu_kv_maintain.
  *
  * The same steps give the same bits on the same device. Steps that are divided otherwise (in batches of another size, or for a graph of another
@@ -179,10 +182,11 @@ DCI_API dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *ou
 /* --- steps ---------------------------------------------------------------------------------------------------------- */
 
 /** Begins a step (one at a time) of n_sequences different sequences and n_tokens[i] more tokens each (NULL: 1), as dci_kv_reserve. Pools
- *  grow here, and what the device chooses by: what cannot be had is refused, and nothing has changed. What of the latter the device cannot form
+ *  grow here, and what the device chooses by: what cannot be had is refused, and nothing has changed but for clusters that were due, which stay. What of the latter the device cannot form
  *  itself is formed by the host here, which then waits for the rows of earlier steps: once after a prompt of several steps whose rows were not
  *  named, once where a prompt was too short to give any codes, and behind a prompt after steps so long that keys have left the ring before they
- *  were formed (ring_tokens less window and rollback), or of more than 1,024 tokens. */
+ *  were formed (ring_tokens less window and rollback), or of more than 1,024 tokens; and, where the device chooses among clusters,
+ *  once in many tokens, when new ones are due. */
 DCI_API dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, const int64_t *sequences,
                                       const size_t *n_tokens);
 
