@@ -139,6 +139,7 @@ set(dci_sources
     src/gpu/kv_plan.c
     src/gpu/kv_pool.c
     src/gpu/kv_prompt.c
+    src/gpu/kv_schedule.c
     src/gpu/kv_sequence.c
     src/gpu/kv_step.c
     src/gpu/kv_store.c
@@ -148,6 +149,7 @@ set(dci_sources
     src/gpu/ref_attend.c
     src/gpu/ref_choose.c
     src/gpu/ref_form.c
+    src/gpu/ref_gate.c
     src/gpu/ref_gather.c
     src/gpu/ref_resolve.c
     src/gpu/ref_score.c
@@ -164,6 +166,7 @@ if(DCI_CUDA)
         src/gpu/cuda_attend_f16.cu
         src/gpu/cuda_choose.cu
         src/gpu/cuda_form.cu
+        src/gpu/cuda_gate.cu
         src/gpu/cuda_gather.cu
         src/gpu/cuda_resolve.cu
         src/gpu/cuda_score.cu

@@ -137,10 +137,41 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
         end_step(t, turns, p->n);
 }
 
-static const int32_t planned[] = {DCI_KV_SKETCH,      DCI_KV_QUEST,     DCI_KV_PAGEMEAN,
-                                  DCI_KV_ARKVALE,     DCI_KV_CLUSTERKV, DCI_KV_SKETCH_LOWBIT,
-                                  DCI_KV_SKETCH_SUMS, DCI_KV_LOWBIT,    DCI_KV_FULL};
+static const struct {
+        int32_t preset, schedule; /* 0: the preset's */
+} planned[] = {{DCI_KV_SKETCH, 0},
+               {DCI_KV_QUEST, 0},
+               {DCI_KV_PAGEMEAN, 0},
+               {DCI_KV_ARKVALE, 0},
+               {DCI_KV_CLUSTERKV, 0},
+               {DCI_KV_SKETCH_LOWBIT, 0},
+               {DCI_KV_SKETCH_SUMS, 0},
+               {DCI_KV_LOWBIT, 0},
+               {DCI_KV_FULL, 0},
+               {DCI_KV_FREEKV, 0},
+               {DCI_KV_SKETCH, DCI_KV_PERIODIC},
+               {DCI_KV_SKETCH, DCI_KV_BOUNDARY},
+               {DCI_KV_SKETCH, DCI_KV_ANCHOR},
+               {DCI_KV_SKETCH, DCI_KV_AHEAD},
+               {DCI_KV_QUEST, DCI_KV_BOUNDARY},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_AHEAD},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_BOUNDARY},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_ANCHOR},
+               {DCI_KV_SKETCH_SUMS, DCI_KV_AHEAD},
+               {DCI_KV_SKETCH_SUMS, DCI_KV_PERIODIC}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
+
+/* Queries are drawn anew in each step: their cosines are small, and tau between them. */
+static dci_kv_config planned_config(size_t i)
+{
+        dci_kv_config config = twin_small(planned[i].preset);
+        config.schedule = planned[i].schedule;
+        config.period = 5;
+        config.tau = 0.02;
+        config.anchor_first = 0;
+        config.anchor_period = 3;
+        return config;
+}
 
 static dci_gpu_kv_config on_device_for(size_t n)
 {
@@ -154,8 +185,8 @@ static dci_gpu_kv_config on_device_for(size_t n)
 START_TEST(a_graph_goes_on_while_all_grows)
 {
         enum { PROMPT = 60 };
-        const size_t n = steps(1200);
-        const dci_kv_config config = twin_small(planned[_i]);
+        const size_t n = steps(planned[_i].schedule != 0 ? 480 : 1200);
+        const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, PROMPT + 1300, 300 + (uint64_t)_i);
@@ -179,7 +210,7 @@ END_TEST
  * call by call. */
 START_TEST(a_graph_serves_other_sequences)
 {
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(4);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 1500, 400), other = kv_random(&config, 1500, 401);
@@ -215,6 +246,34 @@ START_TEST(a_graph_serves_other_sequences)
         places_free(&t, &p);
         kv_data_free(&data);
         kv_data_free(&other);
+        twin_end(&t);
+}
+END_TEST
+
+/* A layer that uses another one's lists comes behind it. */
+START_TEST(layers_without_their_anchor_are_refused)
+{
+        dci_kv_config config = twin_small(DCI_KV_SKETCH);
+        config.schedule = DCI_KV_ANCHOR;
+        config.anchor_first = 1;
+        config.anchor_period = 2;
+        const dci_gpu_kv_config on_device = on_device_for(1);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 300, 700);
+        const kv_turn turn = {twin_prefill(&t, &data, 200, 0), &data, 200, 1};
+        void *host = kv_queries(2, 1, &turn),
+             *queries = twin_send(&t, host, config.n_query_heads * config.dim_k * sizeof(float));
+        twin_reserve(&t, 1, &turn);
+        for (size_t l = 0; l < config.n_layers; l++)
+                twin_append(&t, l, 1, &turn);
+        ck_refused(dci_gpu_kv_plan(t.kv, t.stream, 2, queries, config.dim_k), DCI_ERR_INVALID,
+                   "layer 2 uses the lists of layer 1, which has no plan in this step");
+        twin_look(&t, 1, 1, &turn);
+        twin_look(&t, 2, 1, &turn);
+        twin_step_end(&t, 1, &turn);
+        twin_give(&t, queries, config.n_query_heads * config.dim_k * sizeof(float));
+        free(host);
+        kv_data_free(&data);
         twin_end(&t);
 }
 END_TEST
@@ -303,7 +362,7 @@ END_TEST
  * change no plan but where they should. */
 START_TEST(the_host_makes_the_same)
 {
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(2);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 900, 600);
@@ -368,6 +427,7 @@ int main(void)
         tcase_set_timeout(laws, 60);
         tcase_add_loop_test(laws, a_graph_goes_on_while_all_grows, 0, N_PLANNED);
         tcase_add_loop_test(laws, a_graph_serves_other_sequences, 0, N_PLANNED);
+        tcase_add_test(laws, layers_without_their_anchor_are_refused);
         tcase_add_test(laws, what_cannot_be_captured_is_refused);
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);

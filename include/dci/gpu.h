@@ -29,9 +29,10 @@
  *      choose     ALL (full); SCAN; NONE with the tail LOWBIT (lowbit)
  *      group and summary
  *                 TOKEN with CODES of 4, 2 or 1 bits (sketch); PAGE, CLUSTER and SEGMENT with MEAN, MINMAX or CUBOID (pagemean, quest,
- *                 arkvale, clusterkv)
+ *                 arkvale, freekv, clusterkv)
  *      tail       DROP; by codes of tokens also SUMS and LOWBIT with values of 4, 2 or 1 bits (sketch+sums, sketch+lowbit)
- *      schedule EVERY_STEP; combine SOFTMAX or MEAN; without preselect, verify, frozen_prompt and resident_bytes
+ *      schedule   any but ONCE; of CLUSTER and SEGMENT EVERY_STEP
+ *      combine SOFTMAX or MEAN; without preselect, verify, frozen_prompt and resident_bytes
  *      gather     MAPPED or DIRECT: the others are the host's
  * What it chooses by (summaries, and what a tail reads) lies in device memory. Of a prompt it is formed at dci_gpu_kv_prompt, from the caller's
  * rows; of tokens that leave the window as a part of the next step, before the first layer's rows are stored. So a step is queued without the
@@ -39,6 +40,10 @@
  * reserved that finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step that ends a prompt attend to
  * everything. Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but for groups that
  * count the same to the last bits, of which either may be taken, and but for `refit`: see dci_gpu_kv_maintain.
+ *
+ * Whether a plan decides anew is decided on the device, too, and lists that a schedule keeps lie there: nothing of it is counted in
+ * dci_kv_sequence_info. A layer that uses another one's lists (ANCHOR) is planned behind it in the same step, else it is refused. Lists for the
+ * next step (AHEAD) are chosen on a stream of the library's own beside the gathering and attention of the layer, whose end waits for it.
  *
  * The same steps give the same bits on the same device. Steps that are divided otherwise (in batches of another size, or for a graph of another
  * max_tokens) may differ by the rounding of sums, and where groups count the same to the last bits in their plans.

@@ -22,7 +22,7 @@ UNPLANNED = {
     "but of 4, 2 and 1": {"preset": "sketch", "key_bits": 8},
     "with this summary": {"preset": "topk"},
     "with this choice": {"preset": "streaming"},
-    "with this schedule": {"preset": "quest", "schedule": "ahead"},
+    "with a schedule that keeps lists of listed groups": {"preset": "clusterkv", "schedule": "boundary"},
     "with lists that heads fill in turns": {"preset": "quest", "combine": "each"},
     "with a tail but by codes of tokens": {"preset": "quest", "tail": "sums"},
     "with values of 8 bits": {"preset": "sketch+lowbit", "value_bits": 8},
@@ -158,7 +158,7 @@ def test_lists_of_the_device_last_until_its_next_plan(planner):
         kv.append(layer, put(TEXT.keys[layer, 600]), put(TEXT.values[layer, 600]))
         kv.plan(layer, queries[layer])
     if planner == "device":
-        with pytest.raises(dci.InvalidError, match="layer 0 has no plan in this step"):
+        with pytest.raises(dci.InvalidError, match="layer 0 was planned, but layer 1 since"):
             kv.attend(0, queries[0])
     else:
         kv.attend(0, queries[0])

@@ -32,6 +32,8 @@ enum {
         CALL_ATTEND,
         CALL_SCORE,
         CALL_CHOOSE,
+        CALL_GATE,
+        CALL_TAKE,
         CALL_FORM,
         CALL_FORM_PROMPT,
         CALL_TAIL,
@@ -56,6 +58,8 @@ typedef struct host_call {
                 dci_gpu_attend_args attend;
                 dci_gpu_score_args score;
                 dci_gpu_choose_args choose;
+                dci_gpu_gate_args gate;
+                dci_gpu_take_kept_args take_kept;
                 dci_gpu_form_args form;
                 dci_gpu_form_prompt_args form_prompt;
                 dci_gpu_tail_args tail;
@@ -69,7 +73,8 @@ typedef struct host_graph {
 
 typedef struct host_stream {
         struct host_stream *next;
-        host_graph *graph; /* of the capture that is under way */
+        host_graph *graph;     /* of the capture that is under way */
+        bool forked, unjoined; /* it began on another stream; which has not waited for this one since */
 } host_stream;
 
 typedef struct host_pin {
@@ -81,6 +86,7 @@ typedef struct host_pin {
 typedef struct host_event {
         bool timed, recorded;
         struct timespec when;
+        host_stream *of; /* where it was recorded last */
 } host_event;
 
 typedef struct host_state {
@@ -320,6 +326,12 @@ static void run(const host_call *call)
         case CALL_CHOOSE:
                 dci_gpu_ref_choose(&call->args.choose);
                 break;
+        case CALL_GATE:
+                dci_gpu_ref_gate(&call->args.gate);
+                break;
+        case CALL_TAKE:
+                dci_gpu_ref_take_kept(&call->args.take_kept);
+                break;
         case CALL_FORM:
                 dci_gpu_ref_form(&call->args.form);
                 break;
@@ -353,6 +365,7 @@ static dci_status submit(dci_gpu *gpu, void *object, const host_call *call)
                 return DCI_ERR_MEMORY;
         *kept = *call;
         kept->next = NULL;
+        stream->unjoined = stream->forked;
         *stream->graph->last = kept;
         stream->graph->last = &kept->next;
         return DCI_OK;
@@ -415,6 +428,7 @@ static dci_status host_event_record(dci_gpu *gpu, void *object, void *stream)
                 return status;
         pthread_mutex_lock(&state->lock);
         event->recorded = true;
+        event->of = stream;
         if (event->timed)
                 clock_gettime(CLOCK_MONOTONIC, &event->when);
         pthread_mutex_unlock(&state->lock);
@@ -437,10 +451,28 @@ static dci_status host_event_done(dci_gpu *gpu, void *event, bool *out)
         return host_event_wait(gpu, event);
 }
 
+/* A stream that waits for one that captures is captured, too, until that one's capture ends. */
+static void follow(host_state *state, host_stream *stream, const host_stream *other)
+{
+        pthread_mutex_lock(&state->lock);
+        for (host_stream *s = state->streams; s != NULL; s = s->next) {
+                if (s != other || s == stream || s->graph == NULL)
+                        continue;
+                stream->forked = stream->forked || stream->graph == NULL;
+                stream->graph = stream->graph == NULL ? s->graph : stream->graph;
+                s->unjoined = false;
+        }
+        pthread_mutex_unlock(&state->lock);
+}
+
 static dci_status host_event_order(dci_gpu *gpu, void *stream, void *event)
 {
         dci_status status = host_stream_check(gpu, stream);
-        return status == DCI_OK ? host_event_wait(gpu, event) : status;
+        if (status == DCI_OK)
+                status = host_event_wait(gpu, event);
+        if (status == DCI_OK && stream != NULL)
+                follow(gpu->state, stream, ((host_event *)event)->of);
+        return status;
 }
 
 static dci_status host_event_elapsed(dci_gpu *gpu, void *from, void *to, double *out_seconds)
@@ -487,9 +519,16 @@ static dci_status host_capture_end(dci_gpu *gpu, void *object, void **out_graph)
                 return status;
         if (stream == NULL || stream->graph == NULL)
                 return dci_fail(DCI_ERR_DEVICE, "the stream does not capture");
+        host_state *state = gpu->state;
+        bool unjoined = false;
         *out_graph = stream->graph;
-        stream->graph = NULL;
-        return DCI_OK;
+        for (host_stream *s = state->streams; s != NULL; s = s->next)
+                if (s->graph == *out_graph) {
+                        unjoined = unjoined || s->unjoined;
+                        s->graph = NULL;
+                        s->forked = s->unjoined = false;
+                }
+        return unjoined ? dci_fail(DCI_ERR_DEVICE, "the capture's end has not waited for another stream") : DCI_OK;
 }
 
 static dci_status host_graph_launch(dci_gpu *gpu, void *object, void *stream)
@@ -514,6 +553,8 @@ KERNEL(pack, CALL_PACK)
 KERNEL(gather, CALL_GATHER)
 KERNEL(score, CALL_SCORE)
 KERNEL(choose, CALL_CHOOSE)
+KERNEL(gate, CALL_GATE)
+KERNEL(take_kept, CALL_TAKE)
 KERNEL(form, CALL_FORM)
 KERNEL(form_prompt, CALL_FORM_PROMPT)
 KERNEL(tail_sums, CALL_TAIL_SUMS)
@@ -584,6 +625,8 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .attend = host_attend,
                                       .score = host_score,
                                       .choose = host_choose,
+                                      .gate = host_gate,
+                                      .take_kept = host_take_kept,
                                       .form = host_form,
                                       .form_prompt = host_form_prompt,
                                       .tail = host_tail,

@@ -117,8 +117,11 @@ dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, 
                 dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
                 if (kv->planner.listed)
                         add_lists(kv, layer, &score, &choose);
-                status = kv->ops->score(kv->gpu, kv->step.stream, &score);
-                if (status == DCI_OK)
+                if (kv->planner.schedule.on)
+                        status = dci_gpu_kv_schedule_plan(kv, layer, &score, &choose);
+                else
+                        status = kv->ops->score(kv->gpu, kv->step.stream, &score);
+                if (status == DCI_OK && !kv->planner.schedule.on)
                         status = kv->ops->choose(kv->gpu, kv->step.stream, &choose);
                 if (status == DCI_OK)
                         status = dci_gpu_kv_tail_of_scores(kv, layer, &score, first);

@@ -92,11 +92,24 @@ typedef struct dci_gpu_kv_store {
         size_t n_free;
 } dci_gpu_kv_store;
 
+/* What plans leave to the next ones on the device (kv_schedule.c). */
+typedef struct dci_gpu_kv_schedule {
+        bool on;                                     /* lists are kept between plans */
+        size_t states_bytes, layer_bytes, row_bytes; /* of a row: all layers' states; a layer's part; all */
+        unsigned char *memory;                       /* [row] */
+        int32_t *due;                                /* of the layer at hand, by list */
+        int32_t *states;                             /* locked, of a row */
+        /* AHEAD: lists of the next plan are chosen on another stream, until the layer's attention is queued. */
+        bool has_stream, beside;
+        void *stream, *taken, *chosen; /* events: the plan's lists are there; those of the next one */
+} dci_gpu_kv_schedule;
+
 /* What plans are made with on the device (kv_summaries.c, kv_choose.c). */
 typedef struct dci_gpu_kv_planner {
         bool on;
         int32_t kind, weigh, group_shift; /* plans.h */
         size_t first_layer;               /* the first sparse one */
+        size_t at_hand;                   /* the layer that was planned last: lists lie in one place for all */
         bool listed;                      /* groups are listed (kv_listed.c) */
         size_t spans_at;                  /* listed: behind their rows */
         size_t most_groups;               /* of a list */
@@ -118,6 +131,8 @@ typedef struct dci_gpu_kv_planner {
         int32_t *n_found, *positions, *counts, *header;
         float *tail_partial, *tail_out, *tail_lse;
         int32_t *tail_arrived;
+
+        dci_gpu_kv_schedule schedule;
 } dci_gpu_kv_planner;
 
 struct dci_gpu_kv {
@@ -410,6 +425,25 @@ dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *qu
 
 /* kv_step.c: checks rows on the device, and gives their strides in bytes as elements. */
 dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out);
+
+/* --- kv_schedule.c -------------------------------------------------------------------------------------------------------------- */
+
+dci_status dci_gpu_kv_can_schedule(const dci_kv_config *shape);
+/* As those of the planner, which call them. */
+void dci_gpu_kv_schedule_init(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_schedule_begin(dci_gpu_kv *kv);
+void dci_gpu_kv_schedule_destroy(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_schedule_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
+/* After the host's: the row has n tokens now. The device is idle. */
+dci_status dci_gpu_kv_schedule_cut(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n);
+/* That the layer whose lists this one uses has a plan in this step. */
+dci_status dci_gpu_kv_check_anchor(const dci_gpu_kv *kv, size_t layer);
+/* A plan of sequences of the step, with lists that are kept; args as for a plan that decides for itself. */
+dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
+                                    const dci_gpu_choose_args *choose);
+/* The step's stream waits for what is chosen beside it. */
+dci_status dci_gpu_kv_schedule_join(dci_gpu_kv *kv);
 
 /* --- kv_fetch.c ---------------------------------------------------------------------------------------------------------------- */
 

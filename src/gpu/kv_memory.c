@@ -111,6 +111,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
                 store_pinned(kv, a, &p->summaries);
                 store_pinned(kv, a, &p->ids);
                 p->upload = part(a, p->upload_bytes, 1);
+                p->schedule.states = part(a, p->schedule.on ? p->schedule.states_bytes : 0, 1);
         }
         kv->queries = part(a, times(n, kv->shape.n_query_heads, kv->dim), kv->query_es);
         kv->refill = part(a, 2 + 2 * (kv->shape.sink + kv->config.ring_tokens), sizeof(int32_t));
@@ -156,6 +157,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 p->signs = part(a, dci_rotation_bytes(kv->dim), 1);
                 p->centres = part(a, p->kind == DCI_GPU_CODES ? times(lists, kv->dim, 1) : 0, sizeof(float));
                 p->guesses = part(a, lists, sizeof(float));
+                p->schedule.memory = part(a, times(n, p->schedule.row_bytes, 1), 1);
                 if (kv->shape.tail == DCI_KV_TAIL_LOWBIT) {
                         p->value_signs = part(a, dci_rotation_bytes(kv->dim), 1);
                         p->value_centres = part(a, times(lists, kv->dim, 1), sizeof(float));
@@ -192,6 +194,7 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
         p->n_found = part(a, times(lists, 2, 1), sizeof(int32_t));
         p->positions = part(a, times(kv->n_lists, kv->stride, 1), sizeof(int32_t));
         p->counts = part(a, kv->n_lists, sizeof(int32_t));
+        p->schedule.due = part(a, p->schedule.on ? kv->n_lists : 0, sizeof(int32_t));
         p->header = part(a, kv->config.max_sequences, 3 * sizeof(int32_t));
         if (kv->shape.tail == DCI_KV_TAIL_DROP)
                 return;

@@ -62,6 +62,9 @@ static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
 static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
         dci_gpu_kv_layer *at = &kv->layers[layer];
+        const dci_status may = dci_gpu_kv_check_anchor(kv, layer);
+        if (may != DCI_OK)
+                return may;
         for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const dci_kv_sequence *sequence = dci_kv_find(kv->host, row->id);
@@ -71,9 +74,7 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
                 row->listed = row->n + kv->step.wanted[i];
         }
         at->n_longest = kv->shape.budget;
-        /* Lists lie in one place for all layers. */
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
-                kv->layers[l].planned = kv->layers[l].planned && kv->layers[l].dense;
+        kv->planner.at_hand = layer;
         const dci_status status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));
         at->planned = status == DCI_OK;
         return status;
@@ -120,6 +121,9 @@ static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const
         if (status == DCI_OK && !kv->layers[layer].planned)
                 status = dci_fail(DCI_ERR_INVALID, "layer %zu has no plan in this step, call dci_gpu_kv_plan first",
                                   layer);
+        if (status == DCI_OK && kv->planner.on && !kv->layers[layer].dense && kv->planner.at_hand != layer)
+                status = dci_fail(DCI_ERR_INVALID, "layer %zu was planned, but layer %zu since, in place of its lists",
+                                  layer, kv->planner.at_hand);
         if (status == DCI_OK && out_ld < kv->dim)
                 status =
                         dci_fail(DCI_ERR_INVALID, "the outputs' stride is %zu, expected at least %zu", out_ld, kv->dim);
@@ -191,6 +195,8 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
         }
         if (status == DCI_OK)
                 status = kv->ops->attend(kv->gpu, stream, &args);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_schedule_join(kv);
         return dci_gpu_kv_did(kv, status);
 }
 

@@ -51,17 +51,16 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
         if (kind_of(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 && shape->key_bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
                                 (int)shape->key_bits);
-        if (shape->schedule != DCI_KV_EVERY_STEP)
-                return unsupported("this schedule: it does not choose in every step");
-        if (shape->group == DCI_KV_GROUP_SEGMENT && shape->schedule == DCI_KV_BOUNDARY)
-                return unsupported("segments whose borders the host does not see");
+        if (dci_gpu_kv_lists(shape) && shape->schedule != DCI_KV_EVERY_STEP)
+                return unsupported("a schedule that keeps lists of listed groups");
         if (shape->combine == DCI_KV_COMBINE_EACH)
                 return unsupported("lists that heads fill in turns");
         if (shape->preselect > 1.0 || shape->verify > 1.0)
                 return unsupported("a choice in two stages");
         if (shape->frozen_prompt != 0 || shape->resident_bytes > 0)
                 return unsupported(shape->frozen_prompt != 0 ? "a frozen prompt" : "sequences that are kept in full");
-        return dci_gpu_kv_can_tail(shape);
+        const dci_status status = dci_gpu_kv_can_schedule(shape);
+        return status != DCI_OK ? status : dci_gpu_kv_can_tail(shape);
 }
 
 /* --- sizes -------------------------------------------------------------------------------------------------------------------- */
@@ -93,6 +92,7 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         p->most_groups = (most + 64) / 32 * 32;
         const size_t each = c->n_query_heads * p->most_groups * sizeof(float), some = SCORE_BYTES / each;
         p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
+        dci_gpu_kv_schedule_init(kv);
 }
 
 static dci_status copy_up(dci_gpu_kv *kv, void *to, const void *from, size_t n_bytes)
@@ -126,6 +126,11 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
         if (status == DCI_OK)
                 status = kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
                                        2 * p->at_once * kv->shape.n_kv_heads * sizeof *p->n_found);
+        /* Layers that use another one's lists get no centres from the host. */
+        if (status == DCI_OK && p->kind == DCI_GPU_CODES)
+                status = kv->ops->fill(kv->gpu, kv->side, p->centres, 0, n_guesses * kv->dim * sizeof *p->centres);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_schedule_begin(kv);
         if (status == DCI_OK && kv->shape.tail != DCI_KV_TAIL_DROP)
                 status = kv->ops->fill(kv->gpu, kv->side, p->tail_arrived, 0, kv->n_lists * sizeof *p->tail_arrived);
         if (status == DCI_OK && p->kind == DCI_GPU_CODES)
@@ -139,6 +144,7 @@ void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)
 {
         dci_gpu_kv_store_destroy(kv, &kv->planner.summaries);
         dci_gpu_kv_store_destroy(kv, &kv->planner.ids);
+        dci_gpu_kv_schedule_destroy(kv);
 }
 
 /* --- chunks -------------------------------------------------------------------------------------------------------------------- */
@@ -234,7 +240,7 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_seque
         if (status != DCI_OK)
                 return status;
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
-                if (kv->layers[l].dense || n == 0)
+                if (!dci_kv_groups(kv->host, l) || n == 0)
                         continue;
                 status = upload_layer(kv, row, l, &sequence->layers[l], first, chunks_of(n));
                 if (status == DCI_OK && kv->planner.kind == DCI_GPU_CODES)
@@ -257,7 +263,7 @@ static dci_status bring_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv
         float *keys = (float *)(void *)p->upload, *values = keys + floats;
         dci_status status = DCI_OK;
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
-                if (kv->layers[l].dense)
+                if (!dci_kv_groups(kv->host, l))
                         continue;
                 const size_t at = centres_at(kv, kv->layers[l].index, number);
                 status = copy_up(kv, keys, p->centres + at, n_bytes);
@@ -488,7 +494,7 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         for (size_t l = 0; l < kv->n_sparse && kv->planner.on && status == DCI_OK; l++)
                 status = kv->ops->fill(kv->gpu, kv->side, kv->planner.guesses + l * kv->n_lists + at, 0,
                                        n * sizeof *kv->planner.guesses);
-        return status;
+        return status == DCI_OK && kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : status;
 }
 
 void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
@@ -548,6 +554,8 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         }
         if (status == DCI_OK)
                 status = tell(kv, to, 0);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_schedule_fork(kv, from, to);
         return dci_gpu_kv_did(kv, status);
 }
 
