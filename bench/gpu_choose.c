@@ -105,13 +105,13 @@ static dci_status put_scores(choosing *c)
 {
         dci_rng rng;
         float *pool = malloc(POOL * sizeof *pool);
+        if (pool == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", POOL);
         dci_rng_seed(&rng, c->b->options->arms.seed);
-        for (size_t i = 0; i < POOL && pool != NULL; i++)
+        for (size_t i = 0; i < POOL; i++)
                 pool[i] = (float)dci_rng_normal(&rng);
-        dci_status status = pool != NULL ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", POOL);
-        if (status == DCI_OK)
-                status = gpubench_take(c->b, c->n_sets * c->set_floats * sizeof(float), GPUBENCH_ON_DEVICE,
-                                       &c->all_scores);
+        dci_status status =
+                gpubench_take(c->b, c->n_sets * c->set_floats * sizeof(float), GPUBENCH_ON_DEVICE, &c->all_scores);
         if (status == DCI_OK)
                 status = gpubench_take(c->b, c->n_sets * c->set_parts * sizeof(float), GPUBENCH_ON_DEVICE,
                                        &c->all_parts);

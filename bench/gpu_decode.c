@@ -105,7 +105,7 @@ static size_t most_layers(const decoding *d, const kvbench_arm *arm, size_t toke
 /* So many steps; their times into samples, of `wall` if there is no graph. */
 static dci_status steps(decoding *d, size_t n, size_t warm, gpubench_time *out)
 {
-        gpubench_path_times times;
+        gpubench_path_times times = {0};
         dci_status status = DCI_OK;
         for (size_t s = 0; s < warm + n && status == DCI_OK; s++) {
                 status = gpubench_path_bring(&d->path);
@@ -129,7 +129,7 @@ static dci_status measure_whole(decoding *d)
         if (status == DCI_OK)
                 status = dci_gpu_kv_get_info(d->path.kv, &d->before);
         for (size_t s = 0; s < n && status == DCI_OK; s++) {
-                gpubench_path_times times;
+                gpubench_path_times times = {0};
                 status = gpubench_path_bring(&d->path);
                 if (status == DCI_OK)
                         status = gpubench_path_step(&d->path, &times);
@@ -186,7 +186,7 @@ static dci_status split_calls(decoding *d, const bool *present)
         double seconds[PHASES] = {0};
         dci_status status = DCI_OK;
         for (size_t s = 0; s < n && status == DCI_OK; s++) {
-                gpubench_path_times times;
+                gpubench_path_times times = {0};
                 status = gpubench_path_bring(&d->path);
                 gpubench_tap_time();
                 if (status == DCI_OK)

@@ -50,10 +50,12 @@ static dci_status put_chunks(scoring *s)
         int32_t *numbers = malloc(n * sizeof *numbers);
         gpubench_area area = {0};
         void *device = NULL;
-        dci_status status =
-                pieces != NULL && numbers != NULL ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "no tables of chunks");
-        if (status == DCI_OK)
-                status = gpubench_take(b, n_pieces * piece_bytes, GPUBENCH_ON_DEVICE, &area);
+        if (pieces == NULL || numbers == NULL) {
+                free(pieces);
+                free(numbers);
+                return dci_fail(DCI_ERR_MEMORY, "no tables of %zu chunks", n);
+        }
+        dci_status status = gpubench_take(b, n_pieces * piece_bytes, GPUBENCH_ON_DEVICE, &area);
         if (status == DCI_OK)
                 status = gpubench_fill(b, area.device, area.n_bytes, DCI_BF16);
         for (size_t i = 0; i < n_pieces && status == DCI_OK; i++)
@@ -83,18 +85,20 @@ static dci_status put_tables(scoring *s)
         float *floats = malloc(n_floats * sizeof *floats);
         void *device = NULL;
         dci_rng rng;
-        dci_status status =
-                tables != NULL && floats != NULL ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "tables of %zu sequences", n);
+        if (tables == NULL || floats == NULL) {
+                free(tables);
+                free(floats);
+                return dci_fail(DCI_ERR_MEMORY, "no tables of %zu sequences", n);
+        }
         dci_rng_seed(&rng, 1);
-        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n; i++) {
                 tables[i] = (int32_t)i;
                 tables[n + i] = (int32_t)s->shape->n_candidates + SINK + WINDOW;
                 tables[2 * n + i] = tables[n + i] - SINK;
         }
-        for (size_t i = 0; i < n_floats && status == DCI_OK; i++)
+        for (size_t i = 0; i < n_floats; i++)
                 floats[i] = i < 6 * DIM ? (dci_rng_next(&rng) % 2 == 0 ? sign : -sign) : (float)dci_rng_normal(&rng);
-        if (status == DCI_OK)
-                status = gpubench_put(b, tables, 3 * n * sizeof *tables, &device);
+        dci_status status = gpubench_put(b, tables, 3 * n * sizeof *tables, &device);
         s->args.rows = device;
         s->args.n_tokens = s->args.rows + n;
         s->args.n_grouped = s->args.rows + 2 * n;

@@ -177,13 +177,14 @@ static dci_status change_places(soaking *s)
 /* Pages of the process in memory. */
 static size_t resident_bytes(void)
 {
-        unsigned long long all = 0, resident = 0;
+        char line[256], *second = NULL;
         FILE *file = fopen("/proc/self/statm", "r");
-        if (file != NULL && fscanf(file, "%llu %llu", &all, &resident) != 2)
-                resident = 0;
-        if (file != NULL)
-                fclose(file);
-        return (size_t)resident * DCI_MEMORY_PAGE;
+        if (file == NULL)
+                return 0;
+        if (fgets(line, sizeof line, file) != NULL)
+                second = strchr(line, ' ');
+        fclose(file);
+        return second == NULL ? 0 : (size_t)strtoull(second, NULL, 10) * DCI_MEMORY_PAGE;
 }
 
 static dci_status note_memory(soaking *s, size_t *free_bytes, size_t *taken, size_t *resident)
@@ -213,7 +214,7 @@ static dci_status run(soaking *s)
         bench_progress progress;
         bench_progress_begin(&progress, dci_kv_preset_name(s->path.config.arm.preset));
         for (size_t step = 0; step < n && status == DCI_OK; step++) {
-                gpubench_path_times times;
+                gpubench_path_times times = {0};
                 bench_progress_step(&progress, step, n);
                 if (step > 0 && step % life == 0)
                         status = change_places(s);

@@ -299,6 +299,18 @@ static void count_step(sharing *s, const ranked *best, size_t step, bool counts)
         }
 }
 
+static dci_status count_steps(const gpubench_stream *s, size_t n, size_t n_steps, uint16_t *keys, ranked *best,
+                              double *logits, sharing *shared)
+{
+        const dci_status status = gpubench_stream_rows(s, s->prompt - n, n, keys, keys + n * s->n_heads * DIM);
+        for (size_t step = 0; step < n_steps && status == DCI_OK && n > SINK + WINDOW + BEST; step++) {
+                weigh(s, keys, n, gpubench_stream_queries(s, step), logits, best);
+                qsort(best + SINK, n - SINK - WINDOW, sizeof *best, by_share);
+                count_step(shared, best + SINK, step, 2 * step >= n_steps);
+        }
+        return status;
+}
+
 dci_status gpubench_stream_overlap(const gpubench_stream *s, size_t most, size_t n_steps, double *out_last,
                                    double *out_kept)
 {
@@ -311,13 +323,8 @@ dci_status gpubench_stream_overlap(const gpubench_stream *s, size_t most, size_t
         *out_last = *out_kept = NAN;
         if (keys == NULL || best == NULL || logits == NULL || shared.last == NULL || shared.users == NULL)
                 status = dci_fail(DCI_ERR_MEMORY, "rows of %zu tokens could not be had", n);
-        if (status == DCI_OK)
-                status = gpubench_stream_rows(s, s->prompt - n, n, keys, keys + n * row);
-        for (size_t step = 0; step < n_steps && status == DCI_OK && n > SINK + WINDOW + BEST; step++) {
-                weigh(s, keys, n, gpubench_stream_queries(s, step), logits, best);
-                qsort(best + SINK, n - SINK - WINDOW, sizeof *best, by_share);
-                count_step(&shared, best + SINK, step, 2 * step >= n_steps);
-        }
+        else
+                status = count_steps(s, n, n_steps, keys, best, logits, &shared);
         if (shared.n > 0) {
                 *out_last = shared.last_step / shared.n;
                 *out_kept = shared.kept / shared.n;

@@ -97,19 +97,22 @@ static dci_status put_tables(tailing *s)
         float *floats = calloc(SIGNS + n * HEADS * DIM, sizeof *floats);
         void *device = NULL, *of_floats = NULL;
         dci_rng rng;
-        dci_status status = numbers != NULL && floats != NULL ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "no tables");
+        if (numbers == NULL || floats == NULL) {
+                free(numbers);
+                free(floats);
+                return dci_fail(DCI_ERR_MEMORY, "no tables of %zu sequences", n);
+        }
         dci_rng_seed(&rng, s->b->options->arms.seed + 2);
-        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n; i++) {
                 numbers[i] = (int32_t)i;
                 numbers[n + i] = (int32_t)(s->n_tokens + KEPT);
                 numbers[2 * n + i] = (int32_t)s->n_tokens;
         }
-        for (size_t i = 0; i < n_chunks && status == DCI_OK; i++)
+        for (size_t i = 0; i < n_chunks; i++)
                 numbers[3 * n + i] = (int32_t)i;
-        for (size_t i = 0; i < SIGNS && status == DCI_OK; i++)
+        for (size_t i = 0; i < SIGNS; i++)
                 floats[i] = dci_rng_below(&rng, 2) == 0 ? sign : -sign;
-        if (status == DCI_OK)
-                status = gpubench_put(s->b, numbers, (3 * n + n_chunks) * sizeof *numbers, &device);
+        dci_status status = gpubench_put(s->b, numbers, (3 * n + n_chunks) * sizeof *numbers, &device);
         if (status == DCI_OK)
                 status = gpubench_put(s->b, floats, (SIGNS + n * HEADS * DIM) * sizeof *floats, &of_floats);
         const int32_t *at = device;

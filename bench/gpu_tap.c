@@ -98,7 +98,7 @@ static void touch(void *arg, size_t task, size_t worker)
         const size_t end = (task + 1) * TOUCH_BYTES < t->n_bytes ? (task + 1) * TOUCH_BYTES : t->n_bytes;
         (void)worker;
         for (size_t i = task * TOUCH_BYTES; i < end; i += DCI_MEMORY_PAGE)
-                t->memory[i] = t->memory[i];
+                t->memory[i] = t->memory[i]; /* cppcheck-suppress selfAssignment */
 }
 
 /* Memory is made present by all threads where it will be locked: the runtime would do it with one, several seconds for what is wanted here. */

@@ -241,7 +241,7 @@ void score_fill_queries(score_state *s)
 
 static void fill_pool(score_state *s)
 {
-        float key[DCI_GPU_MAX_DIM];
+        float key[DCI_GPU_MAX_DIM] = {0};
         for (int32_t r = 0; s->c->kept && r < SCORE_ROWS; r++)
                 for (int32_t h = 0; h < s->c->n_heads; h++)
                         for (int32_t p = 0; p < (int32_t)s->most_tokens; p++) {

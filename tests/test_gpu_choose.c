@@ -9,27 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/gpu_fixture.h"
+#include "tests/gpu_choose_model.h"
 
 #define ROOM ((size_t)28 << 20)
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
-#define CLOSE 2e-5
 #define MOST_SEQUENCES 6
 
-enum { GAUSSIAN, LEVELS, EQUAL, HUGE_ONES, RUN, COMB, ASCENDING, BAD, OUTWEIGHED };
-
-typedef struct shape {
-        const char *name;
-        int32_t data, group, weigh, shift, listed, n_parts;
-        int32_t n_sequences, n_heads, budget, most; /* most: tokens of a sequence */
-        int32_t drop, extra;                        /* extra: stride beyond the budget */
-} shape;
-
-#define KEPT DCI_GPU_WEIGH_KEPT
-#define GROUPS DCI_GPU_WEIGH_GROUPS
-#define EVEN DCI_GPU_WEIGH_EVEN
-
-static const shape shapes[] = {
+static const choose_case shapes[] = {
         {"tokens", GAUSSIAN, 4, KEPT, 0, 0, 16, 5, 2, 128, 6000, 0, 0},
         {"a long list", GAUSSIAN, 4, KEPT, 0, 0, 64, 1, 2, 256, 40000, 1, 5},
         {"one query head", GAUSSIAN, 1, KEPT, 0, 0, 1, 2, 2, 200, 9000, 1, 0},
@@ -61,44 +47,9 @@ static const shape shapes[] = {
         {"kept tokens outweigh all", OUTWEIGHED, 4, KEPT, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
 };
 
-/* One of the two kinds of lists that are in chunks. */
-typedef struct chunks {
-        gpu_buffer *memory, *pieces, *numbers;
-        unsigned char *image_pieces[1];
-        dci_gpu_chunks args;
-} chunks;
-
-typedef struct state {
-        gpu_test *t;
-        const shape *w;
-        dci_rng rng;
-        int32_t n, n_lists, most_groups, stride;
-        dci_gpu_sizes sizes;
-        gpu_buffer *rows, *n_tokens, *n_grouped, *n_listed, *scores, *parts, *guesses, *found, *n_found;
-        gpu_buffer *positions, *counts, *header, *ranked, *n_ranked;
-        chunks spans, ids;
-        double *relevance;
-        int32_t *order, *members; /* members: by rank, while the room is filled */
-} state;
-
-static int32_t *ints(const gpu_buffer *b)
-{
-        return (int32_t *)(void *)b->image;
-}
-
-static float *floats(const gpu_buffer *b)
-{
-        return (float *)(void *)b->image;
-}
-
-static const int32_t *got(const gpu_buffer *b)
-{
-        return (const int32_t *)(const void *)b->back;
-}
-
 /* --- what goes in ---------------------------------------------------------------------------------------------------- */
 
-static void take_chunks(state *s, chunks *c, int32_t n_each, size_t width)
+static void take_chunks(choose_state *s, choose_chunks *c, int32_t n_each, size_t width)
 {
         const int32_t n_chunks = n_each / DCI_GPU_CHUNK + 1, n = s->w->n_sequences * n_chunks;
         c->args = (dci_gpu_chunks){.stride = (uint64_t)n_chunks,
@@ -109,7 +60,7 @@ static void take_chunks(state *s, chunks *c, int32_t n_each, size_t width)
         c->memory = gpu_take(s->t, (size_t)(c->args.chunk_bytes * (uint64_t)n) + 128, GPU_DEVICE);
         c->numbers = gpu_take(s->t, (size_t)n * sizeof(int32_t), GPU_DEVICE);
         c->pieces = gpu_take(s->t, sizeof(void *), GPU_DEVICE);
-        memcpy(c->pieces->image, &c->memory->device, sizeof(void *));
+        memcpy(c->pieces->image, &c->memory->device, sizeof c->memory->device);
         c->image_pieces[0] = c->memory->image;
         for (int32_t i = 0; i < n; i++) {
                 const int32_t j = (int32_t)dci_rng_below(&s->rng, (uint64_t)i + 1);
@@ -120,16 +71,8 @@ static void take_chunks(state *s, chunks *c, int32_t n_each, size_t width)
         c->args.pieces = gpu_at(c->pieces, false);
 }
 
-static int32_t *in_chunks(const state *s, const chunks *c, int32_t row, int32_t head, int32_t at, size_t width)
-{
-        const int32_t number = ints(c->numbers)[row * (int32_t)c->args.stride + at / DCI_GPU_CHUNK];
-        unsigned char *chunk = c->image_pieces[0] + 128 + (uint64_t)number * c->args.chunk_bytes;
-        (void)s;
-        return (int32_t *)(void *)(chunk + (uint64_t)head * c->args.head_bytes) + (size_t)(at % DCI_GPU_CHUNK) * width;
-}
-
 /* Candidates go to groups at random; most are small, one is large. */
-static void list_groups(state *s, int32_t row, int32_t head, int32_t n)
+static void list_groups(choose_state *s, int32_t row, int32_t head, int32_t n)
 {
         int32_t *of = malloc((size_t)(n + 1) * sizeof *of), n_groups = n / 7 + 1, at = 0;
         ck_assert_ptr_nonnull(of);
@@ -141,10 +84,10 @@ static void list_groups(state *s, int32_t row, int32_t head, int32_t n)
                 const int32_t first = at;
                 for (int32_t i = 0; i < n; i++)
                         if (of[i] == g)
-                                *in_chunks(s, &s->ids, row, head, at++, 1) = i;
+                                *choose_in_chunks(&s->ids, row, head, at++, 1) = i;
                 if (at == first)
                         continue; /* none is empty */
-                int32_t *span = in_chunks(s, &s->spans, row, head, n_whole++, 2);
+                int32_t *span = choose_in_chunks(&s->spans, row, head, n_whole++, 2);
                 span[0] = first;
                 span[1] = at - first;
         }
@@ -152,9 +95,9 @@ static void list_groups(state *s, int32_t row, int32_t head, int32_t n)
         free(of);
 }
 
-static void make(state *s, gpu_test *t, const shape *w, uint64_t seed)
+static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t seed)
 {
-        *s = (state){.t = t, .w = w, .n = w->n_sequences, .n_lists = w->n_sequences * w->n_heads};
+        *s = (choose_state){.t = t, .w = w, .n = w->n_sequences, .n_lists = w->n_sequences * w->n_heads};
         gpu_reset(t);
         dci_rng_seed(&s->rng, seed);
         s->stride = w->budget + w->extra;
@@ -190,28 +133,14 @@ static void make(state *s, gpu_test *t, const shape *w, uint64_t seed)
                 ints(s->rows)[r] = s->n - 1 - r;
 }
 
-static void done(state *s)
+static void done(choose_state *s)
 {
         free(s->relevance);
         free(s->order);
         free(s->members);
 }
 
-static dci_gpu_view view_of(const state *s, int32_t i)
-{
-        dci_gpu_view view;
-        DCI_GPU_VIEW(view, s->sizes, ints(s->n_tokens)[i], ints(s->n_grouped)[i]);
-        return view;
-}
-
-static int32_t groups_of(const state *s, int32_t i, int32_t h, const dci_gpu_view *view)
-{
-        const int32_t per = 1 << s->w->shift;
-        return s->w->listed ? ints(s->n_listed)[ints(s->rows)[i] * s->w->n_heads + h]
-                            : (view->n_candidates + per - 1) / per;
-}
-
-static float score_of(state *s, int32_t g, int32_t n, float common)
+static float score_of(choose_state *s, int32_t g, int32_t n, float common)
 {
         const float x = (float)dci_rng_normal(&s->rng);
         switch (s->w->data) {
@@ -235,11 +164,11 @@ static float score_of(state *s, int32_t g, int32_t n, float common)
 }
 
 /* Scores of one list, and what is said about its parts. */
-static void score(state *s, int32_t i, int32_t h)
+static void score(choose_state *s, int32_t i, int32_t h)
 {
         const int32_t list = i * s->w->n_heads + h, group = s->w->group, n_parts = s->w->n_parts;
-        const dci_gpu_view view = view_of(s, i);
-        const int32_t n = groups_of(s, i, h, &view), each = (n + n_parts - 1) / n_parts;
+        const dci_gpu_view view = choose_view_of(s, i);
+        const int32_t n = choose_groups_of(s, i, h, &view), each = (n + n_parts - 1) / n_parts;
         float *scores = floats(s->scores) + (size_t)list * (size_t)s->most_groups * (size_t)group;
         float *parts = floats(s->parts) + (size_t)list * (size_t)(n_parts + 1) * (size_t)group * 2;
         if (!view.sparse)
@@ -268,9 +197,9 @@ static void score(state *s, int32_t i, int32_t h)
 }
 
 /* Sequences as long as there is room for, short ones, one without room, one whose tokens came back into the window. */
-static void next_step(state *s, int32_t step)
+static void next_step(choose_state *s, int32_t step)
 {
-        const shape *w = s->w;
+        const choose_case *w = s->w;
         const int32_t sink = s->sizes.sink, window = s->sizes.window;
         for (int32_t i = 0; i < s->n; i++) {
                 const int32_t kind = (i + step) % MOST_SEQUENCES;
@@ -295,164 +224,11 @@ static void next_step(state *s, int32_t step)
         gpu_send_all(s->t);
 }
 
-/* --- the model ------------------------------------------------------------------------------------------------------- */
-
-static const double *sorted_by;
-
-static int by_relevance(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        if (sorted_by[x] != sorted_by[y])
-                return sorted_by[x] > sorted_by[y] ? -1 : 1;
-        return (x > y) - (x < y);
-}
-
-static int by_number(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        return (x > y) - (x < y);
-}
-
-/* The group's members that are candidates; out may be NULL. */
-static int32_t members_of(const state *s, int32_t i, int32_t h, const dci_gpu_view *view, int32_t g, int32_t *out,
-                          int32_t most)
-{
-        int32_t n = 0;
-        if (!s->w->listed) {
-                for (int32_t c = g << s->w->shift; c < (g + 1) << s->w->shift && c < view->n_candidates && n < most;
-                     c++, n++)
-                        if (out != NULL)
-                                out[n] = c;
-                return n;
-        }
-        const int32_t row = ints(s->rows)[i], *span = in_chunks(s, &s->spans, row, h, g, 2);
-        for (int32_t m = 0; m < span[1] && n < most; m++) {
-                const int32_t id = *in_chunks(s, &s->ids, row, h, span[0] + m, 1);
-                if (id >= view->n_candidates)
-                        break;
-                if (out != NULL)
-                        out[n] = id;
-                n++;
-        }
-        return n;
-}
-
-static void weigh(state *s, int32_t i, int32_t h, const dci_gpu_view *view, int32_t n)
-{
-        const shape *w = s->w;
-        const size_t list = (size_t)(i * w->n_heads + h), group = (size_t)w->group;
-        const float *scores = floats(s->scores) + list * (size_t)s->most_groups * group;
-        const float *kept = floats(s->parts) + (list * (size_t)(w->n_parts + 1) + (size_t)w->n_parts) * group * 2;
-        memset(s->relevance, 0, (size_t)n * sizeof *s->relevance);
-        for (size_t q = 0; q < group; q++) {
-                double most = -INFINITY, sum = 0;
-                for (size_t g = 0; g < (size_t)n; g++)
-                        most = scores[g * group + q] > most ? scores[g * group + q] : most;
-                for (size_t g = 0; g < (size_t)n; g++)
-                        sum += exp(scores[g * group + q] - most);
-                /* Where kept tokens outweigh all, by the same for all heads, what they have in common is of no account. */
-                if (w->weigh == KEPT && w->data == OUTWEIGHED)
-                        sum = exp((double)kept[2 * q] - 150 - most);
-                else if (w->weigh == KEPT)
-                        sum += (double)kept[2 * q + 1] * exp((double)kept[2 * q] - most);
-                for (size_t g = 0; g < (size_t)n; g++)
-                        s->relevance[g] += w->weigh == EVEN ? (double)scores[g * group + q] / w->group
-                                                            : exp(scores[g * group + q] - most) / sum;
-        }
-        for (int32_t g = 0; g < n; g++) {
-                if (w->listed && members_of(s, i, h, view, g, NULL, 1) == 0)
-                        s->relevance[g] = -FLT_MAX;
-                s->order[g] = g;
-        }
-        sorted_by = s->relevance;
-        qsort(s->order, (size_t)n, sizeof *s->order, by_relevance);
-}
-
-static bool close_to(const state *s, double a, double b)
-{
-        const double size = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
-        return a == b || fabs(a - b) <= CLOSE * (s->w->weigh == EVEN ? fmax(size, 1) : size) ||
-               (size < 1e-36 && s->w->weigh != EVEN);
-}
-
-/* That ranks are those of the model up to rounding, and that positions are what they amount to. */
-static void look_at_list(state *s, int32_t i, int32_t h, const char *what)
-{
-        const int32_t list = i * s->w->n_heads + h;
-        const dci_gpu_view view = view_of(s, i);
-        const int32_t *ranked = got(s->ranked) + (size_t)list * (size_t)s->stride, n_ranked = got(s->n_ranked)[list];
-        const int32_t *positions = got(s->positions) + (size_t)list * (size_t)s->stride, count = got(s->counts)[list];
-        if (!view.sparse || view.room == 0) {
-                ck_assert_msg(count == 0 && n_ranked == 0, "%s: list %d has %d of %d groups", what, list, count,
-                              n_ranked);
-                return;
-        }
-        const int32_t n = groups_of(s, i, h, &view);
-        const bool is_bad = s->w->data == BAD;
-        int32_t filled = 0;
-        unsigned char *seen = calloc((size_t)n + 1, 1);
-        ck_assert_ptr_nonnull(seen);
-        if (!is_bad)
-                weigh(s, i, h, &view, n);
-        ck_assert_msg(n_ranked > 0 && n_ranked <= s->stride, "%s: list %d has %d groups", what, list, n_ranked);
-        for (int32_t r = 0; r < n_ranked; r++) {
-                const int32_t g = ranked[r];
-                ck_assert_msg(g >= 0 && g < n && seen[g] == 0, "%s: list %d, rank %d is group %d", what, list, r, g);
-                seen[g] = 1;
-                const int32_t taken = members_of(s, i, h, &view, g, s->members + filled, view.room - filled);
-                ck_assert_msg(taken > 0, "%s: list %d, rank %d adds nothing", what, list, r);
-                filled += taken;
-                if (is_bad)
-                        continue;
-                const double own = s->relevance[g], model = s->relevance[s->order[r]];
-                ck_assert_msg(close_to(s, own, model),
-                              "%s: list %d, rank %d is group %d of relevance %.9g, not %d of %.9g", what, list, r, g,
-                              own, s->order[r], model);
-                if (s->w->data == LEVELS || s->w->data == EQUAL)
-                        ck_assert_msg(g == s->order[r], "%s: list %d, rank %d is group %d, not %d", what, list, r, g,
-                                      s->order[r]);
-        }
-        int32_t n_more = 0; /* what would still be there */
-        for (int32_t g = 0; g < n && filled < view.room; g++)
-                n_more += seen[g] == 0 ? members_of(s, i, h, &view, g, NULL, 1) : 0;
-        ck_assert_msg(filled == view.room || n_more == 0, "%s: list %d has %d tokens of %d", what, list, filled,
-                      view.room);
-        ck_assert_msg(count == filled, "%s: list %d has %d positions, its groups have %d", what, list, count, filled);
-        qsort(s->members, (size_t)filled, sizeof *s->members, by_number);
-        for (int32_t c = 0; c < count; c++)
-                ck_assert_msg(positions[c] == s->sizes.sink + s->members[c], "%s: list %d, entry %d is %d, not %d",
-                              what, list, c, positions[c], s->sizes.sink + s->members[c]);
-        free(seen);
-}
-
-/* What is not written keeps its poison. */
-static void look_at_rest(const state *s, const char *what)
-{
-        for (int32_t i = 0; i < s->n; i++) {
-                const dci_gpu_view view = view_of(s, i);
-                const int32_t sink_end = view.sparse ? s->sizes.sink : 0;
-                ck_assert_msg(got(s->header)[i] == sink_end &&
-                                      got(s->header)[s->n + i] ==
-                                              (view.sparse ? s->sizes.sink + view.n_candidates : 0) &&
-                                      got(s->header)[2 * s->n + i] == ints(s->n_tokens)[i],
-                              "%s: header of sequence %d", what, i);
-                for (int32_t h = 0; h < s->w->n_heads; h++) {
-                        const int32_t list = i * s->w->n_heads + h;
-                        for (int32_t c = got(s->counts)[list]; c < s->stride; c++)
-                                ck_assert_msg(got(s->positions)[list * s->stride + c] == -1, "%s: list %d, entry %d",
-                                              what, list, c);
-                        for (int32_t c = got(s->n_ranked)[list]; c < s->stride; c++)
-                                ck_assert_msg(got(s->ranked)[list * s->stride + c] == -1, "%s: list %d, rank %d", what,
-                                              list, c);
-                }
-        }
-}
-
 /* --- steps ----------------------------------------------------------------------------------------------------------- */
 
-static dci_gpu_choose_args arguments(const state *s, bool ranked)
+static dci_gpu_choose_args arguments(const choose_state *s, bool ranked)
 {
-        const shape *w = s->w;
+        const choose_case *w = s->w;
         return (dci_gpu_choose_args){.n_sequences = s->n,
                                      .n_heads = w->n_heads,
                                      .group = w->group,
@@ -483,7 +259,7 @@ static dci_gpu_choose_args arguments(const state *s, bool ranked)
                                      .n_ranked = ranked ? gpu_at(s->n_ranked, false) : NULL};
 }
 
-static void fetch(state *s)
+static void fetch(choose_state *s)
 {
         gpu_buffer *const all[] = {s->positions, s->counts, s->header, s->ranked, s->n_ranked, s->guesses, s->found};
         for (size_t i = 0; i < COUNT(all); i++) {
@@ -492,7 +268,7 @@ static void fetch(state *s)
         }
 }
 
-static void call(state *s, bool ranked, void *graph)
+static void call(choose_state *s, bool ranked, void *graph)
 {
         const dci_gpu_choose_args args = arguments(s, ranked);
         if (graph != NULL)
@@ -503,9 +279,9 @@ static void call(state *s, bool ranked, void *graph)
 }
 
 /* Candidates that were dropped, in the image; and that nothing else became of what went in. */
-static void look_at_inputs(state *s, const char *what)
+static void look_at_inputs(choose_state *s, const char *what)
 {
-        const shape *w = s->w;
+        const choose_case *w = s->w;
         for (int32_t list = 0; list < s->n_lists && w->drop != 0; list++)
                 for (int32_t c = 0; c < got(s->counts)[list]; c++) {
                         const int32_t at = got(s->positions)[list * s->stride + c] - s->sizes.sink;
@@ -520,7 +296,7 @@ static void look_at_inputs(state *s, const char *what)
 }
 
 /* Guesses of all kinds: what was last, nothing, too little, too much, no number. The same comes out each time. */
-static void ask_again(state *s, const char *what)
+static void ask_again(choose_state *s, const char *what)
 {
         static const float guesses[] = {0, 1e-30f, 1e-3f, 3, -7, INFINITY, NAN};
         const size_t n = s->positions->n_bytes, n_counts = s->counts->n_bytes;
@@ -554,9 +330,9 @@ static void ask_again(state *s, const char *what)
         free(first);
 }
 
-static void go(gpu_test *t, const shape *w, uint64_t seed, bool captured)
+static void go(gpu_test *t, const choose_case *w, uint64_t seed, bool captured)
 {
-        state s;
+        choose_state s;
         char what[160];
         void *graph = NULL;
         make(&s, t, w, seed);
@@ -572,8 +348,8 @@ static void go(gpu_test *t, const shape *w, uint64_t seed, bool captured)
                 call(&s, true, graph);
                 for (int32_t i = 0; i < s.n; i++)
                         for (int32_t h = 0; h < w->n_heads; h++)
-                                look_at_list(&s, i, h, what);
-                look_at_rest(&s, what);
+                                choose_look_at_list(&s, i, h, what);
+                choose_look_at_rest(&s, what);
                 if (!captured)
                         ask_again(&s, what);
                 look_at_inputs(&s, what);
@@ -607,7 +383,7 @@ END_TEST
 START_TEST(what_cannot_be_done_is_said)
 {
         gpu_test t;
-        state s;
+        choose_state s;
         gpu_begin(&t, ROOM);
         make(&s, &t, &shapes[0], 1);
         next_step(&s, 0);

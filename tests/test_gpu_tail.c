@@ -165,7 +165,7 @@ static void take_chunks(world *w)
         w->table = gpu_take(w->t, n_pieces * sizeof(void *), GPU_DEVICE);
         for (size_t p = 0; p < n_pieces; p++) {
                 w->pieces[p] = gpu_take(w->t, LAYER_AT + 2 * w->chunk_bytes, GPU_DEVICE);
-                memcpy(w->table->image + p * sizeof(void *), &w->pieces[p]->device, sizeof(void *));
+                memcpy(w->table->image + p * sizeof(void *), &w->pieces[p]->device, sizeof w->pieces[p]->device);
         }
 }
 

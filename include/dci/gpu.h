@@ -13,7 +13,7 @@
  *      dci_gpu_kv_reserve   tokens of the next step, for one or more sequences
  *      for each layer:
  *          dci_gpu_kv_append    keys and values, from device memory: to the lanes, and to the host on the side
- *          dci_gpu_kv_prompt    once, at the prompt's end: groups and codes are formed by the host's worker as rows arrive
+ *          dci_gpu_kv_prompt    once, at the prompt's end: what is chosen by is formed, on the device or by the host's worker
  *      dci_gpu_kv_step_end
  *
  *      and then, for every token that is generated:
@@ -25,23 +25,34 @@
  *      dci_gpu_kv_step_end
  *      dci_gpu_kv_maintain      between steps, where the host chooses
  *
- * Chosen on the device (DCI_GPU_PLAN_*): presets and configs of choose SCAN, combine SOFTMAX or MEAN: group TOKEN with summary CODES of 4, 2
- * or 1 bits (sketch), and groups PAGE, CLUSTER and SEGMENT with summary MEAN, MINMAX or CUBOID (pagemean, quest, arkvale, freekv, clusterkv); tails
- * LOWBIT and SUMS with CODES; any schedule but ONCE, of listed groups EVERY_STEP; without preselect, verify, resident_bytes and
- * frozen_prompt. What it chooses by lies in device memory; tokens that leave the window are summarised there as a part of the step, so that a
- * step is queued without the host, and can be a graph (dci_gpu_kv_capture). Clusters and segments are the host's work: it forms them between
- * steps, when the next one is reserved that finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step
- * that ends a prompt attend to everything.
- * Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but where two tokens count the same to the last bits.
+ * Who chooses (dci_gpu_kv_config.planner, DCI_GPU_PLAN_*): the host can plan every preset. The device can plan these, and AUTO lets it:
+ *      choose     ALL (full); SCAN; NONE with the tail LOWBIT (lowbit)
+ *      group and summary
+ *                 TOKEN with CODES of 4, 2 or 1 bits (sketch); PAGE, CLUSTER and SEGMENT with MEAN, MINMAX or CUBOID (pagemean, quest,
+ *                 arkvale, freekv, clusterkv)
+ *      tail       DROP; by codes of tokens also SUMS and LOWBIT with values of 4, 2 or 1 bits (sketch+sums, sketch+lowbit)
+ *      schedule   any but ONCE; of CLUSTER and SEGMENT EVERY_STEP
+ *      combine SOFTMAX or MEAN; without preselect, verify, frozen_prompt and resident_bytes
+ *      gather     MAPPED or DIRECT: the others are the host's
+ * What it chooses by (summaries, and what a tail reads) lies in device memory. Of a prompt it is formed at dci_gpu_kv_prompt, from the caller's
+ * rows; of tokens that leave the window as a part of the next step, before the first layer's rows are stored. So a step is queued without the
+ * host, and can be a graph (dci_gpu_kv_capture). Clusters and segments are the host's work: it forms them between steps, when the next one is
+ * reserved that finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step that ends a prompt attend to
+ * everything. Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but for groups that
+ * count the same to the last bits, of which either may be taken, and but for `refit`: see dci_gpu_kv_maintain.
+ *
  * Whether a plan decides anew is decided on the device, too, and lists that a schedule keeps lie there: nothing of it is counted in
  * dci_kv_sequence_info. A layer that uses another one's lists (ANCHOR) is planned behind it in the same step, else it is refused. Lists for the
  * next step (AHEAD) are chosen on a stream of the library's own beside the gathering and attention of the layer, whose end waits for it.
  *
+ * The same steps give the same bits on the same device. Steps that are divided otherwise (in batches of another size, or for a graph of another
+ * max_tokens) may differ by the rounding of sums, and where groups count the same to the last bits in their plans.
+ *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
  * Where a sparse layer attends to tokens that are neither in the ring nor listed, attention reads them in host memory, over the bus: right, but
- * slow. That is so with frozen_prompt once a decode is longer than the ring, and for sequences that resident_bytes of the dci_kv_config keeps
- * in full: on a device, layers are kept in full by dense_layers.
+ * slow. That is so with frozen_prompt once a decode is longer than the ring, for sequences that resident_bytes of the dci_kv_config keeps
+ * in full (on a device, layers are kept in full by dense_layers), and in a step that ends a long prompt and attends to it at once.
  *
  * Streams are the caller's (CUDA: cudaStream_t as void *; NULL is the default stream); all calls of a step use the same one. Work is
  * queued in their order; calls return before it is done unless they say that they wait.
@@ -116,9 +127,9 @@ enum {
 
 /** Who chooses which tokens are attended to. */
 enum {
-        DCI_GPU_PLAN_AUTO = 1,  /**< the default: the device where it can, else the host */
+        DCI_GPU_PLAN_AUTO = 1,  /**< the default: the device where it can, else the host; dci_gpu_kv_info says who */
         DCI_GPU_PLAN_HOST = 2,  /**< the host: every preset; a plan waits for the layer's queries */
-        DCI_GPU_PLAN_DEVICE = 3 /**< the device; presets that it cannot plan are refused (DCI_ERR_UNSUPPORTED) */
+        DCI_GPU_PLAN_DEVICE = 3 /**< the device; what it cannot plan is refused by name (DCI_ERR_UNSUPPORTED) */
 };
 
 /** Prepare with dci_gpu_kv_config_init. */
@@ -136,9 +147,9 @@ typedef struct dci_gpu_kv_config {
                                  8 MiB for each layer, at least 64 MiB; at most what all sequences may need, and a quarter of the dci_kv's max_bytes. Devices
                                  find addresses faster where a layer's rows lie in long stretches (docs/gpu.md): small pieces make the fetching of rows
                                  slower, 32 MiB for each layer are another 5 % faster */
-        size_t max_device_bytes; /**< 0 (default): no limit but the device's */
-        int32_t planner;         /**< DCI_GPU_PLAN_*; default AUTO */
-        int32_t reserved;        /**< zero */
+        size_t max_device_bytes; /**< 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */
+        int32_t planner;  /**< DCI_GPU_PLAN_*; default AUTO */
+        int32_t reserved; /**< zero */
 } dci_gpu_kv_config;
 DCI_API dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size);
 
@@ -146,8 +157,12 @@ typedef struct dci_gpu_kv dci_gpu_kv;
 
 /**
  * Creates a KV cache on a device. kv: as for dci_kv_create, of any preset; its layout and hook must not be set (DCI_ERR_UNSUPPORTED).
- * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens) rows, and tables; dense layers
- * grow with the pool.
+ * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens) rows; tables; where the device
+ * plans, scores of one layer: max_tokens floats for each query head (pages: a float for each page), of as many sequences as 256 MiB hold, at
+ * least one; of more, some are scored after the others. Dense layers grow with the pool. What the device chooses by grows with the sequences, in
+ * chunks of 512 tokens that forks share, in pieces of some 32 MiB that are given back by dci_gpu_kv_destroy alone: of a token, layer and kv head, codes
+ * take bits * dim / 8 + 2 bytes, pages' means 2 dim / page_tokens, other rows of pages twice that, a low-bit tail as much as codes of its bits, SUMS
+ * 4 dim / page_tokens.
  */
 DCI_API dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
                                      dci_gpu_kv **out_kv);
@@ -155,11 +170,13 @@ DCI_API dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, cons
 DCI_API void dci_gpu_kv_destroy(dci_gpu_kv *kv);
 
 /** The KV cache in host memory, for what only reads: dci_kv_get_info, dci_kv_get_sequence, dci_kv_table, and after dci_gpu_kv_sync dci_kv_read and
- *  dci_kv_save. Calls that change it must go through this header. */
+ *  dci_kv_save. Calls that change it must go through this header. Where the device plans, this one knows nothing of plans, and has groups and
+ *  codes only as far as the host was asked for them. */
 DCI_API dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv);
 
 /* --- sequences: as those of dci/kv.h, but that a sequence in the middle of a step cannot be closed. All but open wait for the device.
- * Where a file or a fork finds no memory on the device for the pieces it needs, it is refused and nothing has changed. --- */
+ * Where a file or a fork finds no memory on the device for the pieces it needs, it is refused and nothing has changed. Where the device plans, a
+ * saved sequence's codes are made by the host first, as by dci_gpu_kv_maintain, and those of a loaded one at once. --- */
 DCI_API dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence); /**< DCI_ERR_FULL: there are max_sequences */
 DCI_API dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence);
 DCI_API dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens);
@@ -170,16 +187,19 @@ DCI_API dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *ou
 /* --- steps ---------------------------------------------------------------------------------------------------------- */
 
 /** Begins a step (one at a time) of n_sequences different sequences and n_tokens[i] more tokens each (NULL: 1), as dci_kv_reserve. Pools
- *  grow here: what cannot be had is refused, and nothing has changed but for clusters that were due, which stay. Where the device chooses among
- *  clusters this waits, once in many tokens, for the last steps' rows, and for the host that makes clusters of them. */
+ *  grow here, and what the device chooses by: what cannot be had is refused, and nothing has changed but for clusters that were due, which stay. What of the latter the device cannot form
+ *  itself is formed by the host here, which then waits for the rows of earlier steps: once after a prompt of several steps whose rows were not
+ *  named, once where a prompt was too short to give any codes, and behind a prompt after steps so long that keys have left the ring before they
+ *  were formed (ring_tokens less window and rollback), or of more than 1,024 tokens; and, where the device chooses among clusters,
+ *  once in many tokens, when new ones are due. */
 DCI_API dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, const int64_t *sequences,
                                       const size_t *n_tokens);
 
 /**
  * Stores keys and values of one layer for all of the step's sequences, one behind the other, each layer once. rows: as in dci_kv_append, in
  * device memory (or memory it can read), 16-byte aligned rows; they may be overwritten by later work on the stream. Rows with NaN or
- * infinity set the sequence's flag, see dci_gpu_poll. The host chooses nothing by such rows: from then on the sequence's plans, its prompt's
- * end and dci_gpu_kv_maintain are DCI_ERR_NUMBER, and so is dci_gpu_kv_reserve where groups are formed. Take the step back and close it. A
+ * infinity set the sequence's flag, see dci_gpu_poll. The host chooses nothing by such rows: from then on its plans of the sequence, its prompt's
+ * end and dci_gpu_kv_maintain are DCI_ERR_NUMBER, and so is dci_gpu_kv_reserve where the host forms groups. Take the step back and close it. A
  * device that plans does not look at the flag: what such a sequence attends to is of no use, but that of others is not touched.
  */
 DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows);
@@ -188,26 +208,30 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  *  The host's work on a layer begins when its rows have arrived, while the caller goes on with the next layers. So what the work wants
  *  (memory, queries that are numbers) is refused by dci_gpu_kv_plan of the layer or dci_gpu_kv_step_end: call those again, or take the
  *  step back.
- *  A device that plans does that work itself, from the rows of this step's dci_gpu_kv_append, which must lie there unchanged until this call
- *  (and what was queued by it) is done with them, as if it named them. Of a prompt that came in several steps see dci_gpu_kv_prompt_rows; plans
- *  of the step that ends such a prompt attend to everything. */
+ *  A device that plans does that work itself, queued by this call, from the rows of this step's dci_gpu_kv_append, which must lie there unchanged
+ *  until it is done (what the stream does afterwards may overwrite them), and looks at no queries. Of a prompt that came in several steps see
+ *  dci_gpu_kv_prompt_rows; plans of the step that ends such a prompt attend to everything. */
 DCI_API dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
                                      const void *queries, size_t ld);
 
 /**
  * For prompts that come in several steps, where the device plans: names the keys and values of all of a sequence's tokens, those of this step
- * among them, before dci_gpu_kv_prompt of the layer in the step that ends the prompt. The caller has them on the device, since the prompt's own
- * attention reads them. As the rows of dci_gpu_kv_append, of tokens 0, 1, ..; they lie there until the step's end. Without this call the
- * host makes what is chosen by, from its own rows, before the next step. Presets that the host plans do not look at it.
+ * among them, right before the sequence's dci_gpu_kv_prompt of the layer in the step that ends the prompt (a layer remembers the last call). The
+ * caller has them on the device, since the prompt's own attention reads them. As the rows of dci_gpu_kv_append, of tokens 0, 1, ..; read by what
+ * dci_gpu_kv_prompt queues, as those. Without this call, or where the device has no memory for what would be formed, or in a step without
+ * tokens, the host makes what is chosen by, from its own rows, before the next step. Presets that the host plans do not look at it.
  */
 DCI_API dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
                                           const dci_kv_rows *rows);
 
-/** Chooses for one layer, on the host: waits until the stream has brought the queries (device memory, n_sequences x n_query_heads rows of
- *  query_dtype, in the step's order). Layers that attend to everything wait for nothing. Cost as dci_kv_plan_make. */
+/** Chooses for one layer, by queries in device memory: n_sequences x n_query_heads rows of query_dtype, ld elements apart, in the step's order, of
+ *  the step's last tokens, whose rows were appended before. The device queues its choice on the stream and returns; its lists last until it plans
+ *  another layer, so dci_gpu_kv_attend of this one comes before that. The host waits until the stream has brought the queries; cost as
+ *  dci_kv_plan_make. Layers that attend to everything wait for nothing, and must be planned, too. DCI_ERR_INVALID: the prompt has not ended in
+ *  the layer. */
 DCI_API dci_status dci_gpu_kv_plan(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld);
 
-/** Attention over the layer's plan of this step, after dci_gpu_kv_plan. out: device memory, n_sequences x n_query_heads rows of out_dtype,
+/** Attention over the layer's plan of this step, after dci_gpu_kv_plan, by the same queries. out: device memory, n_sequences x n_query_heads rows of out_dtype,
  *  out_ld apart; out_lse as in dci_kv_attend, may be NULL. Queries and outputs are aligned to their elements. */
 DCI_API dci_status dci_gpu_kv_attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld,
                                      void *out, size_t out_ld, float *out_lse);
@@ -215,23 +239,34 @@ DCI_API dci_status dci_gpu_kv_attend(dci_gpu_kv *kv, void *stream, size_t layer,
 /**
  * For graphs (CUDA: stream capture). Called in a step that is open, of one token for each sequence, before its layers: until the step's end, what
  * dci_gpu_kv_append, _plan and _attend queue is sized for sequences of up to max_tokens tokens (0: the config's), reads all that changes
- * from step to step on the device, and may be captured: any captured launch of the step stays right in later steps (dci_gpu_kv_replay). Of
- * one length a few graphs are enough, for 8 k, 32 k, 128 k tokens say: work is divided by a sequence's own length. The calls themselves
- * queue nothing that a stream cannot capture; a step whose layers were captured has done nothing until the graph is launched, before step_end.
- * Refused: layers that the host plans (DCI_ERR_UNSUPPORTED), sequences of more than max_tokens, steps with other than one token each.
+ * from step to step on the device, and may be captured: any captured launch of the step stays right in later steps (dci_gpu_kv_replay), whatever
+ * became of sequences, pools and pieces in between. Work is divided by a sequence's own length, so a few graphs are enough, for up to 8 k, 32 k and
+ * 128 k tokens say. The calls themselves queue nothing that a stream cannot capture; a step whose layers were captured has done nothing until the
+ * graph is launched, which the caller does before dci_gpu_kv_step_end. Taken back by dci_gpu_kv_step_abort, launched or not, it has formed
+ * nothing of what the device chooses by: the next step forms that. A step for which nothing is captured after all is a step like any other.
+ * Refused: layers that the host plans (DCI_ERR_UNSUPPORTED), sequences of more than max_tokens (DCI_ERR_LIMIT), steps with other than one token
+ * each, a layer that has its rows already.
  */
 DCI_API dci_status dci_gpu_kv_capture(dci_gpu_kv *kv, void *stream, size_t max_tokens);
 
 /** In place of a step's calls for its layers: the caller launches, on the step's stream, between this and dci_gpu_kv_step_end, a graph that was
- *  captured with as many sequences (whichever), the same layers, and this max_tokens. Queues nothing itself; costs the host a few
- *  microseconds. Queries, rows and outputs lie where they lay when the graph was captured. */
+ *  captured on this dci_gpu_kv with as many sequences (whichever), all layers, and this max_tokens. Queues nothing itself; costs the host a few
+ *  microseconds. Queries, rows and outputs lie where they lay when the graph was captured. Prompts have ended in all layers that choose; what
+ *  else is refused: as dci_gpu_kv_capture. */
 DCI_API dci_status dci_gpu_kv_replay(dci_gpu_kv *kv, void *stream, size_t max_tokens);
 
-/** Ends the step: all layers have their tokens. A prompt's end waits for its rows to arrive. */
+/** Ends the step: all layers have their tokens. A prompt's end waits for its rows to arrive, where the host forms groups of it. */
 DCI_API dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream);
-/** Takes the step back, as dci_kv_step_abort; waits for the device. */
+/** Takes the step back, as dci_kv_step_abort; waits for the device. What the device formed of tokens of earlier steps it keeps, but for
+ *  dci_gpu_kv_capture; prompts that ended in the step have not. */
 DCI_API dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv);
-/** Between steps, as dci_kv_maintain. Waits for the last step's rows. sequences NULL: all. */
+/**
+ * Between steps, as dci_kv_maintain. Waits for the last step's rows. sequences NULL: all that are in no step and have good rows.
+ * Where the device plans, steps form what is chosen by, and this is needed for one thing: codes that no longer fit are made anew (`refit` of the
+ * dci_kv_config). The host catches up, which costs it time and memory for all codes of the sequence once and for those of new tokens afterwards;
+ * where codes are due it makes them, and the device gets all of the sequence's. Once in some thousand tokens is enough. A decode without it goes on
+ * with the codes it has.
+ */
 DCI_API dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences);
 /** Waits until everything is done and all rows are in host memory, and for the host's worker. */
 DCI_API dci_status dci_gpu_kv_sync(dci_gpu_kv *kv);
@@ -242,7 +277,7 @@ DCI_API dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_
 /** Prepare with dci_gpu_kv_info_init. */
 typedef struct dci_gpu_kv_info {
         size_t struct_size;
-        size_t device_bytes; /**< taken on the device: lanes, dense layers, tables and buffers */
+        size_t device_bytes; /**< taken on the device: lanes, dense layers, tables, buffers and summaries */
         size_t lane_bytes, dense_bytes, table_bytes, buffer_bytes;
         size_t pinned_bytes;    /**< locked host memory: pool and buffers */
         size_t sink, ring, hot; /**< slots of a lane */
@@ -255,7 +290,7 @@ typedef struct dci_gpu_kv_info {
                 bytes_fetched; /**< over the bus to the device: what missed, what stayed, and what dci_gpu_kv_fork, _load, _truncate and
                                        _step_abort bring back; without recent tokens beyond the ring */
         uint64_t bytes_written; /**< new tokens' rows to the host */
-        size_t summary_bytes;   /**< of device_bytes: what the device chooses by; grows with the sequences */
+        size_t summary_bytes;   /**< of device_bytes: pieces of what the device chooses by; grows with the sequences */
         int32_t planner;        /**< DCI_GPU_PLAN_DEVICE or _HOST: who chooses */
         int32_t reserved;
 } dci_gpu_kv_info;

@@ -28,7 +28,6 @@ from ._errors import DciError, InvalidError
 from ._gpu_arrays import (
     HOST,
     Located,
-    Tokens,
     current_stream,
     in_format,
     new_output,
@@ -78,7 +77,7 @@ class GPUInfo(NamedTuple):
 class GPUKVInfo(NamedTuple):
     """What a KV cache takes on its device, and what steps have moved."""
 
-    device_bytes: int  #: taken on the device: the next four together
+    device_bytes: int  #: taken on the device: the next four, and summary_bytes
     lane_bytes: int
     dense_bytes: int  #: layers that attend to everything
     table_bytes: int
@@ -94,7 +93,7 @@ class GPUKVInfo(NamedTuple):
     n_stayed: int  #: tokens read in host memory, for want of room in the hot buffer
     bytes_fetched: int  #: over the bus to the device
     bytes_written: int  #: new tokens' rows to the host
-    summary_bytes: int  #: of device_bytes: what the device chooses by
+    summary_bytes: int  #: of device_bytes: what the device chooses by; grows with the sequences
     planner: str  #: who chooses: "device" or "host"
 
 
@@ -169,9 +168,9 @@ class GPUKVCache(KVBase):
             with kv.step(s):                            # one more token
                 for layer in range(n_layers):
                     kv.append(layer, keys, values)      # (n_kv_heads, dim_k)
-                    kv.plan(layer, queries)             # queries (n_query_heads, dim_k); the host, if it chooses, waits for them
+                    kv.plan(layer, queries)             # queries (n_query_heads, dim_k); waits for them, if the host chooses
                     out = kv.attend(layer, queries)     # (n_query_heads, dim_k); nothing waits
-            kv.maintain()                               # where the host chooses
+            kv.maintain()                               # what the host chooses by; a device does it in its steps
 
     Attention among a prompt's own tokens is the model's. A step is of one or more sequences, and its calls are of all of
     them, in the order that reserve was given; rows are those of one behind the other. include/dci/gpu.h has all limits.
@@ -189,8 +188,9 @@ class GPUKVCache(KVBase):
     piece_bytes host memory is locked in pieces of at least so many bytes, which layers share; None: the library decides.
     max_device_bytes
                 0: no limit but the device's.
-    planner     who chooses: "device" (refused where it cannot), "host", or "auto": the device where it can. What it can:
-                include/dci/gpu.h.
+    planner     who chooses what is attended to: "host"; "device", which queues its choice behind what was queued before
+                and lets nothing wait (UnsupportedError, with the reason, where it cannot); "auto": the device where it can,
+                else the host; info().planner says which. include/dci/gpu.h lists what the device can plan.
     options     all others of KVCache, by name: preset, budget, dtype ("float16" or "bfloat16"), query_dtype, ... A layout is
                 refused.
 
@@ -292,39 +292,43 @@ class GPUKVCache(KVBase):
         Rows with NaN or infinity set the sequence's flag, see poll.
         """
         handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
-        rows, n = self._rows_of(keys, values, step.n_sequences)
-        if n != step.n_tokens:
-            raise InvalidError(f"keys has {n} tokens, but {step.n_tokens} were reserved")
+        rows = self._rows_of(keys, values, step.n_sequences, step.n_tokens, "were reserved")
         self._call("append", handle, self._stream(step), number, byref(rows))
         self._kept.append((keys, values))
 
-    def _rows_of(self, keys: Any, values: Any, n_sequences: int) -> tuple[_kv_structs.KVRows, int]:
-        """Rows of keys and values, and how many tokens they are of."""
+    def _rows_of(self, keys: Any, values: Any, n_sequences: int, n: int, why: str) -> _kv_structs.KVRows:
+        """Rows of keys and values, n tokens of each."""
         rows, of = prepared(_kv_structs.KVRows), (self._heads[0], self._row, self._gpu._device)
         k = tokens_on_device(keys, n_sequences, of[0], self._shape[0], *of[1:], "keys")
         v = tokens_on_device(values, n_sequences, of[0], self._shape[1], *of[1:], "values")
-        if k.n != v.n:
-            raise InvalidError(f"keys has {k.n} tokens, but values has {v.n}")
+        for found, what in ((k, "keys"), (v, "values")):
+            if found.n != n:
+                raise InvalidError(f"{what} has {found.n} tokens, but {n} {why}")
         rows.keys, rows.key_token_stride, rows.key_head_stride = k.at.address, k.token_stride, k.head_stride
         rows.values, rows.value_token_stride, rows.value_head_stride = v.at.address, v.token_stride, v.head_stride
-        return rows, k.n
+        return rows
 
     def prompt_rows(self, layer: SupportsIndex, sequence: SupportsIndex, keys: Any, values: Any) -> None:
-        """For prompts that came in several steps, where the device plans: names the rows of all of a sequence's tokens in this
-        layer, before prompt in the step that ends the prompt. Without it the host makes what is chosen by, before the next step.
+        """For prompts that came in several steps, where the device plans: names the rows of all of a sequence's tokens in
+        this layer, right before prompt in the step that ends the prompt. Without it the host makes what is chosen by, before
+        the next step. Where the host plans, nothing looks at it.
 
-        keys        (n_tokens, n_kv_heads, dim_k), from the prompt's first token to its last.
+        keys        (n_tokens, n_kv_heads, dim_k), from the sequence's first token to the last one of this step. The cache
+                    keeps them until the step's end; what they hold must stay as it is until then.
         values      the same.
         """
         handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
-        rows, _ = self._rows_of(keys, values, 1)
-        self._call("prompt_rows", handle, self._stream(step), number, number_of(sequence), byref(rows))
+        name = number_of(sequence)
+        has = self._sequence(handle, name)
+        rows = self._rows_of(keys, values, 1, has.n_tokens + has.n_reserved, f"tokens are of sequence {name}")
+        self._call("prompt_rows", handle, self._stream(step), number, name, byref(rows))
         self._kept.append((keys, values))
 
     def prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
         """Says that a sequence's prompt is whole in this layer, as KVCache.prompt. The host's work on the layer begins when
-        its rows have arrived, beside the caller's next layers; what it wants may be refused by plan or step_end. A device that
-        plans works on the rows that append was given in this step: they must not have been overwritten.
+        its rows have arrived, beside the caller's next layers; what it wants may be refused by plan or step_end. A device
+        that plans works, on the stream, on the rows that append was given in this step, or prompt_rows: the cache keeps them
+        until the step's end, but they must not be overwritten by what is queued before that work.
 
         queries     (n_positions, n_query_heads, dim_k): those of the prompt's last positions, 64 are plenty. None where the
                     preset can do without.
@@ -340,8 +344,8 @@ class GPUKVCache(KVBase):
         self._call("prompt", handle, self._stream(step), number, number_of(sequence), n, where or None, ld)
 
     def plan(self, layer: SupportsIndex, queries: Any) -> None:
-        """Chooses which tokens the queries of one layer attend to. On the device nothing waits; on the host, until the stream
-        has brought the queries. Layers that attend to everything wait for nothing.
+        """Chooses which tokens the queries of one layer attend to. Where the device plans, nothing waits; the host waits
+        until the stream has brought the queries. Layers that attend to everything wait for nothing.
 
         queries     (n_sequences, n_query_heads, dim_k), or (n_query_heads, dim_k) for one sequence: those of the step's last
                     tokens, which were appended to this layer before.
@@ -386,28 +390,33 @@ class GPUKVCache(KVBase):
         return at, rows_on_device(at, one[1], "queries")
 
     def capture(self, max_tokens: SupportsIndex = 0) -> None:
-        """In a step of one token for each sequence, before its layers: until the step's end, what append, plan and attend queue
-        is sized for sequences of up to max_tokens tokens (0: the cache's) and may be captured, on the step's stream, in a CUDA
-        graph that later steps launch again, see replay. Refused where the host plans.
+        """In a step of one token for each sequence, before its layers: until the step's end, what append, plan and attend
+        queue is sized for sequences of up to max_tokens tokens (0: the cache's), and may be captured, on the step's stream,
+        in a CUDA graph that later steps launch again, see replay. Refused where the host plans.
 
+            stream = torch.cuda.Stream()
             kv.reserve(s, stream=stream)
             kv.capture()
             with torch.cuda.graph(graph, stream=stream):
                 out = model_step(kv, token)             # append, plan and attend of all layers
-            graph.replay()                              # capturing has done nothing yet
+            with torch.cuda.stream(stream):
+                graph.replay()                          # capturing has done nothing yet
             kv.step_end()
             while generating:
                 kv.reserve(s, stream=stream)
                 kv.replay()
-                graph.replay()
+                with torch.cuda.stream(stream):
+                    graph.replay()
                 kv.step_end()
+
+        Tensors that the graph reads and writes are the caller's to keep: the cache lets go of rows at the step's end.
         """
         handle, step = self._live(), self._opened()
         self._call("capture", handle, self._stream(step), as_count(max_tokens, "max_tokens"))
 
     def replay(self, max_tokens: SupportsIndex = 0) -> None:
-        """In place of a step's calls for its layers: a graph that was captured with this max_tokens, and as many sequences, is
-        launched between this and step_end, on the step's stream."""
+        """In place of a step's calls for its layers: a graph that was captured with this max_tokens, and as many sequences
+        (whichever), is launched on the step's stream between this and step_end."""
         handle, step = self._live(), self._opened()
         self._call("replay", handle, self._stream(step), as_count(max_tokens, "max_tokens"))
 
@@ -459,8 +468,9 @@ class GPUKVCache(KVBase):
 
     def poll(self, sequences: Sequences) -> npt.NDArray[np.bool_]:
         """Whether sequences have got rows with NaN or infinity since they were opened, as of the work that is done:
-        (n_sequences,) bool. Waits for nothing. The host chooses nothing by such rows: plans of the sequence raise
-        NumberError. Take the step back and free the sequence."""
+        (n_sequences,) bool. Waits for nothing. The host chooses nothing by such rows: its plans of the sequence raise
+        NumberError, and so does maintain. A device that plans does not look at the flag: what such a sequence attends to is
+        of no use. Take the step back and free the sequence."""
         handle, names = self._live(), as_sequences(sequences)
         out = np.zeros(names.size, np.int32)
         if names.size:

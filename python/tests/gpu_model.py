@@ -98,8 +98,8 @@ class Twin:
             parts.append(getattr(text, what)[layer, first : first + n])
         return np.concatenate(parts)
 
-    def step(self, names: list[int], counts: list[int], ends: bool = False, looks: bool = False) -> int:
-        """A step of both. Returns how many outputs were compared."""
+    def step(self, names: list[int], counts: list[int], ends: bool = False, looks: bool = False, named: bool = False) -> int:
+        """A step of both; named: all rows of a prompt that ends are named. Returns how many outputs were compared."""
         others, looked = [self.at[name][0] for name in names], 0
         with self.kv.step(names, counts), self.cpu.step(others, counts):
             for layer in range(N_LAYERS):
@@ -109,6 +109,9 @@ class Twin:
                 for name, n in zip(names, counts) if ends else ():
                     other, text, first = self.at[name]
                     observed = text.queries[layer, max(0, first + n - 64) : first + n]
+                    if named:
+                        rows = (getattr(text, what)[layer, : first + n] for what in ("keys", "values"))
+                        self.kv.prompt_rows(layer, name, *map(self.put, rows))
                     self.kv.prompt(layer, name, self.put(observed))
                     self.cpu.prompt(layer, other, observed)
                 if looks:
@@ -132,12 +135,12 @@ class Twin:
         np.testing.assert_allclose(back(sums), wanted_sums, rtol=OFF, atol=OFF)
         return int((plan.recent_begin > 0).sum())
 
-    def prefill(self, text: Text, n: int, chunk: int = 0) -> int:
+    def prefill(self, text: Text, n: int, chunk: int = 0, named: bool = False) -> int:
         name, first = self.open(text), 0
         while chunk and first + chunk < n:
             self.step([name], [chunk])
             first += chunk
-        self.step([name], [n - first], ends=True)
+        self.step([name], [n - first], ends=True, named=named)
         return name
 
     def decode(self, names: list[int], n: int) -> int:
@@ -145,6 +148,10 @@ class Twin:
         looked = 0
         for _ in range(n):
             looked += self.step(names, [1] * len(names), looks=True)
-            self.kv.maintain()
-            self.cpu.maintain()
+            self.maintain()
         return looked
+
+    def maintain(self) -> None:
+        """Of both: what left the window can be chosen."""
+        self.kv.maintain()
+        self.cpu.maintain()

@@ -211,10 +211,13 @@ def test_the_defaults_of_gpus_are_the_librarys():
     config = prepared(_gpu_structs.GPUKVConfig)
     given = {name: parameter.default for name, parameter in inspect.signature(gpu.GPUKVCache).parameters.items()}
     for name, _ in _gpu_structs.GPUKVConfig._fields_[1:]:
+        if name == "reserved":
+            continue
         assert name in given, name
         if given[name] is not None and not isinstance(given[name], str):
             assert given[name] == getattr(config, name), name
     assert _gpu_structs.GPU_GATHERS[given["gather"]] == config.gather
+    assert _gpu_structs.GPU_PLANNERS[given["planner"]] == config.planner
     assert _structs.DTYPES[given["out_dtype"]] == config.out_dtype
     assert inspect.signature(gpu.GPU).parameters["device"].default == prepared(_gpu_structs.GPUConfig).device
 
@@ -226,7 +229,7 @@ def test_a_gpus_kv_cache_takes_the_options_of_the_cpus():
 
 
 def test_the_figures_of_gpus_are_those_of_their_infos():
-    assert [name for name, _ in _gpu_structs.GPUKVInfo._fields_] == ["struct_size", *gpu.GPUKVInfo._fields]
+    assert [name for name, _ in _gpu_structs.GPUKVInfo._fields_] == ["struct_size", *gpu.GPUKVInfo._fields, "reserved"]
     fields = [name for name, _ in _gpu_structs.GPUInfo._fields_]
     assert fields == ["struct_size", *gpu.GPUInfo._fields[:8], "reserved", *gpu.GPUInfo._fields[8:]]
 

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "gpu/kv_device.h"
+#include "kv/stages.h"
 
 #define LAYER_OF_PIECE ((size_t)8 << 20)
 #define LEAST_PIECE ((size_t)64 << 20)
-#include "kv/stages.h"
 
 dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size)
 {

@@ -110,6 +110,7 @@ typedef struct dci_gpu_kv_planner {
         bool on;
         int32_t kind, weigh, group_shift; /* plans.h */
         size_t first_layer;               /* the first sparse one */
+        size_t at_hand;                   /* the layer that was planned last: lists lie in one place for all */
         bool listed;                      /* groups are listed (kv_listed.c) */
         size_t spans_at;                  /* listed: behind their rows */
         size_t most_groups;               /* of a list */

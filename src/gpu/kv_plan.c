@@ -76,6 +76,7 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
                 row->listed = row->n + kv->step.wanted[i];
         }
         at->n_longest = kv->shape.budget;
+        kv->planner.at_hand = layer;
         status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));
         at->planned = status == DCI_OK;
         return status;
@@ -122,6 +123,9 @@ static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const
         if (status == DCI_OK && !kv->layers[layer].planned)
                 status = dci_fail(DCI_ERR_INVALID, "layer %zu has no plan in this step, call dci_gpu_kv_plan first",
                                   layer);
+        if (status == DCI_OK && kv->planner.on && !kv->layers[layer].dense && kv->planner.at_hand != layer)
+                status = dci_fail(DCI_ERR_INVALID, "layer %zu was planned, but layer %zu since, in place of its lists",
+                                  layer, kv->planner.at_hand);
         if (status == DCI_OK && out_ld < kv->dim)
                 status =
                         dci_fail(DCI_ERR_INVALID, "the outputs' stride is %zu, expected at least %zu", out_ld, kv->dim);

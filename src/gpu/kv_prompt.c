@@ -202,7 +202,8 @@ static dci_status name_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t 
         if (!row->stepping)
                 return dci_fail(DCI_ERR_INVALID, "sequence %lld is not in the step that is open", (long long)sequence);
         status = dci_gpu_kv_check_rows(kv, rows, &kv->layers[layer].prompt_rows);
-        kv->layers[layer].prompt_sequence = sequence;
+        if (status == DCI_OK)
+                kv->layers[layer].prompt_sequence = sequence;
         return status;
 }
 

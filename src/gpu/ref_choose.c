@@ -94,7 +94,7 @@ static void weigh_queries(choice *c)
                 for (int32_t p = 0; p < n_parts; p++)
                         sum += parts[(p * group + q) * 2 + 1] * exp(parts[(p * group + q) * 2] - most);
                 c->most[q] = most;
-                c->lse[q] = log(sum);
+                c->lse[q] = log(sum); /* cppcheck-suppress invalidFunctionArg */
                 const float *kept = parts + (n_parts * group + q) * 2;
                 if (args->weigh == DCI_GPU_WEIGH_KEPT && kept[1] > 0) {
                         const double other = (double)kept[0] - most + log((double)kept[1]);

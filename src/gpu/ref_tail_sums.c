@@ -82,7 +82,7 @@ static double score_of(const pages *l, const void *query, size_t p, const page *
         const double mean = product(l, query, mean_of(l, p, false));
         const size_t n_chosen = of->size - of->rest;
         double sum = (double)of->size * mean;
-        if (l->args->whole != 0 || n_chosen == 0)
+        if (l->slots == NULL || n_chosen == 0)
                 return mean;
         for (size_t i = 0; i < n_chosen; i++)
                 sum -= product(l, query, chosen_at(l, of->first + (int32_t)i).key);
@@ -91,7 +91,7 @@ static double score_of(const pages *l, const void *query, size_t p, const page *
 
 static void add_page(const pages *l, double weight, size_t p, const page *of, double *sums)
 {
-        const bool whole = l->args->whole != 0;
+        const bool whole = l->slots == NULL;
         const unsigned char *mean = mean_of(l, p, true);
         const double times = (double)(whole ? of->rest : of->size);
         for (size_t j = 0; j < l->dim; j++)
@@ -136,7 +136,7 @@ void dci_gpu_ref_tail_sums(const dci_gpu_tail_sums_args *args)
                            .head = i % n_heads,
                            .dim = dim,
                            .positions = args->positions + i * (size_t)args->stride,
-                           .slots = args->slots != NULL ? args->slots + i * (size_t)args->stride : NULL,
+                           .slots = args->whole != 0 ? NULL : args->slots + i * (size_t)args->stride,
                            .count = args->counts[i]};
                 dci_gpu_view view;
                 DCI_GPU_VIEW(view, args->sizes, args->n_tokens[sequence], args->n_grouped[sequence]);

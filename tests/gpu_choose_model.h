@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* A choice's inputs and outputs in a test, and a model that they are held against. */
+#ifndef DCI_TESTS_GPU_CHOOSE_MODEL_H
+#define DCI_TESTS_GPU_CHOOSE_MODEL_H
+
+#include "tests/gpu_fixture.h"
+
+/* What scores are like. */
+enum { GAUSSIAN, LEVELS, EQUAL, HUGE_ONES, RUN, COMB, ASCENDING, BAD, OUTWEIGHED };
+
+typedef struct choose_case {
+        const char *name;
+        int32_t data, group, weigh, shift, listed, n_parts;
+        int32_t n_sequences, n_heads, budget, most; /* most: tokens of a sequence */
+        int32_t drop, extra;                        /* extra: stride beyond the budget */
+} choose_case;
+
+#define KEPT DCI_GPU_WEIGH_KEPT
+#define GROUPS DCI_GPU_WEIGH_GROUPS
+#define EVEN DCI_GPU_WEIGH_EVEN
+
+/* One of the two kinds of lists that are in chunks. */
+typedef struct choose_chunks {
+        gpu_buffer *memory, *pieces, *numbers;
+        unsigned char *image_pieces[1];
+        dci_gpu_chunks args;
+} choose_chunks;
+
+typedef struct choose_state {
+        gpu_test *t;
+        const choose_case *w;
+        dci_rng rng;
+        int32_t n, n_lists, most_groups, stride;
+        dci_gpu_sizes sizes;
+        gpu_buffer *rows, *n_tokens, *n_grouped, *n_listed, *scores, *parts, *guesses, *found, *n_found;
+        gpu_buffer *positions, *counts, *header, *ranked, *n_ranked;
+        choose_chunks spans, ids;
+        double *relevance;
+        int32_t *order, *members; /* members: by rank, while the room is filled */
+} choose_state;
+
+DCI_INLINE int32_t *ints(const gpu_buffer *b)
+{
+        return (int32_t *)(void *)b->image;
+}
+
+DCI_INLINE float *floats(const gpu_buffer *b)
+{
+        return (float *)(void *)b->image;
+}
+
+DCI_INLINE const int32_t *got(const gpu_buffer *b)
+{
+        return (const int32_t *)(const void *)b->back;
+}
+
+/* Number `at` of a list that lies in chunks, in the image. */
+int32_t *choose_in_chunks(const choose_chunks *c, int32_t row, int32_t head, int32_t at, size_t width);
+dci_gpu_view choose_view_of(const choose_state *s, int32_t i);
+int32_t choose_groups_of(const choose_state *s, int32_t i, int32_t h, const dci_gpu_view *view);
+/* That ranks are those of the model up to rounding, and that positions are what they amount to. */
+void choose_look_at_list(choose_state *s, int32_t i, int32_t h, const char *what);
+/* What is not written keeps its poison. */
+void choose_look_at_rest(const choose_state *s, const char *what);
+
+#endif
