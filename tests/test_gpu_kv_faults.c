@@ -53,31 +53,24 @@ static dci_status faulty_copy(dci_gpu *gpu, void *stream, void *to, const void *
         FAULT(true);
         return faulty.real.copy(gpu, stream, to, from, n_bytes);
 }
-static dci_status faulty_append(dci_gpu *gpu, void *stream, const dci_gpu_append_args *args)
-{
-        FAULT(true);
-        return faulty.real.append(gpu, stream, args);
-}
-static dci_status faulty_gather(dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args)
-{
-        FAULT(true);
-        return faulty.real.gather(gpu, stream, args);
-}
-static dci_status faulty_attend(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args)
-{
-        FAULT(true);
-        return faulty.real.attend(gpu, stream, args);
-}
-static dci_status faulty_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
-{
-        FAULT(true);
-        return faulty.real.resolve(gpu, stream, args);
-}
-static dci_status faulty_pack(dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args)
-{
-        FAULT(true);
-        return faulty.real.pack(gpu, stream, args);
-}
+#define FAULTY_KERNEL(name)                                                                                            \
+        static dci_status faulty_##name(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)                 \
+        {                                                                                                              \
+                FAULT(true);                                                                                           \
+                return faulty.real.name(gpu, stream, args);                                                            \
+        }
+FAULTY_KERNEL(append)
+FAULTY_KERNEL(gather)
+FAULTY_KERNEL(attend)
+FAULTY_KERNEL(resolve)
+FAULTY_KERNEL(pack)
+FAULTY_KERNEL(score)
+FAULTY_KERNEL(choose)
+FAULTY_KERNEL(form)
+FAULTY_KERNEL(form_prompt)
+FAULTY_KERNEL(tail)
+FAULTY_KERNEL(tail_sums)
+
 static dci_status faulty_event_wait(dci_gpu *gpu, void *event)
 {
         FAULT(true);
@@ -107,6 +100,12 @@ static dci_gpu *faulty_gpu(dci_context *context, size_t at, bool late)
         ops.attend = faulty_attend;
         ops.resolve = faulty_resolve;
         ops.pack = faulty_pack;
+        ops.score = faulty_score;
+        ops.choose = faulty_choose;
+        ops.form = faulty_form;
+        ops.form_prompt = faulty_form_prompt;
+        ops.tail = faulty_tail;
+        ops.tail_sums = faulty_tail_sums;
         ops.event_wait = faulty_event_wait;
         ops.stream_wait = faulty_stream_wait;
         gpu->ops = &ops;
@@ -436,6 +435,8 @@ START_TEST(a_device_that_fails_is_the_end)
                 dci_gpu_kv_destroy(l.kv);
                 dci_gpu_destroy(gpu);
                 dci_context_destroy(context);
+                free(l.keys);
+                free(l.values);
                 ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
         }
         ck_assert_uint_gt(at, 50);

@@ -375,6 +375,9 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         const size_t before = sequence->layers[kv->planner.first_layer].n_grouped, refits = refits_of(kv, sequence);
         if (before == 0 && row->framed && !row->behind && kv->planner.kind == DCI_GPU_CODES)
                 status = bring_frames(kv, row, sequence);
+        /* Candidates that came to lie within the rollback when the sequence was cut are kept, here and there. */
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                sequence->layers[l].n_elsewhere = row->grouped;
         if (status == DCI_OK)
                 status = dci_kv_maintain(kv->host, 1, &row->id);
         if (status != DCI_OK)
@@ -386,7 +389,6 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         size_t first = before < row->grouped ? before : row->grouped;
         if (row->behind || !row->framed)
                 first = 0;
-        /* Candidates that came to lie within the rollback when the sequence was cut the device may still have, and the host makes them no more. */
         return n > row->grouped || row->behind ? upload(kv, row, sequence, first) : DCI_OK;
 }
 

@@ -141,10 +141,11 @@ typedef struct dci_kv_decided {
 } dci_kv_decided;
 
 typedef struct dci_kv_layer {
-        size_t n;          /* tokens appended */
-        size_t n_grouped;  /* candidates */
-        atomic_int prompt; /* DCI_KV_PROMPT_*; done: n_grouped is what it says */
-        bool prompt_now;   /* in the step that is open */
+        size_t n;           /* tokens appended */
+        size_t n_grouped;   /* candidates */
+        size_t n_elsewhere; /* that someone else has, as was said last (kv->elsewhere) */
+        atomic_int prompt;  /* DCI_KV_PROMPT_*; done: n_grouped is what it says */
+        bool prompt_now;    /* in the step that is open */
         size_t n_prompt;
         size_t n_static; /* RESTRUCTURED with a share of its own: static tokens */
         dci_kv_chunk **chunks;

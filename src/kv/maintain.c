@@ -47,7 +47,8 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
                 return 0;
         if (kv->stages->group.next != NULL)
                 return kv->stages->group.next(kv, layer, n_grouped, early);
-        const size_t n = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
+        const size_t may = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
+        const size_t n = may > layer->n_elsewhere ? may : layer->n_elsewhere;
         if (kv->elsewhere && layer->n_grouped == 0 && layer->n_prompt > 0) {
                 const size_t of_prompt = dci_kv_prompt_candidates(kv, layer->n_prompt);
                 if (of_prompt > 0 && of_prompt <= n)
