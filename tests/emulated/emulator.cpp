@@ -102,8 +102,9 @@ static void thread_main()
                 if (thread.ended || place == nullptr)
                         continue;
                 block.now = i;
-                emulated_fail("waits at line %d for lanes %08x of its warp that do not come (%u of %u threads have ended)",
-                              place->line, place->mask & ~place->arrived, block.n_ended, block.n_threads);
+                emulated_fail(
+                        "waits at line %d for lanes %08x of its warp that do not come (%u of %u threads have ended)",
+                        place->line, place->mask & ~place->arrived, block.n_ended, block.n_threads);
         }
         if (block.n_waiting > 0)
                 emulated_fail("%u of %u threads wait at the barrier at line %d, %u have ended", block.n_waiting,
@@ -123,7 +124,8 @@ static void schedule()
                 if (w == n_warps)
                         stuck();
                 w = (first + w) % n_warps;
-                const unsigned ready = block.warps[w].ready, skip = emulated_chance((unsigned)__builtin_popcount(ready));
+                const unsigned ready = block.warps[w].ready,
+                               skip = emulated_chance((unsigned)__builtin_popcount(ready));
                 unsigned left = ready;
                 for (unsigned i = 0; i < skip; i++)
                         left &= left - 1;
@@ -251,7 +253,8 @@ int emulated_check(const void *kernel, const emulated_launch *launch)
 {
         pthread_mutex_lock(&one_at_a_time);
         const auto known = allowed.find(kernel);
-        const size_t most = known != allowed.end() && (size_t)known->second > USUAL_SHARED ? (size_t)known->second : USUAL_SHARED;
+        const size_t most =
+                known != allowed.end() && (size_t)known->second > USUAL_SHARED ? (size_t)known->second : USUAL_SHARED;
         pthread_mutex_unlock(&one_at_a_time);
         const uint64_t n_threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
         if (n_threads == 0 || n_threads > EMULATED_MOST_THREADS || launch->grid[0] == 0 || launch->grid[1] == 0 ||

@@ -52,7 +52,14 @@ struct emulated_meeting {
         };
 };
 
-enum emulated_what { EMULATED_SYNC, EMULATED_SHUFFLE, EMULATED_VOTE, EMULATED_REDUCE, EMULATED_MATCH, EMULATED_PRODUCT };
+enum emulated_what {
+        EMULATED_SYNC,
+        EMULATED_SHUFFLE,
+        EMULATED_VOTE,
+        EMULATED_REDUCE,
+        EMULATED_MATCH,
+        EMULATED_PRODUCT
+};
 
 /* Ends the process with a sentence that says where. */
 [[noreturn]] void emulated_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -185,8 +185,7 @@ extern "C" int example_run(int which, unsigned n_blocks, unsigned shared_bytes, 
 /* --- products and numbers ----------------------------------------------------------------------------------------------- */
 
 /* Fragments as the kernels' heads have them: words of 16 bits or of bytes. */
-template <class E, class D, class F>
-static void multiply(const E *a, const E *b, D *d, F mma)
+template <class E, class D, class F> static void multiply(const E *a, const E *b, D *d, F mma)
 {
         constexpr unsigned k = 32 / sizeof(E), per = 4 / sizeof(E);
         const unsigned lane = threadIdx.x, g = lane / 4, c = lane % 4;

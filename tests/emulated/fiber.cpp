@@ -113,10 +113,12 @@ static void emulated_switch(void **from, void *to)
 static void *first_place(void *stack, size_t n_bytes, void (*entry)())
 {
         unsigned char *end = static_cast<unsigned char *>(stack) + n_bytes;
-        ucontext_t *context = reinterpret_cast<ucontext_t *>(reinterpret_cast<uintptr_t>(end - sizeof *context) & ~(uintptr_t)63);
+        ucontext_t *context =
+                reinterpret_cast<ucontext_t *>(reinterpret_cast<uintptr_t>(end - sizeof *context) & ~(uintptr_t)63);
         getcontext(context);
         context->uc_stack.ss_sp = stack;
-        context->uc_stack.ss_size = (size_t)(reinterpret_cast<unsigned char *>(context) - static_cast<unsigned char *>(stack));
+        context->uc_stack.ss_size =
+                (size_t)(reinterpret_cast<unsigned char *>(context) - static_cast<unsigned char *>(stack));
         context->uc_link = nullptr;
         makecontext(context, entry, 0);
         return context;

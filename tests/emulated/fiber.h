@@ -7,10 +7,10 @@
 #include <stddef.h>
 
 struct emulated_fiber {
-        void *place;      /* where it goes on: its stack pointer, or its ucontext_t */
-        const void *low;  /* of its stack; null: the thread's own */
+        void *place;     /* where it goes on: its stack pointer, or its ucontext_t */
+        const void *low; /* of its stack; null: the thread's own */
         size_t n_bytes;
-        void *fake;       /* the address sanitizer's */
+        void *fake; /* the address sanitizer's */
 };
 
 /* A fiber that begins in entry(), which must not return. */

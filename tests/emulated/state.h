@@ -19,10 +19,10 @@ struct emulated_place {
 };
 
 struct emulated_warp {
-        unsigned ready;   /* lanes that can go on */
-        unsigned all;     /* lanes that there are */
-        unsigned waiting; /* for the copy engine */
-        unsigned turn;    /* the lane that is asked first */
+        unsigned ready;            /* lanes that can go on */
+        unsigned all;              /* lanes that there are */
+        unsigned waiting;          /* for the copy engine */
+        unsigned turn;             /* the lane that is asked first */
         emulated_place places[33]; /* a lane waits at one or reads one; so one is always free */
 };
 

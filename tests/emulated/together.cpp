@@ -31,7 +31,8 @@ emulated_meeting *emulated_join(unsigned mask, emulated_what what, int line)
         emulated_place *place = warp.places, *free = nullptr;
         emulated_left(&self);
         if ((mask & bit) == 0 || (mask & ~warp.all) != 0)
-                emulated_fail("mask %08x at line %d: the lane is %u, the warp has %08x", mask, line, emulated_lane(), warp.all);
+                emulated_fail("mask %08x at line %d: the lane is %u, the warp has %08x", mask, line, emulated_lane(),
+                              warp.all);
         for (; place < warp.places + 33; place++) {
                 if (place->arrived != 0 && place->mask == mask)
                         break;
@@ -94,8 +95,8 @@ bool emulated_barrier(bool word, int line)
         emulated_warp &warp = block->warps[block->now / 32];
         emulated_left(&block->threads[block->now]);
         if (block->n_waiting > 0 && block->line != line)
-                emulated_fail("the thread comes to the barrier at line %d, %u of %u threads wait at the one at line %d", line,
-                              block->n_waiting, block->n_threads, block->line);
+                emulated_fail("the thread comes to the barrier at line %d, %u of %u threads wait at the one at line %d",
+                              line, block->n_waiting, block->n_threads, block->line);
         block->line = line;
         block->word = block->word || word;
         if (++block->n_waiting == block->n_threads) {
@@ -196,8 +197,8 @@ void emulated_barrier_arrive(uint32_t address, uint32_t n_bytes)
 static void check_copy(const void *global, uint32_t shared, uint32_t n_bytes)
 {
         if (reinterpret_cast<uintptr_t>(global) % 16 != 0 || shared % 16 != 0 || n_bytes % 16 != 0 || n_bytes == 0)
-                emulated_fail("a copy of %u bytes between %p and shared byte %u: all are multiples of 16", n_bytes, global,
-                              shared & 0x3fffffffu);
+                emulated_fail("a copy of %u bytes between %p and shared byte %u: all are multiples of 16", n_bytes,
+                              global, shared & 0x3fffffffu);
 }
 
 void emulated_fetch(uint32_t to, const void *from, uint32_t n_bytes, uint32_t address)

@@ -235,7 +235,8 @@ template <class T> static inline T __shfl_sync(unsigned mask, T value, int from,
 template <class T> static inline T __shfl_xor_sync(unsigned mask, T value, int with, int width = 32, EMULATED_LINE)
 {
         const unsigned lane = emulated_lane(), from = lane ^ (unsigned)with;
-        return emulated_shuffle(mask, value, from < (lane & ~(unsigned)(width - 1)) + (unsigned)width ? from : lane, line);
+        return emulated_shuffle(mask, value, from < (lane & ~(unsigned)(width - 1)) + (unsigned)width ? from : lane,
+                                line);
 }
 template <class T> static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, EMULATED_LINE)
 {
@@ -245,7 +246,8 @@ template <class T> static inline T __shfl_up_sync(unsigned mask, T value, unsign
 template <class T> static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, EMULATED_LINE)
 {
         const unsigned lane = emulated_lane();
-        return emulated_shuffle(mask, value, (lane & (unsigned)(width - 1)) + by < (unsigned)width ? lane + by : lane, line);
+        return emulated_shuffle(mask, value, (lane & (unsigned)(width - 1)) + by < (unsigned)width ? lane + by : lane,
+                                line);
 }
 static inline unsigned __ballot_sync(unsigned mask, int word, EMULATED_LINE)
 {
