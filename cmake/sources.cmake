@@ -134,18 +134,22 @@ set(dci_sources
     src/gpu/kv_choose.c
     src/gpu/kv_fetch.c
     src/gpu/kv_graph.c
+    src/gpu/kv_listed.c
     src/gpu/kv_memory.c
     src/gpu/kv_plan.c
     src/gpu/kv_pool.c
     src/gpu/kv_prompt.c
+    src/gpu/kv_schedule.c
     src/gpu/kv_sequence.c
     src/gpu/kv_step.c
+    src/gpu/kv_store.c
     src/gpu/kv_summaries.c
     src/gpu/kv_tails.c
     src/gpu/ref_append.c
     src/gpu/ref_attend.c
     src/gpu/ref_choose.c
     src/gpu/ref_form.c
+    src/gpu/ref_gate.c
     src/gpu/ref_gather.c
     src/gpu/ref_resolve.c
     src/gpu/ref_score.c
@@ -162,6 +166,7 @@ if(DCI_CUDA)
         src/gpu/cuda_attend_f16.cu
         src/gpu/cuda_choose.cu
         src/gpu/cuda_form.cu
+        src/gpu/cuda_gate.cu
         src/gpu/cuda_gather.cu
         src/gpu/cuda_resolve.cu
         src/gpu/cuda_score.cu

@@ -51,6 +51,8 @@ static dci_kv_config draw_config(life *l)
         c.anchor_first = 0;
         c.anchor_period = 2;
         c.period = 1 + below(l, 6);
+        /* Queries are drawn anew in each step: by this half of them turn, by the default all. */
+        c.tau = c.period % 2 == 0 ? 0.02 : 0.0;
         if (below(l, 5) == 0)
                 c.resident_bytes = 300 * c.n_layers * c.n_kv_heads * c.dim_k * 4;
         return c;

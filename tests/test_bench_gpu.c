@@ -168,15 +168,15 @@ static double number_or_zero(const json_t *report, size_t i, const char *name)
 START_TEST(a_decode_is_measured_as_a_whole_and_by_phases)
 {
         json_t *report =
-                bench_good(GPU("--part", "decode", "--preset", "full,sketch,quest,clusterkv", "--batches", "1,2"));
+                bench_good(GPU("--part", "decode", "--preset", "full,sketch,quest,icecache", "--batches", "1,2"));
         ck_assert_uint_eq(count_part(report, "decode"), 4 * 2 * 2);
         for (size_t i = 0; i < count_rows(report); i++) {
                 if (strcmp(text(report, i, "part"), "decode") != 0)
                         continue;
                 const char kind = *text(report, i, "arm"); /* f, s, q, c */
                 const double tokens = bench_number(report, i, "tokens"), batch = bench_number(report, i, "batch");
-                ck_assert_str_eq(text(report, i, "planner"), kind == 'f' ? "none" : kind == 'c' ? "host" : "device");
-                ck_assert_str_eq(text(report, i, "runs_as"), kind == 'c' ? "calls" : "graph");
+                ck_assert_str_eq(text(report, i, "planner"), kind == 'f' ? "none" : kind == 'i' ? "host" : "device");
+                ck_assert_str_eq(text(report, i, "runs_as"), kind == 'i' ? "calls" : "graph");
                 ck_assert(tokens == 600 || tokens == 1024);
                 ck_assert(bench_number(report, i, "full_bytes") == 3 * 2 * 512 * batch * tokens);
                 ck_assert_double_eq_tol(bench_number(report, i, "us_model"), bench_number(report, i, "us") * 32 / 3,
@@ -200,7 +200,7 @@ END_TEST
 START_TEST(a_decode_says_what_it_leaves_out)
 {
         /* One layer of 64 x 2^20 tokens is more than a GiB. */
-        json_t *report = bench_good(GPU("--part", "decode", "--preset", "full,clusterkv", "--lengths", "600,1048576",
+        json_t *report = bench_good(GPU("--part", "decode", "--preset", "full,icecache", "--lengths", "600,1048576",
                                         "--batches", "64", "--host-gib", "1", "--host-tokens", "700"));
         ck_assert_uint_eq(count_part(report, "decode"), 1);
         ck_assert_str_eq(text(report, count_rows(report) - 1, "arm"), "full");
@@ -211,12 +211,12 @@ END_TEST
 /* A sequence that stays beside others that come and go through memory full of NaN: the CPU's outputs throughout. */
 START_TEST(a_long_run_reads_nothing_stale)
 {
-        json_t *report = bench_good(GPU("--part", "soak", "--preset", "sketch,quest,clusterkv"));
+        json_t *report = bench_good(GPU("--part", "soak", "--preset", "sketch,quest,icecache"));
         ck_assert_uint_eq(count_part(report, "soak"), 3);
         for (size_t i = 0; i < count_rows(report); i++) {
                 if (strcmp(text(report, i, "part"), "soak") != 0)
                         continue;
-                const bool by_host = *text(report, i, "arm") == 'c';
+                const bool by_host = *text(report, i, "arm") == 'i';
                 ck_assert_str_eq(text(report, i, "planner"), by_host ? "host" : "device");
                 ck_assert_str_eq(text(report, i, "runs_as"), by_host ? "calls" : "graph");
                 ck_assert(bench_number(report, i, "steps") == 48 && bench_number(report, i, "lives") == 47);

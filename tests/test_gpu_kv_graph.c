@@ -137,9 +137,41 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
         end_step(t, turns, p->n);
 }
 
-static const int32_t planned[] = {DCI_KV_SKETCH,        DCI_KV_QUEST,       DCI_KV_PAGEMEAN, DCI_KV_ARKVALE,
-                                  DCI_KV_SKETCH_LOWBIT, DCI_KV_SKETCH_SUMS, DCI_KV_LOWBIT,   DCI_KV_FULL};
+static const struct {
+        int32_t preset, schedule; /* 0: the preset's */
+} planned[] = {{DCI_KV_SKETCH, 0},
+               {DCI_KV_QUEST, 0},
+               {DCI_KV_PAGEMEAN, 0},
+               {DCI_KV_ARKVALE, 0},
+               {DCI_KV_CLUSTERKV, 0},
+               {DCI_KV_SKETCH_LOWBIT, 0},
+               {DCI_KV_SKETCH_SUMS, 0},
+               {DCI_KV_LOWBIT, 0},
+               {DCI_KV_FULL, 0},
+               {DCI_KV_FREEKV, 0},
+               {DCI_KV_SKETCH, DCI_KV_PERIODIC},
+               {DCI_KV_SKETCH, DCI_KV_BOUNDARY},
+               {DCI_KV_SKETCH, DCI_KV_ANCHOR},
+               {DCI_KV_SKETCH, DCI_KV_AHEAD},
+               {DCI_KV_QUEST, DCI_KV_BOUNDARY},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_AHEAD},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_BOUNDARY},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_ANCHOR},
+               {DCI_KV_SKETCH_SUMS, DCI_KV_AHEAD},
+               {DCI_KV_SKETCH_SUMS, DCI_KV_PERIODIC}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
+
+/* Queries are drawn anew in each step: their cosines are small, and tau between them. */
+static dci_kv_config planned_config(size_t i)
+{
+        dci_kv_config config = twin_small(planned[i].preset);
+        config.schedule = planned[i].schedule;
+        config.period = 5;
+        config.tau = 0.02;
+        config.anchor_first = 0;
+        config.anchor_period = 3;
+        return config;
+}
 
 static dci_gpu_kv_config on_device_for(size_t n)
 {
@@ -153,8 +185,8 @@ static dci_gpu_kv_config on_device_for(size_t n)
 START_TEST(a_graph_goes_on_while_all_grows)
 {
         enum { PROMPT = 60 };
-        const size_t n = steps(1200);
-        const dci_kv_config config = twin_small(planned[_i]);
+        const size_t n = steps(planned[_i].schedule != 0 ? 480 : 1200);
+        const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, PROMPT + 1300, 300 + (uint64_t)_i);
@@ -178,7 +210,7 @@ END_TEST
  * call by call. */
 START_TEST(a_graph_serves_other_sequences)
 {
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(4);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 1500, 400), other = kv_random(&config, 1500, 401);
@@ -214,6 +246,34 @@ START_TEST(a_graph_serves_other_sequences)
         places_free(&t, &p);
         kv_data_free(&data);
         kv_data_free(&other);
+        twin_end(&t);
+}
+END_TEST
+
+/* A layer that uses another one's lists comes behind it. */
+START_TEST(layers_without_their_anchor_are_refused)
+{
+        dci_kv_config config = twin_small(DCI_KV_SKETCH);
+        config.schedule = DCI_KV_ANCHOR;
+        config.anchor_first = 1;
+        config.anchor_period = 2;
+        const dci_gpu_kv_config on_device = on_device_for(1);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 300, 700);
+        const kv_turn turn = {twin_prefill(&t, &data, 200, 0), &data, 200, 1};
+        void *host = kv_queries(2, 1, &turn),
+             *queries = twin_send(&t, host, config.n_query_heads * config.dim_k * sizeof(float));
+        twin_reserve(&t, 1, &turn);
+        for (size_t l = 0; l < config.n_layers; l++)
+                twin_append(&t, l, 1, &turn);
+        ck_refused(dci_gpu_kv_plan(t.kv, t.stream, 2, queries, config.dim_k), DCI_ERR_INVALID,
+                   "layer 2 uses the lists of layer 1, which has no plan in this step");
+        twin_look(&t, 1, 1, &turn);
+        twin_look(&t, 2, 1, &turn);
+        twin_step_end(&t, 1, &turn);
+        twin_give(&t, queries, config.n_query_heads * config.dim_k * sizeof(float));
+        free(host);
+        kv_data_free(&data);
         twin_end(&t);
 }
 END_TEST
@@ -266,6 +326,10 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_SKETCH, 3, "codes of 3 bits"},
                      {DCI_KV_SKETCH_GROUPS, 0, "two stages"},
                      {DCI_KV_ICECACHE, 0, "this choice"},
+                     {DCI_KV_RETROINFER, 0, "a tail but by codes"},
+                     {DCI_KV_LOUISKV, 0, "this schedule"},
+                     {DCI_KV_PRKV, 0, "this choice"},
+                     {DCI_KV_CLUSTERKV, 0, NULL},
                      {DCI_KV_SKETCH, 0, NULL},
                      {DCI_KV_QUEST, 0, NULL},
                      {DCI_KV_FULL, 0, NULL}};
@@ -298,7 +362,7 @@ END_TEST
  * change no plan but where they should. */
 START_TEST(the_host_makes_the_same)
 {
-        const dci_kv_config config = twin_small(planned[_i]);
+        const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(2);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 900, 600);
@@ -313,6 +377,49 @@ START_TEST(the_host_makes_the_same)
 }
 END_TEST
 
+/* Listed groups of every kind that the device chooses by: clusters with other summaries and other sums of scores, in parts, in small batches; and
+ * segments. Forks, cuts and files go through chunks' borders. Loops over kinds. */
+START_TEST(listed_groups_are_those_of_the_cpu)
+{
+        static const struct {
+                int32_t preset, summary, combine;
+                size_t tokens, every, most;
+        } kinds[] = {{DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MINMAX, DCI_KV_COMBINE_MEAN, 4, 64, 0},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_CUBOID, DCI_KV_COMBINE_SOFTMAX, 1, 8, 0},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 3, 24, 2},
+                     {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 2, 16, 0},
+                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 2, 700, 0}};
+        dci_kv_config config = twin_small(kinds[_i].preset);
+        config.summary = kinds[_i].summary;
+        config.combine = kinds[_i].combine;
+        config.schedule = DCI_KV_EVERY_STEP;
+        config.tail = DCI_KV_TAIL_DROP;
+        config.cluster_tokens = kinds[_i].tokens;
+        config.cluster_every = kinds[_i].every;
+        config.cluster_most = kinds[_i].most;
+        const dci_gpu_kv_config on_device = on_device_for(3);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 2600, 700 + (uint64_t)_i), other = kv_random(&config, 2600, 800);
+        const int64_t a = twin_prefill(&t, &data, 1100, 0);
+        /* Before its clusters are asked for the first time. */
+        const int64_t b = twin_fork(&t, a, 1090);
+        twin_decode(&t, a, &data, 1100, steps(120));
+        twin_decode(&t, b, &other, 1090, steps(70));
+        twin_truncate(&t, b, 1090 + steps(70) - 21);
+        twin_decode(&t, b, &data, 1090 + steps(70) - 21, steps(60));
+        const int64_t c = twin_fork(&t, a, 1100 + steps(120) - 9);
+        twin_truncate(&t, a, 700); /* the prompt's are gone */
+        twin_decode(&t, c, &other, 1100 + steps(120) - 9, steps(50));
+        twin_decode(&t, a, &other, 700, steps(160));
+        twin_close(&t, c);
+        const int64_t d = twin_prefill(&t, &other, 900, 250);
+        twin_decode(&t, d, &other, 900, 20);
+        kv_data_free(&data);
+        kv_data_free(&other);
+        twin_end(&t);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("gpu kv graphs");
@@ -320,9 +427,11 @@ int main(void)
         tcase_set_timeout(laws, 60);
         tcase_add_loop_test(laws, a_graph_goes_on_while_all_grows, 0, N_PLANNED);
         tcase_add_loop_test(laws, a_graph_serves_other_sequences, 0, N_PLANNED);
+        tcase_add_test(laws, layers_without_their_anchor_are_refused);
         tcase_add_test(laws, what_cannot_be_captured_is_refused);
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
+        tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 5);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

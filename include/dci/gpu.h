@@ -25,11 +25,17 @@
  *      dci_gpu_kv_step_end
  *      dci_gpu_kv_maintain      between steps, where the host chooses
  *
- * Chosen on the device (DCI_GPU_PLAN_*): presets and configs of choose SCAN with the schedule EVERY_STEP, no tail, combine SOFTMAX or
- * MEAN, by position: group TOKEN with summary CODES of 4, 2 or 1 bits (sketch), group PAGE with summary MEAN, MINMAX or CUBOID (pagemean, quest,
- * arkvale); without preselect, verify, refit, resident_bytes and frozen_prompt. What it chooses by lies in device memory; tokens that leave
- * the window are summarised there as a part of the step, so that a step is queued without the host, and can be a graph (dci_gpu_kv_capture).
+ * Chosen on the device (DCI_GPU_PLAN_*): presets and configs of choose SCAN, combine SOFTMAX or MEAN: group TOKEN with summary CODES of 4, 2
+ * or 1 bits (sketch), and groups PAGE, CLUSTER and SEGMENT with summary MEAN, MINMAX or CUBOID (pagemean, quest, arkvale, freekv, clusterkv); tails
+ * LOWBIT and SUMS with CODES; any schedule but ONCE, of listed groups EVERY_STEP; without preselect, verify, resident_bytes and
+ * frozen_prompt. What it chooses by lies in device memory; tokens that leave the window are summarised there as a part of the step, so that a
+ * step is queued without the host, and can be a graph (dci_gpu_kv_capture). Clusters and segments are the host's work: it forms them between
+ * steps, when the next one is reserved that finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step
+ * that ends a prompt attend to everything.
  * Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but where two tokens count the same to the last bits.
+ * Whether a plan decides anew is decided on the device, too, and lists that a schedule keeps lie there: nothing of it is counted in
+ * dci_kv_sequence_info. A layer that uses another one's lists (ANCHOR) is planned behind it in the same step, else it is refused. Lists for the
+ * next step (AHEAD) are chosen on a stream of the library's own beside the gathering and attention of the layer, whose end waits for it.
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
@@ -164,7 +170,8 @@ DCI_API dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *ou
 /* --- steps ---------------------------------------------------------------------------------------------------------- */
 
 /** Begins a step (one at a time) of n_sequences different sequences and n_tokens[i] more tokens each (NULL: 1), as dci_kv_reserve. Pools
- *  grow here: what cannot be had is refused, and nothing has changed. */
+ *  grow here: what cannot be had is refused, and nothing has changed but for clusters that were due, which stay. Where the device chooses among
+ *  clusters this waits, once in many tokens, for the last steps' rows, and for the host that makes clusters of them. */
 DCI_API dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, const int64_t *sequences,
                                       const size_t *n_tokens);
 

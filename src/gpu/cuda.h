@@ -15,6 +15,7 @@
 #include "dci/base.h"
 #include "gpu/kernels.h"
 #include "gpu/plans.h"
+#include "gpu/schedules.h"
 #include "gpu/tails.h"
 
 #ifdef __cplusplus
@@ -56,6 +57,8 @@ dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, const dci_gpu_
 dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);
 dci_status dci_gpu_cuda_score(struct dci_gpu *gpu, void *stream, const dci_gpu_score_args *args);
 dci_status dci_gpu_cuda_choose(struct dci_gpu *gpu, void *stream, const dci_gpu_choose_args *args);
+dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const dci_gpu_gate_args *args);
+dci_status dci_gpu_cuda_take_kept(struct dci_gpu *gpu, void *stream, const dci_gpu_take_kept_args *args);
 dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
 dci_status dci_gpu_cuda_form_prompt(struct dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
 dci_status dci_gpu_cuda_tail(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);

@@ -50,11 +50,20 @@ static __device__ __forceinline__ Rooms rooms_of(unsigned char *base, int key_ro
         return r;
 }
 
+/* A row's part of what is kept. */
+static __device__ __forceinline__ int32_t *kept_part(int32_t *first, const dci_gpu_decided &kept, int row)
+{
+        return reinterpret_cast<int32_t *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * kept.row_bytes);
+}
+
 /* A list that chooses nothing; by one block. */
-static __device__ __forceinline__ void put_nothing(const dci_gpu_choose_args &args, int list)
+static __device__ __forceinline__ void put_nothing(const dci_gpu_choose_args &args, int list, int row, int head)
 {
         if (threadIdx.x == 0) {
-                args.counts[list] = 0;
+                if (args.kept.lists != nullptr)
+                        kept_part(args.kept.counts, args.kept, row)[head] = 0;
+                else
+                        args.counts[list] = 0;
                 if (args.n_ranked != nullptr)
                         args.n_ranked[list] = 0;
         }
@@ -398,7 +407,7 @@ static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, c
                 worst = worst_key(s, r.keys, n, low);
         }
         int n_tokens = job.wanted;
-        if (simple && args.ranked == nullptr) {
+        if (simple && args.ranked == nullptr && args.kept.lists == nullptr) {
                 __syncthreads();
                 if (threadIdx.x == 0)
                         s.count = 0;
@@ -420,10 +429,20 @@ static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, c
                         args.scores[((uint64_t)job.list * args.most_groups + r.tokens[i / job.group]) * job.group +
                                     i % job.group] = -FLT_MAX;
         __syncthreads();
-        const uint32_t count = put_in_order(s, r.bits, r.tokens, n_tokens, job.n_candidates, args.sizes.sink,
-                                            args.positions + (uint64_t)job.list * args.stride);
+        uint32_t count = 0;
+        if (args.kept.lists != nullptr) {
+                int32_t *list = kept_part(args.kept.lists, args.kept, job.row) + (uint64_t)job.head * args.kept.room;
+                for (int i = threadIdx.x; i < n_tokens; i += n_threads)
+                        list[i] = r.tokens[i];
+        } else {
+                count = put_in_order(s, r.bits, r.tokens, n_tokens, job.n_candidates, args.sizes.sink,
+                                     args.positions + (uint64_t)job.list * args.stride);
+        }
         if (threadIdx.x == 0) {
-                args.counts[job.list] = (int32_t)count;
+                if (args.kept.lists != nullptr)
+                        kept_part(args.kept.counts, args.kept, job.row)[job.head] = n_tokens;
+                else
+                        args.counts[job.list] = (int32_t)count;
                 args.guesses[(uint64_t)job.row * args.n_heads + job.head] = from_ordered((uint32_t)(worst >> 32));
                 args.n_found[2 * (uint64_t)job.list] = 0;
         }
@@ -453,22 +472,25 @@ static __global__ void __launch_bounds__(n_threads, 1) choose_kernel(const __gri
         const uint64_t held = (uint64_t)job.row * args.n_heads + job.head;
         const float guess = args.guesses[held];
         const int n_listed = args.n_listed != nullptr ? __ldg(args.n_listed + held) : 0;
+        const bool due = args.due == nullptr || __ldg(args.due + job.list) == args.due_is, keeps = args.kept.lists != nullptr;
         for (int i = thread; i < window_words / 4; i += n_threads)
                 reinterpret_cast<uint4 *>(r.bits)[i] = make_uint4(0, 0, 0, 0);
 
         dci_gpu_view view;
         DCI_GPU_VIEW(view, args.sizes, n, n_grouped);
-        if (thread == 0 && blockIdx.x == 0 && job.head == 0)
+        if (thread == 0 && blockIdx.x == 0 && job.head == 0 && !keeps)
                 put_header(args, sequence, view, n);
         job.n_candidates = view.n_candidates;
-        job.room = args.none ? 0 : min(view.room, args.stride);
+        job.room = args.none ? 0 : min(keeps ? args.kept.room : view.room, args.stride);
         job.look = args.n_listed != nullptr && view.n_candidates != n_grouped;
         const int per = 1 << args.group_shift;
         job.n_groups = min(args.n_listed != nullptr ? n_listed : (view.n_candidates + per - 1) >> args.group_shift,
                            args.most_groups);
+        if (!due) /* the same for all blocks of the list */
+                return;
         if (!view.sparse || job.room == 0 || job.n_groups <= 0) {
                 if (blockIdx.x == 0)
-                        put_nothing(args, job.list);
+                        put_nothing(args, job.list, job.row, job.head);
                 return;
         }
         /* Of pages one more, since the last one of all may be partial. Listed groups have one member at least. */

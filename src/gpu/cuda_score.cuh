@@ -37,9 +37,10 @@ static __device__ __forceinline__ ScoreJob score_job_of(const dci_gpu_score_args
         job.row = __ldg(a.rows + sequence);
         job.n_tokens = __ldg(a.n_tokens + sequence);
         const int n_grouped = __ldg(a.n_grouped + sequence);
+        const bool due = a.due == nullptr || __ldg(a.due + job.list) == a.due_is;
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, job.n_tokens, n_grouped);
-        job.sparse = view.sparse;
+        job.sparse = view.sparse && due;
         job.n_candidates = view.n_candidates;
         return job;
 }

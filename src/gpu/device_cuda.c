@@ -522,6 +522,8 @@ KERNEL(gather)
 KERNEL(attend)
 KERNEL(score)
 KERNEL(choose)
+KERNEL(gate)
+KERNEL(take_kept)
 KERNEL(form)
 KERNEL(form_prompt)
 KERNEL(tail)
@@ -564,6 +566,8 @@ static const dci_gpu_ops ops = {
         .attend = cuda_attend,
         .score = cuda_score,
         .choose = cuda_choose,
+        .gate = cuda_gate,
+        .take_kept = cuda_take_kept,
         .form = cuda_form,
         .form_prompt = cuda_form_prompt,
         .tail = cuda_tail,

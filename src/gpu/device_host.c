@@ -43,7 +43,8 @@ typedef struct host_graph {
 
 typedef struct host_stream {
         struct host_stream *next;
-        host_graph *graph; /* of the capture that is under way */
+        host_graph *graph;     /* of the capture that is under way */
+        bool forked, unjoined; /* it began on another stream; which has not waited for this one since */
 } host_stream;
 
 typedef struct host_pin {
@@ -55,6 +56,7 @@ typedef struct host_pin {
 typedef struct host_event {
         bool timed, recorded;
         struct timespec when;
+        host_stream *of; /* where it was recorded last */
 } host_event;
 
 typedef struct host_state {
@@ -280,6 +282,7 @@ dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void 
         host_call *kept = dci_alloc(gpu->context, 1, sizeof *kept + n_bytes);
         if (kept == NULL)
                 return DCI_ERR_MEMORY;
+        stream->unjoined = stream->forked;
         kept->next = NULL;
         kept->run = run;
         kept->n_bytes = n_bytes;
@@ -360,6 +363,7 @@ static dci_status host_event_record(dci_gpu *gpu, void *object, void *stream)
                 return status;
         pthread_mutex_lock(&state->lock);
         event->recorded = true;
+        event->of = stream;
         if (event->timed)
                 clock_gettime(CLOCK_MONOTONIC, &event->when);
         pthread_mutex_unlock(&state->lock);
@@ -382,10 +386,28 @@ static dci_status host_event_done(dci_gpu *gpu, void *event, bool *out)
         return host_event_wait(gpu, event);
 }
 
+/* A stream that waits for one that captures is captured, too, until that one's capture ends. */
+static void follow(host_state *state, host_stream *stream, const host_stream *other)
+{
+        pthread_mutex_lock(&state->lock);
+        for (host_stream *s = state->streams; s != NULL; s = s->next) {
+                if (s != other || s == stream || s->graph == NULL)
+                        continue;
+                stream->forked = stream->forked || stream->graph == NULL;
+                stream->graph = stream->graph == NULL ? s->graph : stream->graph;
+                s->unjoined = false;
+        }
+        pthread_mutex_unlock(&state->lock);
+}
+
 static dci_status host_event_order(dci_gpu *gpu, void *stream, void *event)
 {
         dci_status status = host_stream_check(gpu, stream);
-        return status == DCI_OK ? host_event_wait(gpu, event) : status;
+        if (status == DCI_OK)
+                status = host_event_wait(gpu, event);
+        if (status == DCI_OK && stream != NULL)
+                follow(gpu->state, stream, ((host_event *)event)->of);
+        return status;
 }
 
 static dci_status host_event_elapsed(dci_gpu *gpu, void *from, void *to, double *out_seconds)
@@ -432,9 +454,16 @@ static dci_status host_capture_end(dci_gpu *gpu, void *object, void **out_graph)
                 return status;
         if (stream == NULL || stream->graph == NULL)
                 return dci_fail(DCI_ERR_DEVICE, "the stream does not capture");
+        host_state *state = gpu->state;
+        bool unjoined = false;
         *out_graph = stream->graph;
-        stream->graph = NULL;
-        return DCI_OK;
+        for (host_stream *s = state->streams; s != NULL; s = s->next)
+                if (s->graph == *out_graph) {
+                        unjoined = unjoined || s->unjoined;
+                        s->graph = NULL;
+                        s->forked = s->unjoined = false;
+                }
+        return unjoined ? dci_fail(DCI_ERR_DEVICE, "the capture's end has not waited for another stream") : DCI_OK;
 }
 
 static dci_status host_graph_launch(dci_gpu *gpu, void *object, void *stream)
@@ -464,6 +493,8 @@ KERNEL(pack)
 KERNEL(gather)
 KERNEL(score)
 KERNEL(choose)
+KERNEL(gate)
+KERNEL(take_kept)
 KERNEL(form)
 KERNEL(form_prompt)
 KERNEL(tail_sums)
@@ -534,6 +565,8 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .attend = host_attend,
                                       .score = host_score,
                                       .choose = host_choose,
+                                      .gate = host_gate,
+                                      .take_kept = host_take_kept,
                                       .form = host_form,
                                       .form_prompt = host_form_prompt,
                                       .tail = host_tail,

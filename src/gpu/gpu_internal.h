@@ -13,6 +13,7 @@
 #include "dci/gpu.h"
 #include "gpu/kernels.h"
 #include "gpu/plans.h"
+#include "gpu/schedules.h"
 #include "gpu/tails.h"
 
 typedef struct dci_gpu_ops {
@@ -62,9 +63,11 @@ typedef struct dci_gpu_ops {
         dci_status (*resolve)(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
         dci_status (*gather)(dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args);
         dci_status (*attend)(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);
-        /* And those that make plans (plans.h, tails.h). */
+        /* And those that make plans (plans.h, schedules.h, tails.h). */
         dci_status (*score)(dci_gpu *gpu, void *stream, const dci_gpu_score_args *args);
         dci_status (*choose)(dci_gpu *gpu, void *stream, const dci_gpu_choose_args *args);
+        dci_status (*gate)(dci_gpu *gpu, void *stream, const dci_gpu_gate_args *args);
+        dci_status (*take_kept)(dci_gpu *gpu, void *stream, const dci_gpu_take_kept_args *args);
         dci_status (*form)(dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
         dci_status (*form_prompt)(dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
         dci_status (*tail)(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);

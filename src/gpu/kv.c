@@ -350,8 +350,9 @@ dci_status dci_gpu_kv_told(dci_gpu_kv *kv, dci_status status)
 
 dci_status dci_gpu_kv_settle(dci_gpu_kv *kv)
 {
-        dci_status status = kv->step.open ? kv->ops->stream_wait(kv->gpu, kv->step.stream)
-                                          : kv->ops->event_wait(kv->gpu, kv->step_event);
+        dci_status status = kv->step.open ? dci_gpu_kv_schedule_join(kv) : kv->ops->event_wait(kv->gpu, kv->step_event);
+        if (status == DCI_OK && kv->step.open)
+                status = kv->ops->stream_wait(kv->gpu, kv->step.stream);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
         return dci_gpu_kv_did(kv, status);

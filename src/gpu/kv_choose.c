@@ -7,14 +7,7 @@
 
 dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer)
 {
-        const dci_gpu_kv_planner *p = &kv->planner;
-        return (dci_gpu_chunks){.pieces = p->device_pieces,
-                                .numbers = p->device_numbers,
-                                .stride = p->max_chunks,
-                                .layer_at = (uint64_t)(kv->layers[layer].index << p->piece_shift) * p->chunk_bytes,
-                                .chunk_bytes = p->chunk_bytes,
-                                .head_bytes = (uint32_t)p->head_bytes,
-                                .piece_shift = (int32_t)p->piece_shift};
+        return dci_gpu_kv_store_chunks(kv, &kv->planner.summaries, layer);
 }
 
 dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
@@ -22,7 +15,7 @@ dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
         return (dci_gpu_sizes){.sink = (int32_t)kv->shape.sink,
                                .window = (int32_t)kv->shape.window,
                                .budget = (int32_t)kv->shape.budget,
-                               .unit = (int32_t)kv->shape.page_tokens};
+                               .unit = (int32_t)dci_kv_unit(kv->host)};
 }
 
 /* What the device reads of a group for its score. */
@@ -64,6 +57,8 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                 .parts = p->parts};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
+        if (p->listed)
+                args.n_listed = p->n_listed + index * kv->n_lists;
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
@@ -103,6 +98,14 @@ static dci_gpu_choose_args choose_args(const dci_gpu_kv *kv, size_t layer, const
                                      .after = p->header + 2 * kv->step.n + first};
 }
 
+static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, dci_gpu_choose_args *out)
+{
+        out->n_listed = score->n_listed;
+        out->spans = score->summaries;
+        out->spans.layer_at += kv->planner.spans_at;
+        out->ids = dci_gpu_kv_store_chunks(kv, &kv->planner.ids, layer);
+}
+
 dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
         const size_t at_once = kv->planner.at_once;
@@ -111,9 +114,14 @@ dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, 
                 const size_t left = kv->step.n - first, n = left < at_once ? left : at_once;
                 const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
                 kv->planner.last_parts = score.n_parts;
-                const dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
-                status = kv->ops->score(kv->gpu, kv->step.stream, &score);
-                if (status == DCI_OK)
+                dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
+                if (kv->planner.listed)
+                        add_lists(kv, layer, &score, &choose);
+                if (kv->planner.schedule.on)
+                        status = dci_gpu_kv_schedule_plan(kv, layer, &score, &choose);
+                else
+                        status = kv->ops->score(kv->gpu, kv->step.stream, &score);
+                if (status == DCI_OK && !kv->planner.schedule.on)
                         status = kv->ops->choose(kv->gpu, kv->step.stream, &choose);
                 if (status == DCI_OK)
                         status = dci_gpu_kv_tail_of_scores(kv, layer, &score, first);

@@ -31,7 +31,6 @@ typedef struct dci_gpu_kv_row {
         size_t listed; /* positions from here on are in no hot slot */
         bool stepping; /* in the step that is open */
         /* Plans made on the device (kv_summaries.c). */
-        size_t n_chunks; /* in its table */
         size_t grouped;  /* candidates that have summaries on the device, in all layers */
         size_t forming;  /* the same after the step that is open, of which the step itself forms those */
         size_t from;     /* from here on */
@@ -80,25 +79,46 @@ enum {
         DCI_GPU_KV_NUMBERS = DCI_GPU_KV_SKIP + 2
 };
 
+/* Chunks on the device (kv_store.c). */
+typedef struct dci_gpu_kv_store {
+        size_t head_bytes, chunk_bytes; /* of a head's part; of a chunk */
+        size_t max_chunks;              /* of a row */
+        size_t piece_shift, piece_bytes, piece_capacity, n_pieces, n_uploaded;
+        unsigned char **pieces, **device_pieces;
+        int32_t *numbers, *device_numbers; /* [row][max_chunks]; the host's is locked */
+        size_t *n_chunks;                  /* of each row */
+        uint32_t *refs;                    /* by chunk */
+        int32_t *free_list;
+        size_t n_free;
+} dci_gpu_kv_store;
+
+/* What plans leave to the next ones on the device (kv_schedule.c). */
+typedef struct dci_gpu_kv_schedule {
+        bool on;                                     /* lists are kept between plans */
+        size_t states_bytes, layer_bytes, row_bytes; /* of a row: all layers' states; a layer's part; all */
+        unsigned char *memory;                       /* [row] */
+        int32_t *due;                                /* of the layer at hand, by list */
+        int32_t *states;                             /* locked, of a row */
+        /* AHEAD: lists of the next plan are chosen on another stream, until the layer's attention is queued. */
+        bool has_stream, beside;
+        void *stream, *taken, *chosen; /* events: the plan's lists are there; those of the next one */
+} dci_gpu_kv_schedule;
+
 /* What plans are made with on the device (kv_summaries.c, kv_choose.c). */
 typedef struct dci_gpu_kv_planner {
         bool on;
         int32_t kind, weigh, group_shift; /* plans.h */
         size_t first_layer;               /* the first sparse one */
-        size_t head_bytes, chunk_bytes;   /* of a head's part; of a chunk */
-        size_t max_chunks;                /* of a sequence */
-        size_t piece_shift, piece_bytes, piece_capacity, n_pieces, n_uploaded;
-        size_t most_groups; /* of a list */
-        size_t at_once;     /* sequences whose scores there is room for */
-        int32_t last_parts; /* of the last layer's scores, for tests */
-        size_t bytes;       /* of pieces */
+        bool listed;                      /* groups are listed (kv_listed.c) */
+        size_t spans_at;                  /* listed: behind their rows */
+        size_t most_groups;               /* of a list */
+        size_t at_once;                   /* sequences whose scores there is room for */
+        int32_t last_parts;               /* of the last layer's scores, for tests */
+        size_t bytes;                     /* of pieces */
 
-        unsigned char **pieces, **device_pieces;
-        int32_t *numbers, *device_numbers; /* [row][max_chunks]; the host's is locked */
-        uint32_t *refs;                    /* by chunk */
-        int32_t *free_list;
-        size_t n_free;
-        unsigned char *upload; /* locked: UPLOAD_BYTES, or a chunk */
+        dci_gpu_kv_store summaries, ids; /* ids: listed */
+        int32_t *n_listed;               /* listed: groups, [sparse layer][row][head] */
+        unsigned char *upload;           /* locked: UPLOAD_BYTES, or a chunk */
         size_t upload_bytes;
         float *value_signs, *value_centres; /* of a low-bit tail, as those of the keys; NULL: it is another */
         float *signs, *centres,
@@ -110,6 +130,8 @@ typedef struct dci_gpu_kv_planner {
         int32_t *n_found, *positions, *counts, *header;
         float *tail_partial, *tail_out, *tail_lse;
         int32_t *tail_arrived;
+
+        dci_gpu_kv_schedule schedule;
 } dci_gpu_kv_planner;
 
 struct dci_gpu_kv {
@@ -302,6 +324,35 @@ dci_status dci_gpu_kv_hand_over_layer(dci_gpu_kv *kv, size_t layer);
 void dci_gpu_kv_forget_ends(dci_gpu_kv *kv);
 void dci_gpu_kv_give_chunks(dci_gpu_kv *kv);
 
+/* --- kv_store.c --------------------------------------------------------------------------------------------------------------- */
+
+/* Sizes, for rows of at most so many candidates, or groups. What is taken at once is placed by kv_memory.c. */
+void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_bytes, size_t most_rows);
+void dci_gpu_kv_store_destroy(dci_gpu_kv *kv, dci_gpu_kv_store *s);
+/* That n chunks more can be had. */
+dci_status dci_gpu_kv_store_ready(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t n);
+/* One of those, for its first owner; and one owner less. */
+int32_t dci_gpu_kv_store_take(dci_gpu_kv_store *s);
+void dci_gpu_kv_store_give(dci_gpu_kv_store *s, int32_t chunk);
+/* A row's first `left` chunks stay; another row's first n are shared with one that has none. */
+void dci_gpu_kv_store_cut(dci_gpu_kv_store *s, size_t row, size_t left);
+void dci_gpu_kv_store_share(dci_gpu_kv_store *s, size_t from, size_t to, size_t n);
+/* Chunks that a row lacks to have n, those from number `first` on its own; and having them: what was in those may be lost. */
+size_t dci_gpu_kv_store_lacks(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n);
+dci_status dci_gpu_kv_store_own(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first, size_t n);
+/* Pieces that the device does not know, and a row's numbers from `first` on. */
+dci_status dci_gpu_kv_store_tell(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first);
+unsigned char *dci_gpu_kv_store_at(const dci_gpu_kv_store *s, size_t sparse, int32_t chunk);
+dci_gpu_chunks dci_gpu_kv_store_chunks(const dci_gpu_kv *kv, const dci_gpu_kv_store *s, size_t layer);
+DCI_INLINE int32_t *dci_gpu_kv_store_numbers(const dci_gpu_kv_store *s, size_t row)
+{
+        return s->numbers + row * s->max_chunks;
+}
+DCI_INLINE size_t dci_gpu_kv_chunks_of(size_t n)
+{
+        return (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
+}
+
 /* --- kv_summaries.c ---------------------------------------------------------------------------------------------------------- */
 
 /* Whether the device can plan this, or a sentence that says why not (DCI_ERR_UNSUPPORTED). */
@@ -333,6 +384,21 @@ dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
 /* That its prompt has ended in all layers that choose. */
 dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 
+/* --- kv_listed.c ---------------------------------------------------------------------------------------------------------------- */
+
+bool dci_gpu_kv_lists(const dci_kv_config *shape);
+/* Sizes; returns the most groups of a head. */
+size_t dci_gpu_kv_listed_init(dci_gpu_kv *kv);
+/* Before a step: the host forms what its own plans would have formed by now. That stays, whatever becomes of the step. */
+dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv);
+/* As those above, of rows whose groups are listed. settle: of a prompt that ended. */
+dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+void dci_gpu_kv_listed_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
+/* The host's sequence is cut already. */
+dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+
 /* --- kv_choose.c ---------------------------------------------------------------------------------------------------------------- */
 
 /* Lists of one layer, on the step's stream. */
@@ -358,6 +424,25 @@ dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *qu
 
 /* kv_step.c: checks rows on the device, and gives their strides in bytes as elements. */
 dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out);
+
+/* --- kv_schedule.c -------------------------------------------------------------------------------------------------------------- */
+
+dci_status dci_gpu_kv_can_schedule(const dci_kv_config *shape);
+/* As those of the planner, which call them. */
+void dci_gpu_kv_schedule_init(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_schedule_begin(dci_gpu_kv *kv);
+void dci_gpu_kv_schedule_destroy(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_schedule_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
+/* After the host's: the row has n tokens now. The device is idle. */
+dci_status dci_gpu_kv_schedule_cut(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n);
+/* That the layer whose lists this one uses has a plan in this step. */
+dci_status dci_gpu_kv_check_anchor(const dci_gpu_kv *kv, size_t layer);
+/* A plan of sequences of the step, with lists that are kept; args as for a plan that decides for itself. */
+dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
+                                    const dci_gpu_choose_args *choose);
+/* The step's stream waits for what is chosen beside it. */
+dci_status dci_gpu_kv_schedule_join(dci_gpu_kv *kv);
 
 /* --- kv_fetch.c ---------------------------------------------------------------------------------------------------------------- */
 

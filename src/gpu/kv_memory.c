@@ -75,6 +75,25 @@ static void place_plan(dci_gpu_kv *kv, arena *a, dci_gpu_kv_layer *layer)
                 layer->answer = part(a, answer_ints(kv), sizeof(int32_t));
 }
 
+static void store_pinned(const dci_gpu_kv *kv, arena *a, dci_gpu_kv_store *s)
+{
+        s->pieces = part(a, s->piece_capacity, sizeof(void *));
+        s->numbers = part(a, times(kv->config.max_sequences, s->max_chunks, 1), sizeof(int32_t));
+}
+
+static void store_tables(const dci_gpu_kv *kv, arena *a, dci_gpu_kv_store *s)
+{
+        s->device_pieces = part(a, s->piece_capacity, sizeof(void *));
+        s->device_numbers = part(a, times(kv->config.max_sequences, s->max_chunks, 1), sizeof(int32_t));
+}
+
+static void store_scratch(const dci_gpu_kv *kv, arena *a, dci_gpu_kv_store *s)
+{
+        s->n_chunks = part(a, kv->config.max_sequences, sizeof *s->n_chunks);
+        s->refs = part(a, s->piece_capacity << s->piece_shift, sizeof *s->refs);
+        s->free_list = part(a, s->piece_capacity << s->piece_shift, sizeof *s->free_list);
+}
+
 static void place_pinned(dci_gpu_kv *kv, arena *a)
 {
         const size_t n = kv->config.max_sequences;
@@ -89,9 +108,10 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
                 return;
         if (kv->planner.on) {
                 dci_gpu_kv_planner *p = &kv->planner;
-                p->pieces = part(a, p->piece_capacity, sizeof(void *));
-                p->numbers = part(a, times(n, p->max_chunks, 1), sizeof(int32_t));
+                store_pinned(kv, a, &p->summaries);
+                store_pinned(kv, a, &p->ids);
                 p->upload = part(a, p->upload_bytes, 1);
+                p->schedule.states = part(a, p->schedule.on ? p->schedule.states_bytes : 0, 1);
         }
         kv->queries = part(a, times(n, kv->shape.n_query_heads, kv->dim), kv->query_es);
         kv->refill = part(a, 2 + 2 * (kv->shape.sink + kv->config.ring_tokens), sizeof(int32_t));
@@ -131,11 +151,13 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
         if (kv->planner.on) {
                 dci_gpu_kv_planner *p = &kv->planner;
                 const size_t lists = times(kv->n_sparse, kv->n_lists, 1);
-                p->device_pieces = part(a, p->piece_capacity, sizeof(void *));
-                p->device_numbers = part(a, times(n, p->max_chunks, 1), sizeof(int32_t));
+                store_tables(kv, a, &p->summaries);
+                store_tables(kv, a, &p->ids);
+                p->n_listed = part(a, p->listed ? lists : 0, sizeof(int32_t));
                 p->signs = part(a, dci_rotation_bytes(kv->dim), 1);
                 p->centres = part(a, p->kind == DCI_GPU_CODES ? times(lists, kv->dim, 1) : 0, sizeof(float));
                 p->guesses = part(a, lists, sizeof(float));
+                p->schedule.memory = part(a, times(n, p->schedule.row_bytes, 1), 1);
                 if (kv->shape.tail == DCI_KV_TAIL_LOWBIT) {
                         p->value_signs = part(a, dci_rotation_bytes(kv->dim), 1);
                         p->value_centres = part(a, times(lists, kv->dim, 1), sizeof(float));
@@ -172,6 +194,7 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
         p->n_found = part(a, times(lists, 2, 1), sizeof(int32_t));
         p->positions = part(a, times(kv->n_lists, kv->stride, 1), sizeof(int32_t));
         p->counts = part(a, kv->n_lists, sizeof(int32_t));
+        p->schedule.due = part(a, p->schedule.on ? kv->n_lists : 0, sizeof(int32_t));
         p->header = part(a, kv->config.max_sequences, 3 * sizeof(int32_t));
         if (kv->shape.tail == DCI_KV_TAIL_DROP)
                 return;
@@ -214,9 +237,8 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
         kv->step.wanted = part(a, n, sizeof *kv->step.wanted);
         kv->step.at = part(a, n, sizeof *kv->step.at);
         if (kv->planner.on) {
-                dci_gpu_kv_planner *p = &kv->planner;
-                p->refs = part(a, p->piece_capacity << p->piece_shift, sizeof *p->refs);
-                p->free_list = part(a, p->piece_capacity << p->piece_shift, sizeof *p->free_list);
+                store_scratch(kv, a, &kv->planner.summaries);
+                store_scratch(kv, a, &kv->planner.ids);
         }
         if (!kv->resolves_on_host)
                 return;
@@ -303,6 +325,10 @@ static dci_status clear(dci_gpu_kv *kv)
         const dci_gpu_ops *ops = kv->ops;
         const size_t lanes = kv->n_sparse * kv->n_lists;
         memset(kv->bad, 0, kv->config.max_sequences * sizeof *kv->bad);
+        if (kv->planner.on) {
+                memset(kv->planner.summaries.n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
+                memset(kv->planner.ids.n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
+        }
         dci_status status = ops->fill(kv->gpu, kv->side, kv->arrived, 0, kv->n_lists * sizeof *kv->arrived);
         if (kv->resolves_on_host) {
                 memset(kv->tags, 0xff, lanes * kv->n_frames * sizeof *kv->tags);

@@ -62,6 +62,9 @@ static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
 static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
         dci_gpu_kv_layer *at = &kv->layers[layer];
+        const dci_status may = dci_gpu_kv_check_anchor(kv, layer);
+        if (may != DCI_OK)
+                return may;
         for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const dci_kv_sequence *sequence = dci_kv_find(kv->host, row->id);
@@ -188,6 +191,8 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
         }
         if (status == DCI_OK)
                 status = kv->ops->attend(kv->gpu, stream, &args);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_schedule_join(kv);
         return dci_gpu_kv_did(kv, status);
 }
 

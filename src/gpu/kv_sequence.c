@@ -196,6 +196,8 @@ dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens
                 row->n = n_tokens;
                 status = dci_gpu_kv_planner_cut(kv, row, n_tokens);
                 if (status == DCI_OK)
+                        status = dci_gpu_kv_schedule_cut(kv, row, n_tokens);
+                if (status == DCI_OK)
                         status = dci_gpu_kv_cut_row(kv, row, n, n_tokens);
         }
         return dci_gpu_kv_leave(kv, status);
@@ -222,7 +224,7 @@ dci_status dci_gpu_kv_save(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, co
         if (status != DCI_OK)
                 return status;
         if (kv->planner.on)
-                status = dci_gpu_kv_bring_up(kv, row);
+                status = kv->planner.listed ? dci_gpu_kv_planner_settle(kv, row) : dci_gpu_kv_bring_up(kv, row);
         return dci_gpu_kv_leave(kv, status == DCI_OK ? dci_kv_save(kv->host, sequence, n_tokens, path) : status);
 }
 
@@ -262,7 +264,12 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
                         status = fill_row(kv, row, n, 0);
                 if (status == DCI_OK && kv->planner.on) {
                         row->behind = true;
-                        status = dci_gpu_kv_bring_up(kv, row);
+                        status = kv->planner.listed ? dci_gpu_kv_planner_settle(kv, row) : dci_gpu_kv_bring_up(kv, row);
+                }
+                if (status != DCI_OK && !kv->broken) {
+                        dci_gpu_kv_planner_close(kv, row);
+                        row->id = -1;
+                        dci_kv_close(kv->host, id);
                 }
         }
         if (status == DCI_OK)

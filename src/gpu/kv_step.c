@@ -375,8 +375,10 @@ dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream)
                 for (size_t i = 0; i < kv->step.n; i++)
                         kv->rows[kv->step.at[i]].n += kv->step.wanted[i];
                 dci_gpu_kv_planner_step_end(kv, false);
+                status = dci_gpu_kv_did(kv, dci_gpu_kv_schedule_join(kv));
                 close_step(kv);
-                status = dci_gpu_kv_did(kv, kv->ops->event_record(kv->gpu, kv->step_event, stream));
+                if (status == DCI_OK)
+                        status = dci_gpu_kv_did(kv, kv->ops->event_record(kv->gpu, kv->step_event, stream));
         }
         return dci_gpu_kv_leave(kv, status);
 }
@@ -400,6 +402,8 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
                 for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                         dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                         status = dci_gpu_kv_cut_row(kv, row, row->n + kv->step.wanted[i], row->n);
+                        if (status == DCI_OK)
+                                status = dci_gpu_kv_schedule_cut(kv, row, row->n);
                 }
                 if (status == DCI_OK)
                         status = dci_gpu_kv_did(kv, kv->ops->event_record(kv->gpu, kv->step_event, kv->step.stream));

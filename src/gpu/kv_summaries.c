@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What a device chooses by: summaries of tokens behind the sink, in chunks as the host's (kv/form.c). They lie in pieces of
- *
- *      [sparse layer][chunk]
- *
- * so that a chunk has one number in all layers and a sequence one table of numbers. Forks share whole chunks; one that is written to is its
- * row's alone.
+ * What a device chooses by: summaries of tokens behind the sink, in chunks (kv_store.c) as the host's (kv/form.c).
  *
  * The device forms them itself: of a prompt that comes in one step, and of tokens that leave the window. The host has all rows, and forms
  * what it is asked for: when a sequence is saved, when codes shall be made anew, and of what the device has not seen in time (a prompt in
@@ -20,7 +15,6 @@
 #include "kv/stages.h"
 
 #define UPLOAD_BYTES ((size_t)4 << 20)
-#define PIECE_BYTES ((size_t)32 << 20)
 #define SCORE_BYTES ((size_t)256 << 20) /* of scores at once; a sequence at least */
 #define MOST_FORMED ((size_t)(2 * DCI_GPU_CHUNK))
 
@@ -35,7 +29,7 @@ static int32_t kind_of(const dci_kv_config *c)
 {
         if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_CODES)
                 return DCI_GPU_CODES;
-        if (c->group != DCI_KV_GROUP_PAGE)
+        if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_lists(c))
                 return 0;
         return c->summary == DCI_KV_SUMMARY_MEAN     ? DCI_GPU_MEANS
                : c->summary == DCI_KV_SUMMARY_MINMAX ? DCI_GPU_MINMAX
@@ -53,19 +47,20 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
             (shape->choose != DCI_KV_CHOOSE_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
                 return unsupported("this choice: it is not by scores of all groups");
         if (kind_of(shape) == 0)
-                return unsupported("this summary: it is not codes of tokens or rows of pages by position");
+                return unsupported("this summary: it is not codes of tokens, or rows of pages or clusters");
         if (kind_of(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 && shape->key_bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
                                 (int)shape->key_bits);
-        if (shape->schedule != DCI_KV_EVERY_STEP)
-                return unsupported("this schedule: it does not choose in every step");
+        if (dci_gpu_kv_lists(shape) && shape->schedule != DCI_KV_EVERY_STEP)
+                return unsupported("a schedule that keeps lists of listed groups");
         if (shape->combine == DCI_KV_COMBINE_EACH)
                 return unsupported("lists that heads fill in turns");
         if (shape->preselect > 1.0 || shape->verify > 1.0)
                 return unsupported("a choice in two stages");
         if (shape->frozen_prompt != 0 || shape->resident_bytes > 0)
                 return unsupported(shape->frozen_prompt != 0 ? "a frozen prompt" : "sequences that are kept in full");
-        return dci_gpu_kv_can_tail(shape);
+        const dci_status status = dci_gpu_kv_can_schedule(shape);
+        return status != DCI_OK ? status : dci_gpu_kv_can_tail(shape);
 }
 
 /* --- sizes -------------------------------------------------------------------------------------------------------------------- */
@@ -85,19 +80,19 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                                                      : DCI_GPU_WEIGH_GROUPS;
         while (kv->layers[p->first_layer].dense)
                 p->first_layer++;
-        p->head_bytes = kv->host->summary_bytes + kv->host->tail_bytes;
-        p->chunk_bytes = c->n_kv_heads * p->head_bytes;
-        p->max_chunks = (kv->config.max_tokens + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
-        const size_t most = kv->config.max_sequences * p->max_chunks;
-        while (((size_t)1 << p->piece_shift) < most && (p->chunk_bytes * kv->n_sparse << p->piece_shift) < PIECE_BYTES)
-                p->piece_shift++;
-        p->piece_bytes = p->chunk_bytes * kv->n_sparse << p->piece_shift;
-        p->piece_capacity = (most + ((size_t)1 << p->piece_shift) - 1) >> p->piece_shift;
-        p->upload_bytes =
-                p->chunk_bytes > UPLOAD_BYTES ? p->chunk_bytes : UPLOAD_BYTES; /* and two centres of all heads */
-        p->most_groups = ((kv->config.max_tokens >> p->group_shift) + 64) / 32 * 32;
+        p->listed = dci_gpu_kv_lists(c);
+        size_t most = kv->config.max_tokens >> p->group_shift;
+        if (p->listed)
+                most = dci_gpu_kv_listed_init(kv);
+        else
+                dci_gpu_kv_store_init(kv, &p->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
+                                      kv->config.max_tokens);
+        p->upload_bytes = p->summaries.chunk_bytes > UPLOAD_BYTES ? p->summaries.chunk_bytes
+                                                                  : UPLOAD_BYTES; /* and two centres of all heads */
+        p->most_groups = (most + 64) / 32 * 32;
         const size_t each = c->n_query_heads * p->most_groups * sizeof(float), some = SCORE_BYTES / each;
         p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
+        dci_gpu_kv_schedule_init(kv);
 }
 
 static dci_status copy_up(dci_gpu_kv *kv, void *to, const void *from, size_t n_bytes)
@@ -131,6 +126,11 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
         if (status == DCI_OK)
                 status = kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
                                        2 * p->at_once * kv->shape.n_kv_heads * sizeof *p->n_found);
+        /* Layers that use another one's lists get no centres from the host. */
+        if (status == DCI_OK && p->kind == DCI_GPU_CODES)
+                status = kv->ops->fill(kv->gpu, kv->side, p->centres, 0, n_guesses * kv->dim * sizeof *p->centres);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_schedule_begin(kv);
         if (status == DCI_OK && kv->shape.tail != DCI_KV_TAIL_DROP)
                 status = kv->ops->fill(kv->gpu, kv->side, p->tail_arrived, 0, kv->n_lists * sizeof *p->tail_arrived);
         if (status == DCI_OK && p->kind == DCI_GPU_CODES)
@@ -142,127 +142,39 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
 
 void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)
 {
-        dci_gpu_kv_planner *p = &kv->planner;
-        while (p->n_pieces > 0)
-                kv->ops->give(kv->gpu, p->pieces[--p->n_pieces], p->piece_bytes);
-        p->bytes = 0;
+        dci_gpu_kv_store_destroy(kv, &kv->planner.summaries);
+        dci_gpu_kv_store_destroy(kv, &kv->planner.ids);
+        dci_gpu_kv_schedule_destroy(kv);
 }
 
 /* --- chunks -------------------------------------------------------------------------------------------------------------------- */
 
-static dci_status take_piece(dci_gpu_kv *kv)
-{
-        dci_gpu_kv_planner *p = &kv->planner;
-        const size_t n = (size_t)1 << p->piece_shift;
-        void *memory = NULL;
-        if (p->n_pieces == p->piece_capacity)
-                return dci_fail(DCI_ERR_FULL,
-                                "%zu sequences of %zu tokens need %zu pieces for summaries, which are there",
-                                kv->config.max_sequences, kv->config.max_tokens, p->piece_capacity);
-        dci_status status = dci_gpu_kv_check_device_bytes(kv, p->piece_bytes);
-        if (status == DCI_OK)
-                status = kv->ops->take(kv->gpu, p->piece_bytes, &memory);
-        if (status != DCI_OK)
-                return status;
-        const size_t first = p->n_pieces << p->piece_shift;
-        p->pieces[p->n_pieces++] = memory;
-        p->bytes += p->piece_bytes;
-        for (size_t i = n; i-- > 0;)
-                p->free_list[p->n_free++] = (int32_t)(first + i);
-        return DCI_OK;
-}
-
-/* That n chunks more can be had. */
-static dci_status chunks_ready(dci_gpu_kv *kv, size_t n)
-{
-        dci_status status = DCI_OK;
-        while (kv->planner.n_free < n && status == DCI_OK)
-                status = take_piece(kv);
-        return status;
-}
-
-static int32_t take_chunk(dci_gpu_kv_planner *p)
-{
-        const int32_t chunk = p->free_list[--p->n_free];
-        p->refs[chunk] = 1;
-        return chunk;
-}
-
-static void drop_chunk(dci_gpu_kv_planner *p, int32_t chunk)
-{
-        if (--p->refs[chunk] == 0)
-                p->free_list[p->n_free++] = chunk;
-}
-
 static int32_t *numbers_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        return kv->planner.numbers + dci_gpu_kv_row_at(kv, row) * kv->planner.max_chunks;
+        return dci_gpu_kv_store_numbers(&kv->planner.summaries, dci_gpu_kv_row_at(kv, row));
 }
 
-static void drop_chunks(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t left)
+static void drop_chunks(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t left)
 {
-        while (row->n_chunks > left)
-                drop_chunk(&kv->planner, numbers_of(kv, row)[--row->n_chunks]);
+        if (kv->planner.on)
+                dci_gpu_kv_store_cut(&kv->planner.summaries, dci_gpu_kv_row_at(kv, row), left);
 }
 
 static size_t chunks_of(size_t n)
 {
-        return (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
-}
-
-/* Pieces and numbers that the device does not know. */
-static dci_status tell(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first)
-{
-        dci_gpu_kv_planner *p = &kv->planner;
-        dci_status status = DCI_OK;
-        if (p->n_uploaded < p->n_pieces)
-                status = kv->ops->copy(kv->gpu, stream, p->device_pieces + p->n_uploaded, p->pieces + p->n_uploaded,
-                                       (p->n_pieces - p->n_uploaded) * sizeof(void *));
-        if (status == DCI_OK)
-                p->n_uploaded = p->n_pieces;
-        if (status == DCI_OK && row->n_chunks > first) {
-                const size_t at = dci_gpu_kv_row_at(kv, row) * p->max_chunks + first;
-                status = kv->ops->copy(kv->gpu, stream, p->device_numbers + at, p->numbers + at,
-                                       (row->n_chunks - first) * sizeof *p->numbers);
-        }
-        return status;
+        return dci_gpu_kv_chunks_of(n);
 }
 
 /* Chunks for n candidates, those from number `first` on the row's alone; what was in them may be lost. */
-static dci_status own_chunks(dci_gpu_kv *kv, void *stream, dci_gpu_kv_row *row, size_t first, size_t n)
+static dci_status own_chunks(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
 {
-        dci_gpu_kv_planner *p = &kv->planner;
-        const size_t wanted = chunks_of(n);
-        int32_t *numbers = numbers_of(kv, row);
-        size_t more = wanted > row->n_chunks ? wanted - row->n_chunks : 0;
-        bool other = more > 0;
-        for (size_t c = first; c < row->n_chunks && c < wanted; c++)
-                if (p->refs[numbers[c]] > 1) {
-                        more++;
-                        other = true;
-                }
-        if (!other)
-                return DCI_OK;
-        const dci_status status = chunks_ready(kv, more);
-        if (status != DCI_OK)
-                return status;
-        const size_t before = row->n_chunks;
-        for (size_t c = first; c < wanted; c++) {
-                if (c < before && p->refs[numbers[c]] == 1)
-                        continue;
-                if (c < before)
-                        drop_chunk(p, numbers[c]);
-                numbers[c] = take_chunk(p);
-        }
-        row->n_chunks = wanted > before ? wanted : before;
-        return dci_gpu_kv_did(kv, tell(kv, stream, row, first < before ? first : before));
+        return dci_gpu_kv_store_own(kv, &kv->planner.summaries, stream, dci_gpu_kv_row_at(kv, row), first,
+                                    chunks_of(n));
 }
 
-static unsigned char *chunk_at(const dci_gpu_kv_planner *p, size_t sparse, int32_t chunk)
+static dci_status tell(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t first)
 {
-        const size_t n = (size_t)1 << p->piece_shift;
-        return p->pieces[(size_t)chunk >> p->piece_shift] +
-               ((sparse << p->piece_shift) + ((size_t)chunk & (n - 1))) * p->chunk_bytes;
+        return dci_gpu_kv_store_tell(kv, &kv->planner.summaries, kv->side, dci_gpu_kv_row_at(kv, row), first);
 }
 
 /* --- from the host ------------------------------------------------------------------------------------------------------------- */
@@ -277,15 +189,17 @@ static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
                                size_t first, size_t n)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const size_t at_once = p->upload_bytes / p->chunk_bytes;
+        const size_t at_once = p->upload_bytes / p->summaries.chunk_bytes;
         const int32_t *numbers = numbers_of(kv, row);
         dci_status status = DCI_OK;
         for (size_t c = first, here; c < n && status == DCI_OK; c += here) {
                 here = n - c < at_once ? n - c : at_once;
                 for (size_t i = 0; i < here && status == DCI_OK; i++) {
-                        unsigned char *by = p->upload + i * p->chunk_bytes;
-                        memcpy(by, dci_kv_chunk_head(kv->host, from, c + i, 0), p->chunk_bytes);
-                        status = copy_up(kv, chunk_at(p, kv->layers[layer].index, numbers[c + i]), by, p->chunk_bytes);
+                        unsigned char *by = p->upload + i * p->summaries.chunk_bytes;
+                        memcpy(by, dci_kv_chunk_head(kv->host, from, c + i, 0), p->summaries.chunk_bytes);
+                        status =
+                                copy_up(kv, dci_gpu_kv_store_at(&p->summaries, kv->layers[layer].index, numbers[c + i]),
+                                        by, p->summaries.chunk_bytes);
                 }
                 if (status == DCI_OK)
                         status = kv->ops->stream_wait(kv->gpu, kv->side);
@@ -326,7 +240,7 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_seque
         if (status != DCI_OK)
                 return status;
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
-                if (kv->layers[l].dense || n == 0)
+                if (!dci_kv_groups(kv->host, l) || n == 0)
                         continue;
                 status = upload_layer(kv, row, l, &sequence->layers[l], first, chunks_of(n));
                 if (status == DCI_OK && kv->planner.kind == DCI_GPU_CODES)
@@ -349,7 +263,7 @@ static dci_status bring_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv
         float *keys = (float *)(void *)p->upload, *values = keys + floats;
         dci_status status = DCI_OK;
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
-                if (kv->layers[l].dense)
+                if (!dci_kv_groups(kv->host, l))
                         continue;
                 const size_t at = centres_at(kv, kv->layers[l].index, number);
                 status = copy_up(kv, keys, p->centres + at, n_bytes);
@@ -367,6 +281,8 @@ static dci_status bring_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv
 dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = host_sequence(kv, row);
+        if (kv->planner.listed)
+                return dci_gpu_kv_listed_bring_up(kv, row);
         dci_status status = dci_gpu_kv_rows_wait(kv);
         if (status == DCI_OK)
                 status = dci_gpu_kv_check_good(kv, row);
@@ -421,6 +337,8 @@ static bool keeps_up(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t due
 dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         /* Of bad rows nothing is formed. */
+        if (kv->planner.listed)
+                return dci_gpu_kv_listed_settle(kv, row);
         if (!kv->planner.on || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0 || !prompted(kv, host_sequence(kv, row)))
                 return DCI_OK;
         const size_t due = dci_kv_may_group(kv->host, row->n),
@@ -435,6 +353,8 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
         dci_status status = DCI_OK;
         if (!kv->planner.on)
                 return DCI_OK;
+        if (kv->planner.listed)
+                return dci_gpu_kv_listed_reserve(kv);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const dci_kv_sequence *sequence = host_sequence(kv, row);
@@ -478,10 +398,12 @@ dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
                                   .lanes = lanes,
                                   .lane_step = 2 * kv->n_lists * kv->n_slots * kv->row_bytes,
                                   .chunks = dci_gpu_kv_chunks(kv, p->first_layer),
-                                  .layer_step = p->chunk_bytes << p->piece_shift,
+                                  .layer_step = p->summaries.chunk_bytes << p->summaries.piece_shift,
                                   .signs = p->signs,
                                   .centres = p->centres,
                                   .centres_step = kv->n_lists * kv->dim};
+        if (p->listed)
+                return DCI_OK;
         /* A graph does it later, if at all. */
         kv->step.formed = kv->step.bound == 0;
         dci_gpu_kv_form_values(kv, &args);
@@ -508,6 +430,8 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
         const dci_kv_rows *rows = named ? &at->prompt_rows : &at->rows;
         const size_t begin = named ? 0 : (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i],
                      token = begin + kv->shape.sink;
+        if (p->listed)
+                return DCI_OK;
         if (row->n > 0 && named && !room_for_prompt(kv, row, row->n + kv->step.wanted[i]))
                 return DCI_OK;
         if ((row->n > 0 && !named) || rows->keys == NULL || row->forming == 0)
@@ -546,7 +470,7 @@ dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv)
 
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 {
-        for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
+        for (size_t i = 0; i < kv->step.n && kv->planner.on && !kv->planner.listed; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const bool of_prompt = row->prompting && row->n_formed == kv->n_sparse && !aborted;
                 const bool of_step = !row->prompting && row->framed && (!aborted || kv->step.formed);
@@ -564,31 +488,33 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         const size_t n = kv->shape.n_kv_heads, at = dci_gpu_kv_row_at(kv, row) * n;
         dci_status status = DCI_OK;
-        row->n_chunks = row->grouped = row->forming = row->n_formed = 0;
+        row->grouped = row->forming = row->n_formed = 0;
         row->behind = false;
         row->framed = kv->planner.on && kv->planner.kind != DCI_GPU_CODES;
         for (size_t l = 0; l < kv->n_sparse && kv->planner.on && status == DCI_OK; l++)
                 status = kv->ops->fill(kv->gpu, kv->side, kv->planner.guesses + l * kv->n_lists + at, 0,
                                        n * sizeof *kv->planner.guesses);
-        return status;
+        return status == DCI_OK && kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : status;
 }
 
 void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         drop_chunks(kv, row, 0);
+        if (kv->planner.listed)
+                dci_gpu_kv_store_cut(&kv->planner.ids, dci_gpu_kv_row_at(kv, row), 0);
         row->grouped = row->forming = 0;
 }
 
 /* A chunk of the row's own in place of number c, with what is in that. */
 static dci_status copy_chunk(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t c, int32_t from)
 {
-        dci_gpu_kv_planner *p = &kv->planner;
-        dci_status status = chunks_ready(kv, 1);
+        dci_gpu_kv_store *s = &kv->planner.summaries;
+        dci_status status = dci_gpu_kv_store_ready(kv, s, 1);
         if (status != DCI_OK)
                 return status;
-        const int32_t own = take_chunk(p);
+        const int32_t own = dci_gpu_kv_store_take(s);
         for (size_t l = 0; l < kv->n_sparse && status == DCI_OK; l++)
-                status = copy_up(kv, chunk_at(p, l, own), chunk_at(p, l, from), p->chunk_bytes);
+                status = copy_up(kv, dci_gpu_kv_store_at(s, l, own), dci_gpu_kv_store_at(s, l, from), s->chunk_bytes);
         numbers_of(kv, row)[c] = own;
         return dci_gpu_kv_did(kv, status);
 }
@@ -605,18 +531,15 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         dci_status status = dci_gpu_kv_planner_open(kv, to);
         if (status != DCI_OK || !p->on)
                 return dci_gpu_kv_did(kv, status);
+        if (p->listed)
+                return dci_gpu_kv_listed_fork(kv, from, to);
         const size_t n = grouped_within(kv, from->grouped, to->n), whole = n / DCI_KV_CHUNK;
-        for (size_t c = 0; c < whole; c++) {
-                const int32_t chunk = numbers_of(kv, from)[c];
-                p->refs[chunk]++;
-                numbers_of(kv, to)[c] = chunk;
-        }
-        to->n_chunks = whole;
+        dci_gpu_kv_store_share(&p->summaries, dci_gpu_kv_row_at(kv, from), dci_gpu_kv_row_at(kv, to), whole);
         if (n > whole * DCI_KV_CHUNK) {
                 status = copy_chunk(kv, to, whole, numbers_of(kv, from)[whole]);
                 if (status != DCI_OK)
                         return status;
-                to->n_chunks++;
+                p->summaries.n_chunks[dci_gpu_kv_row_at(kv, to)]++;
         }
         to->grouped = to->forming = n;
         to->framed = from->framed;
@@ -630,25 +553,29 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
                         status = copy_up(kv, p->value_centres + there, p->value_centres + here, n_bytes);
         }
         if (status == DCI_OK)
-                status = tell(kv, kv->side, to, 0);
+                status = tell(kv, to, 0);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_schedule_fork(kv, from, to);
         return dci_gpu_kv_did(kv, status);
 }
 
 dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
 {
         dci_gpu_kv_planner *p = &kv->planner;
+        if (p->listed)
+                return dci_gpu_kv_listed_cut(kv, row);
         const size_t left = grouped_within(kv, row->grouped, n), last = left / DCI_KV_CHUNK;
         dci_status status = DCI_OK;
         if (!p->on || left == row->grouped)
                 return DCI_OK;
         row->grouped = row->forming = left;
         drop_chunks(kv, row, chunks_of(left));
-        if (left > last * DCI_KV_CHUNK && p->refs[numbers_of(kv, row)[last]] > 1) {
+        if (left > last * DCI_KV_CHUNK && p->summaries.refs[numbers_of(kv, row)[last]] > 1) {
                 const int32_t shared = numbers_of(kv, row)[last];
                 status = copy_chunk(kv, row, last, shared);
                 if (status == DCI_OK) {
-                        drop_chunk(p, shared);
-                        status = dci_gpu_kv_did(kv, tell(kv, kv->side, row, last));
+                        dci_gpu_kv_store_give(&p->summaries, shared);
+                        status = dci_gpu_kv_did(kv, tell(kv, row, last));
                 }
         }
         if (status == DCI_OK || kv->broken)

@@ -62,6 +62,16 @@ typedef struct dci_gpu_view {
                 (out).sparse = (n) > (sizes).budget && (out).n_candidates > (out).room;                                \
         } while (0)
 
+/* What plans of one layer leave to its next ones (schedules.h), of row 0; of row r they lie r times row_bytes further. */
+typedef struct dci_gpu_decided {
+        int32_t *state;  /* DCI_GPU_DECIDED_* */
+        int32_t *counts; /* [head] */
+        int32_t *lists;  /* [head][room]: candidates, best first */
+        float *queries;  /* [query head][dim], times the scale; NULL: they are not kept */
+        uint64_t row_bytes;
+        int32_t room, reserved; /* as long as any list can get */
+} dci_gpu_decided;
+
 /* Summaries. */
 enum {
         DCI_GPU_CODES = 1, /* 16 blocks of 32 rows in even steps (simd/codes.h), then 512 scales as bf16 */
@@ -73,7 +83,7 @@ enum {
 
 /**
  * Scores: query . summary, times `scale`, of each group and query head, in units of logits. Group g (by position) is row g of the chunks.
- * Nothing is written for lists of sequences that are not sparse.
+ * Nothing is written for lists of sequences that are not sparse, or that are not due.
  *
  * CODES: as src/kv/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs` (sketch/rotate.h: 6 x part, part the largest
  * power of two that is not above dim), and rounded to bytes; score = (scales[i] * (half_step * (float)(2 sum - twice_bias))) + fixed with no
@@ -106,6 +116,8 @@ typedef struct dci_gpu_score_args {
         dci_gpu_tables tables;
         float *scores; /* [list][most_groups][group] */
         float *parts;
+        const int32_t *due; /* NULL, or by list: only those are due for which it says due_is */
+        int32_t due_is, reserved;
 } dci_gpu_score_args;
 
 enum {
@@ -124,15 +136,18 @@ enum {
  * a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
  * guesses: [row][head] of the layer: the relevance of the last group chosen, in; and out. A hint: what is chosen does not depend on it.
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
+ * kept, if it has lists: what is chosen goes there, best first, members of a group one after another, as far as its room goes whatever the
+ * plan's is. Nothing else is written out then but ranked, n_ranked and guesses. Of lists that are not due (see the scores) nothing is written.
  * none: nothing is chosen, whatever room there is, and scores are not looked at.
  * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
  */
 typedef struct dci_gpu_choose_args {
         int32_t n_sequences, n_heads, group, group_shift;
         int32_t weigh, n_parts, most_groups, stride;
-        int32_t drop, none;
+        int32_t drop, none, due_is, reserved;
         dci_gpu_sizes sizes;
         const int32_t *rows, *n_tokens, *n_grouped, *n_listed;
+        const int32_t *due;
         float *scores;
         const float *parts;
         dci_gpu_chunks spans; /* listed: by group, {first, number} of its members as two int32_t, at the head's part */
@@ -143,6 +158,7 @@ typedef struct dci_gpu_choose_args {
         int32_t *positions, *counts;
         int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
         int32_t *ranked, *n_ranked;
+        dci_gpu_decided kept;
 } dci_gpu_choose_args;
 
 /**

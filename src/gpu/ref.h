@@ -25,6 +25,12 @@ DCI_INLINE dci_gpu_place dci_gpu_pool_place(const dci_gpu_pool *pool, const dci_
         return (dci_gpu_place){at + slot * pool->key_bytes, at + pool->value_at + slot * pool->value_bytes};
 }
 
+/* Of a part of dci_gpu_decided, whose row 0 begins at `first`. */
+DCI_INLINE void *dci_gpu_of_row(void *first, uint64_t row_bytes, int32_t row)
+{
+        return (unsigned char *)first + (uint64_t)row * row_bytes;
+}
+
 /* Of one slot of a lane; list: row * n_heads + head. */
 DCI_INLINE dci_gpu_place dci_gpu_lane_place(const dci_gpu_lanes *lanes, uint64_t list, int32_t slot)
 {

@@ -212,6 +212,16 @@ static void put_in_order(choice *c)
                                      (uint64_t)q] = -FLT_MAX;
 }
 
+/* For later plans: in the order of choice. */
+static void keep(const choice *c)
+{
+        const dci_gpu_decided *kept = &c->args->kept;
+        int32_t *list = dci_gpu_of_row(kept->lists, kept->row_bytes, c->row);
+        int32_t *counts = dci_gpu_of_row(kept->counts, kept->row_bytes, c->row);
+        memcpy(list + (uint64_t)c->head * (uint64_t)kept->room, c->tokens, (size_t)c->n_tokens * sizeof *list);
+        counts[c->head] = c->n_tokens;
+}
+
 static void choose(const dci_gpu_choose_args *args, int32_t sequence, int32_t head, const dci_gpu_view *view)
 {
         choice c = {.args = args,
@@ -222,11 +232,18 @@ static void choose(const dci_gpu_choose_args *args, int32_t sequence, int32_t he
                     .room = view->room};
         const uint64_t held = (uint64_t)c.row * (uint64_t)args->n_heads + (uint64_t)head;
         const int32_t per = 1 << args->group_shift;
-        args->counts[c.list] = 0;
+        const bool keeps = args->kept.lists != NULL;
+        if (args->due != NULL && args->due[c.list] != args->due_is)
+                return;
         if (args->n_ranked != NULL)
                 args->n_ranked[c.list] = 0;
+        if (keeps)
+                keep(&c);
+        else
+                args->counts[c.list] = 0;
         if (!view->sparse)
                 return;
+        c.room = keeps ? args->kept.room : c.room;
         c.room = args->none ? 0 : c.room < args->stride ? c.room : args->stride;
         c.scores = args->scores + c.list * (uint64_t)args->most_groups * (uint64_t)args->group;
         c.n_groups = args->n_listed != NULL ? args->n_listed[held] : (c.n_candidates + per - 1) / per;
@@ -237,7 +254,10 @@ static void choose(const dci_gpu_choose_args *args, int32_t sequence, int32_t he
         find_best(&c);
         args->guesses[held] = from_ordered((uint32_t)(c.best[c.n_best - 1] >> 32));
         take_members(&c);
-        put_in_order(&c);
+        if (keeps)
+                keep(&c);
+        else
+                put_in_order(&c);
 }
 
 void dci_gpu_ref_choose(const dci_gpu_choose_args *args)
@@ -248,6 +268,8 @@ void dci_gpu_ref_choose(const dci_gpu_choose_args *args)
                 DCI_GPU_VIEW(view, args->sizes, n, args->n_grouped[i]);
                 for (int32_t h = 0; h < args->n_heads; h++)
                         choose(args, i, h, &view);
+                if (args->kept.lists != NULL)
+                        continue;
                 args->sink_end[i] = view.sparse ? args->sizes.sink : 0;
                 args->recent_begin[i] = view.sparse ? args->sizes.sink + view.n_candidates : 0;
                 args->after[i] = n;

@@ -240,7 +240,8 @@ void dci_gpu_ref_score(const dci_gpu_score_args *args)
                 for (int32_t h = 0; h < args->n_heads; h++) {
                         dci_gpu_view view;
                         DCI_GPU_VIEW(view, args->sizes, args->n_tokens[i], args->n_grouped[i]);
-                        if (!view.sparse)
+                        const bool due = args->due == NULL || args->due[i * args->n_heads + h] == args->due_is;
+                        if (!view.sparse || !due)
                                 continue;
                         scoring s = {.args = args,
                                      .row = args->rows[i],

@@ -146,6 +146,7 @@ typedef struct dci_kv_layer {
         size_t n_elsewhere; /* that someone else has, as was said last (kv->elsewhere) */
         atomic_int prompt;  /* DCI_KV_PROMPT_*; done: n_grouped is what it says */
         bool prompt_now;    /* in the step that is open */
+        bool unformed;      /* kv->elsewhere: the prompt's listed groups are still to be made */
         size_t n_prompt;
         size_t n_static; /* RESTRUCTURED with a share of its own: static tokens */
         dci_kv_chunk **chunks;
@@ -347,6 +348,13 @@ void *dci_kv_frame_moments(dci_kv_frame *frame, size_t dim);
 
 /* maintain.c: forms what is due for these sequences; early: and what would be due later. */
 dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences, bool early);
+/* For one who plans elsewhere by listed groups: whether dci_kv_maintain, or dci_kv_reserve behind it, would form any here; forming those;
+ * and those of a prompt that has ended, which were formed there and then. */
+bool dci_kv_forms_next(const dci_kv *kv, const dci_kv_sequence *sequence);
+dci_status dci_kv_form_next(dci_kv *kv, int64_t sequence);
+dci_status dci_kv_form_prompt(dci_kv *kv, int64_t sequence);
+/* step.c: whether a step of n tokens forms groups that would otherwise be due later. */
+bool dci_kv_overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n);
 
 /* prompt.c */
 void dci_kv_jobs_init(dci_kv *kv);

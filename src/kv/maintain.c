@@ -45,11 +45,13 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
 {
         if (kv->config.frozen_prompt || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE)
                 return 0;
+        if (layer->unformed)
+                return n_grouped == 0 ? dci_kv_prompt_candidates(kv, layer->n_prompt) : 0;
         if (kv->stages->group.next != NULL)
                 return kv->stages->group.next(kv, layer, n_grouped, early);
         const size_t may = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
         const size_t n = may > layer->n_elsewhere ? may : layer->n_elsewhere;
-        if (kv->elsewhere && layer->n_grouped == 0 && layer->n_prompt > 0) {
+        if (kv->elsewhere && !kv->listed && layer->n_grouped == 0 && layer->n_prompt > 0) {
                 const size_t of_prompt = dci_kv_prompt_candidates(kv, layer->n_prompt);
                 if (of_prompt > 0 && of_prompt <= n)
                         return n_grouped == 0 ? of_prompt : 0;
@@ -145,6 +147,7 @@ static void publish(dci_kv *kv, const maintaining *m)
                 }
                 d->batch = NULL;
                 d->layer->n_grouped = d->n;
+                d->layer->unformed = false;
         }
 }
 
@@ -268,6 +271,56 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         if (status != DCI_OK)
                 return status;
         return dci_kv_spread(kv, kv->forming.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
+}
+
+/* --- listed groups of one who plans elsewhere ---------------------------------------------------------------------------- */
+
+static bool some_due(const dci_kv *kv, const dci_kv_sequence *sequence, bool early)
+{
+        bool some = false;
+        for (size_t l = 0; l < kv->config.n_layers && !some; l++)
+                some = due_of(kv, &sequence->layers[l], sequence->layers[l].n_grouped, early) > 0;
+        return some;
+}
+
+bool dci_kv_forms_next(const dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        return some_due(kv, sequence, false) || (dci_kv_overdue(kv, sequence, 0) && some_due(kv, sequence, true));
+}
+
+static bool unformed(const dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        bool some = false;
+        for (size_t l = 0; l < kv->config.n_layers; l++)
+                some = some || sequence->layers[l].unformed;
+        return some;
+}
+
+static dci_status form_one(dci_kv *kv, int64_t sequence, bool prompt_only)
+{
+        dci_kv_sequence **found;
+        dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
+        if (status != DCI_OK)
+                return status;
+        if (unformed(kv, found[0]))
+                status = dci_kv_catch_up(kv, 1, found, false);
+        if (status == DCI_OK && !prompt_only)
+                status = dci_kv_catch_up(kv, 1, found, false);
+        if (status == DCI_OK && !prompt_only && dci_kv_overdue(kv, found[0], 0))
+                status = dci_kv_catch_up(kv, 1, found, true);
+        dci_kv_listing_shrink(kv);
+        dci_kv_unlock(kv);
+        return status;
+}
+
+dci_status dci_kv_form_next(dci_kv *kv, int64_t sequence)
+{
+        return form_one(kv, sequence, false);
+}
+
+dci_status dci_kv_form_prompt(dci_kv *kv, int64_t sequence)
+{
+        return form_one(kv, sequence, true);
 }
 
 /* --- dci_kv_maintain ---------------------------------------------------------------------------------------------------- */

@@ -295,7 +295,7 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
         layer->observed = NULL;
         layer->n_observed = layer->observed_bytes = layer->n_grouped = layer->n_prompt = 0;
         layer->prompt = DCI_KV_PROMPT_OPEN;
-        layer->prompt_now = false;
+        layer->prompt_now = layer->unformed = false;
         layer->n_static = 0;
         if (layer->decided != NULL) {
                 layer->decided->listed = false;
@@ -365,6 +365,8 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
             borrows || kv->elsewhere) {
                 layer->prompt = DCI_KV_PROMPT_DONE;
                 layer->prompt_now = true;
+                layer->unformed = kv->elsewhere && kv->listed && dci_kv_groups(kv, layer->number) &&
+                                  dci_kv_prompt_candidates(kv, layer->n_prompt) > 0;
                 return DCI_OK;
         }
         const dci_status status = take_all(kv, layer, n_positions, queries, ld);

@@ -368,6 +368,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
         atomic_store(&to->prompt, atomic_load(&from->prompt));
         to->n_prompt = from->n_prompt < n ? from->n_prompt : n;
         to->n_static = from->n_static;
+        to->unformed = from->unformed;
         return status == DCI_OK ? dci_kv_copy_decided(kv, from, n, to) : status;
 }
 

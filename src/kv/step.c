@@ -85,7 +85,7 @@ static void press(dci_kv *kv)
 
 /* The groups that are due form when recent tokens would take more than half of the budget; otherwise dci_kv_maintain has time. Listed
  * groups would come out otherwise for another step, so only tokens that are there count. */
-static bool overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
+bool dci_kv_overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
 {
         for (size_t l = 0; l < kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
@@ -112,9 +112,8 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 tables += dci_kv_grow_bytes(found[i]->table_capacity, dci_kv_blocks_of(kv, after), sizeof(int32_t));
         }
         /* What a limit of memory would refuse is refused before anything is taken. */
-        dci_status status =
-                dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) +
-                                              (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables);
+        dci_status status = dci_kv_check_room(
+                kv, dci_kv_pool_bytes(kv, blocks) + (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables);
         if (status == DCI_OK && !kv->elsewhere)
                 status = dci_kv_plans_ready(kv, longest);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
@@ -125,7 +124,7 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 status = dci_kv_pool_ready(kv, blocks);
         /* Last, since groups that are formed stay. */
         for (size_t i = 0; i < n_sequences && status == DCI_OK && !kv->elsewhere; i++)
-                if (overdue(kv, found[i], wanted(n_tokens, i)))
+                if (dci_kv_overdue(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
         return status == DCI_OK && n_late > 0 ? dci_kv_catch_up(kv, n_late, kv->late, true) : status;
 }

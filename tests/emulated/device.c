@@ -65,6 +65,8 @@ KERNEL(gather)
 KERNEL(attend)
 KERNEL(score)
 KERNEL(choose)
+KERNEL(gate)
+KERNEL(take_kept)
 KERNEL(form)
 KERNEL(form_prompt)
 KERNEL(tail)
@@ -82,6 +84,8 @@ void emulated_become(dci_gpu *gpu)
         ops.attend = emulated_attend;
         ops.score = emulated_score;
         ops.choose = emulated_choose;
+        ops.gate = emulated_gate;
+        ops.take_kept = emulated_take_kept;
         ops.form = emulated_form;
         ops.form_prompt = emulated_form_prompt;
         ops.tail = emulated_tail;
