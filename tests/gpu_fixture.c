@@ -10,12 +10,6 @@
 #define GUARD ((size_t)256)
 #define GUARD_BYTE 0xa5
 
-int32_t gpu_device_number(void)
-{
-        const char *wish = getenv("DCI_GPU_DEVICE");
-        return wish == NULL ? DCI_GPU_HOST : (int32_t)strtol(wish, NULL, 10);
-}
-
 bool gpu_is_host(const gpu_test *t)
 {
         return t->gpu->device == DCI_GPU_HOST;
@@ -31,13 +25,10 @@ static unsigned char *locked(gpu_test *t, void **address)
 
 void gpu_begin(gpu_test *t, size_t n_bytes)
 {
-        dci_gpu_config config;
         void *address;
         memset(t, 0, sizeof *t);
         t->context = test_context(1);
-        ck_ok(dci_gpu_config_init(&config, sizeof config));
-        config.device = gpu_device_number();
-        ck_ok(dci_gpu_create(t->context, &config, &t->gpu));
+        t->gpu = gpu_open(t->context);
         t->ops = t->gpu->ops;
         t->n_bytes = (n_bytes + 4095) / 4096 * 4096;
         ck_ok(t->ops->stream_take(t->gpu, &t->stream));

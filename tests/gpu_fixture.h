@@ -4,7 +4,7 @@
  * What suites of device kernels share. Every buffer exists twice: as the device has it, and as an image in host memory on which a model
  * says what must come out. Both begin as NaN in every number format, with guards before and behind that nobody may write.
  *
- * The device is the host device, or CUDA device N where the environment says DCI_GPU_DEVICE=N.
+ * Which device it is the environment says (gpu_open.h).
  */
 #ifndef DCI_TESTS_GPU_FIXTURE_H
 #define DCI_TESTS_GPU_FIXTURE_H
@@ -12,6 +12,7 @@
 #include "tests/common.h"
 
 #include "gpu/gpu_internal.h"
+#include "tests/gpu_open.h"
 
 #define GPU_BUFFERS 64
 
@@ -41,7 +42,6 @@ typedef struct gpu_test {
 void gpu_begin(gpu_test *t, size_t n_bytes);
 void gpu_end(gpu_test *t);
 bool gpu_is_host(const gpu_test *t);
-int32_t gpu_device_number(void);
 
 /* Forgets all buffers, for the next case. */
 void gpu_reset(gpu_test *t);

@@ -5,20 +5,16 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/gpu_open.h"
+
 int32_t twin_device(void)
 {
-        const char *text = getenv("DCI_GPU_DEVICE");
-        return text == NULL ? DCI_GPU_HOST : (int32_t)strtol(text, NULL, 10);
+        return gpu_device_number();
 }
 
 dci_gpu *twin_gpu(dci_context *context)
 {
-        dci_gpu_config config;
-        dci_gpu *gpu = NULL;
-        ck_ok(dci_gpu_config_init(&config, sizeof config));
-        config.device = twin_device();
-        ck_ok(dci_gpu_create(context, &config, &gpu));
-        return gpu;
+        return gpu_open(context);
 }
 
 dci_kv_config twin_small(int32_t preset)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A KV cache on a device beside one on the CPU that gets the same calls: plans are the same to the bit, outputs to rounding. The device is
- * the host device, or CUDA device N where the environment says DCI_GPU_DEVICE=N.
+ * A KV cache on a device beside one on the CPU that gets the same calls: plans are the same to the bit, outputs to rounding. Which device it
+ * is the environment says (gpu_open.h).
  */
 #ifndef DCI_TESTS_GPU_KV_FIXTURE_H
 #define DCI_TESTS_GPU_KV_FIXTURE_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* New tokens: to the lanes, the pool on the device and the pool in host memory (append), or in whole blocks for a copy (pack). */
+#include "gpu/cuda_ptx.cuh"
 #include "gpu/cuda_rows.cuh"
 
 constexpr int warps_per_block = 8;
@@ -56,7 +57,7 @@ static __device__ __forceinline__ void store(RowPair to, bool is_key, uint32_t a
 static __global__ void __launch_bounds__(32 * warps_per_block)
         append_kernel(const __grid_constant__ dci_gpu_append_args args, uint32_t key_bytes, uint32_t value_bytes)
 {
-        extern __shared__ int32_t batch[]; /* rows, first, n_new, begin */
+        PTX_DYNAMIC_SHARED(4, int32_t, batch); /* rows, first, n_new, begin */
         const int n = args.batch.n;
         for (int i = threadIdx.x; i < n; i += blockDim.x) {
                 batch[i] = args.batch.rows[i];

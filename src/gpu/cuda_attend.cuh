@@ -20,9 +20,10 @@
 #ifndef DCI_GPU_CUDA_ATTEND_CUH
 #define DCI_GPU_CUDA_ATTEND_CUH
 
-#include "gpu/cuda_attend_merge.cuh"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+
+#include "gpu/cuda_attend_merge.cuh"
 
 struct Half {
         static __device__ uint32_t pack(float a, float b)
@@ -36,10 +37,7 @@ struct Half {
         }
         static __device__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
         {
-                asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                    "{%0,%1,%2,%3};"
-                    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+                ptx_mma_f16(d, a[0], a[1], a[2], a[3], b0, b1);
         }
 };
 
@@ -55,35 +53,24 @@ struct Bf16 {
         }
         static __device__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
         {
-                asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                    "{%0,%1,%2,%3};"
-                    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+                ptx_mma_bf16(d, a[0], a[1], a[2], a[3], b0, b1);
         }
 };
 
 /* Rows are read once: they need no place in the first-level cache. */
 static __device__ __forceinline__ uint4 load16(const unsigned char *at)
 {
-        uint4 x;
-        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                     : "l"(at));
-        return x;
+        return ptx_load16_once_128(at);
 }
 
 static __device__ __forceinline__ uint2 load8(const unsigned char *at)
 {
-        uint2 x;
-        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
-        return x;
+        return ptx_load8_once_128(at);
 }
 
 static __device__ __forceinline__ float exp2_of(float x)
 {
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
+        return ptx_exp2(x);
 }
 
 static __device__ __forceinline__ uint32_t word_of(const uint4 &x, int i)
@@ -366,7 +353,7 @@ static __global__ __launch_bounds__(warps_of<D> * 32,
                                     1) void attend_kernel(const __grid_constant__ dci_gpu_attend_args a)
 {
         constexpr int Q = PARTS ? 8 : 16, W = warps_of<D>;
-        extern __shared__ __align__(128) unsigned char memory[];
+        PTX_DYNAMIC_SHARED(128, unsigned char, memory);
         Shared<D, Q, W> &s = *reinterpret_cast<Shared<D, Q, W> *>(memory);
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
         const Job job = job_of(a, SPARSE, gridDim.x);

@@ -35,11 +35,6 @@ template <int D, int Q> struct BulkShared {
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-static __device__ __forceinline__ void barrier_begin(unsigned long long *barrier)
-{
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
-}
-
 /* Where a warp's tiles lie: each lane has looked up the blocks of one of the next 32. */
 struct Ahead {
         int first; /* of the warp's tiles, the number of lane 0's */
@@ -77,7 +72,7 @@ static __global__ __launch_bounds__(bulk_warps<D> * 32,
                                     1) void attend_bulk_kernel(const __grid_constant__ dci_gpu_attend_args a)
 {
         constexpr int Q = PARTS ? 8 : 16, W = bulk_warps<D>, N = bulk_stages<D>;
-        extern __shared__ __align__(128) unsigned char memory[];
+        PTX_DYNAMIC_SHARED(128, unsigned char, memory);
         BulkShared<D, Q> &s = *reinterpret_cast<BulkShared<D, Q> *>(memory);
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
         const Job job = job_of(a, false, gridDim.x);
@@ -91,8 +86,8 @@ static __global__ __launch_bounds__(bulk_warps<D> * 32,
         queries.load(a);
         if (lane == 0) {
                 for (int i = 0; i < N; i++)
-                        barrier_begin(&s.arrived[warp][i]);
-                asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+                        bulk_begin<1>(shared_address(&s.arrived[warp][i]));
+                bulk_begun();
         }
         __syncwarp();
         for (int i = 0; i < N && i < n_tiles; i++) {

@@ -9,6 +9,7 @@
 #include <math_constants.h>
 
 #include "gpu/cuda_attend_rows.cuh"
+#include "gpu/cuda_ptx.cuh"
 
 static __device__ __forceinline__ uint2 halves_of(float4 x)
 {
@@ -167,12 +168,7 @@ static __device__ __forceinline__ bool leave_part(const dci_gpu_attend_args &a, 
         /* The barrier orders the block's writes before the one thread that says so to the device. */
         __syncthreads();
         if (threadIdx.x == 0) {
-                int before;
-                asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-                             : "=r"(before)
-                             : "l"(a.arrived + job.list)
-                             : "memory");
-                s.last = before == (int)gridDim.x - 1;
+                s.last = ptx_arrive(a.arrived + job.list) == (int)gridDim.x - 1;
                 if (s.last)
                         a.arrived[job.list] = 0;
         }

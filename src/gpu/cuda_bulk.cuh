@@ -14,6 +14,27 @@ static __device__ __forceinline__ uint32_t shared_address(const void *at)
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+/* A barrier that so many arrivals pass, and that the copy engine knows of them. */
+template <int arrivals> static __device__ __forceinline__ void bulk_begin(uint32_t barrier)
+{
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "n"(arrivals) : "memory");
+}
+
+static __device__ __forceinline__ void bulk_begun()
+{
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void bulk_fence()
+{
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+static __device__ __forceinline__ void bulk_arrive(uint32_t barrier)
+{
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 static __device__ __forceinline__ void bulk_expect(uint32_t barrier, uint32_t n_bytes)
 {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(n_bytes) : "memory");
@@ -37,6 +58,24 @@ static __device__ __forceinline__ void bulk_wait(uint32_t barrier, uint32_t pari
                              : "=r"(done)
                              : "r"(barrier), "r"(parity)
                              : "memory");
+}
+
+/* And back to memory, as a group of this thread; waits until its groups have been read, or stored. */
+static __device__ __forceinline__ void bulk_store(void *to, uint32_t from, uint32_t n_bytes)
+{
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(n_bytes)
+                     : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+static __device__ __forceinline__ void bulk_wait_read()
+{
+        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+static __device__ __forceinline__ void bulk_wait_stored()
+{
+        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 #endif
 

@@ -203,12 +203,7 @@ static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args
         /* The barrier orders the block's writes before the one thread that says so to the device. */
         __syncthreads();
         if (threadIdx.x == 0) {
-                int before;
-                asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-                             : "=r"(before)
-                             : "l"(args.n_found + 2 * (uint64_t)job.list)
-                             : "memory");
-                s.last = before == p.n_blocks - 1;
+                s.last = ptx_arrive(args.n_found + 2 * (uint64_t)job.list) == p.n_blocks - 1;
         }
         __syncthreads();
         return s.last != 0;
@@ -459,7 +454,7 @@ template <int G, bool EVEN>
 static __global__ void __launch_bounds__(n_threads, 1) choose_kernel(const __grid_constant__ dci_gpu_choose_args args,
                                                                      const __grid_constant__ Plan plan)
 {
-        extern __shared__ __align__(16) unsigned char base[];
+        PTX_DYNAMIC_SHARED(16, unsigned char, base);
         __shared__ Shared s;
         const int thread = threadIdx.x, warp = thread >> 5, group = G > 0 ? G : args.group;
         const Rooms r = rooms_of(base, plan.key_room);

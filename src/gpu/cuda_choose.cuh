@@ -13,6 +13,7 @@
 #include <float.h>
 
 #include "gpu/cuda.h"
+#include "gpu/cuda_ptx.cuh"
 
 constexpr int n_threads = 1024;
 constexpr int n_warps = n_threads / 32;
@@ -63,9 +64,7 @@ static __device__ __forceinline__ int group_of(uint64_t key)
 
 static __device__ __forceinline__ float exp2_of(float x)
 {
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
+        return ptx_exp2(x);
 }
 
 /* --- listed groups ------------------------------------------------------------------------------------------------------ */

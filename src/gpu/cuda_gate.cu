@@ -156,7 +156,7 @@ static __device__ __forceinline__ void drop_scores(const dci_gpu_take_kept_args 
 
 static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_constant__ dci_gpu_take_kept_args a)
 {
-        extern __shared__ __align__(16) unsigned char base[];
+        PTX_DYNAMIC_SHARED(16, unsigned char, base);
         __shared__ Shared s;
         uint32_t *bits = reinterpret_cast<uint32_t *>(base);
         int32_t *tokens = reinterpret_cast<int32_t *>(bits + window_words);

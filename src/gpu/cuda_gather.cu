@@ -8,6 +8,7 @@
  * The forms differ in who waits: registers of threads, shared memory by 16 bytes, or the copy engine of the multiprocessor by whole rows.
  */
 #include "gpu/cuda_bulk.cuh"
+#include "gpu/cuda_ptx.cuh"
 #include "gpu/cuda_rows.cuh"
 
 /* A list's work, in what is moved at once. */
@@ -20,9 +21,7 @@ struct List {
 /* Volatile, so that it is asked for here, not where it is first used. */
 static __device__ __forceinline__ int32_t load_now(const int32_t *from)
 {
-        int32_t x;
-        asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(x) : "l"(from));
-        return x;
+        return ptx_load_int(from);
 }
 
 static __device__ __forceinline__ List list_of(const dci_gpu_gather_args &args, int l)
@@ -42,27 +41,14 @@ struct Route {
 
 template <int hint> static __device__ __forceinline__ uint4 load(const unsigned char *from)
 {
-        uint4 x;
         if constexpr (hint == 0)
-                asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                             : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                             : "l"(from));
+                return ptx_load16_once(from);
         else if constexpr (hint == 1)
-                asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-                             : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                             : "l"(from));
+                return ptx_load16_once_128(from);
         else if constexpr (hint == 2)
-                asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-                             : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                             : "l"(from));
-        else {
-                uint64_t policy;
-                asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-                asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                             : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                             : "l"(from), "l"(policy));
-        }
-        return x;
+                return ptx_load16_once_256(from);
+        else
+                return ptx_load16_once_as(from, ptx_leave_first());
 }
 
 /* Vectors of a list from end to end over the threads of its blocks: neighbours in a warp take neighbours in a row. */
@@ -180,7 +166,7 @@ static __global__ void __launch_bounds__(512) gather_registers(const __grid_cons
 template <int depth>
 static __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
 {
-        extern __shared__ uint4 held[]; /* [depth][threads] */
+        PTX_DYNAMIC_SHARED(16, uint4, held); /* [depth][threads] */
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
         Finder<depth> finder;
@@ -193,11 +179,9 @@ static __global__ void __launch_bounds__(512) gather_shared(const __grid_constan
                 for (int d = 0; d < depth; d++)
                         if (base + d * span.stride + span.lane < span.n_vectors) {
                                 const uint32_t at = shared_address(&held[d * blockDim.x + threadIdx.x]);
-                                asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(at),
-                                             "l"(route[d].from)
-                                             : "memory");
+                                ptx_copy16_begin(at, route[d].from);
                         }
-                asm volatile("cp.async.wait_all;" ::: "memory");
+                ptx_copy16_wait();
 #pragma unroll
                 for (int d = 0; d < depth; d++)
                         if (base + d * span.stride + span.lane < span.n_vectors)
@@ -227,7 +211,7 @@ static __global__ void __launch_bounds__(512)
         gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        extern __shared__ __align__(128) unsigned char slots[]; /* [warps][depth][slot_bytes] */
+        PTX_DYNAMIC_SHARED(128, unsigned char, slots); /* [warps][depth][slot_bytes] */
         __shared__ uint64_t barriers[16];
         const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, n_warps = gridDim.x * (blockDim.x >> 5);
         const Pieces pieces = pieces_of(args);
@@ -235,8 +219,8 @@ static __global__ void __launch_bounds__(512)
         const uint32_t slot =
                 shared_address(slots + (uint64_t)(warp * depth + (lane < depth ? lane : 0)) * pieces.slot_bytes);
         if (lane == 0) {
-                asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(barrier) : "memory");
-                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                bulk_begin<32>(barrier);
+                bulk_fence();
         }
         __syncwarp();
         const List list = list_of(args, blockIdx.y);
@@ -258,22 +242,19 @@ static __global__ void __launch_bounds__(512)
                         const int2 it = __ldg(reinterpret_cast<const int2 *>(list.items + item));
                         const int block = __ldg(table_of(args, list) + (it.x >> args.pool.page_shift));
                         route = route_of(args, list, it, block, piece_of(args.pool, block), is_key, at);
-                        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+                        bulk_wait_read();
                         bulk_expect(barrier, bytes);
                         bulk_fetch(slot, route.from, bytes, barrier);
                 } else {
-                        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+                        bulk_arrive(barrier);
                 }
                 bulk_wait(barrier, parity);
                 parity ^= 1;
                 if (mine) {
-                        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(route.to),
-                                     "r"(slot), "r"(bytes)
-                                     : "memory");
-                        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+                        bulk_store(route.to, slot, bytes);
                 }
         }
-        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        bulk_wait_stored();
 #else
         (void)depth; /* the launcher does not come here */
 #endif

@@ -10,6 +10,7 @@
  * What the host wrote lies behind the bus, so all of it is asked for at once, before anything is known about the list: the first entries
  * by all threads, whatever the count will turn out to be.
  */
+#include "gpu/cuda_ptx.cuh"
 #include "gpu/cuda_rows.cuh"
 
 constexpr int n_threads = 512;
@@ -254,7 +255,7 @@ static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_ar
 
 static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_constant__ dci_gpu_resolve_args args)
 {
-        extern __shared__ __align__(16) unsigned char base[];
+        PTX_DYNAMIC_SHARED(16, unsigned char, base);
         __shared__ uint32_t sums[n_warps], stayed;
         const int head = blockIdx.x, sequence = blockIdx.y, thread = threadIdx.x;
         const uint64_t list = (uint64_t)sequence * args.n_heads + head;

@@ -76,11 +76,7 @@ template <int TILES> static __device__ __forceinline__ Job job_of(const dci_gpu_
 /* Codes are read once: they need no place in the first-level cache. */
 static __device__ __forceinline__ uint4 load_codes(const unsigned char *at)
 {
-        uint4 x;
-        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                     : "l"(at));
-        return x;
+        return ptx_load16_once_128(at);
 }
 
 /* The chunk that a block of tokens lies in. */
@@ -164,9 +160,7 @@ static __device__ __forceinline__ float greatest_of(float x)
 
 static __device__ __forceinline__ void multiply(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        ptx_mma_u8u8(d, a[0], a[1], a[2], a[3], b0, b1);
 }
 
 /* Weights of a block and one tile of four queries as B fragments, four steps of 32 tokens. */
@@ -482,7 +476,7 @@ static __global__
 __launch_bounds__(WARPS * 32,
                   TILES == 1 && D <= 128 ? 2 : 1) void tail_kernel(const __grid_constant__ dci_gpu_tail_args a)
 {
-        extern __shared__ __align__(16) unsigned char memory[];
+        PTX_DYNAMIC_SHARED(16, unsigned char, memory);
         Shared<D, TILES> &s = *reinterpret_cast<Shared<D, TILES> *>(memory);
         const Job job = job_of<TILES>(a);
         if (!job.sparse) { /* the same for all blocks of the list */

@@ -8,6 +8,7 @@
 #include <math_constants.h>
 
 #include "gpu/cuda.h"
+#include "gpu/cuda_ptx.cuh"
 
 constexpr int WARPS = 8; /* of a block */
 /* The maximum where there is no score yet: above -FLT_MAX, so that what was chosen weighs nothing. */
@@ -15,9 +16,7 @@ constexpr float LEAST = -1e30f;
 
 static __device__ __forceinline__ float exp2_of(float x)
 {
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
+        return ptx_exp2(x);
 }
 
 /* What a block leaves of a list's query: greatest score, sum, and outputs [D]. */
@@ -61,9 +60,7 @@ static __device__ __forceinline__ bool is_last(int32_t *arrived, int n_blocks, b
         /* The barrier orders the block's writes before the one thread that says so to the device. */
         __syncthreads();
         if (threadIdx.x == 0) {
-                int before;
-                asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(arrived) : "memory");
-                *last = before == n_blocks - 1;
+                *last = ptx_arrive(arrived) == n_blocks - 1;
                 if (*last)
                         *arrived = 0;
         }

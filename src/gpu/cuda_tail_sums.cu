@@ -93,11 +93,7 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_tail_sums_args &a)
 
 static __device__ __forceinline__ uint4 load16(const unsigned char *at)
 {
-        uint4 x;
-        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                     : "l"(at));
-        return x;
+        return ptx_load16_once_128(at);
 }
 
 /* The mean key of a page; its value lies values_at - keys_at bytes behind. */
@@ -371,7 +367,7 @@ template <class T, int D>
 static __global__ __launch_bounds__(WARPS * 32,
                                     2) void tail_sums_kernel(const __grid_constant__ dci_gpu_tail_sums_args a)
 {
-        extern __shared__ __align__(16) unsigned char memory[];
+        PTX_DYNAMIC_SHARED(16, unsigned char, memory);
         Shared<D> &s = *reinterpret_cast<Shared<D> *>(memory);
         const Job job = job_of(a);
         if (!job.sparse) { /* the same for all blocks of the list */

@@ -22,50 +22,20 @@
 /* No CPU has them; a number by which attention is divided as on a small GPU. */
 #define MULTIPROCESSORS 16
 
-enum {
-        CALL_COPY,
-        CALL_FILL,
-        CALL_APPEND,
-        CALL_PACK,
-        CALL_RESOLVE,
-        CALL_GATHER,
-        CALL_ATTEND,
-        CALL_SCORE,
-        CALL_CHOOSE,
-        CALL_GATE,
-        CALL_TAKE,
-        CALL_FORM,
-        CALL_FORM_PROMPT,
-        CALL_TAIL,
-        CALL_TAIL_SUMS
-};
-
 /* One call, as a graph keeps it: arguments are read when it is made, what they point to when it runs. */
 typedef struct host_call {
         struct host_call *next;
-        int kind;
-        union {
-                struct {
-                        void *to;
-                        const void *from;
-                        size_t n_bytes;
-                        int byte;
-                } move;
-                dci_gpu_append_args append;
-                dci_gpu_pack_args pack;
-                dci_gpu_resolve_args resolve;
-                dci_gpu_gather_args gather;
-                dci_gpu_attend_args attend;
-                dci_gpu_score_args score;
-                dci_gpu_choose_args choose;
-                dci_gpu_gate_args gate;
-                dci_gpu_take_kept_args take_kept;
-                dci_gpu_form_args form;
-                dci_gpu_form_prompt_args form_prompt;
-                dci_gpu_tail_args tail;
-                dci_gpu_tail_sums_args tail_sums;
-        } args;
+        void (*run)(const void *args);
+        size_t n_bytes;
+        _Alignas(max_align_t) unsigned char args[];
 } host_call;
+
+typedef struct host_move {
+        void *to;
+        const void *from;
+        size_t n_bytes;
+        int byte;
+} host_move;
 
 typedef struct host_graph {
         host_call *first, **last;
@@ -254,7 +224,7 @@ static void host_graph_give(dci_gpu *gpu, void *object)
                 return;
         for (host_call *call = graph->first, *next; call != NULL; call = next) {
                 next = call->next;
-                dci_free(gpu->context, call, 1, sizeof *call);
+                dci_free(gpu->context, call, 1, sizeof *call + call->n_bytes);
         }
         dci_free(gpu->context, graph, 1, sizeof *graph);
 }
@@ -297,84 +267,49 @@ static dci_status host_stream_wait(dci_gpu *gpu, void *object)
         return status;
 }
 
-static void run(const host_call *call)
-{
-        switch (call->kind) {
-        case CALL_COPY:
-                if (call->args.move.n_bytes > 0)
-                        memmove(call->args.move.to, call->args.move.from, call->args.move.n_bytes);
-                break;
-        case CALL_FILL:
-                if (call->args.move.n_bytes > 0)
-                        memset(call->args.move.to, call->args.move.byte, call->args.move.n_bytes);
-                break;
-        case CALL_APPEND:
-                dci_gpu_ref_append(&call->args.append);
-                break;
-        case CALL_PACK:
-                dci_gpu_ref_pack(&call->args.pack);
-                break;
-        case CALL_RESOLVE:
-                dci_gpu_ref_resolve(&call->args.resolve);
-                break;
-        case CALL_GATHER:
-                dci_gpu_ref_gather(&call->args.gather);
-                break;
-        case CALL_SCORE:
-                dci_gpu_ref_score(&call->args.score);
-                break;
-        case CALL_CHOOSE:
-                dci_gpu_ref_choose(&call->args.choose);
-                break;
-        case CALL_GATE:
-                dci_gpu_ref_gate(&call->args.gate);
-                break;
-        case CALL_TAKE:
-                dci_gpu_ref_take_kept(&call->args.take_kept);
-                break;
-        case CALL_FORM:
-                dci_gpu_ref_form(&call->args.form);
-                break;
-        case CALL_FORM_PROMPT:
-                dci_gpu_ref_form_prompt(&call->args.form_prompt);
-                break;
-        case CALL_TAIL:
-                dci_gpu_ref_tail(&call->args.tail);
-                break;
-        case CALL_TAIL_SUMS:
-                dci_gpu_ref_tail_sums(&call->args.tail_sums);
-                break;
-        default:
-                dci_gpu_ref_attend(&call->args.attend);
-        }
-}
-
 /* Does a call, or writes it down where its stream captures. */
-static dci_status submit(dci_gpu *gpu, void *object, const host_call *call)
+dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
+                             size_t n_bytes)
 {
         host_stream *stream = object;
         dci_status status = host_stream_check(gpu, object);
         if (status != DCI_OK)
                 return status;
         if (stream == NULL || stream->graph == NULL) {
-                run(call);
+                run(args);
                 return DCI_OK;
         }
-        host_call *kept = dci_alloc(gpu->context, 1, sizeof *kept);
+        host_call *kept = dci_alloc(gpu->context, 1, sizeof *kept + n_bytes);
         if (kept == NULL)
                 return DCI_ERR_MEMORY;
-        *kept = *call;
-        kept->next = NULL;
         stream->unjoined = stream->forked;
+        kept->next = NULL;
+        kept->run = run;
+        kept->n_bytes = n_bytes;
+        memcpy(kept->args, args, n_bytes);
         *stream->graph->last = kept;
         stream->graph->last = &kept->next;
         return DCI_OK;
 }
 
+static void run_copy(const void *args)
+{
+        const host_move *move = args;
+        if (move->n_bytes > 0)
+                memmove(move->to, move->from, move->n_bytes);
+}
+
+static void run_fill(const void *args)
+{
+        const host_move *move = args;
+        if (move->n_bytes > 0)
+                memset(move->to, move->byte, move->n_bytes);
+}
+
 static dci_status host_copy(dci_gpu *gpu, void *stream, void *to, const void *from, size_t n_bytes)
 {
-        const host_call call = {.kind = CALL_COPY, .args.move = {.to = to, .from = from, .n_bytes = n_bytes}};
-        return submit(gpu, stream, &call);
+        const host_move move = {.to = to, .from = from, .n_bytes = n_bytes};
+        return dci_gpu_host_call(gpu, stream, run_copy, &move, sizeof move);
 }
 
 static dci_status host_copy_rows(dci_gpu *gpu, void *stream, void *to, const void *from, size_t from_step,
@@ -398,8 +333,8 @@ static dci_status host_copy_batch(dci_gpu *gpu, void *stream, size_t n, void *co
 
 static dci_status host_fill(dci_gpu *gpu, void *stream, void *to, int byte, size_t n_bytes)
 {
-        const host_call call = {.kind = CALL_FILL, .args.move = {.to = to, .n_bytes = n_bytes, .byte = byte}};
-        return submit(gpu, stream, &call);
+        const host_move move = {.to = to, .n_bytes = n_bytes, .byte = byte};
+        return dci_gpu_host_call(gpu, stream, run_fill, &move, sizeof move);
 }
 
 /* --- events --------------------------------------------------------------------------------------------------- */
@@ -536,57 +471,62 @@ static dci_status host_graph_launch(dci_gpu *gpu, void *object, void *stream)
         const host_graph *graph = object;
         dci_status status = host_stream_wait(gpu, stream);
         for (const host_call *call = graph->first; call != NULL && status == DCI_OK; call = call->next)
-                run(call);
+                call->run(call->args);
         return status;
 }
 
 /* --- kernels -------------------------------------------------------------------------------------------------- */
 
-#define KERNEL(name, KIND)                                                                                             \
+#define RUN(name)                                                                                                      \
+        static void run_##name(const void *args)                                                                       \
+        {                                                                                                              \
+                dci_gpu_ref_##name(args);                                                                              \
+        }
+#define KERNEL(name)                                                                                                   \
+        RUN(name)                                                                                                      \
         static dci_status host_##name(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)                   \
         {                                                                                                              \
-                const host_call call = {.kind = (KIND), .args.name = *args};                                           \
-                return submit(gpu, stream, &call);                                                                     \
+                return dci_gpu_host_call(gpu, stream, run_##name, args, sizeof *args);                                 \
         }
-KERNEL(append, CALL_APPEND)
-KERNEL(pack, CALL_PACK)
-KERNEL(gather, CALL_GATHER)
-KERNEL(score, CALL_SCORE)
-KERNEL(choose, CALL_CHOOSE)
-KERNEL(gate, CALL_GATE)
-KERNEL(take_kept, CALL_TAKE)
-KERNEL(form, CALL_FORM)
-KERNEL(form_prompt, CALL_FORM_PROMPT)
-KERNEL(tail_sums, CALL_TAIL_SUMS)
+KERNEL(append)
+KERNEL(pack)
+KERNEL(gather)
+KERNEL(score)
+KERNEL(choose)
+KERNEL(gate)
+KERNEL(take_kept)
+KERNEL(form)
+KERNEL(form_prompt)
+KERNEL(tail_sums)
 
+RUN(tail)
 static dci_status host_tail(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args)
 {
-        const host_call call = {.kind = CALL_TAIL, .args.tail = *args};
         if (args->bits != 4 && args->bits != 2 && args->bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "values of %d bits, the device's kernel takes 4, 2 or 1",
                                 args->bits);
-        return submit(gpu, stream, &call);
+        return dci_gpu_host_call(gpu, stream, run_tail, args, sizeof *args);
 }
 
+RUN(resolve)
 static dci_status host_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
 {
-        const host_call call = {.kind = CALL_RESOLVE, .args.resolve = *args};
         if (args->n_frames > DCI_GPU_MAX_FRAMES || args->stride > DCI_GPU_MAX_LIST)
                 return dci_fail(DCI_ERR_LIMIT, "%d frames and lists of %d, but there can be %d and %d",
                                 (int)args->n_frames, (int)args->stride, DCI_GPU_MAX_FRAMES, DCI_GPU_MAX_LIST);
-        return submit(gpu, stream, &call);
+        return dci_gpu_host_call(gpu, stream, run_resolve, args, sizeof *args);
 }
 
+RUN(attend)
 static dci_status host_attend(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args)
 {
-        const host_call call = {.kind = CALL_ATTEND, .args.attend = *args};
         if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d",
                                 (int)args->group, DCI_GPU_MAX_GROUP);
         if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != DCI_GPU_MAX_DIM)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or %d",
                                 (int)args->dim, DCI_GPU_MAX_DIM);
-        return submit(gpu, stream, &call);
+        return dci_gpu_host_call(gpu, stream, run_attend, args, sizeof *args);
 }
 
 const dci_gpu_ops dci_gpu_ops_host = {.name = "host",

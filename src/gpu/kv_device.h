@@ -32,9 +32,10 @@ typedef struct dci_gpu_kv_row {
         size_t listed; /* positions from here on are in no hot slot */
         bool stepping; /* in the step that is open */
         /* Plans made on the device (kv_summaries.c). */
-        size_t grouped;  /* candidates that have summaries on the device, in all layers */
-        size_t forming;  /* the same after the step that is open, of which the step itself forms those */
-        size_t from;     /* from here on */
+        size_t grouped; /* candidates that have summaries on the device, in all layers */
+        size_t forming; /* the same after the step that is open, of which the step itself forms those */
+        size_t from;    /* from here on */
+        size_t ranked; /* listed groups: candidates of the batches that plans rank; SIZE_MAX: not known on the device */
         size_t n_formed; /* layers whose prompt, which ended in that step, is formed on the device */
         bool prompting;  /* in the step that is open: its prompt had not ended before */
         bool framed;     /* its frames are on the device */

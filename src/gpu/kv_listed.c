@@ -184,6 +184,20 @@ static dci_status send_chunks(sending *s, const dci_gpu_kv_store *store, size_t 
         return status;
 }
 
+/* Groups of batches that plans of `tokens` tokens rank: what begins behind the candidates is not among them (kv/summary_pages.c). */
+static size_t ranked_end(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, size_t grouped, size_t tokens)
+{
+        const dci_kv_layer *layer = &sequence->layers[kv->planner.first_layer];
+        const size_t kept = kv->shape.sink + kv->shape.window, n = tokens > kept ? tokens - kept : 0;
+        size_t end = 0;
+        for (size_t b = 0; b < layer->n_batches; b++) {
+                const dci_kv_batch *batch = layer->batches[b];
+                if (batch->first < n && batch->first + batch->n <= grouped)
+                        end = batch->first + batch->n;
+        }
+        return end;
+}
+
 /* How many groups each head of a layer has within n candidates. */
 static dci_status send_counts(sending *s, size_t row, const dci_kv_layer *layer, size_t n)
 {
@@ -200,15 +214,25 @@ static dci_status send_counts(sending *s, size_t row, const dci_kv_layer *layer,
                              n_heads * sizeof(int32_t));
 }
 
-static dci_status send_all_counts(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+/* For plans of `tokens` tokens. */
+static dci_status send_all_counts(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t tokens)
 {
         const dci_kv_sequence *sequence = host_sequence(kv, row);
+        const size_t end = ranked_end(kv, sequence, row->grouped, tokens);
         sending s = {kv, 0};
         dci_status status = DCI_OK;
+        if (end == row->ranked)
+                return DCI_OK;
+        /* Steps before may still read what is there. */
+        status = dci_gpu_kv_rows_wait(kv);
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
                 if (!kv->layers[l].dense)
-                        status = send_counts(&s, dci_gpu_kv_row_at(kv, row), &sequence->layers[l], row->grouped);
-        return status == DCI_OK ? sent(&s) : status;
+                        status = send_counts(&s, dci_gpu_kv_row_at(kv, row), &sequence->layers[l], end);
+        if (status == DCI_OK)
+                status = sent(&s);
+        if (status == DCI_OK)
+                row->ranked = end;
+        return status;
 }
 
 /* --- the device's copy -------------------------------------------------------------------------------------------------------------- */
@@ -258,13 +282,12 @@ static dci_status bring(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 status = send_chunks(&s, &kv->planner.summaries, at, layer, before.least / DCI_GPU_CHUNK, put_groups);
                 if (status == DCI_OK)
                         status = send_chunks(&s, &kv->planner.ids, at, layer, there / DCI_GPU_CHUNK, put_ids);
-                if (status == DCI_OK)
-                        status = send_counts(&s, at, layer, n);
         }
         if (status == DCI_OK)
                 status = sent(&s);
         if (status == DCI_OK)
                 row->grouped = row->forming = row->from = n;
+        row->ranked = SIZE_MAX; /* the next step says how many of them */
         return dci_gpu_kv_did(kv, status);
 }
 
@@ -315,8 +338,12 @@ static dci_status form_next(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv)
 {
         dci_status status = DCI_OK;
-        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++)
-                status = form_next(kv, &kv->rows[kv->step.at[i]]);
+        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
+                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                status = form_next(kv, row);
+                if (status == DCI_OK)
+                        status = dci_gpu_kv_did(kv, send_all_counts(kv, row, row->n + kv->step.wanted[i]));
+        }
         return status;
 }
 
@@ -355,8 +382,7 @@ dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dc
         dci_status status = dci_gpu_kv_store_tell(kv, &p->summaries, kv->side, there, 0);
         if (status == DCI_OK)
                 status = dci_gpu_kv_store_tell(kv, &p->ids, kv->side, there, 0);
-        if (status == DCI_OK)
-                status = send_all_counts(kv, to);
+        to->ranked = SIZE_MAX;
         return dci_gpu_kv_did(kv, status);
 }
 
@@ -370,5 +396,6 @@ dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         row->grouped = row->forming = left;
         dci_gpu_kv_store_cut(&p->summaries, at, dci_gpu_kv_chunks_of(groups_of(kv, sequence, left).most));
         dci_gpu_kv_store_cut(&p->ids, at, dci_gpu_kv_chunks_of(left));
-        return dci_gpu_kv_did(kv, send_all_counts(kv, row));
+        row->ranked = SIZE_MAX;
+        return DCI_OK;
 }

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "gpu/gpu_internal.h"
+
+#include "tests/emulated/device.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gpu/cuda.h"
+
+void emulated_run(const void *launch);
+int emulated_queue(void *stream, const void *launch, size_t n_bytes);
+
+/* The device whose launcher runs on this thread. */
+static _Thread_local dci_gpu *now;
+static _Thread_local dci_status queued;
+
+int emulated_queue(void *stream, const void *launch, size_t n_bytes)
+{
+        if (now == NULL) {
+                emulated_run(launch);
+                return 0;
+        }
+        queued = dci_gpu_host_call(now, stream, emulated_run, launch, n_bytes);
+        return queued == DCI_OK ? 0 : 2; /* cudaErrorMemoryAllocation */
+}
+
+const dci_gpu_cuda *dci_gpu_cuda_of(const dci_gpu *gpu)
+{
+        static _Thread_local dci_gpu_cuda cuda;
+        const char *major = getenv("DCI_EMULATED_MAJOR");
+        cuda = (dci_gpu_cuda){.multiprocessors = gpu->info.multiprocessors,
+                              .major = major == NULL ? 9 : (int32_t)strtol(major, NULL, 10),
+                              .shared_bytes = (size_t)227 * 1024};
+        return &cuda;
+}
+
+dci_status dci_gpu_cuda_status(int error, const char *format, ...)
+{
+        char text[256];
+        va_list list;
+        if (error == 0)
+                return DCI_OK;
+        va_start(list, format);
+        vsnprintf(text, sizeof text, format, list);
+        va_end(list);
+        return dci_fail(error == 2 ? queued : DCI_ERR_DEVICE, "%s: error %d of the emulator", text, error);
+}
+
+#define KERNEL(name)                                                                                                   \
+        static dci_status emulated_##name(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)               \
+        {                                                                                                              \
+                dci_gpu *const before = now;                                                                           \
+                now = gpu;                                                                                             \
+                const dci_status status = dci_gpu_cuda_##name(gpu, stream, args);                                      \
+                now = before;                                                                                          \
+                return status;                                                                                         \
+        }
+KERNEL(append)
+KERNEL(pack)
+KERNEL(resolve)
+KERNEL(gather)
+KERNEL(attend)
+KERNEL(score)
+KERNEL(choose)
+KERNEL(gate)
+KERNEL(take_kept)
+KERNEL(form)
+KERNEL(form_prompt)
+KERNEL(tail)
+KERNEL(tail_sums)
+
+void emulated_become(dci_gpu *gpu)
+{
+        static dci_gpu_ops ops;
+        ops = dci_gpu_ops_host;
+        ops.name = "emulated";
+        ops.append = emulated_append;
+        ops.pack = emulated_pack;
+        ops.resolve = emulated_resolve;
+        ops.gather = emulated_gather;
+        ops.attend = emulated_attend;
+        ops.score = emulated_score;
+        ops.choose = emulated_choose;
+        ops.gate = emulated_gate;
+        ops.take_kept = emulated_take_kept;
+        ops.form = emulated_form;
+        ops.form_prompt = emulated_form_prompt;
+        ops.tail = emulated_tail;
+        ops.tail_sums = emulated_tail_sums;
+        gpu->ops = &ops;
+        gpu->device = 0;
+}
