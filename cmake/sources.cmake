@@ -139,6 +139,7 @@ set(dci_sources
     src/gpu/kv_listed.c
     src/gpu/kv_memory.c
     src/gpu/kv_plan.c
+    src/gpu/kv_planner.c
     src/gpu/kv_pool.c
     src/gpu/kv_prompt.c
     src/gpu/kv_schedule.c

@@ -2,6 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/gpu_kv_fixture.h"
 
+#include "kv/stages.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -37,6 +39,18 @@ dci_gpu_kv_config twin_on_device(void)
         config.piece_bytes = 1;
         config.planner = getenv("DCI_GPU_PLANNER") != NULL ? DCI_GPU_PLAN_AUTO : DCI_GPU_PLAN_HOST;
         return config;
+}
+
+bool twin_repeats(int32_t preset)
+{
+        const dci_kv_config config = twin_small(preset);
+        const dci_gpu_kv_config on_device = twin_on_device();
+        dci_kv_config checked;
+        dci_kv_stages stages;
+        if (getenv("DCI_GPU_PLANNER") == NULL)
+                return false;
+        ck_ok(dci_kv_check_config(&config, &checked, &stages));
+        return dci_gpu_kv_can_plan(&checked, &on_device) != DCI_OK;
 }
 
 twin twin_begin_with(dci_context *context, const dci_kv_config *config, const dci_gpu_kv_config *on_device)

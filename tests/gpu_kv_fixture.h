@@ -45,6 +45,9 @@ dci_kv_config twin_small(int32_t preset);
  * can. */
 dci_gpu_kv_config twin_on_device(void);
 
+/* Whether the environment wants plans of the device, and this preset's are the host's all the same: the suite has run with it. */
+bool twin_repeats(int32_t preset);
+
 twin twin_begin(const dci_kv_config *config, const dci_gpu_kv_config *on_device);
 twin twin_begin_with(dci_context *context, const dci_kv_config *config, const dci_gpu_kv_config *on_device);
 void twin_end(twin *t);

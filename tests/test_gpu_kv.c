@@ -15,6 +15,8 @@ static size_t steps(size_t n)
 /* Loops over presets. */
 START_TEST(every_preset_is_that_of_the_cpu)
 {
+        if (twin_repeats(kv_presets[_i]))
+                return;
         const dci_kv_config config = twin_small(kv_presets[_i]);
         const dci_gpu_kv_config on_device = twin_on_device();
         twin t = twin_begin(&config, &on_device);
@@ -32,6 +34,8 @@ END_TEST
 /* The same over the trace, in the presets' own pages and with larger numbers; DCI_TEST_LONG: over all of it. */
 START_TEST(every_preset_is_that_of_the_cpu_on_the_trace)
 {
+        if (twin_repeats(kv_presets[_i]))
+                return;
         dci_kv_config config = kv_config(kv_presets[_i], 2, 2, 2, 64);
         config.dense_layers = 1;
         dci_gpu_kv_config on_device = twin_on_device();
@@ -56,6 +60,8 @@ START_TEST(prompts_come_in_pieces)
                 size_t n, chunk;
         } cases[] = {{30, 1}, {130, 5}, {400, 41}, {400, 64}, {700, 333}, {8, 0}, {0, 0}, {1, 0}};
         for (size_t p = 0; p < KV_N_KINDS; p++) {
+                if (twin_repeats(kv_presets[p]))
+                        continue;
                 const dci_kv_config config = twin_small(kv_presets[p]);
                 const dci_gpu_kv_config on_device = twin_on_device();
                 twin t = twin_begin(&config, &on_device);
@@ -98,6 +104,8 @@ START_TEST(ragged_batches_are_those_of_the_cpu)
 {
         enum { SEQUENCES = 4 };
         static const size_t lengths[SEQUENCES] = {3, 97, 260, 611};
+        if (twin_repeats(kv_presets[_i]))
+                return;
         const dci_kv_config config = twin_small(kv_presets[_i]);
         dci_gpu_kv_config on_device = twin_on_device();
         on_device.max_sequences = SEQUENCES + 1;
@@ -131,6 +139,8 @@ END_TEST
 /* A prompt's end and plans in one step, beside a sequence that decodes. */
 START_TEST(prompts_end_beside_plans)
 {
+        if (twin_repeats(kv_presets[_i]))
+                return;
         const dci_kv_config config = twin_small(kv_presets[_i]);
         dci_gpu_kv_config on_device = twin_on_device();
         on_device.max_sequences = 2;

@@ -204,7 +204,7 @@ static dci_gpu_kv_config on_device_for(size_t n)
 START_TEST(a_graph_goes_on_while_all_grows)
 {
         enum { PROMPT = 60 };
-        const size_t n = steps(planned[_i].schedule != 0 ? 480 : 1200);
+        const size_t n = steps(planned[_i].schedule != 0 ? 300 : 700);
         const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(1);
         twin t = twin_begin(&config, &on_device);

@@ -358,7 +358,7 @@ DCI_INLINE size_t dci_gpu_kv_chunks_of(size_t n)
         return (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
 }
 
-/* --- kv_summaries.c ---------------------------------------------------------------------------------------------------------- */
+/* --- kv_planner.c, kv_summaries.c ---------------------------------------------------------------------------------------------------------- */
 
 /* Whether the device can plan this, or a sentence that says why not (DCI_ERR_UNSUPPORTED). */
 dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config);
@@ -386,6 +386,11 @@ void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
 dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n);
 
+/* Codes in frames of a row's own. */
+DCI_INLINE bool dci_gpu_kv_coded(const dci_gpu_kv_planner *p)
+{
+        return p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED;
+}
 /* That its prompt has ended in all layers that choose. */
 dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 
