@@ -156,7 +156,7 @@ START_TEST(products_are_those_of_matrices)
         dci_rng rng;
         dci_rng_seed(&rng, 5);
         for (int type = 0; type < 2; type++) {
-                float wide_a[16 * 16], wide_b[8 * 16], before[16 * 8];
+                float wide_a[16 * 16], wide_b[8 * 16], before[16 * 8] = {0.0f};
                 for (size_t i = 0; i < COUNT(a) + COUNT(b); i++) {
                         const float x = (float)((int)(dci_rng_next(&rng) % 2001) - 1000) / 64.0f;
                         const bool of_a = i < COUNT(a);

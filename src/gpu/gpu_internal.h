@@ -87,8 +87,8 @@ struct dci_gpu {
 void dci_gpu_retain(dci_gpu *gpu);
 
 extern const dci_gpu_ops dci_gpu_ops_host; /* device_host.c */
-/* On a stream of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the graph that is captured runs. */
-dci_status dci_gpu_host_call(dci_gpu *gpu, void *stream, void (*run)(const void *args), const void *args,
+/* On a stream (`object`) of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the graph that is captured runs. */
+dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
                              size_t n_bytes);
 const dci_gpu_ops *
 dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORTED) in builds without: stub.c */

@@ -5,7 +5,7 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "gpu/ref.h"
 #include "simd/convert.h"
@@ -99,12 +99,6 @@ void dci_gpu_ref_gate(const dci_gpu_gate_args *args)
 
 /* --- lists ---------------------------------------------------------------------------------------------------------- */
 
-static int by_number(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        return (x > y) - (x < y);
-}
-
 /* Their scores are no part of what a tail sums up. */
 static void drop(const dci_gpu_take_kept_args *args, uint64_t list)
 {
@@ -124,14 +118,20 @@ static void take(const dci_gpu_take_kept_args *args, uint64_t list, int32_t row,
         const int32_t *kept =
                 (const int32_t *)dci_gpu_of_row(d->lists, d->row_bytes, row) + (uint64_t)head * (uint64_t)d->room;
         const int32_t room = view->room < args->stride ? view->room : args->stride;
-        int32_t *positions = args->positions + list * (uint64_t)args->stride, tokens[DCI_GPU_MAX_LIST], n = 0, each = 0;
-        for (int32_t i = 0; i < counts[head] && n < room; i++)
-                if (kept[i] < view->n_candidates)
-                        tokens[n++] = kept[i];
-        qsort(tokens, (size_t)n, sizeof *tokens, by_number);
-        for (int32_t i = 0; i < n; i++) /* a damaged file may name a token twice */
-                if (i == 0 || tokens[i] != tokens[i - 1])
-                        positions[each++] = args->sizes.sink + tokens[i];
+        int32_t *positions = args->positions + list * (uint64_t)args->stride, n = 0, each = 0;
+        for (int32_t i = 0; i < counts[head] && n < room; i++) {
+                int32_t at = each;
+                if (kept[i] >= view->n_candidates)
+                        continue;
+                n++;
+                const int32_t position = args->sizes.sink + kept[i];
+                while (at > 0 && positions[at - 1] > position)
+                        at--;
+                if (at > 0 && positions[at - 1] == position) /* a damaged file may name a token twice */
+                        continue;
+                memmove(positions + at + 1, positions + at, (size_t)(each++ - at) * sizeof *positions);
+                positions[at] = position;
+        }
         args->counts[list] = each;
 }
 
