@@ -28,8 +28,8 @@
  * Who chooses (dci_gpu_kv_config.planner, DCI_GPU_PLAN_*): the host can plan every preset. The device can plan these, and AUTO lets it:
  *      choose     ALL (full); SCAN; NONE with the tail LOWBIT (lowbit)
  *      group and summary
- *                 TOKEN with CODES of 4, 2 or 1 bits (sketch); PAGE, CLUSTER and SEGMENT with MEAN, MINMAX or CUBOID (pagemean, quest,
- *                 arkvale, freekv, clusterkv)
+ *                 TOKEN with CODES of 4, 2 or 1 bits (sketch) or with LEARNED (of 8 bits: up to 128 elements); PAGE, CLUSTER and
+ *                 SEGMENT with MEAN, MINMAX or CUBOID (pagemean, quest, arkvale, freekv, clusterkv)
  *      tail       DROP; by codes of tokens also SUMS and LOWBIT with values of 4, 2 or 1 bits (sketch+sums, sketch+lowbit)
  *      schedule   any but ONCE; of CLUSTER and SEGMENT EVERY_STEP
  *      combine SOFTMAX or MEAN; without preselect, verify, frozen_prompt and resident_bytes
@@ -38,8 +38,10 @@
  * rows; of tokens that leave the window as a part of the next step, before the first layer's rows are stored. So a step is queued without the
  * host, and can be a graph (dci_gpu_kv_capture). Clusters and segments are the host's work: it forms them between steps, when the next one is
  * reserved that finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step that ends a prompt attend to
- * everything. Plans are those of dci_kv_plan_make with dci_kv_maintain before every step, but for groups that
- * count the same to the last bits, of which either may be taken, and but for `refit`: see dci_gpu_kv_maintain.
+ * everything. So are learned codes: the host fits them as a prompt's rows arrive, and forms those of tokens that leave the window page by page,
+ * which the step that is reserved then waits for; a head's frame takes 67 KB of device memory at 128 elements. Plans are those of
+ * dci_kv_plan_make with dci_kv_maintain before every step, but for groups that count the same to the last bits, of which either may be taken,
+ * and but for `refit`: see dci_gpu_kv_maintain.
  *
  * Whether a plan decides anew is decided on the device, too, and lists that a schedule keeps lie there: nothing of it is counted in
  * dci_kv_sequence_info. A layer that uses another one's lists (ANCHOR) is planned behind it in the same step, else it is refused. Lists for the
@@ -186,12 +188,12 @@ DCI_API dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *ou
 
 /* --- steps ---------------------------------------------------------------------------------------------------------- */
 
-/** Begins a step (one at a time) of n_sequences different sequences and n_tokens[i] more tokens each (NULL: 1), as dci_kv_reserve. Pools
- *  grow here, and what the device chooses by: what cannot be had is refused, and nothing has changed but for clusters that were due, which stay. What of the latter the device cannot form
- *  itself is formed by the host here, which then waits for the rows of earlier steps: once after a prompt of several steps whose rows were not
- *  named, once where a prompt was too short to give any codes, and behind a prompt after steps so long that keys have left the ring before they
- *  were formed (ring_tokens less window and rollback), or of more than 1,024 tokens; and, where the device chooses among clusters,
- *  once in many tokens, when new ones are due. */
+/** Begins a step (one at a time) of n_sequences different sequences and n_tokens[i] more tokens each (NULL: 1), as dci_kv_reserve. Pools grow
+ *  here, and what the device chooses by: what cannot be had is refused, and nothing has changed but for clusters that were due, which stay.
+ *  What of the latter the device cannot form itself is formed by the host here, which then waits for the rows of earlier steps: once after a
+ *  prompt of several steps whose rows were not named, once where a prompt was too short to give any codes, and behind a prompt after steps so
+ *  long that keys have left the ring before they were formed (ring_tokens less window and rollback), or of more than 1,024 tokens; and, where
+ *  the device chooses among clusters, once in many tokens, when new ones are due. */
 DCI_API dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, const int64_t *sequences,
                                       const size_t *n_tokens);
 
