@@ -22,10 +22,9 @@ dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
 /* What the device reads of a group for its score. */
 static size_t group_bytes(const dci_gpu_kv *kv)
 {
-        const int32_t kind = kv->planner.kind;
-        return kind == DCI_GPU_CODES || kind == DCI_GPU_LEARNED
-                       ? kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t)
-                       : (kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
+        if (dci_gpu_kv_coded(&kv->planner))
+                return kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t);
+        return (kv->planner.kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
 }
 
 /* Of sequences [first, first + n) of the step. */

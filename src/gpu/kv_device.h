@@ -296,6 +296,11 @@ DCI_INLINE size_t dci_gpu_kv_at_step(const dci_gpu_kv *kv, const dci_gpu_kv_row 
                 i++;
         return i;
 }
+/* What the host has of it. */
+DCI_INLINE dci_kv_sequence *dci_gpu_kv_host_sequence(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        return dci_kv_find(kv->host, row->id);
+}
 /* What the device sees of a pointer into `pinned`. */
 DCI_INLINE void *dci_gpu_kv_mapped(const dci_gpu_kv *kv, const void *pointer)
 {
@@ -404,7 +409,6 @@ dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv);
 /* As those above, of rows whose groups are listed. settle: of a prompt that ended. */
 dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
-void dci_gpu_kv_listed_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
 /* The host's sequence is cut already. */
 dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row);

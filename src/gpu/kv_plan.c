@@ -69,7 +69,7 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
                 return status;
         for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                const dci_kv_sequence *sequence = dci_kv_find(kv->host, row->id);
+                const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
                 if (sequence->layers[layer].prompt == DCI_KV_PROMPT_OPEN)
                         return dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in layer %zu",
                                         (long long)row->id, layer);
