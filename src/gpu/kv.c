@@ -143,6 +143,8 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
         if (dci_dtype_size((dci_dtype)out->out_dtype) == 0)
                 return dci_fail(DCI_ERR_INVALID, "out_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
                                 (int)out->out_dtype);
+        if (out->reserved != 0)
+                return dci_fail(DCI_ERR_INVALID, "dci_gpu_kv_config.reserved is %d, expected 0", (int)out->reserved);
         status = check_planner(shape, out);
         if (status != DCI_OK)
                 return status;
