@@ -116,7 +116,6 @@ typedef struct dci_gpu_kv_planner {
         size_t spans_at;                  /* listed: behind their rows */
         size_t most_groups;               /* of a list */
         size_t at_once;                   /* sequences whose scores there is room for */
-        int32_t last_parts;               /* of the last layer's scores, for tests */
         size_t bytes;                     /* of pieces */
 
         dci_gpu_kv_store summaries, ids; /* ids: listed */
@@ -436,6 +435,8 @@ dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);
 dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
 dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer);
 dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv);
+/* Parts that the scores of so many sequences' lists are made in. */
+int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences);
 
 /* --- kv_tails.c ----------------------------------------------------------------------------------------------------------------- */
 
