@@ -32,8 +32,8 @@ typedef struct dci_gpu_cuda {
 
 const dci_gpu_cuda *dci_gpu_cuda_of(const struct dci_gpu *gpu);
 
-/* A cudaError_t as a status: DCI_OK for 0; else "<sentence>: <what CUDA says>", and the runtime's note of it is taken back, so that a caller's
- * own checks do not find it. */
+/* A cudaError_t as a status: DCI_OK for 0; else "<sentence>: <what CUDA says>", and the runtime's note of it is taken back, so that a
+ * caller's own checks do not find it. */
 dci_status dci_gpu_cuda_status(int error, const char *format, ...)
 #if defined(__GNUC__)
         __attribute__((format(printf, 2, 3)))

@@ -4,8 +4,9 @@
  * Attention over tokens that were not chosen, by means of pages.
  *
  * A row lies in as many lanes as it has pieces of 16 bytes, rounded up to a power of two; each such span of lanes takes rows in turns, with
- * the running maximum and sum of online softmax, for four query heads at a time. The block's part of the list is gone through twice: first the
- * pages with chosen tokens, a warp for each, whose tokens are taken out row by row; then all others, streamed. A bitmap says which is which.
+ * the running maximum and sum of online softmax, for four query heads at a time. The block's part of the list is gone through twice: first
+ * the pages with chosen tokens, a warp for each, whose tokens are taken out row by row; then all others, streamed. A bitmap says which is
+ * which.
  */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -12,8 +12,8 @@
 #define MOST_SPLITS ((size_t)256)
 #define MOST_WAVES ((size_t)4)
 
-/* How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that many bytes, and so does one
- * for the tokens that are attended to anyway, where it finds no place beside the others. */
+/* How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that many bytes, and so
+ * does one for the tokens that are attended to anyway, where it finds no place beside the others. */
 #define SCORE_BLOCKS ((size_t)2)
 #define SCORE_BYTES ((size_t)24 << 10)
 #define FEWEST_SCORE_BYTES ((size_t)16 << 10) /* of a part */
@@ -122,8 +122,8 @@ typedef struct division {
         size_t beside; /* blocks beside those of parts, which take as much and find their place where one is left */
 } division;
 
-/* The best number of parts up to `most`. Waves of blocks, each as long as its part: a few blocks more than fit at once would take as long as
- * all. Parts are not rounded: then longer lists never have fewer, and who takes memory for the longest has enough for all. */
+/* The best number of parts up to `most`. Waves of blocks, each as long as its part: a few blocks more than fit at once would take as long
+ * as all. Parts are not rounded: then longer lists never have fewer, and who takes memory for the longest has enough for all. */
 static int32_t parts_of(const division *d, size_t most)
 {
         size_t best = 1, least = 0; /* least: what the best takes, times as many */

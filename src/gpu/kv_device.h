@@ -324,8 +324,8 @@ dci_status dci_gpu_kv_cut_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, siz
 
 /* That a step is open, and on this stream; that there is such a layer. */
 dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer);
-/* Tells the host of prompts' ends in the order they came: all whose rows have arrived, without a word about failures; or waits for the first
- * n of them. */
+/* Tells the host of prompts' ends in the order they came: all whose rows have arrived, without a word about failures; or waits for the
+ * first n of them. */
 void dci_gpu_kv_hand_over_ready(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_hand_over(dci_gpu_kv *kv, size_t n);
 /* Those up to the last one of a layer. */
@@ -362,7 +362,7 @@ DCI_INLINE size_t dci_gpu_kv_chunks_of(size_t n)
         return (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
 }
 
-/* --- kv_planner.c, kv_summaries.c ---------------------------------------------------------------------------------------------------------- */
+/* --- kv_planner.c, kv_summaries.c --------------------------------------------------------------------------------- */
 
 /* Whether the device can plan this, or a sentence that says why not (DCI_ERR_UNSUPPORTED). */
 dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config);
@@ -370,8 +370,8 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
 void dci_gpu_kv_planner_init(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv);
 void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv);
-/* Before a step: what the device cannot form is formed by the host and brought there, and chunks are there for the rest. Says in rows what is
- * formed in the step. */
+/* Before a step: what the device cannot form is formed by the host and brought there, and chunks are there for the rest. Says in rows what
+ * is formed in the step. */
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv);
 /* What the host is to form for the device comes now, before the sequence is shared or cut. */
 dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
@@ -423,8 +423,8 @@ dci_status dci_gpu_kv_upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, 
 /* The frames of a layer's heads; a row's, all of them, to another one. */
 dci_status dci_gpu_kv_upload_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from);
 dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
-/* Of dci_gpu_kv_planner_reserve: what the host has, or is to form, comes to the device. due: candidates that there may be; after: tokens behind
- * the step. */
+/* Of dci_gpu_kv_planner_reserve: what the host has, or is to form, comes to the device. due: candidates that there may be; after: tokens
+ * behind the step. */
 dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after);
 /* Before a layer's plan: prompts that ended in the step are told to the host and formed there, and what comes of it is brought up. */
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Steps as graphs. What a layer's calls queue reads the step's record and everything that grows on the device, so a captured launch stays right:
- * all that is left to do here is to size it for longer sequences than there are, and to tell the host of steps whose layers it never
+ * Steps as graphs. What a layer's calls queue reads the step's record and everything that grows on the device, so a captured launch stays
+ * right: all that is left to do here is to size it for longer sequences than there are, and to tell the host of steps whose layers it never
  * sees.
  */
 #include "gpu/gpu_internal.h"

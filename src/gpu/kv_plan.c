@@ -19,7 +19,7 @@ static dci_status check_queries(dci_gpu_kv *kv, void *stream, size_t layer, cons
         return kv->ops->pointer_check(kv->gpu, queries, "queries");
 }
 
-/* --- plan ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- plan --------------------------------------------------------------------------------------------------------- */
 
 /* The queries, one behind the other, in host memory; with them, all that was queued before. */
 static dci_status fetch_queries(dci_gpu_kv *kv, const void *queries, size_t ld)
@@ -113,7 +113,7 @@ dci_status dci_gpu_kv_plan(dci_gpu_kv *kv, void *stream, size_t layer, const voi
         return status != DCI_OK ? status : dci_gpu_kv_leave(kv, make_plan(kv, stream, layer, queries, ld));
 }
 
-/* --- attention -------------------------------------------------------------------------------------------------------------------------- */
+/* --- attention ---------------------------------------------------------------------------------------------------- */
 
 static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld,
                                const void *out, size_t out_ld, const float *out_lse)

@@ -120,7 +120,7 @@ void dci_gpu_kv_forget_ends(dci_gpu_kv *kv)
                 c->used = 0;
 }
 
-/* --- dci_gpu_kv_prompt ------------------------------------------------------------------------------------------------------------------ */
+/* --- dci_gpu_kv_prompt -------------------------------------------------------------------------------------------- */
 
 static dci_status check(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
                         const void *queries, size_t ld, bool *out_looks)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * When the device decides again: what kv/schedule.c is for the host. What plans of a layer leave to the next lies on the device, all layers of a
- * row one behind the other:
+ * When the device decides again: what kv/schedule.c is for the host. What plans of a layer leave to the next lies on the device, all layers
+ * of a row one behind the other:
  *
  *      [row] states of all sparse layers, then by layer: counts, lists, queries
  *
