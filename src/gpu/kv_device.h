@@ -160,6 +160,8 @@ struct dci_gpu_kv {
         bool groups;              /* some layer forms groups */
 
         dci_gpu_kv_row *rows;
+        uint16_t *places; /* by the lowest bits of an id: the row that one with these had last (dci_gpu_kv_find) */
+        size_t n_places;
         dci_gpu_kv_layer *layers;
         dci_gpu_kv_planner planner;
 
