@@ -47,6 +47,9 @@ dci_status dci_fail(dci_status status, const char *format, ...)
 #endif
         ;
 
+/* gpu.c */
+dci_status dci_gpu_check_shape(int32_t group, int32_t dim);
+
 /* sketch/coder.c */
 int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16_t *out_inverse);
 

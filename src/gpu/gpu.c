@@ -115,6 +115,17 @@ dci_status dci_gpu_get_info(dci_gpu *gpu, dci_gpu_info *out_info)
         return DCI_OK;
 }
 
+dci_status dci_gpu_check_shape(int32_t group, int32_t dim)
+{
+        if (group < 1 || group > DCI_GPU_MAX_GROUP)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d", (int)group,
+                                DCI_GPU_MAX_GROUP);
+        if (dim != 64 && dim != 96 && dim != 128 && dim != DCI_GPU_MAX_DIM)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or %d", (int)dim,
+                                DCI_GPU_MAX_DIM);
+        return DCI_OK;
+}
+
 /* Lists that are divided among blocks, of which at_once run at the same time. */
 typedef struct division {
         size_t n_lists, at_once;

@@ -95,6 +95,8 @@ dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void 
 const dci_gpu_ops *
 dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORTED) in builds without: stub.c */
 
+/* That kernels which attend, or score, are built for it: query heads of a kv head, and elements of a row. */
+dci_status dci_gpu_check_shape(int32_t group, int32_t dim);
 /* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors (gpu.c). More tokens
  * never have fewer. */
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens);
