@@ -151,7 +151,7 @@ typedef struct dci_gpu_kv_config {
                                  slower, 32 MiB for each layer are another 5 % faster */
         size_t max_device_bytes; /**< 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */
         int32_t planner;  /**< DCI_GPU_PLAN_*; default AUTO */
-        int32_t reserved; /**< zero */
+        int32_t reserved; /**< zero: anything else is DCI_ERR_INVALID, so that it can come to mean something */
 } dci_gpu_kv_config;
 DCI_API dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size);
 
