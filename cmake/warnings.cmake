@@ -4,11 +4,36 @@
 add_library(dci_options INTERFACE)
 target_compile_options(dci_options INTERFACE
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef -Wpointer-arith -Wwrite-strings
+    -Wformat -Wformat-security
     # Results must not depend on what the compiler fuses; kernels call fused multiply-add by name.
     -ffp-contract=off)
 target_compile_definitions(dci_options INTERFACE _POSIX_C_SOURCE=200809L)
 if(DCI_WERROR)
     target_compile_options(dci_options INTERFACE -Werror)
+endif()
+# What the compiler and the linker add against memory errors that nobody has found yet; SECURITY.md says which.
+if(DCI_HARDENING)
+    include(CheckCCompilerFlag)
+    include(CheckLinkerFlag)
+    foreach(flag -fstack-protector-strong -fstack-clash-protection -fcf-protection -mbranch-protection=standard)
+        string(MAKE_C_IDENTIFIER "DCI_HAS${flag}" has)
+        check_c_compiler_flag("-Werror ${flag}" ${has})
+        if(${has})
+            target_compile_options(dci_options INTERFACE "$<$<COMPILE_LANGUAGE:C>:${flag}>")
+        endif()
+    endforeach()
+    # It needs optimisation, and sanitizers have checks of their own.
+    if(NOT DCI_SANITIZE)
+        target_compile_options(dci_options INTERFACE
+            "$<$<AND:$<COMPILE_LANGUAGE:C>,$<NOT:$<CONFIG:Debug>>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+    endif()
+    foreach(flag -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+        string(MAKE_C_IDENTIFIER "DCI_HAS${flag}" has)
+        check_linker_flag(C "${flag}" ${has})
+        if(${has})
+            target_link_options(dci_options INTERFACE "${flag}")
+        endif()
+    endforeach()
 endif()
 if(DCI_SANITIZE)
     target_compile_options(dci_options INTERFACE -fsanitize=${DCI_SANITIZE} -fno-omit-frame-pointer)
