@@ -6,6 +6,8 @@
  * The bus answers after a microsecond or more, so what counts is how many bytes are asked for before the first answer: 55 GB/s times 2 us are
  * 110 KB. All forms first work out where a unit lies (items, table, piece: three reads that depend on each other), then ask for everything.
  * The forms differ in who waits: registers of threads, shared memory by 16 bytes, or the copy engine of the multiprocessor by whole rows.
+ *
+ * With resident pages a unit's place is asked for beside its piece, so the chain of reads is no longer; one of the forms does it, in a kernel of its own.
  */
 #include "gpu/cuda_bulk.cuh"
 #include "gpu/cuda_ptx.cuh"
@@ -88,6 +90,12 @@ static __device__ __forceinline__ unsigned char *piece_of(const dci_gpu_pool &po
                 __ldg(reinterpret_cast<const unsigned long long *>(pool.pieces) + (block >> pool.block_shift)));
 }
 
+static __device__ __forceinline__ void count_taken(const dci_gpu_gather_args &args, const List &list)
+{
+        atomicAdd(reinterpret_cast<unsigned long long *>(args.resident.taken) + list.row * args.n_heads + list.head,
+                  1ull);
+}
+
 /* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of a warp get here. */
 template <int depth> static __device__ __forceinline__ void phase()
 {
@@ -95,8 +103,21 @@ template <int depth> static __device__ __forceinline__ void phase()
                 __syncwarp();
 }
 
+/* The same from a resident page, if it has a place. */
+static __device__ __forceinline__ Route route_near(const dci_gpu_gather_args &args, const List &list, int2 item,
+                                                   int block, unsigned char *piece, int place, bool is_key, uint32_t at)
+{
+        Route route = route_of(args, list, item, block, piece, is_key, at);
+        if (place >= 0) {
+                const int slot = item.x & ((1 << args.pool.page_shift) - 1);
+                const RowPair from = resident_rows(args.resident, args.pool, place, list.head, slot);
+                route.from = (is_key ? from.key : from.value) + at;
+        }
+        return route;
+}
+
 /* Vectors base, base + stride, ... of a thread: each of the three reads for all before the next, so that they wait together. */
-template <int depth> struct Finder {
+template <int depth, bool resident = false> struct Finder {
         int2 items[depth]; /* position, slot */
         uint32_t in_unit[depth];
 
@@ -116,7 +137,7 @@ template <int depth> struct Finder {
         __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const Span &span,
                                              uint32_t base, Route (&route)[depth]) const
         {
-                int blocks[depth];
+                int blocks[depth], places[depth];
                 unsigned char *pieces[depth];
                 const int32_t *table = table_of(args, list);
                 phase<depth>();
@@ -127,24 +148,35 @@ template <int depth> struct Finder {
                                             : 0;
                 phase<depth>();
 #pragma unroll
-                for (int d = 0; d < depth; d++)
+                for (int d = 0; d < depth; d++) {
                         pieces[d] = piece_of(args.pool, blocks[d]);
+                        if constexpr (resident)
+                                places[d] = __ldg(args.resident.places + blocks[d]);
+                }
                 phase<depth>();
 #pragma unroll
                 for (int d = 0; d < depth; d++) {
                         const bool is_key = in_unit[d] < span.key_vectors;
-                        route[d] = route_of(args, list, items[d], blocks[d], pieces[d], is_key,
-                                            16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors));
+                        const uint32_t at = 16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors);
+                        if constexpr (resident) {
+                                route[d] =
+                                        route_near(args, list, items[d], blocks[d], pieces[d], places[d], is_key, at);
+                                if (places[d] >= 0 && in_unit[d] == 0 &&
+                                    base + d * span.stride + span.lane < span.n_vectors)
+                                        count_taken(args, list);
+                        } else {
+                                route[d] = route_of(args, list, items[d], blocks[d], pieces[d], is_key, at);
+                        }
                 }
         }
 };
 
-template <int depth, int hint>
+template <int depth, int hint, bool resident = false>
 static __global__ void __launch_bounds__(512) gather_registers(const __grid_constant__ dci_gpu_gather_args args)
 {
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
-        Finder<depth> finder;
+        Finder<depth, resident> finder;
         finder.ask(args, list, span, span.first);
         for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
                 Route route[depth];
@@ -331,6 +363,13 @@ static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *conf
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
 
+static const dci_gpu_fetch usual = {DCI_GPU_FETCH_REGISTERS, 2, 2, 0, 8};
+
+static bool is_usual(const dci_gpu_fetch &fetch)
+{
+        return fetch.how == usual.how && fetch.depth == usual.depth && fetch.hint == usual.hint;
+}
+
 extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
                                              const dci_gpu_fetch *fetch)
 {
@@ -346,9 +385,12 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
         config.blockDim = 32 * fetch->warps;
         config.gridDim = dim3(1, (unsigned)n_lists);
         config.stream = static_cast<cudaStream_t>(stream);
+        const bool near = args->resident.pages != nullptr;
+        if (near && !is_usual(*fetch))
+                return dci_fail(DCI_ERR_UNSUPPORTED, "resident pages are gathered by registers, depth 2 and hint 2");
         if (fetch->how == DCI_GPU_FETCH_BULK)
                 return launch_bulk(cuda, &config, args, fetch, n_lists);
-        const Kernel kernel = kernel_of(*fetch);
+        const Kernel kernel = near ? gather_registers<2, 2, true> : kernel_of(*fetch);
         if (kernel == nullptr)
                 return dci_fail(DCI_ERR_INVALID, "there is no gather with depth %d and hint %d", fetch->depth,
                                 fetch->hint);
@@ -371,6 +413,5 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
 
 extern "C" dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args)
 {
-        static const dci_gpu_fetch usual = {DCI_GPU_FETCH_REGISTERS, 2, 2, 0, 8};
         return dci_gpu_cuda_gather_as(dci_gpu_cuda_of(gpu), stream, args, &usual);
 }
