@@ -170,10 +170,21 @@ void twin_close(twin *t, int64_t sequence)
         twin_poison(t);
 }
 
+static void poison_places(twin *t)
+{
+        const dci_gpu_kv_resident *r = &t->kv->resident;
+        const size_t block_bytes = t->kv->host->pool.block_bytes;
+        for (size_t p = 0; p < r->n_places; p++)
+                for (size_t l = 0; l < t->kv->n_sparse && r->blocks[p] < 0; l++)
+                        ck_ok(t->ops->fill(t->gpu, t->stream, r->memory + (l * r->n_places + p) * block_bytes, 0xff,
+                                           block_bytes));
+}
+
 void twin_poison(twin *t)
 {
         const dci_kv_pool *pool = &t->kv->host->pool;
         ck_ok(dci_gpu_kv_sync(t->kv));
+        poison_places(t);
         for (size_t b = 0; b < pool->n_blocks; b++) {
                 if (pool->refs[b] != 0)
                         continue;

@@ -61,6 +61,7 @@ static dci_status faulty_copy(dci_gpu *gpu, void *stream, void *to, const void *
                 return faulty.real.name(gpu, stream, args);                                                            \
         }
 FAULTY_KERNEL(append)
+FAULTY_KERNEL(reside)
 FAULTY_KERNEL(gather)
 FAULTY_KERNEL(attend)
 FAULTY_KERNEL(resolve)
@@ -99,6 +100,7 @@ static dci_gpu *faulty_gpu(dci_context *context, size_t at, bool late)
         ops.stream_take = faulty_stream_take;
         ops.copy = faulty_copy;
         ops.append = faulty_append;
+        ops.reside = faulty_reside;
         ops.gather = faulty_gather;
         ops.attend = faulty_attend;
         ops.resolve = faulty_resolve;
@@ -265,6 +267,8 @@ static bool live_on(life *l)
         int64_t sequence = -1;
         on_device.max_sequences = MOST;
         on_device.max_tokens = 400;
+        /* Some pages, so that others leave. */
+        on_device.resident_bytes = (size_t)20 * l->config->page_tokens * l->config->n_kv_heads * l->config->dim_k * 8;
         while (failed(l, dci_gpu_kv_create(l->gpu, l->config, &on_device, &kv), "create")) {
                 ck_assert_ptr_null(kv);
                 if (l->ends)
