@@ -83,7 +83,7 @@ static void draw_resident(uint64_t seed, const dci_kv_config *c, dci_gpu_kv_conf
         dci_rng rng;
         dci_rng_seed(&rng, ~seed);
         if (d->gather == DCI_GPU_GATHER_MAPPED)
-                d->resident_bytes =
+                d->device_resident_bytes =
                         pages[dci_rng_below(&rng, 6)] * c->n_layers * c->page_tokens * c->n_kv_heads * c->dim_k * 4;
 }
 
@@ -105,7 +105,7 @@ static void begin(life *l, uint64_t seed)
         l->t = twin_begin(&config, &device);
         snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d, gather %d, hot %zu, resident %zu",
                  (unsigned long long)seed, dci_kv_preset_name(config.preset), (int)checked.schedule, (int)device.gather,
-                 device.hot_tokens, device.resident_bytes);
+                 device.hot_tokens, device.device_resident_bytes);
         l->t.what = l->what;
 }
 

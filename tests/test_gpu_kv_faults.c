@@ -268,7 +268,8 @@ static bool live_on(life *l)
         on_device.max_sequences = MOST;
         on_device.max_tokens = 400;
         /* Some pages, so that others leave. */
-        on_device.resident_bytes = (size_t)20 * l->config->page_tokens * l->config->n_kv_heads * l->config->dim_k * 8;
+        on_device.device_resident_bytes =
+                (size_t)20 * l->config->page_tokens * l->config->n_kv_heads * l->config->dim_k * 8;
         while (failed(l, dci_gpu_kv_create(l->gpu, l->config, &on_device, &kv), "create")) {
                 ck_assert_ptr_null(kv);
                 if (l->ends)

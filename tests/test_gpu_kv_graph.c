@@ -204,7 +204,7 @@ static dci_gpu_kv_config on_device_for(size_t n)
 static dci_gpu_kv_config under_pressure(size_t n, size_t n_pages)
 {
         dci_gpu_kv_config config = on_device_for(n);
-        config.resident_bytes = n_pages * 2 * 8 * 2 * 64 * 4;
+        config.device_resident_bytes = n_pages * 2 * 8 * 2 * 64 * 4;
         return config;
 }
 

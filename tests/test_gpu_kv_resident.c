@@ -12,7 +12,7 @@ static dci_gpu_kv_config for_some(size_t n, size_t resident_bytes)
         dci_gpu_kv_config config = twin_on_device();
         config.max_sequences = n;
         config.planner = DCI_GPU_PLAN_AUTO;
-        config.resident_bytes = resident_bytes;
+        config.device_resident_bytes = resident_bytes;
         return config;
 }
 
@@ -160,7 +160,7 @@ START_TEST(outputs_are_the_same_bits_with_any_room)
         for (size_t r = 0; r < sizeof rooms / sizeof *rooms; r++) {
                 if (test_short() && (r + (size_t)_i) % 3 != 0)
                         continue;
-                on_device.resident_bytes = rooms[r] * page_bytes(&config) + page_bytes(&config) - 1;
+                on_device.device_resident_bytes = rooms[r] * page_bytes(&config) + page_bytes(&config) - 1;
                 float *got = life(&config, &on_device, &info);
                 ck_assert_msg(memcmp(got, wanted, ROOM * sizeof *got) == 0, "%s, %zu pages",
                               dci_kv_preset_name(config.preset), rooms[r]);
@@ -386,9 +386,9 @@ START_TEST(room_is_of_the_limit_and_no_more_than_is_needed)
         on_device.max_device_bytes = info.device_bytes - 1;
         ck_refused(dci_gpu_kv_create(t.gpu, &config, &on_device, &kv), DCI_ERR_FULL, "max_device_bytes");
         on_device.max_device_bytes = 0;
-        on_device.resident_bytes = ((size_t)1 << 48) + 1;
+        on_device.device_resident_bytes = ((size_t)1 << 48) + 1;
         ck_refused(dci_gpu_kv_create(t.gpu, &config, &on_device, &kv), DCI_ERR_INVALID, "resident_bytes is");
-        on_device.resident_bytes = 1;
+        on_device.device_resident_bytes = 1;
         for (on_device.gather = DCI_GPU_GATHER_STAGED; on_device.gather <= DCI_GPU_GATHERS; on_device.gather++)
                 ck_refused(dci_gpu_kv_create(t.gpu, &config, &on_device, &kv), DCI_ERR_UNSUPPORTED,
                            "resident pages need MAPPED");

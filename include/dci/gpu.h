@@ -52,7 +52,7 @@
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
- * Resident pages (dci_gpu_kv_config.resident_bytes): with room for it, pages of sparse layers stay on the device beside their copy in host memory, and
+ * Resident pages (dci_gpu_kv_config.device_resident_bytes): with room for it, pages of sparse layers stay on the device beside their copy in host memory, and
  * what plans ask for is fetched from there instead of over the bus. That changes when a step is done and nothing else: not a bit of an output, and
  * no status. New pages get their place in dci_gpu_kv_reserve. When there is none, pages leave, which costs nothing: first those of
  * sequences that are not in the step, of the one stepped least recently, its oldest pages first; then the oldest of the step's sequence that has the
@@ -160,7 +160,7 @@ typedef struct dci_gpu_kv_config {
         size_t max_device_bytes; /**< 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */
         int32_t planner;  /**< DCI_GPU_PLAN_*; default AUTO */
         int32_t reserved; /**< zero */
-        size_t resident_bytes; /**< device memory for pages of sparse layers that stay there until others need the room; 0 (default): none, at most
+        size_t device_resident_bytes; /**< device memory for pages of sparse layers that stay there until others need the room; 0 (default): none, at most
                                     2^48. Only with MAPPED (else DCI_ERR_UNSUPPORTED). Another thing than resident_bytes of the dci_kv_config: no
                                     output depends on it. See "Resident pages" */
 } dci_gpu_kv_config;
@@ -170,7 +170,7 @@ typedef struct dci_gpu_kv dci_gpu_kv;
 
 /**
  * Creates a KV cache on a device. kv: as for dci_kv_create, of any preset; its layout and hook must not be set (DCI_ERR_UNSUPPORTED).
- * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens) rows; resident_bytes, as
+ * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens) rows; device_resident_bytes, as
  * far as all sequences may need them; tables; where the device
  * plans, scores of one layer: max_tokens floats for each query head (pages: a float for each page), of as many sequences as 256 MiB hold, at
  * least one; of more, some are scored after the others. Dense layers grow with the pool. What the device chooses by grows with the sequences, in

@@ -40,7 +40,8 @@ static __device__ __forceinline__ Targets targets_of(const dci_gpu_append_args &
         } else if (args.resident.pages != nullptr) {
                 const int shift = args.host.page_shift, place = args.resident.places[table[position >> shift]];
                 if (place >= 0)
-                        to.device = resident_rows(args.resident, args.host, place, head, position & ((1 << shift) - 1));
+                        to.device = rows_at(args.host, page_at(args.resident, args.host, place), head,
+                                            position & ((1 << shift) - 1));
         }
         if (args.host.pieces != nullptr) {
                 const int shift = args.host.page_shift, block = position >> shift;

@@ -103,17 +103,16 @@ template <int depth> static __device__ __forceinline__ void phase()
                 __syncwarp();
 }
 
-/* The same from a resident page, if it has a place. */
+/* The same from a resident page, if the block has a place. */
 static __device__ __forceinline__ Route route_near(const dci_gpu_gather_args &args, const List &list, int2 item,
                                                    int block, unsigned char *piece, int place, bool is_key, uint32_t at)
 {
-        Route route = route_of(args, list, item, block, piece, is_key, at);
-        if (place >= 0) {
-                const int slot = item.x & ((1 << args.pool.page_shift) - 1);
-                const RowPair from = resident_rows(args.resident, args.pool, place, list.head, slot);
-                route.from = (is_key ? from.key : from.value) + at;
-        }
-        return route;
+        const int in_piece = block & ((1 << args.pool.block_shift) - 1);
+        unsigned char *page = place >= 0 ? args.resident.pages : piece + args.pool.layer_at;
+        page += (uint64_t)(place >= 0 ? place : in_piece) * args.pool.block_bytes;
+        const RowPair from = rows_at(args.pool, page, list.head, item.x & ((1 << args.pool.page_shift) - 1));
+        const RowPair to = lane_rows(args.lanes, list.row, args.n_heads, list.head, item.y);
+        return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
 }
 
 /* Vectors base, base + stride, ... of a thread: each of the three reads for all before the next, so that they wait together. */
@@ -171,8 +170,10 @@ template <int depth, bool resident = false> struct Finder {
         }
 };
 
+/* With resident pages: registers for five blocks of 8 warps, which the launch counts on. */
 template <int depth, int hint, bool resident = false>
-static __global__ void __launch_bounds__(512) gather_registers(const __grid_constant__ dci_gpu_gather_args args)
+static __global__ void __launch_bounds__(resident ? 256 : 512, resident ? 5 : 0)
+        gather_registers(const __grid_constant__ dci_gpu_gather_args args)
 {
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
@@ -330,10 +331,11 @@ static Kernel kernel_of(const dci_gpu_fetch &fetch)
 }
 
 /* Blocks of a list when the caller does not say: enough for its most items, as long as they are resident together. */
-static int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_block, uint64_t n_lists, int warps)
+static int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_block, uint64_t n_lists, int warps,
+                     int most_warps)
 {
         const uint64_t wanted = (n_pieces + per_block - 1) / per_block;
-        const uint64_t room = (uint64_t)cuda->multiprocessors * (48 / warps) / n_lists;
+        const uint64_t room = (uint64_t)cuda->multiprocessors * (most_warps / warps) / n_lists;
         const uint64_t n = wanted < room ? wanted : room;
         return n > 0 ? (int)n : 1;
 }
@@ -358,7 +360,7 @@ static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *conf
         config->gridDim.x = fetch->blocks > 0
                                     ? fetch->blocks
                                     : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
-                                                (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps);
+                                                (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps, 48);
         return dci_gpu_cuda_status(cudaLaunchKernelEx(config, gather_bulk, *args, (uint32_t)fetch->depth),
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
@@ -367,7 +369,8 @@ static const dci_gpu_fetch usual = {DCI_GPU_FETCH_REGISTERS, 2, 2, 0, 8};
 
 static bool is_usual(const dci_gpu_fetch &fetch)
 {
-        return fetch.how == usual.how && fetch.depth == usual.depth && fetch.hint == usual.hint;
+        return fetch.how == usual.how && fetch.depth == usual.depth && fetch.hint == usual.hint &&
+               fetch.warps <= usual.warps;
 }
 
 extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
@@ -387,7 +390,8 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
         config.stream = static_cast<cudaStream_t>(stream);
         const bool near = args->resident.pages != nullptr;
         if (near && !is_usual(*fetch))
-                return dci_fail(DCI_ERR_UNSUPPORTED, "resident pages are gathered by registers, depth 2 and hint 2");
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "resident pages are gathered by registers, depth 2, hint 2 and at most 8 warps");
         if (fetch->how == DCI_GPU_FETCH_BULK)
                 return launch_bulk(cuda, &config, args, fetch, n_lists);
         const Kernel kernel = near ? gather_registers<2, 2, true> : kernel_of(*fetch);
@@ -403,10 +407,10 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
                                                    config.dynamicSmemBytes);
         }
         const uint64_t vectors = ((uint64_t)args->lanes.key_bytes + args->lanes.value_bytes) / 16 << args->unit_shift;
-        config.gridDim.x = fetch->blocks > 0
-                                   ? fetch->blocks
-                                   : blocks_of(cuda, (uint64_t)args->most_items * vectors,
-                                               (uint64_t)config.blockDim.x * fetch->depth, n_lists, fetch->warps);
+        config.gridDim.x = fetch->blocks > 0 ? fetch->blocks
+                                             : blocks_of(cuda, (uint64_t)args->most_items * vectors,
+                                                         (uint64_t)config.blockDim.x * fetch->depth, n_lists,
+                                                         fetch->warps, near ? 40 : 48);
         return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, kernel, *args),
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }

@@ -27,12 +27,17 @@ static __device__ __forceinline__ RowPair pool_rows(const dci_gpu_pool &pool, in
         return block_rows(pool, pool.pieces[block >> pool.block_shift], block, head, slot);
 }
 
-/* Likewise of a resident page in this place; its layout is that of the layer's pool. */
-static __device__ __forceinline__ RowPair resident_rows(const dci_gpu_resident &resident, const dci_gpu_pool &pool,
-                                                        int place, int head, int slot)
+/* Those in a block that lies there, or in a resident page, which has the same layout. */
+static __device__ __forceinline__ RowPair rows_at(const dci_gpu_pool &pool, unsigned char *at, int head, int slot)
 {
-        unsigned char *at = resident.pages + (uint64_t)place * pool.block_bytes + (uint64_t)head * pool.head_bytes;
+        at += (uint64_t)head * pool.head_bytes;
         return {at + (uint64_t)slot * pool.key_bytes, at + pool.value_at + (uint64_t)slot * pool.value_bytes};
+}
+
+static __device__ __forceinline__ unsigned char *page_at(const dci_gpu_resident &resident, const dci_gpu_pool &pool,
+                                                         int place)
+{
+        return resident.pages + (uint64_t)place * pool.block_bytes;
 }
 
 static __device__ __forceinline__ RowPair lane_rows(const dci_gpu_lanes &lanes, int row, int n_heads, int head,

@@ -134,17 +134,17 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
                      {"ring_tokens", out->ring_tokens, shape->budget, (size_t)1 << 24},
                      {"hot_tokens", out->hot_tokens, 0, DCI_GPU_MAX_FRAMES},
                      {"piece_bytes", out->piece_bytes, 0, (size_t)1 << 40},
-                     {"resident_bytes", out->resident_bytes, 0, (size_t)1 << 48}};
+                     {"device_resident_bytes", out->device_resident_bytes, 0, (size_t)1 << 48}};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == DCI_OK; i++)
                 status = check_range(sizes[i].name, sizes[i].value, sizes[i].least, sizes[i].most);
         if (status != DCI_OK)
                 return status;
         if (out->gather < 1 || out->gather > DCI_GPU_GATHERS)
                 return dci_fail(DCI_ERR_INVALID, "gather is %d, expected 1 to %d", (int)out->gather, DCI_GPU_GATHERS);
-        if (out->resident_bytes > 0 && out->gather != DCI_GPU_GATHER_MAPPED)
+        if (out->device_resident_bytes > 0 && out->gather != DCI_GPU_GATHER_MAPPED)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
-                                "resident_bytes is %zu and gather %d, but resident pages need MAPPED",
-                                out->resident_bytes, (int)out->gather);
+                                "device_resident_bytes is %zu and gather %d, but resident pages need MAPPED",
+                                out->device_resident_bytes, (int)out->gather);
         if (dci_dtype_size((dci_dtype)out->out_dtype) == 0)
                 return dci_fail(DCI_ERR_INVALID, "out_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
                                 (int)out->out_dtype);

@@ -345,7 +345,7 @@ static void size_pieces(dci_gpu_kv *kv)
         kv->piece_capacity = (n + pool->piece_blocks - 1) / pool->piece_blocks + 1;
         kv->dense_piece_bytes = kv->n_dense * pool->piece_blocks * pool->block_bytes;
         if (kv->n_sparse > 0) {
-                const size_t places = kv->config.resident_bytes / (kv->n_sparse * pool->block_bytes);
+                const size_t places = kv->config.device_resident_bytes / (kv->n_sparse * pool->block_bytes);
                 kv->resident.n_places = places < n ? places : n;
         }
 }
