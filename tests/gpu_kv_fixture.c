@@ -173,11 +173,10 @@ void twin_close(twin *t, int64_t sequence)
 static void poison_places(twin *t)
 {
         const dci_gpu_kv_resident *r = &t->kv->resident;
-        const size_t block_bytes = t->kv->host->pool.block_bytes;
-        for (size_t p = 0; p < r->n_places; p++)
-                for (size_t l = 0; l < t->kv->n_sparse && r->blocks[p] < 0; l++)
-                        ck_ok(t->ops->fill(t->gpu, t->stream, r->memory + (l * r->n_places + p) * block_bytes, 0xff,
-                                           block_bytes));
+        const size_t n_bytes = t->kv->host->pool.block_bytes;
+        for (size_t at = 0; at < t->kv->n_sparse * r->n_places; at++)
+                if (r->blocks[at % r->n_places] < 0)
+                        ck_ok(t->ops->fill(t->gpu, t->stream, r->memory + at * n_bytes, 0xff, n_bytes));
 }
 
 void twin_poison(twin *t)

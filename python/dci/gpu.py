@@ -193,8 +193,8 @@ class GPUKVCache(KVBase):
     max_device_bytes
                 0: no limit but the device's.
     device_resident_bytes
-                device memory for pages of sparse layers, which stay there until others need the room, so that less comes over
-                the bus; 0: none. No output depends on it (resident_bytes, an option of KVCache, is another thing).
+                device memory for pages of sparse layers, which stay there until others need the room, so that less comes
+                over the bus; 0: none. No output depends on it (resident_bytes, an option of KVCache, is another thing).
     planner     who chooses what is attended to: "host"; "device", which queues its choice behind what was queued before
                 and lets nothing wait (UnsupportedError, with the reason, where it cannot); "auto": the device where it can,
                 else the host; info().planner says which. include/dci/gpu.h lists what the device can plan.
