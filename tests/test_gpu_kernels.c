@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Kernels that move rows: append, pack, gather; and reside, which says where pages lie. What they leave behind is compared byte for byte with models that know no struct. */
+/* Kernels that move rows, append, pack and gather, and reside. What they leave behind is compared byte for byte with models that know no struct. */
 #include <stdio.h>
 #include <string.h>
 

@@ -473,6 +473,8 @@ START_TEST(steps_allocate_nothing_after_their_reservation)
         dci_kv_config config = twin_small(kv_presets[_i]);
         dci_gpu_kv_config on_device = twin_on_device();
         on_device.gather = 1 + _i % DCI_GPU_GATHERS;
+        if (on_device.gather == DCI_GPU_GATHER_MAPPED) /* with pages that leave */
+                on_device.device_resident_bytes = (size_t)20 * 2 * 8 * 2 * 64 * 4;
         twin t = twin_begin_with(context, &config, &on_device);
         kv_data data = kv_random(&config, 500, 103);
         const int64_t sequence = twin_prefill(&t, &data, 300, 0);

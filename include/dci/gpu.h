@@ -52,13 +52,14 @@
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
- * Resident pages (dci_gpu_kv_config.device_resident_bytes): with room for it, pages of sparse layers stay on the device beside their copy in host memory, and
- * what plans ask for is fetched from there instead of over the bus. That changes when a step is done and nothing else: not a bit of an output, and
- * no status. New pages get their place in dci_gpu_kv_reserve. When there is none, pages leave, which costs nothing: first those of
- * sequences that are not in the step, of the one stepped least recently, its oldest pages first; then the oldest of the step's sequence that has the
- * most there. A page that several sequences share is there once, and counts for the one that was stepped last. Of more new pages than there is room for,
- * each sequence keeps its latest. Pages that left do not come back by themselves; dci_gpu_kv_fork and _load bring what they find in host memory as
- * far as places are free, and a step so the last page of a sequence that it goes on in. A captured launch stays right while pages come and leave.
+ * Resident pages (dci_gpu_kv_config.device_resident_bytes): with room for it, pages of sparse layers stay on the device beside their copy in host
+ * memory, and what plans ask for is fetched from there instead of over the bus. That changes when a step is done and nothing else: not a bit of an
+ * output, and no status. New pages get their place in dci_gpu_kv_reserve. When there is none, pages leave, which costs nothing: first those of
+ * sequences that are not in the step, of the one stepped least recently, its oldest pages first; then the oldest of the step's sequence that has
+ * the most there. A page that several sequences share is there once, and counts for the one that was stepped last. Of more new pages than there
+ * is room for, each sequence keeps its latest. Pages that left do not come back by themselves; dci_gpu_kv_fork and _load bring what they find in
+ * host memory as far as places are free, and a step so the last page of a sequence that it goes on in. A captured launch stays right while pages
+ * come and leave.
  *
  * Where a sparse layer attends to tokens that are neither in the ring nor listed, attention reads them in host memory, over the bus: right, but
  * slow. That is so with frozen_prompt once a decode is longer than the ring, for sequences that resident_bytes of the dci_kv_config keeps
@@ -160,9 +161,9 @@ typedef struct dci_gpu_kv_config {
         size_t max_device_bytes; /**< 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */
         int32_t planner;  /**< DCI_GPU_PLAN_*; default AUTO */
         int32_t reserved; /**< zero */
-        size_t device_resident_bytes; /**< device memory for pages of sparse layers that stay there until others need the room; 0 (default): none, at most
-                                    2^48. Only with MAPPED (else DCI_ERR_UNSUPPORTED). Another thing than resident_bytes of the dci_kv_config: no
-                                    output depends on it. See "Resident pages" */
+        size_t device_resident_bytes; /**< device memory for pages of sparse layers that stay there until others need the room, see "Resident
+                                           pages"; 0 (default): none, at most 2^48. Only with MAPPED (else DCI_ERR_UNSUPPORTED). Another thing than
+                                           resident_bytes of the dci_kv_config: no output depends on it */
 } dci_gpu_kv_config;
 DCI_API dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size);
 
@@ -301,8 +302,8 @@ typedef struct dci_gpu_kv_info {
         uint64_t n_missed; /**< of these, fetched */
         uint64_t n_stayed; /**< tokens read in host memory, for want of room in the hot buffer */
         uint64_t
-                bytes_fetched; /**< over the bus to the device: what missed and was in no resident page, what stayed, and what dci_gpu_kv_fork, _load, _truncate and
-                                       _step_abort bring back; without recent tokens beyond the ring */
+                bytes_fetched; /**< over the bus to the device: what missed and was in no resident page, what stayed, and what
+                                       dci_gpu_kv_fork, _load, _truncate and _step_abort bring back; without recent tokens beyond the ring */
         uint64_t bytes_written; /**< new tokens' rows to the host */
         size_t summary_bytes;   /**< of device_bytes: pieces of what the device chooses by; grows with the sequences */
         int32_t planner;        /**< DCI_GPU_PLAN_DEVICE or _HOST: who chooses */

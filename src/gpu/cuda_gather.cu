@@ -7,7 +7,8 @@
  * 110 KB. All forms first work out where a unit lies (items, table, piece: three reads that depend on each other), then ask for everything.
  * The forms differ in who waits: registers of threads, shared memory by 16 bytes, or the copy engine of the multiprocessor by whole rows.
  *
- * With resident pages a unit's place is asked for beside its piece, so the chain of reads is no longer; one of the forms does it, in a kernel of its own.
+ * With resident pages a unit's place is asked for beside its piece, so the chain of reads is no longer; one of the forms does it, in a kernel of
+ * its own.
  */
 #include "gpu/cuda_bulk.cuh"
 #include "gpu/cuda_ptx.cuh"

@@ -76,7 +76,8 @@ typedef struct dci_gpu_tables {
 
 /**
  * New tokens: rows of the caller go to the lanes (sink and ring, if there are lanes), to the pool on the device (if there is one), to resident
- * pages (where `device` is none and there is a pool in host memory, whose layout they have) and to the pool in host memory (if there is one). Token t of the call and head h: keys + t * key_token + h * key_head, in bytes.
+ * pages (where `device` is none and there is a pool in host memory, whose layout they have) and to the pool in host memory (if there is
+ * one). Token t of the call and head h: keys + t * key_token + h * key_head, in bytes.
  * A row with NaN or infinity sets bad[row] to 1 and is stored all the same.
  */
 typedef struct dci_gpu_append_args {
