@@ -344,17 +344,16 @@ static size_t others(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 /* What a group counts, by the device's scores. */
 static double counts_for(const twin *t, const float *scores, const float *parts, size_t group)
 {
-        const dci_gpu_kv_planner *p = &t->kv->planner;
-        const size_t per = t->kv->group;
+        const size_t per = t->kv->group, n_parts = (size_t)dci_gpu_kv_score_parts(t->kv, t->kv->step.n);
         double sum = 0.0;
         for (size_t q = 0; q < per; q++) {
                 const double score = scores[group * per + q];
                 double most = -INFINITY, all = 0.0;
-                for (size_t i = 0; i <= (size_t)p->last_parts; i++)
+                for (size_t i = 0; i <= n_parts; i++)
                         most = fmax(most, (double)parts[2 * (i * per + q)]);
-                for (size_t i = 0; i <= (size_t)p->last_parts; i++)
+                for (size_t i = 0; i <= n_parts; i++)
                         all += (double)parts[2 * (i * per + q) + 1] * exp((double)parts[2 * (i * per + q)] - most);
-                sum += p->weigh == DCI_GPU_WEIGH_EVEN ? score / (double)per : exp(score - most - log(all));
+                sum += t->kv->planner.weigh == DCI_GPU_WEIGH_EVEN ? score / (double)per : exp(score - most - log(all));
         }
         return sum;
 }
@@ -391,10 +390,11 @@ static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n
 {
         const dci_gpu_kv_planner *p = &t->kv->planner;
         const size_t list = of->list, head = list % t->config.n_kv_heads;
-        const size_t per = t->kv->group, n_scores = p->most_groups * per, n_parts = (DCI_GPU_MAX_PARTS + 1) * per * 2;
+        const size_t per = t->kv->group, n_scores = p->most_groups * per;
+        const size_t part_floats = ((size_t)dci_gpu_kv_score_parts(t->kv, t->kv->step.n) + 1) * per * 2;
         float *scores = (float *)(void *)fetch(t, (int32_t *)(void *)(p->scores + list * n_scores), n_scores);
-        float *parts = (float *)(void *)fetch(t, (int32_t *)(void *)p->parts, n_parts * (list + 1));
-        const float *of_list = parts + list * 2 * per * ((size_t)p->last_parts + 1);
+        float *parts = (float *)(void *)fetch(t, (int32_t *)(void *)p->parts, part_floats * (list + 1));
+        const float *of_list = parts + list * part_floats;
         double least = INFINITY, most = -INFINITY;
         for (size_t side = 0; side < 2; side++) {
                 const int32_t *mine = side == 0 ? a : b, *other = side == 0 ? b : a;

@@ -56,4 +56,9 @@ dci_gpu_score_args score_arguments(const score_state *s);
 /* What came out against what must; returns how many lists there are. */
 size_t score_compare(score_state *s, const char *what);
 
+/* gpu_score_run.c: a case; the same bits once more, and with another division. */
+void score_go(gpu_test *t, const score_case *c, uint64_t seed);
+/* One graph, while sequences grow up to what it was made for and its rows change. */
+void score_replay(gpu_test *t, const score_case *c, uint64_t seed);
+
 #endif

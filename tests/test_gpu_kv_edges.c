@@ -118,6 +118,7 @@ START_TEST(configs_that_a_device_has_not_are_refused)
         REFUSED(d.gather = 0, DCI_ERR_INVALID, "gather is 0");
         REFUSED(d.gather = 6, DCI_ERR_INVALID, "gather is 6, expected 1 to 5");
         REFUSED(d.out_dtype = 9, DCI_ERR_INVALID, "out_dtype is 9");
+        REFUSED(d.reserved = 7, DCI_ERR_INVALID, "dci_gpu_kv_config.reserved is 7, expected 0");
         REFUSED(d.piece_bytes = SIZE_MAX, DCI_ERR_INVALID, "piece_bytes is");
         REFUSED(d.max_device_bytes = 1000, DCI_ERR_FULL, "max_device_bytes 1000");
         REFUSED((c.n_layers = 1024, c.n_kv_heads = 1024, c.n_query_heads = 1024, d.max_sequences = 4096,

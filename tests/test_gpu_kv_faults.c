@@ -376,7 +376,7 @@ START_TEST(every_allocation_may_fail_once)
 {
         if (twin_device() != DCI_GPU_HOST)
                 return;
-        if (test_short() && _i % 2 != 0) /* every second preset will do for sanitizers */
+        if (test_short() && _i % 3 != 0) /* every third preset will do for sanitizers */
                 return;
         setting s = set(presets[_i]);
         const life l = {
@@ -392,7 +392,7 @@ START_TEST(a_device_may_refuse_once)
 {
         if (twin_device() != DCI_GPU_HOST)
                 return;
-        if (test_short() && _i % 2 != 0) /* every second preset will do for sanitizers */
+        if (test_short() && _i % 3 != 0) /* every third preset will do for sanitizers */
                 return;
         setting s = set(presets[_i]);
         size_t failures = 1, at = 0, rungs = 0;
@@ -421,7 +421,7 @@ START_TEST(a_device_that_fails_is_the_end)
 {
         if (twin_device() != DCI_GPU_HOST)
                 return;
-        if (test_short() && _i % 2 != 0) /* every second preset will do for sanitizers */
+        if (test_short() && _i % 3 != 0) /* every third preset will do for sanitizers */
                 return;
         setting s = set(presets[_i]);
         size_t failures = 1, at = 0;

@@ -275,6 +275,34 @@ START_TEST(a_file_of_too_many_tokens_is_refused)
 }
 END_TEST
 
+/* Ids go on ascending while rows are few: some lead to the same place (dci_gpu_kv_find), and rows are used again. */
+START_TEST(sequences_are_found_however_many_came_and_went)
+{
+        const dci_kv_config config = twin_small(DCI_KV_SKETCH);
+        const dci_gpu_kv_config on_device = for_some(3);
+        twin t = twin_begin(&config, &on_device);
+        int64_t kept, others[2], gone = -1;
+        ck_ok(dci_gpu_kv_open(t.kv, &kept));
+        ck_ok(dci_gpu_kv_open(t.kv, &others[0]));
+        ck_ok(dci_gpu_kv_open(t.kv, &others[1]));
+        for (size_t i = 0; i < 12; i++) {
+                gone = others[i % 2];
+                ck_ok(dci_gpu_kv_close(t.kv, gone));
+                ck_refused(dci_gpu_kv_close(t.kv, gone), DCI_ERR_NOT_FOUND, "there is no sequence");
+                ck_ok(dci_gpu_kv_open(t.kv, &others[i % 2]));
+                for (size_t time = 0; time < 2; time++) {
+                        const dci_gpu_kv_row *rows[] = {dci_gpu_kv_find(t.kv, kept), dci_gpu_kv_find(t.kv, others[0]),
+                                                        dci_gpu_kv_find(t.kv, others[1])};
+                        ck_assert(rows[0] != NULL && rows[1] != NULL && rows[2] != NULL);
+                        ck_assert(rows[0]->id == kept && rows[1]->id == others[0] && rows[2]->id == others[1]);
+                }
+                ck_assert_ptr_null(dci_gpu_kv_find(t.kv, gone));
+                ck_assert_ptr_null(dci_gpu_kv_find(t.kv, -1));
+        }
+        twin_end(&t);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("gpu kv forks");
@@ -289,6 +317,7 @@ int main(void)
         tcase_add_loop_test(forks, prompts_that_are_taken_back_end_again, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, sequences_come_and_go, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, files_hold_what_the_cpus_hold, 0, KV_N_KINDS);
+        tcase_add_test(forks, sequences_are_found_however_many_came_and_went);
         tcase_add_test(forks, a_file_of_too_many_tokens_is_refused);
         suite_add_tcase(suite, forks);
         return test_main(suite);

@@ -20,49 +20,6 @@
                 __VA_ARGS__                                                                                            \
         }
 
-static void call(score_state *s, const dci_gpu_score_args *args)
-{
-        ck_ok(s->t->ops->score(s->t->gpu, s->t->stream, args));
-        ck_ok(s->t->ops->stream_wait(s->t->gpu, s->t->stream));
-}
-
-/* The same bits once more, and with another division. */
-static void repeat(score_state *s)
-{
-        dci_gpu_score_args args = score_arguments(s);
-        const size_t n = s->scores->n_bytes, n_parts = s->parts->n_bytes;
-        unsigned char *scores = malloc(n), *parts = malloc(n_parts);
-        memcpy(scores, s->scores->back, n);
-        memcpy(parts, s->parts->back, n_parts);
-        gpu_send(s->t, s->scores);
-        gpu_send(s->t, s->parts);
-        call(s, &args);
-        gpu_fetch(s->t, s->scores);
-        gpu_fetch(s->t, s->parts);
-        ck_assert_msg(memcmp(scores, s->scores->back, n) == 0, "%s: other scores", s->c->name);
-        ck_assert_msg(memcmp(parts, s->parts->back, n_parts) == 0, "%s: other parts", s->c->name);
-        args.n_parts = s->c->n_parts > 1 ? s->c->n_parts - 1 : 1;
-        gpu_send(s->t, s->scores);
-        call(s, &args);
-        gpu_fetch(s->t, s->scores);
-        ck_assert_msg(memcmp(scores, s->scores->back, n) == 0, "%s: other scores with fewer parts", s->c->name);
-        free(scores);
-        free(parts);
-}
-
-static void go(gpu_test *t, const score_case *c, uint64_t seed)
-{
-        static const int32_t rows[2][SCORE_SEQUENCES] = {{2, 0, 1}, {1, 2, 0}};
-        score_state s;
-        score_make(&s, t, c, seed);
-        score_set_lengths(&s, rows[seed % 2], INT32_MAX);
-        const dci_gpu_score_args args = score_arguments(&s);
-        call(&s, &args);
-        ck_assert_uint_gt(score_compare(&s, "a call") + (c->data == BAD_QUERIES), 0);
-        repeat(&s);
-        score_unmake(&s);
-}
-
 static score_case shape(int32_t kind, int32_t bits, int32_t dim, int32_t group)
 {
         const score_case c = {"shapes", kind,  bits,  dim,  group,  DCI_BF16, DCI_BF16,  2, 0,
@@ -85,7 +42,7 @@ START_TEST(codes_score_as_the_coder_scans)
                                 c.query_dtype = (int32_t)(seed % 3 == 0 ? DCI_F32 : seed % 3 == 1 ? DCI_BF16 : DCI_F16);
                                 c.dtype = seed % 2 == 0 ? DCI_F16 : DCI_BF16;
                                 if (!test_short() || seed % 5 == 0)
-                                        go(&t, &c, seed);
+                                        score_go(&t, &c, seed);
                         }
         gpu_end(&t);
 }
@@ -107,7 +64,7 @@ START_TEST(rows_score_as_their_kinds_say)
                                 c.dtype = seed % 2 == 0 ? DCI_F16 : DCI_BF16;
                                 c.n_tokens[2] = 2800;
                                 if (!test_short() || seed % 5 == 0)
-                                        go(&t, &c, seed);
+                                        score_go(&t, &c, seed);
                         }
         gpu_end(&t);
 }
@@ -157,40 +114,19 @@ START_TEST(unusual_numbers_and_lengths)
         gpu_test t;
         gpu_begin(&t, 2 * ROOM);
         for (size_t i = 0; i < COUNT(cases); i++)
-                go(&t, &cases[i], 300 + i);
+                score_go(&t, &cases[i], 300 + i);
         gpu_end(&t);
 }
 END_TEST
 
-/* One graph, while sequences grow up to what it was made for and its rows change. */
 START_TEST(a_graph_scores_longer_sequences)
 {
-        static const int32_t rows[SCORE_SEQUENCES] = {1, 0, 2}, others[SCORE_SEQUENCES] = {0, 2, 1};
-        static const int32_t most[] = {200, 300, 512, 1000, 1337};
         gpu_test t;
         gpu_begin(&t, ROOM);
         for (int32_t kind = DCI_GPU_CODES; kind <= DCI_GPU_MINMAX; kind++) {
                 score_case c = shape(kind, 4, 128, 4);
-                score_state s;
-                void *graph = NULL;
                 c.shift = kind == DCI_GPU_CODES ? 0 : 4;
-                score_make(&s, &t, &c, (uint64_t)kind);
-                score_set_lengths(&s, rows, most[0]);
-                const dci_gpu_score_args args = score_arguments(&s);
-                ck_ok(t.ops->capture_begin(t.gpu, t.stream));
-                ck_ok(t.ops->score(t.gpu, t.stream, &args));
-                ck_ok(t.ops->capture_end(t.gpu, t.stream, &graph));
-                for (size_t i = 0; i < COUNT(most); i++) {
-                        score_set_lengths(&s, i % 2 == 0 ? rows : others, most[i]);
-                        score_fill_queries(&s);
-                        gpu_send(&t, s.queries);
-                        ck_ok(t.ops->graph_launch(t.gpu, graph, t.stream));
-                        ck_ok(t.ops->stream_wait(t.gpu, t.stream));
-                        const size_t n_sparse = score_compare(&s, "a replay");
-                        ck_assert_uint_eq(n_sparse, (size_t)c.n_heads * (i == 0 ? 0 : i == 1 ? 2 : 2));
-                }
-                t.ops->graph_give(t.gpu, graph);
-                score_unmake(&s);
+                score_replay(&t, &c, (uint64_t)kind);
         }
         gpu_end(&t);
 }

@@ -8,8 +8,6 @@
 #define ROOM ((size_t)48 << 20)
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
-static const int32_t rows[2][SCORE_SEQUENCES] = {{2, 0, 1}, {1, 2, 0}};
-
 static score_case shape(int32_t bits, int32_t dim, int32_t group)
 {
         const score_case c = {.name = "learned",
@@ -25,33 +23,6 @@ static score_case shape(int32_t bits, int32_t dim, int32_t group)
                               .sizes = {16, 64, 256, 16},
                               .n_tokens = {1337, 250, 612}};
         return c;
-}
-
-static void call(score_state *s, const dci_gpu_score_args *args)
-{
-        ck_ok(s->t->ops->score(s->t->gpu, s->t->stream, args));
-        ck_ok(s->t->ops->stream_wait(s->t->gpu, s->t->stream));
-}
-
-/* A case, and the same bits with another division. */
-static void go(gpu_test *t, const score_case *c, uint64_t seed)
-{
-        score_state s;
-        score_make(&s, t, c, seed);
-        score_set_lengths(&s, rows[seed % 2], INT32_MAX);
-        dci_gpu_score_args args = score_arguments(&s);
-        call(&s, &args);
-        ck_assert_uint_gt(score_compare(&s, "a call") + (c->data == BAD_QUERIES), 0);
-        const size_t n = s.scores->n_bytes;
-        unsigned char *scores = malloc(n);
-        memcpy(scores, s.scores->back, n);
-        gpu_send(t, s.scores);
-        args.n_parts = c->n_parts > 1 ? c->n_parts - 1 : 1;
-        call(&s, &args);
-        gpu_fetch(t, s.scores);
-        ck_assert_msg(memcmp(scores, s.scores->back, n) == 0, "%s: other scores with fewer parts", c->name);
-        free(scores);
-        score_unmake(&s);
 }
 
 static const int32_t dims[] = {64, 96, 128, 256}, groups[] = {1, 2, 4, 5, 8, 16}, widths[] = {1, 2, 3, 4, 8};
@@ -70,7 +41,7 @@ START_TEST(learned_codes_score_as_the_coder_scans)
                                 c.n_heads = dims[d] < 256 ? 3 : 2;
                                 if ((widths[b] < 8 || dims[d] <= 128) &&
                                     (test_short() ? seed % 7 == 0 : dims[d] < 256 || seed % 2 == 0))
-                                        go(&t, &c, seed);
+                                        score_go(&t, &c, seed);
                         }
         gpu_end(&t);
 }
@@ -86,7 +57,7 @@ START_TEST(unusual_numbers_and_lengths)
                         c.data = data;
                         c.n_heads = 3;
                         c.query_dtype = data == BAD_QUERIES ? DCI_BF16 : DCI_F32;
-                        go(&t, &c, (uint64_t)(10 * data + bits));
+                        score_go(&t, &c, (uint64_t)(10 * data + bits));
                 }
         static const struct {
                 int32_t tokens[3], parts;
@@ -103,43 +74,25 @@ START_TEST(unusual_numbers_and_lengths)
                 c.n_parts = lengths[i].parts;
                 c.sizes = lengths[i].sizes;
                 c.kept = lengths[i].kept;
-                go(&t, &c, 100 + i);
+                score_go(&t, &c, 100 + i);
         }
         score_case c = shape(2, 64, 2);
         c.n_tokens[1] = 530000;
         c.physical = 3;
         c.n_heads = 1;
         c.kept = false;
-        go(&t, &c, 200);
+        score_go(&t, &c, 200);
         gpu_end(&t);
 }
 END_TEST
 
 START_TEST(a_graph_scores_longer_sequences)
 {
-        static const int32_t most[] = {200, 300, 512, 1000, 1337};
         gpu_test t;
         gpu_begin(&t, ROOM);
         for (int32_t bits = 1; bits <= 4; bits++) {
                 const score_case c = shape(bits, 128, 4);
-                score_state s;
-                void *graph = NULL;
-                score_make(&s, &t, &c, (uint64_t)bits);
-                score_set_lengths(&s, rows[0], most[0]);
-                const dci_gpu_score_args args = score_arguments(&s);
-                ck_ok(t.ops->capture_begin(t.gpu, t.stream));
-                ck_ok(t.ops->score(t.gpu, t.stream, &args));
-                ck_ok(t.ops->capture_end(t.gpu, t.stream, &graph));
-                for (size_t i = 0; i < COUNT(most); i++) {
-                        score_set_lengths(&s, rows[i % 2], most[i]);
-                        score_fill_queries(&s);
-                        gpu_send(&t, s.queries);
-                        ck_ok(t.ops->graph_launch(t.gpu, graph, t.stream));
-                        ck_ok(t.ops->stream_wait(t.gpu, t.stream));
-                        ck_assert_uint_eq(score_compare(&s, "a replay"), (size_t)c.n_heads * (i == 0 ? 0 : 2));
-                }
-                t.ops->graph_give(t.gpu, graph);
-                score_unmake(&s);
+                score_replay(&t, &c, (uint64_t)bits);
         }
         gpu_end(&t);
 }

@@ -7,27 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu_fixture.h"
+#include "tests/gpu_tail_fixture.h"
 
 #include "simd/codes_across.h"
 #include "simd/convert.h"
 #include "sketch/coder.h"
 
-#define ROOM ((size_t)24 << 20)
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
-#define SEQUENCES 3
 #define BLOCK 128
 #define KEPT                                                                                                           \
         16 /* sink and window, and the budget: nothing is left for a list, so that one candidate makes a sequence sparse */
 #define TAIL_AT 384
-#define LAYER_AT 640 /* of the layer in a piece */
 
 enum { CLUSTERS, EQUAL, SHARP, ZEROS, LARGE, SMALL, ALL_CHOSEN, ONE_LEFT };
 
 typedef struct shape {
         const char *name;
         int32_t n_heads, group, dim, bits, n_parts, data;
-        int32_t candidates[SEQUENCES]; /* 0: the sequence is not sparse */
+        int32_t candidates[TAIL_SEQUENCES]; /* 0: the sequence is not sparse */
 } shape;
 
 static const shape shapes[] = {
@@ -63,9 +60,10 @@ typedef struct world {
         dci_rng rng;
         dci_coder coder;
         void *coder_memory, *scratch;
-        size_t most, n_lists, chunks_of_row, head_bytes, chunk_bytes, cell; /* cell: 32 coordinates of BLOCK tokens */
-        float *decoded;                                                     /* [row][head][most][dim] */
-        gpu_buffer *pieces[SEQUENCES * 4], *table, *numbers, *rows, *n_tokens, *n_grouped, *scores, *signs, *centres;
+        size_t most, n_lists, cell; /* cell: 32 coordinates of BLOCK tokens */
+        float *decoded;             /* [row][head][most][dim] */
+        tail_chunks chunks;
+        gpu_buffer *rows, *n_tokens, *n_grouped, *scores, *signs, *centres;
         gpu_buffer *partial, *arrived, *out, *lse;
         float *wanted, *wanted_lse;
 } world;
@@ -80,25 +78,12 @@ static float *floats(const gpu_buffer *b)
         return (float *)(void *)b->image;
 }
 
-/* Sequences of a call have other numbers on the device. */
-static size_t row_of(size_t sequence)
-{
-        return (sequence + 2) % SEQUENCES;
-}
-
 static float *decoded_row(const world *w, size_t row, size_t head, size_t token)
 {
         return w->decoded + ((row * (size_t)w->s->n_heads + head) * w->most + token) * (size_t)w->s->dim;
 }
 
 /* --- what the device holds ---------------------------------------------------------------------------------------- */
-
-/* Two chunks to a piece, numbered in no order. */
-static unsigned char *head_at(const world *w, size_t row, size_t head, size_t chunk)
-{
-        const size_t number = (size_t)ints(w->numbers)[row * w->chunks_of_row + chunk];
-        return w->pieces[number / 2]->image + LAYER_AT + number % 2 * w->chunk_bytes + head * w->head_bytes + TAIL_AT;
-}
 
 static void make_value(world *w, const float *centre, size_t token, float *out)
 {
@@ -114,7 +99,7 @@ static void make_value(world *w, const float *centre, size_t token, float *out)
 static void put_tokens(world *w, size_t row, size_t head, size_t first, size_t n)
 {
         const size_t dim = (size_t)w->s->dim, bits = (size_t)w->s->bits, in_chunk = first % DCI_GPU_CHUNK;
-        unsigned char *at = head_at(w, row, head, first / DCI_GPU_CHUNK), *block = w->scratch;
+        unsigned char *at = tail_chunks_at(&w->chunks, row, head, first / DCI_GPU_CHUNK) + TAIL_AT, *block = w->scratch;
         unsigned char *scratch = block + dci_lines(w->coder.layout.n_bytes);
         float values[DCI_CODE_ROWS * DCI_GPU_MAX_DIM];
         const float *rows[DCI_CODE_ROWS] = {NULL};
@@ -143,30 +128,13 @@ static void put_tokens(world *w, size_t row, size_t head, size_t first, size_t n
 
 static void put_values(world *w)
 {
-        for (size_t sequence = 0; sequence < SEQUENCES; sequence++)
+        for (size_t sequence = 0; sequence < TAIL_SEQUENCES; sequence++)
                 for (int32_t h = 0; h < w->s->n_heads; h++) {
                         const size_t n = (size_t)w->s->candidates[sequence];
                         for (size_t first = 0; first < n; first += DCI_CODE_ROWS)
-                                put_tokens(w, row_of(sequence), (size_t)h, first,
+                                put_tokens(w, tail_row(sequence), (size_t)h, first,
                                            n - first < DCI_CODE_ROWS ? n - first : DCI_CODE_ROWS);
                 }
-}
-
-static void take_chunks(world *w)
-{
-        const size_t n = SEQUENCES * w->chunks_of_row, n_pieces = (n + 1) / 2;
-        w->numbers = gpu_take(w->t, n * sizeof(int32_t), GPU_DEVICE);
-        for (size_t i = 0; i < n; i++) {
-                const size_t j = (size_t)dci_rng_below(&w->rng, i + 1);
-                ints(w->numbers)[i] = ints(w->numbers)[j];
-                ints(w->numbers)[j] = (int32_t)i;
-        }
-        ck_assert_uint_le(n_pieces, COUNT(w->pieces));
-        w->table = gpu_take(w->t, n_pieces * sizeof(void *), GPU_DEVICE);
-        for (size_t p = 0; p < n_pieces; p++) {
-                w->pieces[p] = gpu_take(w->t, LAYER_AT + 2 * w->chunk_bytes, GPU_DEVICE);
-                memcpy(w->table->image + p * sizeof(void *), &w->pieces[p]->device, sizeof w->pieces[p]->device);
-        }
 }
 
 static void make_coder(world *w)
@@ -181,7 +149,7 @@ static void make_coder(world *w)
         ck_assert_ptr_nonnull(w->scratch);
         w->signs = gpu_take(w->t, 6 * w->coder.rotation.part * sizeof(float), GPU_DEVICE);
         memcpy(w->signs->image, w->coder.rotation.signs, w->signs->n_bytes);
-        w->centres = gpu_take(w->t, SEQUENCES * (size_t)w->s->n_heads * dim * sizeof(float), GPU_DEVICE);
+        w->centres = gpu_take(w->t, TAIL_SEQUENCES * (size_t)w->s->n_heads * dim * sizeof(float), GPU_DEVICE);
         gpu_numbers(&w->rng, w->centres->image, w->centres->n_bytes / 4, DCI_F32, w->s->data == SMALL ? 1e-12f : 2.0f);
 }
 
@@ -191,20 +159,18 @@ static void make(world *w, gpu_test *t, const shape *s, uint64_t seed)
         *w = (world){.t = t, .s = s, .most = 1};
         gpu_reset(t);
         dci_rng_seed(&w->rng, seed);
-        for (size_t i = 0; i < SEQUENCES; i++)
+        for (size_t i = 0; i < TAIL_SEQUENCES; i++)
                 w->most = (size_t)s->candidates[i] > w->most ? (size_t)s->candidates[i] : w->most;
         w->most += 3; /* no round number */
-        w->n_lists = SEQUENCES * (size_t)s->n_heads;
-        w->chunks_of_row = (w->most + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
+        w->n_lists = TAIL_SEQUENCES * (size_t)s->n_heads;
         w->cell = 32 * BLOCK * (size_t)s->bits / 8;
-        w->head_bytes = TAIL_AT + dci_lines(DCI_GPU_CHUNK / BLOCK * dim / 32 * w->cell + DCI_GPU_CHUNK * 2) + 128;
-        w->head_bytes = (w->head_bytes + 127) / 128 * 128;
-        w->chunk_bytes = (size_t)s->n_heads * w->head_bytes + 256;
-        take_chunks(w);
+        const size_t head_bytes =
+                TAIL_AT + dci_lines(DCI_GPU_CHUNK / BLOCK * dim / 32 * w->cell + DCI_GPU_CHUNK * 2) + 128;
+        tail_chunks_take(&w->chunks, t, &w->rng, w->most, (size_t)s->n_heads, (head_bytes + 127) / 128 * 128);
         make_coder(w);
-        w->rows = gpu_take(t, SEQUENCES * sizeof(int32_t), GPU_DEVICE);
-        w->n_tokens = gpu_take(t, SEQUENCES * sizeof(int32_t), GPU_DEVICE);
-        w->n_grouped = gpu_take(t, SEQUENCES * sizeof(int32_t), GPU_DEVICE);
+        w->rows = gpu_take(t, TAIL_SEQUENCES * sizeof(int32_t), GPU_DEVICE);
+        w->n_tokens = gpu_take(t, TAIL_SEQUENCES * sizeof(int32_t), GPU_DEVICE);
+        w->n_grouped = gpu_take(t, TAIL_SEQUENCES * sizeof(int32_t), GPU_DEVICE);
         w->scores = gpu_take(t, w->n_lists * w->most * group * sizeof(float), GPU_DEVICE);
         w->partial = gpu_take(t, w->n_lists * (size_t)s->n_parts * group * (dim + 2) * sizeof(float), GPU_DEVICE);
         w->arrived = gpu_take(t, w->n_lists * sizeof(int32_t), GPU_DEVICE);
@@ -248,9 +214,9 @@ static void next_step(world *w, size_t share)
 {
         const size_t group = (size_t)w->s->group, n_heads = (size_t)w->s->n_heads;
         memset(w->scores->image, 0xff, w->scores->n_bytes);
-        for (size_t i = 0; i < SEQUENCES; i++) {
+        for (size_t i = 0; i < TAIL_SEQUENCES; i++) {
                 const size_t n = ((size_t)w->s->candidates[i] * share + 3) / 4;
-                ints(w->rows)[i] = (int32_t)row_of(i);
+                ints(w->rows)[i] = (int32_t)tail_row(i);
                 /* What has no summaries yet is no candidate, however long the sequence is. */
                 ints(w->n_tokens)[i] = (int32_t)(n + KEPT) + (i == 2 && n > 0 ? 40 : 0);
                 ints(w->n_grouped)[i] = (int32_t)n + (i == 0 ? 5 : 0);
@@ -276,7 +242,7 @@ static void model_query(world *w, size_t i, size_t h, size_t q, size_t n)
         for (size_t k = 0; k < n; k++) {
                 const float score = floats(w->scores)[(list * w->most + k) * group + q];
                 const double weight = score != -FLT_MAX ? exp((double)score - most) : 0;
-                const float *row = decoded_row(w, row_of(i), h, k);
+                const float *row = decoded_row(w, tail_row(i), h, k);
                 sum += weight;
                 for (size_t j = 0; j < dim; j++)
                         all[j] += weight * (double)row[j];
@@ -288,7 +254,7 @@ static void model_query(world *w, size_t i, size_t h, size_t q, size_t n)
 
 static void model(world *w, size_t share)
 {
-        for (size_t i = 0; i < SEQUENCES; i++)
+        for (size_t i = 0; i < TAIL_SEQUENCES; i++)
                 for (size_t h = 0; h < (size_t)w->s->n_heads; h++)
                         for (size_t q = 0; q < (size_t)w->s->group; q++)
                                 model_query(w, i, h, q, ((size_t)w->s->candidates[i] * share + 3) / 4);
@@ -296,7 +262,7 @@ static void model(world *w, size_t share)
 
 static dci_gpu_tail_args arguments(const world *w)
 {
-        return (dci_gpu_tail_args){.n_sequences = SEQUENCES,
+        return (dci_gpu_tail_args){.n_sequences = TAIL_SEQUENCES,
                                    .n_heads = w->s->n_heads,
                                    .group = w->s->group,
                                    .dim = w->s->dim,
@@ -309,13 +275,7 @@ static dci_gpu_tail_args arguments(const world *w)
                                    .n_tokens = gpu_at(w->n_tokens, false),
                                    .n_grouped = gpu_at(w->n_grouped, false),
                                    .scores = gpu_at(w->scores, false),
-                                   .chunks = {.pieces = (unsigned char *const *)gpu_at(w->table, false),
-                                              .numbers = gpu_at(w->numbers, false),
-                                              .stride = w->chunks_of_row,
-                                              .layer_at = LAYER_AT,
-                                              .chunk_bytes = w->chunk_bytes,
-                                              .head_bytes = (uint32_t)w->head_bytes,
-                                              .piece_shift = 1},
+                                   .chunks = tail_chunks_of(&w->chunks),
                                    .signs = gpu_at(w->signs, false),
                                    .centres = gpu_at(w->centres, false),
                                    .partial = gpu_at(w->partial, false),
@@ -335,7 +295,7 @@ static void send_step(world *w)
 static void compare_query(world *w, size_t query)
 {
         const size_t dim = (size_t)w->s->dim, group = (size_t)w->s->group, n_heads = (size_t)w->s->n_heads;
-        const size_t list = query / group, row = row_of(list / n_heads);
+        const size_t list = query / group, row = tail_row(list / n_heads);
         const float *out = (const float *)(const void *)w->out->back + query * dim, *wanted = w->wanted + query * dim;
         const float *centre = floats(w->centres) + (row * n_heads + list % n_heads) * dim;
         const float lse = ((const float *)(const void *)w->lse->back)[query], wanted_lse = w->wanted_lse[query];
@@ -389,7 +349,7 @@ static void go(gpu_test *t, const shape *s, uint64_t seed)
 START_TEST(outputs_are_those_of_decoded_rows)
 {
         gpu_test t;
-        gpu_begin(&t, ROOM);
+        gpu_begin(&t, TAIL_ROOM);
         for (size_t i = 0; i < COUNT(shapes); i++)
                 go(&t, &shapes[i], 5 + i);
         gpu_end(&t);
@@ -428,7 +388,7 @@ static void replay(gpu_test *t, const shape *s, uint64_t seed)
 START_TEST(a_graph_follows_sequences_that_grow)
 {
         gpu_test t;
-        gpu_begin(&t, ROOM);
+        gpu_begin(&t, TAIL_ROOM);
         for (size_t i = 0; i < COUNT(shapes); i += 4)
                 replay(&t, &shapes[i], 71 + i);
         gpu_end(&t);
@@ -439,7 +399,7 @@ START_TEST(other_widths_are_refused)
 {
         gpu_test t;
         const int32_t bits[] = {3, 8, 0};
-        gpu_begin(&t, ROOM);
+        gpu_begin(&t, TAIL_ROOM);
         for (size_t i = 0; i < COUNT(bits); i++) {
                 const dci_gpu_tail_args args = {
                         .n_sequences = 1, .n_heads = 1, .group = 4, .dim = 128, .bits = bits[i], .n_parts = 1};

@@ -6,17 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu_fixture.h"
+#include "tests/gpu_tail_fixture.h"
 
 #include "simd/kernels.h"
 
-#define ROOM ((size_t)24 << 20)
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
-#define SEQUENCES 3
 #define KEPT 16 /* sink and window, and the budget: what lists hold is not asked here */
 #define SINK 4
 #define KEYS_AT 384
-#define LAYER_AT 640
 #define RING 16
 #define STRIDE 300
 
@@ -25,7 +22,7 @@ enum { SPREAD, RUNS, NOTHING_CHOSEN, ALL_CHOSEN };
 typedef struct shape {
         const char *name;
         int32_t n_heads, group, dim, page_shift, n_parts, dtype, query_dtype, whole, chosen;
-        int32_t candidates[SEQUENCES]; /* 0: the sequence is not sparse */
+        int32_t candidates[TAIL_SEQUENCES]; /* 0: the sequence is not sparse */
 } shape;
 
 static const shape shapes[] = {
@@ -58,12 +55,12 @@ typedef struct world {
         gpu_test *t;
         const shape *s;
         dci_rng rng;
-        size_t most, n_lists, chunks_of_row, head_bytes, chunk_bytes, values_at, query_ld;
+        size_t most, n_lists, values_at, query_ld;
         int32_t hot;
         gpu_blocks blocks;
         gpu_buffer *pool_table, *lane_keys, *lane_values;
-        gpu_buffer *pieces[SEQUENCES * 4], *table, *numbers, *rows, *n_tokens, *n_grouped, *queries, *positions,
-                *counts, *slots;
+        tail_chunks chunks;
+        gpu_buffer *rows, *n_tokens, *n_grouped, *queries, *positions, *counts, *slots;
         gpu_buffer *partial, *arrived, *out, *lse;
         double *wanted, *wanted_lse;
 } world;
@@ -73,20 +70,13 @@ static int32_t *ints(const gpu_buffer *b)
         return (int32_t *)(void *)b->image;
 }
 
-/* Sequences of a call have other numbers on the device. */
-static size_t row_of(size_t sequence)
-{
-        return (sequence + 2) % SEQUENCES;
-}
-
 /* --- what the device holds ---------------------------------------------------------------------------------------- */
 
 static unsigned char *mean_at(const world *w, size_t row, size_t head, size_t page, bool value)
 {
         const size_t per_chunk = (size_t)DCI_GPU_CHUNK >> w->s->page_shift;
-        const size_t number = (size_t)ints(w->numbers)[row * w->chunks_of_row + page / per_chunk];
-        return w->pieces[number / 2]->image + LAYER_AT + number % 2 * w->chunk_bytes + head * w->head_bytes +
-               (value ? w->values_at : KEYS_AT) + page % per_chunk * (size_t)w->s->dim * 2;
+        return tail_chunks_at(&w->chunks, row, head, page / per_chunk) + (value ? w->values_at : KEYS_AT) +
+               page % per_chunk * (size_t)w->s->dim * 2;
 }
 
 static unsigned char *row_at(const world *w, size_t row, size_t head, size_t candidate, bool value)
@@ -129,23 +119,6 @@ static void put_means(world *w, size_t row, size_t head, size_t n)
                 }
 }
 
-static void take_chunks(world *w)
-{
-        const size_t n = SEQUENCES * w->chunks_of_row, n_pieces = (n + 1) / 2;
-        w->numbers = gpu_take(w->t, n * sizeof(int32_t), GPU_DEVICE);
-        for (size_t i = 0; i < n; i++) {
-                const size_t j = (size_t)dci_rng_below(&w->rng, i + 1);
-                ints(w->numbers)[i] = ints(w->numbers)[j];
-                ints(w->numbers)[j] = (int32_t)i;
-        }
-        ck_assert_uint_le(n_pieces, COUNT(w->pieces));
-        w->table = gpu_take(w->t, n_pieces * sizeof(void *), GPU_DEVICE);
-        for (size_t p = 0; p < n_pieces; p++) {
-                w->pieces[p] = gpu_take(w->t, LAYER_AT + 2 * w->chunk_bytes, GPU_DEVICE);
-                memcpy(w->table->image + p * sizeof(void *), &w->pieces[p]->device, sizeof w->pieces[p]->device);
-        }
-}
-
 static void take_lists(world *w)
 {
         const size_t dim = (size_t)w->s->dim, group = (size_t)w->s->group, n_queries = w->n_lists * group;
@@ -153,9 +126,9 @@ static void take_lists(world *w)
         gpu_test *t = w->t;
         w->lane_keys = gpu_take(t, lane, GPU_DEVICE);
         w->lane_values = gpu_take(t, lane, GPU_DEVICE);
-        w->rows = gpu_take(t, SEQUENCES * sizeof(int32_t), GPU_DEVICE);
-        w->n_tokens = gpu_take(t, SEQUENCES * sizeof(int32_t), GPU_DEVICE);
-        w->n_grouped = gpu_take(t, SEQUENCES * sizeof(int32_t), GPU_DEVICE);
+        w->rows = gpu_take(t, TAIL_SEQUENCES * sizeof(int32_t), GPU_DEVICE);
+        w->n_tokens = gpu_take(t, TAIL_SEQUENCES * sizeof(int32_t), GPU_DEVICE);
+        w->n_grouped = gpu_take(t, TAIL_SEQUENCES * sizeof(int32_t), GPU_DEVICE);
         w->query_ld = dim + 3;
         w->queries = gpu_take(t, n_queries * w->query_ld * 4, GPU_DEVICE);
         w->positions = gpu_take(t, w->n_lists * STRIDE * sizeof(int32_t), GPU_DEVICE);
@@ -174,23 +147,20 @@ static void take_lists(world *w)
 static void make(world *w, gpu_test *t, const shape *s, uint64_t seed)
 {
         const size_t dim = (size_t)s->dim, means = ((size_t)DCI_GPU_CHUNK >> s->page_shift) * dim * 2;
-        *w = (world){.t = t, .s = s, .most = 1, .hot = STRIDE, .n_lists = SEQUENCES * (size_t)s->n_heads};
+        *w = (world){.t = t, .s = s, .most = 1, .hot = STRIDE, .n_lists = TAIL_SEQUENCES * (size_t)s->n_heads};
         gpu_reset(t);
         dci_rng_seed(&w->rng, seed);
-        for (size_t i = 0; i < SEQUENCES; i++)
+        for (size_t i = 0; i < TAIL_SEQUENCES; i++)
                 w->most = (size_t)s->candidates[i] > w->most ? (size_t)s->candidates[i] : w->most;
-        w->chunks_of_row = (w->most + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
         w->values_at = KEYS_AT + means + 64;
-        w->head_bytes = (w->values_at + means + 255) / 128 * 128;
-        w->chunk_bytes = (size_t)s->n_heads * w->head_bytes + 256;
-        take_chunks(w);
+        tail_chunks_take(&w->chunks, t, &w->rng, w->most, (size_t)s->n_heads, (w->values_at + means + 255) / 128 * 128);
         take_lists(w);
-        gpu_blocks_make(t, &w->blocks, GPU_MAPPED, SEQUENCES, s->n_heads, 4, (int32_t)w->most + KEPT,
+        gpu_blocks_make(t, &w->blocks, GPU_MAPPED, TAIL_SEQUENCES, s->n_heads, 4, (int32_t)w->most + KEPT,
                         (uint32_t)dim * 2);
         w->pool_table = gpu_blocks_table(t, &w->blocks, seed + 1);
-        for (size_t i = 0; i < SEQUENCES; i++)
+        for (size_t i = 0; i < TAIL_SEQUENCES; i++)
                 for (size_t h = 0; h < (size_t)s->n_heads; h++)
-                        put_rows(w, row_of(i), h, (size_t)s->candidates[i]);
+                        put_rows(w, tail_row(i), h, (size_t)s->candidates[i]);
 }
 
 static void drop(world *w)
@@ -219,7 +189,7 @@ static bool is_chosen(world *w, size_t candidate, bool before)
 static void choose(world *w, size_t sequence, size_t head, size_t n)
 {
         const size_t list = sequence * (size_t)w->s->n_heads + head,
-                     lane = row_of(sequence) * (size_t)w->s->n_heads + head;
+                     lane = tail_row(sequence) * (size_t)w->s->n_heads + head;
         const size_t bytes = (size_t)w->s->dim * 2, n_slots = (size_t)(SINK + RING + w->hot);
         int32_t *positions = ints(w->positions) + list * STRIDE, *slots = ints(w->slots) + list * STRIDE, count = 0;
         bool before = false;
@@ -232,8 +202,8 @@ static void choose(world *w, size_t sequence, size_t head, size_t n)
                 if (i % 2 == 0) {
                         slots[count] = SINK + RING + (w->hot - 1 - count);
                         const size_t at = (lane * n_slots + (size_t)slots[count]) * bytes;
-                        memcpy(w->lane_keys->image + at, row_at(w, row_of(sequence), head, i, false), bytes);
-                        memcpy(w->lane_values->image + at, row_at(w, row_of(sequence), head, i, true), bytes);
+                        memcpy(w->lane_keys->image + at, row_at(w, tail_row(sequence), head, i, false), bytes);
+                        memcpy(w->lane_values->image + at, row_at(w, tail_row(sequence), head, i, true), bytes);
                 }
                 count++;
         }
@@ -247,13 +217,13 @@ static void next_step(world *w, size_t share)
                     w->s->query_dtype, 0.7f);
         memset(w->positions->image, 0xff, w->positions->n_bytes);
         memset(w->slots->image, 0xff, w->slots->n_bytes);
-        for (size_t i = 0; i < SEQUENCES; i++) {
+        for (size_t i = 0; i < TAIL_SEQUENCES; i++) {
                 const size_t n = ((size_t)w->s->candidates[i] * share + 3) / 4;
-                ints(w->rows)[i] = (int32_t)row_of(i);
+                ints(w->rows)[i] = (int32_t)tail_row(i);
                 ints(w->n_tokens)[i] = (int32_t)n + KEPT + (i == 2 && n > 0 ? grain : 0);
                 ints(w->n_grouped)[i] = (int32_t)n + (i == 0 ? grain : 0);
                 for (size_t h = 0; h < (size_t)w->s->n_heads; h++) {
-                        put_means(w, row_of(i), h, n);
+                        put_means(w, tail_row(i), h, n);
                         choose(w, i, h, n);
                 }
         }
@@ -267,8 +237,8 @@ static size_t rest_of(const world *w, size_t sequence, size_t head, size_t page,
         const int32_t *positions = ints(w->positions) + list * STRIDE;
         size_t rest = size;
         for (size_t j = 0; j < dim; j++) {
-                key[j] = (double)gpu_number(mean_at(w, row_of(sequence), head, page, false), j, w->s->dtype);
-                value[j] = (double)gpu_number(mean_at(w, row_of(sequence), head, page, true), j, w->s->dtype);
+                key[j] = (double)gpu_number(mean_at(w, tail_row(sequence), head, page, false), j, w->s->dtype);
+                value[j] = (double)gpu_number(mean_at(w, tail_row(sequence), head, page, true), j, w->s->dtype);
                 key[j] *= w->s->whole != 0 ? 1.0 : (double)size;
                 value[j] *= w->s->whole != 0 ? 1.0 : (double)size;
         }
@@ -278,10 +248,10 @@ static size_t rest_of(const world *w, size_t sequence, size_t head, size_t page,
                         continue;
                 rest--;
                 for (size_t j = 0; j < dim && w->s->whole == 0; j++) {
-                        key[j] -=
-                                (double)gpu_number(row_at(w, row_of(sequence), head, candidate, false), j, w->s->dtype);
-                        value[j] -=
-                                (double)gpu_number(row_at(w, row_of(sequence), head, candidate, true), j, w->s->dtype);
+                        key[j] -= (double)gpu_number(row_at(w, tail_row(sequence), head, candidate, false), j,
+                                                     w->s->dtype);
+                        value[j] -= (double)gpu_number(row_at(w, tail_row(sequence), head, candidate, true), j,
+                                                       w->s->dtype);
                 }
         }
         for (size_t j = 0; j < dim && rest > 0 && w->s->whole == 0; j++) {
@@ -321,7 +291,7 @@ static void model_list(world *w, size_t sequence, size_t head, size_t n)
 static dci_gpu_tail_sums_args arguments(const world *w)
 {
         const bool whole = w->s->whole != 0;
-        dci_gpu_tail_sums_args args = {.n_sequences = SEQUENCES,
+        dci_gpu_tail_sums_args args = {.n_sequences = TAIL_SEQUENCES,
                                        .n_heads = w->s->n_heads,
                                        .group = w->s->group,
                                        .dim = w->s->dim,
@@ -341,13 +311,7 @@ static dci_gpu_tail_sums_args arguments(const world *w)
         args.rows = gpu_at(w->rows, false);
         args.n_tokens = gpu_at(w->n_tokens, false);
         args.n_grouped = gpu_at(w->n_grouped, false);
-        args.chunks = (dci_gpu_chunks){.pieces = (unsigned char *const *)gpu_at(w->table, false),
-                                       .numbers = gpu_at(w->numbers, false),
-                                       .stride = w->chunks_of_row,
-                                       .layer_at = LAYER_AT,
-                                       .chunk_bytes = w->chunk_bytes,
-                                       .head_bytes = (uint32_t)w->head_bytes,
-                                       .piece_shift = 1};
+        args.chunks = tail_chunks_of(&w->chunks);
         args.positions = gpu_at(w->positions, false);
         args.counts = gpu_at(w->counts, false);
         args.slots = whole ? NULL : gpu_at(w->slots, false);
@@ -413,7 +377,7 @@ static void go(gpu_test *t, const shape *s, uint64_t seed)
         ck_ok(t->ops->capture_end(t->gpu, t->stream, &graph));
         for (size_t share = 0; share <= 4; share += 2) {
                 next_step(&w, share);
-                for (size_t i = 0; i < SEQUENCES; i++)
+                for (size_t i = 0; i < TAIL_SEQUENCES; i++)
                         for (size_t h = 0; h < (size_t)s->n_heads; h++)
                                 model_list(&w, i, h, ((size_t)s->candidates[i] * share + 3) / 4);
                 for (int time = 0; time < 2; time++) {
@@ -433,7 +397,7 @@ static void go(gpu_test *t, const shape *s, uint64_t seed)
 START_TEST(outputs_are_those_of_what_is_left_of_pages)
 {
         gpu_test t;
-        gpu_begin(&t, ROOM);
+        gpu_begin(&t, TAIL_ROOM);
         for (size_t i = 0; i < COUNT(shapes); i++)
                 go(&t, &shapes[i], 5 + i);
         gpu_end(&t);

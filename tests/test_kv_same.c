@@ -20,6 +20,12 @@ static void teardown(void)
         dci_context_destroy(context);
 }
 
+/* In short runs, whose sanitizers look for races, every third preset will do where only numbers are compared. */
+static bool left_out(int i)
+{
+        return test_short() && i % 3 != 0;
+}
+
 /* The prompt ends in the same step for all turns, which are whole prompts. */
 static void prefill_together(dci_kv *kv, size_t n_turns, const kv_turn *turns)
 {
@@ -36,6 +42,8 @@ static void prefill_together(dci_kv *kv, size_t n_turns, const kv_turn *turns)
 /* Loops over presets. Steps of one to three tokens. */
 START_TEST(a_ragged_batch_equals_one_sequence_at_a_time)
 {
+        if (left_out(_i))
+                return;
         static const size_t prompts[] = {0, 3, 50, 130, 301};
         enum { N = COUNT(prompts) };
         dci_kv_config config = kv_small(kv_presets[_i]);
@@ -89,7 +97,7 @@ START_TEST(the_number_of_threads_changes_nothing)
         dci_kv *kv, *other;
         kv_seen wanted = by_threads(1, &config, &data, &kv);
         kv_lawful(&wanted, &config, 0, dci_kv_preset_name(kv_presets[_i]));
-        for (int32_t n = 2; n <= 3; n++) {
+        for (int32_t n = 2; n <= (test_short() ? 2 : 3); n++) {
                 kv_seen seen = by_threads(n, &config, &data, &other);
                 for (size_t i = 0; i < 2; i++)
                         kv_same(&wanted, i, &seen, i, dci_kv_preset_name(kv_presets[_i]));
@@ -174,6 +182,8 @@ END_TEST
 /* Loops over presets. */
 START_TEST(a_prompt_in_chunks_is_one_prompt)
 {
+        if (left_out(_i))
+                return;
         static const size_t chunks[] = {1, 7, 64, 100, 299};
         dci_kv_config config = kv_small(kv_presets[_i]);
         kv_data data = kv_random(&config, 320, 31);
@@ -214,6 +224,8 @@ END_TEST
 /* Loops over presets and formats. Queries in a short format are those queries. */
 START_TEST(the_format_of_queries_changes_nothing_but_their_rounding)
 {
+        if (left_out(_i))
+                return;
         dci_kv_config config = kv_small(kv_presets[_i / 2]);
         config.query_dtype = all_dtypes[1 + _i % 2];
         kv_data data = kv_random(&config, 210, 33);
@@ -259,6 +271,8 @@ static void abort_at(dci_kv *kv, const kv_turn *turn, size_t point)
 /* Loops over presets. Tokens of the step are others than those that come then. */
 START_TEST(an_aborted_step_was_never_begun)
 {
+        if (left_out(_i))
+                return;
         dci_kv_config config = kv_small(kv_presets[_i]);
         kv_data data = kv_random(&config, 340, 34), others = kv_random(&config, 340, 35);
         dci_kv *plain = kv_create(context, &config), *aborting = kv_create(context, &config);
@@ -340,6 +354,8 @@ END_TEST
  * plans find that queries turn: both have plans, or none counts. */
 START_TEST(late_maintenance_catches_up)
 {
+        if (left_out(_i))
+                return;
         dci_kv_config config = kv_small(kv_presets[_i]);
         if (config.preset == DCI_KV_LOUISKV)
                 config.schedule = DCI_KV_EVERY_STEP;
@@ -363,6 +379,8 @@ END_TEST
 /* Loops over presets. Two sequences fit, a third does not: the longest one turns sparse, and is what it would have been. */
 START_TEST(sequences_are_resident_until_pressure)
 {
+        if (left_out(_i))
+                return;
         dci_kv_config config = kv_small(kv_presets[_i]);
         kv_data data = kv_random(&config, 340, 40);
         dci_kv *sparse = kv_create(context, &config), *full;

@@ -160,7 +160,7 @@ typedef struct dci_gpu_kv_config {
                                  slower, 32 MiB for each layer are another 5 % faster */
         size_t max_device_bytes; /**< 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */
         int32_t planner;  /**< DCI_GPU_PLAN_*; default AUTO */
-        int32_t reserved; /**< zero */
+        int32_t reserved; /**< zero: anything else is DCI_ERR_INVALID, so that it can come to mean something */
         size_t device_resident_bytes; /**< device memory for pages of sparse layers that stay there until others need the room, see "Resident
                                            pages"; 0 (default): none, at most 2^48. Only with MAPPED (else DCI_ERR_UNSUPPORTED). Another thing than
                                            resident_bytes of the dci_kv_config: no output depends on it */

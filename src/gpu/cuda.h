@@ -32,8 +32,8 @@ typedef struct dci_gpu_cuda {
 
 const dci_gpu_cuda *dci_gpu_cuda_of(const struct dci_gpu *gpu);
 
-/* A cudaError_t as a status: DCI_OK for 0; else "<sentence>: <what CUDA says>", and the runtime's note of it is taken back, so that a caller's
- * own checks do not find it. */
+/* A cudaError_t as a status: DCI_OK for 0; else "<sentence>: <what CUDA says>", and the runtime's note of it is taken back, so that a
+ * caller's own checks do not find it. */
 dci_status dci_gpu_cuda_status(int error, const char *format, ...)
 #if defined(__GNUC__)
         __attribute__((format(printf, 2, 3)))
@@ -46,6 +46,9 @@ dci_status dci_fail(dci_status status, const char *format, ...)
         __attribute__((format(printf, 2, 3)))
 #endif
         ;
+
+/* gpu.c */
+dci_status dci_gpu_check_shape(int32_t group, int32_t dim);
 
 /* sketch/coder.c */
 int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16_t *out_inverse);

@@ -8,11 +8,9 @@ extern "C" dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, con
 {
         if (args->n_sequences == 0)
                 return DCI_OK;
-        if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d", args->group,
-                                DCI_GPU_MAX_GROUP);
-        if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != 256)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", args->dim);
+        const dci_status status = dci_gpu_check_shape(args->group, args->dim);
+        if (status != DCI_OK)
+                return status;
         if (args->n_sequences > UINT16_MAX || args->n_heads > UINT16_MAX)
                 return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d kv heads, expected at most %d of each",
                                 args->n_sequences, args->n_heads, UINT16_MAX);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Attention over all of a pool's rows where the copy engine of a multiprocessor (compute capability 9.0) fetches them: a tile's keys and values
- * lie one behind the other in a page, so a few requests bring them to shared memory, some tiles ahead. A warp works alone: it has its own
- * stages and barriers. Otherwise as attend_kernel.
+ * Attention over all of a pool's rows where the copy engine of a multiprocessor (compute capability 9.0) fetches them: a tile's keys and
+ * values lie one behind the other in a page, so a few requests bring them to shared memory, some tiles ahead. A warp works alone: it has
+ * its own stages and barriers. Otherwise as attend_kernel.
  */
 #ifndef DCI_GPU_CUDA_ATTEND_BULK_CUH
 #define DCI_GPU_CUDA_ATTEND_BULK_CUH
@@ -11,8 +11,8 @@
 #include "gpu/cuda_attend.cuh"
 #include "gpu/cuda_bulk.cuh"
 
-/* Warps, and the tiles of each that are there or on their way: some 64 KiB of a multiprocessor. Less leaves the memory idle; with more under
- * way at once it is up to six per cent slower. */
+/* Warps, and the tiles of each that are there or on their way: some 64 KiB of a multiprocessor. Less leaves the memory idle; with more
+ * under way at once it is up to six per cent slower. */
 template <int D> constexpr int bulk_warps = D == 64 ? 8 : 4;
 template <int D> constexpr int bulk_stages = D == 96 ? 3 : 2;
 /* So much shared memory at least, so that no two blocks share a multiprocessor. */

@@ -3,16 +3,17 @@
 /*
  * The choice, some blocks to a list, of which the last one to arrive finishes.
  *
- * Each block looks at its part of the list once, keeps relevances in shared memory, and leaves in `found` those keys that may be chosen: all
- * above a threshold of its own. With last step's relevance as a guess the threshold is known beforehand; where that leaves too few or too
- * many, the block finds another one among what it has kept, which costs a fraction of a microsecond. As groups go to blocks in turn, each
- * has about its share of the best, and is asked for clearly more.
+ * Each block looks at its part of the list once, keeps relevances in shared memory, and leaves in `found` those keys that may be chosen:
+ * all above a threshold of its own. With last step's relevance as a guess the threshold is known beforehand; where that leaves too few or
+ * too many, the block finds another one among what it has kept, which costs a fraction of a microsecond. As groups go to blocks in turn,
+ * each has about its share of the best, and is asked for clearly more.
  *
  * The last block takes the best of what was found. That is the choice if the worst of them is no worse than any block's threshold: whatever
- * was left out is worse still. Else (one block had most of the best, or so many are wanted that `found` cannot hold them) it goes through the
- * whole list by itself. So thresholds decide about time, never about what is chosen.
+ * was left out is worse still. Else (one block had most of the best, or so many are wanted that `found` cannot hold them) it goes through
+ * the whole list by itself. So thresholds decide about time, never about what is chosen.
  *
- * found: to each block a run of DCI_GPU_FOUND / blocks keys: how many there are, its threshold, the keys. n_found: blocks that have arrived.
+ * found: to each block a run of DCI_GPU_FOUND / blocks keys: how many there are, its threshold, the keys. n_found: blocks that have
+ * arrived.
  */
 #include "gpu/cuda_choose.cuh"
 

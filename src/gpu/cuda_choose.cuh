@@ -4,7 +4,8 @@
  * What the choice (cuda_choose.cu) is made of: relevances of groups, thresholds among them, and numbers in order.
  *
  * A group's key is its relevance as an ordered number, then its number upside down: greater is better, equal relevances go by number, and
- * no two keys are the same. All comparisons are of keys, so that what is not a number does no harm. Keys begin at `everything`; less is nothing.
+ * no two keys are the same. All comparisons are of keys, so that what is not a number does no harm. Keys begin at `everything`; less is
+ * nothing.
  */
 #ifndef DCI_GPU_CUDA_CHOOSE_CUH
 #define DCI_GPU_CUDA_CHOOSE_CUH
@@ -145,8 +146,8 @@ template <int G> struct Weights {
         float less, inverse;
 };
 
-/* As much as all heads' lse have in common beyond 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all of
- * the attention. */
+/* As much as all heads' lse have in common beyond 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all
+ * of the attention. */
 template <int G> static __device__ __forceinline__ Weights<G> weights_of(const Shared &s, const Job &job)
 {
         Weights<G> w;
@@ -247,8 +248,8 @@ static __device__ __forceinline__ void load_batch(Batch<G> &batch, const float *
         }
 }
 
-/* Calls visit(round, bits, group) for a block's groups of rounds [from, to), by all threads of a warp together; bits are 0 where there is no
- * group. The first batch is there already. */
+/* Calls visit(round, bits, group) for a block's groups of rounds [from, to), by all threads of a warp together; bits are 0 where there is
+ * no group. The first batch is there already. */
 template <int G, bool EVEN, typename Visit>
 static __device__ __forceinline__ void scan(const dci_gpu_choose_args &args, const Job &job, const Weights<G> &w,
                                             Batch<G> &batch, int block, int n_blocks, int from, int to, Visit visit)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What scores are made from. A tile is 32 candidates of one head, a block of their codes, and four warps make it: each eight rows, four threads
- * to a row (cuda_form_row.cuh). Words of keys go straight to memory, eight rows and so a sector at a time; values, whose words are of one
- * coordinate of many tokens, go through shared memory.
+ * What scores are made from. A tile is 32 candidates of one head, a block of their codes, and four warps make it: each eight rows, four
+ * threads to a row (cuda_form_row.cuh). Words of keys go straight to memory, eight rows and so a sector at a time; values, whose words are
+ * of one coordinate of many tokens, go through shared memory.
  *
  * A decode step forms nothing as a rule: then blocks look at `from` and `to` of all sequences and leave.
  */
@@ -103,7 +103,8 @@ static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, un
         }
 }
 
-/* Candidates of one tile among [first, end), of which there is one at least; with `fill`, places of others become zeros. Needs all threads. */
+/* Candidates of one tile among [first, end), of which there is one at least; with `fill`, places of others become zeros. Needs all
+ * threads. */
 template <int DIM>
 static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &rows, const Steps &steps, bool is_f16,
                                                  bool is_value, unsigned char *part, int tile, int first, int end,

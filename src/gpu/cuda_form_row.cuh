@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A row to low-bit codes, to the bit as simd/codes_write_template.h. Four threads make a row's codes, and thread i of them has the coordinates
- * 4 k + i: then each of the four sums that lie side by side on a CPU is one thread's, byte i of every word of codes is thread i's, and of a
- * Hadamard transform only the last two stages go across threads.
+ * A row to low-bit codes, to the bit as simd/codes_write_template.h. Four threads make a row's codes, and thread i of them has the
+ * coordinates 4 k + i: then each of the four sums that lie side by side on a CPU is one thread's, byte i of every word of codes is thread
+ * i's, and of a Hadamard transform only the last two stages go across threads.
  *
  * Every product and sum is rounded once, in the CPU's order: no contraction. What a CPU does in whole numbers is done here in floats that
  * hold them exactly: a row's coordinates are at most 32,700 with a length of as much, so sums of levels times coordinates stay below 2^24.
@@ -104,8 +104,8 @@ static __device__ __forceinline__ void spread_row(const uint4 (&raw)[Shape<DIM>:
         }
 }
 
-/* As dci_rotate: signs, then stages from the widest to the narrowest. Of the last two a thread has half: a product with 1 or -1 is exact, so it
- * makes the sum, or the difference to the lower thread's, in one rounding. */
+/* As dci_rotate: signs, then stages from the widest to the narrowest. Of the last two a thread has half: a product with 1 or -1 is exact,
+ * so it makes the sum, or the difference to the lower thread's, in one rounding. */
 template <int DIM>
 static __device__ __forceinline__ void rotate_row(float (&y)[Shape<DIM>::k], const float *signs, int i)
 {

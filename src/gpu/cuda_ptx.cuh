@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Instructions that C++ has no words for, under a name each. They are here and in cuda_bulk.cuh, nowhere else: tests that run kernels on a CPU
- * put headers of their own in the place of both (tests/emulated).
+ * Instructions that C++ has no words for, under a name each. They are here and in cuda_bulk.cuh, nowhere else: tests that run kernels on a
+ * CPU put headers of their own in the place of both (tests/emulated).
  */
 #ifndef DCI_GPU_CUDA_PTX_CUH
 #define DCI_GPU_CUDA_PTX_CUH
@@ -13,7 +13,7 @@
 /* Shared memory whose size the launch says. */
 #define PTX_DYNAMIC_SHARED(alignment, type, name) extern __shared__ __align__(alignment) type name[]
 
-/* --- loads of what nobody writes meanwhile. Volatile: asked for where they stand, not where they are used. ------------------------------- */
+/* --- loads of what nobody writes meanwhile. Volatile: asked for where they stand, not where they are used. -------- */
 
 static __device__ __forceinline__ int32_t ptx_load_int(const int32_t *at)
 {
@@ -88,7 +88,7 @@ static __device__ __forceinline__ uint4 ptx_load16_once_as(const unsigned char *
         return x;
 }
 
-/* --- stores, counters, copies ---------------------------------------------------------------------------------------------------------------- */
+/* --- stores, counters, copies ------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ void ptx_store_pair(float *at, float x, float y)
 {
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void ptx_copy16_wait()
         asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* --- numbers --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 static __device__ __forceinline__ float ptx_exp2(float x)
 {

@@ -3,9 +3,9 @@
 /*
  * Residency, one block for a sequence and head.
  *
- * The list is ascending, so that a frame finds its unit in it by bisection: no table of frames is built. Misses keep their order by a prefix
- * sum. Frames that leave are ranked by a counting sort of their ages: each warp counts its own run of frames, the counts are summed over
- * ages downwards and warps upwards, and each warp gives its frames their ranks; frames of one age keep their order by number.
+ * The list is ascending, so that a frame finds its unit in it by bisection: no table of frames is built. Misses keep their order by a
+ * prefix sum. Frames that leave are ranked by a counting sort of their ages: each warp counts its own run of frames, the counts are summed
+ * over ages downwards and warps upwards, and each warp gives its frames their ranks; frames of one age keep their order by number.
  *
  * What the host wrote lies behind the bus, so all of it is asked for at once, before anything is known about the list: the first entries
  * by all threads, whatever the count will turn out to be.

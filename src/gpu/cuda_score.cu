@@ -6,11 +6,9 @@
 static dci_status check_score(const dci_gpu_score_args *args)
 {
         const bool coded = args->kind == DCI_GPU_CODES || args->kind == DCI_GPU_LEARNED;
-        if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d", args->group,
-                                DCI_GPU_MAX_GROUP);
-        if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != 256)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", args->dim);
+        const dci_status status = dci_gpu_check_shape(args->group, args->dim);
+        if (status != DCI_OK)
+                return status;
         if (args->kind < DCI_GPU_CODES || args->kind > DCI_GPU_LEARNED)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "summaries are of kind %d, expected %d to %d", args->kind,
                                 DCI_GPU_CODES, DCI_GPU_LEARNED);

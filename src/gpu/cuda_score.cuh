@@ -75,7 +75,8 @@ struct ScoreTable {
         }
 };
 
-/* One query on its way to a warp's registers: coordinate 32 e + lane. Loads of all types come before the first use: none waits for another. */
+/* One query on its way to a warp's registers: coordinate 32 e + lane. Loads of all types come before the first use: none waits for
+ * another. */
 template <int MOST> struct RawQuery {
         uint32_t raw[MOST];
 

@@ -3,10 +3,11 @@
 /*
  * Scores of codes, 4, 2 or 1 bits for each coordinate, with whole-number tensor cores (m16n8k32): sums are exact, so scores are the CPU's.
  *
- * A warp takes blocks of 32 rows. A line pair of such a block is 128 bytes, a 32-bit word for each row. Lane g,c loads of line pairs 4j + c the
- * words of rows 4g .. 4g + 3: 16 bytes, and a warp's load is 512 bytes that lie side by side. The lowest bits of a word's bytes are codes of four
- * coordinates, the next ones those of the next four, and so on: masked, they are registers of A. Which coordinate is which k of a product is
- * free as long as A and B agree, and so is which row is which: rows 4g and 4g + 1 are g and g + 8 of one product, 4g + 2 and 4g + 3 of another.
+ * A warp takes blocks of 32 rows. A line pair of such a block is 128 bytes, a 32-bit word for each row. Lane g,c loads of line pairs 4j + c
+ * the words of rows 4g .. 4g + 3: 16 bytes, and a warp's load is 512 bytes that lie side by side. The lowest bits of a word's bytes are
+ * codes of four coordinates, the next ones those of the next four, and so on: masked, they are registers of A. Which coordinate is which k
+ * of a product is free as long as A and B agree, and so is which row is which: rows 4g and 4g + 1 are g and g + 8 of one product, 4g + 2
+ * and 4g + 3 of another.
  *
  * With at most 4 query heads in a group, columns 4 to 7 of B are columns 0 to 3 once more: lanes with c < 2 finish the rows of the first
  * product, the others those of the second.
@@ -18,10 +19,7 @@
 #ifndef DCI_GPU_CUDA_SCORE_CODES_CUH
 #define DCI_GPU_CUDA_SCORE_CODES_CUH
 
-#include "gpu/cuda_score_kept.cuh"
-
-#define CODE_ROWS 32
-#define CODE_BLOCKS (DCI_GPU_CHUNK / CODE_ROWS) /* of a chunk */
+#include "gpu/cuda_score_coded.cuh"
 
 template <int D, int BITS> struct Shape {
         static constexpr int LINES = D * BITS / 32, FIELDS = 8 / BITS, STEP = 32 / BITS; /* coordinates of a line */
@@ -111,62 +109,25 @@ template <int D> struct Turned {
                         most = fmaxf(most, fabsf(x[e]));
                 fixed = warp_sum(fixed);
                 most = warp_most(most);
-                const bool some = most > 7.703719777548943e-34f; /* 2^-110: what is shorter is taken for nothing */
-                const float step = some ? __fdiv_rn(most, 127.0f) : 0.0f;
-                const float inverse = some ? __fdiv_rn(127.0f, most) : 0.0f;
+                const ByteStep to = byte_step_of(most);
                 int sum = 0;
 #pragma unroll
                 for (int e = 0; e < N; e++) {
-                        const int byte = (int8_t)__float2int_rn(__fmul_rn(x[e], inverse));
+                        const int byte = (int8_t)__float2int_rn(__fmul_rn(x[e], to.inverse));
                         out.bytes[q][32 * e + lane] = (int8_t)byte;
                         sum += byte;
                 }
-#pragma unroll
-                for (int d = 16; d > 0; d /= 2)
-                        sum += __shfl_xor_sync(SCORE_ALL, sum, d);
+                sum = warp_count(sum);
                 if (lane == 0) {
-                        out.half[q] = __fmul_rn(0.5f, step);
+                        out.half[q] = __fmul_rn(0.5f, to.step);
                         out.fixed[q] = fixed;
                         out.offset[q] = 0x4b400000 - ((1 << bits) - 1) * sum;
                 }
         }
 };
 
-/* A block of 32 rows on its way. */
-template <int D, int BITS, int Q> struct Codes {
-        static constexpr int LOADS = Shape<D, BITS>::LOADS;
-        uint4 words[LOADS];
-        uint2 scales; /* bf16: of two rows, or of four */
-
-        __device__ __forceinline__ void load(const ScoreTable &table, int first_chunk, int block, int lane,
-                                             uint64_t policy)
-        {
-                const int g = lane >> 2, c = lane & 3, in_chunk = block % CODE_BLOCKS;
-                const unsigned char *base = table.at[block / CODE_BLOCKS - first_chunk];
-                const unsigned char *from = base + in_chunk * Shape<D, BITS>::BLOCK_BYTES + 128 * c + 16 * g;
-                const unsigned char *scale = base + CODE_BLOCKS * Shape<D, BITS>::BLOCK_BYTES + 64 * in_chunk + 8 * g;
-#pragma unroll
-                for (int j = 0; j < LOADS; j++) {
-                        if (4 * j + 3 < Shape<D, BITS>::LINES || 4 * j + c < Shape<D, BITS>::LINES)
-                                words[j] = load_once(from + 512 * j, policy);
-                        else
-                                words[j] = make_uint4(0, 0, 0, 0);
-                }
-                if (Q == 4)
-                        scales.x = load_pair(scale + 4 * (c >> 1));
-                else
-                        scales = load_four(scale);
-        }
-
-        __device__ __forceinline__ float scale(int i) const
-        {
-                const uint32_t pair = i < 2 ? scales.x : scales.y;
-                return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
-        }
-};
-
-/* What a lane keeps of the queries: its registers of B. The constants of its columns are read from shared memory: there are no registers for
- * them. */
+/* What a lane keeps of the queries: its registers of B. The constants of its columns are read from shared memory: there are no registers
+ * for them. */
 template <int D, int BITS, int Q> struct Operands {
         static constexpr int TILES = Q == 16 ? 2 : 1, FIELDS = Shape<D, BITS>::FIELDS, LOADS = Shape<D, BITS>::LOADS;
         uint2 b[TILES][LOADS][FIELDS / 2];
@@ -189,14 +150,9 @@ template <int D, int BITS, int Q> struct Operands {
                 }
         }
 
-        /* sums[t][0]: rows 4g and 4g + 1; [1]: 4g + 2 and 4g + 3. */
-        __device__ __forceinline__ void multiply(const uint4 (&words)[LOADS], int (&sums)[TILES][2][4]) const
+        __device__ __forceinline__ void multiply(const uint4 (&words)[LOADS], CodedSums<Q> &sums) const
         {
-#pragma unroll
-                for (int t = 0; t < TILES; t++)
-#pragma unroll
-                        for (int i = 0; i < 4; i++)
-                                sums[t][0][i] = sums[t][1][i] = 0;
+                clear_sums<Q>(sums);
 #pragma unroll
                 for (int j = 0; j < LOADS; j++)
 #pragma unroll
@@ -219,8 +175,8 @@ template <int D, int BITS, int Q> struct Operands {
         }
 };
 
-/* scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: put behind 1.5 x 2^23 it becomes a float exactly, without the
- * conversion's unit, of which there are few. */
+/* scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: put behind 1.5 x 2^23 it becomes a float exactly, without
+ * the conversion's unit, of which there are few. */
 static __device__ __forceinline__ float score_of(int sum, int offset, float half, float fixed, float scale)
 {
         const float whole = __fsub_rn(__int_as_float(2 * sum + offset), 12582912.0f);
@@ -230,7 +186,7 @@ static __device__ __forceinline__ float score_of(int sum, int offset, float half
 /* Sums of one block to scores. */
 template <int D, int Q>
 static __device__ __forceinline__ void finish_codes(const dci_gpu_score_args &a, const CodedQueries<D, Q> &queries,
-                                                    const int (&sums)[Q == 16 ? 2 : 1][2][4], const float (&scale)[4],
+                                                    const CodedSums<Q> &sums, const float (&scale)[4],
                                                     int block, int lane, Scores<Q> &scores)
 {
         constexpr int R = Q == 4 ? 2 : 4;
@@ -244,11 +200,7 @@ static __device__ __forceinline__ void finish_codes(const dci_gpu_score_args &a,
                 float x[R][2];
 #pragma unroll
                 for (int i = 0; i < R; i++) {
-                        int sum[2];
-#pragma unroll
-                        for (int j = 0; j < 2; j++)
-                                sum[j] = Q == 4 ? (c < 2 ? sums[0][0][2 * i + j] : sums[0][1][2 * i + j])
-                                                : sums[t][i / 2][2 * (i % 2) + j];
+                        const int sum[2] = {sum_at<Q>(sums, t, i, 0, c), sum_at<Q>(sums, t, i, 1, c)};
                         x[i][0] = score_of(sum[0], offset.x, half.x, fixed.x, scale[i]);
                         x[i][1] = score_of(sum[1], offset.y, half.y, fixed.y, scale[i]);
                 }
@@ -284,18 +236,23 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
         const ScoreRange range =
                 score_range_of((job.n_candidates + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.n_parts);
         Turned<D> turned;
-        Codes<D, BITS, Q> codes[EACH];
+        CodedRows<Shape<D, BITS>::LOADS, Q> codes[EACH];
         if (warp < Q)
                 turned.load(a, job, warp, lane);
         int chunk = range.first / CODE_BLOCKS, end = min(range.last, chunk * CODE_BLOCKS + WINDOW);
         s.table.fill(a, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
         __syncthreads();
+        const auto load = [&](CodedRows<Shape<D, BITS>::LOADS, Q> &rows, int block) {
+                const int g = lane >> 2, c = lane & 3, in_chunk = block % CODE_BLOCKS;
+                const unsigned char *base = s.table.at[block / CODE_BLOCKS - chunk];
+                rows.load(base, Shape<D, BITS>::BLOCK_BYTES, in_chunk, Shape<D, BITS>::LINES, g, c, policy);
+        };
         int block = range.first + warp * EACH;
         /* Codes are on their way while queries are turned. */
 #pragma unroll
         for (int e = 0; e < EACH; e++)
                 if (block + e < end)
-                        codes[e].load(s.table, chunk, block + e, lane, policy);
+                        load(codes[e], block + e);
         if (warp < Q)
                 turned.put(a, s.queries, warp, BITS, lane);
         __syncthreads();
@@ -309,14 +266,14 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                         for (int e = 0; e < EACH; e++) {
                                 if (block + e >= end)
                                         break;
-                                int sums[Q == 16 ? 2 : 1][2][4];
+                                CodedSums<Q> sums;
                                 float scale[4];
 #pragma unroll
                                 for (int i = 0; i < (Q == 4 ? 2 : 4); i++)
                                         scale[i] = codes[e].scale(i);
                                 queries.multiply(codes[e].words, sums);
                                 if (block + SCORE_WARPS * EACH + e < end)
-                                        codes[e].load(s.table, chunk, block + SCORE_WARPS * EACH + e, lane, policy);
+                                        load(codes[e], block + SCORE_WARPS * EACH + e);
                                 finish_codes<D, Q>(a, s.queries, sums, scale, block + e, lane, scores);
                         }
                 if (end >= range.last)
@@ -331,7 +288,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
 #pragma unroll
                 for (int e = 0; e < EACH; e++)
                         if (block + e < end)
-                                codes[e].load(s.table, chunk, block + e, lane, policy);
+                                load(codes[e], block + e);
         }
         scores.leave(a, job, s.tops);
 }

@@ -3,22 +3,19 @@
 /*
  * Scores of learned codes, as cuda_score_codes.cuh: words go from memory into registers, lane g,c those of rows 4g .. 4g + 3 of line pairs
  * 4j + c, and their codes into registers of A. What differs is that a word's fields are data. A head's record becomes a small program in
- * shared memory: steps of two groups of four coordinates, for each of the lanes c = 0 .. 3 its own, since which coordinates are multiplied at the same time is
- * free. Steps of line pairs 4j .. 4j + 3 are numbers 4j to 4j + 3, so that words keep to their registers.
+ * shared memory: steps of two groups of four coordinates, for each of the lanes c = 0 .. 3 its own, since which coordinates are multiplied
+ * at the same time is free. Steps of line pairs 4j .. 4j + 3 are numbers 4j to 4j + 3, so that words keep to their registers.
  *
- * A group's codes are turned to the lowest bits of bytes and masked. Codes that stand for levels become nibbles of a selector of bytes: a nibble of
- * 8 or more selects a sign, which is 0 for levels up to 127, so that two selections of eight levels each, the second with those bits
- * inverted, make a table of sixteen. To make nibbles of bytes takes one multiplication and leaves coordinates in the order 1, 0, 3, 2, in
- * which the query's bytes then lie, too.
+ * A group's codes are turned to the lowest bits of bytes and masked. Codes that stand for levels become nibbles of a selector of bytes: a
+ * nibble of 8 or more selects a sign, which is 0 for levels up to 127, so that two selections of eight levels each, the second with those
+ * bits inverted, make a table of sixteen. To make nibbles of bytes takes one multiplication and leaves coordinates in the order 1, 0, 3, 2,
+ * in which the query's bytes then lie, too.
  */
 #ifndef DCI_GPU_CUDA_SCORE_LEARNED_CUH
 #define DCI_GPU_CUDA_SCORE_LEARNED_CUH
 
-#include "gpu/cuda_score_kept.cuh"
+#include "gpu/cuda_score_coded.cuh"
 #include "gpu/cuda_score_turn.cuh"
-
-#define LEARNED_ROWS 32
-#define LEARNED_BLOCKS (DCI_GPU_CHUNK / LEARNED_ROWS) /* of a chunk */
 
 enum { STEP_BY_TABLE = 1, STEP_OF_SIXTEEN = 2, STEP_SPLIT = 4 };
 
@@ -92,20 +89,16 @@ template <int LOADS, int Q> struct LearnedProgram {
                 for (int j = lane; j < frame.n_coded; j += 32)
                         most = fmaxf(most, fabsf(s.x[j][q % TURN_QUERIES]));
                 most = warp_most(most);
-                const bool some = most > 7.703719777548943e-34f; /* 2^-110: what is shorter is taken for nothing */
-                const float step = some ? __fdiv_rn(most, 127.0f) : 0.0f;
-                const float inverse = some ? __fdiv_rn(127.0f, most) : 0.0f;
+                const ByteStep to = byte_step_of(most);
                 for (int j = lane; j < frame.n_coded; j += 32) {
                         const int g = j / 4, i = j % 4;
-                        const int byte = (int8_t)__float2int_rn(__fmul_rn(s.x[j][q % TURN_QUERIES], inverse));
+                        const int byte = (int8_t)__float2int_rn(__fmul_rn(s.x[j][q % TURN_QUERIES], to.inverse));
                         (&bytes[0][0][0][0])[places[g] + q * 32 + (swapped[g] ? i ^ 1 : i)] = (int8_t)byte;
                         sum += twice_zero[g] * byte;
                 }
-#pragma unroll
-                for (int d = 16; d > 0; d /= 2)
-                        sum += __shfl_xor_sync(SCORE_ALL, sum, d);
+                sum = warp_count(sum);
                 if (lane == 0) {
-                        half[q] = __fmul_rn(0.5f, step);
+                        half[q] = __fmul_rn(0.5f, to.step);
                         fixed[q] = product;
                         bias[q] = sum;
                 }
@@ -140,36 +133,6 @@ static __device__ __forceinline__ uint32_t turn_right(uint32_t x, int bits)
         return __funnelshift_r(x, x, bits);
 }
 
-/* A block of 32 rows on its way. */
-template <int LOADS, int Q> struct LearnedCodes {
-        uint4 words[LOADS];
-        uint2 scales; /* bf16: of two rows, or of four */
-
-        __device__ __forceinline__ void load(const unsigned char *base, int block_bytes, int block, int n_lines, int lane,
-                                             uint64_t policy)
-        {
-                const int g = lane >> 2, c = lane & 3, in_chunk = block % LEARNED_BLOCKS;
-                const unsigned char *from = base + in_chunk * block_bytes + 128 * c + 16 * g;
-                const unsigned char *scale = base + LEARNED_BLOCKS * block_bytes + 64 * in_chunk + 8 * g;
-#pragma unroll
-                for (int j = 0; j < LOADS; j++) {
-                        if (4 * j + c < n_lines)
-                                words[j] = load_once(from + 512 * j, policy);
-                        else
-                                words[j] = make_uint4(0, 0, 0, 0);
-                }
-                if (Q == 4)
-                        scales.x = load_pair(scale + 4 * (c >> 1));
-                else
-                        scales = load_four(scale);
-        }
-        __device__ __forceinline__ float scale(int i) const
-        {
-                const uint32_t pair = i < 2 ? scales.x : scales.y;
-                return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
-        }
-};
-
 /* One group's levels of a lane's four rows. */
 static __device__ __forceinline__ void levels_of(const uint4 &word, const uint4 &high, const LearnedStep &step,
                                                  const uint8_t (*tables)[16], int h, int flags, uint32_t (&out)[4])
@@ -192,19 +155,15 @@ static __device__ __forceinline__ void levels_of(const uint4 &word, const uint4 
         }
 }
 
-/* sums[t][0]: rows 4g and 4g + 1; [1]: 4g + 2 and 4g + 3. from: the block's words of this lane, line pair 0. */
+/* from: the block's words of this lane, line pair 0. */
 template <int LOADS, int Q>
 static __device__ __forceinline__ void multiply_learned(const LearnedProgram<LOADS, Q> &program,
                                                         const uint4 (&words)[LOADS], const unsigned char *from, int lane,
-                                                        int (&sums)[Q == 16 ? 2 : 1][2][4])
+                                                        CodedSums<Q> &sums)
 {
         constexpr int TILES = Q == 16 ? 2 : 1;
         const int g = lane >> 2, c = lane & 3;
-#pragma unroll
-        for (int t = 0; t < TILES; t++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                        sums[t][0][i] = sums[t][1][i] = 0;
+        clear_sums<Q>(sums);
 #pragma unroll
         for (int j = 0; j < LOADS; j++) {
                 const int n_steps = program.n_steps[j]; /* the same for all lanes, as flags are */
@@ -233,7 +192,7 @@ static __device__ __forceinline__ void multiply_learned(const LearnedProgram<LOA
 template <int LOADS, int Q>
 static __device__ __forceinline__ void finish_learned(const dci_gpu_score_args &a,
                                                       const LearnedProgram<LOADS, Q> &program,
-                                                      const int (&sums)[Q == 16 ? 2 : 1][2][4], const float (&scale)[4],
+                                                      const CodedSums<Q> &sums, const float (&scale)[4],
                                                       int block, int lane, Scores<Q> &scores)
 {
         constexpr int R = Q == 4 ? 2 : 4;
@@ -246,13 +205,12 @@ static __device__ __forceinline__ void finish_learned(const dci_gpu_score_args &
                 for (int i = 0; i < R; i++)
 #pragma unroll
                         for (int j = 0; j < 2; j++) {
-                                const int sum = Q == 4 ? (c < 2 ? sums[0][0][2 * i + j] : sums[0][1][2 * i + j])
-                                                       : sums[t][i / 2][2 * (i % 2) + j];
-                                const float whole = __int2float_rn(2 * sum - program.bias[q + j]);
+                                const float whole =
+                                        __int2float_rn(2 * sum_at<Q>(sums, t, i, j, c) - program.bias[q + j]);
                                 x[i][j] = __fadd_rn(__fmul_rn(scale[i], __fmul_rn(program.half[q + j], whole)),
                                                     program.fixed[q + j]);
                         }
-                scores.take(a, t, LEARNED_ROWS * block + 4 * g + (Q == 4 && c >= 2 ? 2 : 0), 1, x);
+                scores.take(a, t, CODE_ROWS * block + 4 * g + (Q == 4 && c >= 2 ? 2 : 0), 1, x);
         }
 }
 
@@ -273,7 +231,7 @@ template <int LOADS, int Q>
 static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q>)
         learned_kernel(const __grid_constant__ dci_gpu_score_args a)
 {
-        constexpr int EACH = learned_each<LOADS>, WINDOW = SCORE_TABLE * LEARNED_BLOCKS;
+        constexpr int EACH = learned_each<LOADS>, WINDOW = SCORE_TABLE * CODE_BLOCKS;
         __shared__ __align__(16) unsigned char memory[sizeof(LearnedShared<LOADS, Q>)];
         auto &s = reinterpret_cast<LearnedShared<LOADS, Q> *>(memory)->scan;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, block_bytes = 4 * a.dim * a.bits;
@@ -286,21 +244,21 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
         }
         const uint64_t policy = once_policy();
         const ScoreRange range =
-                score_range_of((job.n_candidates + LEARNED_ROWS - 1) / LEARNED_ROWS, blockIdx.x, a.n_parts);
+                score_range_of((job.n_candidates + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.n_parts);
         Frame frame;
-        LearnedCodes<LOADS, Q> codes[EACH];
+        CodedRows<LOADS, Q> codes[EACH];
         frame.find(a, job);
-        int chunk = range.first / LEARNED_BLOCKS, end = min(range.last, chunk * LEARNED_BLOCKS + WINDOW);
-        s.table.fill(a, job, chunk, (end + LEARNED_BLOCKS - 1) / LEARNED_BLOCKS - chunk);
+        int chunk = range.first / CODE_BLOCKS, end = min(range.last, chunk * CODE_BLOCKS + WINDOW);
+        s.table.fill(a, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
         s.program.clear();
         __syncthreads();
-        const auto base = [&](int block) { return s.table.at[block / LEARNED_BLOCKS - chunk]; };
+        const auto base = [&](int block) { return s.table.at[block / CODE_BLOCKS - chunk]; };
         int block = range.first + warp * EACH;
         /* Codes are on their way while queries are turned. */
 #pragma unroll
         for (int e = 0; e < EACH; e++)
                 if (block + e < end)
-                        codes[e].load(base(block + e), block_bytes, block + e, frame.n_lines, lane, policy);
+                        codes[e].load(base(block + e), block_bytes, (block + e) % CODE_BLOCKS, frame.n_lines, lane >> 2, lane & 3, policy);
         s.program.build(frame);
         turn_queries(a, job, frame, s.program, s.turn, warp, lane);
         Scores<Q> scores;
@@ -312,17 +270,17 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
                                 const int at = block + e, next = at + SCORE_WARPS * EACH;
                                 if (at >= end)
                                         break;
-                                int sums[Q == 16 ? 2 : 1][2][4];
+                                CodedSums<Q> sums;
                                 float scale[4];
 #pragma unroll
                                 for (int i = 0; i < (Q == 4 ? 2 : 4); i++)
                                         scale[i] = codes[e].scale(i);
                                 multiply_learned<LOADS, Q>(s.program, codes[e].words,
-                                                           base(at) + at % LEARNED_BLOCKS * block_bytes +
+                                                           base(at) + at % CODE_BLOCKS * block_bytes +
                                                                    16 * (lane >> 2),
                                                            lane, sums);
                                 if (next < end)
-                                        codes[e].load(base(next), block_bytes, next, frame.n_lines, lane, policy);
+                                        codes[e].load(base(next), block_bytes, next % CODE_BLOCKS, frame.n_lines, lane >> 2, lane & 3, policy);
                                 finish_learned<LOADS, Q>(a, s.program, sums, scale, at, lane, scores);
                         }
                 if (end >= range.last)
@@ -330,14 +288,14 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
                 /* More chunks than the table has room for. */
                 __syncthreads();
                 block = end + warp * EACH;
-                chunk = end / LEARNED_BLOCKS;
-                end = min(range.last, chunk * LEARNED_BLOCKS + WINDOW);
-                s.table.fill(a, job, chunk, (end + LEARNED_BLOCKS - 1) / LEARNED_BLOCKS - chunk);
+                chunk = end / CODE_BLOCKS;
+                end = min(range.last, chunk * CODE_BLOCKS + WINDOW);
+                s.table.fill(a, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
                 __syncthreads();
 #pragma unroll
                 for (int e = 0; e < EACH; e++)
                         if (block + e < end)
-                                codes[e].load(base(block + e), block_bytes, block + e, frame.n_lines, lane, policy);
+                                codes[e].load(base(block + e), block_bytes, (block + e) % CODE_BLOCKS, frame.n_lines, lane >> 2, lane & 3, policy);
         }
         scores.leave(a, job, s.tops);
 }

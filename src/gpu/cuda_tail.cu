@@ -8,11 +8,9 @@ static dci_status check(const dci_gpu_tail_args &a)
 {
         if (a.bits != 4 && a.bits != 2 && a.bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "values of %d bits, the device's kernel takes 4, 2 or 1", a.bits);
-        if (a.group < 1 || a.group > DCI_GPU_MAX_GROUP)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d", a.group,
-                                DCI_GPU_MAX_GROUP);
-        if (a.dim != 64 && a.dim != 96 && a.dim != 128 && a.dim != 256)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", a.dim);
+        const dci_status status = dci_gpu_check_shape(a.group, a.dim);
+        if (status != DCI_OK)
+                return status;
         if (a.n_parts < 1 || a.n_parts > DCI_GPU_MAX_PARTS)
                 return dci_fail(DCI_ERR_INVALID, "lists are cut into %d parts, expected 1 to %d", a.n_parts,
                                 DCI_GPU_MAX_PARTS);

@@ -3,9 +3,10 @@
 /*
  * Attention over tokens that were not chosen, by low-bit values.
  *
- * A warp takes blocks of 128 tokens in turns, with the running maximum of online softmax. Values lie "across" (src/kv/tail_lowbit.c): a word
- * holds one coordinate of 32 / BITS tokens, four consecutive ones in its bytes by a shift. So words go from memory straight into the registers
- * that the integer tensor cores read (m16n8k32), and a shift and a mask make four codes of them: with g = lane / 4 and c = lane % 4,
+ * A warp takes blocks of 128 tokens in turns, with the running maximum of online softmax. Values lie "across" (src/kv/tail_lowbit.c): a
+ * word holds one coordinate of 32 / BITS tokens, four consecutive ones in its bytes by a shift. So words go from memory straight into the
+ * registers that the integer tensor cores read (m16n8k32), and a shift and a mask make four codes of them: with g = lane / 4 and
+ * c = lane % 4,
  *
  *      A = codes (16 coordinates x 32 tokens): lane g,c loads the words of coordinates 4 g .. 4 g + 3 from lines c, 4 + c, ..
  *      B = weights (32 tokens x 8 columns): column 2 q is the upper byte of query q's weights, 2 q + 1 the lower one

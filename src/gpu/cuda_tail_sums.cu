@@ -4,8 +4,9 @@
  * Attention over tokens that were not chosen, by means of pages.
  *
  * A row lies in as many lanes as it has pieces of 16 bytes, rounded up to a power of two; each such span of lanes takes rows in turns, with
- * the running maximum and sum of online softmax, for four query heads at a time. The block's part of the list is gone through twice: first the
- * pages with chosen tokens, a warp for each, whose tokens are taken out row by row; then all others, streamed. A bitmap says which is which.
+ * the running maximum and sum of online softmax, for four query heads at a time. The block's part of the list is gone through twice: first
+ * the pages with chosen tokens, a warp for each, whose tokens are taken out row by row; then all others, streamed. A bitmap says which is
+ * which.
  */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -427,11 +428,9 @@ template <class T> static cudaError_t launch_type(const dci_gpu_tail_sums_args &
 
 static dci_status check(const dci_gpu_tail_sums_args &a)
 {
-        if (a.group < 1 || a.group > DCI_GPU_MAX_GROUP)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d", a.group,
-                                DCI_GPU_MAX_GROUP);
-        if (a.dim != 64 && a.dim != 96 && a.dim != 128 && a.dim != 256)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", a.dim);
+        const dci_status status = dci_gpu_check_shape(a.group, a.dim);
+        if (status != DCI_OK)
+                return status;
         if (a.n_parts < 1 || a.n_parts > DCI_GPU_MAX_PARTS)
                 return dci_fail(DCI_ERR_INVALID, "lists are cut into %d parts, expected 1 to %d", a.n_parts,
                                 DCI_GPU_MAX_PARTS);

@@ -521,13 +521,8 @@ static dci_status host_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve
 RUN(attend)
 static dci_status host_attend(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args)
 {
-        if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d",
-                                (int)args->group, DCI_GPU_MAX_GROUP);
-        if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != DCI_GPU_MAX_DIM)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or %d",
-                                (int)args->dim, DCI_GPU_MAX_DIM);
-        return dci_gpu_host_call(gpu, stream, run_attend, args, sizeof *args);
+        const dci_status status = dci_gpu_check_shape(args->group, args->dim);
+        return status == DCI_OK ? dci_gpu_host_call(gpu, stream, run_attend, args, sizeof *args) : status;
 }
 
 const dci_gpu_ops dci_gpu_ops_host = {.name = "host",

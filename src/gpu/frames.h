@@ -9,9 +9,9 @@
  * turn is the transform for queries, transposed: coordinate j of a query is the sum over i of turn[i][j] query[i]. Threads that have
  * coordinates read it side by side.
  *
- * A group is four coordinates, numbers 4g to 4g + 3 for group g. Its codes lie in the bytes of one word: `bits` bits from `shift` on of each
- * byte of line pair `line`; three bits may be split, the highest one `high_shift` up in line pair `high_line`. They stand for levels of
- * a table, or for themselves, times 2^(7 - bits) at 5 and 6 bits.
+ * A group is four coordinates, numbers 4g to 4g + 3 for group g. Its codes lie in the bytes of one word: `bits` bits from `shift` on of
+ * each byte of line pair `line`; three bits may be split, the highest one `high_shift` up in line pair `high_line`. They stand for levels
+ * of a table, or for themselves, times 2^(7 - bits) at 5 and 6 bits.
  */
 #ifndef DCI_GPU_FRAMES_H
 #define DCI_GPU_FRAMES_H

@@ -10,9 +10,10 @@
 #define FEWEST_TOKENS ((size_t)64) /* of a split */
 #define MOST_UNDIVIDED ((size_t)384)
 #define MOST_SPLITS ((size_t)256)
+#define MOST_WAVES ((size_t)4)
 
-/* How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that many bytes, and so does one
- * for the tokens that are attended to anyway, where it finds no place beside the others. */
+/* How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that many bytes, and so
+ * does one for the tokens that are attended to anyway, where it finds no place beside the others. */
 #define SCORE_BLOCKS ((size_t)2)
 #define SCORE_BYTES ((size_t)24 << 10)
 #define FEWEST_SCORE_BYTES ((size_t)16 << 10) /* of a part */
@@ -114,19 +115,33 @@ dci_status dci_gpu_get_info(dci_gpu *gpu, dci_gpu_info *out_info)
         return DCI_OK;
 }
 
-int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens)
+dci_status dci_gpu_check_shape(int32_t group, int32_t dim)
 {
-        const size_t n_lists = n_sequences * n_heads, at_once = (size_t)gpu->info.multiprocessors;
-        if (n_tokens <= MOST_UNDIVIDED || n_lists == 0)
-                return 1;
-        size_t most = n_tokens / FEWEST_TOKENS, best = 1, least = 0; /* least: what the best one takes, times as many */
-        if (most > MOST_SPLITS)
-                most = MOST_SPLITS;
-        /* Waves of blocks, each as long as its part: a few blocks more than fit at once would take as long as all. Parts are not rounded: then
-         * more tokens never have fewer parts, and who takes memory for the most tokens has enough for all. */
-        for (size_t n = 1; n <= most && n * n_lists <= 4 * at_once + n_lists; n++) {
-                const size_t waves = (n_lists * n + at_once - 1) / at_once;
-                const size_t cost = waves * (n_tokens + BLOCK_TOKENS * n);
+        if (group < 1 || group > DCI_GPU_MAX_GROUP)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "%d query heads share a kv head, expected 1 to %d", (int)group,
+                                DCI_GPU_MAX_GROUP);
+        if (dim != 64 && dim != 96 && dim != 128 && dim != DCI_GPU_MAX_DIM)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or %d", (int)dim,
+                                DCI_GPU_MAX_DIM);
+        return DCI_OK;
+}
+
+/* Lists that are divided among blocks, of which at_once run at the same time. */
+typedef struct division {
+        size_t n_lists, at_once;
+        size_t size, block; /* of a list; what a block takes for itself: both in tokens, or in bytes */
+        size_t beside; /* blocks beside those of parts, which take as much and find their place where one is left */
+} division;
+
+/* The best number of parts up to `most`. Waves of blocks, each as long as its part: a few blocks more than fit at once would take as long
+ * as all. Parts are not rounded: then longer lists never have fewer, and who takes memory for the longest has enough for all. */
+static int32_t parts_of(const division *d, size_t most)
+{
+        size_t best = 1, least = 0; /* least: what the best takes, times as many */
+        for (size_t n = 1; n <= most; n++) {
+                const size_t waves = (d->n_lists * n + d->at_once - 1) / d->at_once;
+                const size_t room = waves * d->at_once - d->n_lists * n;
+                const size_t cost = waves * (d->size + d->block * n) + (room < d->beside ? d->block * n : 0);
                 if (n == 1 || cost * best < least * n) {
                         least = cost;
                         best = n;
@@ -135,23 +150,28 @@ int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, s
         return (int32_t)best;
 }
 
+static size_t least_of(size_t a, size_t b)
+{
+        return a < b ? a : b;
+}
+
+int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens)
+{
+        const size_t n_lists = n_sequences * n_heads, at_once = (size_t)gpu->info.multiprocessors;
+        if (n_tokens <= MOST_UNDIVIDED || n_lists == 0)
+                return 1;
+        const division all = {n_lists, at_once, n_tokens, BLOCK_TOKENS, 0};
+        const size_t most = least_of(n_tokens / FEWEST_TOKENS, MOST_SPLITS);
+        return parts_of(&all, least_of(most, MOST_WAVES * at_once / n_lists + 1));
+}
+
 int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_lists, size_t n_groups, size_t group_bytes)
 {
         const size_t n_bytes = n_groups * group_bytes, at_once = SCORE_BLOCKS * (size_t)gpu->info.multiprocessors;
-        size_t most = n_bytes / FEWEST_SCORE_BYTES, best = 1, least = 0; /* least: what the best takes, times as many */
         if (n_lists == 0 || at_once == 0)
                 return 1;
-        if (most > DCI_GPU_MAX_PARTS)
-                most = DCI_GPU_MAX_PARTS;
-        for (size_t n = 1; n <= most; n++) {
-                const size_t waves = (n_lists * n + at_once - 1) / at_once, room = waves * at_once - n_lists * n;
-                const size_t cost = waves * (n_bytes + SCORE_BYTES * n) + (room < n_lists ? SCORE_BYTES * n : 0);
-                if (n == 1 || cost * best < least * n) {
-                        least = cost;
-                        best = n;
-                }
-        }
-        return (int32_t)best;
+        const division all = {n_lists, at_once, n_bytes, SCORE_BYTES, n_lists};
+        return parts_of(&all, least_of(n_bytes / FEWEST_SCORE_BYTES, DCI_GPU_MAX_PARTS));
 }
 
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim)

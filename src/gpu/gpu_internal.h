@@ -30,7 +30,8 @@ typedef struct dci_gpu_ops {
         /* Locks host memory and maps it (near: moves it to the device's memory node first, where the system lets us). */
         dci_status (*pin)(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address);
         void (*unpin)(dci_gpu *gpu, void *memory);
-        /* Streams, as their API has them (CUDA: cudaStream_t); NULL is the default one. Copies between any two of host (pinned) and device. */
+        /* Streams, as their API has them (CUDA: cudaStream_t); NULL is the default one. Copies between any two of host (pinned) and
+         * device. */
         dci_status (*stream_take)(dci_gpu *gpu, void **out);
         void (*stream_give)(dci_gpu *gpu, void *stream);
         dci_status (*stream_check)(dci_gpu *gpu,
@@ -88,17 +89,20 @@ struct dci_gpu {
 void dci_gpu_retain(dci_gpu *gpu);
 
 extern const dci_gpu_ops dci_gpu_ops_host; /* device_host.c */
-/* On a stream (`object`) of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the graph that is captured runs. */
+/* On a stream (`object`) of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the graph that is captured
+ * runs. */
 dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
                              size_t n_bytes);
 const dci_gpu_ops *
 dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORTED) in builds without: stub.c */
 
-/* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors (gpu.c). More tokens never
- * have fewer. */
+/* That kernels which attend, or score, are built for it: query heads of a kv head, and elements of a row. */
+dci_status dci_gpu_check_shape(int32_t group, int32_t dim);
+/* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors (gpu.c). More tokens
+ * never have fewer. */
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens);
-/* Parts that a list's scores are cut into, for so many groups of so many bytes at most (codes: dim * bits / 8 + 2; rows: their bytes); at most
- * DCI_GPU_MAX_PARTS. More groups never have fewer. */
+/* Parts that a list's scores are cut into, for so many groups of so many bytes at most (codes: dim * bits / 8 + 2; rows: their bytes); at
+ * most DCI_GPU_MAX_PARTS. More groups never have fewer. */
 int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_lists, size_t n_groups, size_t group_bytes);
 /* Bytes of `partial` for that and, in the last dci_lines(4 * n_lists) of them, of `arrived`; 0 for one split. SIZE_MAX: too many. */
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim);

@@ -96,8 +96,8 @@ typedef struct dci_gpu_append_args {
 } dci_gpu_append_args;
 
 /**
- * Whole blocks of one sequence's new tokens as they lie in the pool, one behind the other: [block][head][K: slot][V: slot], for a copy to the
- * host in few pieces. Block i holds tokens token + i * 2^page_shift .. of the call.
+ * Whole blocks of one sequence's new tokens as they lie in the pool, one behind the other: [block][head][K: slot][V: slot], for a copy to
+ * the host in few pieces. Block i holds tokens token + i * 2^page_shift .. of the call.
  */
 typedef struct dci_gpu_pack_args {
         const unsigned char *keys, *values;
@@ -121,8 +121,8 @@ typedef struct dci_gpu_item {
 } dci_gpu_item;
 
 /**
- * Residency: which tokens of a plan's lists are in their lanes' hot slots, and where the others go. For sequence i of the call and head h, the
- * list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
+ * Residency: which tokens of a plan's lists are in their lanes' hot slots, and where the others go. For sequence i of the call and head h,
+ * the list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
  *
  * Frame f of a lane holds unit tags[f] (-1: none) and was used at step stamps[f]; both [row][head][n_frames]. In this order:
  *   1. A unit of the list that a frame holds is a hit: its stamp becomes *now.
@@ -175,13 +175,13 @@ typedef struct dci_gpu_gather_args {
  * n_tokens - ring on the lane's ring; others the pool.
  *
  * queries   [n_sequences][n_heads * group] rows of dim, query_ld elements apart, of query_dtype (f32, f16, bf16).
- * out       likewise, out_ld apart, of out_dtype; lse [n_sequences][n_heads * group], natural log, may be NULL. No token and no tail: zeros and
- *           -infinity.
+ * out       likewise, out_ld apart, of out_dtype; lse [n_sequences][n_heads * group], natural log, may be NULL. No token and no tail: zeros
+ *           and -infinity.
  * tail      tail_out [..][dim] f32 and tail_lse, or NULL.
  * Queries and weights are used in two parts where the group is at most 8, so that f32 queries lose nothing that matters; with more they
  * are rounded to the rows' type.
- * n_splits  parts that a head's tokens are cut into, 1 to 1,024, with room for them in `partial`: [n_sequences * n_heads][n_splits][16][dim + 2]
- *           floats, and `arrived` [n_sequences * n_heads], zeros before and after. n_splits 1 needs neither.
+ * n_splits  parts that a head's tokens are cut into, 1 to 1,024, with room for them in `partial`: [n_sequences * n_heads][n_splits][16]
+ *           [dim + 2] floats, and `arrived` [n_sequences * n_heads], zeros before and after. n_splits 1 needs neither.
  */
 typedef struct dci_gpu_attend_args {
         int32_t n_sequences, n_heads, group, dim;

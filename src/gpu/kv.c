@@ -148,6 +148,8 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
         if (dci_dtype_size((dci_dtype)out->out_dtype) == 0)
                 return dci_fail(DCI_ERR_INVALID, "out_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
                                 (int)out->out_dtype);
+        if (out->reserved != 0)
+                return dci_fail(DCI_ERR_INVALID, "dci_gpu_kv_config.reserved is %d, expected 0", (int)out->reserved);
         status = check_planner(shape, out);
         if (status != DCI_OK)
                 return status;
@@ -222,11 +224,11 @@ static void give_events(dci_gpu_kv *kv)
                 kv->ops->stream_give(kv->gpu, kv->side);
 }
 
-/* One object with its layers and rows behind it. */
+/* One object with its layers, rows and places behind it. */
 static size_t object_bytes(size_t n_layers, size_t n_rows)
 {
         return dci_lines(sizeof(dci_gpu_kv)) + dci_lines(n_layers * sizeof(dci_gpu_kv_layer)) +
-               n_rows * sizeof(dci_gpu_kv_row);
+               dci_lines(n_rows * sizeof(dci_gpu_kv_row)) + power_of_two(n_rows) * sizeof(uint16_t);
 }
 
 static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config)
@@ -262,7 +264,10 @@ dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gp
                 return DCI_ERR_MEMORY;
         unsigned char *behind = (unsigned char *)made + dci_lines(sizeof *made);
         made->layers = (dci_gpu_kv_layer *)(void *)behind;
-        made->rows = (dci_gpu_kv_row *)(void *)(behind + dci_lines(shape.n_layers * sizeof *made->layers));
+        behind += dci_lines(shape.n_layers * sizeof *made->layers);
+        made->rows = (dci_gpu_kv_row *)(void *)behind;
+        made->places = (uint16_t *)(void *)(behind + dci_lines(checked.max_sequences * sizeof *made->rows));
+        made->n_places = power_of_two(checked.max_sequences);
         made->gpu = gpu;
         made->ops = gpu->ops;
         made->shape = shape;
@@ -373,9 +378,15 @@ dci_status dci_gpu_kv_rows_wait(dci_gpu_kv *kv)
 
 dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
 {
+        /* Ids ascend: sequences that are open at the same time hardly ever share a place. A stale one costs the search, and is put right. */
+        uint16_t *place = &kv->places[(uint64_t)sequence & (kv->n_places - 1)];
+        if (kv->rows[*place].id == sequence && sequence >= 0)
+                return &kv->rows[*place];
         for (size_t r = 0; r < kv->config.max_sequences; r++)
-                if (kv->rows[r].id == sequence && sequence >= 0)
+                if (kv->rows[r].id == sequence && sequence >= 0) {
+                        *place = (uint16_t)r;
                         return &kv->rows[r];
+                }
         dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
         return NULL;
 }

@@ -22,10 +22,15 @@ dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
 /* What the device reads of a group for its score. */
 static size_t group_bytes(const dci_gpu_kv *kv)
 {
-        const int32_t kind = kv->planner.kind;
-        return kind == DCI_GPU_CODES || kind == DCI_GPU_LEARNED
-                       ? kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t)
-                       : (kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
+        if (dci_gpu_kv_coded(&kv->planner))
+                return kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t);
+        return (kv->planner.kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
+}
+
+int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
+{
+        return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.most_groups,
+                                   group_bytes(kv));
 }
 
 /* Of sequences [first, first + n) of the step. */
@@ -34,29 +39,28 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t index = kv->layers[layer].index;
-        dci_gpu_score_args args = {
-                .n_sequences = (int32_t)n,
-                .n_heads = (int32_t)kv->shape.n_kv_heads,
-                .group = (int32_t)kv->group,
-                .dim = (int32_t)kv->dim,
-                .kind = p->kind,
-                .bits = kv->shape.key_bits,
-                .dtype = (int32_t)kv->shape.dtype,
-                .query_dtype = (int32_t)kv->shape.query_dtype,
-                .group_shift = p->group_shift,
-                .n_parts = dci_gpu_score_parts(kv->gpu, n * kv->shape.n_kv_heads, p->most_groups, group_bytes(kv)),
-                .most_groups = (int32_t)p->most_groups,
-                .scale = (float)kv->shape.scale,
-                .sizes = dci_gpu_kv_sizes(kv),
-                .queries = queries + first * kv->shape.n_query_heads * ld * kv->query_es,
-                .query_ld = ld,
-                .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS) + first,
-                .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER) + first,
-                .n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_TO) + first,
-                .summaries = dci_gpu_kv_chunks(kv, layer),
-                .signs = p->signs,
-                .scores = p->scores,
-                .parts = p->parts};
+        dci_gpu_score_args args = {.n_sequences = (int32_t)n,
+                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
+                                   .group = (int32_t)kv->group,
+                                   .dim = (int32_t)kv->dim,
+                                   .kind = p->kind,
+                                   .bits = kv->shape.key_bits,
+                                   .dtype = (int32_t)kv->shape.dtype,
+                                   .query_dtype = (int32_t)kv->shape.query_dtype,
+                                   .group_shift = p->group_shift,
+                                   .n_parts = dci_gpu_kv_score_parts(kv, n),
+                                   .most_groups = (int32_t)p->most_groups,
+                                   .scale = (float)kv->shape.scale,
+                                   .sizes = dci_gpu_kv_sizes(kv),
+                                   .queries = queries + first * kv->shape.n_query_heads * ld * kv->query_es,
+                                   .query_ld = ld,
+                                   .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS) + first,
+                                   .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER) + first,
+                                   .n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_TO) + first,
+                                   .summaries = dci_gpu_kv_chunks(kv, layer),
+                                   .signs = p->signs,
+                                   .scores = p->scores,
+                                   .parts = p->parts};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
         if (p->listed)
@@ -117,7 +121,6 @@ dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, 
         for (size_t first = 0; first < kv->step.n && status == DCI_OK; first += at_once) {
                 const size_t left = kv->step.n - first, n = left < at_once ? left : at_once;
                 const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
-                kv->planner.last_parts = score.n_parts;
                 dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
                 if (kv->planner.listed)
                         add_lists(kv, layer, &score, &choose);

@@ -132,7 +132,6 @@ typedef struct dci_gpu_kv_planner {
         size_t spans_at;                  /* listed: behind their rows */
         size_t most_groups;               /* of a list */
         size_t at_once;                   /* sequences whose scores there is room for */
-        int32_t last_parts;               /* of the last layer's scores, for tests */
         size_t bytes;                     /* of pieces */
 
         dci_gpu_kv_store summaries, ids; /* ids: listed */
@@ -177,6 +176,8 @@ struct dci_gpu_kv {
         bool groups;              /* some layer forms groups */
 
         dci_gpu_kv_row *rows;
+        uint16_t *places; /* by the lowest bits of an id: the row that one with these had last (dci_gpu_kv_find) */
+        size_t n_places;
         dci_gpu_kv_layer *layers;
         dci_gpu_kv_planner planner;
         dci_gpu_kv_resident resident;
@@ -314,6 +315,11 @@ DCI_INLINE size_t dci_gpu_kv_at_step(const dci_gpu_kv *kv, const dci_gpu_kv_row 
                 i++;
         return i;
 }
+/* What the host has of it. */
+DCI_INLINE dci_kv_sequence *dci_gpu_kv_host_sequence(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        return dci_kv_find(kv->host, row->id);
+}
 /* What the device sees of a pointer into `pinned`. */
 DCI_INLINE void *dci_gpu_kv_mapped(const dci_gpu_kv *kv, const void *pointer)
 {
@@ -349,8 +355,8 @@ dci_status dci_gpu_kv_cut_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, siz
 
 /* That a step is open, and on this stream; that there is such a layer. */
 dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer);
-/* Tells the host of prompts' ends in the order they came: all whose rows have arrived, without a word about failures; or waits for the first
- * n of them. */
+/* Tells the host of prompts' ends in the order they came: all whose rows have arrived, without a word about failures; or waits for the
+ * first n of them. */
 void dci_gpu_kv_hand_over_ready(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_hand_over(dci_gpu_kv *kv, size_t n);
 /* Those up to the last one of a layer. */
@@ -387,7 +393,7 @@ DCI_INLINE size_t dci_gpu_kv_chunks_of(size_t n)
         return (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
 }
 
-/* --- kv_planner.c, kv_summaries.c ---------------------------------------------------------------------------------------------------------- */
+/* --- kv_planner.c, kv_summaries.c --------------------------------------------------------------------------------- */
 
 /* Whether the device can plan this, or a sentence that says why not (DCI_ERR_UNSUPPORTED). */
 dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config);
@@ -395,8 +401,8 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
 void dci_gpu_kv_planner_init(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv);
 void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv);
-/* Before a step: what the device cannot form is formed by the host and brought there, and chunks are there for the rest. Says in rows what is
- * formed in the step. */
+/* Before a step: what the device cannot form is formed by the host and brought there, and chunks are there for the rest. Says in rows what
+ * is formed in the step. */
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv);
 /* What the host is to form for the device comes now, before the sequence is shared or cut. */
 dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
@@ -433,7 +439,6 @@ dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv);
 /* As those above, of rows whose groups are listed. settle: of a prompt that ended. */
 dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
-void dci_gpu_kv_listed_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
 /* The host's sequence is cut already. */
 dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row);
@@ -449,8 +454,8 @@ dci_status dci_gpu_kv_upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, 
 /* The frames of a layer's heads; a row's, all of them, to another one. */
 dci_status dci_gpu_kv_upload_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from);
 dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
-/* Of dci_gpu_kv_planner_reserve: what the host has, or is to form, comes to the device. due: candidates that there may be; after: tokens behind
- * the step. */
+/* Of dci_gpu_kv_planner_reserve: what the host has, or is to form, comes to the device. due: candidates that there may be; after: tokens
+ * behind the step. */
 dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after);
 /* Before a layer's plan: prompts that ended in the step are told to the host and formed there, and what comes of it is brought up. */
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);
@@ -461,6 +466,8 @@ dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);
 dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
 dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer);
 dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv);
+/* Parts that the scores of so many sequences' lists are made in. */
+int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences);
 
 /* --- kv_tails.c ----------------------------------------------------------------------------------------------------------------- */
 

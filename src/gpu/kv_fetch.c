@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What a plan lists, whoever made it, and the lanes have not, to the device. MAPPED: two kernels, and the host does nothing. The baselines resolve on the
- * host, with the same function over tags of their own, so that slots and outputs are the same to the bit; then
+ * What a plan lists, whoever made it, and the lanes have not, to the device. MAPPED: two kernels, and the host does nothing. The baselines
+ * resolve on the host, with the same function over tags of their own, so that slots and outputs are the same to the bit; then
  *
  *      STAGED   the host collects rows in locked memory, which is copied at once, and a kernel spreads them
  *      BATCHED  one call for all copies
@@ -77,7 +77,7 @@ static dci_status fetch_mapped(dci_gpu_kv *kv, void *stream, size_t layer)
         return kv->ops->gather(kv->gpu, stream, &gather);
 }
 
-/* --- baselines ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- baselines ---------------------------------------------------------------------------------------------------- */
 
 /* The answer is made on the host, and copied; items stay there. */
 static dci_status resolve_on_host(dci_gpu_kv *kv, void *stream, size_t layer)

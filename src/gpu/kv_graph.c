@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Steps as graphs. What a layer's calls queue reads the step's record and everything that grows on the device, so a captured launch stays right:
- * all that is left to do here is to size it for longer sequences than there are, and to tell the host of steps whose layers it never
+ * Steps as graphs. What a layer's calls queue reads the step's record and everything that grows on the device, so a captured launch stays
+ * right: all that is left to do here is to size it for longer sequences than there are, and to tell the host of steps whose layers it never
  * sees.
  */
 #include "gpu/gpu_internal.h"
@@ -43,15 +43,23 @@ static dci_status check(dci_gpu_kv *kv, void *stream, size_t max_tokens)
         return DCI_OK;
 }
 
-dci_status dci_gpu_kv_capture(dci_gpu_kv *kv, void *stream, size_t max_tokens)
+/* Enters with a step that may be a graph. */
+static dci_status begin(dci_gpu_kv *kv, void *stream, size_t max_tokens)
 {
         dci_status status = dci_gpu_kv_enter(kv);
         if (status != DCI_OK)
                 return status;
         status = check(kv, stream, max_tokens);
-        if (status == DCI_OK)
-                kv->step.bound = max_tokens > 0 ? max_tokens : kv->config.max_tokens;
-        return dci_gpu_kv_leave(kv, status);
+        return status == DCI_OK ? DCI_OK : dci_gpu_kv_leave(kv, status);
+}
+
+dci_status dci_gpu_kv_capture(dci_gpu_kv *kv, void *stream, size_t max_tokens)
+{
+        const dci_status status = begin(kv, stream, max_tokens);
+        if (status != DCI_OK)
+                return status;
+        kv->step.bound = max_tokens > 0 ? max_tokens : kv->config.max_tokens;
+        return dci_gpu_kv_leave(kv, DCI_OK);
 }
 
 static dci_status replay(dci_gpu_kv *kv)
@@ -74,10 +82,9 @@ static dci_status replay(dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_replay(dci_gpu_kv *kv, void *stream, size_t max_tokens)
 {
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = begin(kv, stream, max_tokens);
         if (status != DCI_OK)
                 return status;
-        status = check(kv, stream, max_tokens);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++)
                 status = dci_gpu_kv_check_prompted(kv, &kv->rows[kv->step.at[i]]);
         if (status == DCI_OK)

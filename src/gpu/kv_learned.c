@@ -56,7 +56,7 @@ dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_
         dci_status status = dci_kv_wait(kv->host, row->id);
         if (status != DCI_OK)
                 return status;
-        const dci_kv_sequence *sequence = dci_kv_find(kv->host, row->id);
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         if (due > row->grouped || sequence->layers[first].n_grouped > row->grouped)
                 status = dci_gpu_kv_bring_up(kv, row);
         row->from = row->forming = row->grouped;
@@ -66,8 +66,7 @@ dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_
 /* What the prompt gave in this layer. */
 static dci_status bring_layer(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
 {
-        const size_t n_chunks = (row->forming + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
-        dci_status status = dci_gpu_kv_upload_layer(kv, row, layer, from, 0, n_chunks);
+        dci_status status = dci_gpu_kv_upload_layer(kv, row, layer, from, 0, dci_gpu_kv_chunks_of(row->forming));
         if (status == DCI_OK)
                 status = dci_gpu_kv_upload_centres(kv, row, layer, from);
         if (status == DCI_OK)
@@ -84,7 +83,7 @@ dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer)
         status = dci_gpu_kv_hand_over_layer(kv, layer);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                const dci_kv_layer *from = &dci_kv_find(kv->host, row->id)->layers[layer];
+                const dci_kv_layer *from = &dci_gpu_kv_host_sequence(kv, row)->layers[layer];
                 if (!row->prompting || row->forming == 0 || atomic_load(&from->prompt) == DCI_KV_PROMPT_OPEN)
                         continue;
                 status = dci_kv_wait(kv->host, row->id);

@@ -57,11 +57,6 @@ size_t dci_gpu_kv_listed_init(dci_gpu_kv *kv)
 
 /* --- what the host has ---------------------------------------------------------------------------------------------------------- */
 
-static dci_kv_sequence *host_sequence(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        return dci_kv_find(kv->host, row->id);
-}
-
 /* Candidates of the batches that lie within the first n. */
 static size_t end_within(const dci_kv_layer *layer, size_t n)
 {
@@ -217,7 +212,7 @@ static dci_status send_counts(sending *s, size_t row, const dci_kv_layer *layer,
 /* For plans of `tokens` tokens. */
 static dci_status send_all_counts(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t tokens)
 {
-        const dci_kv_sequence *sequence = host_sequence(kv, row);
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         const size_t end = ranked_end(kv, sequence, row->grouped, tokens);
         sending s = {kv, 0};
         dci_status status = DCI_OK;
@@ -260,7 +255,7 @@ static dci_status own_from(dci_gpu_kv *kv, size_t row, size_t first_group, size_
 /* What the host has formed since. */
 static dci_status bring(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        const dci_kv_sequence *sequence = host_sequence(kv, row);
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         const size_t at = dci_gpu_kv_row_at(kv, row), there = common_end(kv, sequence, row->grouped),
                      n = common_end(kv, sequence, DCI_KV_MAX_TOKENS);
         if (there == row->grouped && n == there)
@@ -302,7 +297,7 @@ static dci_status may_form(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 static dci_status chunks_ready(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const dci_kv_sequence *sequence = host_sequence(kv, row);
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         const size_t at = dci_gpu_kv_row_at(kv, row), every = kv->shape.cluster_every, n = row->n;
         const size_t first = common_end(kv, sequence, row->grouped > every ? row->grouped - every : 0);
         const range before = groups_of(kv, sequence, first);
@@ -322,7 +317,7 @@ static dci_status chunks_ready(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 static dci_status form_next(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_status status = DCI_OK;
-        if (dci_kv_forms_next(kv->host, host_sequence(kv, row))) {
+        if (dci_kv_forms_next(kv->host, dci_gpu_kv_host_sequence(kv, row))) {
                 status = may_form(kv, row);
                 if (status == DCI_OK)
                         status = chunks_ready(kv, row);
@@ -364,16 +359,10 @@ dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         return status == DCI_OK ? bring(kv, row) : status;
 }
 
-void dci_gpu_kv_listed_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        dci_gpu_kv_store_cut(&kv->planner.summaries, dci_gpu_kv_row_at(kv, row), 0);
-        dci_gpu_kv_store_cut(&kv->planner.ids, dci_gpu_kv_row_at(kv, row), 0);
-}
-
 dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const dci_kv_sequence *sequence = host_sequence(kv, to);
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, to);
         const size_t here = dci_gpu_kv_row_at(kv, from), there = dci_gpu_kv_row_at(kv, to);
         to->grouped = to->forming = common_end(kv, sequence, from->grouped);
         dci_gpu_kv_store_share(&p->summaries, here, there,
@@ -389,7 +378,7 @@ dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dc
 dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const dci_kv_sequence *sequence = host_sequence(kv, row);
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         const size_t at = dci_gpu_kv_row_at(kv, row), left = common_end(kv, sequence, row->grouped);
         if (left == row->grouped)
                 return DCI_OK;

@@ -19,7 +19,7 @@ static dci_status check_queries(dci_gpu_kv *kv, void *stream, size_t layer, cons
         return kv->ops->pointer_check(kv->gpu, queries, "queries");
 }
 
-/* --- plan ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- plan --------------------------------------------------------------------------------------------------------- */
 
 /* The queries, one behind the other, in host memory; with them, all that was queued before. */
 static dci_status fetch_queries(dci_gpu_kv *kv, const void *queries, size_t ld)
@@ -69,7 +69,7 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
                 return status;
         for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                const dci_kv_sequence *sequence = dci_kv_find(kv->host, row->id);
+                const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
                 if (sequence->layers[layer].prompt == DCI_KV_PROMPT_OPEN)
                         return dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in layer %zu",
                                         (long long)row->id, layer);
@@ -113,7 +113,7 @@ dci_status dci_gpu_kv_plan(dci_gpu_kv *kv, void *stream, size_t layer, const voi
         return status != DCI_OK ? status : dci_gpu_kv_leave(kv, make_plan(kv, stream, layer, queries, ld));
 }
 
-/* --- attention -------------------------------------------------------------------------------------------------------------------------- */
+/* --- attention ---------------------------------------------------------------------------------------------------- */
 
 static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld,
                                const void *out, size_t out_ld, const float *out_lse)

@@ -120,27 +120,31 @@ void dci_gpu_kv_forget_ends(dci_gpu_kv *kv)
                 c->used = 0;
 }
 
-/* --- dci_gpu_kv_prompt ------------------------------------------------------------------------------------------------------------------ */
+/* --- dci_gpu_kv_prompt -------------------------------------------------------------------------------------------- */
 
-static dci_status check(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
-                        const void *queries, size_t ld, bool *out_looks)
+/* A sequence of the step that is open. */
+static dci_status find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out)
 {
-        dci_status status = dci_gpu_kv_check_step(kv, stream, layer);
+        const dci_status status = dci_gpu_kv_check_step(kv, stream, layer);
         if (status != DCI_OK)
                 return status;
-        const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequence);
-        if (row == NULL)
+        *out = dci_gpu_kv_find(kv, sequence);
+        if (*out == NULL)
                 return DCI_ERR_NOT_FOUND;
-        if (!row->stepping)
+        if (!(*out)->stepping)
                 return dci_fail(DCI_ERR_INVALID, "sequence %lld is not in the step that is open", (long long)sequence);
+        return DCI_OK;
+}
+
+static dci_status check(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_positions,
+                        const void *queries, size_t ld, bool *out_looks)
+{
         for (size_t i = kv->n_handed; i < kv->n_ends; i++)
                 if (kv->ends[i].layer == layer && &kv->rows[kv->ends[i].row] == row)
                         return dci_fail(DCI_ERR_INVALID, "sequence %lld, layer %zu: the prompt has ended already",
-                                        (long long)sequence, layer);
-        status = dci_kv_prompt_may(kv->host, layer, sequence, n_positions, queries, ld, out_looks);
-        if (status == DCI_OK && n_positions > 0)
-                status = kv->ops->pointer_check(kv->gpu, queries, "queries");
-        return status;
+                                        (long long)row->id, layer);
+        const dci_status status = dci_kv_prompt_may(kv->host, layer, row->id, n_positions, queries, ld, out_looks);
+        return status == DCI_OK && n_positions > 0 ? kv->ops->pointer_check(kv->gpu, queries, "queries") : status;
 }
 
 /* All before it on the stream, and what is still copied beside it. */
@@ -158,7 +162,10 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
         bool looks = false;
         size_t rows, n_bytes = 0;
         unsigned char *copy = NULL;
-        dci_status status = check(kv, stream, layer, sequence, n_positions, queries, ld, &looks);
+        dci_gpu_kv_row *row = NULL;
+        dci_status status = find_stepping(kv, stream, layer, sequence, &row);
+        if (status == DCI_OK)
+                status = check(kv, layer, row, n_positions, queries, ld, &looks);
         if (status != DCI_OK)
                 return status;
         /* What lies between the rows comes along. */
@@ -167,7 +174,6 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu positions, %zu elements apart, are too many",
                                 n_positions, ld);
         if (kv->planner.on && kv->planner.kind != DCI_GPU_LEARNED) {
-                dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequence);
                 status = dci_kv_prompt(kv->host, layer, sequence, n_positions, queries, ld);
                 return status == DCI_OK && !kv->layers[layer].dense ? dci_gpu_kv_form_prompt(kv, layer, row) : status;
         }
@@ -183,7 +189,7 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
         if (status != DCI_OK)
                 return dci_gpu_kv_did(kv, status);
         kv->ends[kv->n_ends++] = (dci_gpu_kv_prompt_end){.layer = layer,
-                                                         .row = dci_gpu_kv_row_at(kv, dci_gpu_kv_find(kv, sequence)),
+                                                         .row = dci_gpu_kv_row_at(kv, row),
                                                          .n_positions = looks ? n_positions : 0,
                                                          .ld = ld,
                                                          .queries = copy};
@@ -193,15 +199,10 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
 
 static dci_status name_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, const dci_kv_rows *rows)
 {
-        dci_status status = dci_gpu_kv_check_step(kv, stream, layer);
-        if (status != DCI_OK)
-                return status;
-        const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequence);
-        if (row == NULL)
-                return DCI_ERR_NOT_FOUND;
-        if (!row->stepping)
-                return dci_fail(DCI_ERR_INVALID, "sequence %lld is not in the step that is open", (long long)sequence);
-        status = dci_gpu_kv_check_rows(kv, rows, &kv->layers[layer].prompt_rows);
+        dci_gpu_kv_row *row = NULL;
+        dci_status status = find_stepping(kv, stream, layer, sequence, &row);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_check_rows(kv, rows, &kv->layers[layer].prompt_rows);
         if (status == DCI_OK)
                 kv->layers[layer].prompt_sequence = sequence;
         return status;

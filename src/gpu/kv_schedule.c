@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * When the device decides again: what kv/schedule.c is for the host. What plans of a layer leave to the next lies on the device, all layers of a
- * row one behind the other:
+ * When the device decides again: what kv/schedule.c is for the host. What plans of a layer leave to the next lies on the device, all layers
+ * of a row one behind the other:
  *
  *      [row] states of all sparse layers, then by layer: counts, lists, queries
  *
@@ -111,7 +111,7 @@ dci_status dci_gpu_kv_schedule_cut(dci_gpu_kv *kv, const dci_gpu_kv_row *row, si
         const dci_gpu_kv_schedule *s = &kv->planner.schedule;
         if (!s->on)
                 return DCI_OK;
-        const dci_kv_sequence *sequence = dci_kv_find(kv->host, row->id);
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         dci_status status = kv->ops->copy(kv->gpu, kv->side, s->states, row_at(kv, row), s->states_bytes);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);

@@ -5,8 +5,8 @@
  *
  *      [sparse layer][chunk]
  *
- * so that a chunk has one number in all layers and a row one table of numbers. Forks share chunks by counted references; one that is written
- * to is its row's alone.
+ * so that a chunk has one number in all layers and a row one table of numbers. Forks share chunks by counted references; one that is
+ * written to is its row's alone.
  */
 #include "gpu/gpu_internal.h"
 

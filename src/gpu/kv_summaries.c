@@ -29,16 +29,11 @@ static void drop_chunks(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t left)
                 dci_gpu_kv_store_cut(&kv->planner.summaries, dci_gpu_kv_row_at(kv, row), left);
 }
 
-static size_t chunks_of(size_t n)
-{
-        return dci_gpu_kv_chunks_of(n);
-}
-
 /* Chunks for n candidates, those from number `first` on the row's alone; what was in them may be lost. */
 static dci_status own_chunks(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
 {
         return dci_gpu_kv_store_own(kv, &kv->planner.summaries, stream, dci_gpu_kv_row_at(kv, row), first,
-                                    chunks_of(n));
+                                    dci_gpu_kv_chunks_of(n));
 }
 
 static dci_status tell(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t first)
@@ -58,11 +53,6 @@ static size_t centres_at(const dci_gpu_kv *kv, size_t sparse, size_t row)
 }
 
 /* --- from the host ------------------------------------------------------------------------------------------------------------- */
-
-static dci_kv_sequence *host_sequence(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        return dci_kv_find(kv->host, row->id);
-}
 
 /* A layer's chunks from number `first` on. They lie in ordinary memory, and go through the locked buffer. */
 dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
@@ -122,7 +112,7 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_seque
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
                 if (!dci_kv_groups(kv->host, l) || n == 0)
                         continue;
-                status = dci_gpu_kv_upload_layer(kv, row, l, &sequence->layers[l], first, chunks_of(n));
+                status = dci_gpu_kv_upload_layer(kv, row, l, &sequence->layers[l], first, dci_gpu_kv_chunks_of(n));
                 if (status == DCI_OK && dci_gpu_kv_coded(&kv->planner))
                         status = dci_gpu_kv_upload_centres(kv, row, l, &sequence->layers[l]);
                 if (status == DCI_OK && (!row->framed || row->behind))
@@ -162,7 +152,7 @@ static dci_status bring_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv
 
 dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        dci_kv_sequence *sequence = host_sequence(kv, row);
+        dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         if (kv->planner.listed)
                 return dci_gpu_kv_listed_bring_up(kv, row);
         dci_status status = dci_gpu_kv_rows_wait(kv);
@@ -205,7 +195,7 @@ static bool prompted(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 
 dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        return !kv->planner.on || prompted(kv, host_sequence(kv, row))
+        return !kv->planner.on || prompted(kv, dci_gpu_kv_host_sequence(kv, row))
                        ? DCI_OK
                        : dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in some layer",
                                   (long long)row->id);
@@ -226,13 +216,14 @@ dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         /* Of bad rows nothing is formed. */
         if (kv->planner.listed)
                 return dci_gpu_kv_listed_settle(kv, row);
-        if (!kv->planner.on || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0 || !prompted(kv, host_sequence(kv, row)))
+        if (!kv->planner.on || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0 ||
+            !prompted(kv, dci_gpu_kv_host_sequence(kv, row)))
                 return DCI_OK;
         /* What the host has formed, and will, does not hang on the device. */
         if (kv->planner.kind == DCI_GPU_LEARNED)
                 return DCI_OK;
         const size_t due = dci_kv_may_group(kv->host, row->n),
-                     n_prompt = host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;
+                     n_prompt = dci_gpu_kv_host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;
         /* What a prompt gave stays when its end is cut, however young it is. */
         const bool lacks = row->grouped < dci_kv_prompt_candidates(kv->host, n_prompt);
         return due > row->grouped && (lacks || !keeps_up(kv, row, due)) ? dci_gpu_kv_bring_up(kv, row) : DCI_OK;
@@ -247,7 +238,7 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 return dci_gpu_kv_listed_reserve(kv);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                const dci_kv_sequence *sequence = host_sequence(kv, row);
+                const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
                 const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
                 row->n_formed = 0;
                 row->from = row->forming = row->grouped;
@@ -274,8 +265,7 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
 dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
-        const dci_gpu_lanes lanes = dci_gpu_kv_lanes(kv, p->first_layer);
-        if (p->kind == DCI_GPU_LEARNED) /* the host has */
+        if (p->kind == DCI_GPU_LEARNED || p->listed) /* the host has */
                 return DCI_OK;
         dci_gpu_form_args args = {.n_layers = (int32_t)kv->n_sparse,
                                   .n_sequences = (int32_t)kv->step.n,
@@ -289,15 +279,13 @@ dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
                                   .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
                                   .from = dci_gpu_kv_record(kv, DCI_GPU_KV_FROM),
                                   .to = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
-                                  .lanes = lanes,
+                                  .lanes = dci_gpu_kv_lanes(kv, p->first_layer),
                                   .lane_step = 2 * kv->n_lists * kv->n_slots * kv->row_bytes,
                                   .chunks = dci_gpu_kv_chunks(kv, p->first_layer),
                                   .layer_step = p->summaries.chunk_bytes << p->summaries.piece_shift,
                                   .signs = p->signs,
                                   .centres = p->centres,
                                   .centres_step = kv->n_lists * kv->dim};
-        if (p->listed)
-                return DCI_OK;
         /* A graph does it later, if at all. */
         kv->step.formed = kv->step.bound == 0;
         dci_gpu_kv_form_values(kv, &args);
@@ -372,7 +360,7 @@ void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
                         row->grouped = row->forming;
                 row->framed = row->framed || of_prompt;
                 row->forming = row->grouped;
-                drop_chunks(kv, row, chunks_of(row->grouped));
+                drop_chunks(kv, row, dci_gpu_kv_chunks_of(row->grouped));
         }
 }
 
@@ -465,7 +453,7 @@ dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
         if (!p->on || left == row->grouped)
                 return DCI_OK;
         row->grouped = row->forming = left;
-        drop_chunks(kv, row, chunks_of(left));
+        drop_chunks(kv, row, dci_gpu_kv_chunks_of(left));
         if (left > last * DCI_KV_CHUNK && p->summaries.refs[numbers_of(kv, row)[last]] > 1) {
                 const int32_t shared = numbers_of(kv, row)[last];
                 status = copy_chunk(kv, row, last, shared);

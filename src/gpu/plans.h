@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What kernels are told that make plans on a device: scores of groups (score), the choice among them (choose), attention to the rest (tail),
- * and what scores are made from (form). As kernels.h: for each there is a reference on the CPU of the same struct, and all pointers are the
- * device's.
+ * What kernels are told that make plans on a device: scores of groups (score), the choice among them (choose), attention to the rest
+ * (tail), and what scores are made from (form). As kernels.h: for each there is a reference on the CPU of the same struct, and all pointers
+ * are the device's.
  *
  * Words, besides those of kernels.h and dci/kv.h
  *  - candidate: a token behind the sink that has summaries, numbered from the end of the sink on.
@@ -86,15 +86,15 @@ enum {
  * Scores: query . summary, times `scale`, of each group and query head, in units of logits. Group g (by position) is row g of the chunks.
  * Nothing is written for lists of sequences that are not sparse, or that are not due.
  *
- * CODES: as src/kv/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs` (sketch/rotate.h: 6 x part, part the largest
- * power of two that is not above dim), and rounded to bytes; score = (scales[i] * (half_step * (float)(2 sum - twice_bias))) + fixed with no
- * fused multiply-add, fixed = q . centre. But for `fixed`, whose order of summation is free, the CPU's numbers to the bit.
- * LEARNED: blocks of 4 dim bits bytes; the query is turned by its head's frame. Coordinates are sums in binary32 in any order, so that a byte
- * which they leave next to a half may be one more or less than the CPU's.
+ * CODES: as src/kv/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs` (sketch/rotate.h: 6 x part, part the
+ * largest power of two that is not above dim), and rounded to bytes; score = (scales[i] * (half_step * (float)(2 sum - twice_bias))) +
+ * fixed with no fused multiply-add, fixed = q . centre. But for `fixed`, whose order of summation is free, the CPU's numbers to the bit.
+ * LEARNED: blocks of 4 dim bits bytes; the query is turned by its head's frame. Coordinates are sums in binary32 in any order, so that a
+ * byte which they leave next to a half may be one more or less than the CPU's.
  * Others: sums of products in binary32 of rows and (in two parts, if need be) queries: no worse than the rows' rounding times 2^-8.
  *
- * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part (-FLT_MAX and 0 where a
- *        part is empty); at n_parts, the same of tokens that are attended to anyway, [0, sink) and from sink + n_candidates on, by their
+ * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part (-FLT_MAX and 0 where
+ *        a part is empty); at n_parts, the same of tokens that are attended to anyway, [0, sink) and from sink + n_candidates on, by their
  *        exact keys from the lanes or, beyond the ring, from the pool; only if lanes.keys is given, else -FLT_MAX and 0.
  */
 typedef struct dci_gpu_score_args {
@@ -131,17 +131,18 @@ enum {
 };
 
 /**
- * The choice: relevance of a group = sum over the query heads of exp(score - lse of the head), lse over groups and kept tokens or over groups
- * alone; or the mean of scores. The groups of greatest relevance (equal ones by number) until the room is full, the last one cut to its
- * first members; as choose_scan of src/kv/choose.c. Listed groups without a candidate (ids are ascending within a group, and may lie beyond
- * n_candidates) come last.
+ * The choice: relevance of a group = sum over the query heads of exp(score - lse of the head), lse over groups and kept tokens or over
+ * groups alone; or the mean of scores. The groups of greatest relevance (equal ones by number) until the room is full, the last one cut to
+ * its first members; as choose_scan of src/kv/choose.c. Listed groups without a candidate (ids are ascending within a group, and may lie
+ * beyond n_candidates) come last.
  *
- * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens, after (0, 0, n where
- * a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
+ * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens, after (0, 0, n
+ * where a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
  * guesses: [row][head] of the layer: the relevance of the last group chosen, in; and out. A hint: what is chosen does not depend on it.
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
  * kept, if it has lists: what is chosen goes there, best first, members of a group one after another, as far as its room goes whatever the
- * plan's is. Nothing else is written out then but ranked, n_ranked and guesses. Of lists that are not due (see the scores) nothing is written.
+ * plan's is. Nothing else is written out then but ranked, n_ranked and guesses. Of lists that are not due (see the scores) nothing is
+ * written.
  * none: nothing is chosen, whatever room there is, and scores are not looked at.
  * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
  */
@@ -166,13 +167,14 @@ typedef struct dci_gpu_choose_args {
 } dci_gpu_choose_args;
 
 /**
- * What scores are made from, for tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most 2 DCI_GPU_CHUNK
- * of them, usually none; `from` is a multiple of a page and of 16. Their keys lie in the ring. All layers in one call: what belongs to layer l
- * begins l times its step further. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and
- * src/kv/summary_pages.c. Where the first candidate of a chunk is formed, the rest of what the chunk has for it becomes zeros.
+ * What scores are made from, for tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most 2
+ * DCI_GPU_CHUNK of them, usually none; `from` is a multiple of a page and of 16. Their keys lie in the ring. All layers in one call: what
+ * belongs to layer l begins l times its step further. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1
+ * bits, rotated) and src/kv/summary_pages.c. Where the first candidate of a chunk is formed, the rest of what the chunk has for it becomes
+ * zeros.
  *
- * value_bits, if not 0: of the same candidates also the values of a low-bit tail (tails.h), from lanes.values, 4, 2 or 1 bits, tail_at bytes
- * into each head's part, as src/kv/tail_lowbit.c: 4 times [128 tokens][32 coordinates] codes across, then 512 scales as bf16.
+ * value_bits, if not 0: of the same candidates also the values of a low-bit tail (tails.h), from lanes.values, 4, 2 or 1 bits, tail_at
+ * bytes into each head's part, as src/kv/tail_lowbit.c: 4 times [128 tokens][32 coordinates] codes across, then 512 scales as bf16.
  */
 typedef struct dci_gpu_form_args {
         int32_t n_layers, n_sequences, n_heads, dim;
@@ -190,10 +192,11 @@ typedef struct dci_gpu_form_args {
 } dci_gpu_form_args;
 
 /**
- * The same of a prompt's end, for one layer and row, from the caller's rows: the centre (the mean of the candidates' keys: binary32 sums of 64
- * rows each, one after another, then binary64 sums of those, as mean_of in src/kv/form.c), written to centre, then all candidates. keys: of
- * token `sink`, key_token bytes from one to the next, key_head between heads, addresses that are multiples of 16. sums: [head][ceil(n / 64)][dim]
- * floats of scratch, twice that with values; only CODES need it, and have a centre. Places of the last chunk behind candidate n are zeros.
+ * The same of a prompt's end, for one layer and row, from the caller's rows: the centre (the mean of the candidates' keys: binary32 sums of
+ * 64 rows each, one after another, then binary64 sums of those, as mean_of in src/kv/form.c), written to centre, then all candidates. keys:
+ * of token `sink`, key_token bytes from one to the next, key_head between heads, addresses that are multiples of 16. sums: [head]
+ * [ceil(n / 64)][dim] floats of scratch, twice that with values; only CODES need it, and have a centre. Places of the last chunk behind
+ * candidate n are zeros.
  * value_bits, if not 0: values likewise, with a centre and signs of their own; see dci_gpu_form_args.
  */
 typedef struct dci_gpu_form_prompt_args {

@@ -78,8 +78,8 @@ static int32_t member_of(const choice *c, int32_t group, int32_t i)
         return (group << args->group_shift) + i;
 }
 
-/* By query head, the logarithm of the sum over all that compete, relative to the greatest score. As much as all heads have in common beyond 32
- * powers of two is left out, so that nothing is lost where kept tokens have nearly all of the attention. */
+/* By query head, the logarithm of the sum over all that compete, relative to the greatest score. As much as all heads have in common beyond
+ * 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all of the attention. */
 static void weigh_queries(choice *c)
 {
         const dci_gpu_choose_args *args = c->args;

@@ -220,18 +220,15 @@ static rows ring_of(const dci_gpu_form_args *args, const unsigned char *base, ui
         return (rows){base + slot * row_bytes, row_bytes, (uint64_t)args->sink, (uint64_t)lanes->ring - 1};
 }
 
+/* What the arguments of both kernels have in common. */
+#define FORMING(a)                                                                                                     \
+        .dim = (a)->dim, .kind = (a)->kind, .bits = (a)->bits, .dtype = (a)->dtype, .group_shift = (a)->group_shift,   \
+        .value_bits = (a)->value_bits, .tail_at = (a)->tail_at, .signs = (a)->signs, .value_signs = (a)->value_signs,  \
+        .chunks = (a)->chunks
+
 void dci_gpu_ref_form(const dci_gpu_form_args *args)
 {
-        forming f = {.dim = args->dim,
-                     .kind = args->kind,
-                     .bits = args->bits,
-                     .dtype = args->dtype,
-                     .group_shift = args->group_shift,
-                     .value_bits = args->value_bits,
-                     .tail_at = args->tail_at,
-                     .signs = args->signs,
-                     .value_signs = args->value_signs,
-                     .chunks = args->chunks};
+        forming f = {FORMING(args)};
         for (int32_t i = 0; i < args->n_sequences; i++)
                 for (int32_t l = 0; l < args->n_layers && args->to[i] > args->from[i]; l++)
                         for (f.head = 0; f.head < args->n_heads; f.head++) {
@@ -273,17 +270,7 @@ static void centre_of(const rows *r, int32_t n, int32_t dtype, int32_t dim, floa
 
 void dci_gpu_ref_form_prompt(const dci_gpu_form_prompt_args *args)
 {
-        forming f = {.dim = args->dim,
-                     .kind = args->kind,
-                     .bits = args->bits,
-                     .dtype = args->dtype,
-                     .group_shift = args->group_shift,
-                     .value_bits = args->value_bits,
-                     .tail_at = args->tail_at,
-                     .signs = args->signs,
-                     .value_signs = args->value_signs,
-                     .chunks = args->chunks,
-                     .row = args->row};
+        forming f = {FORMING(args), .row = args->row};
         for (f.head = 0; f.head < args->n_heads && args->n_candidates > 0; f.head++) {
                 const uint64_t head = (uint64_t)f.head;
                 const uint64_t at = ((uint64_t)args->row * (uint64_t)args->n_heads + head) * (uint64_t)args->dim;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Scores of learned codes, one code after the other: what cuda_learned.cuh must do. */
+/* Scores of learned codes, one code after the other: what cuda_score_learned.cuh must do. */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static void turn(const float *matrix, size_t dim, size_t n, const float *query, 
         }
 }
 
-static void rotate(const dci_gpu_score_args *args, const float *query, float *y)
+void dci_gpu_ref_rotate(const dci_gpu_score_args *args, const float *query, float *y)
 {
         float signs[2 * DCI_ROTATE_ROUNDS * DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM];
         dci_rotation rotation = {.dim = (size_t)args->dim, .part = 1, .signs = signs};
@@ -51,17 +51,11 @@ static void rotate(const dci_gpu_score_args *args, const float *query, float *y)
         dci_rotate(&rotation, y, spare);
 }
 
-void dci_gpu_learned_ask(const dci_gpu_score_args *args, const dci_gpu_frame *frame, const float *query,
-                         dci_gpu_learned_query *out)
+void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, const float *y, size_t n,
+                       dci_gpu_coded_query *out)
 {
-        const size_t dim = (size_t)args->dim, n = 4 * (size_t)frame->n_groups;
-        const float *centre = centre_of(frame);
-        float y[DCI_GPU_MAX_DIM], most = 0.0f;
+        float most = 0.0f;
         double fixed = 0.0;
-        if (frame->turned != 0)
-                turn(centre + dim, dim, n, query, y);
-        else
-                rotate(args, query, y);
         for (size_t i = 0; i < dim; i++)
                 fixed += (double)query[i] * (double)centre[i];
         for (size_t j = 0; j < n; j++)
@@ -70,12 +64,26 @@ void dci_gpu_learned_ask(const dci_gpu_score_args *args, const dci_gpu_frame *fr
         const float step = some ? most / 127.0f : 0.0f, inverse = some ? 127.0f / most : 0.0f;
         out->half_step = 0.5f * step;
         out->fixed = (float)fixed;
-        out->twice_bias = 0;
         for (size_t j = 0; j < n; j++) {
                 const float whole = y[j] * inverse;
                 out->bytes[j] = (int8_t)(isnan(whole) ? 0 : lrintf(whole));
-                out->twice_bias += frame->groups[j / 4].twice_zero * out->bytes[j];
         }
+}
+
+void dci_gpu_learned_ask(const dci_gpu_score_args *args, const dci_gpu_frame *frame, const float *query,
+                         dci_gpu_coded_query *out)
+{
+        const size_t dim = (size_t)args->dim, n = 4 * (size_t)frame->n_groups;
+        const float *centre = centre_of(frame);
+        float y[DCI_GPU_MAX_DIM];
+        if (frame->turned != 0)
+                turn(centre + dim, dim, n, query, y);
+        else
+                dci_gpu_ref_rotate(args, query, y);
+        dci_gpu_ref_coded(query, centre, dim, y, n, out);
+        out->twice_bias = 0;
+        for (size_t j = 0; j < n; j++)
+                out->twice_bias += frame->groups[j / 4].twice_zero * out->bytes[j];
 }
 
 /* The level of coordinate i of a group, from a row's words, which lie 128 bytes apart. */
@@ -91,7 +99,7 @@ static int32_t level_of(const dci_gpu_frame *frame, const dci_gpu_frame_group *g
 }
 
 float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_frame *frame, const unsigned char *chunk,
-                            int32_t at, const dci_gpu_learned_query *query)
+                            int32_t at, const dci_gpu_coded_query *query)
 {
         const int32_t rows = DCI_CODE_ROWS, block_bytes = 4 * args->dim * args->bits;
         const unsigned char *words = chunk + at / rows * block_bytes + dci_code_word((size_t)(at % rows));

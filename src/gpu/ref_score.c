@@ -5,15 +5,11 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "gpu/ref.h"
 #include "gpu/ref_learned.h"
 #include "simd/codes.h"
 #include "simd/convert.h"
-#include "sketch/rotate.h"
-
-#define NOTHING 0x1p-110f /* as sketch/coder.c: what is shorter is taken for nothing */
 
 /* The greatest of some scores, and the sum of exp(score - greatest). */
 typedef struct top {
@@ -23,11 +19,8 @@ typedef struct top {
 
 /* One query of a list, as its kind of summaries takes it. */
 typedef struct asked {
-        dci_gpu_learned_query learned;
+        dci_gpu_coded_query coded;
         float x[2 * DCI_GPU_MAX_DIM]; /* rows: of their width */
-        int8_t bytes[DCI_GPU_MAX_DIM];
-        float half_step, fixed;
-        int32_t twice_bias;
 } asked;
 
 typedef struct scoring {
@@ -80,28 +73,12 @@ static void ask_codes(const scoring *s, const float *query, asked *out)
         const size_t dim = (size_t)args->dim;
         const float *centre =
                 args->centres + ((uint64_t)s->row * (uint64_t)args->n_heads + (uint64_t)s->head) * (uint64_t)dim;
-        float signs[2 * DCI_ROTATE_ROUNDS * DCI_GPU_MAX_DIM], y[DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM], most = 0.0f;
-        dci_rotation rotation = {.dim = dim, .part = 1, .signs = signs};
-        double fixed = 0.0;
-        while (rotation.part <= dim / 2)
-                rotation.part *= 2;
-        memcpy(signs, args->signs, 2 * DCI_ROTATE_ROUNDS * rotation.part * sizeof *signs);
-        memcpy(y, query, dim * sizeof *y);
-        dci_rotate(&rotation, y, spare);
-        for (size_t j = 0; j < dim; j++) {
-                fixed += (double)query[j] * (double)centre[j];
-                most = fmaxf(most, fabsf(y[j]));
-        }
-        const bool some = most > NOTHING;
-        const float step = some ? most / 127.0f : 0.0f, inverse = some ? 127.0f / most : 0.0f;
-        out->half_step = 0.5f * step;
-        out->fixed = (float)fixed;
-        out->twice_bias = 0;
-        for (size_t j = 0; j < dim; j++) {
-                const float whole = y[j] * inverse;
-                out->bytes[j] = (int8_t)(isnan(whole) ? 0 : lrintf(whole));
-                out->twice_bias += ((1 << args->bits) - 1) * out->bytes[j];
-        }
+        float y[DCI_GPU_MAX_DIM];
+        dci_gpu_ref_rotate(args, query, y);
+        dci_gpu_ref_coded(query, centre, dim, y, dim, &out->coded);
+        out->coded.twice_bias = 0;
+        for (size_t j = 0; j < dim; j++)
+                out->coded.twice_bias += ((1 << args->bits) - 1) * out->coded.bytes[j];
 }
 
 static void ask_rows(const scoring *s, const float *query, asked *out)
@@ -124,7 +101,7 @@ static void ask(scoring *s)
                 if (args->kind == DCI_GPU_CODES)
                         ask_codes(s, s->queries[q], &s->asked[q]);
                 else if (args->kind == DCI_GPU_LEARNED)
-                        dci_gpu_learned_ask(args, s->frame, s->queries[q], &s->asked[q].learned);
+                        dci_gpu_learned_ask(args, s->frame, s->queries[q], &s->asked[q].coded);
                 else
                         ask_rows(s, s->queries[q], &s->asked[q]);
         }
@@ -147,10 +124,10 @@ static void score_code(const scoring *s, int32_t row, float *out)
                         block + dci_code_word((size_t)(at % rows)) + j / step * 2 * (int32_t)DCI_CODE_LINE;
                 const int32_t code = word[j % 4] >> (j % step / 4 * bits) & ((1 << bits) - 1);
                 for (int32_t q = 0; q < args->group; q++)
-                        sums[q] += code * s->asked[q].bytes[j];
+                        sums[q] += code * s->asked[q].coded.bytes[j];
         }
         for (int32_t q = 0; q < args->group; q++) {
-                const asked *a = &s->asked[q];
+                const dci_gpu_coded_query *a = &s->asked[q].coded;
                 const float product = a->half_step * (float)(2 * sums[q] - a->twice_bias), scaled = scale * product;
                 out[q] = scaled + a->fixed;
         }
@@ -160,7 +137,7 @@ static void score_learned(const scoring *s, int32_t row, float *out)
 {
         const unsigned char *chunk = chunk_of(s, row, DCI_GPU_CHUNK);
         for (int32_t q = 0; q < s->args->group; q++)
-                out[q] = dci_gpu_learned_score(s->args, s->frame, chunk, row % DCI_GPU_CHUNK, &s->asked[q].learned);
+                out[q] = dci_gpu_learned_score(s->args, s->frame, chunk, row % DCI_GPU_CHUNK, &s->asked[q].coded);
 }
 
 static void score_row(const scoring *s, int32_t row, float *out)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * When lists are decided again, on a device: what src/kv/schedule.c does between plans. The host never learns whether a plan decides, so the same
- * kernels are launched for every plan, and those that choose (plans.h) leave out the lists that are not due:
+ * When lists are decided again, on a device: what src/kv/schedule.c does between plans. The host never learns whether a plan decides, so
+ * the same kernels are launched for every plan, and those that choose (plans.h) leave out the lists that are not due:
  *
  *      gate                            whose lists are due, by queries or by the number of plans
  *      score, choose (due: NOW)        into what is kept of the layer
@@ -37,9 +37,9 @@ enum {
 };
 
 /**
- * Which lists of a layer are due, and the state after the plan. Of sequences that are not sparse no list is due, and nothing else is written.
- * Without lists all are due NOW. Cosines are of this plan's queries with those that are kept, which these become (not with PERIOD): products
- * are summed in binary64 and rounded to binary32, from there on all is as in src/kv/schedule.c.
+ * Which lists of a layer are due, and the state after the plan. Of sequences that are not sparse no list is due, and nothing else is
+ * written. Without lists all are due NOW. Cosines are of this plan's queries with those that are kept, which these become (not with
+ * PERIOD): products are summed in binary64 and rounded to binary32, from there on all is as in src/kv/schedule.c.
  */
 typedef struct dci_gpu_gate_args {
         int32_t n_sequences, n_heads, group, dim;
@@ -55,8 +55,8 @@ typedef struct dci_gpu_gate_args {
 } dci_gpu_gate_args;
 
 /**
- * The plan's lists from what is kept, as take_list of src/kv/schedule.c: candidates below n_candidates, the first that there is room for. Out, as
- * `choose` writes it: positions ascending and each once, counts, sink_end, recent_begin, after.
+ * The plan's lists from what is kept, as take_list of src/kv/schedule.c: candidates below n_candidates, the first that there is room for.
+ * Out, as `choose` writes it: positions ascending and each once, counts, sink_end, recent_begin, after.
  * scores, if given: [list][most_groups][group], those of the list's candidates (groups of one) become -FLT_MAX, for a tail that reads them.
  * Without decided.lists nothing is taken: scores are of the candidates in positions.
  */

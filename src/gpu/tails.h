@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What kernels are told that attend, on a device, to tokens that were not chosen (dci/kv.h: tails), and that form what this takes. As plans.h.
+ * What kernels are told that attend, on a device, to tokens that were not chosen (dci/kv.h: tails), and that form what this takes. As
+ * plans.h.
  */
 #ifndef DCI_GPU_TAILS_H
 #define DCI_GPU_TAILS_H
@@ -14,8 +15,8 @@ extern "C" {
 
 /**
  * Attention over a list's candidates that were not chosen, by low-bit values: the softmax of scores (of single candidates; those chosen are
- * -FLT_MAX, see `drop` of choose) times values as src/kv/tail_lowbit.c keeps them, tail_at bytes into each head's part of a chunk. out, lse: of
- * each query head as attend takes them; -infinity where nothing is left, or the sequence attends to all.
+ * -FLT_MAX, see `drop` of choose) times values as src/kv/tail_lowbit.c keeps them, tail_at bytes into each head's part of a chunk. out,
+ * lse: of each query head as attend takes them; -infinity where nothing is left, or the sequence attends to all.
  */
 typedef struct dci_gpu_tail_args {
         int32_t n_sequences, n_heads, group, dim;
@@ -32,10 +33,11 @@ typedef struct dci_gpu_tail_args {
 } dci_gpu_tail_args;
 
 /**
- * The same by means of pages: candidate c is of page c >> page_shift, whose mean key and mean value lie keys_at and values_at bytes into each
- * head's part of a chunk, in the type of the rows, one behind the other (src/kv/tail_sums.c). With s tokens in a page, r of them chosen, those
- * that are left have the score scale * (s q . mean - sum of chosen q . k) / (s - r) each, and values that add up to s mean - sum of chosen
- * values; with `whole`, scale * q . mean and (s - r) mean, and no row is read. Pages that were chosen as a whole count nothing.
+ * The same by means of pages: candidate c is of page c >> page_shift, whose mean key and mean value lie keys_at and values_at bytes into
+ * each head's part of a chunk, in the type of the rows, one behind the other (src/kv/tail_sums.c). With s tokens in a page, r of them
+ * chosen, those that are left have the score scale * (s q . mean - sum of chosen q . k) / (s - r) each, and values that add up to s mean -
+ * sum of chosen values; with `whole`, scale * q . mean and (s - r) mean, and no row is read. Pages that were chosen as a whole count
+ * nothing.
  *
  * positions, counts: what was chosen, ascending, as choose writes it, [list][stride]; slots: where those rows lie, as attend takes them.
  */

@@ -335,12 +335,18 @@ static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t 
         frame->n_queries = moments->n;
 }
 
+/* A random frame of keys about this centre. */
+static void begin_about(const dci_kv *kv, const float *centre, dci_kv_frame *frame)
+{
+        dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed, centre,
+                       dci_kv_frame_memory(frame), &frame->coder);
+}
+
 /* A random frame about the mean of the keys. */
 static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f, dci_kv_frame *frame)
 {
         mean_of(kv, layer, head, n, true, f, f->wide_keys);
-        dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed, f->wide_keys,
-                       dci_kv_frame_memory(frame), &frame->coder);
+        begin_about(kv, f->wide_keys, frame);
 }
 
 /* Keys and queries that are too much alike or too large for a fit get a random frame in the same memory. */
@@ -373,9 +379,7 @@ dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *cent
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
                 status = dci_kv_take_frames(kv, layer, h, false);
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++) {
-                dci_kv_frame *frame = layer->heads[h].keys;
-                dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed,
-                               centres + h * kv->dim_k, dci_kv_frame_memory(frame), &frame->coder);
+                begin_about(kv, centres + h * kv->dim_k, layer->heads[h].keys);
                 if (kv->stages->tail.values)
                         dci_kv_begin_values(kv, value_centres + h * kv->dim_v, layer->heads[h].values);
         }
@@ -390,11 +394,9 @@ static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_
         dci_kv_head *h = &layer->heads[head];
         if (h->keys == NULL)
                 return;
-        if (h->keys->coder.dim != 0 && h->keys->coder.kind == DCI_CODER_ROTATED)
-                ; /* dci_kv_give_frames was here */
-        else if (h->keys->coder.kind == DCI_CODER_LEARNED)
+        if (h->keys->coder.kind == DCI_CODER_LEARNED)
                 begin_learned(kv, layer, head, n, f, h->keys);
-        else
+        else if (h->keys->coder.dim == 0) /* else dci_kv_give_frames was here */
                 begin_random(kv, layer, head, n, f, h->keys);
         h->sum_latest = h->sum_now = 0.0;
         h->n_latest = h->n_now = 0;

@@ -40,7 +40,8 @@ static size_t end_of_segment(const dci_kv *kv, const dci_kv_layer *layer, size_t
         return turn < end ? turn : end;
 }
 
-/* Segments leave the buffer together, as many as lie in an eighth of it, but a whole one at least: a batch for each would be mostly head. */
+/* Segments leave the buffer together, as many as lie in an eighth of it, but a whole one at least: a batch for each would be mostly
+ * head. */
 static size_t end_of_batch(const dci_kv *kv, const dci_kv_layer *layer, size_t begin)
 {
         const size_t most = begin + kv->config.segment_buffer / 8;

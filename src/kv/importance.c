@@ -249,8 +249,8 @@ static float most_of(const dci_looks *looks, size_t q)
         return most;
 }
 
-/* Terms of some queries, first with the greatest score that a few tiles have for theirs; if that is too far from what it is for all of them,
- * which is known then, again. */
+/* Terms of some queries, first with the greatest score that a few tiles have for theirs; if that is too far from what it is for all of
+ * them, which is known then, again. */
 static void make_terms(const weighing *w, const dci_looks *looks, size_t n, float *shift)
 {
         const dci_look_kernels *kernels = w->kernels;

@@ -209,7 +209,8 @@ struct dci_kv {
         size_t tree_tokens, tree_nodes; /* nodes among the first so many candidates: what was counted last */
         dci_kv_scratch plans, forming;
         bool listed; /* groups are in batches, not in chunks */
-        bool elsewhere; /* someone else forms groups and plans (src/gpu): here they form when dci_kv_maintain asks for them, and only then */
+        /* Someone else forms groups and plans (src/gpu): here they form when dci_kv_maintain asks for them, and only then. */
+        bool elsewhere;
         size_t listing_tokens; /* what `listing` suffices for */
         dci_kv_scratch listing;
         /* prompt.c */
@@ -226,8 +227,8 @@ dci_status dci_kv_spread(dci_kv *kv, size_t most_workers, size_t n_tasks, size_t
 dci_status dci_kv_lock(dci_kv *kv);
 void dci_kv_unlock(dci_kv *kv);
 
-/* Groups of a prompt are not formed when it ends: someone else does that. Frames that are learned are the host's work all the same, and with them
- * the prompt's codes. */
+/* Groups of a prompt are not formed when it ends: someone else does that. Frames that are learned are the host's work all the same, and
+ * with them the prompt's codes. */
 DCI_INLINE bool dci_kv_forms_later(const dci_kv *kv)
 {
         return kv->elsewhere && kv->config.summary != DCI_KV_SUMMARY_LEARNED;
@@ -346,7 +347,8 @@ void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, siz
 /* Before them the frames, and the choice that is made once, from the first `end` candidates. */
 void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
 
-/* Random frames about these centres, a row for each head (of values: only if a tail has such), for a layer that has no candidates yet and someone else's codes (kv->elsewhere). */
+/* Random frames about these centres, a row for each head (of values: only if a tail has such), for a layer that has no candidates yet and
+ * someone else's codes (kv->elsewhere). */
 dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *centres, const float *value_centres);
 /* A frame of values about this centre. */
 void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *frame);

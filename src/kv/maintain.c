@@ -36,11 +36,11 @@ static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_gro
         return b < layer->n_batches ? layer->batches[b]->first : n_grouped;
 }
 
-/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt that was not looked at when it ended (kv->elsewhere)
- * comes first and alone, since frames are made from it. Clusters are made of cluster_every tokens
- * at a time, so that they are the same however often this is called; early, of those that there are if recent tokens
- * would take more than half of the budget all the same. Early ones are too few to be good clusters (of one token each, in the end), so
- * that they are made anew together once cluster_every tokens are there. */
+/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt that was not looked at when it ended
+ * (kv->elsewhere) comes first and alone, since frames are made from it. Clusters are made of cluster_every tokens at a time, so that they
+ * are the same however often this is called; early, of those that there are if recent tokens would take more than half of the budget all
+ * the same. Early ones are too few to be good clusters (of one token each, in the end), so that they are made anew together once
+ * cluster_every tokens are there. */
 static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped, bool early)
 {
         if (kv->config.frozen_prompt || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE)

@@ -208,8 +208,8 @@ const int32_t *dci_kv_members_listed(const dci_kv *kv, const dci_kv_layer *layer
 size_t dci_kv_widen_members(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim);
 /* Their mean, as it is stored, from scratch of dim doubles. */
 void dci_kv_mean_of_members(const dci_kv *kv, const dci_kv_members *members, size_t dim, void *scratch, void *out);
-/* importance.c: the sum over the layer's remembered queries of one head of their softmax over n candidates: the mean but for a factor. keys:
- * their rows, one behind the other; out has room for dci_kv_importance_room. Cannot fail. */
+/* importance.c: the sum over the layer's remembered queries of one head of their softmax over n candidates: the mean but for a factor.
+ * keys: their rows, one behind the other; out has room for dci_kv_importance_room. Cannot fail. */
 size_t dci_kv_importance_bytes(const dci_kv *kv, size_t n);
 size_t dci_kv_importance_room(size_t n);
 void dci_kv_importance(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const unsigned char *keys, size_t n,

@@ -450,8 +450,8 @@ static void draw_from(const shaping *s, size_t own, const float *key)
                 for (size_t i = 0; i < n; i++) {
                         const float x_lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[i], dim));
                         if (s->scores[i] + x_lift * lift > 0.0f) {
-                                /* Most of a large cell may move: its pages that have been read make room, but for this one, where what stays may
-                                 * go. */
+                                /* Most of a large cell may move: its pages that have been read make room, but for this one, where what
+                                 * stays may go. */
                                 if (tree->n_free == 0 && tree->n_pages + DCI_KV_TREE_SPARE >= tree->page_capacity &&
                                     to != page && tree->page_next[to] != page)
                                         dci_kv_tree_drop_next(tree, (size_t)to);
