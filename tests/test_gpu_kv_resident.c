@@ -407,9 +407,10 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv resident pages");
-        TCase *laws = tcase_create("laws");
+        TCase *laws = tcase_create("laws"), *lives = tcase_create("lives");
         tcase_set_timeout(laws, 60);
-        tcase_add_loop_test(laws, outputs_are_the_same_bits_with_any_room, 0, KV_N_KINDS);
+        tcase_set_timeout(lives, 60);
+        tcase_add_loop_test(lives, outputs_are_the_same_bits_with_any_room, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, what_is_resident_is_not_read_over_the_bus, 0, 4);
         tcase_add_test(laws, the_sequence_stepped_least_recently_leaves_first);
         tcase_add_test(laws, in_a_step_the_one_with_the_most_gives);
@@ -418,5 +419,6 @@ int main(void)
         tcase_add_test(laws, the_page_that_a_sequence_goes_on_in_comes_back);
         tcase_add_test(laws, room_is_of_the_limit_and_no_more_than_is_needed);
         suite_add_tcase(suite, laws);
+        suite_add_tcase(suite, lives);
         return test_main(suite);
 }
