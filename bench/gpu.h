@@ -42,6 +42,7 @@ typedef struct gpubench_options {
         size_t decode_layers, host_layers, host_tokens, host_gib, soak_steps, soak_tokens;
         int32_t planner; /* DCI_GPU_PLAN_* */
         bool forks;
+        size_t resident_mib; /* device memory for resident pages */
 } gpubench_options;
 
 /* What the bus and the memory can do, in bytes per second; 0: not known. */

@@ -228,13 +228,13 @@ static json_t *shape_of(const decoding *d, const char *codes)
         const gpubench_path_config *c = &d->path.config;
         const gpubench_options *o = d->b->options;
         const char *planner = is_full(&c->arm) ? "none" : d->planner == DCI_GPU_PLAN_DEVICE ? "device" : "host";
-        json_t *shape = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:s}", "codes", codes,
-                                  "planner", planner, "runs_as", d->graphed ? "graph" : "calls", "budget",
-                                  (json_int_t)o->budgets.values[0], "layers", (json_int_t)c->layers, "model_layers",
-                                  (json_int_t)MODEL_LAYERS, "heads", (json_int_t)c->heads, "batch",
-                                  (json_int_t)d->batch, "tokens", (json_int_t)d->tokens, "steps", (json_int_t)o->steps,
-                                  "forks", (int)(o->forks && d->batch > 1), "max_tokens", (json_int_t)c->max_tokens,
-                                  "gather", gpubench_gather_name(o->gather));
+        json_t *shape = json_pack(
+                "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:s, s:I}", "codes", codes, "planner",
+                planner, "runs_as", d->graphed ? "graph" : "calls", "budget", (json_int_t)o->budgets.values[0],
+                "layers", (json_int_t)c->layers, "model_layers", (json_int_t)MODEL_LAYERS, "heads",
+                (json_int_t)c->heads, "batch", (json_int_t)d->batch, "tokens", (json_int_t)d->tokens, "steps",
+                (json_int_t)o->steps, "forks", (int)(o->forks && d->batch > 1), "max_tokens", (json_int_t)c->max_tokens,
+                "gather", gpubench_gather_name(o->gather), "resident_mib", (json_int_t)o->resident_mib);
         return shape;
 }
 
@@ -247,6 +247,8 @@ static void note_memory(const decoding *d)
         gpubench_note(b, "lane_bytes", (double)d->after.lane_bytes);
         gpubench_note(b, "summary_bytes", (double)d->after.summary_bytes);
         gpubench_note(b, "pinned_bytes", (double)d->after.pinned_bytes);
+        gpubench_note(b, "resident_bytes", (double)d->after.resident_bytes);
+        gpubench_note(b, "resident_used_bytes", (double)d->after.resident_used_bytes);
         gpubench_note(b, "full_bytes", (double)c->layers * (double)layer_bytes(d, d->tokens, false));
         gpubench_note(b, "device_taken", d->path.free_before > free_now ? (double)(d->path.free_before - free_now) : 0);
 }
@@ -271,6 +273,8 @@ static void note_times(const decoding *d, double ratio)
         }
         if (asked > 0)
                 gpubench_note(b, "hit_rate", 1 - missed / asked);
+        if (missed > 0)
+                gpubench_note(b, "resident_rate", (double)(d->after.n_resident - d->before.n_resident) / missed);
         gpubench_note(b, "bytes_fetched_step", fetched);
         gpubench_note(b, "bytes_written_step", (double)(d->after.bytes_written - d->before.bytes_written) / n_steps);
         gpubench_note(b, "stayed", (double)(d->after.n_stayed - d->before.n_stayed));

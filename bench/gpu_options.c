@@ -87,11 +87,12 @@ static const char help[] =
         "  --host-layers N           layers where the host plans, 1 to 128 (default 4)\n"
         "  --host-tokens N           and at most so many tokens of all sequences (default 36864)\n"
         "  --steps N                 (default 32)\n"
+        "  --resident MIB            device memory for pages that stay there: less comes over the bus (default 0)\n"
         "soak, a long run of replays beside the CPU's dci_kv, with sequences that come and go through poisoned "
         "memory:\n"
         "  --preset LIST             (default sketch, quest, pagemean, arkvale and sketch+lowbit)\n"
         "  --soak-steps N            10 to 1000000 (default 10000)\n"
-        "  --layers, --planner, --tokens   as above (default 4 layers, auto, 8192)\n"
+        "  --layers, --planner, --tokens, --resident   as above (default 4 layers, auto, 8192, 0)\n"
         "\n"
         "ways of the part gather:\n"
         "  (in a table of rows and pages that lie as in a dci_kv of 32 layers, of one layer at a time; and, short, in "
@@ -214,6 +215,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                 {"host-layers", OPTION_SIZE, &o->host_layers, 1, 128, NULL},
                 {"host-tokens", OPTION_SIZE, &o->host_tokens, 512, (size_t)1 << 26, NULL},
                 {"planner", OPTION_CHOICE, &o->planner, 0, 0, planners},
+                {"resident", OPTION_SIZE, &o->resident_mib, 0, (size_t)1 << 20, NULL},
                 {"soak-steps", OPTION_SIZE, &o->soak_steps, 10, 1000000, NULL},
         };
         dci_status status = kvbench_arms_parse(argc, argv, "all", more, sizeof more / sizeof *more, &o->arms, out_help);

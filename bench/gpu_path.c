@@ -63,6 +63,7 @@ static dci_status create(gpubench *b, const gpubench_path_config *config, dci_gp
         g.hot_tokens = b->options->hot;
         g.out_dtype = (int32_t)config->out_dtype;
         g.planner = config->planner;
+        g.device_resident_bytes = b->options->resident_mib << 20;
         status = dci_gpu_kv_create(b->gpu, &c, &g, out);
         if (status == DCI_OK)
                 status = dci_gpu_kv_get_info(*out, &info);

@@ -126,7 +126,22 @@ static dci_status compare(soaking *s)
 
 /* --- poison ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* All that a sequence has, in host memory and in its lanes, becomes NaN; then it is closed. */
+/* The place of a block's resident page, in all layers that have one. */
+static dci_status poison_place(gpubench *b, const dci_gpu_kv *kv, int32_t block)
+{
+        const dci_gpu_kv_resident *r = &kv->resident;
+        const size_t n_bytes = kv->host->pool.block_bytes;
+        dci_status status = DCI_OK;
+        if (r->n_places == 0 || r->places[block] < 0)
+                return DCI_OK;
+        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK; l++)
+                status =
+                        b->ops->fill(b->gpu, b->stream,
+                                     r->memory + (l * r->n_places + (size_t)r->places[block]) * n_bytes, 0xff, n_bytes);
+        return status;
+}
+
+/* All that a sequence has, in host memory, in resident pages and in its lanes, becomes NaN; then it is closed. */
 static dci_status poison(soaking *s, size_t i)
 {
         gpubench *b = s->b;
@@ -142,6 +157,8 @@ static dci_status poison(soaking *s, size_t i)
                 status = dci_kv_table(dci_gpu_kv_host(kv), s->path.sequences[i], n, 1, &block);
                 for (size_t l = 0; l < c->layers && status == DCI_OK; l++)
                         memset(dci_gpu_kv_host_block(kv, l, block), 0xff, kv->host->pool.block_bytes);
+                if (status == DCI_OK)
+                        status = poison_place(b, kv, block);
         }
         s->n_poisoned += n_blocks;
         for (size_t l = 0; l < c->layers && status == DCI_OK; l++) {
@@ -322,6 +339,8 @@ static dci_status report(soaking *s)
         gpubench_note(s->b, "host_resident_after", (double)s->resident_after);
         gpubench_note(s->b, "units_asked", (double)s->info.n_asked);
         gpubench_note(s->b, "units_missed", (double)s->info.n_missed);
+        gpubench_note(s->b, "units_resident", (double)s->info.n_resident);
+        gpubench_note(s->b, "resident_bytes", (double)s->info.resident_bytes);
         printf("%-14s %-14s %-6s %-6s %8zu %6zu %9zu %8zu %9.1e %9.1e %6zu %9.1f %9.1f\n",
                dci_kv_preset_name(c->arm.preset), codes, s->path.planner == DCI_GPU_PLAN_DEVICE ? "device" : "HOST",
                graph ? "graph" : "calls", o->soak_steps, s->n_lives, s->n_poisoned, s->n_compared, s->furthest,

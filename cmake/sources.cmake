@@ -142,6 +142,7 @@ set(dci_sources
     src/gpu/kv_planner.c
     src/gpu/kv_pool.c
     src/gpu/kv_prompt.c
+    src/gpu/kv_resident.c
     src/gpu/kv_schedule.c
     src/gpu/kv_sequence.c
     src/gpu/kv_step.c

@@ -76,6 +76,17 @@ static dci_gpu_kv_config draw_device(life *l, const dci_kv_config *c)
         return d;
 }
 
+/* By numbers of its own: lives that once found something stay what they were. */
+static void draw_resident(uint64_t seed, const dci_kv_config *c, dci_gpu_kv_config *d)
+{
+        static const size_t pages[] = {0, 1, 5, 30, 100, 1000};
+        dci_rng rng;
+        dci_rng_seed(&rng, ~seed);
+        if (d->gather == DCI_GPU_GATHER_MAPPED)
+                d->device_resident_bytes =
+                        pages[dci_rng_below(&rng, 6)] * c->n_layers * c->page_tokens * c->n_kv_heads * c->dim_k * 4;
+}
+
 /* Configs that do not go together are drawn again. */
 static void begin(life *l, uint64_t seed)
 {
@@ -86,13 +97,15 @@ static void begin(life *l, uint64_t seed)
         do
                 config = draw_config(l);
         while (dci_kv_check_config(&config, &checked, &stages) != DCI_OK);
-        const dci_gpu_kv_config device = draw_device(l, &config);
+        dci_gpu_kv_config device = draw_device(l, &config);
+        draw_resident(seed, &config, &device);
         if (device.planner !=
             DCI_GPU_PLAN_HOST) /* codes are made anew when the host is asked, which it is not as often */
                 config.refit = 0.0;
         l->t = twin_begin(&config, &device);
-        snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d, gather %d, hot %zu", (unsigned long long)seed,
-                 dci_kv_preset_name(config.preset), (int)checked.schedule, (int)device.gather, device.hot_tokens);
+        snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d, gather %d, hot %zu, resident %zu",
+                 (unsigned long long)seed, dci_kv_preset_name(config.preset), (int)checked.schedule, (int)device.gather,
+                 device.hot_tokens, device.device_resident_bytes);
         l->t.what = l->what;
 }
 

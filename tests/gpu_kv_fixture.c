@@ -170,10 +170,20 @@ void twin_close(twin *t, int64_t sequence)
         twin_poison(t);
 }
 
+static void poison_places(twin *t)
+{
+        const dci_gpu_kv_resident *r = &t->kv->resident;
+        const size_t n_bytes = t->kv->host->pool.block_bytes;
+        for (size_t at = 0; at < t->kv->n_sparse * r->n_places; at++)
+                if (r->blocks[at % r->n_places] < 0)
+                        ck_ok(t->ops->fill(t->gpu, t->stream, r->memory + at * n_bytes, 0xff, n_bytes));
+}
+
 void twin_poison(twin *t)
 {
         const dci_kv_pool *pool = &t->kv->host->pool;
         ck_ok(dci_gpu_kv_sync(t->kv));
+        poison_places(t);
         for (size_t b = 0; b < pool->n_blocks; b++) {
                 if (pool->refs[b] != 0)
                         continue;

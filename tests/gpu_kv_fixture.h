@@ -67,7 +67,7 @@ void twin_give(twin *t, void *memory, size_t n_bytes);
 int64_t twin_open(twin *t);
 int64_t twin_fork(twin *t, int64_t sequence, size_t n);
 void twin_truncate(twin *t, int64_t sequence, size_t n);
-/* With the blocks that are free now, and the device's of dense layers, overwritten by NaN. */
+/* With the blocks that are free now, the device's of dense layers and places of resident pages overwritten by NaN. */
 void twin_close(twin *t, int64_t sequence);
 void twin_poison(twin *t);
 /* On both; where the device chooses, on neither. */

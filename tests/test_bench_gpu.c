@@ -232,6 +232,30 @@ START_TEST(a_long_run_reads_nothing_stale)
 }
 END_TEST
 
+/* With room for all of a short decode nothing comes over the bus; a long run takes poisoned places again. */
+START_TEST(resident_pages_are_counted)
+{
+        json_t *report =
+                bench_good(GPU("--part", "decode", "--preset", "quest", "--lengths", "600", "--resident", "8"));
+        const size_t last = count_rows(report) - 1;
+        ck_assert(bench_number(report, last, "resident_mib") == 8);
+        ck_assert(bench_number(report, last, "resident_rate") == 1);
+        ck_assert(bench_number(report, last, "bytes_fetched_step") == 0);
+        ck_assert(bench_number(report, last, "resident_used_bytes") > 0);
+        json_decref(report);
+        report = bench_good(GPU("--part", "soak", "--preset", "sketch,quest", "--resident", "2"));
+        for (size_t i = 0; i < count_rows(report); i++) {
+                if (strcmp(text(report, i, "part"), "soak") != 0)
+                        continue;
+                ck_assert(bench_number(report, i, "resident_bytes") > (double)(1 << 20));
+                ck_assert(bench_number(report, i, "units_resident") > 0);
+                ck_assert(bench_number(report, i, "units_resident") < bench_number(report, i, "units_missed"));
+                ck_assert(bench_number(report, i, "mean_apart") < 1e-3);
+        }
+        json_decref(report);
+}
+END_TEST
+
 START_TEST(a_mistake_on_the_command_line_is_named)
 {
         bench_refused(BENCH("gpu", "--device", "cpu"), 2, "--device wants");
@@ -241,6 +265,7 @@ START_TEST(a_mistake_on_the_command_line_is_named)
         bench_refused(BENCH("gpu", "--device", "host", "--gather", "fast"), 2, "--gather");
         bench_refused(BENCH("gpu", "--device", "host", "--planner", "both"), 2, "--planner");
         bench_refused(BENCH("gpu", "--device", "host", "--lengths", "100"), 2, "--lengths");
+        bench_refused(BENCH("gpu", "--device", "host", "--resident", "many"), 2, "--resident");
         bench_refused(BENCH("gpu", "--device", "host", "--json", "/nowhere/r.json"), 2, "/nowhere/r.json");
         bench_refused(GPU("--part", "residency", "--trace", "/nowhere"), 2, "/nowhere");
         /* A number that no machine has a GPU for, with CUDA or without. */
@@ -264,6 +289,7 @@ int main(void)
         tcase_add_test(tcase, a_decode_is_measured_as_a_whole_and_by_phases);
         tcase_add_test(tcase, a_decode_says_what_it_leaves_out);
         tcase_add_test(tcase, a_long_run_reads_nothing_stale);
+        tcase_add_test(tcase, resident_pages_are_counted);
         tcase_add_test(tcase, a_mistake_on_the_command_line_is_named);
         suite_add_tcase(suite, tcase);
         return test_main(suite);

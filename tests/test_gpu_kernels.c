@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Kernels that move rows: append, pack, gather. What they leave behind is compared byte for byte with models that know no struct. */
+/* Kernels that move rows, append, pack and gather, and reside. What they leave behind is compared byte for byte with models that know no struct. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,6 +54,64 @@ static unsigned char *lane_row(const lanes *l, int32_t row, int32_t head, int32_
         return base + ((size_t)row * (size_t)l->n_heads + (size_t)head) * lane_bytes + (size_t)slot * l->args.key_bytes;
 }
 
+/* Resident pages: some blocks have a place, in no order. */
+typedef struct pages {
+        gpu_buffer *places, *rows, *taken;
+        const gpu_blocks *blocks;
+} pages;
+
+static pages make_pages(gpu_test *t, const gpu_blocks *blocks, dci_rng *rng)
+{
+        const int32_t n_blocks = blocks->n_rows * blocks->blocks_of_row;
+        pages p = {.blocks = blocks};
+        int32_t n = 0;
+        p.places = gpu_take(t, (size_t)n_blocks * sizeof(int32_t), GPU_DEVICE);
+        for (int32_t b = 0; b < n_blocks; b++)
+                ints(p.places)[b] = dci_rng_below(rng, 2) == 0 ? -1 : n++;
+        for (int32_t b = n_blocks - 1; b > 0; b--) {
+                const int32_t c = (int32_t)dci_rng_below(rng, (uint64_t)b + 1), place = ints(p.places)[b];
+                ints(p.places)[b] = ints(p.places)[c];
+                ints(p.places)[c] = place;
+        }
+        p.rows = gpu_take(t, (size_t)(n + 1) * blocks->pool.block_bytes, GPU_DEVICE);
+        p.taken = gpu_take(t, (size_t)(blocks->n_rows * blocks->n_heads) * sizeof(uint64_t), GPU_DEVICE);
+        memset(p.taken->image, 0, p.taken->n_bytes);
+        return p;
+}
+
+static dci_gpu_resident pages_at(const pages *p)
+{
+        if (p->blocks == NULL)
+                return (dci_gpu_resident){.pages = NULL};
+        return (dci_gpu_resident){.pages = p->rows->device,
+                                  .places = ints_at(p->places, false),
+                                  .taken = (uint64_t *)(void *)p->taken->device};
+}
+
+/* NULL: the page is not there. */
+static unsigned char *page_row(const pages *p, const gpu_buffer *table, int32_t row, int32_t head, int32_t position,
+                               bool value)
+{
+        if (p->blocks == NULL)
+                return NULL;
+        const int32_t page = 1 << p->blocks->page_shift,
+                      place = ints(p->places)[ints(table)[row * p->blocks->blocks_of_row + position / page]];
+        const size_t row_bytes = p->blocks->pool.key_bytes;
+        if (place < 0)
+                return NULL;
+        return p->rows->image + (size_t)place * p->blocks->pool.block_bytes +
+               ((size_t)(2 * head + value) * (size_t)page + (size_t)(position % page)) * row_bytes;
+}
+
+static void same_pages(gpu_test *t, const pages *p, const char *what)
+{
+        if (p->blocks == NULL)
+                return;
+        gpu_same(t, p->rows, what);
+        gpu_same(t, p->places, what);
+        gpu_same(t, p->taken, what);
+}
+
 /* --- append --------------------------------------------------------------------------------------------------- */
 
 typedef struct append_case {
@@ -65,6 +123,7 @@ typedef struct append_case {
         gpu_buffer *b_rows, *b_first, *b_new, *b_begin, *keys, *values, *skip, *table, *bad;
         lanes lanes;
         gpu_blocks device, host;
+        pages pages;
 } append_case;
 
 static unsigned char *new_row(const append_case *c, int32_t token, int32_t head, bool value)
@@ -148,6 +207,9 @@ static void append_model(append_case *c)
                                         if (c->has_device)
                                                 memcpy(gpu_blocks_row(&c->device, c->table, row, h, p, v), from,
                                                        n_bytes);
+                                        unsigned char *page = page_row(&c->pages, c->table, row, h, p, v);
+                                        if (page != NULL)
+                                                memcpy(page, from, n_bytes);
                                         if (c->has_host && !skipped)
                                                 memcpy(gpu_blocks_row(&c->host, c->table, row, h, p, v), from, n_bytes);
                                         for (size_t j = 0; j < n_bytes / 2; j++) {
@@ -181,6 +243,7 @@ static dci_gpu_append_args append_args(const append_case *c)
                 args.device = gpu_blocks_pool(&c->device, false);
         if (c->has_host)
                 args.host = gpu_blocks_pool(&c->host, false);
+        args.resident = pages_at(&c->pages);
         args.host_skip = c->has_skip ? ints_at(c->skip, false) : NULL;
         args.tables = (dci_gpu_tables){ints_at(c->table, false), (uint64_t)c->device.blocks_of_row};
         args.bad = (int32_t *)(void *)c->bad->device;
@@ -198,6 +261,7 @@ static void append_compare(append_case *c, const char *what)
                 gpu_same(c->t, c->device.pieces[p], what);
         for (int32_t p = 0; p < c->host.n_pieces; p++)
                 gpu_same(c->t, c->host.pieces[p], what);
+        same_pages(c->t, &c->pages, what);
 }
 
 static void append_once(gpu_test *t, uint64_t seed)
@@ -239,6 +303,8 @@ static void append_once(gpu_test *t, uint64_t seed)
         c.has_skip = c.has_host && dci_rng_below(&rng, 2) == 0;
         c.table = gpu_blocks_table(t, &c.device, seed);
         append_inputs(&c, &rng);
+        if (c.has_host && !c.has_device && seed % 3 != 0)
+                c.pages = make_pages(t, &c.host, &rng);
         if (seed % 3 == 1)
                 spoil(&c, (int32_t)dci_rng_below(&rng, (uint64_t)c.n), seed % 2 == 0, seed % 5 == 0);
         gpu_send_all(t);
@@ -328,6 +394,7 @@ typedef struct gather_case {
         gpu_buffer *rows, *items, *n_items, *table;
         lanes lanes;
         gpu_blocks blocks;
+        pages pages;
 } gather_case;
 
 /* Items of one list: units of the sequence in any order, into frames of their own. */
@@ -365,9 +432,14 @@ static void gather_inputs(gather_case *c, int32_t max_tokens, dci_rng *rng)
         for (int32_t r = 0; r < c->n_rows; r++)
                 for (int32_t h = 0; h < c->n_heads; h++)
                         for (int32_t p = 0; p < max_tokens - 3; p++)
-                                for (int32_t v = 0; v < 2; v++)
+                                for (int32_t v = 0; v < 2; v++) {
                                         gpu_numbers(rng, gpu_blocks_row(&c->blocks, c->table, r, h, p, v),
                                                     c->lanes.args.key_bytes / 2, DCI_F16, 1.0f);
+                                        /* Others than in the pool, so that it shows where rows came from. */
+                                        unsigned char *page = page_row(&c->pages, c->table, r, h, p, v);
+                                        if (page != NULL)
+                                                gpu_numbers(rng, page, c->lanes.args.key_bytes / 2, DCI_F16, 1.0f);
+                                }
 }
 
 static void gather_model(gather_case *c)
@@ -378,11 +450,19 @@ static void gather_model(gather_case *c)
                         const dci_gpu_item *items = (dci_gpu_item *)(void *)c->items->image + l * (size_t)c->stride;
                         for (int32_t k = 0; k < ints(c->n_items)[l]; k++)
                                 for (int32_t u = 0; u < 1 << c->shift; u++)
-                                        for (int32_t v = 0; v < 2; v++)
-                                                memcpy(lane_row(&c->lanes, c->sequences[i], h, items[k].slot + u, v),
-                                                       gpu_blocks_row(&c->blocks, c->table, c->sequences[i], h,
-                                                                      items[k].position + u, v),
+                                        for (int32_t v = 0; v < 2; v++) {
+                                                const int32_t row = c->sequences[i], position = items[k].position + u;
+                                                const unsigned char *page =
+                                                        page_row(&c->pages, c->table, row, h, position, v);
+                                                if (page != NULL && u + v == 0)
+                                                        ((uint64_t *)(void *)
+                                                                 c->pages.taken->image)[row * c->n_heads + h]++;
+                                                memcpy(lane_row(&c->lanes, row, h, items[k].slot + u, v),
+                                                       page != NULL ? page
+                                                                    : gpu_blocks_row(&c->blocks, c->table, row, h,
+                                                                                     position, v),
                                                        c->lanes.args.key_bytes);
+                                        }
                 }
 }
 
@@ -408,6 +488,8 @@ static void gather_once(gpu_test *t, uint64_t seed)
         gpu_blocks_make(t, &c.blocks, seed % 5 == 4 ? GPU_DEVICE : GPU_MAPPED, c.n_rows, c.n_heads, page_shift,
                         max_tokens, (uint32_t)(2 * dim));
         c.table = gpu_blocks_table(t, &c.blocks, seed);
+        if (seed / 4 % 2 == 1)
+                c.pages = make_pages(t, &c.blocks, &rng);
         gather_inputs(&c, max_tokens, &rng);
         gpu_send_all(t);
         gather_model(&c);
@@ -422,7 +504,8 @@ static void gather_once(gpu_test *t, uint64_t seed)
                                           .n_items_stride = c.shared ? 0 : 1,
                                           .pool = gpu_blocks_pool(&c.blocks, false),
                                           .tables = {ints_at(c.table, false), (uint64_t)c.blocks.blocks_of_row},
-                                          .lanes = lanes_at(&c.lanes, false)};
+                                          .lanes = lanes_at(&c.lanes, false),
+                                          .resident = pages_at(&c.pages)};
         snprintf(what, sizeof what, "gather %d: dim %d, %d heads, %d sequences, pages of %d, units of %d", (int)seed,
                  (int)dim, (int)c.n_heads, (int)c.n, 1 << page_shift, 1 << c.shift);
         ck_ok(t->ops->gather(t->gpu, t->stream, &args));
@@ -430,6 +513,7 @@ static void gather_once(gpu_test *t, uint64_t seed)
         gpu_same(t, c.lanes.values, what);
         for (int32_t p = 0; p < c.blocks.n_pieces; p++)
                 gpu_same(t, c.blocks.pieces[p], what);
+        same_pages(t, &c.pages, what);
 }
 
 START_TEST(what_is_fetched_lies_in_its_slots)
@@ -439,6 +523,37 @@ START_TEST(what_is_fetched_lies_in_its_slots)
         const uint64_t n = test_short() ? 16 : 160;
         for (uint64_t seed = 0; seed < n; seed++)
                 gather_once(&t, seed);
+        gpu_end(&t);
+}
+END_TEST
+
+/* Some numbers of blocks, from none to more than a block of threads has; what is not named stays. */
+START_TEST(places_are_those_of_the_last_changes)
+{
+        enum { BLOCKS = 3000 };
+        static const int32_t counts[] = {0, 1, 31, 256, 257, 1400};
+        gpu_test t;
+        gpu_begin(&t, (size_t)1 << 20);
+        for (size_t i = 0; i < COUNT(counts); i++) {
+                gpu_reset(&t);
+                gpu_buffer *places = gpu_take(&t, BLOCKS * sizeof(int32_t), GPU_DEVICE),
+                           *changes = gpu_take(&t, 2 * BLOCKS * sizeof(int32_t), GPU_MAPPED);
+                for (int32_t b = 0; b < BLOCKS; b++)
+                        ints(places)[b] = -1;
+                for (int32_t c = 0; c < counts[i]; c++) {
+                        ints(changes)[2 * c] = (c * 7 + 5) % BLOCKS;
+                        ints(changes)[2 * c + 1] = c % 3 - 1;
+                }
+                gpu_send_all(&t);
+                for (int32_t c = 0; c < counts[i]; c++)
+                        ints(places)[ints(changes)[2 * c]] = ints(changes)[2 * c + 1];
+                const dci_gpu_reside_args args = {.changes = ints_at(changes, false),
+                                                  .places = (int32_t *)(void *)places->device,
+                                                  .n = counts[i]};
+                ck_ok(t.ops->reside(t.gpu, t.stream, &args));
+                gpu_same(&t, places, "places");
+                gpu_same(&t, changes, "changes");
+        }
         gpu_end(&t);
 }
 END_TEST
@@ -477,6 +592,7 @@ int main(void)
         tcase_add_test(tcase, new_tokens_lie_where_the_contract_says);
         tcase_add_test(tcase, packed_blocks_are_blocks_of_the_pool);
         tcase_add_test(tcase, what_is_fetched_lies_in_its_slots);
+        tcase_add_test(tcase, places_are_those_of_the_last_changes);
         tcase_add_test(tcase, captured_copies_run_at_each_launch);
         suite_add_tcase(suite, tcase);
         return test_main(suite);

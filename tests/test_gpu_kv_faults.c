@@ -61,6 +61,7 @@ static dci_status faulty_copy(dci_gpu *gpu, void *stream, void *to, const void *
                 return faulty.real.name(gpu, stream, args);                                                            \
         }
 FAULTY_KERNEL(append)
+FAULTY_KERNEL(reside)
 FAULTY_KERNEL(gather)
 FAULTY_KERNEL(attend)
 FAULTY_KERNEL(resolve)
@@ -99,6 +100,7 @@ static dci_gpu *faulty_gpu(dci_context *context, size_t at, bool late)
         ops.stream_take = faulty_stream_take;
         ops.copy = faulty_copy;
         ops.append = faulty_append;
+        ops.reside = faulty_reside;
         ops.gather = faulty_gather;
         ops.attend = faulty_attend;
         ops.resolve = faulty_resolve;
@@ -265,6 +267,9 @@ static bool live_on(life *l)
         int64_t sequence = -1;
         on_device.max_sequences = MOST;
         on_device.max_tokens = 400;
+        /* Some pages, so that others leave. */
+        on_device.device_resident_bytes =
+                (size_t)20 * l->config->page_tokens * l->config->n_kv_heads * l->config->dim_k * 8;
         while (failed(l, dci_gpu_kv_create(l->gpu, l->config, &on_device, &kv), "create")) {
                 ck_assert_ptr_null(kv);
                 if (l->ends)
@@ -468,6 +473,8 @@ START_TEST(steps_allocate_nothing_after_their_reservation)
         dci_kv_config config = twin_small(kv_presets[_i]);
         dci_gpu_kv_config on_device = twin_on_device();
         on_device.gather = 1 + _i % DCI_GPU_GATHERS;
+        if (on_device.gather == DCI_GPU_GATHER_MAPPED) /* with pages that leave */
+                on_device.device_resident_bytes = (size_t)20 * 2 * 8 * 2 * 64 * 4;
         twin t = twin_begin_with(context, &config, &on_device);
         kv_data data = kv_random(&config, 500, 103);
         const int64_t sequence = twin_prefill(&t, &data, 300, 0);

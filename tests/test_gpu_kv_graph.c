@@ -200,6 +200,14 @@ static dci_gpu_kv_config on_device_for(size_t n)
         return config;
 }
 
+/* With room for some pages of twin_small, so that they come and leave. */
+static dci_gpu_kv_config under_pressure(size_t n, size_t n_pages)
+{
+        dci_gpu_kv_config config = on_device_for(n);
+        config.device_resident_bytes = n_pages * 2 * 8 * 2 * 64 * 4;
+        return config;
+}
+
 /* One sequence from below the budget far beyond it, through chunks' borders, with the pool growing; loops over presets. */
 START_TEST(a_graph_goes_on_while_all_grows)
 {
@@ -226,11 +234,11 @@ START_TEST(a_graph_goes_on_while_all_grows)
 END_TEST
 
 /* A graph of two sequences serves others, in another order, forks and new ones in rows of old ones among them; between its launches steps go
- * call by call. */
+ * call by call. Every second kind once more, with pages that come and leave under pressure. */
 START_TEST(a_graph_serves_other_sequences)
 {
-        const dci_kv_config config = planned_config((size_t)_i);
-        const dci_gpu_kv_config on_device = on_device_for(4);
+        const dci_kv_config config = planned_config((size_t)(_i < N_PLANNED ? _i : 2 * (_i - N_PLANNED)));
+        const dci_gpu_kv_config on_device = _i < N_PLANNED ? on_device_for(4) : under_pressure(4, 90);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 1500, 400), other = kv_random(&config, 1500, 401);
         kv_turn a = {twin_prefill(&t, &data, 700, 0), &data, 700, 1},
@@ -261,6 +269,9 @@ START_TEST(a_graph_serves_other_sequences)
                         turns[0] = (kv_turn){fork, turns[1].data, n, 1};
                 }
         }
+        const dci_gpu_kv_info info = twin_info(&t);
+        ck_assert((info.n_resident > 0) == (_i >= N_PLANNED && info.n_missed > 0));
+        ck_assert(info.n_missed == 0 || info.n_resident < info.n_missed);
         t.ops->graph_give(t.gpu, graph);
         places_free(&t, &p);
         kv_data_free(&data);
@@ -484,7 +495,7 @@ int main(void)
         TCase *laws = tcase_create("laws");
         tcase_set_timeout(laws, 60);
         tcase_add_loop_test(laws, a_graph_goes_on_while_all_grows, 0, N_PLANNED);
-        tcase_add_loop_test(laws, a_graph_serves_other_sequences, 0, N_PLANNED);
+        tcase_add_loop_test(laws, a_graph_serves_other_sequences, 0, N_PLANNED + N_PLANNED / 2);
         tcase_add_test(laws, layers_without_their_anchor_are_refused);
         tcase_add_test(laws, what_cannot_be_captured_is_refused);
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);

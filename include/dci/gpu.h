@@ -52,6 +52,15 @@
  *
  * Attention among a prompt's own tokens is the model's: its keys and values are on the device when they are appended.
  *
+ * Resident pages (dci_gpu_kv_config.device_resident_bytes): with room for it, pages of sparse layers stay on the device beside their copy in host
+ * memory, and what plans ask for is fetched from there instead of over the bus. That changes when a step is done and nothing else: not a bit of an
+ * output, and no status. New pages get their place in dci_gpu_kv_reserve. When there is none, pages leave, which costs nothing: first those of
+ * sequences that are not in the step, of the one stepped least recently, its oldest pages first; then the oldest of the step's sequence that has
+ * the most there. A page that several sequences share is there once, and counts for the one that was stepped last. Of more new pages than there
+ * is room for, each sequence keeps its latest. Pages that left do not come back by themselves; dci_gpu_kv_fork and _load bring what they find in
+ * host memory as far as places are free, and a step so the last page of a sequence that it goes on in. A captured launch stays right while pages
+ * come and leave.
+ *
  * Where a sparse layer attends to tokens that are neither in the ring nor listed, attention reads them in host memory, over the bus: right, but
  * slow. That is so with frozen_prompt once a decode is longer than the ring, for sequences that resident_bytes of the dci_kv_config keeps
  * in full (on a device, layers are kept in full by dense_layers), and in a step that ends a long prompt and attends to it at once.
@@ -152,6 +161,9 @@ typedef struct dci_gpu_kv_config {
         size_t max_device_bytes; /**< 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */
         int32_t planner;  /**< DCI_GPU_PLAN_*; default AUTO */
         int32_t reserved; /**< zero: anything else is DCI_ERR_INVALID, so that it can come to mean something */
+        size_t device_resident_bytes; /**< device memory for pages of sparse layers that stay there until others need the room, see "Resident
+                                           pages"; 0 (default): none, at most 2^48. Only with MAPPED (else DCI_ERR_UNSUPPORTED). Another thing than
+                                           resident_bytes of the dci_kv_config: no output depends on it */
 } dci_gpu_kv_config;
 DCI_API dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size);
 
@@ -159,7 +171,8 @@ typedef struct dci_gpu_kv dci_gpu_kv;
 
 /**
  * Creates a KV cache on a device. kv: as for dci_kv_create, of any preset; its layout and hook must not be set (DCI_ERR_UNSUPPORTED).
- * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens) rows; tables; where the device
+ * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens) rows; device_resident_bytes, as
+ * far as all sequences may need them; tables; where the device
  * plans, scores of one layer: max_tokens floats for each query head (pages: a float for each page), of as many sequences as 256 MiB hold, at
  * least one; of more, some are scored after the others. Dense layers grow with the pool. What the device chooses by grows with the sequences, in
  * chunks of 512 tokens that forks share, in pieces of some 32 MiB that are given back by dci_gpu_kv_destroy alone: of a token, layer and kv head, codes
@@ -279,7 +292,7 @@ DCI_API dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_
 /** Prepare with dci_gpu_kv_info_init. */
 typedef struct dci_gpu_kv_info {
         size_t struct_size;
-        size_t device_bytes; /**< taken on the device: lanes, dense layers, tables, buffers and summaries */
+        size_t device_bytes; /**< taken on the device: lanes, dense layers, tables, buffers, summaries and resident pages */
         size_t lane_bytes, dense_bytes, table_bytes, buffer_bytes;
         size_t pinned_bytes;    /**< locked host memory: pool and buffers */
         size_t sink, ring, hot; /**< slots of a lane */
@@ -289,12 +302,16 @@ typedef struct dci_gpu_kv_info {
         uint64_t n_missed; /**< of these, fetched */
         uint64_t n_stayed; /**< tokens read in host memory, for want of room in the hot buffer */
         uint64_t
-                bytes_fetched; /**< over the bus to the device: what missed, what stayed, and what dci_gpu_kv_fork, _load, _truncate and
-                                       _step_abort bring back; without recent tokens beyond the ring */
+                bytes_fetched; /**< over the bus to the device: what missed and was in no resident page, what stayed, and what
+                                       dci_gpu_kv_fork, _load, _truncate and _step_abort bring back; without recent tokens beyond the ring */
         uint64_t bytes_written; /**< new tokens' rows to the host */
         size_t summary_bytes;   /**< of device_bytes: pieces of what the device chooses by; grows with the sequences */
         int32_t planner;        /**< DCI_GPU_PLAN_DEVICE or _HOST: who chooses */
         int32_t reserved;
+        size_t resident_bytes; /**< of device_bytes: room for resident pages, in whole pages of all sparse layers */
+        size_t resident_used_bytes; /**< of these, with pages in them */
+        size_t resident_pages;      /**< that are there now, those that sequences share once */
+        uint64_t n_resident; /**< of n_missed, units that came from resident pages; the others came over the bus */
 } dci_gpu_kv_info;
 DCI_API dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size);
 /** Waits for the device. */

@@ -52,6 +52,7 @@ class GPUKVConfig(ctypes.Structure):
         ("max_device_bytes", c_size_t),
         ("planner", c_int32),
         ("reserved", c_int32),
+        ("device_resident_bytes", c_size_t),
     ]
 
 
@@ -77,6 +78,10 @@ class GPUKVInfo(ctypes.Structure):
         ("summary_bytes", c_size_t),
         ("planner", c_int32),
         ("reserved", c_int32),
+        ("resident_bytes", c_size_t),
+        ("resident_used_bytes", c_size_t),
+        ("resident_pages", c_size_t),
+        ("n_resident", c_uint64),
     ]
 
 

@@ -77,7 +77,7 @@ class GPUInfo(NamedTuple):
 class GPUKVInfo(NamedTuple):
     """What a KV cache takes on its device, and what steps have moved."""
 
-    device_bytes: int  #: taken on the device: the next four, and summary_bytes
+    device_bytes: int  #: taken on the device: the next four, summary_bytes and resident_bytes
     lane_bytes: int
     dense_bytes: int  #: layers that attend to everything
     table_bytes: int
@@ -95,6 +95,10 @@ class GPUKVInfo(NamedTuple):
     bytes_written: int  #: new tokens' rows to the host
     summary_bytes: int  #: of device_bytes: what the device chooses by; grows with the sequences
     planner: str  #: who chooses: "device" or "host"
+    resident_bytes: int  #: of device_bytes: room for pages of sparse layers that stay on the device
+    resident_used_bytes: int  #: of these, with pages in them
+    resident_pages: int  #: that are there now
+    n_resident: int  #: of n_missed, units that came from there; the others came over the bus
 
 
 class GPU:
@@ -188,6 +192,9 @@ class GPUKVCache(KVBase):
     piece_bytes host memory is locked in pieces of at least so many bytes, which layers share; None: the library decides.
     max_device_bytes
                 0: no limit but the device's.
+    device_resident_bytes
+                device memory for pages of sparse layers, which stay there until others need the room, so that less comes
+                over the bus; 0: none. No output depends on it (resident_bytes, an option of KVCache, is another thing).
     planner     who chooses what is attended to: "host"; "device", which queues its choice behind what was queued before
                 and lets nothing wait (UnsupportedError, with the reason, where it cannot); "auto": the device where it can,
                 else the host; info().planner says which. include/dci/gpu.h lists what the device can plan.
@@ -230,6 +237,7 @@ class GPUKVCache(KVBase):
         out_dtype: npt.DTypeLike = "float32",
         piece_bytes: SupportsIndex | None = None,
         max_device_bytes: SupportsIndex = 0,
+        device_resident_bytes: SupportsIndex = 0,
         planner: str = "auto",
         **options: Any,
     ) -> None:
@@ -245,7 +253,8 @@ class GPUKVCache(KVBase):
         own = prepared(_gpu_structs.GPUKVConfig)
         own.planner = chosen(_gpu_structs.GPU_PLANNERS, planner, "planner")
         own.gather, own.out_dtype = chosen(_gpu_structs.GPU_GATHERS, gather, "gather"), self._out.code
-        for name in ("max_sequences", "max_tokens", "ring_tokens", "hot_tokens", "piece_bytes", "max_device_bytes"):
+        sizes = ("max_sequences", "max_tokens", "ring_tokens", "hot_tokens", "piece_bytes", "max_device_bytes")
+        for name in (*sizes, "device_resident_bytes"):
             if given[name] is not None:
                 setattr(own, name, as_count(given[name], name))
         self._gpu = gpu

@@ -298,7 +298,7 @@ def test_infos_say_what_was_moved(planner):
     assert info.n_steps - before.n_steps == 40
     assert 0 < info.n_missed < info.n_asked and info.bytes_fetched > 0
     assert info.bytes_written - before.bytes_written == 40 * N_LAYERS * N_KV_HEADS * 2 * DIM * 2
-    parts = [info.lane_bytes, info.dense_bytes, info.table_bytes, info.buffer_bytes, info.summary_bytes]
+    parts = [info.lane_bytes, info.dense_bytes, info.table_bytes, info.buffer_bytes, info.summary_bytes, info.resident_bytes]
     assert info.device_bytes == sum(parts) > 0 and info.planner == planner
     assert info.pinned_bytes >= 2 * DIM * 2 * 640 * N_LAYERS * N_KV_HEADS
     host = kv.host_info()
@@ -307,6 +307,31 @@ def test_infos_say_what_was_moved(planner):
     assert (kv.n_layers, kv.n_query_heads, kv.n_kv_heads, kv.dim_k, kv.dim_v) == (*SHAPE, DIM)
     assert (kv.dtype, kv.query_dtype, kv.out_dtype, kv.gpu) == ("float16", "float32", "float32", gpu())
     assert repr(kv).startswith(f"GPUKVCache(gpu={DEVICE!r}, n_layers=2") and "n_sequences=1" in repr(kv)
+
+
+@both_plan
+def test_resident_pages_change_no_bit(planner):
+    outs, infos = [], []
+    page = 16 * N_LAYERS * N_KV_HEADS * 2 * DIM * 2
+    for pages in (0, 12, 1000):
+        kv = gpu_kv(budget=192, ring_tokens=300, hot_tokens=256, planner=planner, device_resident_bytes=pages * page)
+        s = started(kv)
+        for t in range(600, 620):
+            with kv.step(s):
+                for layer in range(N_LAYERS):
+                    queries = put(TEXT.queries[layer, t])
+                    kv.append(layer, put(TEXT.keys[layer, t]), put(TEXT.values[layer, t]))
+                    kv.plan(layer, queries)
+                    outs.append((pages, back(kv.attend(layer, queries))))
+            kv.maintain()
+        infos.append(kv.info())
+    none, some, every = ([out for pages, out in outs if pages == n] for n in (0, 12, 1000))
+    assert all((a == b).all() and (a == c).all() for a, b, c in zip(none, some, every, strict=True))
+    assert [info.resident_bytes // page for info in infos[:2]] == [0, 12] and infos[0].n_resident == 0
+    assert 0 < infos[1].resident_used_bytes == infos[1].resident_pages * page <= infos[1].resident_bytes
+    assert infos[2].n_resident == infos[2].n_missed > 0 == infos[2].bytes_fetched
+    with pytest.raises(dci.UnsupportedError, match="resident pages need MAPPED"):
+        gpu_kv(gather="staged", device_resident_bytes=1)
 
 
 def test_what_a_device_is():

@@ -55,6 +55,7 @@ int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16
 
 dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, const dci_gpu_append_args *args);
 dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args);
+dci_status dci_gpu_cuda_reside(struct dci_gpu *gpu, void *stream, const dci_gpu_reside_args *args);
 dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
 dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args);
 dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* New tokens: to the lanes, the pool on the device and the pool in host memory (append), or in whole blocks for a copy (pack). */
+/* New tokens: to the lanes, the pool on the device, resident pages and the pool in host memory (append), or in whole blocks for a copy (pack);
+ * and where pages lie (reside). */
 #include "gpu/cuda_ptx.cuh"
 #include "gpu/cuda_rows.cuh"
 
@@ -36,6 +37,11 @@ static __device__ __forceinline__ Targets targets_of(const dci_gpu_append_args &
         if (args.device.pieces != nullptr) {
                 const int shift = args.device.page_shift;
                 to.device = pool_rows(args.device, table[position >> shift], head, position & ((1 << shift) - 1));
+        } else if (args.resident.pages != nullptr) {
+                const int shift = args.host.page_shift, place = args.resident.places[table[position >> shift]];
+                if (place >= 0)
+                        to.device = rows_at(args.host, page_at(args.resident, args.host, place), head,
+                                            position & ((1 << shift) - 1));
         }
         if (args.host.pieces != nullptr) {
                 const int shift = args.host.page_shift, block = position >> shift;
@@ -145,6 +151,14 @@ static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant_
         }
 }
 
+/* One thread for each page that comes or leaves. */
+static __global__ void __launch_bounds__(256) reside_kernel(const __grid_constant__ dci_gpu_reside_args args)
+{
+        const int i = blockIdx.x * 256 + threadIdx.x;
+        if (i < args.n)
+                args.places[args.changes[2 * i]] = args.changes[2 * i + 1];
+}
+
 /* What a row has, as its first target has it; all have the same. */
 static uint32_t bytes_of(const dci_gpu_append_args *args, bool keys)
 {
@@ -191,4 +205,17 @@ extern "C" dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const
         config.stream = static_cast<cudaStream_t>(stream);
         return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, pack_kernel, *args),
                                    "packing of %d blocks cannot be queued", args->n_blocks);
+}
+
+extern "C" dci_status dci_gpu_cuda_reside(struct dci_gpu *gpu, void *stream, const dci_gpu_reside_args *args)
+{
+        (void)gpu;
+        if (args->n == 0)
+                return DCI_OK;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = (unsigned)((args->n + 255) / 256);
+        config.blockDim = 256;
+        config.stream = static_cast<cudaStream_t>(stream);
+        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, reside_kernel, *args),
+                                   "places of %d pages cannot be queued", args->n);
 }

@@ -6,6 +6,9 @@
  * The bus answers after a microsecond or more, so what counts is how many bytes are asked for before the first answer: 55 GB/s times 2 us are
  * 110 KB. All forms first work out where a unit lies (items, table, piece: three reads that depend on each other), then ask for everything.
  * The forms differ in who waits: registers of threads, shared memory by 16 bytes, or the copy engine of the multiprocessor by whole rows.
+ *
+ * With resident pages a unit's place is asked for beside its piece, so the chain of reads is no longer; one of the forms does it, in a kernel of
+ * its own.
  */
 #include "gpu/cuda_bulk.cuh"
 #include "gpu/cuda_ptx.cuh"
@@ -88,6 +91,12 @@ static __device__ __forceinline__ unsigned char *piece_of(const dci_gpu_pool &po
                 __ldg(reinterpret_cast<const unsigned long long *>(pool.pieces) + (block >> pool.block_shift)));
 }
 
+static __device__ __forceinline__ void count_taken(const dci_gpu_gather_args &args, const List &list)
+{
+        atomicAdd(reinterpret_cast<unsigned long long *>(args.resident.taken) + list.row * args.n_heads + list.head,
+                  1ull);
+}
+
 /* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of a warp get here. */
 template <int depth> static __device__ __forceinline__ void phase()
 {
@@ -95,8 +104,20 @@ template <int depth> static __device__ __forceinline__ void phase()
                 __syncwarp();
 }
 
+/* The same from a resident page, if the block has a place. */
+static __device__ __forceinline__ Route route_near(const dci_gpu_gather_args &args, const List &list, int2 item,
+                                                   int block, unsigned char *piece, int place, bool is_key, uint32_t at)
+{
+        const int in_piece = block & ((1 << args.pool.block_shift) - 1);
+        unsigned char *page = place >= 0 ? args.resident.pages : piece + args.pool.layer_at;
+        page += (uint64_t)(place >= 0 ? place : in_piece) * args.pool.block_bytes;
+        const RowPair from = rows_at(args.pool, page, list.head, item.x & ((1 << args.pool.page_shift) - 1));
+        const RowPair to = lane_rows(args.lanes, list.row, args.n_heads, list.head, item.y);
+        return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
+}
+
 /* Vectors base, base + stride, ... of a thread: each of the three reads for all before the next, so that they wait together. */
-template <int depth> struct Finder {
+template <int depth, bool resident = false> struct Finder {
         int2 items[depth]; /* position, slot */
         uint32_t in_unit[depth];
 
@@ -116,7 +137,7 @@ template <int depth> struct Finder {
         __device__ __forceinline__ void find(const dci_gpu_gather_args &args, const List &list, const Span &span,
                                              uint32_t base, Route (&route)[depth]) const
         {
-                int blocks[depth];
+                int blocks[depth], places[depth];
                 unsigned char *pieces[depth];
                 const int32_t *table = table_of(args, list);
                 phase<depth>();
@@ -127,24 +148,37 @@ template <int depth> struct Finder {
                                             : 0;
                 phase<depth>();
 #pragma unroll
-                for (int d = 0; d < depth; d++)
+                for (int d = 0; d < depth; d++) {
                         pieces[d] = piece_of(args.pool, blocks[d]);
+                        if constexpr (resident)
+                                places[d] = __ldg(args.resident.places + blocks[d]);
+                }
                 phase<depth>();
 #pragma unroll
                 for (int d = 0; d < depth; d++) {
                         const bool is_key = in_unit[d] < span.key_vectors;
-                        route[d] = route_of(args, list, items[d], blocks[d], pieces[d], is_key,
-                                            16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors));
+                        const uint32_t at = 16 * (is_key ? in_unit[d] : in_unit[d] - span.key_vectors);
+                        if constexpr (resident) {
+                                route[d] =
+                                        route_near(args, list, items[d], blocks[d], pieces[d], places[d], is_key, at);
+                                if (places[d] >= 0 && in_unit[d] == 0 &&
+                                    base + d * span.stride + span.lane < span.n_vectors)
+                                        count_taken(args, list);
+                        } else {
+                                route[d] = route_of(args, list, items[d], blocks[d], pieces[d], is_key, at);
+                        }
                 }
         }
 };
 
-template <int depth, int hint>
-static __global__ void __launch_bounds__(512) gather_registers(const __grid_constant__ dci_gpu_gather_args args)
+/* With resident pages: registers for five blocks of 8 warps, which the launch counts on. */
+template <int depth, int hint, bool resident = false>
+static __global__ void __launch_bounds__(resident ? 256 : 512, resident ? 5 : 0)
+        gather_registers(const __grid_constant__ dci_gpu_gather_args args)
 {
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
-        Finder<depth> finder;
+        Finder<depth, resident> finder;
         finder.ask(args, list, span, span.first);
         for (uint32_t base = span.first; base < span.n_vectors; base += depth * span.stride) {
                 Route route[depth];
@@ -298,10 +332,11 @@ static Kernel kernel_of(const dci_gpu_fetch &fetch)
 }
 
 /* Blocks of a list when the caller does not say: enough for its most items, as long as they are resident together. */
-static int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_block, uint64_t n_lists, int warps)
+static int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_block, uint64_t n_lists, int warps,
+                     int most_warps)
 {
         const uint64_t wanted = (n_pieces + per_block - 1) / per_block;
-        const uint64_t room = (uint64_t)cuda->multiprocessors * (48 / warps) / n_lists;
+        const uint64_t room = (uint64_t)cuda->multiprocessors * (most_warps / warps) / n_lists;
         const uint64_t n = wanted < room ? wanted : room;
         return n > 0 ? (int)n : 1;
 }
@@ -326,9 +361,17 @@ static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *conf
         config->gridDim.x = fetch->blocks > 0
                                     ? fetch->blocks
                                     : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
-                                                (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps);
+                                                (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps, 48);
         return dci_gpu_cuda_status(cudaLaunchKernelEx(config, gather_bulk, *args, (uint32_t)fetch->depth),
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
+}
+
+static const dci_gpu_fetch usual = {DCI_GPU_FETCH_REGISTERS, 2, 2, 0, 8};
+
+static bool is_usual(const dci_gpu_fetch &fetch)
+{
+        return fetch.how == usual.how && fetch.depth == usual.depth && fetch.hint == usual.hint &&
+               fetch.warps <= usual.warps;
 }
 
 extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
@@ -346,9 +389,13 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
         config.blockDim = 32 * fetch->warps;
         config.gridDim = dim3(1, (unsigned)n_lists);
         config.stream = static_cast<cudaStream_t>(stream);
+        const bool near = args->resident.pages != nullptr;
+        if (near && !is_usual(*fetch))
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "resident pages are gathered by registers, depth 2, hint 2 and at most 8 warps");
         if (fetch->how == DCI_GPU_FETCH_BULK)
                 return launch_bulk(cuda, &config, args, fetch, n_lists);
-        const Kernel kernel = kernel_of(*fetch);
+        const Kernel kernel = near ? gather_registers<2, 2, true> : kernel_of(*fetch);
         if (kernel == nullptr)
                 return dci_fail(DCI_ERR_INVALID, "there is no gather with depth %d and hint %d", fetch->depth,
                                 fetch->hint);
@@ -361,16 +408,15 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
                                                    config.dynamicSmemBytes);
         }
         const uint64_t vectors = ((uint64_t)args->lanes.key_bytes + args->lanes.value_bytes) / 16 << args->unit_shift;
-        config.gridDim.x = fetch->blocks > 0
-                                   ? fetch->blocks
-                                   : blocks_of(cuda, (uint64_t)args->most_items * vectors,
-                                               (uint64_t)config.blockDim.x * fetch->depth, n_lists, fetch->warps);
+        config.gridDim.x = fetch->blocks > 0 ? fetch->blocks
+                                             : blocks_of(cuda, (uint64_t)args->most_items * vectors,
+                                                         (uint64_t)config.blockDim.x * fetch->depth, n_lists,
+                                                         fetch->warps, near ? 40 : 48);
         return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, kernel, *args),
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
 
 extern "C" dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args)
 {
-        static const dci_gpu_fetch usual = {DCI_GPU_FETCH_REGISTERS, 2, 2, 0, 8};
         return dci_gpu_cuda_gather_as(dci_gpu_cuda_of(gpu), stream, args, &usual);
 }

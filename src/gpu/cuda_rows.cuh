@@ -27,6 +27,19 @@ static __device__ __forceinline__ RowPair pool_rows(const dci_gpu_pool &pool, in
         return block_rows(pool, pool.pieces[block >> pool.block_shift], block, head, slot);
 }
 
+/* Those in a block that lies there, or in a resident page, which has the same layout. */
+static __device__ __forceinline__ RowPair rows_at(const dci_gpu_pool &pool, unsigned char *at, int head, int slot)
+{
+        at += (uint64_t)head * pool.head_bytes;
+        return {at + (uint64_t)slot * pool.key_bytes, at + pool.value_at + (uint64_t)slot * pool.value_bytes};
+}
+
+static __device__ __forceinline__ unsigned char *page_at(const dci_gpu_resident &resident, const dci_gpu_pool &pool,
+                                                         int place)
+{
+        return resident.pages + (uint64_t)place * pool.block_bytes;
+}
+
 static __device__ __forceinline__ RowPair lane_rows(const dci_gpu_lanes &lanes, int row, int n_heads, int head,
                                                     int slot)
 {

@@ -517,6 +517,7 @@ static void cuda_graph_give(dci_gpu *gpu, void *graph)
         }
 KERNEL(append)
 KERNEL(pack)
+KERNEL(reside)
 KERNEL(resolve)
 KERNEL(gather)
 KERNEL(attend)
@@ -561,6 +562,7 @@ static const dci_gpu_ops ops = {
         .graph_give = cuda_graph_give,
         .append = cuda_append,
         .pack = cuda_pack,
+        .reside = cuda_reside,
         .resolve = cuda_resolve,
         .gather = cuda_gather,
         .attend = cuda_attend,

@@ -490,6 +490,7 @@ static dci_status host_graph_launch(dci_gpu *gpu, void *object, void *stream)
         }
 KERNEL(append)
 KERNEL(pack)
+KERNEL(reside)
 KERNEL(gather)
 KERNEL(score)
 KERNEL(choose)
@@ -555,6 +556,7 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .graph_give = host_graph_give,
                                       .append = host_append,
                                       .pack = host_pack,
+                                      .reside = host_reside,
                                       .resolve = host_resolve,
                                       .gather = host_gather,
                                       .attend = host_attend,

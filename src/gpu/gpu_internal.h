@@ -61,6 +61,7 @@ typedef struct dci_gpu_ops {
         /* Kernels (kernels.h). They allocate nothing, wait for nothing, and may be captured. */
         dci_status (*append)(dci_gpu *gpu, void *stream, const dci_gpu_append_args *args);
         dci_status (*pack)(dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args);
+        dci_status (*reside)(dci_gpu *gpu, void *stream, const dci_gpu_reside_args *args);
         dci_status (*resolve)(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
         dci_status (*gather)(dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args);
         dci_status (*attend)(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);

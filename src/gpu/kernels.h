@@ -41,6 +41,14 @@ typedef struct dci_gpu_pool {
         int32_t block_shift, page_shift; /* 2^page_shift tokens in a block */
 } dci_gpu_pool;
 
+/* Pages of one layer that lie in device memory, too. The rows of block b lie at pages + places[b] * block_bytes, as in its pool; places[b] -1: it
+ * is not there. */
+typedef struct dci_gpu_resident {
+        unsigned char *pages; /* NULL: no page of the layer is there */
+        const int32_t *places;
+        uint64_t *taken; /* gather: [row][head], units that came from there; added to */
+} dci_gpu_resident;
+
 /* The lanes of one layer: keys [row][head][slot][key_bytes], values likewise. */
 typedef struct dci_gpu_lanes {
         unsigned char *keys, *values;    /* NULL: the layer has none */
@@ -67,8 +75,9 @@ typedef struct dci_gpu_tables {
 } dci_gpu_tables;
 
 /**
- * New tokens: rows of the caller go to the lanes (sink and ring, if there are lanes), to the pool on the device (if there is one) and to
- * the pool in host memory (if there is one). Token t of the call and head h: keys + t * key_token + h * key_head, in bytes.
+ * New tokens: rows of the caller go to the lanes (sink and ring, if there are lanes), to the pool on the device (if there is one), to resident
+ * pages (where `device` is none and there is a pool in host memory, whose layout they have) and to the pool in host memory (if there is
+ * one). Token t of the call and head h: keys + t * key_token + h * key_head, in bytes.
  * A row with NaN or infinity sets bad[row] to 1 and is stored all the same.
  */
 typedef struct dci_gpu_append_args {
@@ -78,6 +87,7 @@ typedef struct dci_gpu_append_args {
         int32_t n_heads, dtype;                                /* DCI_F16 or DCI_BF16 */
         dci_gpu_lanes lanes;
         dci_gpu_pool device, host;
+        dci_gpu_resident resident;
         /* Of the call's tokens, those in whole blocks that `pack` takes to the host are not written there: block numbers (of the sequence)
          * from host_skip[2 i] to host_skip[2 i + 1]; NULL: all are written. */
         const int32_t *host_skip;
@@ -97,6 +107,13 @@ typedef struct dci_gpu_pack_args {
         uint64_t block_bytes; /* from one block to the next */
         unsigned char *out;
 } dci_gpu_pack_args;
+
+/* Pages come to the device or leave it: for each of n pairs of a block and its place (-1: none), places[block] = place. No block twice. */
+typedef struct dci_gpu_reside_args {
+        const int32_t *changes;
+        int32_t *places;
+        int32_t n, reserved;
+} dci_gpu_reside_args;
 
 /* What is to be fetched: position is the first of its unit, slot the lane's slot that this goes to. */
 typedef struct dci_gpu_item {
@@ -134,8 +151,8 @@ typedef struct dci_gpu_resolve_args {
 } dci_gpu_resolve_args;
 
 /**
- * Fetches items of n_lists lists from a pool into lanes: 2^unit_shift keys and values each. List l is of sequence l / n_heads and head l %
- * n_heads; its items lie at items + l * item_stride (0: all lists have the same).
+ * Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l is of sequence l / n_heads
+ * and head l % n_heads; its items lie at items + l * item_stride (0: all lists have the same).
  */
 typedef struct dci_gpu_gather_args {
         int32_t n_sequences, n_heads, unit_shift, most_items; /* most_items: of a list, as the host knows it */
@@ -147,6 +164,7 @@ typedef struct dci_gpu_gather_args {
         dci_gpu_pool pool;
         dci_gpu_tables tables;
         dci_gpu_lanes lanes;
+        dci_gpu_resident resident;
 } dci_gpu_gather_args;
 
 /**
@@ -189,6 +207,7 @@ typedef struct dci_gpu_attend_args {
 /* References: what the kernels must do, one row after the other. dci_gpu_ref_attend sums in double. */
 void dci_gpu_ref_append(const dci_gpu_append_args *args);
 void dci_gpu_ref_pack(const dci_gpu_pack_args *args);
+void dci_gpu_ref_reside(const dci_gpu_reside_args *args);
 void dci_gpu_ref_resolve(const dci_gpu_resolve_args *args);
 void dci_gpu_ref_gather(const dci_gpu_gather_args *args);
 void dci_gpu_ref_attend(const dci_gpu_attend_args *args);

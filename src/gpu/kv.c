@@ -133,13 +133,18 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
                      {"max_tokens", out->max_tokens, 1, DCI_KV_MAX_TOKENS},
                      {"ring_tokens", out->ring_tokens, shape->budget, (size_t)1 << 24},
                      {"hot_tokens", out->hot_tokens, 0, DCI_GPU_MAX_FRAMES},
-                     {"piece_bytes", out->piece_bytes, 0, (size_t)1 << 40}};
+                     {"piece_bytes", out->piece_bytes, 0, (size_t)1 << 40},
+                     {"device_resident_bytes", out->device_resident_bytes, 0, (size_t)1 << 48}};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == DCI_OK; i++)
                 status = check_range(sizes[i].name, sizes[i].value, sizes[i].least, sizes[i].most);
         if (status != DCI_OK)
                 return status;
         if (out->gather < 1 || out->gather > DCI_GPU_GATHERS)
                 return dci_fail(DCI_ERR_INVALID, "gather is %d, expected 1 to %d", (int)out->gather, DCI_GPU_GATHERS);
+        if (out->device_resident_bytes > 0 && out->gather != DCI_GPU_GATHER_MAPPED)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "device_resident_bytes is %zu and gather %d, but resident pages need MAPPED",
+                                out->device_resident_bytes, (int)out->gather);
         if (dci_dtype_size((dci_dtype)out->out_dtype) == 0)
                 return dci_fail(DCI_ERR_INVALID, "out_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
                                 (int)out->out_dtype);
@@ -419,14 +424,13 @@ dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *seque
 
 #define BOUNCE ((size_t)8192) /* counters that come at once */
 
-/* Sums of the counters of all lanes. */
-static dci_status count(dci_gpu_kv *kv, uint64_t sums[3])
+/* Adds up n counters in memory that lists are resolved in, by their number modulo n_kinds; room is for whole rounds of them. */
+static dci_status add_up(dci_gpu_kv *kv, const uint64_t *counters, size_t n, size_t n_kinds, uint64_t *sums)
 {
-        const size_t n = kv->n_sparse * kv->n_lists * 3;
-        sums[0] = sums[1] = sums[2] = 0;
-        for (size_t first = 0; first < n; first += BOUNCE / 3 * 3) {
-                const size_t left = n - first, here = left < BOUNCE / 3 * 3 ? left : BOUNCE / 3 * 3;
-                const uint64_t *from = kv->counters + first;
+        const size_t most = BOUNCE / n_kinds * n_kinds;
+        for (size_t first = 0; first < n; first += most) {
+                const size_t left = n - first, here = left < most ? left : most;
+                const uint64_t *from = counters + first;
                 if (!kv->resolves_on_host) {
                         dci_status status = kv->ops->copy(kv->gpu, kv->side, kv->bounce, from, here * sizeof *from);
                         if (status == DCI_OK)
@@ -436,14 +440,14 @@ static dci_status count(dci_gpu_kv *kv, uint64_t sums[3])
                         from = kv->bounce;
                 }
                 for (size_t i = 0; i < here; i++)
-                        sums[i % 3] += from[i];
+                        sums[i % n_kinds] += from[i];
         }
         return DCI_OK;
 }
 
 dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
 {
-        uint64_t sums[3];
+        uint64_t sums[3] = {0}, taken = 0;
         if (out_info == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
         dci_status status = dci_check_struct_size("dci_gpu_kv_info", out_info, out_info->struct_size, sizeof *out_info);
@@ -451,31 +455,39 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                 status = dci_gpu_kv_enter(kv);
         if (status != DCI_OK)
                 return status;
+        const size_t n_resident = kv->resident.n_places - kv->resident.n_free,
+                     page_bytes = kv->n_sparse * kv->host->pool.block_bytes;
         status = dci_gpu_kv_settle(kv);
         if (status == DCI_OK)
-                status = count(kv, sums);
+                status = add_up(kv, kv->counters, kv->n_sparse * kv->n_lists * 3, 3, sums);
+        if (status == DCI_OK && kv->resident.n_places > 0)
+                status = add_up(kv, kv->resident.taken, kv->n_sparse * kv->n_lists, 1, &taken);
         if (status == DCI_OK)
-                *out_info =
-                        (dci_gpu_kv_info){.struct_size = out_info->struct_size,
-                                          .device_bytes = kv->lane_bytes + kv->dense_bytes + kv->table_bytes +
-                                                          kv->buffer_bytes + kv->planner.bytes,
-                                          .lane_bytes = kv->lane_bytes,
-                                          .dense_bytes = kv->dense_bytes,
-                                          .table_bytes = kv->table_bytes,
-                                          .buffer_bytes = kv->buffer_bytes,
-                                          .pinned_bytes = kv->pinned_bytes + kv->pool_bytes,
-                                          .sink = kv->shape.sink,
-                                          .ring = kv->config.ring_tokens,
-                                          .hot = kv->config.hot_tokens,
-                                          .unit_tokens = (size_t)1 << kv->unit_shift,
-                                          .n_steps = kv->n_steps,
-                                          .n_asked = sums[0],
-                                          .n_missed = sums[1],
-                                          .n_stayed = sums[2],
-                                          .bytes_fetched = ((sums[1] << kv->unit_shift) + sums[2]) * 2 * kv->row_bytes +
-                                                           kv->bytes_refilled,
-                                          .bytes_written = kv->bytes_written,
-                                          .summary_bytes = kv->planner.bytes,
-                                          .planner = kv->config.planner};
+                *out_info = (dci_gpu_kv_info){.struct_size = out_info->struct_size,
+                                              .device_bytes = kv->lane_bytes + kv->dense_bytes + kv->table_bytes +
+                                                              kv->buffer_bytes + kv->planner.bytes + kv->resident.bytes,
+                                              .lane_bytes = kv->lane_bytes,
+                                              .dense_bytes = kv->dense_bytes,
+                                              .table_bytes = kv->table_bytes,
+                                              .buffer_bytes = kv->buffer_bytes,
+                                              .pinned_bytes = kv->pinned_bytes + kv->pool_bytes,
+                                              .sink = kv->shape.sink,
+                                              .ring = kv->config.ring_tokens,
+                                              .hot = kv->config.hot_tokens,
+                                              .unit_tokens = (size_t)1 << kv->unit_shift,
+                                              .n_steps = kv->n_steps,
+                                              .n_asked = sums[0],
+                                              .n_missed = sums[1],
+                                              .n_stayed = sums[2],
+                                              .bytes_fetched = (((sums[1] - taken) << kv->unit_shift) + sums[2]) * 2 *
+                                                                       kv->row_bytes +
+                                                               kv->bytes_refilled,
+                                              .bytes_written = kv->bytes_written,
+                                              .summary_bytes = kv->planner.bytes,
+                                              .planner = kv->config.planner,
+                                              .resident_bytes = kv->resident.bytes,
+                                              .resident_used_bytes = n_resident * page_bytes,
+                                              .resident_pages = n_resident,
+                                              .n_resident = taken};
         return dci_gpu_kv_leave(kv, status);
 }

@@ -40,6 +40,10 @@ typedef struct dci_gpu_kv_row {
         bool prompting;  /* in the step that is open: its prompt had not ended before */
         bool framed;     /* its frames are on the device */
         bool behind;     /* what the device has is not what the host would make: all of it is made anew */
+        /* Resident pages (kv_resident.c). */
+        uint32_t stepped;          /* the last step that it was in */
+        size_t n_resident, oldest; /* pages; none before this one is resident */
+        size_t cursor;             /* of the step that makes room */
 } dci_gpu_kv_row;
 
 typedef struct dci_gpu_kv_layer {
@@ -93,6 +97,18 @@ typedef struct dci_gpu_kv_store {
         int32_t *free_list;
         size_t n_free;
 } dci_gpu_kv_store;
+
+/* Pages of sparse layers that are on the device, too (kv_resident.c). */
+typedef struct dci_gpu_kv_resident {
+        size_t n_places, n_free,
+                bytes;         /* a place has room for one block in all sparse layers; n_places 0: there are none */
+        unsigned char *memory; /* of the device: [sparse layer][place][block] */
+        int32_t *places, *device_places;      /* by block: its place, or -1 */
+        int32_t *blocks, *free_list;          /* by place: whose it is, or -1 */
+        int32_t *changes[DCI_GPU_KV_RECORDS]; /* locked, of a step: blocks and their places */
+        size_t n_changes;
+        uint64_t *taken; /* of the device: [sparse layer][row][head], units that gathers found there */
+} dci_gpu_kv_resident;
 
 /* What plans leave to the next ones on the device (kv_schedule.c). */
 typedef struct dci_gpu_kv_schedule {
@@ -164,6 +180,7 @@ struct dci_gpu_kv {
         size_t n_places;
         dci_gpu_kv_layer *layers;
         dci_gpu_kv_planner planner;
+        dci_gpu_kv_resident resident;
 
         /* Locked memory, mapped: address on the device = pointer - pinned + pinned_device. */
         unsigned char *pinned, *pinned_device;
@@ -283,6 +300,7 @@ dci_gpu_pool dci_gpu_kv_host_pool(const dci_gpu_kv *kv, size_t layer);
 /* pieces NULL for layers that have none. */
 dci_gpu_pool dci_gpu_kv_dense_pool(const dci_gpu_kv *kv, size_t layer);
 dci_gpu_lanes dci_gpu_kv_lanes(const dci_gpu_kv *kv, size_t layer);
+dci_gpu_resident dci_gpu_kv_resident_of(const dci_gpu_kv *kv, size_t layer);
 dci_gpu_tables dci_gpu_kv_tables(const dci_gpu_kv *kv);
 
 DCI_INLINE size_t dci_gpu_kv_row_at(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
@@ -316,6 +334,17 @@ DCI_INLINE size_t dci_gpu_kv_blocks(const dci_gpu_kv *kv, size_t n_tokens)
 {
         return (n_tokens + kv->shape.page_tokens - 1) >> kv->page_shift;
 }
+
+/* --- kv_resident.c: nothing where there are no places --------------------------------------------------------------------------------- */
+
+/* Of a step that begins, on its stream, when tables are what they will be: its new pages get places, for which others may leave. */
+dci_status dci_gpu_kv_resident_step(dci_gpu_kv *kv);
+/* The row's copy of this block, which others have, takes its place in the row's table. */
+void dci_gpu_kv_resident_copied(dci_gpu_kv *kv, dci_gpu_kv_row *row, int32_t block);
+/* The device is idle, for all of these. Blocks were freed; a row was cut; a row's pages come as far as places are free. */
+dci_status dci_gpu_kv_resident_sweep(dci_gpu_kv *kv);
+void dci_gpu_kv_resident_recount(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_resident_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 
 /* --- kv_sequence.c ----------------------------------------------------------------------------------------------------------- */
 

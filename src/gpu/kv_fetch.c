@@ -73,6 +73,7 @@ static dci_status fetch_mapped(dci_gpu_kv *kv, void *stream, size_t layer)
         gather.n_items = kv->n_items;
         gather.pool = dci_gpu_kv_host_pool(kv, layer);
         gather.tables = dci_gpu_kv_tables(kv);
+        gather.resident = dci_gpu_kv_resident_of(kv, layer);
         return kv->ops->gather(kv->gpu, stream, &gather);
 }
 

@@ -95,6 +95,18 @@ static void store_scratch(const dci_gpu_kv *kv, arena *a, dci_gpu_kv_store *s)
         s->free_list = part(a, s->piece_capacity << s->piece_shift, sizeof *s->free_list);
 }
 
+/* Pages that come and leave in a step: each place has one of either at most. */
+static void place_changes(dci_gpu_kv *kv, arena *a)
+{
+        for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
+                kv->resident.changes[i] = part(a, times(kv->resident.n_places, 4, 1), sizeof(int32_t));
+}
+
+static size_t most_blocks(const dci_gpu_kv *kv)
+{
+        return times(kv->piece_capacity, kv->host->pool.piece_blocks, 1);
+}
+
 static void place_pinned(dci_gpu_kv *kv, arena *a)
 {
         const size_t n = kv->config.max_sequences;
@@ -115,6 +127,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
                 p->schedule.states = part(a, p->schedule.on ? p->schedule.states_bytes : 0, 1);
         }
         kv->queries = part(a, times(n, kv->shape.n_query_heads, kv->dim), kv->query_es);
+        place_changes(kv, a);
         kv->refill = part(a, 2 + 2 * (kv->shape.sink + kv->config.ring_tokens), sizeof(int32_t));
         for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (!kv->layers[l].dense)
@@ -149,6 +162,10 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
         kv->device_dense = part(a, kv->n_dense > 0 ? kv->piece_capacity : 0, sizeof(void *));
         if (!kv->resolves_on_host)
                 place_residency(kv, a);
+        if (kv->resident.n_places > 0) {
+                kv->resident.device_places = part(a, most_blocks(kv), sizeof(int32_t));
+                kv->resident.taken = part(a, times(kv->n_sparse, kv->n_lists, 1), sizeof(uint64_t));
+        }
         if (kv->planner.on) {
                 dci_gpu_kv_planner *p = &kv->planner;
                 const size_t lists = times(kv->n_sparse, kv->n_lists, 1);
@@ -240,6 +257,11 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
         kv->step.ids = part(a, n, sizeof *kv->step.ids);
         kv->step.wanted = part(a, n, sizeof *kv->step.wanted);
         kv->step.at = part(a, n, sizeof *kv->step.at);
+        if (kv->resident.n_places > 0) {
+                kv->resident.places = part(a, most_blocks(kv), sizeof(int32_t));
+                kv->resident.blocks = part(a, kv->resident.n_places, sizeof(int32_t));
+                kv->resident.free_list = part(a, kv->resident.n_places, sizeof(int32_t));
+        }
         if (kv->planner.on) {
                 store_scratch(kv, a, &kv->planner.summaries);
                 store_scratch(kv, a, &kv->planner.ids);
@@ -277,8 +299,9 @@ static dci_status take_device(dci_gpu_kv *kv, size_t n_bytes, unsigned char **ou
 
 dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more)
 {
-        const size_t most = kv->config.max_device_bytes,
-                     there = kv->lane_bytes + kv->table_bytes + kv->buffer_bytes + kv->dense_bytes + kv->planner.bytes;
+        const size_t most = kv->config.max_device_bytes, there = kv->lane_bytes + kv->table_bytes + kv->buffer_bytes +
+                                                                 kv->dense_bytes + kv->planner.bytes +
+                                                                 kv->resident.bytes;
         if (most > 0 && (there > most || more > most - there))
                 return dci_fail(DCI_ERR_FULL,
                                 "%zu bytes on the device are wanted, but %zu of max_device_bytes %zu are in use", more,
@@ -321,6 +344,27 @@ static void size_pieces(dci_gpu_kv *kv)
         n = n < pool->most_blocks ? n : pool->most_blocks;
         kv->piece_capacity = (n + pool->piece_blocks - 1) / pool->piece_blocks + 1;
         kv->dense_piece_bytes = kv->n_dense * pool->piece_blocks * pool->block_bytes;
+        if (kv->n_sparse > 0) {
+                const size_t places = kv->config.device_resident_bytes / (kv->n_sparse * pool->block_bytes);
+                kv->resident.n_places = places < n ? places : n;
+        }
+}
+
+/* The first place is taken first. */
+static dci_status clear_places(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_resident *r = &kv->resident;
+        if (r->n_places == 0)
+                return DCI_OK;
+        memset(r->places, 0xff, most_blocks(kv) * sizeof *r->places);
+        memset(r->blocks, 0xff, r->n_places * sizeof *r->blocks);
+        for (r->n_free = 0; r->n_free < r->n_places; r->n_free++)
+                r->free_list[r->n_free] = (int32_t)(r->n_places - 1 - r->n_free);
+        const dci_status status =
+                kv->ops->fill(kv->gpu, kv->side, r->device_places, 0xff, most_blocks(kv) * sizeof *r->device_places);
+        return status == DCI_OK
+                       ? kv->ops->fill(kv->gpu, kv->side, r->taken, 0, kv->n_sparse * kv->n_lists * sizeof *r->taken)
+                       : status;
 }
 
 /* What is read before it is written. */
@@ -334,6 +378,8 @@ static dci_status clear(dci_gpu_kv *kv)
                 memset(kv->planner.ids.n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
         }
         dci_status status = ops->fill(kv->gpu, kv->side, kv->arrived, 0, kv->n_lists * sizeof *kv->arrived);
+        if (status == DCI_OK)
+                status = clear_places(kv);
         if (kv->resolves_on_host) {
                 memset(kv->tags, 0xff, lanes * kv->n_frames * sizeof *kv->tags);
                 memset(kv->stamps, 0, lanes * kv->n_frames * sizeof *kv->stamps);
@@ -384,12 +430,13 @@ dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
         dci_gpu_kv_planner_init(kv);
         const size_t pinned = measured(kv, place_pinned, &too_large), tables = measured(kv, place_tables, &too_large),
                      buffers = measured(kv, place_buffers, &too_large),
-                     scratch = measured(kv, place_scratch, &too_large), lanes = lanes_bytes(kv);
+                     scratch = measured(kv, place_scratch, &too_large), lanes = lanes_bytes(kv),
+                     pages = kv->resident.n_places * kv->n_sparse * kv->host->pool.block_bytes;
         if (too_large || lanes > (size_t)1 << 48)
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%zu sequences of %zu tokens, %zu slots per lane and %zu layers are too many",
                                 kv->config.max_sequences, kv->config.max_tokens, kv->n_slots, kv->shape.n_layers);
-        dci_status status = dci_gpu_kv_check_device_bytes(kv, lanes + tables + buffers);
+        dci_status status = dci_gpu_kv_check_device_bytes(kv, lanes + tables + buffers + pages);
         if (status == DCI_OK) {
                 kv->scratch = dci_alloc(kv->gpu->context, scratch, 1);
                 status = kv->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
@@ -403,6 +450,8 @@ dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
                 status = take_device(kv, tables, &kv->table_memory, &kv->table_bytes);
         if (status == DCI_OK)
                 status = take_device(kv, buffers, &kv->buffer_memory, &kv->buffer_bytes);
+        if (status == DCI_OK)
+                status = take_device(kv, pages, &kv->resident.memory, &kv->resident.bytes);
         if (status != DCI_OK)
                 return status;
         place_pinned(kv, &(arena){.base = kv->pinned});
@@ -416,6 +465,8 @@ dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
 void dci_gpu_kv_give_all(dci_gpu_kv *kv)
 {
         dci_gpu_kv_planner_destroy(kv);
+        if (kv->resident.memory != NULL)
+                kv->ops->give(kv->gpu, kv->resident.memory, kv->resident.bytes);
         if (kv->buffer_memory != NULL)
                 kv->ops->give(kv->gpu, kv->buffer_memory, kv->buffer_bytes);
         if (kv->table_memory != NULL)

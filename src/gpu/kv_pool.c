@@ -115,6 +115,17 @@ dci_gpu_lanes dci_gpu_kv_lanes(const dci_gpu_kv *kv, size_t layer)
                                .n_slots = (int32_t)kv->n_slots};
 }
 
+dci_gpu_resident dci_gpu_kv_resident_of(const dci_gpu_kv *kv, size_t layer)
+{
+        const dci_gpu_kv_resident *r = &kv->resident;
+        const size_t index = kv->layers[layer].index;
+        if (kv->layers[layer].dense || r->n_places == 0)
+                return (dci_gpu_resident){.pages = NULL};
+        return (dci_gpu_resident){.pages = r->memory + index * r->n_places * kv->host->pool.block_bytes,
+                                  .places = r->device_places,
+                                  .taken = r->taken + index * kv->n_lists};
+}
+
 dci_gpu_tables dci_gpu_kv_tables(const dci_gpu_kv *kv)
 {
         return (dci_gpu_tables){kv->device_tables, kv->max_blocks};

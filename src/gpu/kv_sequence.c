@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Sequences of a KV cache on a device. What the host does to one is done with the device idle; then the device's part is made to fit: its
- * table, its dense layers' blocks, sink and ring, and a hot buffer that holds nothing wrong.
+ * table, its dense layers' blocks, resident pages, sink and ring, and a hot buffer that holds nothing wrong.
  */
 #include "gpu/gpu_internal.h"
 
@@ -171,6 +171,8 @@ dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, in
                 status = dci_gpu_kv_planner_fork(kv, from, to);
                 if (status == DCI_OK)
                         status = fill_row(kv, to, n_tokens, n_tokens >> kv->page_shift);
+                if (status == DCI_OK)
+                        status = dci_gpu_kv_resident_bring(kv, to);
                 if (status != DCI_OK && !kv->broken) {
                         dci_gpu_kv_planner_close(kv, to);
                         to->id = -1;
@@ -194,7 +196,10 @@ dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens
         if (status == DCI_OK) {
                 const size_t n = row->n;
                 row->n = n_tokens;
-                status = dci_gpu_kv_planner_cut(kv, row, n_tokens);
+                status = dci_gpu_kv_resident_sweep(kv);
+                dci_gpu_kv_resident_recount(kv, row);
+                if (status == DCI_OK)
+                        status = dci_gpu_kv_planner_cut(kv, row, n_tokens);
                 if (status == DCI_OK)
                         status = dci_gpu_kv_schedule_cut(kv, row, n_tokens);
                 if (status == DCI_OK)
@@ -213,6 +218,7 @@ dci_status dci_gpu_kv_close(dci_gpu_kv *kv, int64_t sequence)
         if (status == DCI_OK) {
                 dci_gpu_kv_planner_close(kv, row);
                 row->id = -1;
+                status = dci_gpu_kv_resident_sweep(kv);
         }
         return dci_gpu_kv_leave(kv, status);
 }
@@ -266,6 +272,8 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
                         row->behind = true;
                         status = kv->planner.listed ? dci_gpu_kv_planner_settle(kv, row) : dci_gpu_kv_bring_up(kv, row);
                 }
+                if (status == DCI_OK)
+                        status = dci_gpu_kv_resident_bring(kv, row);
                 if (status != DCI_OK && !kv->broken) {
                         dci_gpu_kv_planner_close(kv, row);
                         row->id = -1;

@@ -68,13 +68,15 @@ static dci_status write_record(dci_gpu_kv *kv)
                 begin += (int32_t)kv->step.wanted[i];
         }
         kv->step.record = record;
-        status = kv->ops->copy(kv->gpu, kv->step.stream, kv->device_record, record,
-                               (DCI_GPU_KV_NUMBERS * n + 1) * sizeof *record);
+        status = dci_gpu_kv_resident_step(kv);
+        if (status == DCI_OK)
+                status = kv->ops->copy(kv->gpu, kv->step.stream, kv->device_record, record,
+                                       (DCI_GPU_KV_NUMBERS * n + 1) * sizeof *record);
         return status == DCI_OK ? kv->ops->event_record(kv->gpu, kv->record_events[e], kv->step.stream) : status;
 }
 
 /* The row's new blocks; and the one that the step goes on in, which is another if a fork had it, too. */
-static dci_status update_table(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t wanted)
+static dci_status update_table(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
         int32_t *table = kv->tables + dci_gpu_kv_row_at(kv, row) * kv->max_blocks, block;
         const size_t cut = row->n >> kv->page_shift, whole = dci_gpu_kv_blocks(kv, row->n),
@@ -83,6 +85,7 @@ static dci_status update_table(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
         if (cut < whole && wanted > 0) {
                 status = dci_kv_table(kv->host, row->id, cut, 1, &block);
                 if (status == DCI_OK && block != table[cut]) {
+                        dci_gpu_kv_resident_copied(kv, row, table[cut]);
                         table[cut] = block;
                         status = dci_gpu_kv_upload_table(kv, kv->step.stream, row, cut, 1);
                         if (status == DCI_OK)
@@ -141,14 +144,16 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
         if (status != DCI_OK)
                 return status;
         kv->step.open = true;
-        for (size_t i = 0; i < n; i++)
+        kv->now++;
+        kv->n_steps++;
+        for (size_t i = 0; i < n; i++) {
                 kv->rows[kv->step.at[i]].stepping = true;
+                kv->rows[kv->step.at[i]].stepped = kv->now;
+        }
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 kv->layers[l].appended = kv->layers[l].planned = false;
                 kv->layers[l].prompt_rows.keys = NULL;
         }
-        kv->now++;
-        kv->n_steps++;
         return dci_gpu_kv_did(kv, begin_step(kv));
 }
 
@@ -292,6 +297,7 @@ static dci_status store(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, c
                                           .lanes = dci_gpu_kv_lanes(kv, layer),
                                           .device = dci_gpu_kv_dense_pool(kv, layer),
                                           .host = dci_gpu_kv_host_pool(kv, layer),
+                                          .resident = dci_gpu_kv_resident_of(kv, layer),
                                           .host_skip = dci_gpu_kv_record(kv, DCI_GPU_KV_SKIP),
                                           .tables = dci_gpu_kv_tables(kv),
                                           .bad = dci_gpu_kv_mapped(kv, kv->bad)};
@@ -399,8 +405,10 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
         if (status == DCI_OK) {
                 dci_gpu_kv_planner_step_end(kv, true);
                 close_step(kv);
+                status = dci_gpu_kv_resident_sweep(kv);
                 for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                         dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                        dci_gpu_kv_resident_recount(kv, row);
                         status = dci_gpu_kv_cut_row(kv, row, row->n + kv->step.wanted[i], row->n);
                         if (status == DCI_OK)
                                 status = dci_gpu_kv_schedule_cut(kv, row, row->n);

@@ -25,6 +25,22 @@ DCI_INLINE dci_gpu_place dci_gpu_pool_place(const dci_gpu_pool *pool, const dci_
         return (dci_gpu_place){at + slot * pool->key_bytes, at + pool->value_at + slot * pool->value_bytes};
 }
 
+/* The same in the resident pages of a layer whose pool this is; key NULL: the page is not there. */
+DCI_INLINE dci_gpu_place dci_gpu_resident_place(const dci_gpu_resident *resident, const dci_gpu_pool *pool,
+                                                const dci_gpu_tables *tables, int32_t row, int32_t position,
+                                                int32_t head)
+{
+        const uint64_t number = (uint64_t)position >> pool->page_shift;
+        const uint64_t slot = (uint64_t)position & (((uint64_t)1 << pool->page_shift) - 1);
+        const int32_t place = resident->pages == NULL
+                                      ? -1
+                                      : resident->places[tables->blocks[(uint64_t)row * tables->stride + number]];
+        if (place < 0)
+                return (dci_gpu_place){NULL, NULL};
+        unsigned char *at = resident->pages + (uint64_t)place * pool->block_bytes + (uint64_t)head * pool->head_bytes;
+        return (dci_gpu_place){at + slot * pool->key_bytes, at + pool->value_at + slot * pool->value_bytes};
+}
+
 /* Of a part of dci_gpu_decided, whose row 0 begins at `first`. */
 DCI_INLINE void *dci_gpu_of_row(void *first, uint64_t row_bytes, int32_t row)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* New tokens to lanes and pools, and whole blocks side by side for a copy: what cuda_append.cu must do. */
+/* New tokens to lanes, pools and resident pages, whole blocks side by side for a copy, and where pages lie: what cuda_append.cu must do. */
 #include "gpu/gpu_internal.h"
 
 #include <string.h>
@@ -41,12 +41,17 @@ static void to_lane(const dci_gpu_lanes *lanes, uint64_t list, int32_t slot, con
         memcpy(place.value, value, lanes->value_bytes);
 }
 
+static void to_place(const dci_gpu_pool *pool, dci_gpu_place place, const unsigned char *key,
+                     const unsigned char *value)
+{
+        memcpy(place.key, key, pool->key_bytes);
+        memcpy(place.value, value, pool->value_bytes);
+}
+
 static void to_pool(const dci_gpu_pool *pool, const dci_gpu_tables *tables, int32_t row, int32_t position, int32_t head,
                     const unsigned char *key, const unsigned char *value)
 {
-        const dci_gpu_place place = dci_gpu_pool_place(pool, tables, row, position, head);
-        memcpy(place.key, key, pool->key_bytes);
-        memcpy(place.value, value, pool->value_bytes);
+        to_place(pool, dci_gpu_pool_place(pool, tables, row, position, head), key, value);
 }
 
 /* Token j of sequence i of the call. */
@@ -74,8 +79,14 @@ static void append_token(const dci_gpu_append_args *args, int32_t i, int32_t j)
                 /* Of many tokens only the last `ring` are written, so that no two of a call share a slot. */
                 if (lanes->keys != NULL && position >= end - lanes->ring)
                         to_lane(lanes, list, lanes->sink + (position & (lanes->ring - 1)), key, value);
-                if (args->device.pieces != NULL)
+                if (args->device.pieces != NULL) {
                         to_pool(&args->device, &args->tables, row, position, h, key, value);
+                } else if (args->host.pieces != NULL) {
+                        const dci_gpu_place place =
+                                dci_gpu_resident_place(&args->resident, &args->host, &args->tables, row, position, h);
+                        if (place.key != NULL)
+                                to_place(&args->host, place, key, value);
+                }
                 if (args->host.pieces != NULL && !skip)
                         to_pool(&args->host, &args->tables, row, position, h, key, value);
         }
@@ -86,6 +97,12 @@ void dci_gpu_ref_append(const dci_gpu_append_args *args)
         for (int32_t i = 0; i < args->batch.n; i++)
                 for (int32_t j = 0; j < args->batch.n_new[i]; j++)
                         append_token(args, i, j);
+}
+
+void dci_gpu_ref_reside(const dci_gpu_reside_args *args)
+{
+        for (int32_t i = 0; i < args->n; i++)
+                args->places[args->changes[2 * i]] = args->changes[2 * i + 1];
 }
 
 void dci_gpu_ref_pack(const dci_gpu_pack_args *args)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Rows from a pool into lanes: what cuda_gather.cu must do. */
+/* Rows from a pool, or resident pages, into lanes: what cuda_gather.cu must do. */
 #include "gpu/gpu_internal.h"
 
 #include <string.h>
@@ -18,8 +18,13 @@ void dci_gpu_ref_gather(const dci_gpu_gather_args *args)
                 const int32_t n = args->n_items[(uint64_t)l * args->n_items_stride];
                 for (int32_t t = 0; t < n; t++)
                         for (int32_t u = 0; u < unit; u++) {
-                                const dci_gpu_place from = dci_gpu_pool_place(&args->pool, &args->tables, row,
-                                                                              items[t].position + u, head);
+                                const int32_t position = items[t].position + u;
+                                dci_gpu_place from = dci_gpu_resident_place(&args->resident, &args->pool, &args->tables,
+                                                                            row, position, head);
+                                if (from.key == NULL)
+                                        from = dci_gpu_pool_place(&args->pool, &args->tables, row, position, head);
+                                else if (u == 0)
+                                        args->resident.taken[held]++;
                                 const dci_gpu_place to = dci_gpu_lane_place(lanes, held, items[t].slot + u);
                                 memcpy(to.key, from.key, lanes->key_bytes);
                                 memcpy(to.value, from.value, lanes->value_bytes);

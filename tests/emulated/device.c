@@ -60,6 +60,7 @@ dci_status dci_gpu_cuda_status(int error, const char *format, ...)
         }
 KERNEL(append)
 KERNEL(pack)
+KERNEL(reside)
 KERNEL(resolve)
 KERNEL(gather)
 KERNEL(attend)
@@ -79,6 +80,7 @@ void emulated_become(dci_gpu *gpu)
         ops.name = "emulated";
         ops.append = emulated_append;
         ops.pack = emulated_pack;
+        ops.reside = emulated_reside;
         ops.resolve = emulated_resolve;
         ops.gather = emulated_gather;
         ops.attend = emulated_attend;
