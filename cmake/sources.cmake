@@ -133,6 +133,7 @@ set(dci_sources
     src/gpu/gpu.c
     src/gpu/kv.c
     src/gpu/kv_choose.c
+    src/gpu/kv_clusters.c
     src/gpu/kv_fetch.c
     src/gpu/kv_graph.c
     src/gpu/kv_learned.c

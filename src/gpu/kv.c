@@ -447,11 +447,12 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                 *out_info =
                         (dci_gpu_kv_info){.struct_size = out_info->struct_size,
                                           .device_bytes = kv->lane_bytes + kv->dense_bytes + kv->table_bytes +
-                                                          kv->buffer_bytes + kv->planner.bytes,
+                                                          kv->buffer_bytes + kv->planner.bytes +
+                                                          kv->planner.clusters.work_bytes,
                                           .lane_bytes = kv->lane_bytes,
                                           .dense_bytes = kv->dense_bytes,
                                           .table_bytes = kv->table_bytes,
-                                          .buffer_bytes = kv->buffer_bytes,
+                                          .buffer_bytes = kv->buffer_bytes + kv->planner.clusters.work_bytes,
                                           .pinned_bytes = kv->pinned_bytes + kv->pool_bytes,
                                           .sink = kv->shape.sink,
                                           .ring = kv->config.ring_tokens,
@@ -465,6 +466,7 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                                                            kv->bytes_refilled,
                                           .bytes_written = kv->bytes_written,
                                           .summary_bytes = kv->planner.bytes,
-                                          .planner = kv->config.planner};
+                                          .planner = kv->config.planner,
+                                          .n_clustered = kv->planner.clusters.n_layers};
         return dci_gpu_kv_leave(kv, status);
 }
