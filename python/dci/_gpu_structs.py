@@ -77,6 +77,7 @@ class GPUKVInfo(ctypes.Structure):
         ("summary_bytes", c_size_t),
         ("planner", c_int32),
         ("reserved", c_int32),
+        ("n_clustered", c_uint64),
     ]
 
 

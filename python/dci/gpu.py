@@ -95,6 +95,7 @@ class GPUKVInfo(NamedTuple):
     bytes_written: int  #: new tokens' rows to the host
     summary_bytes: int  #: of device_bytes: what the device chooses by; grows with the sequences
     planner: str  #: who chooses: "device" or "host"
+    n_clustered: int  #: layers of prompts whose clusters the device made, as far as the host has taken them over
 
 
 class GPU:
