@@ -300,7 +300,8 @@ typedef struct dci_gpu_kv_info {
         size_t summary_bytes;   /**< of device_bytes: pieces of what the device chooses by; grows with the sequences */
         int32_t planner;        /**< DCI_GPU_PLAN_DEVICE or _HOST: who chooses */
         int32_t reserved;
-        uint64_t n_clustered; /**< layers of prompts whose clusters the device made, as far as the host has taken them over */
+        uint64_t
+                n_clustered; /**< layers of prompts whose clusters the device made, as far as the host has taken them over */
 } dci_gpu_kv_info;
 DCI_API dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size);
 /** Waits for the device. */

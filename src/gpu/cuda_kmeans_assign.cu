@@ -3,8 +3,8 @@
 /*
  * Every row to the best centre (clusters.h). A warp has 32 rows, 16 of dimension 256, as points rounded to f16 in registers, and goes through all
  * centres, which come to shared memory tile by tile. Of its part of the centres a lane keeps for each row the two greatest proposals and the
- * value of a third; four lanes share a row and put together what they have. Where the error's bound leaves a doubt, canonical sums decide: between two
- * centres, or, rarely, among all.
+ * value of a third; four lanes share a row and put together what they have. Where the error's bound leaves a doubt, canonical sums decide:
+ * between two centres, or, rarely, among all.
  */
 #include "gpu/cuda_bulk.cuh"
 #include "gpu/cuda_kmeans.cuh"

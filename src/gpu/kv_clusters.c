@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A prompt's clusters, made on the device (clusters.h) when it ends, from the caller's rows, and brought to the host beside the model's next layers. The
- * host, whose k-means makes the same of the same rows, takes them over where it would have formed them itself: before the next step, a fork, a cut,
- * a file (kv_listed.c). What the device does not take, and what it has no memory for, the host forms as before.
+ * A prompt's clusters, made on the device (clusters.h) when it ends, from the caller's rows, and brought to the host beside the model's next
+ * layers. The host, whose k-means makes the same of the same rows, takes them over where it would have formed them itself: before the next
+ * step, a fork, a cut, a file (kv_listed.c). What the device does not take, and what it has no memory for, the host forms as before.
  *
  * On the device a layer's results lie in one of two places, which take turns; in locked memory of the host those of all layers of one prompt:
  *

@@ -367,8 +367,8 @@ typedef struct dci_kv_given {
         const int32_t *members, *starts; /* [head][n], [head][n_groups + 1] */
         const unsigned char *rows;       /* [head][n_groups] */
 } dci_kv_given;
-/* In the place of dci_kv_form_prompt for these layers: all of them or, without memory, none. Layers whose prompt's groups are there, or that has other
- * than n candidates, are passed over. Counts the others to *io_given. */
+/* In the place of dci_kv_form_prompt for these layers: all of them or, without memory, none. Layers whose prompt's groups are there, or whose prompt
+ * gives other than n candidates, are passed over. Counts the others to *io_given. */
 dci_status dci_kv_give_prompt(dci_kv *kv, int64_t sequence, size_t n, size_t n_given, const dci_kv_given *given,
                               uint64_t *io_given);
 /* step.c: whether a step of n tokens forms groups that would otherwise be due later. */
