@@ -106,10 +106,9 @@ static dci_status check(clustering *c, const uint16_t *keys, const int32_t *firs
         const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work((int32_t)c->n_heads, DIM, (int32_t)c->n, (int32_t)c->k);
         int32_t *model = calloc(ints + states, sizeof *model), *made = calloc(ints, sizeof *made);
         unsigned char *rest = calloc(means + (size_t)parts.n_bytes, 1);
-        dci_status status = model != NULL && made != NULL && rest != NULL
-                                    ? DCI_OK
-                                    : dci_fail(DCI_ERR_MEMORY, "memory for a check could not be had");
-        if (status == DCI_OK) {
+        const bool had = model != NULL && made != NULL && rest != NULL;
+        dci_status status = had ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "memory for a check could not be had");
+        if (had) {
                 dci_gpu_kmeans_args args = c->args;
                 args.rows = (const unsigned char *)keys;
                 args.first = first;
@@ -123,7 +122,7 @@ static dci_status check(clustering *c, const uint16_t *keys, const int32_t *firs
         }
         if (status == DCI_OK)
                 status = gpubench_download(c->b, made, c->args.order, ints * sizeof *made);
-        for (size_t i = 0; i < ints && status == DCI_OK; i++)
+        for (size_t i = 0; had && i < ints && status == DCI_OK; i++)
                 if (model[i] != made[i])
                         status = dci_fail(BENCH_ERR_RUN, "kmeans: number %zu is %d, the reference makes %d", i,
                                           (int)made[i], (int)model[i]);

@@ -399,7 +399,7 @@ dci_status dci_kv_give_prompt(dci_kv *kv, int64_t sequence, size_t n, size_t n_g
 {
         dci_kv_sequence **found;
         giving g = {kv, given, NULL};
-        const size_t n_bytes = n_given * sizeof *g.batches;
+        const size_t n_bytes = n_given * sizeof(dci_kv_batch *);
         dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
         if (status != DCI_OK)
                 return status;
