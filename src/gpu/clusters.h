@@ -63,15 +63,11 @@ typedef struct dci_gpu_kmeans_args {
         unsigned char *work; /* dci_gpu_kmeans_work of scratch, aligned to 256 bytes */
 } dci_gpu_kmeans_args;
 
-/* Where parts of the scratch lie: bytes from its begin, all heads one behind the other. */
+/* Where parts of the scratch lie: bytes from its begin, all heads one behind the other. [head][n_rows]: scales, 1 / |row|; labels; fits, squared
+ * distances to the own centre, where clusters are empty. [head][tile][padded]: counts, members, then where they go. [head][padded]: sizes, the
+ * sums of those; [dim] centres; packed, the same as f16 for matrix units; offsets, |centre|^2 / 2, infinite where none is. [head][dim]: middles. */
 typedef struct dci_gpu_kmeans_parts {
-        uint64_t scales, labels,
-                fits; /* [head][n_rows]: 1 / |row|; labels; squared distances to the own centre, where clusters are empty */
-        uint64_t counts; /* [head][tile][padded]: members, then where they go */
-        uint64_t centres, packed,
-                offsets; /* [head][padded][dim] floats; the same as f16 for matrix units; |centre|^2 / 2, infinite where none is */
-        uint64_t middles; /* [head][dim] */
-        uint64_t n_bytes;
+        uint64_t scales, labels, fits, counts, sizes, centres, packed, offsets, middles, n_bytes;
 } dci_gpu_kmeans_parts;
 
 static inline int32_t dci_gpu_kmeans_padded(int32_t n_clusters)
@@ -89,23 +85,22 @@ static inline dci_gpu_kmeans_parts dci_gpu_kmeans_work(int32_t n_heads, int32_t 
         const uint64_t heads = (uint64_t)n_heads, rows = heads * (uint64_t)n_rows,
                        centres = heads * (uint64_t)dci_gpu_kmeans_padded(n_clusters),
                        elements = centres * (uint64_t)dim;
-        const uint64_t sizes[8] = {
-                4 * rows,     4 * rows,     4 * rows,    4 * centres * (uint64_t)dci_gpu_kmeans_tiles(n_rows),
-                4 * elements, 2 * elements, 4 * centres, 4 * heads * (uint64_t)dim};
-        uint64_t at[9] = {0};
-        int i;
+        uint64_t at = 0;
         dci_gpu_kmeans_parts out;
-        for (i = 0; i < 8; i++)
-                at[i + 1] = at[i] + (sizes[i] + 255) / 256 * 256;
-        out.scales = at[0];
-        out.labels = at[1];
-        out.fits = at[2];
-        out.counts = at[3];
-        out.centres = at[4];
-        out.packed = at[5];
-        out.offsets = at[6];
-        out.middles = at[7];
-        out.n_bytes = at[8];
+#define DCI_GPU_KMEANS_PART(name, bytes)                                                                               \
+        out.name = at;                                                                                                 \
+        at += ((bytes) + 255) / 256 * 256
+        DCI_GPU_KMEANS_PART(scales, 4 * rows);
+        DCI_GPU_KMEANS_PART(labels, 4 * rows);
+        DCI_GPU_KMEANS_PART(fits, 4 * rows);
+        DCI_GPU_KMEANS_PART(counts, 4 * centres * (uint64_t)dci_gpu_kmeans_tiles(n_rows));
+        DCI_GPU_KMEANS_PART(sizes, 4 * centres);
+        DCI_GPU_KMEANS_PART(centres, 4 * elements);
+        DCI_GPU_KMEANS_PART(packed, 2 * elements);
+        DCI_GPU_KMEANS_PART(offsets, 4 * centres);
+        DCI_GPU_KMEANS_PART(middles, 4 * heads * (uint64_t)dim);
+#undef DCI_GPU_KMEANS_PART
+        out.n_bytes = at;
         return out;
 }
 

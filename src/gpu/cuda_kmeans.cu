@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Clusters of a prompt's keys (clusters.h), but for the assignment (cuda_kmeans_assign.cu). A round is four launches: assign; settle, where one
- * block for a head counts, repairs empty clusters and says where each cluster's rows begin; place, which sorts rows by label; and means. A head
- * whose labels no longer change lets the rest of the rounds pass. Nothing waits for the host.
+ * Clusters of a prompt's keys (clusters.h), but for the assignment (cuda_kmeans_assign.cu). A round is five launches: assign; settle, where one
+ * block for a head repairs empty clusters and says where each cluster's rows begin; share, which says where those of each tile do; place, which
+ * sorts rows by label; and means. A head whose labels no longer change lets the rest of the rounds pass. Nothing waits for the host.
  */
 #include "gpu/cuda_kmeans.cuh"
 
 constexpr int settle_threads = 1024, settle_warps = settle_threads / 32;
 constexpr int warp_threads = 128,
               per_block = warp_threads / 32; /* of kernels where a warp has a row, a centre or a tile */
+constexpr int at_once = 16;                  /* tiles whose counts are asked for at once */
 constexpr int ahead = 4;                     /* rows of a cluster that are asked for at once */
 
 /* --- rows, their middle, the first centres -------------------------------------------------------------------------------------- */
@@ -59,6 +60,8 @@ template <int DIM> static __global__ void start_kernel(const __grid_constant__ K
         const int lane = (int)threadIdx.x & 31, c = (int)blockIdx.x * per_block + ((int)threadIdx.x >> 5);
         if (c >= h.padded)
                 return;
+        if (lane == 0)
+                h.sizes[c] = 0;
         if (c >= h.k) {
 #pragma unroll
                 for (int t = 0; t < DIM / 32; t++)
@@ -97,10 +100,8 @@ static __device__ __forceinline__ int count_members(SettleShared &s, const KmHea
                 s.n_empty = 0;
         __syncthreads();
         for (int c = (int)threadIdx.x; c < h.padded; c += settle_threads) {
-                int size = 0;
-#pragma unroll 8
-                for (int t = 0; t < h.n_tiles; t++)
-                        size += h.counts[(uint64_t)t * h.padded + c];
+                const int size = h.sizes[c];
+                h.sizes[c] = 0; /* for the next assignment */
                 s.sizes[c] = size;
                 n_empty += c < h.k && size == 0;
         }
@@ -192,8 +193,8 @@ template <int DIM> static __device__ __forceinline__ int repair(SettleShared &s,
         return n_repaired;
 }
 
-/* Where each cluster begins, and where each tile's rows of it go. Needs all threads. */
-static __device__ __forceinline__ void find_places(SettleShared &s, const KmHead &h)
+/* Where each cluster begins. Needs all threads. */
+static __device__ __forceinline__ void find_starts(SettleShared &s, const KmHead &h)
 {
         const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
         int begin = 0;
@@ -210,17 +211,8 @@ static __device__ __forceinline__ void find_places(SettleShared &s, const KmHead
                 __syncthreads();
                 const int of_warp = s.sums[lane], before = sum_of_warp(lane < warp ? of_warp : 0),
                           all = sum_of_warp(of_warp);
-                int at = begin + before + sum - size;
-                if (c < h.k) {
-                        h.starts[c] = at;
-#pragma unroll 8
-                        for (int t = 0; t < h.n_tiles; t++) {
-                                int32_t *count = h.counts + (uint64_t)t * h.padded + c;
-                                const int here = *count;
-                                *count = at;
-                                at += here;
-                        }
-                }
+                if (c < h.k)
+                        h.starts[c] = begin + before + sum - size;
                 begin += all;
                 __syncthreads(); /* sums have been read */
         }
@@ -247,7 +239,7 @@ static __global__ void __launch_bounds__(settle_threads, 1)
         const bool repairs = n_empty > 0 && !stable && attempt != DCI_GPU_KMEANS_LAST_TRIES;
         const int n_repaired = repairs ? repair<DIM>(s, h) : 0;
         __syncthreads();
-        find_places(s, h);
+        find_starts(s, h);
         if (threadIdx.x != 0)
                 return;
         h.state[DCI_GPU_KMEANS_DONE] = last ? n_repaired == 0 : stable;
@@ -257,7 +249,29 @@ static __global__ void __launch_bounds__(settle_threads, 1)
         h.state[DCI_GPU_KMEANS_ROUNDS] += !last;
 }
 
-/* --- place, means -------------------------------------------------------------------------------------------------------------------- */
+/* --- share, place, means -------------------------------------------------------------------------------------------------------------------- */
+
+/* A thread has a cluster: where each tile's rows of it go. */
+static __global__ void share_kernel(const __grid_constant__ KmCall call)
+{
+        const KmHead h = km_head(call, (int)blockIdx.y);
+        const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+        if (c >= h.k || h.state[DCI_GPU_KMEANS_FRESH] == 0)
+                return;
+        int at = h.starts[c];
+        for (int first = 0; first < h.n_tiles; first += at_once) {
+                int count[at_once];
+#pragma unroll
+                for (int t = 0; t < at_once; t++)
+                        count[t] = first + t < h.n_tiles ? h.counts[(uint64_t)(first + t) * h.padded + c] : 0;
+#pragma unroll
+                for (int t = 0; t < at_once; t++) {
+                        if (first + t < h.n_tiles)
+                                h.counts[(uint64_t)(first + t) * h.padded + c] = at;
+                        at += count[t];
+                }
+        }
+}
 
 /* A warp has a tile: 32 rows at a time, so that they stay in order. */
 static __global__ void place_kernel(const __grid_constant__ KmCall call)
@@ -411,6 +425,10 @@ template <int DIM> static void queue_labels(Queue &queue, const KmCall &call, in
         if (queue.error == cudaSuccess)
                 queue.error = dci_gpu_cuda_kmeans_assign(&call, queue.stream);
         queue.launch(settle_kernel<DIM>, dim3((unsigned)call.args.n_heads), settle_threads, call, round, attempt);
+        queue.launch(
+                share_kernel,
+                dim3((unsigned)((call.args.n_clusters + warp_threads - 1) / warp_threads), (unsigned)call.args.n_heads),
+                warp_threads, call);
         queue.launch(place_kernel, grid_of(call.n_tiles, call.args.n_heads), warp_threads, call);
 }
 

@@ -26,7 +26,7 @@ struct KmHead {
         uint64_t row_step;
         float *scales, *fits, *centres, *offsets, *middle;
         uint16_t *packed;
-        int32_t *labels, *counts, *order, *starts, *state;
+        int32_t *labels, *counts, *sizes, *order, *starts, *state;
         unsigned char *means;
         int n, k, padded, n_tiles;
         bool is_f16, fused;
@@ -56,6 +56,7 @@ static __device__ __forceinline__ KmHead km_head(const KmCall &call, int head)
         out.fits = reinterpret_cast<float *>(a.work + parts.fits) + h * n;
         out.labels = reinterpret_cast<int32_t *>(a.work + parts.labels) + h * n;
         out.counts = reinterpret_cast<int32_t *>(a.work + parts.counts) + h * padded * (uint64_t)out.n_tiles;
+        out.sizes = reinterpret_cast<int32_t *>(a.work + parts.sizes) + h * padded;
         out.centres = reinterpret_cast<float *>(a.work + parts.centres) + h * padded * dim;
         out.packed = reinterpret_cast<uint16_t *>(a.work + parts.packed) + h * padded * dim;
         out.offsets = reinterpret_cast<float *>(a.work + parts.offsets) + h * padded;

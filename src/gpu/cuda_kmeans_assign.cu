@@ -240,8 +240,12 @@ template <int DIM> static __device__ __forceinline__ void leave(KmShared<DIM> &s
         if (i == 0 && s.n_doubts > 0)
                 atomicAdd(h.state + DCI_GPU_KMEANS_EXACT, s.n_doubts);
         __syncthreads();
-        for (int c = i; c < h.padded; c += KmShape<DIM>::n_threads)
-                h.counts[(uint64_t)blockIdx.x * h.padded + c] = s.counts[c];
+        for (int c = i; c < h.padded; c += KmShape<DIM>::n_threads) {
+                const int32_t count = s.counts[c];
+                h.counts[(uint64_t)blockIdx.x * h.padded + c] = count;
+                if (count > 0)
+                        atomicAdd(h.sizes + c, count);
+        }
 }
 
 /* The warp's rows as points, of which a lane has eight elements of each 32; their squared lengths. They go through shared memory, so that the
