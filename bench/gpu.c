@@ -19,6 +19,7 @@ static const struct {
              {GPUBENCH_CHOOSE, "choose", gpubench_choose},
              {GPUBENCH_FORM, "form", gpubench_form},
              {GPUBENCH_TAIL, "tail", gpubench_tail},
+             {GPUBENCH_KMEANS, "kmeans", gpubench_kmeans},
              {GPUBENCH_DECODE, "decode", gpubench_decode},
              {GPUBENCH_SOAK, "soak", gpubench_soak}};
 

@@ -19,7 +19,8 @@ enum {
         GPUBENCH_CHOOSE,
         GPUBENCH_FORM,
         GPUBENCH_TAIL,
-        GPUBENCH_USUAL = GPUBENCH_TAIL, /* those behind it run when they are named */
+        GPUBENCH_KMEANS,
+        GPUBENCH_USUAL = GPUBENCH_KMEANS, /* those behind it run when they are named */
         GPUBENCH_DECODE,
         GPUBENCH_SOAK,
         GPUBENCH_PARTS = GPUBENCH_SOAK
@@ -153,6 +154,7 @@ dci_status gpubench_score(gpubench *b);          /* gpu_score.c */
 dci_status gpubench_choose(gpubench *b);         /* gpu_choose.c */
 dci_status gpubench_form(gpubench *b);           /* gpu_form.c */
 dci_status gpubench_tail(gpubench *b);           /* gpu_tail.c */
+dci_status gpubench_kmeans(gpubench *b);         /* gpu_kmeans.c */
 dci_status gpubench_decode(gpubench *b);         /* gpu_decode.c */
 dci_status gpubench_soak(gpubench *b);           /* gpu_soak.c */
 

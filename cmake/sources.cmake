@@ -133,6 +133,7 @@ set(dci_sources
     src/gpu/gpu.c
     src/gpu/kv.c
     src/gpu/kv_choose.c
+    src/gpu/kv_clusters.c
     src/gpu/kv_fetch.c
     src/gpu/kv_graph.c
     src/gpu/kv_learned.c
@@ -155,6 +156,7 @@ set(dci_sources
     src/gpu/ref_form.c
     src/gpu/ref_gate.c
     src/gpu/ref_gather.c
+    src/gpu/ref_kmeans.c
     src/gpu/ref_learned.c
     src/gpu/ref_resolve.c
     src/gpu/ref_score.c
@@ -173,6 +175,8 @@ if(DCI_CUDA)
         src/gpu/cuda_form.cu
         src/gpu/cuda_gate.cu
         src/gpu/cuda_gather.cu
+        src/gpu/cuda_kmeans.cu
+        src/gpu/cuda_kmeans_assign.cu
         src/gpu/cuda_resolve.cu
         src/gpu/cuda_score.cu
         src/gpu/cuda_score_codes1.cu

@@ -65,6 +65,19 @@ START_TEST(summaries_are_formed)
 }
 END_TEST
 
+START_TEST(clusters_are_made)
+{
+        json_t *report = bench_good(GPU("--part", "kmeans"));
+        ck_assert_uint_eq(count_part(report, "kmeans"), 1);
+        for (size_t i = 0; i < count_rows(report); i++)
+                if (strcmp(text(report, i, "part"), "kmeans") == 0) {
+                        ck_assert(bench_number(report, i, "rounds") == 3);
+                        ck_assert(bench_number(report, i, "operations") > 0);
+                }
+        json_decref(report);
+}
+END_TEST
+
 START_TEST(choices_are_measured_and_held_against_the_reference)
 {
         json_t *report = bench_good(GPU("--part", "choose"));
@@ -281,6 +294,7 @@ int main(void)
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_test(tcase, kernels_are_measured_beside_limits);
         tcase_add_test(tcase, summaries_are_formed);
+        tcase_add_test(tcase, clusters_are_made);
         tcase_add_test(tcase, choices_are_measured_and_held_against_the_reference);
         tcase_add_test(tcase, residency_lies_between_the_last_step_and_the_future);
         tcase_add_test(tcase, every_preset_decodes);

@@ -36,9 +36,14 @@
  *      gather     MAPPED or DIRECT: the others are the host's
  * What it chooses by (summaries, and what a tail reads) lies in device memory. Of a prompt it is formed at dci_gpu_kv_prompt, from the caller's
  * rows; of tokens that leave the window as a part of the next step, before the first layer's rows are stored. So a step is queued without the
- * host, and can be a graph (dci_gpu_kv_capture). Clusters and segments are the host's work: it forms them between steps, when the next one is
+ * host, and can be a graph (dci_gpu_kv_capture). Clusters and segments are kept by the host: it forms them between steps, when the next one is
  * reserved that finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step that ends a prompt attend to
- * everything. So are learned codes: the host fits them as a prompt's rows arrive, and forms those of tokens that leave the window page by page,
+ * everything. A prompt's clusters the device makes for it, to the same bits, queued by dci_gpu_kv_prompt, and the host takes them over instead
+ * (dci_gpu_kv_info.n_clustered): where they are by RAW keys in one segment, of at most 4,096 clusters and 64 rounds, without cluster_most and with
+ * the summary MEAN (clusterkv); of a prompt in one step, or whose rows are named (dci_gpu_kv_prompt_rows); not of heads that have a key of length 0.
+ * For that the first prompt's end takes memory on the device (for each kv head 20 bytes a token, 10 dim a cluster, and 1/64 byte for each
+ * pair of both), and locked memory of the host (for each kv head and layer 4 bytes a token and 2 dim a cluster), which are kept for later prompts;
+ * where there is none, or max_device_bytes leaves none, the host forms the clusters. So are learned codes the host's work: the host fits them as a prompt's rows arrive, and forms those of tokens that leave the window page by page,
  * which the step that is reserved then waits for; a head's frame takes 67 KB of device memory at 128 elements. Plans are those of
  * dci_kv_plan_make with dci_kv_maintain before every step, but for groups that count the same to the last bits, of which either may be taken,
  * and but for `refit`: see dci_gpu_kv_maintain.
@@ -312,6 +317,8 @@ typedef struct dci_gpu_kv_info {
         size_t resident_used_bytes; /**< of these, with pages in them */
         size_t resident_pages;      /**< that are there now, those that sequences share once */
         uint64_t n_resident; /**< of n_missed, units that came from resident pages; the others came over the bus */
+        uint64_t
+                n_clustered; /**< layers of prompts whose clusters the device made, as far as the host has taken them over */
 } dci_gpu_kv_info;
 DCI_API dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size);
 /** Waits for the device. */

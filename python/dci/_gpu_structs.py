@@ -82,6 +82,7 @@ class GPUKVInfo(ctypes.Structure):
         ("resident_used_bytes", c_size_t),
         ("resident_pages", c_size_t),
         ("n_resident", c_uint64),
+        ("n_clustered", c_uint64),
     ]
 
 

@@ -99,6 +99,7 @@ class GPUKVInfo(NamedTuple):
     resident_used_bytes: int  #: of these, with pages in them
     resident_pages: int  #: that are there now
     n_resident: int  #: of n_missed, units that came from there; the others came over the bus
+    n_clustered: int  #: layers of prompts whose clusters the device made, as far as the host has taken them over
 
 
 class GPU:

@@ -197,14 +197,28 @@ static void start_given(km_view *view)
         }
 }
 
+static dci_rng draws_of(uint64_t seed, size_t problem, size_t redo, size_t segment)
+{
+        dci_rng rng;
+        dci_rng_seed(&rng, seed);
+        rng = dci_rng_split(&rng, problem);
+        rng = dci_rng_split(&rng, redo);
+        return dci_rng_split(&rng, segment);
+}
+
+void dci_km_draw(uint64_t seed, size_t problem, size_t n, size_t k, int32_t *out)
+{
+        dci_rng rng = draws_of(seed, problem, 0, 0);
+        size_t c = 0;
+        for (size_t i = 0; i < n && c < k; i++)
+                if (dci_rng_below(&rng, n - i) < k - c)
+                        out[c++] = (int32_t)i;
+}
+
 dci_status dci_km_start(km_view *view, size_t redo, size_t segment)
 {
         const km_problem *p = view->problem;
-        dci_rng rng;
-        dci_rng_seed(&rng, p->config->seed);
-        rng = dci_rng_split(&rng, p->input->first_problem + p->number);
-        rng = dci_rng_split(&rng, redo);
-        rng = dci_rng_split(&rng, segment);
+        dci_rng rng = draws_of(p->config->seed, p->input->first_problem + p->number, redo, segment);
         if (p->config->init == DCI_KMEANS_INIT_GIVEN) {
                 start_given(view);
                 return DCI_OK;

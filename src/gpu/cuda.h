@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "dci/base.h"
+#include "gpu/clusters.h"
 #include "gpu/kernels.h"
 #include "gpu/plans.h"
 #include "gpu/schedules.h"
@@ -67,6 +68,7 @@ dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const dci_gpu_fo
 dci_status dci_gpu_cuda_form_prompt(struct dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
 dci_status dci_gpu_cuda_tail(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);
 dci_status dci_gpu_cuda_tail_sums(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_sums_args *args);
+dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, const dci_gpu_kmeans_args *args);
 
 /* How gather's kernels bring rows over the bus; bench/gpu_gather_variants.c compares them. */
 enum {

@@ -529,6 +529,7 @@ KERNEL(form)
 KERNEL(form_prompt)
 KERNEL(tail)
 KERNEL(tail_sums)
+KERNEL(kmeans)
 
 static const dci_gpu_ops ops = {
         .name = "cuda",
@@ -574,6 +575,7 @@ static const dci_gpu_ops ops = {
         .form_prompt = cuda_form_prompt,
         .tail = cuda_tail,
         .tail_sums = cuda_tail_sums,
+        .kmeans = cuda_kmeans,
 };
 
 const dci_gpu_ops *dci_gpu_ops_cuda(void)

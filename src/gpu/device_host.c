@@ -499,6 +499,7 @@ KERNEL(take_kept)
 KERNEL(form)
 KERNEL(form_prompt)
 KERNEL(tail_sums)
+KERNEL(kmeans)
 
 RUN(tail)
 static dci_status host_tail(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args)
@@ -567,4 +568,5 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .form = host_form,
                                       .form_prompt = host_form_prompt,
                                       .tail = host_tail,
-                                      .tail_sums = host_tail_sums};
+                                      .tail_sums = host_tail_sums,
+                                      .kmeans = host_kmeans};

@@ -11,6 +11,7 @@
 #include "core/internal.h"
 
 #include "dci/gpu.h"
+#include "gpu/clusters.h"
 #include "gpu/kernels.h"
 #include "gpu/plans.h"
 #include "gpu/schedules.h"
@@ -65,7 +66,7 @@ typedef struct dci_gpu_ops {
         dci_status (*resolve)(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
         dci_status (*gather)(dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args);
         dci_status (*attend)(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);
-        /* And those that make plans (plans.h, schedules.h, tails.h). */
+        /* And those that make plans (plans.h, schedules.h, tails.h), and what plans choose among (clusters.h). */
         dci_status (*score)(dci_gpu *gpu, void *stream, const dci_gpu_score_args *args);
         dci_status (*choose)(dci_gpu *gpu, void *stream, const dci_gpu_choose_args *args);
         dci_status (*gate)(dci_gpu *gpu, void *stream, const dci_gpu_gate_args *args);
@@ -74,6 +75,7 @@ typedef struct dci_gpu_ops {
         dci_status (*form_prompt)(dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
         dci_status (*tail)(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);
         dci_status (*tail_sums)(dci_gpu *gpu, void *stream, const dci_gpu_tail_sums_args *args);
+        dci_status (*kmeans)(dci_gpu *gpu, void *stream, const dci_gpu_kmeans_args *args);
 } dci_gpu_ops;
 
 struct dci_gpu {

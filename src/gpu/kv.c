@@ -463,31 +463,32 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
         if (status == DCI_OK && kv->resident.n_places > 0)
                 status = add_up(kv, kv->resident.taken, kv->n_sparse * kv->n_lists, 1, &taken);
         if (status == DCI_OK)
-                *out_info = (dci_gpu_kv_info){.struct_size = out_info->struct_size,
-                                              .device_bytes = kv->lane_bytes + kv->dense_bytes + kv->table_bytes +
-                                                              kv->buffer_bytes + kv->planner.bytes + kv->resident.bytes,
-                                              .lane_bytes = kv->lane_bytes,
-                                              .dense_bytes = kv->dense_bytes,
-                                              .table_bytes = kv->table_bytes,
-                                              .buffer_bytes = kv->buffer_bytes,
-                                              .pinned_bytes = kv->pinned_bytes + kv->pool_bytes,
-                                              .sink = kv->shape.sink,
-                                              .ring = kv->config.ring_tokens,
-                                              .hot = kv->config.hot_tokens,
-                                              .unit_tokens = (size_t)1 << kv->unit_shift,
-                                              .n_steps = kv->n_steps,
-                                              .n_asked = sums[0],
-                                              .n_missed = sums[1],
-                                              .n_stayed = sums[2],
-                                              .bytes_fetched = (((sums[1] - taken) << kv->unit_shift) + sums[2]) * 2 *
-                                                                       kv->row_bytes +
-                                                               kv->bytes_refilled,
-                                              .bytes_written = kv->bytes_written,
-                                              .summary_bytes = kv->planner.bytes,
-                                              .planner = kv->config.planner,
-                                              .resident_bytes = kv->resident.bytes,
-                                              .resident_used_bytes = n_resident * page_bytes,
-                                              .resident_pages = n_resident,
-                                              .n_resident = taken};
+                *out_info = (dci_gpu_kv_info){
+                        .struct_size = out_info->struct_size,
+                        .device_bytes = kv->lane_bytes + kv->dense_bytes + kv->table_bytes + kv->buffer_bytes +
+                                        kv->planner.bytes + kv->planner.clusters.work_bytes + kv->resident.bytes,
+                        .lane_bytes = kv->lane_bytes,
+                        .dense_bytes = kv->dense_bytes,
+                        .table_bytes = kv->table_bytes,
+                        .buffer_bytes = kv->buffer_bytes + kv->planner.clusters.work_bytes,
+                        .pinned_bytes = kv->pinned_bytes + kv->pool_bytes,
+                        .sink = kv->shape.sink,
+                        .ring = kv->config.ring_tokens,
+                        .hot = kv->config.hot_tokens,
+                        .unit_tokens = (size_t)1 << kv->unit_shift,
+                        .n_steps = kv->n_steps,
+                        .n_asked = sums[0],
+                        .n_missed = sums[1],
+                        .n_stayed = sums[2],
+                        .bytes_fetched = (((sums[1] - taken) << kv->unit_shift) + sums[2]) * 2 * kv->row_bytes +
+                                         kv->bytes_refilled,
+                        .bytes_written = kv->bytes_written,
+                        .summary_bytes = kv->planner.bytes,
+                        .planner = kv->config.planner,
+                        .resident_bytes = kv->resident.bytes,
+                        .resident_used_bytes = n_resident * page_bytes,
+                        .resident_pages = n_resident,
+                        .n_resident = taken,
+                        .n_clustered = kv->planner.clusters.n_layers};
         return dci_gpu_kv_leave(kv, status);
 }

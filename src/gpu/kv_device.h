@@ -122,6 +122,25 @@ typedef struct dci_gpu_kv_schedule {
         void *stream, *taken, *chosen; /* events: the plan's lists are there; those of the next one */
 } dci_gpu_kv_schedule;
 
+/* Clusters of one prompt that were made on the device, until the host takes them over (kv_clusters.c). */
+typedef struct dci_gpu_kv_clustered {
+        struct dci_gpu_kv_clustered *next;
+        int64_t sequence; /* -1: nobody's */
+        size_t n, k;      /* candidates, clusters */
+        size_t n_bytes;
+        unsigned char *memory; /* locked: [sparse layer] */
+        uint32_t there[];      /* by sparse layer: the step that made them, 0: none did */
+} dci_gpu_kv_clustered;
+
+typedef struct dci_gpu_kv_clusters {
+        unsigned char *work; /* of the device: results of two layers, and scratch; taken when the first prompt ends */
+        size_t work_bytes, result_bytes;
+        void *done[2]; /* events: results have left their place */
+        size_t next;
+        dci_gpu_kv_clustered *results;
+        uint64_t n_layers; /* that the host has taken over */
+} dci_gpu_kv_clusters;
+
 /* What plans are made with on the device (kv_summaries.c, kv_choose.c). */
 typedef struct dci_gpu_kv_planner {
         bool on;
@@ -152,6 +171,7 @@ typedef struct dci_gpu_kv_planner {
         int32_t *tail_arrived;
 
         dci_gpu_kv_schedule schedule;
+        dci_gpu_kv_clusters clusters;
 } dci_gpu_kv_planner;
 
 struct dci_gpu_kv {
@@ -442,6 +462,19 @@ dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
 /* The host's sequence is cut already. */
 dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+
+/* --- kv_clusters.c -------------------------------------------------------------------------------------------------------------- */
+
+/* A layer's prompt of n_tokens has ended: queues its clusters, if the device can make them, from rows of which number `token` is the first behind the
+ * sink. */
+dci_status dci_gpu_kv_cluster_prompt(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_tokens,
+                                     const dci_kv_rows *rows, size_t token);
+/* The host takes over those of a row that are there; the side stream has been waited for. */
+dci_status dci_gpu_kv_clusters_bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+/* Those of the step that is taken back; of a row that is closed. */
+void dci_gpu_kv_clusters_forget(dci_gpu_kv *kv);
+void dci_gpu_kv_clusters_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+void dci_gpu_kv_clusters_destroy(dci_gpu_kv *kv);
 
 /* A layer's chunks from number `first` to n, from the host's; the host waits. */
 dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Listed groups (clusters, segments) that a device chooses by. The host forms them, in batches (kv/batch.c), before the step that finds them
- * due: once in many tokens. Here is the device's copy, in two tables of chunks for each row:
+ * due: once in many tokens; or it takes over a prompt's from the device (kv_clusters.c). Here is the device's copy, in two tables of chunks for each row:
  *
  *      summaries   of groups: rows, then where the members of each begin and how many there are
  *      ids         members, batch behind batch
@@ -322,6 +322,8 @@ static dci_status form_next(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 if (status == DCI_OK)
                         status = chunks_ready(kv, row);
                 if (status == DCI_OK)
+                        status = dci_gpu_kv_clusters_bring(kv, row);
+                if (status == DCI_OK)
                         status = dci_kv_form_next(kv->host, row->id);
         }
         if (status == DCI_OK)
@@ -347,13 +349,17 @@ dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         dci_status status = DCI_OK;
         if (kv->bad[dci_gpu_kv_row_at(kv, row)] != 0)
                 return DCI_OK;
-        status = dci_kv_form_prompt(kv->host, row->id);
+        status = dci_gpu_kv_clusters_bring(kv, row);
+        if (status == DCI_OK)
+                status = dci_kv_form_prompt(kv->host, row->id);
         return status == DCI_OK ? bring(kv, row) : status;
 }
 
 dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_status status = may_form(kv, row);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_clusters_bring(kv, row);
         if (status == DCI_OK)
                 status = dci_kv_maintain(kv->host, 1, &row->id);
         return status == DCI_OK ? bring(kv, row) : status;

@@ -301,7 +301,7 @@ dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more)
 {
         const size_t most = kv->config.max_device_bytes, there = kv->lane_bytes + kv->table_bytes + kv->buffer_bytes +
                                                                  kv->dense_bytes + kv->planner.bytes +
-                                                                 kv->resident.bytes;
+                                                                 kv->planner.clusters.work_bytes + kv->resident.bytes;
         if (most > 0 && (there > most || more > most - there))
                 return dci_fail(DCI_ERR_FULL,
                                 "%zu bytes on the device are wanted, but %zu of max_device_bytes %zu are in use", more,

@@ -131,4 +131,5 @@ void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)
         dci_gpu_kv_store_destroy(kv, &kv->planner.summaries);
         dci_gpu_kv_store_destroy(kv, &kv->planner.ids);
         dci_gpu_kv_schedule_destroy(kv);
+        dci_gpu_kv_clusters_destroy(kv);
 }

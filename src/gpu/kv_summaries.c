@@ -313,7 +313,9 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
         const size_t begin = named ? 0 : (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i],
                      token = begin + kv->shape.sink;
         if (p->listed)
-                return DCI_OK;
+                return (row->n > 0 && !named) || rows->keys == NULL
+                               ? DCI_OK
+                               : dci_gpu_kv_cluster_prompt(kv, layer, row, row->n + kv->step.wanted[i], rows, token);
         if (row->n > 0 && named && !room_for_prompt(kv, row, row->n + kv->step.wanted[i]))
                 return DCI_OK;
         if ((row->n > 0 && !named) || rows->keys == NULL || row->forming == 0)
@@ -352,6 +354,8 @@ dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv)
 
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 {
+        if (aborted)
+                dci_gpu_kv_clusters_forget(kv);
         for (size_t i = 0; i < kv->step.n && kv->planner.on && !kv->planner.listed; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const bool of_prompt = row->prompting && row->n_formed == kv->n_sparse && !aborted;
@@ -382,6 +386,7 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         drop_chunks(kv, row, 0);
+        dci_gpu_kv_clusters_close(kv, row);
         if (kv->planner.listed)
                 dci_gpu_kv_store_cut(&kv->planner.ids, dci_gpu_kv_row_at(kv, row), 0);
         row->grouped = row->forming = 0;

@@ -362,6 +362,17 @@ dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
 bool dci_kv_forms_next(const dci_kv *kv, const dci_kv_sequence *sequence);
 dci_status dci_kv_form_next(dci_kv *kv, int64_t sequence);
 dci_status dci_kv_form_prompt(dci_kv *kv, int64_t sequence);
+/* A prompt's groups of one layer from who made them elsewhere, of all heads one behind the other: members as numbers of candidates, group by group,
+ * ascending within one; where those of each begin; and the rows that stay of groups. Groups without members are left out. */
+typedef struct dci_kv_given {
+        size_t layer, n_groups;
+        const int32_t *members, *starts; /* [head][n], [head][n_groups + 1] */
+        const unsigned char *rows;       /* [head][n_groups] */
+} dci_kv_given;
+/* In the place of dci_kv_form_prompt for these layers: all of them or, without memory, none. Layers whose prompt's groups are there, or whose prompt
+ * gives other than n candidates, are passed over. Counts the others to *io_given. */
+dci_status dci_kv_give_prompt(dci_kv *kv, int64_t sequence, size_t n, size_t n_given, const dci_kv_given *given,
+                              uint64_t *io_given);
 /* step.c: whether a step of n tokens forms groups that would otherwise be due later. */
 bool dci_kv_overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n);
 

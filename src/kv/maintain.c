@@ -323,6 +323,96 @@ dci_status dci_kv_form_prompt(dci_kv *kv, int64_t sequence)
         return form_one(kv, sequence, true);
 }
 
+typedef struct giving {
+        const dci_kv *kv;
+        const dci_kv_given *given;
+        dci_kv_batch **batches; /* NULL: passed over */
+} giving;
+
+static void give_task(void *arg, size_t task, size_t worker)
+{
+        const giving *g = arg;
+        const dci_kv *kv = g->kv;
+        const dci_kv_given *given = &g->given[task / kv->config.n_kv_heads];
+        dci_kv_batch *batch = g->batches[task / kv->config.n_kv_heads];
+        const size_t head = task % kv->config.n_kv_heads;
+        (void)worker;
+        if (batch == NULL)
+                return;
+        const size_t row_bytes = kv->stages->summary.width(kv) * kv->es;
+        const int32_t *starts = given->starts + head * (given->n_groups + 1);
+        const unsigned char *from = given->rows + head * given->n_groups * row_bytes;
+        int32_t *offsets = dci_kv_batch_offsets(kv, batch, head);
+        unsigned char *rows = dci_kv_batch_rows(kv, batch, head);
+        size_t n = 0;
+        offsets[0] = 0;
+        for (size_t i = 0; i < given->n_groups; i++) {
+                if (starts[i + 1] == starts[i])
+                        continue;
+                memcpy(rows + n * row_bytes, from + i * row_bytes, row_bytes);
+                offsets[++n] = starts[i + 1];
+        }
+        memcpy(dci_kv_batch_ids(kv, batch, head), given->members + head * batch->n, batch->n * sizeof(int32_t));
+        batch->heads[head].n_groups = n;
+}
+
+/* Memory for all of them. */
+static dci_status take_given(dci_kv *kv, dci_kv_sequence *sequence, size_t n, size_t n_given, const giving *g)
+{
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < n_given && status == DCI_OK; i++) {
+                dci_kv_layer *layer = &sequence->layers[g->given[i].layer];
+                if (!layer->unformed || layer->n_batches > 0 || dci_kv_prompt_candidates(kv, layer->n_prompt) != n)
+                        continue;
+                status = dci_kv_batches_ready(kv, layer, 1);
+                if (status == DCI_OK)
+                        status = dci_kv_batch_take(kv, 0, n, g->given[i].n_groups, &g->batches[i]);
+        }
+        return status;
+}
+
+static dci_status give_prompt(dci_kv *kv, dci_kv_sequence *sequence, size_t n, size_t n_given, const giving *g,
+                              uint64_t *io_given)
+{
+        const size_t n_tasks = n_given * kv->config.n_kv_heads;
+        dci_status status = take_given(kv, sequence, n, n_given, g);
+        if (status == DCI_OK)
+                status = dci_kv_spread(kv, SIZE_MAX, n_tasks, n_tasks * n, give_task, (void *)(uintptr_t)g);
+        for (size_t i = 0; i < n_given; i++) {
+                dci_kv_layer *layer = &sequence->layers[g->given[i].layer];
+                if (g->batches[i] == NULL)
+                        continue;
+                if (status != DCI_OK) {
+                        dci_kv_batch_drop(kv, g->batches[i]);
+                        continue;
+                }
+                dci_kv_batch_publish(kv, layer, g->batches[i]);
+                layer->n_grouped = n;
+                layer->unformed = false;
+                ++*io_given;
+        }
+        return status;
+}
+
+dci_status dci_kv_give_prompt(dci_kv *kv, int64_t sequence, size_t n, size_t n_given, const dci_kv_given *given,
+                              uint64_t *io_given)
+{
+        dci_kv_sequence **found;
+        giving g = {kv, given, NULL};
+        const size_t n_bytes = n_given * sizeof(dci_kv_batch *);
+        dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
+        if (status != DCI_OK)
+                return status;
+        status = dci_kv_take(kv, n_bytes, (void **)&g.batches);
+        if (status == DCI_OK) {
+                memset(g.batches, 0, n_bytes);
+                status = give_prompt(kv, found[0], n, n_given, &g, io_given);
+                dci_kv_give(kv, g.batches, n_bytes);
+        }
+        dci_kv_unlock(kv);
+        return status;
+}
+
 /* --- dci_kv_maintain ---------------------------------------------------------------------------------------------------- */
 
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)

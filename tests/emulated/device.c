@@ -72,6 +72,7 @@ KERNEL(form)
 KERNEL(form_prompt)
 KERNEL(tail)
 KERNEL(tail_sums)
+KERNEL(kmeans)
 
 void emulated_become(dci_gpu *gpu)
 {
@@ -92,6 +93,7 @@ void emulated_become(dci_gpu *gpu)
         ops.form_prompt = emulated_form_prompt;
         ops.tail = emulated_tail;
         ops.tail_sums = emulated_tail_sums;
+        ops.kmeans = emulated_kmeans;
         gpu->ops = &ops;
         gpu->device = 0;
 }

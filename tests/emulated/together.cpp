@@ -118,7 +118,7 @@ bool emulated_barrier(bool word, int line)
 /* Dynamic shared memory is at DYNAMIC and up, static at STATIC and some. */
 #define DYNAMIC 0x80000000u
 #define STATIC 0x40000000u
-static unsigned char here;
+alignas(128) static unsigned char here; /* as aligned as static shared memory may have to be */
 
 uint32_t emulated_address(const void *at)
 {

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Clusters of a prompt's keys, one row after the other: what cuda_kmeans*.cu must do, with the CPU's own row kernels. */
+#include "gpu/gpu_internal.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "simd/cpu.h"
+#include "simd/kernels.h"
+
+/* As src/cluster/kmeans_internal.h and kmeans_step.c. */
+#define MOST_NORM2 (FLT_MAX / 256.0f)
+#define LEAST_NORM2 0x1p-80f
+#define LEAST_FIT 0x1p-36f
+
+/* One head's. */
+typedef struct problem {
+        const dci_gpu_kmeans_args *args;
+        const dci_kernels *kernels;
+        size_t n, k, dim;
+        const unsigned char *rows;
+        const int32_t *first;
+        float *scales, *fits, *centres, *offsets, *middle;
+        int32_t *labels, *order, *starts, *state;
+        unsigned char *means;
+} problem;
+
+static problem problem_of(const dci_gpu_kmeans_args *a, size_t head)
+{
+        const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work(a->n_heads, a->dim, a->n_rows, a->n_clusters);
+        const size_t n = (size_t)a->n_rows, k = (size_t)a->n_clusters, dim = (size_t)a->dim,
+                     padded = (size_t)dci_gpu_kmeans_padded(a->n_clusters);
+        return (problem){.args = a,
+                         .kernels = dci_kernels_for((dci_isa)a->isa),
+                         .n = n,
+                         .k = k,
+                         .dim = dim,
+                         .rows = a->rows + head * a->head_step,
+                         .first = a->first + head * k,
+                         .scales = (float *)(void *)(a->work + parts.scales) + head * n,
+                         .fits = (float *)(void *)(a->work + parts.fits) + head * n,
+                         .centres = (float *)(void *)(a->work + parts.centres) + head * padded * dim,
+                         .offsets = (float *)(void *)(a->work + parts.offsets) + head * padded,
+                         .middle = (float *)(void *)(a->work + parts.middles) + head * dim,
+                         .labels = (int32_t *)(void *)(a->work + parts.labels) + head * n,
+                         .order = a->order + head * n,
+                         .starts = a->starts + head * (k + 1),
+                         .state = a->states + head * DCI_GPU_KMEANS_STATES,
+                         .means = a->means + head * k * dim * 2};
+}
+
+static const void *row_at(const problem *p, size_t i)
+{
+        return p->rows + i * p->args->row_step;
+}
+
+/* In unit length. */
+static void unit_row(const problem *p, size_t i, float *out)
+{
+        p->kernels->widen[p->args->dtype - 1](row_at(p, i), p->dim, out);
+        for (size_t j = 0; j < p->dim; j++)
+                out[j] *= p->scales[i];
+}
+
+static void point_at(const problem *p, size_t i, float *out)
+{
+        unit_row(p, i, out);
+        for (size_t j = 0; j < p->dim; j++)
+                out[j] -= p->middle[j];
+}
+
+static void put_centre(const problem *p, size_t c, const float *centre)
+{
+        memcpy(p->centres + c * p->dim, centre, p->dim * sizeof *centre);
+        p->offsets[c] = 0.5f * p->kernels->norm2[DCI_F32 - 1](centre, p->dim);
+}
+
+static bool prepare(const problem *p)
+{
+        const size_t step = p->n / DCI_GPU_KMEANS_MIDDLE + 4;
+        float row[DCI_GPU_MAX_DIM];
+        size_t n_used = 0;
+        for (size_t i = 0; i < p->n; i++) {
+                const float norm2 = p->kernels->norm2[p->args->dtype - 1](row_at(p, i), p->dim);
+                if (!(norm2 <= MOST_NORM2) || norm2 < LEAST_NORM2)
+                        return false;
+                p->scales[i] = 1.0f / sqrtf(norm2);
+                p->labels[i] = -1;
+        }
+        memset(p->middle, 0, p->dim * sizeof *p->middle);
+        for (size_t i = 0; i < p->n; i += step, n_used++) {
+                unit_row(p, i, row);
+                for (size_t j = 0; j < p->dim; j++)
+                        p->middle[j] += row[j];
+        }
+        const float scale = 1.0f / (float)n_used;
+        for (size_t j = 0; j < p->dim; j++)
+                p->middle[j] *= scale;
+        for (size_t c = 0; c < p->k; c++) {
+                point_at(p, (size_t)p->first[c], row);
+                put_centre(p, c, row);
+        }
+        return true;
+}
+
+/* order and starts from labels. */
+static void sort(const problem *p)
+{
+        memset(p->starts, 0, (p->k + 1) * sizeof *p->starts);
+        for (size_t i = 0; i < p->n; i++)
+                p->starts[p->labels[i] + 1]++;
+        for (size_t c = 0; c < p->k; c++)
+                p->starts[c + 1] += p->starts[c];
+        for (size_t i = 0; i < p->n; i++)
+                p->order[p->starts[p->labels[i]]++] = (int32_t)i;
+        for (size_t c = p->k; c > 0; c--)
+                p->starts[c] = p->starts[c - 1];
+        p->starts[0] = 0;
+}
+
+/* Every row to the best centre; returns how many clusters have none. */
+static size_t assign(const problem *p)
+{
+        float point[DCI_GPU_MAX_DIM], scores[64];
+        size_t n_empty = 0;
+        p->state[DCI_GPU_KMEANS_MOVED] = 0;
+        for (size_t i = 0; i < p->n; i++) {
+                float best = -INFINITY;
+                int32_t label = 0;
+                point_at(p, i, point);
+                for (size_t c = 0; c < p->k; c += 64) {
+                        const size_t here = p->k - c < 64 ? p->k - c : 64;
+                        p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](
+                                point, p->centres + c * p->dim, p->dim * sizeof *p->centres, here, p->dim, scores);
+                        for (size_t s = 0; s < here; s++) {
+                                const float score = scores[s] - p->offsets[c + s];
+                                label = score > best ? (int32_t)(c + s) : label;
+                                best = score > best ? score : best;
+                        }
+                }
+                p->state[DCI_GPU_KMEANS_MOVED] += p->labels[i] != label;
+                p->labels[i] = label;
+        }
+        sort(p);
+        for (size_t c = 0; c < p->k; c++)
+                n_empty += p->starts[c + 1] == p->starts[c];
+        return n_empty;
+}
+
+/* Empty clusters, ascending, get the row that fits its own worst of those whose cluster keeps another one; as dci_km_repair. */
+static size_t repair(const problem *p)
+{
+        float point[DCI_GPU_MAX_DIM];
+        size_t n_repaired = 0;
+        int32_t *sizes = p->starts;
+        for (size_t i = 0; i < p->n; i++) {
+                point_at(p, i, point);
+                p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_L2](p->centres + (size_t)p->labels[i] * p->dim, point,
+                                                                    0, 1, p->dim, &p->fits[i]);
+        }
+        for (size_t c = 0; c < p->k; c++)
+                sizes[c] = sizes[c + 1] - sizes[c];
+        for (size_t c = 0; c < p->k; c++) {
+                size_t worst = p->n;
+                if (sizes[c] != 0)
+                        continue;
+                for (size_t i = 0; i < p->n; i++)
+                        if (sizes[p->labels[i]] >= 2 && (worst == p->n || p->fits[i] > p->fits[worst]))
+                                worst = i;
+                if (worst == p->n || !(p->fits[worst] > LEAST_FIT))
+                        break;
+                sizes[p->labels[worst]]--;
+                sizes[c]++;
+                p->labels[worst] = (int32_t)c;
+                point_at(p, worst, point);
+                put_centre(p, c, point);
+                n_repaired++;
+        }
+        sort(p);
+        return n_repaired;
+}
+
+/* The mean of a cluster's rows: binary32 sums of `piece` of them, binary64 beyond. */
+static void mean_of(const problem *p, size_t c, size_t piece, float *out)
+{
+        double sum[DCI_GPU_MAX_DIM] = {0.0};
+        float part[DCI_GPU_MAX_DIM];
+        const size_t begin = (size_t)p->starts[c], end = (size_t)p->starts[c + 1];
+        for (size_t i = begin; i < end; i += piece) {
+                memset(part, 0, sizeof part);
+                for (size_t r = i; r < end && r < i + piece; r++) {
+                        const void *row = row_at(p, (size_t)p->order[r]);
+                        p->kernels->add_rows[p->args->dtype - 1](&row, NULL, 1, p->dim, part);
+                }
+                for (size_t j = 0; j < p->dim; j++)
+                        sum[j] += (double)part[j];
+        }
+        for (size_t j = 0; j < p->dim; j++)
+                out[j] = (float)(sum[j] / (double)(end - begin));
+}
+
+/* Means that cancel out leave their centre where it was. */
+static void move(const problem *p)
+{
+        float mean[DCI_GPU_MAX_DIM];
+        for (size_t c = 0; c < p->k; c++) {
+                if (p->starts[c + 1] == p->starts[c])
+                        continue;
+                mean_of(p, c, DCI_GPU_KMEANS_SUMMED, mean);
+                const float norm2 = p->kernels->norm2[DCI_F32 - 1](mean, p->dim);
+                if (!(norm2 >= LEAST_NORM2))
+                        continue;
+                const float scale = 1.0f / sqrtf(norm2);
+                for (size_t j = 0; j < p->dim; j++) {
+                        mean[j] *= scale;
+                        mean[j] -= p->middle[j];
+                }
+                put_centre(p, c, mean);
+        }
+}
+
+/* Whether the labels are those of the centres that are left. */
+static bool run_rounds(const problem *p)
+{
+        bool repaired = false;
+        for (int32_t i = 0; i < p->args->n_rounds; i++) {
+                const size_t n_empty = assign(p);
+                const bool stable = i > 0 && p->state[DCI_GPU_KMEANS_MOVED] == 0 && !repaired;
+                p->state[DCI_GPU_KMEANS_ROUNDS]++;
+                if (stable)
+                        return true;
+                repaired = n_empty > 0 && repair(p) > 0;
+                move(p);
+        }
+        return false;
+}
+
+static void cluster(const problem *p)
+{
+        float mean[DCI_GPU_MAX_DIM];
+        memset(p->state, 0, DCI_GPU_KMEANS_STATES * sizeof *p->state);
+        if (!prepare(p)) {
+                p->state[DCI_GPU_KMEANS_BAD] = 1;
+                return;
+        }
+        bool settled = run_rounds(p);
+        for (int i = 0; !settled; i++)
+                settled = assign(p) == 0 || i == DCI_GPU_KMEANS_LAST_TRIES || repair(p) == 0;
+        p->state[DCI_GPU_KMEANS_DONE] = 1;
+        for (size_t c = 0; c < p->k; c++) {
+                if (p->starts[c + 1] == p->starts[c])
+                        continue;
+                mean_of(p, c, DCI_GPU_KMEANS_MEANT, mean);
+                p->kernels->narrow[p->args->dtype - 1](mean, p->dim, p->means + c * p->dim * 2);
+        }
+}
+
+void dci_gpu_ref_kmeans(const dci_gpu_kmeans_args *args)
+{
+        for (size_t h = 0; h < (size_t)args->n_heads; h++) {
+                const problem p = problem_of(args, h);
+                cluster(&p);
+        }
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Clusters of a prompt's keys on a device: order, sizes and means to the bit as the reference has them, and clusters to the bit as dci_kmeans has
+ * them of the same rows.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/kmeans_internal.h"
+#include "core/npy.h"
+#include "simd/convert.h"
+#include "tests/gpu_fixture.h"
+
+#define ROOM ((size_t)24 << 20)
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+#define SEED 5
+
+typedef struct shape {
+        const char *name;
+        int32_t dim, dtype, n_heads, n, k, n_rounds;
+} shape;
+
+typedef struct world {
+        gpu_test *t;
+        const shape *s;
+        dci_rng rng;
+        gpu_buffer *rows, *first, *order, *starts, *means, *states, *work;
+        size_t row_step, head_step; /* bytes */
+} world;
+
+/* Heads lie beside each other, with a gap between tokens. */
+static void make_world(world *w, gpu_test *t, const shape *s)
+{
+        const size_t heads = (size_t)s->n_heads, n = (size_t)s->n, k = (size_t)s->k, row = (size_t)s->dim * 2;
+        *w = (world){.t = t, .s = s, .head_step = row, .row_step = heads * row + 16};
+        gpu_reset(t);
+        dci_rng_seed(&w->rng, 77);
+        w->rows = gpu_take(t, n * w->row_step, GPU_DEVICE);
+        w->first = gpu_take(t, heads * k * sizeof(int32_t), GPU_DEVICE);
+        w->order = gpu_take(t, heads * n * sizeof(int32_t), GPU_DEVICE);
+        w->starts = gpu_take(t, heads * (k + 1) * sizeof(int32_t), GPU_DEVICE);
+        w->means = gpu_take(t, heads * k * row, GPU_DEVICE);
+        w->states = gpu_take(t, heads * DCI_GPU_KMEANS_STATES * sizeof(int32_t), GPU_DEVICE);
+        w->work = gpu_take(t, (size_t)dci_gpu_kmeans_work(s->n_heads, s->dim, s->n, s->k).n_bytes, GPU_DEVICE);
+        for (size_t h = 0; h < heads; h++)
+                dci_km_draw(SEED, h, n, k, (int32_t *)(void *)w->first->image + h * k);
+}
+
+static uint16_t *row_of(const world *w, size_t head, size_t i)
+{
+        return (uint16_t *)(void *)(w->rows->image + i * w->row_step + head * w->head_step);
+}
+
+static void put(const world *w, size_t head, size_t i, size_t j, float x)
+{
+        row_of(w, head, i)[j] = w->s->dtype == DCI_BF16 ? dci_float_to_bf16(x) : dci_float_to_f16(x);
+}
+
+/* Rows about a mean with a few large coordinates, in groups, as keys have them. */
+static void fill_like_keys(world *w)
+{
+        const size_t dim = (size_t)w->s->dim;
+        for (size_t h = 0; h < (size_t)w->s->n_heads; h++) {
+                float mean[DCI_GPU_MAX_DIM], topics[16][DCI_GPU_MAX_DIM];
+                for (size_t j = 0; j < dim; j++) {
+                        mean[j] = (j % 29 == 3 ? 8.0f : 1.0f) * (float)dci_rng_normal(&w->rng);
+                        for (size_t g = 0; g < 16; g++)
+                                topics[g][j] = (float)dci_rng_normal(&w->rng);
+                }
+                for (size_t i = 0; i < (size_t)w->s->n; i++) {
+                        const float *topic = topics[dci_rng_below(&w->rng, 16)];
+                        for (size_t j = 0; j < dim; j++)
+                                put(w, h, i, j, mean[j] + topic[j] + 0.7f * (float)dci_rng_normal(&w->rng));
+                }
+        }
+}
+
+static dci_gpu_kmeans_args args_of(const world *w, bool image)
+{
+        const shape *s = w->s;
+        return (dci_gpu_kmeans_args){.n_heads = s->n_heads,
+                                     .dim = s->dim,
+                                     .dtype = s->dtype,
+                                     .n_rows = s->n,
+                                     .n_clusters = s->k,
+                                     .n_rounds = s->n_rounds,
+                                     .isa = (int32_t)w->t->context->isa,
+                                     .rows = gpu_at(w->rows, image),
+                                     .row_step = w->row_step,
+                                     .head_step = w->head_step,
+                                     .first = gpu_at(w->first, image),
+                                     .order = gpu_at(w->order, image),
+                                     .starts = gpu_at(w->starts, image),
+                                     .means = gpu_at(w->means, image),
+                                     .states = gpu_at(w->states, image),
+                                     .work = gpu_at(w->work, image)};
+}
+
+static const int32_t *state_of(const gpu_buffer *b, bool back, size_t head)
+{
+        return (const int32_t *)(const void *)(back ? b->back : b->image) + head * DCI_GPU_KMEANS_STATES;
+}
+
+/* On the device and in the reference; the same comes out. */
+static void run(world *w)
+{
+        const dci_gpu_kmeans_args there = args_of(w, false), here = args_of(w, true);
+        gpu_send_all(w->t);
+        ck_ok(w->t->ops->kmeans(w->t->gpu, w->t->stream, &there));
+        dci_gpu_ref_kmeans(&here);
+        gpu_same(w->t, w->rows, "rows");
+        gpu_same(w->t, w->first, "first rows");
+        gpu_same(w->t, w->order, "order");
+        gpu_same(w->t, w->starts, "starts");
+        gpu_same(w->t, w->means, "means");
+        gpu_fetch(w->t, w->work);
+        gpu_guarded(w->work, "scratch");
+        gpu_fetch(w->t, w->states);
+        gpu_guarded(w->states, "states");
+        for (size_t h = 0; h < (size_t)w->s->n_heads; h++) {
+                const int32_t *got = state_of(w->states, true, h), *wanted = state_of(w->states, false, h);
+                ck_assert_int_eq(got[DCI_GPU_KMEANS_BAD], wanted[DCI_GPU_KMEANS_BAD]);
+                ck_assert_int_eq(got[DCI_GPU_KMEANS_ROUNDS], wanted[DCI_GPU_KMEANS_ROUNDS]);
+        }
+}
+
+/* What src/kv/group_cluster.c would make of the rows. */
+static void cpu_clusters(const world *w, int32_t *offsets, int32_t *ids, float *centroids)
+{
+        const shape *s = w->s;
+        dci_kmeans_config config;
+        dci_kmeans_input input;
+        dci_kmeans_result result;
+        ck_ok(dci_kmeans_config_init(&config, sizeof config));
+        ck_ok(dci_kmeans_input_init(&input, sizeof input));
+        ck_ok(dci_kmeans_result_init(&result, sizeof result));
+        config.dim = (size_t)s->dim;
+        config.n_clusters = (size_t)s->k;
+        config.dtype = (dci_dtype)s->dtype;
+        config.centroid = DCI_CENTROID_MEAN;
+        config.zero_rows = DCI_ZERO_KEEP;
+        config.n_iter = (size_t)s->n_rounds;
+        config.seed = SEED;
+        input.n_problems = (size_t)s->n_heads;
+        input.n = (size_t)s->n;
+        input.rows = w->rows->image;
+        input.ld = w->row_step / 2;
+        input.problem_ld = w->head_step / 2;
+        result.offsets = offsets;
+        result.ids = ids;
+        result.centroids = centroids;
+        ck_ok(dci_kmeans(w->t->context, &config, &input, NULL, &result));
+}
+
+static size_t count_empty(const world *w)
+{
+        const int32_t *starts = (const int32_t *)(const void *)w->starts->image;
+        size_t n = 0;
+        for (size_t i = 0; i < (size_t)w->s->n_heads * (size_t)(w->s->k + 1); i++)
+                n += i % (size_t)(w->s->k + 1) != (size_t)w->s->k && starts[i] == starts[i + 1];
+        return n;
+}
+
+/* Runs, and holds the clusters against the CPU's. */
+static void compare(world *w)
+{
+        const size_t heads = (size_t)w->s->n_heads, n = (size_t)w->s->n, k = (size_t)w->s->k, dim = (size_t)w->s->dim;
+        int32_t *offsets = malloc(heads * (k + 1) * sizeof *offsets), *ids = malloc(heads * n * sizeof *ids);
+        float *centroids = malloc(heads * k * dim * sizeof *centroids);
+        ck_assert(offsets != NULL && ids != NULL && centroids != NULL);
+        run(w);
+        cpu_clusters(w, offsets, ids, centroids);
+        ck_assert_msg(memcmp(offsets, w->starts->image, heads * (k + 1) * sizeof *offsets) == 0,
+                      "%s: clusters begin elsewhere on the CPU", w->s->name);
+        ck_assert_msg(memcmp(ids, w->order->image, heads * n * sizeof *ids) == 0,
+                      "%s: clusters have other rows on the CPU", w->s->name);
+        free(offsets);
+        free(ids);
+        free(centroids);
+}
+
+static const shape shapes[] = {{"dim 64, bf16", 64, DCI_BF16, 2, 500, 12, 6},
+                               {"dim 64, f16, more clusters than a stage", 64, DCI_F16, 1, 700, 70, 4},
+                               {"dim 96, bf16", 96, DCI_BF16, 2, 300, 33, 4},
+                               {"dim 96, f16", 96, DCI_F16, 1, 257, 9, 5},
+                               {"dim 128, bf16", 128, DCI_BF16, 2, 520, 20, 4},
+                               {"dim 128, f16, one round", 128, DCI_F16, 1, 600, 40, 1},
+                               {"dim 256, bf16", 256, DCI_BF16, 1, 300, 20, 3},
+                               {"dim 256, f16", 256, DCI_F16, 2, 130, 17, 3},
+                               {"one cluster", 64, DCI_BF16, 1, 90, 1, 4},
+                               {"as many clusters as rows", 64, DCI_F16, 1, 40, 40, 3},
+                               {"one row", 64, DCI_F16, 2, 1, 1, 2},
+                               {"a whole tile", 64, DCI_BF16, 1, DCI_GPU_KMEANS_TILE, 32, 5},
+                               {"clusters of more rows than are summed at once", 64, DCI_F16, 1, 1200, 2, 3}};
+
+START_TEST(clusters_are_those_of_the_cpu)
+{
+        gpu_test t;
+        world w;
+        gpu_begin(&t, ROOM);
+        make_world(&w, &t, &shapes[_i]);
+        fill_like_keys(&w);
+        compare(&w);
+        gpu_end(&t);
+}
+END_TEST
+
+/* Keys of a model (DCI_TEST_TRACE: others), as clusterkv divides them. */
+START_TEST(keys_of_a_model_too)
+{
+        gpu_test t;
+        world w;
+        char path[512];
+        dci_npy keys;
+        gpu_begin(&t, ROOM);
+        snprintf(path, sizeof path, "%s/keys.npy", test_trace_dir());
+        ck_ok(dci_npy_read(t.context, path, &keys));
+        const size_t most = test_short() ? 700 : 6000, n = keys.shape[0] < most ? keys.shape[0] : most;
+        const shape s = {"a trace",         (int32_t)keys.shape[1], DCI_F16, 1, (int32_t)n,
+                         (int32_t)(n / 80), test_short() ? 3 : 20};
+        make_world(&w, &t, &s);
+        for (size_t i = 0; i < n; i++)
+                memcpy(row_of(&w, 0, i), (const unsigned char *)keys.data + i * keys.shape[1] * 2, keys.shape[1] * 2);
+        compare(&w);
+        ck_assert_uint_eq(count_empty(&w), 0);
+        dci_npy_free(&keys);
+        gpu_end(&t);
+}
+END_TEST
+
+/* Rows that are alike leave clusters empty; rows of few values are as near to one centre as to another. */
+START_TEST(empty_clusters_and_ties_too)
+{
+        static const shape s = {"few values", 64, DCI_BF16, 3, 400, 60, 6};
+        gpu_test t;
+        world w;
+        gpu_begin(&t, ROOM);
+        make_world(&w, &t, &s);
+        for (size_t i = 0; i < (size_t)s.n; i++) {
+                /* Head 0: 40 rows, ten times each; 1: all alike; 2: signs of a few coordinates. */
+                dci_rng alike, signs;
+                dci_rng_seed(&alike, i % 40);
+                dci_rng_seed(&signs, i % 97);
+                for (size_t j = 0; j < (size_t)s.dim; j++) {
+                        put(&w, 0, i, j, (float)dci_rng_normal(&alike));
+                        put(&w, 1, i, j, (float)j - 20.0f);
+                        put(&w, 2, i, j, j < 8 ? (dci_rng_below(&signs, 2) != 0 ? 1.0f : -1.0f) : 0.0f);
+                }
+        }
+        compare(&w);
+        ck_assert_uint_gt(count_empty(&w), 0);
+        for (size_t h = 0; h < 3 && !gpu_is_host(&t); h++)
+                ck_assert_int_gt(state_of(w.states, true, h)[DCI_GPU_KMEANS_EXACT], 0);
+        gpu_end(&t);
+}
+END_TEST
+
+/* Groups far apart settle early, and the rounds that are left change nothing. */
+START_TEST(rounds_end_when_nothing_changes)
+{
+        static const shape s = {"far apart", 64, DCI_F16, 2, 300, 3, 30};
+        gpu_test t;
+        world w;
+        gpu_begin(&t, ROOM);
+        make_world(&w, &t, &s);
+        for (size_t h = 0; h < 2; h++)
+                for (size_t i = 0; i < (size_t)s.n; i++)
+                        for (size_t j = 0; j < (size_t)s.dim; j++)
+                                put(&w, h, i, j, (j == i % 3 ? 30.0f : 0.0f) + 0.2f * (float)dci_rng_normal(&w.rng));
+        compare(&w);
+        for (size_t h = 0; h < 2; h++)
+                ck_assert_int_lt(state_of(w.states, false, h)[DCI_GPU_KMEANS_ROUNDS], 30);
+        gpu_end(&t);
+}
+END_TEST
+
+/* Rows without a direction, without a number or too long: their head is left to the CPU, others are clustered. Loops over what is wrong. */
+START_TEST(bad_rows_are_told)
+{
+        static const shape s = {"bad rows", 64, DCI_BF16, 3, 200, 5, 3};
+        static const float bad[] = {0.0f, NAN, INFINITY, 3e38f};
+        gpu_test t;
+        world w;
+        gpu_begin(&t, ROOM);
+        make_world(&w, &t, &s);
+        fill_like_keys(&w);
+        for (size_t j = 0; j < (size_t)s.dim; j++)
+                put(&w, 1, 150, j, bad[_i]);
+        gpu_send_all(&t);
+        const dci_gpu_kmeans_args there = args_of(&w, false), here = args_of(&w, true);
+        ck_ok(t.ops->kmeans(t.gpu, t.stream, &there));
+        dci_gpu_ref_kmeans(&here);
+        gpu_fetch(&t, w.states);
+        gpu_fetch(&t, w.order);
+        for (size_t h = 0; h < 3; h++) {
+                ck_assert_int_eq(state_of(w.states, true, h)[DCI_GPU_KMEANS_BAD], h == 1);
+                ck_assert_int_eq(state_of(w.states, false, h)[DCI_GPU_KMEANS_BAD], h == 1);
+                const size_t at = h * (size_t)s.n * sizeof(int32_t), n = (size_t)s.n * sizeof(int32_t);
+                ck_assert(h == 1 || memcmp(w.order->back + at, w.order->image + at, n) == 0);
+        }
+        gpu_end(&t);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("gpu kmeans");
+        TCase *laws = tcase_create("laws");
+        tcase_set_timeout(laws, 120);
+        tcase_add_loop_test(laws, clusters_are_those_of_the_cpu, 0, COUNT(shapes));
+        tcase_add_test(laws, keys_of_a_model_too);
+        tcase_add_test(laws, empty_clusters_and_ties_too);
+        tcase_add_test(laws, rounds_end_when_nothing_changes);
+        tcase_add_loop_test(laws, bad_rows_are_told, 0, 4);
+        suite_add_tcase(suite, laws);
+        return test_main(suite);
+}
