@@ -46,6 +46,10 @@ set(dci_sources
     src/cluster/kmeans_problem.c
     src/cluster/kmeans_run.c
     src/cluster/kmeans_step.c
+    src/index/check.c
+    src/index/check_codes.c
+    src/index/check_rows.c
+    src/index/check_tree.c
     src/index/chooser.c
     src/index/config.c
     src/index/filter.c

@@ -51,10 +51,11 @@ enum {
         DCI_ERR_FULL = 7,      /**< a fixed budget is used up */
         DCI_ERR_UNSUPPORTED = 8, /**< valid, but not offered by this build, CPU or kind */
         DCI_ERR_IO = 9,          /**< the operating system refused a read or write */
-        DCI_ERR_FORMAT = 10,     /**< a file is truncated, damaged or not of the expected kind */
-        DCI_ERR_CANCELLED = 11,  /**< the progress callback asked to stop */
-        DCI_ERR_BUSY = 12,       /**< called from inside a callback of the same object */
-        DCI_ERR_DEVICE = 13      /**< a GPU's runtime refused or failed; the message quotes it */
+        DCI_ERR_FORMAT =
+                10, /**< a file is truncated, damaged or not of the expected kind; an object fails its own check */
+        DCI_ERR_CANCELLED = 11, /**< the progress callback asked to stop */
+        DCI_ERR_BUSY = 12,      /**< called from inside a callback of the same object */
+        DCI_ERR_DEVICE = 13     /**< a GPU's runtime refused or failed; the message quotes it */
 };
 
 /**
@@ -202,6 +203,12 @@ typedef struct dci_progress {
         void *ctx;
         int32_t (*fn)(void *ctx, size_t done, size_t total);
 } dci_progress;
+
+/**
+ * How much dci_index_check and dci_kv_check look at. STRUCTURE: everything that is counted, listed or linked, by what it says itself.
+ * FULL: that, and everything that was computed from rows, computed again and compared.
+ */
+enum { DCI_CHECK_STRUCTURE = 1, DCI_CHECK_FULL = 2 };
 
 #ifdef __cplusplus
 }
