@@ -38,6 +38,9 @@ static dci_status check_counts(const dci_index *index, const dci_view *view)
                                 "the tree has %zu rows in %zu pages of %zu and %zu levels, the index %zu rows in %zu "
                                 "slots",
                                 tree->n_rows, tree->n_pages, tree->page_rows, tree->n_levels, n_live, view->n);
+        if (tree->c_squared != atomic_load(&((dci_index *)(uintptr_t)index)->c_squared))
+                return dci_fail(DCI_ERR_FORMAT, "c^2 is %g in the tree, %g in the index", (double)tree->c_squared,
+                                (double)atomic_load(&((dci_index *)(uintptr_t)index)->c_squared));
         if (tree->n_pages > tree->page_capacity || tree->n_pages > tree->n_pages_ever || tree->n_free > tree->n_pages)
                 return dci_fail(DCI_ERR_FORMAT, "%zu pages, %zu of them free, of %zu ever, with room for %zu",
                                 tree->n_pages, tree->n_free, tree->n_pages_ever, tree->page_capacity);
