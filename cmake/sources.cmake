@@ -97,6 +97,10 @@ set(dci_sources
     src/kv/attend.c
     src/kv/batch.c
     src/kv/calibrate.c
+    src/kv/check.c
+    src/kv/check_again.c
+    src/kv/check_groups.c
+    src/kv/check_tree.c
     src/kv/choose.c
     src/kv/choose_verify.c
     src/kv/config.c
