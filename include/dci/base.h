@@ -9,6 +9,9 @@
  *    dci_last_error() of the same thread explains what was wrong, with the values.
  *  - Sizes, counts and strides are size_t; strides ("ld", leading dimension) count elements, not bytes.
  *  - Arrays of rows are n x dim with row i at base + i * ld; ld >= dim. Outputs belong to the caller and come last.
+ *  - Arrays are aligned to their elements (4 bytes, or 2), no more: rows and queries that are not are DCI_ERR_INVALID, but for those
+ *    of dci_kv_append, which are copied and may lie anywhere. Lengths whose product with the stride leaves the address space are
+ *    DCI_ERR_LIMIT, before anything is read or allocated.
  *  - Config and result structs begin with `struct_size`. Always prepare them with their init function, which gets the
  *    caller's sizeof; so a program built against an older header keeps its meaning with a newer library.
  *  - Objects are opaque: create, use, destroy. destroy(NULL) does nothing. There is no process-wide mutable state.

@@ -396,6 +396,8 @@ size_t dci_kv_plans_bytes(const dci_kv *kv, size_t n_tokens);
 size_t dci_kv_stride(const dci_kv *kv);
 /* One group's queries as floats, times the scale. */
 void dci_kv_widen_queries(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out);
+/* Rows of the caller's that lie in the address space, aligned to their elements. */
+dci_status dci_kv_check_span(const char *what, size_t n_rows, const void *rows, size_t ld, size_t element_bytes);
 /* The first of n queries that is no number, or too large to score; n: there is none. */
 size_t dci_kv_bad_query(const dci_kv *kv, size_t n, const void *queries, size_t ld);
 dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
