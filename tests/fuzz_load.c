@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Loads damaged index files, with and without right checksums, and uses whatever loads; that passes the check of its structure. Meant for a build with sanitizers.
- * Usage: fuzz_load [SEED [SECONDS]]; without SECONDS a fixed number of files.
+ * Loads damaged index files, with and without right checksums, and uses whatever loads; that passes the check of its structure.
+ * Meant for a build with sanitizers. Usage: fuzz_load [SEED [SECONDS]]; without SECONDS a fixed number of files.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "core/file.h"
+#include "dci/check.h"
 #include "dci/file.h"
 #include "index/index_internal.h"
 #include "tests/persist_seal.h"

@@ -207,12 +207,6 @@ typedef struct dci_progress {
         int32_t (*fn)(void *ctx, size_t done, size_t total);
 } dci_progress;
 
-/**
- * How much dci_index_check and dci_kv_check look at. STRUCTURE: everything that is counted, listed or linked, by what it says itself.
- * FULL: that, and everything that was computed from rows, computed again and compared.
- */
-enum { DCI_CHECK_STRUCTURE = 1, DCI_CHECK_FULL = 2 };
-
 #ifdef __cplusplus
 }
 #endif

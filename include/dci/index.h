@@ -11,8 +11,8 @@
  *    each a chain of fused multiply-adds, then added pairwise. It depends neither on the batch, nor on threads, nor on where
  *    the row is stored, and avx2, avx512, amx and neon give the same bits (scalar rounds each product too). Against exact
  *    arithmetic, with u = 2^-24, the error is at most (dim / 16 + 6) u sum |q_i x_i| for IP, (dim / 16 + 8) u times the
- *    distance for L2, and (dim / 8 + 16) u for COSINE; at scalar twice that; and dim 2^-149 where products underflow. Cheaper arithmetic may propose rows in large
- *    batches; it never decides.
+ *    distance for L2, and (dim / 8 + 16) u for COSINE; at scalar twice that; and dim 2^-149 where products underflow. Cheaper
+ *    arithmetic may propose rows in large batches; it never decides.
  *
  * Threads
  *  - Searches may run side by side, and beside one add or reserve: a batch is prepared outside the lock and published under
@@ -322,29 +322,6 @@ typedef struct dci_memory_report {
 } dci_memory_report;
 DCI_API dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size);
 DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_report);
-
-/**
- * Checks an index against everything that must hold of it, and says in the error's sentence what does not and where: for a host that
- * suspects its memory, a file from elsewhere, or this library. Nothing is changed.
- *
- * level     DCI_CHECK_STRUCTURE: chunks hold the rows; ids and their map agree both ways; c^2 is one that the rows can have; projections,
- *           scales and centres of codes are possible numbers; MDCI: every row in one cell and page, every promoted row a node, lists
- *           and counts of pages, nodes and free pages complete, every node below the top with one parent that lists it.
- *           DCI_CHECK_FULL: also that rows are finite; norms, projections and codes are those that the rows give, and directions and
- *           rotations those that the seed gives; MDCI: nodes lie where their rows do, reach and mean of every cell are those of its rows,
- *           and of up to 1,024 rows (and nodes) of each level, evenly spread, at least half lie with the nearest node (where 16 or more
- *           are looked at: a cell is only found to hold what is near, not proven to).
- * progress  NULL, or reports in slots; FULL only.
- *
- * A loaded or mapped index may have norms, projections and codes of a machine that rounds otherwise, so there those may differ by
- * rounding; in an index that was made here they agree to the bit.
- *
- * Errors: DCI_ERR_FORMAT for what is found, DCI_ERR_INVALID, DCI_ERR_MEMORY, DCI_ERR_CANCELLED.
- * Thread rule: beside searches; adds, removes, reserves, saves and memory reports wait until it is over.
- * Cost: STRUCTURE O(slots + projections), and the map of ids; FULL O(rows dim (1 + simple indices)), with codes as adding the rows
- * again; MDCI up to 1,024 x nodes x dim for each level. Memory: STRUCTURE a bit per slot; FULL some KB per thread and 4 KB x dim.
- */
-DCI_API dci_status dci_index_check(const dci_index *index, int32_t level, const dci_progress *progress);
 
 /**
  * Fits the codes of an index with sketch_bits to queries: learns a transform from its rows and these queries (sketch.h,

@@ -559,30 +559,6 @@ typedef struct dci_kv_info {
 DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);
 
-/**
- * Checks a KV cache against everything that must hold of it, and says in the error's sentence what does not and where: for a host that
- * suspects its memory, or this library. Nothing is changed; work of prompts is waited for.
- *
- * level     DCI_CHECK_STRUCTURE: every block is had by as many sequences as it is counted for, or is on the list of the free, which is
- *           complete; sequences have blocks for their tokens, each once; layers have the tokens of whole steps and of the one that is open;
- *           groups have every candidate once, and are where the groups before them end; trees have every candidate in one page of one
- *           cell, and the promoted ones as nodes; tokens that were chosen once, lists that a schedule keeps, turns and remembered queries
- *           are ones that can be; what forks share is counted as often as it is had, and all summaries together take the bytes that
- *           dci_kv_get_info says.
- *           DCI_CHECK_FULL: also that keys and values are finite; that summaries, codes, tails and means are those that the rows give, to
- *           the bit; that rotations are those of the seed and learned transforms numbers; that trees' nodes are lifted as their keys
- *           are, and of up to 256 candidates at least half lie with the nearest node. What belongs to whom in clusters is not found again.
- * progress  NULL, or reports in (sequence, layer, kv head); FULL only.
- *
- * Of a cache whose rows lie on a device (dci_gpu_kv_host), blocks, sequences, counts and lists are checked at either level.
- *
- * Errors: DCI_ERR_FORMAT for what is found, DCI_ERR_INVALID, DCI_ERR_MEMORY, DCI_ERR_CANCELLED.
- * Cost: STRUCTURE O(blocks + candidates per layer and kv head); FULL as forming all summaries again, forks' shared ones once for each.
- * Memory, which does not count against max_bytes: STRUCTURE some bytes per block and bit per candidate; FULL per thread what forming takes,
- * and a copy of the largest chunk, batch or tree.
- */
-DCI_API dci_status dci_kv_check(dci_kv *kv, int32_t level, const dci_progress *progress);
-
 /* --- when lists are decided again --------------------------------------------------------------------------------------- */
 
 /**

@@ -10,6 +10,8 @@
 
 #include "index/index_internal.h"
 
+#include "dci/check.h"
+
 /* --- check_rows.c: rows, norms, ids, projections ---------------------------------------------------------------------------- */
 
 /* How far two machines' squared norms may be apart, and half of how far projections of rows as long as `size` may. */

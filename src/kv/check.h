@@ -7,6 +7,7 @@
 #ifndef DCI_KV_CHECK_H
 #define DCI_KV_CHECK_H
 
+#include "dci/check.h"
 #include "kv/tree.h"
 
 /* Room for marks, a bit each; dci_kv_marks_clear makes n of them ready and fails for want of memory. */
