@@ -64,6 +64,7 @@ int bench_layers(int argc, char **argv);
 int bench_gpu(int argc, char **argv);
 int bench_kv(int argc, char **argv);
 int bench_papers(int argc, char **argv);
+int bench_verify(int argc, char **argv);
 
 /* --- progress.c: one line on stderr, only when it is a terminal ---------------------------------------------------- */
 

@@ -46,6 +46,10 @@ set(dci_sources
     src/cluster/kmeans_problem.c
     src/cluster/kmeans_run.c
     src/cluster/kmeans_step.c
+    src/index/check.c
+    src/index/check_codes.c
+    src/index/check_rows.c
+    src/index/check_tree.c
     src/index/chooser.c
     src/index/config.c
     src/index/filter.c
@@ -93,6 +97,10 @@ set(dci_sources
     src/kv/attend.c
     src/kv/batch.c
     src/kv/calibrate.c
+    src/kv/check.c
+    src/kv/check_again.c
+    src/kv/check_groups.c
+    src/kv/check_tree.c
     src/kv/choose.c
     src/kv/choose_verify.c
     src/kv/config.c

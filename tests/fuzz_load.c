@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Loads damaged index files, with and without right checksums, and uses whatever loads. Meant for a build with sanitizers.
- * Usage: fuzz_load [SEED [SECONDS]]; without SECONDS a fixed number of files.
+ * Loads damaged index files, with and without right checksums, and uses whatever loads; that passes the check of its structure.
+ * Meant for a build with sanitizers. Usage: fuzz_load [SEED [SECONDS]]; without SECONDS a fixed number of files.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "core/file.h"
+#include "dci/check.h"
 #include "dci/file.h"
 #include "index/index_internal.h"
 #include "tests/persist_seal.h"
@@ -201,6 +202,7 @@ static bool use(dci_index *index)
         /* 0x3c3c is a number near 1 or near 0.01 in each format. */
         unsigned char *query = room_for(dim * sizeof(float)).data;
         memset(query, 0x3c, dim * sizeof(float));
+        right = right && dci_index_check(index, DCI_CHECK_STRUCTURE, NULL) == DCI_OK;
         right = right && dci_index_search(index, 1, query, dim, K, NULL, ids, scores) == DCI_OK;
         right = right && dci_index_search(index, 1, query, dim, 1 + below(K), &params, ids, scores) == DCI_OK;
         right = right && dci_index_range_search(index, 1, query, dim, 0.5f, &params, &result) == DCI_OK;
@@ -211,6 +213,7 @@ static bool use(dci_index *index)
                 int64_t first = dci_rows_view(&index->rows).table->chunk[0].ids[0];
                 right = dci_index_remove(index, 1, &first) == DCI_OK;
         }
+        right = right && dci_index_check(index, DCI_CHECK_STRUCTURE, NULL) == DCI_OK;
         free(query);
         return right;
 }

@@ -194,6 +194,7 @@ static void check_layout(int32_t preset, size_t form, int32_t blocks_by, bool in
         const kv_turn all = {b, &others, 0, 131 + 3 * 40};
         for (size_t layer = 0; layer < LAYERS; layer++)
                 each_slot(e, kv, layer, &all, 0, false);
+        ck_assert_msg(dci_kv_check(kv, DCI_CHECK_FULL, NULL) == DCI_OK, "%s: %s", what, dci_last_error());
         dci_kv_destroy(kv);
         dci_kv_destroy(own);
         kv_data_free(&data);

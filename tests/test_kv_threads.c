@@ -92,6 +92,8 @@ static void live(part *p, dci_kv_plan *plan, float *outs)
                 dci_kv_info info;
                 dci_kv_info_init(&info, sizeof info);
                 OR_COMPLAIN(dci_kv_get_info(p->kv, &info));
+                if (s % 8 == 0) /* others are in the middle of steps and prompts */
+                        OR_COMPLAIN(dci_kv_check(p->kv, DCI_CHECK_FULL, NULL));
         }
         OR_COMPLAIN(dci_kv_close(p->kv, sequence));
         OR_COMPLAIN(dci_kv_close(p->kv, fork));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Saves beside searches and a writer: each file is one state of the index. Run under tsan, too. */
+/* Saves, and checks, beside searches and a writer: each sees one state of the index. Run under tsan, too. */
 #include "tests/common.h"
 
 #include <pthread.h>
@@ -102,12 +102,39 @@ START_TEST(saves_beside_searches_and_a_writer_hold_one_state)
 }
 END_TEST
 
+/* Loops over kinds, each with codes. */
+START_TEST(checks_beside_searches_and_a_writer_pass)
+{
+        dci_context *context = test_context(2);
+        dci_index_config config = index_config(SIDE, DCI_METRIC_IP, DCI_F32);
+        shared s = {.index = NULL};
+        pthread_t threads[2];
+        config.kind = DCI_KIND_FLAT + _i;
+        config.sketch_bits = 4;
+        ck_ok(dci_index_create(context, &config, &s.index));
+        ck_assert_int_eq(pthread_create(&threads[0], NULL, searcher, &s), 0);
+        ck_assert_int_eq(pthread_create(&threads[1], NULL, writer, &s), 0);
+        for (int i = 0; i < SAVES; i++)
+                ck_ok(dci_index_check(s.index, i % 4 == 0 ? DCI_CHECK_FULL : DCI_CHECK_STRUCTURE, NULL));
+        void *complaints[2] = {NULL, NULL};
+        pthread_join(threads[1], &complaints[1]);
+        atomic_store(&s.done, true);
+        pthread_join(threads[0], &complaints[0]);
+        for (int i = 0; i < 2; i++)
+                ck_assert_msg(complaints[i] == NULL, "%s", (const char *)complaints[i]);
+        ck_ok(dci_index_check(s.index, DCI_CHECK_FULL, NULL));
+        dci_index_destroy(s.index);
+        dci_context_destroy(context);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("persist threads");
         TCase *threads = tcase_create("threads");
         tcase_set_timeout(threads, 120);
         tcase_add_loop_test(threads, saves_beside_searches_and_a_writer_hold_one_state, 0, 3);
+        tcase_add_loop_test(threads, checks_beside_searches_and_a_writer_pass, 0, 3);
         suite_add_tcase(suite, threads);
         return test_main(suite);
 }

@@ -9,6 +9,9 @@
  *    dci_last_error() of the same thread explains what was wrong, with the values.
  *  - Sizes, counts and strides are size_t; strides ("ld", leading dimension) count elements, not bytes.
  *  - Arrays of rows are n x dim with row i at base + i * ld; ld >= dim. Outputs belong to the caller and come last.
+ *  - Arrays are aligned to their elements (4 bytes, or 2), no more: rows and queries that are not are DCI_ERR_INVALID, but for those
+ *    of dci_kv_append, which are copied and may lie anywhere. Lengths whose product with the stride leaves the address space are
+ *    DCI_ERR_LIMIT, before anything is read or allocated.
  *  - Config and result structs begin with `struct_size`. Always prepare them with their init function, which gets the
  *    caller's sizeof; so a program built against an older header keeps its meaning with a newer library.
  *  - Objects are opaque: create, use, destroy. destroy(NULL) does nothing. There is no process-wide mutable state.
@@ -51,10 +54,11 @@ enum {
         DCI_ERR_FULL = 7,      /**< a fixed budget is used up */
         DCI_ERR_UNSUPPORTED = 8, /**< valid, but not offered by this build, CPU or kind */
         DCI_ERR_IO = 9,          /**< the operating system refused a read or write */
-        DCI_ERR_FORMAT = 10,     /**< a file is truncated, damaged or not of the expected kind */
-        DCI_ERR_CANCELLED = 11,  /**< the progress callback asked to stop */
-        DCI_ERR_BUSY = 12,       /**< called from inside a callback of the same object */
-        DCI_ERR_DEVICE = 13      /**< a GPU's runtime refused or failed; the message quotes it */
+        DCI_ERR_FORMAT =
+                10, /**< a file is truncated, damaged or not of the expected kind; an object fails its own check */
+        DCI_ERR_CANCELLED = 11, /**< the progress callback asked to stop */
+        DCI_ERR_BUSY = 12,      /**< called from inside a callback of the same object */
+        DCI_ERR_DEVICE = 13     /**< a GPU's runtime refused or failed; the message quotes it */
 };
 
 /**

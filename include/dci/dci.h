@@ -12,6 +12,7 @@
  *   kmeans.h     clusters of rows: cosine and Euclidean k-means, one problem or a layer's heads at once
  *   kv.h         a KV cache that keeps every token and attends to few: paged rows, plans, attention
  *   gpu.h        that cache in host memory, with attention on a GPU
+ *   check.h      indexes and caches that check themselves
  *
  * A first program is in README.md and is compiled by the test suite (tests/install/consumer.c).
  */
@@ -19,6 +20,7 @@
 #define DCI_DCI_H
 
 #include "dci/base.h"
+#include "dci/check.h"
 #include "dci/file.h"
 #include "dci/gpu.h"
 #include "dci/index.h"

@@ -11,8 +11,8 @@
  *    each a chain of fused multiply-adds, then added pairwise. It depends neither on the batch, nor on threads, nor on where
  *    the row is stored, and avx2, avx512, amx and neon give the same bits (scalar rounds each product too). Against exact
  *    arithmetic, with u = 2^-24, the error is at most (dim / 16 + 6) u sum |q_i x_i| for IP, (dim / 16 + 8) u times the
- *    distance for L2, and (dim / 8 + 16) u for COSINE; at scalar twice that. Cheaper arithmetic may propose rows in large
- *    batches; it never decides.
+ *    distance for L2, and (dim / 8 + 16) u for COSINE; at scalar twice that; and dim 2^-149 where products underflow. Cheaper
+ *    arithmetic may propose rows in large batches; it never decides.
  *
  * Threads
  *  - Searches may run side by side, and beside one add or reserve: a batch is prepared outside the lock and published under

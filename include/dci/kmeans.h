@@ -114,8 +114,10 @@ typedef struct dci_kmeans_input {
                 centroids; /**< INIT_GIVEN: n_problems x n_clusters x dim, finite; the subtracted mean is already taken from
                                      them, as it is from result.centroids; under COSINE not zero, of any length */
         const float *means; /**< MEAN_GIVEN: n_problems x dim, finite */
-        const void *values; /**< rows to be added up by cluster beside those that are clustered; NULL (default): none */
-        size_t value_dim;   /**< elements of a value, 1 to DCI_MAX_DIM */
+        const void
+                *values;  /**< rows to be added up by cluster beside those that are clustered, refused like them if they
+                                hold NaN or infinity, or their squared norm exceeds FLT_MAX; NULL (default): none */
+        size_t value_dim; /**< elements of a value, 1 to DCI_MAX_DIM */
         dci_dtype value_dtype;   /**< default DCI_F32 */
         int32_t reserved;        /**< zero */
         size_t value_ld;         /**< as ld; 0 (default): value_dim */

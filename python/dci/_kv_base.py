@@ -10,8 +10,9 @@ from typing import Any, ClassVar, SupportsIndex, Union
 import numpy as np
 import numpy.typing as npt
 
-from . import _kv_structs
+from . import _kv_structs, _structs
 from ._errors import InvalidError
+from ._guard import CallGuard
 from ._kv_config import c_config, set_layers, set_layout
 from ._kv_info import KVInfo, KVSequenceInfo, info_of, sequence_info_of
 from ._kv_plan import Integers
@@ -110,6 +111,20 @@ class KVBase:
         names = as_sequences(sequences)
         if names.size:
             self._call("maintain", handle, names.size, address(names))
+
+    def check(self, *, full: bool = True) -> None:
+        """Checks everything that must hold of the cache; FormatError says what does not, and where. Of use where memory or
+        this library is in doubt. Nothing is changed; work of prompts is waited for.
+
+        full    False: what is counted, listed and linked. True: also what was computed from keys and values, computed
+                again. Of a cache on a GPU it is the same.
+        """
+        handle = self._live()
+        with CallGuard() as guard:
+            level = _structs.CHECK_FULL if full else _structs.CHECK_STRUCTURE
+            status = lib.dci_kv_check(self._host(handle), level, byref(guard.progress))
+        guard.raise_kept()
+        check(status)
 
     def _part(self, handle: Handle, sequence: SupportsIndex, n_tokens: SupportsIndex | None) -> tuple[int, int]:
         number = number_of(sequence)

@@ -14,6 +14,7 @@ DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
 STORAGES = {"owned": 0, "borrowed": 1}
 ZERO_ROWS = {"refuse": 0, "keep": 1}
 EXECUTORS = {"openmp": 0, "pthreads": 1}
+CHECK_STRUCTURE, CHECK_FULL = 1, 2
 ISAS = {"auto": 0, "scalar": 1, "avx2": 2, "avx512": 3, "amx": 4, "neon": 5}
 KMEANS_INITS = {"random": 1, "plusplus": 2, "even": 3, "given": 4}
 KMEANS_STOPS = {"rounds": 1, "stable": 2, "tolerance": 3}

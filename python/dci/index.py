@@ -253,6 +253,22 @@ class Index(Paged):
         check(lib.dci_index_memory(self._open().value, byref(report)))
         return {name: getattr(report, name) for name in _MEMORY}
 
+    def check(self, *, full: bool = True) -> None:
+        """Checks the index against everything that must hold of it; FormatError says what does not, and where. Of use where
+        memory, a file or this library is in doubt. Nothing is changed.
+
+        full    False: what is counted, listed and linked. True: also what was computed from rows, computed again: norms,
+                projections, codes, cells.
+
+        Searches go on meanwhile; adds and removes on other threads wait. Ctrl-C ends it.
+        """
+        handle = self._open()
+        with CallGuard() as guard:
+            level = _structs.CHECK_FULL if full else _structs.CHECK_STRUCTURE
+            status = lib.dci_index_check(handle.value, level, byref(guard.progress))
+        guard.raise_kept()
+        check(status)
+
     def save(self, path: Path) -> None:
         """Saves the index to a file. A file that is there already is replaced as a whole, or, on any failure, not at all.
 

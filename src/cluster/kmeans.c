@@ -70,6 +70,11 @@ static dci_status refuse_bad_rows(const km_call *call)
                         return dci_fail(DCI_ERR_NUMBER,
                                         "row %zu of problem %zu holds NaN or infinity, or its squared norm exceeds %g",
                                         bad->row, number, (double)KM_MOST_NORM2);
+                if (bad->kind == KM_BAD_VALUE)
+                        return dci_fail(
+                                DCI_ERR_NUMBER,
+                                "value %zu of problem %zu holds NaN or infinity, or its squared norm exceeds %g",
+                                bad->row, number, (double)FLT_MAX);
                 if (bad->kind == KM_BAD_DIRECTION)
                         return dci_fail(
                                 DCI_ERR_NUMBER,

@@ -111,6 +111,17 @@ static dci_status check_strides(const char *name, size_t n, size_t dim, size_t n
         return DCI_OK;
 }
 
+/* Of all arrays of numbers: NULL is aligned. */
+static dci_status check_aligned(const dci_kmeans_config *c, const dci_kmeans_input *in)
+{
+        dci_status status = dci_check_aligned("rows", in->rows, dci_dtype_size(c->dtype));
+        if (status == DCI_OK && in->values != NULL)
+                status = dci_check_aligned("values", in->values, dci_dtype_size(in->value_dtype));
+        if (status == DCI_OK)
+                status = dci_check_aligned("centroids", in->centroids, sizeof(float));
+        return status == DCI_OK ? dci_check_aligned("means", in->means, sizeof(float)) : status;
+}
+
 static dci_status check_values(dci_kmeans_input *in)
 {
         if (in->values == NULL)
@@ -146,7 +157,9 @@ static dci_status check_sizes(const dci_kmeans_config *c, bool reads, dci_kmeans
                                 in->first_cluster, c->n_clusters, MOST_ROWS);
         dci_status status = check_strides("rows", in->n, c->dim, in->n_problems, dci_dtype_size(c->dtype), &in->ld,
                                           &in->problem_ld);
-        return status == DCI_OK ? check_values(in) : status;
+        if (status == DCI_OK)
+                status = check_values(in);
+        return status == DCI_OK ? check_aligned(c, in) : status;
 }
 
 /* Sum of squares of a row of floats, in double: what the caller gave may be of any size. */

@@ -28,7 +28,7 @@
 #define KM_NO_DIRECTION INFINITY /* `own` of such a row */
 
 /* Why a row was refused. */
-enum { KM_BAD_NONE = 0, KM_BAD_NUMBER = 1, KM_BAD_DIRECTION = 2 };
+enum { KM_BAD_NONE = 0, KM_BAD_NUMBER = 1, KM_BAD_DIRECTION = 2, KM_BAD_VALUE = 3 };
 
 /* Scratch of one worker. */
 typedef struct km_worker {

@@ -10,6 +10,17 @@
 /* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors small. */
 #define MIDDLE_ROWS ((size_t)1024) /* or a quarter of the rows */
 
+/* The value beside a row holds NaN or infinity, or is too long for sums of it. */
+static bool is_bad_value(const km_problem *p, size_t i)
+{
+        const dci_kmeans_input *in = p->input;
+        if (in->values == NULL)
+                return false;
+        const size_t at = (p->number * in->value_problem_ld + i * in->value_ld) * dci_dtype_size(in->value_dtype);
+        const unsigned char *value = (const unsigned char *)in->values + at;
+        return !isfinite(p->kernels->norm2[in->value_dtype - 1](value, in->value_dim));
+}
+
 /* A row minus the mean, of unit length under COSINE. Returns why it cannot be used; *out_zero: it has no direction. */
 static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
 {
@@ -18,6 +29,8 @@ static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
         float norm2 = p->kernels->norm2[p->config->dtype - 1](row, p->dim);
         if (!(norm2 <= KM_MOST_NORM2))
                 return KM_BAD_NUMBER;
+        if (is_bad_value(p, i))
+                return KM_BAD_VALUE;
         p->kernels->widen[p->config->dtype - 1](row, p->dim, out);
         if (p->config->subtract_mean != DCI_MEAN_NONE) {
                 for (size_t j = 0; j < p->dim; j++)

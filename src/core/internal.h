@@ -60,6 +60,9 @@ void dci_may_fail(bool allowed);
 /* Checks what every config and result struct begins with. `known`: the size this library was built with. */
 dci_status dci_check_struct_size(const char *name, const void *object, size_t struct_size, size_t known);
 
+/* Refuses an array of the caller's that is not aligned to its elements: kernels read them as such. */
+dci_status dci_check_aligned(const char *what, const void *array, size_t element_bytes);
+
 /* Body of every *_init: refuses NULL and unknown sizes, zeroes all bytes, writes struct_size. */
 dci_status dci_struct_init(const char *name, void *object, size_t struct_size, size_t known);
 

@@ -108,6 +108,14 @@ const char *dci_dtype_name(dci_dtype dtype)
  * uninitialised struct_size from sending the check through foreign memory. */
 #define LONGEST_STRUCT 4096
 
+dci_status dci_check_aligned(const char *what, const void *array, size_t element_bytes)
+{
+        if ((uintptr_t)array % element_bytes != 0)
+                return dci_fail(DCI_ERR_INVALID, "%s are not aligned to their elements of %zu bytes", what,
+                                element_bytes);
+        return DCI_OK;
+}
+
 dci_status dci_check_struct_size(const char *name, const void *object, size_t struct_size, size_t known)
 {
         if (struct_size < known || struct_size > LONGEST_STRUCT)

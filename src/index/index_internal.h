@@ -226,6 +226,7 @@ struct dci_index {
 
         void *mapping; /* the file that a mapped index reads; NULL in others */
         size_t mapped_bytes;
+        bool loaded; /* norms, projections and codes may be those of a machine that rounds otherwise */
 };
 
 /* lock.c part of index.c */

@@ -132,8 +132,9 @@ static dci_status check_add(const dci_index *index, size_t n, const void *rows, 
                 return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld, dim);
         if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows of %zu elements exceed the address space", n, ld);
-        if ((uintptr_t)rows % element != 0)
-                return dci_fail(DCI_ERR_INVALID, "rows are not aligned to their elements of %zu bytes", element);
+        const dci_status aligned = dci_check_aligned("rows", rows, element);
+        if (aligned != DCI_OK)
+                return aligned;
         for (size_t i = 0; ids != NULL && i < n; i++) {
                 if (ids[i] < 0)
                         return dci_fail(DCI_ERR_INVALID, "id %lld of row %zu is negative", (long long)ids[i], i);

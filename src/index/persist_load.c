@@ -270,6 +270,8 @@ static dci_status build(dci_context *context, const dci_file *file, dci_index **
         if (status == DCI_OK)
                 status = dci_index_create(context, &l.config, &l.index);
         if (status == DCI_OK)
+                l.index->loaded = true;
+        if (status == DCI_OK)
                 status = place(&l);
         if (status == DCI_OK)
                 status = accept(&l, format);

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "index/check.h"
 #include "index/mdci.h"
 #include "index/persist.h"
 #include "index/persist_tree.h"
@@ -399,5 +400,7 @@ dci_status dci_tree_accept(dci_loading *l)
         tree->built_version = t->built_version;
         tree->n_builds = t->n_builds;
         atomic_store(&index->n_live, t->n_live);
-        return t->n_live == 0 ? DCI_OK : dci_tree_route_all(tree, &index->rows);
+        if (t->n_live > 0)
+                status = dci_tree_route_all(tree, &index->rows);
+        return status == DCI_OK ? dci_check_tree(index, &l->view) : status;
 }

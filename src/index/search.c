@@ -23,9 +23,7 @@ static dci_status check_queries(const dci_index *index, size_t n, const void *qu
                                 index->config.dim);
         if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
                 return dci_fail(DCI_ERR_LIMIT, "%zu queries of %zu elements exceed the address space", n, ld);
-        if ((uintptr_t)queries % element != 0)
-                return dci_fail(DCI_ERR_INVALID, "queries are not aligned to their elements of %zu bytes", element);
-        return DCI_OK;
+        return dci_check_aligned("queries", queries, element);
 }
 
 dci_status dci_queries_prepare(const dci_index *index, size_t n, const void *queries, size_t ld, dci_queries *out)

@@ -29,8 +29,8 @@ static float reach(const dci_tree *tree, const dci_level *level, size_t node, fl
         return most;
 }
 
-/* scratch: dim floats. */
-static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node, float *scratch)
+void dci_tree_route_of_cell(const dci_tree *tree, const dci_rows *rows, size_t node, float *scratch, float *route,
+                            float *out_radius2)
 {
         const dci_level *level = &tree->levels[0];
         const dci_cell *cell = &level->cells[node];
@@ -38,7 +38,7 @@ static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node, float 
         const dci_kernels *kernels = tree->context->kernels;
         const size_t dim = tree->dim;
         const bool cosine = tree->metric == DCI_METRIC_COSINE;
-        float *route = level->routes + node * dim, most = 0.0f;
+        float most = 0.0f;
         for (size_t p = 0; p < dim; p++) { /* the node as a row */
                 scratch[p] = level->points[node * (dim + 1) + p] + tree->mean[p];
                 route[p] = 0.0f;
@@ -58,11 +58,18 @@ static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node, float 
                 const float far = reach(tree, level, node, node_norm2, values, norms, here);
                 most = far > most ? far : most;
         }
-        level->radii2[node] = most;
+        *out_radius2 = most;
         /* An empty cell: where the node itself lies. */
         const float share = cell->n_rows == 0 ? 0.0f : 1.0f / (float)cell->n_rows;
         for (size_t p = 0; p < dim; p++)
                 route[p] = cell->n_rows == 0 ? scratch[p] : route[p] * share;
+}
+
+/* scratch: dim floats. */
+static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node, float *scratch)
+{
+        const dci_level *level = &tree->levels[0];
+        dci_tree_route_of_cell(tree, rows, node, scratch, level->routes + node * tree->dim, &level->radii2[node]);
 }
 
 static size_t rows_beneath(const dci_tree *tree, size_t l, size_t node)
@@ -78,28 +85,33 @@ static float distance2(const dci_tree *tree, const float *a, const float *b)
         return d2;
 }
 
-/* A node above the lowest level, from its children. */
-void dci_tree_route_node(dci_tree *tree, size_t l, size_t node)
+void dci_tree_route_of_node(const dci_tree *tree, size_t l, size_t node, float *route, float *out_radius2)
 {
         const size_t dim = tree->dim;
-        dci_level *level = &tree->levels[l];
-        const dci_level *below = level - 1;
-        dci_cell *cell = &level->cells[node];
-        float *route = level->routes + node * dim;
-        cell->n_rows = 0;
-        for (uint32_t i = 0; i < cell->n; i++)
-                cell->n_rows += (uint32_t)rows_beneath(tree, l - 1, (size_t)cell->items[i]);
-        level->radii2[node] = 0.0f;
+        const dci_level *level = &tree->levels[l], *below = level - 1;
+        const dci_cell *cell = &level->cells[node];
+        *out_radius2 = 0.0f;
         for (size_t p = 0; p < dim; p++) /* with no rows beneath: where the node itself lies */
                 route[p] = cell->n_rows == 0 ? level->points[node * (dim + 1) + p] + tree->mean[p] : 0.0f;
         for (uint32_t i = 0; i < cell->n; i++) {
                 const size_t child = (size_t)cell->items[i];
                 const float d2 = distance2(tree, level->points + node * (dim + 1), below->points + child * (dim + 1));
-                level->radii2[node] = d2 > level->radii2[node] ? d2 : level->radii2[node];
+                *out_radius2 = d2 > *out_radius2 ? d2 : *out_radius2;
                 const float weight = (float)rows_beneath(tree, l - 1, child) / (float)cell->n_rows;
                 for (size_t p = 0; cell->n_rows > 0 && p < dim; p++)
                         route[p] += weight * below->routes[child * dim + p];
         }
+}
+
+/* A node above the lowest level, from its children. */
+void dci_tree_route_node(dci_tree *tree, size_t l, size_t node)
+{
+        const dci_level *level = &tree->levels[l];
+        dci_cell *cell = &level->cells[node];
+        cell->n_rows = 0;
+        for (uint32_t i = 0; i < cell->n; i++)
+                cell->n_rows += (uint32_t)rows_beneath(tree, l - 1, (size_t)cell->items[i]);
+        dci_tree_route_of_node(tree, l, node, level->routes + node * tree->dim, &level->radii2[node]);
 }
 
 void dci_tree_route_dirty(dci_tree *tree, const dci_rows *rows, uint8_t *const *dirty, float *scratch)

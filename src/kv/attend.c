@@ -214,7 +214,9 @@ static dci_status check(const attending *a, size_t n_sequences)
         if (a->out_ld < kv->dim_v)
                 return dci_fail(DCI_ERR_INVALID, "the output's stride is %zu, expected at least %zu", a->out_ld,
                                 kv->dim_v);
-        return DCI_OK;
+        status =
+                dci_kv_check_span("outputs", n_sequences * kv->config.n_query_heads, a->out, a->out_ld, sizeof *a->out);
+        return status == DCI_OK ? dci_check_aligned("logarithms of sums", a->out_lse, sizeof *a->out_lse) : status;
 }
 
 static dci_status attend(attending *a, size_t n_sequences)

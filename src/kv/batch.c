@@ -203,6 +203,11 @@ static size_t area_bytes(const dci_kv *kv, size_t n)
                stage_bytes(kv) + dci_lines(kv->stages->group.work_bytes(kv, n));
 }
 
+size_t dci_kv_listing_area(const dci_kv *kv, size_t n)
+{
+        return dci_lines(area_bytes(kv, n));
+}
+
 dci_status dci_kv_listing_ready(dci_kv *kv, size_t n)
 {
         void *memory;

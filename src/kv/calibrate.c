@@ -102,7 +102,7 @@ static dci_status check(dci_context *context, const dci_kv_config *checked, size
                                 checked->dim_k);
         if (!(rate >= 0.0 && rate <= 1.0))
                 return dci_fail(DCI_ERR_INVALID, "rate is %g, expected 0 to 1", rate);
-        return DCI_OK;
+        return dci_check_aligned("queries", queries, dci_dtype_size(checked->query_dtype));
 }
 
 dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *config, size_t n_layers, size_t n_positions,

@@ -421,11 +421,28 @@ static void end_keys(dci_kv_head *head)
         head->n_now = 0;
 }
 
+/* Summaries, tails or both of one tile, in a chunk's memory of the head. */
+static void put_tile(const walk *w, dci_kv_head *h, bool summary, bool tail, unsigned char *memory)
+{
+        const dci_kv *kv = w->kv;
+        const dci_kv_stages *stages = kv->stages;
+        const forming *f = w->f;
+        const size_t at = w->at % DCI_KV_CHUNK;
+        if (summary || !stages->tail.values)
+                widen(w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
+        if (summary)
+                stages->summary.put(kv, h, memory, at, w->here, f->wide_keys, f->stage);
+        if (tail) {
+                widen(w, f->values, f->next_values, kv->dim_v, f->wide_values);
+                stages->tail.put(kv, h, memory + kv->summary_bytes, at, w->here, f->wide_keys, f->wide_values,
+                                 f->stage);
+        }
+}
+
 /* Summaries, tails or both; a tail with a frame of values asks for no keys. */
 static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, bool summary, bool tail,
                       forming *f)
 {
-        const dci_kv_stages *stages = kv->stages;
         dci_kv_head *h = &layer->heads[head];
         if (dci_kv_has_trees(kv)) {
                 dci_kv_tree_form(kv, layer, head, first, end, f->stage);
@@ -438,21 +455,27 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
         if (!summary && !tail)
                 return;
         for (walk w = walk_from(kv, layer, head, first, end, rows, f); walk_on(&w);) {
-                const size_t at = w.at % DCI_KV_CHUNK;
                 unsigned char *memory = dci_kv_chunk_head(kv, layer, w.at / DCI_KV_CHUNK, head);
-                if (at == 0) /* scans read whole units, whatever has rows */
+                if (w.at % DCI_KV_CHUNK == 0) /* scans read whole units, whatever has rows */
                         memset(memory + (summary ? 0 : kv->summary_bytes), 0,
                                (summary ? kv->summary_bytes : 0) + (tail ? kv->tail_bytes : 0));
-                if (summary || !stages->tail.values)
-                        widen(&w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
-                if (summary)
-                        stages->summary.put(kv, h, memory, at, w.here, f->wide_keys, f->stage);
-                if (tail) {
-                        widen(&w, f->values, f->next_values, kv->dim_v, f->wide_values);
-                        stages->tail.put(kv, h, memory + kv->summary_bytes, at, w.here, f->wide_keys, f->wide_values,
-                                         f->stage);
-                }
+                put_tile(&w, h, summary, tail, memory);
         }
+}
+
+size_t dci_kv_forming_area(const dci_kv *kv)
+{
+        return dci_lines(area_bytes(kv));
+}
+
+void dci_kv_form_again(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,
+                       size_t n_candidates, unsigned char *memory, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens), first = chunk * DCI_KV_CHUNK;
+        const size_t end = n_candidates - first < DCI_KV_CHUNK ? n_candidates : first + DCI_KV_CHUNK;
+        for (walk w = walk_from(kv, layer, head, first, end, rows, &f); walk_on(&w);)
+                put_tile(&w, h, kv->summary_bytes > 0, kv->tail_bytes > 0, memory);
 }
 
 void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)

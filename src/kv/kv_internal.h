@@ -287,6 +287,8 @@ unsigned char *dci_kv_batch_means(const dci_kv *kv, const dci_kv_batch *batch, s
 size_t dci_kv_batch_group_bytes(const dci_kv *kv);
 /* Scratch for batches of at most n candidates, areas as those for forming. Waits for work that uses a smaller one. */
 dci_status dci_kv_listing_ready(dci_kv *kv, size_t n);
+/* What an area of that takes. */
+size_t dci_kv_listing_area(const dci_kv *kv, size_t n);
 /* Gives it back if it is larger than later batches need and nobody works with it. */
 void dci_kv_listing_shrink(dci_kv *kv);
 /* Groups of one head, and what stays of them. Areas of scratch by number: 0 is the worker's. */
@@ -344,6 +346,11 @@ dci_status dci_kv_take_frames(dci_kv *kv, dci_kv_layer *layer, size_t head, bool
 dci_status dci_kv_forming_ready(dci_kv *kv);
 /* Summaries and tails of candidates [first, end) of one head. */
 void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
+/* A chunk's candidates among the first n_candidates, in other memory than the chunk's, a head's part of it; what other places hold stays. h
+ * is a copy of the head: codes are watched. scratch: dci_kv_forming_area bytes. */
+void dci_kv_form_again(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,
+                       size_t n_candidates, unsigned char *memory, void *scratch);
+size_t dci_kv_forming_area(const dci_kv *kv);
 /* Before them the frames, and the choice that is made once, from the first `end` candidates. */
 void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
 
@@ -402,6 +409,8 @@ size_t dci_kv_plans_bytes(const dci_kv *kv, size_t n_tokens);
 size_t dci_kv_stride(const dci_kv *kv);
 /* One group's queries as floats, times the scale. */
 void dci_kv_widen_queries(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out);
+/* Rows of the caller's that lie in the address space, aligned to their elements. */
+dci_status dci_kv_check_span(const char *what, size_t n_rows, const void *rows, size_t ld, size_t element_bytes);
 /* The first of n queries that is no number, or too large to score; n: there is none. */
 size_t dci_kv_bad_query(const dci_kv *kv, size_t n, const void *queries, size_t ld);
 dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,

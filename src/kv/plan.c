@@ -339,6 +339,15 @@ static void plan_task(void *arg, size_t task, size_t worker)
 
 /* --- checks ------------------------------------------------------------------------------------------------------------- */
 
+dci_status dci_kv_check_span(const char *what, size_t n_rows, const void *rows, size_t ld, size_t element_bytes)
+{
+        size_t n_bytes;
+        if (!dci_mul(n_rows, ld, &n_bytes) || !dci_mul(n_bytes, element_bytes, &n_bytes) || n_bytes > PTRDIFF_MAX)
+                return dci_fail(DCI_ERR_LIMIT, "%zu rows of %s, %zu elements apart, exceed the address space", n_rows,
+                                what, ld);
+        return dci_check_aligned(what, rows, element_bytes);
+}
+
 size_t dci_kv_bad_query(const dci_kv *kv, size_t n, const void *queries, size_t ld)
 {
         const dci_dtype dtype = kv->config.query_dtype;
@@ -360,6 +369,9 @@ dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequenc
         if (ld < kv->dim_k)
                 return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
         const size_t n_heads = kv->config.n_query_heads, n = n_sequences * n_heads;
+        const dci_status span = dci_kv_check_span("queries", n, queries, ld, dci_dtype_size(kv->config.query_dtype));
+        if (span != DCI_OK)
+                return span;
         const size_t bad = dci_kv_bad_query(kv, n, queries, ld);
         if (bad < n)
                 return dci_fail(DCI_ERR_NUMBER,

@@ -237,6 +237,13 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
                 return dci_fail(DCI_ERR_INVALID, "queries is NULL");
         if (n_positions > 0 && ld < kv->dim_k)
                 return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
+        /* No more positions than there are tokens, so that the product with the heads is small. */
+        const dci_status span = n_positions == 0
+                                        ? DCI_OK
+                                        : dci_kv_check_span("queries", n_positions * kv->config.n_query_heads, queries,
+                                                            ld, dci_dtype_size(kv->config.query_dtype));
+        if (span != DCI_OK)
+                return span;
         const bool observes = kv->config.choose == DCI_KV_CHOOSE_OBSERVED ||
                               (dci_kv_restructures(kv) && kv->config.static_share != 0.0 && dci_kv_groups(kv, layer));
         if (observes && n_positions == 0 &&

@@ -335,7 +335,31 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
         return DCI_OK;
 }
 
-static dci_status check_rows_strides(const dci_kv *kv, const dci_kv_rows *rows)
+static size_t or_else(size_t stride, size_t otherwise)
+{
+        return stride != 0 ? stride : otherwise;
+}
+
+/* The last head of the last token lies in the address space. Rows are copied, so they may lie at any address. */
+static dci_status check_reach(const dci_kv *kv, size_t tokens, const dci_kv_rows *rows)
+{
+        const size_t n_heads = kv->config.n_kv_heads;
+        const size_t strides[2][2] = {
+                {or_else(rows->key_token_stride, n_heads * kv->dim_k), or_else(rows->key_head_stride, kv->dim_k)},
+                {or_else(rows->value_token_stride, n_heads * kv->dim_v), or_else(rows->value_head_stride, kv->dim_v)}};
+        for (size_t i = 0; i < 2; i++) {
+                size_t by_token, by_head, all;
+                if (!dci_mul(tokens, strides[i][0], &by_token) || !dci_mul(n_heads, strides[i][1], &by_head) ||
+                    !dci_add(by_token, by_head, &all) || !dci_mul(all, kv->es, &all) || all > PTRDIFF_MAX)
+                        return dci_fail(DCI_ERR_LIMIT,
+                                        "%s of %zu tokens, %zu elements apart, and of heads %zu apart exceed the "
+                                        "address space",
+                                        i == 0 ? "keys" : "values", tokens, strides[i][0], strides[i][1]);
+        }
+        return DCI_OK;
+}
+
+static dci_status check_rows_strides(const dci_kv *kv, size_t tokens, const dci_kv_rows *rows)
 {
         const struct {
                 const char *name;
@@ -348,12 +372,7 @@ static dci_status check_rows_strides(const dci_kv *kv, const dci_kv_rows *rows)
                 if (strides[i].value != 0 && strides[i].value < strides[i].least)
                         return dci_fail(DCI_ERR_INVALID, "%s is %zu, expected at least %zu, or 0", strides[i].name,
                                         strides[i].value, strides[i].least);
-        return DCI_OK;
-}
-
-static size_t or_else(size_t stride, size_t otherwise)
-{
-        return stride != 0 ? stride : otherwise;
+        return check_reach(kv, tokens, rows);
 }
 
 static dci_status append(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence **found, const size_t *n_tokens,
@@ -362,7 +381,7 @@ static dci_status append(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_se
         size_t tokens = 0;
         dci_status status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
         if (status == DCI_OK)
-                status = check_rows_strides(kv, rows);
+                status = check_rows_strides(kv, tokens, rows);
         if (status != DCI_OK || tokens == 0)
                 return status;
         const size_t n_heads = kv->config.n_kv_heads, es = kv->es;
@@ -410,7 +429,7 @@ dci_status dci_kv_append_later(dci_kv *kv, size_t layer, size_t n_sequences, con
                 return status;
         status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
         if (status == DCI_OK)
-                status = check_rows_strides(kv, rows);
+                status = check_rows_strides(kv, tokens, rows);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 found[i]->layers[layer].n += wanted(n_tokens, i);
         dci_kv_unlock(kv);

@@ -164,6 +164,18 @@ static void copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to)
         memcpy(to->means, from->means, n_means * kv->dim_k * kv->es);
 }
 
+dci_kv_tree *dci_kv_tree_mirror(const dci_kv *kv, const dci_kv_tree *tree, void *memory)
+{
+        dci_kv_tree *mirror = memory;
+        *mirror = (dci_kv_tree){.n_bytes = tree->n_bytes,
+                                .token_capacity = tree->token_capacity,
+                                .node_capacity = tree->node_capacity,
+                                .page_capacity = tree->page_capacity};
+        lay_out(kv, mirror, false);
+        copy(kv, tree, mirror);
+        return mirror;
+}
+
 dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n)
 {
         dci_kv_tree *old = head->tree, *own, measured;

@@ -56,6 +56,9 @@ size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n);
 /* An empty tree with room for that many, and no more than the capacities; for a file. */
 dci_status dci_kv_tree_take(dci_kv *kv, size_t n, dci_kv_tree **out);
 
+/* A copy in n_bytes of the caller's memory. */
+dci_kv_tree *dci_kv_tree_mirror(const dci_kv *kv, const dci_kv_tree *tree, void *memory);
+
 /* Whether a candidate is a node. */
 bool dci_kv_tree_promoted(const dci_kv *kv, size_t candidate);
 void dci_kv_tree_add_node(dci_kv_tree *tree, size_t candidate, float lift);

@@ -136,6 +136,9 @@ dci_status dci_sketch_check_rows(const dci_sketch *sketch, dci_dtype dtype, cons
                                 sketch->dim);
         if (!dci_mul(n, ld, &n_bytes) || !dci_mul(n_bytes, dci_dtype_size(dtype), &n_bytes) || n > MOST_ROWS)
                 return dci_fail(DCI_ERR_LIMIT, "%zu of %s, %zu apart, are too many", n, what, ld);
+        const dci_status aligned = dci_check_aligned(what, rows, dci_dtype_size(dtype));
+        if (aligned != DCI_OK)
+                return aligned;
         for (size_t i = 0; i < n; i++) {
                 const unsigned char *row = (const unsigned char *)rows + i * ld * dci_dtype_size(dtype);
                 if (!(sketch->context->kernels->norm2[dtype - 1](row, sketch->dim) <= DCI_SKETCH_MAX_NORM2))

@@ -22,7 +22,7 @@ dci_status dci_transform_check_span(const char *name, const void *data, size_t n
                 return dci_fail(DCI_ERR_LIMIT, "%s: %zu rows, %zu elements apart, exceed the address space", name, n,
                                 ld);
         *out_bytes = bytes;
-        return DCI_OK;
+        return dci_check_aligned(name, data, element_size);
 }
 
 dci_status dci_transform_check_input(const transform_rows *rows, size_t *out_bytes)

@@ -17,7 +17,7 @@ declare -A left=(
     [gpu]="core simd transform sketch index cluster kv gpu"
 )
 declare -A folder_of_header=(
-    [base]=core [transform]=transform [sketch]=sketch [index]=index [file]=index [kmeans]=cluster [kv]=kv [gpu]=gpu
+    [base]=core [check]=core [transform]=transform [sketch]=sketch [index]=index [file]=index [kmeans]=cluster [kv]=kv [gpu]=gpu
 )
 
 wrong=0

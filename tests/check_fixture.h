@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Indexes that have lived a little, for the suites about dci_index_check. */
+#ifndef DCI_TESTS_CHECK_FIXTURE_H
+#define DCI_TESTS_CHECK_FIXTURE_H
+
+#include "index/mdci.h"
+#include "tests/index_fixture.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+enum { CHECK_DIM = 24, CHECK_ROWS = 900 };
+
+/* Small pages and levels, P-DCI in cells, a seed. */
+dci_index_config check_config(dci_index_kind kind, dci_metric metric, dci_dtype dtype, int32_t bits);
+/* Ids of their own (2 more than multiples of 7), added at once and in pieces, a third removed in pieces: id 9 is gone. */
+dci_index *check_make(dci_context *context, const dci_index_config *config);
+/* Both levels of the check. */
+void check_passes(const dci_index *index);
+
+#endif
