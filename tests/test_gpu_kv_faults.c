@@ -392,7 +392,7 @@ END_TEST
 /* Ways back that would need memory themselves fail here. */
 START_TEST(memory_may_be_short_from_any_allocation_on)
 {
-        if (_i % 4 != 0 && getenv("DCI_TEST_LONG") == NULL) /* half a minute for all of them */
+        if (_i % (test_short() ? 8 : 4) != 0 && getenv("DCI_TEST_LONG") == NULL) /* half a minute for all of them */
                 return;
         climb(_i, test_each_shortage);
 }
