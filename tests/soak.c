@@ -124,15 +124,15 @@ static size_t entries(const char *path)
 
 static footprint footprint_now(void)
 {
-        unsigned long size = 0, resident = 0;
+        char line[128] = "", *resident = line;
         FILE *file = fopen("/proc/self/statm", "r");
         if (file != NULL) {
-                if (fscanf(file, "%lu %lu", &size, &resident) != 2)
-                        resident = 0;
+                if (fgets(line, sizeof line, file) != NULL)
+                        strtoul(line, &resident, 10); /* the first number is the size */
                 fclose(file);
         }
         return (footprint){.heap = mallinfo2().uordblks,
-                           .resident = (size_t)resident * (size_t)sysconf(_SC_PAGESIZE),
+                           .resident = strtoul(resident, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE),
                            .descriptors = entries("/proc/self/fd"),
                            .threads = entries("/proc/self/task")};
 }

@@ -87,6 +87,7 @@ static int fail(void)
 }
 
 /* The names that the linker gives them. */
+/* NOLINTBEGIN(bugprone-reserved-identifier) */
 int __real_open(const char *path, int flags, ...);
 int __real_openat(int directory, const char *path, int flags, ...);
 int __real_fstat(int descriptor, struct stat *out);
@@ -202,3 +203,4 @@ void *__wrap_mmap(void *address, size_t n, int protection, int flags, int descri
         }
         return __real_mmap(address, n, protection, flags, descriptor, offset);
 }
+/* NOLINTEND(bugprone-reserved-identifier) */

@@ -232,12 +232,12 @@ END_TEST
 
 static size_t address_space(void)
 {
-        unsigned long pages = 0;
+        char line[128];
         FILE *file = fopen("/proc/self/statm", "r");
         ck_assert_ptr_nonnull(file);
-        ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
         fclose(file);
-        return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+        return strtoul(line, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* The status of all work in a child that may take so many bytes more than this process has. */
@@ -339,6 +339,7 @@ END_TEST
 /* The linker gives the library's calls to __wrap_pthread_create (tests/CMakeLists.txt). */
 static size_t threads_left = SIZE_MAX;
 
+/* NOLINTBEGIN(bugprone-reserved-identifier) */
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *arg)
@@ -348,6 +349,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
         threads_left--;
         return __real_pthread_create(thread, attributes, fn, arg);
 }
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 START_TEST(a_process_without_more_threads_gets_a_status_or_works_alone)
 {

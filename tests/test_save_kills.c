@@ -91,6 +91,14 @@ static void spin(struct timespec until)
         while (now.tv_sec < until.tv_sec || (now.tv_sec == until.tv_sec && now.tv_nsec < until.tv_nsec));
 }
 
+static void save_in_turns(void)
+{
+        int state = SAVED_OLD;
+        while (saved_save(&world, state, scratch_path("file")) == DCI_OK)
+                state = SAVED_STATES - 1 - state;
+        _exit(1);
+}
+
 /* Loops over kinds. A child saves both states in turns until it is killed. */
 START_TEST(a_save_killed_at_any_moment_leaves_one_whole_file)
 {
@@ -109,9 +117,8 @@ START_TEST(a_save_killed_at_any_moment_leaves_one_whole_file)
                 snprintf(what, sizeof what, "round %zu", round);
                 const pid_t child = fork();
                 ck_assert_int_ge(child, 0);
-                for (int state = 0; child == 0; state = 1 - state)
-                        if (saved_save(&world, state, scratch_path("file")) != DCI_OK)
-                                _exit(1);
+                if (child == 0)
+                        save_in_turns();
                 spin(until);
                 kill(child, SIGKILL);
                 ck_assert(look_after(child, what));
