@@ -48,7 +48,8 @@ static void *counted_alloc(void *ctx, size_t size, size_t alignment)
 {
         test_memory *memory = ctx;
         size_t call = atomic_fetch_add(&memory->calls, 1) + 1;
-        if (call == atomic_load(&memory->fail_at))
+        const size_t fail_at = atomic_load(&memory->fail_at);
+        if (call == fail_at || (fail_at > 0 && call > fail_at && atomic_load(&memory->fails_on)))
                 return NULL;
         void *pointer = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
         if (pointer != NULL) {
@@ -75,8 +76,16 @@ dci_allocator test_allocator(test_memory *memory)
         return allocator;
 }
 
-size_t test_each_allocation_failing(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
-                                    size_t (*life)(void *prepared), const void *arg)
+static test_memory *short_memory;
+
+void test_memory_recovers(void)
+{
+        if (short_memory != NULL)
+                atomic_store(&short_memory->fails_on, false);
+}
+
+static size_t climb(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
+                    size_t (*life)(void *prepared), const void *arg, bool shortage)
 {
         size_t failures = 0;
         bool reached = true;
@@ -84,14 +93,29 @@ size_t test_each_allocation_failing(int32_t n_threads, void *(*prepare)(dci_cont
                 test_memory memory;
                 dci_context *context = test_context_with(&memory, n_threads);
                 void *prepared = prepare(context, arg);
+                short_memory = &memory;
+                atomic_store(&memory.fails_on, shortage);
                 atomic_store(&memory.fail_at, atomic_load(&memory.calls) + nth);
                 failures += life(prepared);
+                short_memory = NULL;
                 reached = atomic_load(&memory.calls) >= atomic_load(&memory.fail_at);
                 dci_context_destroy(context);
                 ck_assert_uint_eq(atomic_load(&memory.live_blocks), 0);
                 ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
         }
         return failures;
+}
+
+size_t test_each_allocation_failing(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
+                                    size_t (*life)(void *prepared), const void *arg)
+{
+        return climb(n_threads, prepare, life, arg, false);
+}
+
+size_t test_each_shortage(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
+                          size_t (*life)(void *prepared), const void *arg)
+{
+        return climb(n_threads, prepare, life, arg, true);
 }
 
 float *test_normal(size_t n, size_t dim, uint64_t seed)

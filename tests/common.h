@@ -40,6 +40,7 @@ dci_context *test_context(int32_t n_threads);
 typedef struct test_memory {
         atomic_size_t live_bytes, live_blocks, calls;
         atomic_size_t fail_at; /* 1-based; 0: never */
+        atomic_bool fails_on;  /* all that follow fail, too, until test_memory_recovers */
 } test_memory;
 dci_allocator test_allocator(test_memory *memory);
 dci_context *test_context_with(test_memory *memory, int32_t n_threads);
@@ -49,6 +50,15 @@ dci_context *test_context_with(test_memory *memory, int32_t n_threads);
  * all memory must have come back then. Returns the sum of the failures: the rungs of the ladder. */
 size_t test_each_allocation_failing(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
                                     size_t (*life)(void *prepared), const void *arg);
+
+/* The same, but memory is short from that allocation on: all that follow fail, too, until life, told of a failure, calls
+ * test_memory_recovers; then there is enough again. */
+size_t test_each_shortage(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
+                          size_t (*life)(void *prepared), const void *arg);
+void test_memory_recovers(void);
+/* Either of the two. */
+typedef size_t (*test_ladder)(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
+                              size_t (*life)(void *prepared), const void *arg);
 
 /* n x dim normal numbers, the same for the same seed. Free with free(). */
 float *test_normal(size_t n, size_t dim, uint64_t seed);

@@ -145,6 +145,8 @@ static bool failed(life *l, dci_status status, const char *call)
         ck_assert_msg(status == DCI_OK || status == l->refusal, "%s: %s: %s", call, dci_status_name(status),
                       dci_last_error());
         l->failures += status != DCI_OK;
+        if (status != DCI_OK)
+                test_memory_recovers();
         ck_assert_uint_le(l->failures, 1);
         return status != DCI_OK;
 }
@@ -375,18 +377,32 @@ static void set_down(setting *s)
 }
 
 /* Loops over presets. On the host device that is its memory, too, and what locking takes. */
-START_TEST(every_allocation_may_fail_once)
+static void climb(int which, test_ladder ladder)
 {
         if (twin_device() != DCI_GPU_HOST)
                 return;
-        if (test_short() && _i % 3 != 0) /* every third preset will do for sanitizers */
+        if (test_short() && which % 3 != 0) /* every third preset will do for sanitizers */
                 return;
-        setting s = set(presets[_i]);
+        setting s = set(presets[which]);
         const life l = {
                 .config = &s.config, .data = &s.data, .outs = s.outs, .wanted = s.wanted, .refusal = DCI_ERR_MEMORY};
-        const size_t rungs = test_each_allocation_failing(1, born, live_and_close, &l);
+        const size_t rungs = ladder(1, born, live_and_close, &l);
         ck_assert_msg(rungs >= 20, "%zu rungs", rungs);
         set_down(&s);
+}
+
+START_TEST(every_allocation_may_fail_once)
+{
+        climb(_i, test_each_allocation_failing);
+}
+END_TEST
+
+/* Ways back that would need memory themselves fail here. */
+START_TEST(memory_may_be_short_from_any_allocation_on)
+{
+        if (_i % (test_short() ? 8 : 4) != 0 && getenv("DCI_TEST_LONG") == NULL) /* half a minute for all of them */
+                return;
+        climb(_i, test_each_shortage);
 }
 END_TEST
 
@@ -539,6 +555,7 @@ int main(void)
         tcase_set_timeout(faults, 120);
         tcase_add_checked_fixture(faults, scratch_open, scratch_close);
         tcase_add_loop_test(faults, every_allocation_may_fail_once, 0, N_PRESETS);
+        tcase_add_loop_test(faults, memory_may_be_short_from_any_allocation_on, 0, N_PRESETS);
         tcase_add_loop_test(faults, a_device_may_refuse_once, 0, N_PRESETS);
         tcase_add_loop_test(faults, a_device_that_fails_is_the_end, 0, N_PRESETS);
         tcase_add_loop_test(faults, steps_allocate_nothing_after_their_reservation, 0, KV_N_KINDS);

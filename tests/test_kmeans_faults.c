@@ -42,6 +42,8 @@ static bool failed(dci_status status)
 {
         ck_assert_msg(status == DCI_OK || status == DCI_ERR_MEMORY, "%s: %s", dci_status_name(status),
                       dci_last_error());
+        if (status != DCI_OK)
+                test_memory_recovers();
         return status != DCI_OK;
 }
 
@@ -63,10 +65,10 @@ static size_t cluster_and_check(void *prepared)
 }
 
 /* Loops over kinds and thread counts. */
-START_TEST(every_allocation_may_fail_once)
+static void climb(int which, test_ladder ladder)
 {
-        const size_t kind = (size_t)_i / 2;
-        const int32_t n_threads = _i % 2 == 0 ? 1 : 3;
+        const size_t kind = (size_t)which / 2;
+        const int32_t n_threads = which % 2 == 0 ? 1 : 3;
         float *rows = test_normal(MANY * N, DIM, 1);
         dci_context *context = test_context(1);
         life l = {.config = kmeans_config(kinds[kind].form, DCI_F32, DIM, kinds[kind].k),
@@ -82,11 +84,25 @@ START_TEST(every_allocation_may_fail_once)
         l.input.value_dim = DIM;
         l.wanted = kmeans_room(&l.config, &l.input);
         ck_ok(dci_kmeans(context, &l.config, &l.input, NULL, &l.wanted.result));
-        const size_t rungs = test_each_allocation_failing(n_threads, born, cluster_and_check, &l);
+        const size_t rungs = ladder(n_threads, born, cluster_and_check, &l);
         ck_assert_msg(rungs >= 2, "%zu rungs", rungs); /* one call and one check at least */
         kmeans_out_free(&l.wanted);
         dci_context_destroy(context);
         free(rows);
+}
+
+START_TEST(every_allocation_may_fail_once)
+{
+        climb(_i, test_each_allocation_failing);
+}
+END_TEST
+
+/* Ways back that would need memory themselves fail here. */
+START_TEST(memory_may_be_short_from_any_allocation_on)
+{
+        if (test_short() && _i % 3 != 0) /* some will do for sanitizers */
+                return;
+        climb(_i, test_each_shortage);
 }
 END_TEST
 
@@ -195,6 +211,7 @@ int main(void)
         TCase *memory = tcase_create("memory");
         tcase_set_timeout(memory, 120);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, 2 * COUNT(kinds));
+        tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, 2 * COUNT(kinds));
         tcase_add_test(memory, refused_calls_give_their_memory_back);
         tcase_add_test(memory, a_cancelled_call_leaves_nothing_behind);
         tcase_add_loop_test(memory, memory_is_what_the_header_says, 0, KMEANS_FORMS);

@@ -61,6 +61,8 @@ static bool failed(life *l, dci_status status, const char *call)
         ck_assert_msg(status == DCI_OK || status == DCI_ERR_MEMORY, "%s: %s: %s", call, dci_status_name(status),
                       dci_last_error());
         l->failures += status != DCI_OK;
+        if (status != DCI_OK)
+                test_memory_recovers();
         ck_assert_uint_le(l->failures, 1);
         return status != DCI_OK;
 }
@@ -190,11 +192,11 @@ static size_t live(void *prepared)
 }
 
 /* Loops over kinds. */
-START_TEST(every_allocation_may_fail_once)
+static void climb(int which, test_ladder ladder)
 {
-        dci_kv_config config = kv_small(kinds[_i].preset);
-        config.summary = kinds[_i].summary;
-        config.schedule = kinds[_i].schedule;
+        dci_kv_config config = kv_small(kinds[which].preset);
+        config.summary = kinds[which].summary;
+        config.schedule = kinds[which].schedule;
         config.anchor_first = 0;
         config.tau = 0.1;
         config.foreground = 1;
@@ -211,12 +213,26 @@ START_TEST(every_allocation_may_fail_once)
         life first = {.config = &config, .data = &data, .outs = calloc(floats, sizeof(float))};
         ck_assert_uint_eq(live(born(context, &first)), 0);
         life l = {.config = &config, .data = &data, .outs = calloc(floats, sizeof(float)), .wanted = first.outs};
-        const size_t rungs = test_each_allocation_failing(kinds[_i].n_threads, born, live, &l);
+        const size_t rungs = ladder(kinds[which].n_threads, born, live, &l);
         ck_assert_msg(rungs >= 20, "%zu rungs", rungs);
         free(first.outs);
         free(l.outs);
         dci_context_destroy(context);
         kv_data_free(&data);
+}
+
+START_TEST(every_allocation_may_fail_once)
+{
+        climb(_i, test_each_allocation_failing);
+}
+END_TEST
+
+/* Ways back that would need memory themselves fail here. */
+START_TEST(memory_may_be_short_from_any_allocation_on)
+{
+        if (test_short() && _i % 3 != 0) /* some will do for sanitizers */
+                return;
+        climb(_i, test_each_shortage);
 }
 END_TEST
 
@@ -324,6 +340,7 @@ int main(void)
         tcase_set_timeout(memory, 120);
         tcase_add_checked_fixture(memory, scratch_open, scratch_close);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, COUNT(kinds));
+        tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, COUNT(kinds));
         tcase_add_loop_test(memory, steps_allocate_nothing_after_their_reservation, 0, KV_N_KINDS);
         tcase_add_loop_test(memory, the_bytes_of_a_cache_are_those_of_its_memory, 0, KV_N_KINDS);
         tcase_add_test(memory, a_cache_outlives_its_context);

@@ -34,6 +34,8 @@ static bool ask(life *l, pdci_found *out)
         const dci_status status = dci_index_search(l->index, ASKED, l->queries, DIM, K, &some, out->ids, out->scores);
         ck_assert_msg(status == DCI_OK || status == DCI_ERR_MEMORY, "%s", dci_last_error());
         l->failures += status != DCI_OK;
+        if (status != DCI_OK)
+                test_memory_recovers();
         return status == DCI_OK;
 }
 
@@ -53,6 +55,7 @@ static bool again(life *l, dci_status status)
                       dci_last_error());
         if (status == DCI_OK)
                 return false;
+        test_memory_recovers();
         l->failures++;
         if (l->index == NULL)
                 return true;
@@ -286,20 +289,34 @@ static const struct {
              {search_in_every_way, 300, 50}, {ask_for_the_shape, 200, 2}};
 
 /* Loops over lives and metrics; IP borrows its rows, COSINE ranks by simple indices. */
-START_TEST(every_allocation_may_fail_once)
+static void climb(int which, test_ladder ladder)
 {
         float *rows = test_normal(MANY, DIM, 1), *queries = test_normal(ASKED, DIM, 2);
-        shape s = {.metric = all_metrics[_i % 3],
+        shape s = {.metric = all_metrics[which % 3],
                    .top_nodes = 8,
-                   .n_rows = lives[_i / 3].n_rows,
+                   .n_rows = lives[which / 3].n_rows,
                    .rows = rows,
                    .queries = queries};
         s.storage = s.metric == DCI_METRIC_IP ? DCI_ROWS_BORROWED : DCI_ROWS_OWNED;
         s.simple = s.metric == DCI_METRIC_COSINE ? 3 : 0;
-        const size_t rungs = test_each_allocation_failing(1, born, lives[_i / 3].life, &s);
-        ck_assert_msg(rungs >= lives[_i / 3].least, "%zu rungs", rungs);
+        const size_t rungs = ladder(1, born, lives[which / 3].life, &s);
+        ck_assert_msg(rungs >= lives[which / 3].least, "%zu rungs", rungs);
         free(rows);
         free(queries);
+}
+
+START_TEST(every_allocation_may_fail_once)
+{
+        climb(_i, test_each_allocation_failing);
+}
+END_TEST
+
+/* Ways back that would need memory themselves fail here. */
+START_TEST(memory_may_be_short_from_any_allocation_on)
+{
+        if (test_short() && _i % 3 != 0) /* some will do for sanitizers */
+                return;
+        climb(_i, test_each_shortage);
 }
 END_TEST
 
@@ -309,6 +326,7 @@ int main(void)
         TCase *memory = tcase_create("memory");
         tcase_set_timeout(memory, 300);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, 3 * COUNT(lives));
+        tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, 3 * COUNT(lives));
         suite_add_tcase(suite, memory);
         return test_main(suite);
 }

@@ -56,6 +56,8 @@ static bool failed(life *l, dci_status status)
         ck_assert_msg(status == DCI_OK || status == DCI_ERR_MEMORY, "%s: %s", dci_status_name(status),
                       dci_last_error());
         l->failures += status != DCI_OK;
+        if (status != DCI_OK)
+                test_memory_recovers();
         ck_assert_uint_le(l->failures, 1);
         return status != DCI_OK;
 }
@@ -121,15 +123,15 @@ static size_t live(void *prepared)
 }
 
 /* Loops over kinds. Rows wander, so that there are several centres. */
-START_TEST(every_allocation_may_fail_once)
+static void climb(int which, test_ladder ladder)
 {
         float *numbers = test_normal(N, DIM, 1), *asked = test_normal(QUERIES, DIM, 2), given[DIM] = {1.0f};
         for (size_t i = 0; i < N * DIM; i++)
                 numbers[i] += (float)(i / DIM / 100 * 3);
-        const dci_dtype dtype = kinds[_i].dtype;
+        const dci_dtype dtype = kinds[which].dtype;
         void *rows = kmeans_narrow(dtype, N * DIM, numbers), *queries = kmeans_narrow(dtype, QUERIES * DIM, asked);
         dci_context *context = test_context(1);
-        life l = {.config = sketch_config(DIM, kinds[_i].bits, kinds[_i].transform, kinds[_i].centre, given),
+        life l = {.config = sketch_config(DIM, kinds[which].bits, kinds[which].transform, kinds[which].centre, given),
                   .rows = rows,
                   .queries = queries};
         l.config.dtype = dtype;
@@ -140,10 +142,10 @@ START_TEST(every_allocation_may_fail_once)
                 if (s < COUNT(steps))
                         ck_ok(take_step(&l, s));
         }
-        ck_assert(kinds[_i].centre != DCI_CENTRE_RUNNING || l.info[COUNT(steps)].centres > 2);
+        ck_assert(kinds[which].centre != DCI_CENTRE_RUNNING || l.info[COUNT(steps)].centres > 2);
         dci_sketch_destroy(l.sketch);
         l.sketch = NULL;
-        const size_t rungs = test_each_allocation_failing(1, born, live, &l);
+        const size_t rungs = ladder(1, born, live, &l);
         ck_assert_msg(rungs >= 20, "%zu rungs", rungs);
         for (size_t s = 0; s <= COUNT(steps); s++)
                 sketch_seen_free(&l.wanted[s]);
@@ -152,6 +154,20 @@ START_TEST(every_allocation_may_fail_once)
         free(asked);
         free(rows);
         free(queries);
+}
+
+START_TEST(every_allocation_may_fail_once)
+{
+        climb(_i, test_each_allocation_failing);
+}
+END_TEST
+
+/* Ways back that would need memory themselves fail here. */
+START_TEST(memory_may_be_short_from_any_allocation_on)
+{
+        if (test_short() && _i % 3 != 0) /* some will do for sanitizers */
+                return;
+        climb(_i, test_each_shortage);
 }
 END_TEST
 
@@ -283,6 +299,7 @@ int main(void)
         TCase *memory = tcase_create("memory");
         tcase_set_timeout(memory, 120);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, COUNT(kinds));
+        tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, COUNT(kinds));
         tcase_add_test(memory, scans_that_threads_share_may_find_no_memory);
         tcase_add_test(memory, refused_calls_give_their_memory_back);
         tcase_add_test(memory, a_sketch_outlives_its_context);

@@ -47,7 +47,7 @@ enum {
         DCI_OK = 0,
         DCI_ERR_INVALID = 1,   /**< an argument is NULL, zero, out of range or contradicts another */
         DCI_ERR_NUMBER = 2,    /**< a row holds NaN or infinity, or is too large to score; the message names the row */
-        DCI_ERR_MEMORY = 3,    /**< the allocator returned NULL */
+        DCI_ERR_MEMORY = 3,    /**< the allocator returned NULL, or the system has no room or no thread left */
         DCI_ERR_LIMIT = 4,     /**< a size overflows or exceeds a stated limit; nothing was allocated */
         DCI_ERR_EXISTS = 5,    /**< an id is already in use, or twice in one batch */
         DCI_ERR_NOT_FOUND = 6, /**< an id is not in the object */
@@ -170,8 +170,11 @@ DCI_API dci_status dci_context_config_init(dci_context_config *config, size_t st
  * A context: allocator, log, executor, thread limit and instruction set, shared by any number of objects.
  *
  * Thread rule: all functions on a context may be called from any thread at the same time.
- * Fork: a child process may go on using the context; with OPENMP and PTHREADS, the child runs on the calling thread alone.
+ * Fork: a child process may go on using the context and its objects, provided that no other thread was inside a call on one of them when
+ * the process forked; with OPENMP and PTHREADS, the child runs on the calling thread alone. Prompts that a dci_kv was still working on
+ * are worked on again, by the child's first call that needs them. Objects on a GPU stay with the parent.
  * A context that a child creates after its parent used OpenMP should be of another kind: OpenMP runtimes do not survive forks.
+ * OPENMP: a runtime that cannot start its threads ends the process (GNU's does). Where threads or address space may run out, use PTHREADS.
  */
 typedef struct dci_context dci_context;
 

@@ -44,6 +44,9 @@ extern "C" {
  * Saves an index to a file. It is written beside `path`, flushed to the disk and renamed over it: whoever opens `path`, at any
  * moment and after any failure (a full disk, a power cut), finds the old file or the new one, whole. The old file's permission
  * bits are kept. A path that is a directory, a symbolic link or anything but a regular file is refused.
+ * A process that is killed meanwhile, or a disk that refuses everything from then on, leaves the file that was being written beside
+ * `path`, as .dci-PROCESS-TIME-ATTEMPT.tmp (three hexadecimal numbers): it may be deleted when no process is saving there. Such files
+ * are not looked for by any call.
  *
  * Errors: DCI_ERR_INVALID, DCI_ERR_IO with the system's words, DCI_ERR_MEMORY (64 KiB are taken), DCI_ERR_LIMIT (see above).
  * If only the last flush, that of the folder, fails, the new file is in place and the sentence says so.

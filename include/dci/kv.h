@@ -578,7 +578,8 @@ DCI_API dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *c
 
 /* --- files ---------------------------------------------------------------------------------------------------------- */
 
-/** Writes the first n_tokens of a sequence, with its transforms, to a file that replaces `path` whole. No step is open. */
+/** Writes the first n_tokens of a sequence, with its transforms, to a file that replaces `path` whole, as dci_index_save does: the old file or
+ *  the new one is there, at any moment and after any failure. No step is open. 64 KiB are taken meanwhile, beside max_bytes. */
 DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
 /** Begins a sequence with what a file holds: under the same budget, window, combine and estimate_share, plans are those of the sequence that was saved.
  *  The config must have the same shape, dtype, scale, page_tokens, stages, bits, sink, rollback, frozen_prompt and seed; what

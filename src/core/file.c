@@ -14,6 +14,7 @@
 #define FRONT_BYTES (HEADER_BYTES + DCI_FILE_MAX_SECTIONS * ENTRY_BYTES)
 #define CONTAINER_VERSION UINT32_C(1)
 #define BYTE_ORDER_MARK UINT32_C(0x01020304)
+#define BUFFER_BYTES ((size_t)64 << 10)
 
 static const unsigned char magic[8] = {'d', 'c', 'i', 'F', 'I', 'L', 'E', '\n'};
 
@@ -174,6 +175,47 @@ dci_status dci_file_compose(const dci_sink *sink, uint32_t kind, uint32_t versio
         size_t offsets[DCI_FILE_MAX_SECTIONS + 1];
         dci_status status = lay_out(n_parts, parts, offsets);
         return status != DCI_OK ? status : write_all(sink, kind, version, n_parts, parts, offsets);
+}
+
+/* Small pieces (rows one by one, projections of a chunk) travel together. */
+typedef struct buffer {
+        dci_sink to;
+        unsigned char *bytes;
+        size_t n;
+} buffer;
+
+static dci_status buffer_flush(buffer *b)
+{
+        dci_status status = b->n == 0 ? DCI_OK : b->to.write(b->to.ctx, b->bytes, b->n);
+        b->n = 0;
+        return status;
+}
+
+static dci_status buffer_write(void *ctx, const void *data, size_t n_bytes)
+{
+        buffer *b = ctx;
+        dci_status status = n_bytes > BUFFER_BYTES - b->n ? buffer_flush(b) : DCI_OK;
+        if (status != DCI_OK)
+                return status;
+        if (n_bytes >= BUFFER_BYTES)
+                return b->to.write(b->to.ctx, data, n_bytes);
+        memcpy(b->bytes + b->n, data, n_bytes);
+        b->n += n_bytes;
+        return DCI_OK;
+}
+
+dci_status dci_file_compose_buffered(dci_context *context, const dci_sink *sink, uint32_t kind, uint32_t version,
+                                     size_t n_parts, const dci_part *parts)
+{
+        buffer b = {.to = *sink, .bytes = dci_alloc(context, BUFFER_BYTES, 1)};
+        if (b.bytes == NULL)
+                return DCI_ERR_MEMORY;
+        const dci_sink through = {&b, buffer_write};
+        dci_status status = dci_file_compose(&through, kind, version, n_parts, parts);
+        if (status == DCI_OK)
+                status = buffer_flush(&b);
+        dci_free(context, b.bytes, BUFFER_BYTES, 1);
+        return status;
 }
 
 dci_status dci_file_measure(size_t n_parts, const dci_part *parts, size_t *out_bytes)

@@ -57,6 +57,10 @@ typedef struct dci_part {
 dci_status dci_file_compose(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_parts,
                             const dci_part *parts);
 
+/* The same through a buffer: pieces of less than 64 KiB reach the sink together. */
+dci_status dci_file_compose_buffered(dci_context *context, const dci_sink *sink, uint32_t kind, uint32_t version,
+                                     size_t n_parts, const dci_part *parts);
+
 /* How many bytes dci_file_compose writes. */
 dci_status dci_file_measure(size_t n_parts, const dci_part *parts, size_t *out_bytes);
 

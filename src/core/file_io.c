@@ -48,18 +48,34 @@ static dci_status refuse_unless_regular(const char *name, mode_t mode)
         return dci_fail(DCI_ERR_INVALID, "%s is %s, wanted a regular file", name, what);
 }
 
+/* Systems of files that are far away, or are programs themselves, may let a signal interrupt any call. All but rename can be made again;
+ * of that one nobody could say whether it had been done. */
+#define UNINTERRUPTED(result, call)                                                                                    \
+        do                                                                                                             \
+                (result) = (call);                                                                                     \
+        while ((result) < 0 && errno == EINTR)
+
+static int open_at(int directory, const char *path, int flags, mode_t mode)
+{
+        int descriptor;
+        UNINTERRUPTED(descriptor, openat(directory, path, flags | O_CLOEXEC, mode));
+        return descriptor;
+}
+
 dci_status dci_source_open(const char *path, dci_source *out_source)
 {
         if (path == NULL)
                 return dci_fail(DCI_ERR_INVALID, "path is NULL");
         const char *name = name_of(path);
         /* O_NONBLOCK: opening a FIFO must not wait for a writer. It changes nothing for a regular file. */
-        int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        int descriptor = open_at(AT_FDCWD, path, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
         if (descriptor < 0)
                 return fail_errno("open", name, errno);
         struct stat found;
         dci_status status;
-        if (fstat(descriptor, &found) != 0)
+        int result;
+        UNINTERRUPTED(result, fstat(descriptor, &found));
+        if (result != 0)
                 status = fail_errno("examine", name, errno);
         else
                 status = refuse_unless_regular(name, found.st_mode);
@@ -79,9 +95,8 @@ dci_status dci_source_read(dci_source *source, void *out, size_t n_bytes)
         unsigned char *at = out;
         size_t left = n_bytes;
         while (left > 0) {
-                ssize_t n = read(source->descriptor, at, left < MAX_TRANSFER ? left : MAX_TRANSFER);
-                if (n < 0 && errno == EINTR)
-                        continue;
+                ssize_t n;
+                UNINTERRUPTED(n, read(source->descriptor, at, left < MAX_TRANSFER ? left : MAX_TRANSFER));
                 if (n < 0)
                         return fail_errno("read", source->name, errno);
                 if (n == 0)
@@ -119,7 +134,7 @@ static dci_status open_directory(const char *path, dci_replacement *replacement)
         replacement->target = slash == NULL ? path : slash + 1;
         if (replacement->target[0] == '\0')
                 return dci_fail(DCI_ERR_INVALID, "the path '%s' names no file", replacement->name);
-        replacement->directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        replacement->directory = open_at(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
         if (replacement->directory < 0)
                 return fail_errno("open the folder of", replacement->name, errno);
         return DCI_OK;
@@ -133,8 +148,8 @@ static dci_status create_temporary(dci_replacement *replacement, mode_t mode)
         for (unsigned attempt = 0; attempt < 1000; attempt++) {
                 snprintf(replacement->temporary, sizeof replacement->temporary, ".dci-%lx-%lx-%x.tmp", (long)getpid(),
                          now.tv_nsec, attempt);
-                replacement->descriptor = openat(replacement->directory, replacement->temporary,
-                                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+                replacement->descriptor = open_at(replacement->directory, replacement->temporary,
+                                                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
                 if (replacement->descriptor >= 0)
                         return DCI_OK;
                 if (errno != EEXIST)
@@ -152,8 +167,10 @@ dci_status dci_replace_begin(const char *path, dci_replacement *out_replacement)
         if (status != DCI_OK)
                 return status;
         struct stat old;
+        int result;
         /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): open_directory sets the target. */
-        bool exists = fstatat(replacement.directory, replacement.target, &old, AT_SYMLINK_NOFOLLOW) == 0;
+        UNINTERRUPTED(result, fstatat(replacement.directory, replacement.target, &old, AT_SYMLINK_NOFOLLOW));
+        const bool exists = result == 0;
         mode_t mode = 0666; /* less the umask, like any new file */
         if (exists) {
                 status = refuse_unless_regular(replacement.name, old.st_mode);
@@ -168,7 +185,9 @@ dci_status dci_replace_begin(const char *path, dci_replacement *out_replacement)
                 return status;
         }
         /* The umask took bits that the old file has. */
-        if (exists && fchmod(replacement.descriptor, mode) != 0)
+        if (exists)
+                UNINTERRUPTED(result, fchmod(replacement.descriptor, mode));
+        if (exists && result != 0)
                 return dci_replace_end(&replacement, fail_errno("set the permissions of", replacement.name, errno));
         *out_replacement = replacement;
         return DCI_OK;
@@ -179,9 +198,8 @@ dci_status dci_replace_write(void *replacement, const void *data, size_t n_bytes
         const dci_replacement *to = replacement;
         const unsigned char *at = data;
         while (n_bytes > 0) {
-                ssize_t n = write(to->descriptor, at, n_bytes < MAX_TRANSFER ? n_bytes : MAX_TRANSFER);
-                if (n < 0 && errno == EINTR)
-                        continue;
+                ssize_t n;
+                UNINTERRUPTED(n, write(to->descriptor, at, n_bytes < MAX_TRANSFER ? n_bytes : MAX_TRANSFER));
                 if (n < 0)
                         return fail_errno("write", to->name, errno);
                 if (n == 0)
@@ -195,15 +213,14 @@ dci_status dci_replace_write(void *replacement, const void *data, size_t n_bytes
 static int flush(int descriptor)
 {
         int result;
-        do
-                result = fsync(descriptor);
-        while (result != 0 && errno == EINTR);
+        UNINTERRUPTED(result, fsync(descriptor));
         return result;
 }
 
 dci_status dci_replace_end(dci_replacement *replacement, dci_status status)
 {
         const char *name = replacement->name;
+        int result;
         if (status == DCI_OK && flush(replacement->descriptor) != 0)
                 status = fail_errno("flush", name, errno);
         /* EINTR: the descriptor is closed all the same, and the flush has already reported what could be lost. */
@@ -213,7 +230,7 @@ dci_status dci_replace_end(dci_replacement *replacement, dci_status status)
             renameat(replacement->directory, replacement->temporary, replacement->directory, replacement->target) != 0)
                 status = fail_errno("replace", name, errno);
         if (status != DCI_OK)
-                unlinkat(replacement->directory, replacement->temporary, 0);
+                UNINTERRUPTED(result, unlinkat(replacement->directory, replacement->temporary, 0));
         /* EINVAL: a file system that has no flush for folders, so there is nothing left to wait for. */
         else if (flush(replacement->directory) != 0 && errno != EINVAL)
                 status = fail_errno("flush the folder, so a power cut may undo the replacement of", name, errno);

@@ -3,6 +3,7 @@
 /* Containers from a path, read or mapped, and from a feed of bytes. */
 #include "core/internal.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,8 +54,8 @@ static dci_status map(dci_context *context, dci_source *source, const unsigned c
         (void)header;
         void *bytes = mmap(NULL, source->n_bytes, PROT_READ, MAP_PRIVATE, source->descriptor, 0);
         if (bytes == MAP_FAILED)
-                return dci_fail(DCI_ERR_IO, "cannot map %s: the system refused %zu bytes", source->name,
-                                source->n_bytes);
+                return dci_fail(errno == ENOMEM ? DCI_ERR_MEMORY : DCI_ERR_IO,
+                                "cannot map %s: the system refused %zu bytes", source->name, source->n_bytes);
         const dci_file_input in = {source->name, bytes, source->n_bytes};
         dci_status status = dci_file_check(&in, kind, out_file);
         if (status == DCI_OK)

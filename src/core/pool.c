@@ -77,7 +77,7 @@ dci_status dci_pool_create(dci_context *context, size_t n_threads, struct dci_po
                 if (error != 0) {
                         dci_pool_destroy(context, pool);
                         return dci_fail(DCI_ERR_MEMORY, "thread %zu of %zu could not be started: %s", i + 1,
-                                        pool->capacity, strerror(error));
+                                        n_threads - 1, strerror(error));
                 }
                 pool->n_threads++;
         }

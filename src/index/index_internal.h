@@ -111,7 +111,8 @@ size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report);
 typedef struct dci_rows_codes {
         dci_frames frames;
         void *scratch;
-        float *wide; /* dim */
+        float *wide;          /* dim */
+        dci_frames_mark mark; /* before the last dci_rows_follow */
 } dci_rows_codes;
 
 /* Gives empty rows codes, as the config says; nothing to do for sketch_bits 0. */
@@ -131,6 +132,8 @@ void dci_rows_encode_one(dci_rows *rows, size_t slot);
 dci_status dci_rows_encode(dci_rows *rows, size_t first, size_t end);
 /* Looks at a sample of rows [first, end) of `from` and begins a frame of `rows` if they ask for one. */
 dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t end);
+/* Takes the last dci_rows_follow back, whether or not it failed: of rows that do not come after all. Without readers. */
+void dci_rows_unfollow(dci_rows *rows);
 /* Begins with what the codes of other rows have learned. */
 dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from);
 /* The unit of codes that a slot belongs to. */

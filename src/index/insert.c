@@ -264,12 +264,23 @@ float dci_batch_longest(const dci_batch *b)
 }
 
 /* The codes of rows in blocks that searches do not read yet. */
-static dci_status encode_beside(const dci_batch *b)
+static dci_status encode_beside(dci_batch *b)
 {
         const size_t end = b->first + b->n;
         const size_t next = (b->first + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS * DCI_CODE_ROWS;
+        b->followed = true;
         dci_status status = dci_rows_follow(b->target, b->target, b->first, end);
         return status == DCI_OK && next < end ? dci_rows_encode(b->target, next, end) : status;
+}
+
+/* A batch that fails leaves no centre behind: what comes later would be encoded otherwise. A search may be reading them. */
+static void unfollow(const dci_batch *b)
+{
+        if (!b->followed)
+                return;
+        dci_index_exclusive_begin(b->index);
+        dci_rows_unfollow(b->target);
+        dci_index_exclusive_end(b->index);
 }
 
 /* Those in the block that holds published rows: a few, without readers. */
@@ -301,6 +312,7 @@ static dci_status add_batch(dci_batch *b, const dci_progress *progress)
                 status = map_enter(b, &change);
         if (status != DCI_OK) {
                 map_undo(b, &change);
+                unfollow(b);
                 /* New chunks were never seen by a reader. */
                 size_t needed = chunks_before << index->rows.chunk_shift;
                 dci_rows_shrink(&index->rows, needed > b->first ? needed : b->first);

@@ -18,6 +18,7 @@ typedef struct dci_batch {
         size_t rows_per_task;
         float *scratch;         /* dim floats per worker, when formats differ */
         atomic_size_t bad_task; /* lowest task with a refused row */
+        bool followed;          /* centres of codes were asked to follow */
 } dci_batch;
 
 int64_t dci_batch_id(const dci_batch *b, size_t i);

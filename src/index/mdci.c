@@ -105,6 +105,7 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
         dci_tree_plan plan;
         int32_t *slots = dci_alloc(context, source->n, sizeof *slots);
         dci_idmap *old = atomic_load(&index->map), *map = NULL;
+        bool followed = false;
         dci_status status = slots == NULL ? DCI_ERR_MEMORY : DCI_OK;
         if (status == DCI_OK)
                 status = dci_tree_plan_insert(index->tree, &index->rows, source, &plan);
@@ -113,8 +114,10 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
                 return status;
         }
         status = dci_tree_plan_reserve(&plan, &index->retired);
-        if (status == DCI_OK)
+        if (status == DCI_OK) {
+                followed = true;
                 status = dci_rows_follow(&index->rows, staged, 0, source->n);
+        }
         if (status == DCI_OK) {
                 map = map_for(index, source->n, end);
                 status = map == NULL ? DCI_ERR_MEMORY : DCI_OK;
@@ -133,6 +136,11 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
                         atomic_store(&index->map, map);
                         publish(index);
                 }
+                dci_index_exclusive_end(index);
+        }
+        if (status != DCI_OK && followed) { /* a search may be reading the centre that was begun */
+                dci_index_exclusive_begin(index);
+                dci_rows_unfollow(&index->rows);
                 dci_index_exclusive_end(index);
         }
         if (map != old)

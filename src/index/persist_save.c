@@ -11,7 +11,6 @@
 #include "index/config.h"
 #include "index/persist.h"
 
-#define BUFFER_BYTES ((size_t)64 << 10)
 #define BLOCK_ROWS 64
 
 dci_status dci_persist_supported(void)
@@ -208,33 +207,6 @@ static dci_status gather(const dci_index *index, dci_saving *s)
 
 /* --- where they go ------------------------------------------------------------------------------------------------------- */
 
-/* Small pieces (borrowed rows, projections of a chunk) travel together. */
-typedef struct buffer {
-        dci_sink to;
-        unsigned char *bytes;
-        size_t n;
-} buffer;
-
-static dci_status buffer_flush(buffer *b)
-{
-        dci_status status = b->n == 0 ? DCI_OK : b->to.write(b->to.ctx, b->bytes, b->n);
-        b->n = 0;
-        return status;
-}
-
-static dci_status buffer_write(void *ctx, const void *data, size_t n_bytes)
-{
-        buffer *b = ctx;
-        dci_status status = n_bytes > BUFFER_BYTES - b->n ? buffer_flush(b) : DCI_OK;
-        if (status != DCI_OK)
-                return status;
-        if (n_bytes >= BUFFER_BYTES)
-                return b->to.write(b->to.ctx, data, n_bytes);
-        memcpy(b->bytes + b->n, data, n_bytes);
-        b->n += n_bytes;
-        return DCI_OK;
-}
-
 static dci_status compose(const dci_saving *s, const dci_sink *sink)
 {
         return dci_file_compose(sink, DCI_INDEX_FILE_KIND, DCI_INDEX_FILE_VERSION, s->n_parts, s->parts);
@@ -242,16 +214,8 @@ static dci_status compose(const dci_saving *s, const dci_sink *sink)
 
 static dci_status compose_buffered(const dci_saving *s, const dci_sink *sink)
 {
-        dci_context *context = s->index->context;
-        buffer b = {.to = *sink, .bytes = dci_alloc(context, BUFFER_BYTES, 1)};
-        if (b.bytes == NULL)
-                return DCI_ERR_MEMORY;
-        const dci_sink through = {&b, buffer_write};
-        dci_status status = compose(s, &through);
-        if (status == DCI_OK)
-                status = buffer_flush(&b);
-        dci_free(context, b.bytes, BUFFER_BYTES, 1);
-        return status;
+        return dci_file_compose_buffered(s->index->context, sink, DCI_INDEX_FILE_KIND, DCI_INDEX_FILE_VERSION,
+                                         s->n_parts, s->parts);
 }
 
 /* Gathers an index and delivers it, with its writers held off. */

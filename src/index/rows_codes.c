@@ -22,6 +22,12 @@ static size_t scratch_bytes(const dci_frames *frames, bool one)
                dci_lines((one ? 1 : DCI_CODE_ROWS) * frames->dim * sizeof(float));
 }
 
+/* Of the rows' own: one row, and sums to go back to. */
+static size_t own_bytes(const dci_frames *frames)
+{
+        return scratch_bytes(frames, true) + dci_lines(frames->dim * sizeof(double));
+}
+
 dci_status dci_rows_codes_create(dci_rows *rows, const dci_index_config *config)
 {
         if (config->sketch_bits == 0)
@@ -32,7 +38,7 @@ dci_status dci_rows_codes_create(dci_rows *rows, const dci_index_config *config)
         dci_status status = dci_frames_init(rows->context, DCI_CODER_ROTATED, config->dim, config->sketch_bits, true,
                                             config->seed, &codes->frames);
         if (status == DCI_OK) {
-                codes->scratch = dci_alloc(rows->context, scratch_bytes(&codes->frames, true), 1);
+                codes->scratch = dci_alloc(rows->context, own_bytes(&codes->frames), 1);
                 status = codes->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
         }
         if (status != DCI_OK) {
@@ -49,7 +55,7 @@ void dci_rows_codes_destroy(dci_context *context, dci_rows_codes *codes)
 {
         if (codes == NULL)
                 return;
-        dci_free(context, codes->scratch, scratch_bytes(&codes->frames, true), 1);
+        dci_free(context, codes->scratch, own_bytes(&codes->frames), 1);
         if (codes->frames.context != NULL)
                 dci_frames_destroy(&codes->frames);
         dci_free(context, codes, 1, sizeof *codes);
@@ -57,9 +63,9 @@ void dci_rows_codes_destroy(dci_context *context, dci_rows_codes *codes)
 
 size_t dci_rows_codes_bytes(const dci_rows *rows)
 {
-        return rows->codes == NULL ? 0
-                                   : sizeof *rows->codes + scratch_bytes(&rows->codes->frames, true) +
-                                             dci_frames_bytes(&rows->codes->frames);
+        return rows->codes == NULL
+                       ? 0
+                       : sizeof *rows->codes + own_bytes(&rows->codes->frames) + dci_frames_bytes(&rows->codes->frames);
 }
 
 bool dci_chunk_codes_create(const dci_rows *rows, size_t capacity, dci_chunk *chunk)
@@ -172,6 +178,9 @@ dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t 
         if (rows->codes == NULL)
                 return DCI_OK;
         const size_t n = end - first, step = n > SAMPLE ? n / SAMPLE : 1;
+        dci_rows_codes *codes = rows->codes;
+        double *sums = (double *)(void *)((unsigned char *)codes->scratch + scratch_bytes(&codes->frames, true));
+        dci_frames_remember(&codes->frames, sums, &codes->mark);
         for (size_t slot = first; slot < end; slot += step) {
                 size_t offset;
                 const dci_chunk *chunk = dci_rows_chunk(from, slot, &offset);
@@ -179,6 +188,12 @@ dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t 
                         dci_frames_note(&rows->codes->frames, floats_of(from, chunk, offset, rows->codes->wide));
         }
         return dci_frames_follow(&rows->codes->frames);
+}
+
+void dci_rows_unfollow(dci_rows *rows)
+{
+        if (rows->codes != NULL)
+                dci_frames_rewind(&rows->codes->frames, &rows->codes->mark);
 }
 
 typedef struct encoding {

@@ -218,6 +218,7 @@ struct dci_kv {
         pthread_cond_t work, done;
         dci_kv_layer *jobs, *last_job;
         pthread_t worker;
+        int64_t worker_pid; /* the process that has it: a child of fork has not */
         bool has_worker, stop;
 };
 
@@ -385,6 +386,9 @@ bool dci_kv_overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
 
 /* prompt.c */
 void dci_kv_jobs_init(dci_kv *kv);
+/* In a child of fork, which has neither the worker nor the threads that may have held its locks: makes those anew, and has the units begin
+ * again that the worker may have been at. Under lock, or where nobody else is. */
+void dci_kv_jobs_inherit(dci_kv *kv);
 /* Ends the worker, whatever is left to do; then sequences go, then what work was guarded by. */
 void dci_kv_jobs_stop(dci_kv *kv);
 void dci_kv_jobs_destroy(dci_kv *kv);

@@ -101,6 +101,7 @@ dci_status dci_kv_lock(dci_kv *kv)
         if (dci_is_busy(kv))
                 return dci_fail(DCI_ERR_BUSY, "called from inside a callback of the same object");
         pthread_mutex_lock(&kv->lock);
+        dci_kv_jobs_inherit(kv);
         return DCI_OK;
 }
 

@@ -296,8 +296,8 @@ static dci_status write_file(const saving *s, const char *path)
         if (status != DCI_OK)
                 return status;
         const dci_sink sink = {&replacement, dci_replace_write};
-        status = dci_file_compose(&sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION,
-                                  (size_t)DCI_KV_FILE_SECTIONS + kv->listed, parts);
+        status = dci_file_compose_buffered(kv->context, &sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION,
+                                           (size_t)DCI_KV_FILE_SECTIONS + kv->listed, parts);
         return dci_replace_end(&replacement, status);
 }
 

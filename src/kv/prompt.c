@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kv/tree.h"
 
@@ -185,8 +186,19 @@ void dci_kv_jobs_init(dci_kv *kv)
         pthread_cond_init(&kv->done, NULL);
 }
 
+void dci_kv_jobs_inherit(dci_kv *kv)
+{
+        if (!kv->has_worker || kv->worker_pid == (int64_t)getpid())
+                return;
+        dci_kv_jobs_init(kv);
+        for (dci_kv_layer *layer = kv->jobs; layer != NULL; layer = layer->next_job)
+                layer->next_head = layer->n_running = 0;
+        kv->has_worker = false;
+}
+
 void dci_kv_jobs_stop(dci_kv *kv)
 {
+        dci_kv_jobs_inherit(kv);
         if (!kv->has_worker)
                 return;
         pthread_mutex_lock(&kv->jobs_lock);
@@ -204,11 +216,13 @@ void dci_kv_jobs_destroy(dci_kv *kv)
         pthread_mutex_destroy(&kv->jobs_lock);
 }
 
-/* A host that cannot start another thread waits instead. */
+/* A host that cannot start another thread, and a child of fork, wait instead. */
 static bool have_worker(dci_kv *kv)
 {
-        if (!kv->has_worker && !kv->config.foreground)
+        kv->worker_pid = (int64_t)getpid();
+        if (!kv->has_worker && !kv->config.foreground && kv->worker_pid == kv->context->owner_pid) {
                 kv->has_worker = pthread_create(&kv->worker, NULL, work, kv) == 0;
+        }
         return kv->has_worker;
 }
 
