@@ -9,7 +9,7 @@
 #include "tests/naive.h"
 #include "tests/tree_check.h"
 
-enum { MOST_DIM = 24, MOST_BATCH = 90, MOST_ROWS = 700, MOST_K = 40 };
+enum { MOST_DIM = 24, MOST_BATCH = 90, MOST_ROWS = 700, FEW_ROWS = 250 /* bytes: many short lives */, MOST_K = 40 };
 
 typedef struct life {
         fuzz_bytes *from;
@@ -86,7 +86,7 @@ static void add(life *l)
         size_t n = 1 + below(l, below(l, 3) == 0 ? MOST_BATCH : 8);
         const size_t dim = l->config.dim;
         const bool own = below(l, 3) == 0; /* the index gives the ids, on from the largest ever used */
-        if (l->model.n + n > MOST_ROWS)
+        if (l->model.n + n > (l->from->seeded ? MOST_ROWS : FEW_ROWS))
                 return;
         for (size_t i = 0; i < n; i++) {
                 draw_row(l, rows + i * dim);

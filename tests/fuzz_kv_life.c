@@ -11,7 +11,15 @@
 #include "tests/kv_tree_check.h"
 #include "tests/scratch.h"
 
-enum { MOST_SEQUENCES = 64, MOST_BATCH = 6, MOST_TOKENS = 700, MOST_NEW = 220, MOST_MORE = 4, LIFE = 400 };
+enum {
+        MOST_SEQUENCES = 64,
+        MOST_BATCH = 6,
+        MOST_TOKENS = 700,
+        MOST_NEW = 220,
+        FEW_NEW = 130 /* bytes: many short lives */,
+        MOST_MORE = 4,
+        LIFE = 400
+};
 
 typedef struct owned {
         int64_t id;
@@ -323,7 +331,9 @@ static void draw_step(life *l, stepping *s)
         s->n = draw_batch(l, s->of);
         for (size_t i = 0; i < s->n; i++) {
                 owned *o = s->of[i];
-                size_t n = below(l, o->prompted ? MOST_MORE : below(l, 2) == 0 ? MOST_NEW : 40);
+                size_t n = below(l, o->prompted        ? MOST_MORE
+                                    : below(l, 2) == 0 ? (l->from->seeded ? MOST_NEW : FEW_NEW)
+                                                       : 40);
                 if (o->model.n + n > MOST_TOKENS)
                         n = 0;
                 s->data[i] = kv_random(&l->config, n + 1, fuzz_next(l->from));
