@@ -90,6 +90,7 @@ class Run:
             BUILD / "fuzz" / self.target,
             f"-max_total_time={left}",
             "-timeout=60",
+            "-report_slow_units=60",
             "-rss_limit_mb=3000",
             "-print_final_stats=1",
             "-use_value_profile=0",
@@ -126,7 +127,7 @@ class Run:
             found = re.match(r"stat::number_of_executed_units:\s*(\d+)", line)
             if found:
                 self.executions = self.before + int(found[1])
-            self.findings += line.startswith("artifact_prefix=")
+            self.findings += re.search(r"Test unit written to .*-(crash|leak|oom|timeout)-", line) is not None
         if code is None:
             return False
         if code != 0 and self.findings < 10 and time.time() - self.began < self.seconds - 5:
@@ -159,7 +160,7 @@ def keep(run):
 
 
 def edges_at(runs, seconds):
-    """The most edges after so many seconds of all runs, one behind the other. Each begins with the corpus of those before it."""
+    """The most edges after so many seconds of all runs, one behind the other."""
     most = 0
     for run in runs:
         for at, edges in run["growth"]:

@@ -124,7 +124,7 @@ static void use_index(fuzz_bytes *from, dci_index *index, size_t dim)
         if (fuzz_one_in(from, 8))
                 fuzz_worked(dci_index_reserve(index, fuzz_odd_size(from)));
         const size_t ld = fuzz_one_in(from, 8) ? fuzz_odd_size(from) : dim;
-        if (!fuzz_worked(dci_index_add(index, ld > SMALL && ld < SIZE_MAX / 64 ? 1 : n, numbers, ld, NULL, NULL)))
+        if (!fuzz_worked(dci_index_add(index, ld > SMALL && ld < SIZE_MAX - 200 ? 1 : n, numbers, ld, NULL, NULL)))
                 return;
         for (size_t i = 0; i < 3; i++) {
                 draw_params(from, &params, &filter);

@@ -58,8 +58,7 @@ static void use_mapped(dci_context *context, dci_index *index)
         int64_t ids[4];
         float scores[4];
         const size_t dim = index->config.dim;
-        unsigned char *query = malloc(dim * sizeof(float));
-        ck_assert_ptr_nonnull(query);
+        unsigned char *query = fuzz_room(dim * sizeof(float)).data;
         memset(query, 0x3c, dim * sizeof(float));
         ck_ok(dci_index_search(index, 1, query, dim, 4, NULL, ids, scores));
         ck_refused(dci_index_add(index, 1, query, dim, NULL, NULL), DCI_ERR_UNSUPPORTED, "map");
