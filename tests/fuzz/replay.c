@@ -35,7 +35,7 @@ static size_t below(size_t n)
 static unsigned char *read_file(const char *path, size_t *out_size)
 {
         FILE *file = fopen(path, "rb");
-        ck_assert_msg(file != NULL, "cannot read %s", path);
+        ck_assert_ptr_nonnull(file);
         ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
         const long size = ftell(file);
         ck_assert(size >= 0);

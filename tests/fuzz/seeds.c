@@ -12,7 +12,7 @@ static void write_one(const void *data, size_t size)
         char path[1024];
         snprintf(path, sizeof path, "%s/seed-%03zu", seeds_folder, n_seeds++);
         FILE *file = fopen(path, "wb");
-        ck_assert_msg(file != NULL, "cannot write %s", path);
+        ck_assert_ptr_nonnull(file);
         ck_assert_uint_eq(fwrite(data, 1, size, file), size);
         ck_assert_int_eq(fclose(file), 0);
 }
