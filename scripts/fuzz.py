@@ -17,6 +17,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "fuzz"
 PACKS = ROOT / "tests" / "corpus"
+PROGRAMS = {False: BUILD / "fuzz", True: ROOT / "build" / "fuzz-fast" / "fuzz"}  # by "without sanitizers"
 RUNS = BUILD / "runs.json"
 TARGETS = ("index", "kv", "load", "load_kv", "configs", "kmeans", "sketch", "transform", "readers")
 # Bytes of the longest input, and of a pack in the repository.
@@ -53,7 +54,7 @@ def scratch_folder():
     return pathlib.Path(tempfile.mkdtemp(prefix="dci-fuzz-", dir=base))
 
 
-def prepare(target):
+def prepare(target, fast=False):
     """A corpus of what is kept in the repository, of seeds, and of what earlier runs left."""
     corpus, seeds = BUILD / "corpus" / target, BUILD / "seeds" / target
     corpus.mkdir(parents=True, exist_ok=True)
@@ -61,7 +62,7 @@ def prepare(target):
     unpack(target, corpus)
     if not any(seeds.iterdir()):
         scratch = scratch_folder()
-        command = [BUILD / "fuzz" / target, f"--seeds={seeds}"]
+        command = [PROGRAMS[fast] / target, f"--seeds={seeds}"]
         subprocess.run(command, env=environment(scratch), check=True)
         shutil.rmtree(scratch)
     return corpus, seeds
@@ -70,9 +71,9 @@ def prepare(target):
 class Run:
     """One target for a while; a crash does not end it, until there are ten."""
 
-    def __init__(self, target, seconds):
-        self.target, self.seconds = target, seconds
-        self.corpus, self.seeds = prepare(target)
+    def __init__(self, target, seconds, fast):
+        self.target, self.seconds, self.fast = target, seconds, fast
+        self.corpus, self.seeds = prepare(target, fast)
         self.began = time.time()
         self.executions = self.findings = 0
         self.growth = []  # (seconds since it began, edges)
@@ -87,7 +88,7 @@ class Run:
         self.part = time.time()
         self.before = self.executions
         command = [
-            BUILD / "fuzz" / self.target,
+            PROGRAMS[self.fast] / self.target,
             f"-max_total_time={left}",
             "-timeout=60",
             "-report_slow_units=60",
@@ -138,7 +139,7 @@ class Run:
 
     def result(self):
         return {
-            "target": self.target,
+            "target": self.target + (" (no sanitizers)" if self.fast else ""),
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
             "seconds": round(time.time() - self.began),
             "executions": self.executions,
@@ -176,7 +177,7 @@ def table(out):
     runs = runs_so_far()
     out("| target | seconds | executions | edges | edges at two thirds of the time | findings |")
     out("|---|---:|---:|---:|---:|---:|")
-    for target in TARGETS:
+    for target in [target + kind for target in TARGETS for kind in ("", " (no sanitizers)")]:
         of = [run for run in runs if run["target"] == target]
         if of:
             seconds = sum(run["seconds"] for run in of)
@@ -190,12 +191,12 @@ def table(out):
             out(f"| {target} | " + " | ".join(f"{figure:,}" for figure in figures) + " |")
 
 
-def fuzz(targets, seconds, jobs):
+def fuzz(targets, seconds, jobs, fast):
     """True if nothing was found."""
     waiting, running, findings = list(targets), [], 0
     while waiting or running:
         while waiting and len(running) < jobs:
-            running.append(Run(waiting.pop(0), seconds))
+            running.append(Run(waiting.pop(0), seconds, fast))
         time.sleep(1)
         for run in [run for run in running if run.look()]:
             running.remove(run)
@@ -203,7 +204,7 @@ def fuzz(targets, seconds, jobs):
             keep(result)
             findings += result["findings"]
             print(
-                f"{run.target}: {result['executions']:,} executions, {edges_at([result], 1e9):,} edges, "
+                f"{result['target']}: {result['executions']:,} executions, {edges_at([result], 1e9):,} edges, "
                 f"{result['findings']} findings in {result['seconds']:,} s",
                 flush=True,
             )
@@ -218,7 +219,7 @@ def pack(targets):
         shutil.rmtree(merged, ignore_errors=True)
         merged.mkdir(parents=True)
         scratch = scratch_folder()
-        command = [BUILD / "fuzz" / target, "-merge=1", f"-max_len={MOST_INPUT.get(target, 300)}", merged, corpus, seeds]
+        command = [PROGRAMS[False] / target, "-merge=1", f"-max_len={MOST_INPUT.get(target, 300)}", merged, corpus, seeds]
         with (BUILD / "logs" / f"{target}-merge.log").open("wb") as log:
             subprocess.run(command, stdout=log, stderr=log, env=environment(scratch), check=True)
         shutil.rmtree(scratch)
@@ -236,6 +237,7 @@ def main():
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--fast", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--pack", action="store_true")
     parser.add_argument("targets", nargs="*", metavar="target", help=", ".join(TARGETS))
@@ -247,7 +249,7 @@ def main():
     if arguments.pack:
         pack(targets)
         return 0
-    good = arguments.table or fuzz(targets, arguments.minutes * 60, arguments.jobs)
+    good = arguments.table or fuzz(targets, arguments.minutes * 60, arguments.jobs, arguments.fast)
     table(print)
     if not good:
         print(f"Inputs that failed lie in {(BUILD / 'found').relative_to(ROOT)}")
