@@ -3,6 +3,7 @@
 #include "tests/fuzz_life.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "simd/kernels.h"
@@ -293,6 +294,23 @@ static void within(life *l)
         dci_range_result_free(&result);
 }
 
+/* A number that no row may have, somewhere in a batch or a query, is refused, and nothing changes. */
+static void refuse_numbers(life *l)
+{
+        static const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f};
+        float rows[3 * MOST_DIM], scores[3];
+        int64_t ids[3];
+        for (size_t i = 0; i < 3; i++)
+                draw_row(l, rows + i * l->config.dim);
+        const size_t row = below(l, 3);
+        char name[16];
+        rows[row * l->config.dim + below(l, l->config.dim)] = bad[below(l, 4)];
+        snprintf(name, sizeof name, "row %zu", row);
+        ck_refused(dci_index_add(l->index, 3, rows, l->config.dim, NULL, NULL), DCI_ERR_NUMBER, name);
+        ck_refused(dci_index_search(l->index, 3, rows, l->config.dim, 1, NULL, ids, scores), DCI_ERR_NUMBER, "");
+        ck_assert_uint_eq(dci_index_count(l->index), l->model.n);
+}
+
 /* What there is: ids, rows, the config; and room for more rows. */
 static void look(life *l)
 {
@@ -326,6 +344,8 @@ static void look(life *l)
         }
         if (below(l, 2) == 0)
                 ck_ok(dci_index_reserve(l->index, below(l, 2 * MOST_ROWS)));
+        else
+                refuse_numbers(l);
 }
 
 static void operate(life *l, size_t bias)
