@@ -90,6 +90,7 @@ static void draw_params(fuzz_bytes *from, dci_search_params *p, dci_filter *filt
         static const int64_t ids[] = {-3, 0, 1, 5, 1000};
         static const uint64_t bits[] = {0x5555555555555555u, 3};
         ck_ok(dci_search_params_init(p, sizeof *p));
+        ck_ok(dci_filter_init(filter, sizeof *filter));
         double *const shares[] = {&p->prop_to_visit, &p->prop_to_retrieve, &p->rerank, &p->guarantee};
         size_t *const sizes[] = {&p->num_to_visit, &p->num_to_retrieve, &p->field_of_view, &p->struct_size};
         for (size_t i = fuzz_below(from, 4); i > 0; i--) {
@@ -102,7 +103,6 @@ static void draw_params(fuzz_bytes *from, dci_search_params *p, dci_filter *filt
         p->struct_size = fuzz_struct_size(p->struct_size, sizeof *p);
         if (fuzz_one_in(from, 2))
                 return;
-        ck_ok(dci_filter_init(filter, sizeof *filter));
         filter->kind = fuzz_odd_int(from);
         filter->ids = fuzz_one_in(from, 4) ? NULL : ids;
         filter->bits = fuzz_one_in(from, 4) ? NULL : bits;
