@@ -3,6 +3,7 @@
 """Runs libFuzzer's targets, several at a time, and keeps account of them: see scripts/fuzz."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -218,11 +219,15 @@ def pack(targets):
         merged = BUILD / "merged" / target
         shutil.rmtree(merged, ignore_errors=True)
         merged.mkdir(parents=True)
-        scratch = scratch_folder()
-        command = [PROGRAMS[False] / target, "-merge=1", f"-max_len={MOST_INPUT.get(target, 300)}", merged, corpus, seeds]
+        scratch, copies = scratch_folder(), scratch_folder()
+        for path in corpus.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # a run that is under way may replace inputs by shorter ones
+                shutil.copy(path, copies)
+        command = [PROGRAMS[False] / target, "-merge=1", f"-max_len={MOST_INPUT.get(target, 300)}", merged, copies, seeds]
         with (BUILD / "logs" / f"{target}-merge.log").open("wb") as log:
             subprocess.run(command, stdout=log, stderr=log, env=environment(scratch), check=True)
         shutil.rmtree(scratch)
+        shutil.rmtree(copies)
         packed, n = b"", 0
         inputs = sorted((path.read_bytes() for path in merged.iterdir()), key=lambda data: (len(data), data))
         for data in inputs:
