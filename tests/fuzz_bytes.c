@@ -116,6 +116,12 @@ float fuzz_odd_float(fuzz_bytes *from)
         return number;
 }
 
+void fuzz_put_odd(fuzz_bytes *from, size_t n, float *numbers)
+{
+        const size_t at = fuzz_below(from, n);
+        numbers[at] = fuzz_odd_float(from);
+}
+
 double fuzz_odd_double(fuzz_bytes *from)
 {
         const size_t how = fuzz_below(from, 4);

@@ -3,7 +3,7 @@
 /*
  * Where a fuzzer's decisions come from: a seed, or bytes that somebody else mutates (libFuzzer, tests/fuzz/replay.c), so that one driver serves
  * both. Bytes decide what happens; bulk numbers, which no mutation would aim at, come from a generator that a byte sets. What is
- * drawn behind the end of the bytes comes from that generator, too.
+ * drawn behind the end of the bytes comes from that generator, too. No expression draws twice: compilers differ in which draw comes first.
  */
 #ifndef DCI_TESTS_FUZZ_BYTES_H
 #define DCI_TESTS_FUZZ_BYTES_H
@@ -42,6 +42,8 @@ size_t fuzz_odd_size(fuzz_bytes *from);
 int32_t fuzz_odd_int(fuzz_bytes *from);
 /* Any float: special ones, extremes of each format, small integers, any bits. */
 float fuzz_odd_float(fuzz_bytes *from);
+/* One of n numbers becomes such a float. */
+void fuzz_put_odd(fuzz_bytes *from, size_t n, float *numbers);
 double fuzz_odd_double(fuzz_bytes *from);
 
 #endif

@@ -304,7 +304,8 @@ static void refuse_numbers(life *l)
                 draw_row(l, rows + i * l->config.dim);
         const size_t row = below(l, 3);
         char name[16];
-        rows[row * l->config.dim + below(l, l->config.dim)] = bad[below(l, 4)];
+        const size_t at = row * l->config.dim + below(l, l->config.dim);
+        rows[at] = bad[below(l, 4)];
         snprintf(name, sizeof name, "row %zu", row);
         ck_refused(dci_index_add(l->index, 3, rows, l->config.dim, NULL, NULL), DCI_ERR_NUMBER, name);
         ck_refused(dci_index_search(l->index, 3, rows, l->config.dim, 1, NULL, ids, scores), DCI_ERR_NUMBER, "");

@@ -43,6 +43,13 @@ static size_t below(life *l, size_t n)
         return (size_t)fuzz_below(l->from, n);
 }
 
+/* 0, or at least `least` and below least + n: drawn one after the other, since compilers differ in which operand comes first. */
+static size_t some(life *l, size_t least, size_t n)
+{
+        const size_t there = below(l, 2);
+        return there * (least + below(l, n));
+}
+
 /* Small clusters, so that a life has many, with what goes together over them. */
 static void draw_lists(life *l)
 {
@@ -50,11 +57,11 @@ static void draw_lists(life *l)
         c->cluster_tokens = 1 + below(l, 20);
         /* Half of the time more than a budget waits for: early ones, which are made anew together. */
         c->cluster_every = c->cluster_tokens + (below(l, 2) == 0 ? below(l, 40) : 20 + below(l, 40));
-        c->cluster_segment = below(l, 2) * (32 + below(l, 100));
+        c->cluster_segment = some(l, 32, 100);
         c->cluster_rounds = below(l, 6);
-        c->cluster_most = below(l, 2) * below(l, 12);
+        c->cluster_most = some(l, 0, 12);
         c->cluster_by = (int32_t)below(l, 3);
-        c->segment_buffer = below(l, 2) * (2 + below(l, 60));
+        c->segment_buffer = some(l, 2, 60);
         c->estimate_share = below(l, 2) == 0 ? 1.0 : 0.1 * (double)below(l, 9);
         c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
         c->tail = below(l, 2) == 0 ? DCI_KV_TAIL_DROP : DCI_KV_TAIL_SUMS;
@@ -174,8 +181,9 @@ static void draw_config(life *l)
         static const int32_t key_bits[] = {1, 2, 3, 4, 4, 8}, value_bits[] = {1, 2, 4, 8};
         static const size_t dims[] = {8, 16, 8, 13};
         dci_kv_config *c = &l->config;
-        *c = kv_config(kv_presets[below(l, KV_N_PRESETS)], 1 + below(l, 3), 1 + below(l, 2), 1 + below(l, 3),
-                       dims[below(l, 4)]);
+        const int32_t preset = kv_presets[below(l, KV_N_PRESETS)];
+        const size_t n_layers = 1 + below(l, 3), n_kv_heads = 1 + below(l, 2), group = 1 + below(l, 3);
+        *c = kv_config(preset, n_layers, n_kv_heads, group, dims[below(l, 4)]);
         c->dim_v = dims[below(l, 4)];
         c->dtype = all_dtypes[below(l, 3)];
         c->query_dtype = all_dtypes[below(l, 3)];

@@ -141,8 +141,8 @@ static void use_index(fuzz_bytes *from, dci_index *index, size_t dim)
                 params.filter = fuzz_one_in(from, 4) ? &filter : NULL;
                 fuzz_worked(dci_index_set_defaults(index, &params));
         }
-        fuzz_worked(dci_index_tune(index, fuzz_below(from, 4), numbers, dim, 1 + fuzz_below(from, K),
-                                   fuzz_odd_double(from), NULL));
+        const size_t n_asked = fuzz_below(from, 4), k = 1 + fuzz_below(from, K);
+        fuzz_worked(dci_index_tune(index, n_asked, numbers, dim, k, fuzz_odd_double(from), NULL));
         fuzz_worked(dci_index_fit(index, fuzz_below(from, 4), numbers, dim));
         size_t n_bytes;
         if (fuzz_worked(dci_index_save_memory(index, 0, NULL, &n_bytes))) {
@@ -412,9 +412,10 @@ static void kvs(fuzz_bytes *from, dci_context *context)
         dci_kv *kv = NULL;
         double tau;
         draw_kv(from, &c, &fields);
+        const size_t n_positions = 1 + fuzz_below(from, 5);
         if (c.n_query_heads * c.dim_k <= SMALL)
-                fuzz_worked(dci_kv_calibrate(context, &c, 1, 1 + fuzz_below(from, 5), numbers, c.dim_k,
-                                             fuzz_odd_double(from), &tau));
+                fuzz_worked(
+                        dci_kv_calibrate(context, &c, 1, n_positions, numbers, c.dim_k, fuzz_odd_double(from), &tau));
         if (!fuzz_worked(dci_kv_create(context, &c, &kv))) {
                 ck_assert_ptr_null(kv);
                 return;

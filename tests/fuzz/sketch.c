@@ -38,7 +38,7 @@ static bool draw(life *l, dci_dtype dtype, size_t n, size_t *ld, const void **ou
         for (size_t i = 0; i < n * dim; i++)
                 l->drawn[i] = ((float)fuzz_normal(from) + (i % dim < 3 ? shift : 0.0f)) * scale;
         for (size_t i = fuzz_below(from, 12); odd && n > 0 && i > 0; i--)
-                l->drawn[fuzz_below(from, n * dim)] = fuzz_odd_float(from);
+                fuzz_put_odd(from, n * dim, l->drawn);
         l->tame = l->tame && !odd;
         dci_kernels_scalar.narrow[dtype - 1](l->drawn, n * dim, narrow);
         dci_kernels_scalar.widen[dtype - 1](narrow, n * dim, l->drawn);

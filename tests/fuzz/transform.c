@@ -31,7 +31,7 @@ static void draw(fuzz_bytes *from, rows *r)
         for (size_t i = 0; i < r->n * r->dim; i++)
                 r->wide[i] = (float)fuzz_normal(from) * scale;
         for (size_t i = fuzz_below(from, 8); r->n > 0 && i > 0; i--)
-                r->wide[fuzz_below(from, r->n * r->dim)] = fuzz_odd_float(from);
+                fuzz_put_odd(from, r->n * r->dim, r->wide);
         dci_kernels_scalar.narrow[r->dtype - 1](r->wide, r->n * r->dim, r->narrow);
         dci_kernels_scalar.widen[r->dtype - 1](r->narrow, r->n * r->dim, r->wide);
         for (size_t i = 0; i < r->n; i++) {
