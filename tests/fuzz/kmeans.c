@@ -89,7 +89,7 @@ static const void *draw_rows(problem *p, dci_dtype dtype, size_t n_rows, size_t 
         for (size_t i = 0; i < n; i++)
                 wide[i] = (float)fuzz_normal(p->from) * scale;
         for (size_t i = 2 * dim; repeats && i < n; i++)
-                wide[i] = wide[i % (2 * dim)];
+                wide[i] = wide[i - 2 * dim];
         for (size_t i = fuzz_below(p->from, 20); odd && i > 0; i--)
                 fuzz_put_odd(p->from, n, wide);
         dci_kernels_scalar.narrow[dtype - 1](wide, n, narrow);

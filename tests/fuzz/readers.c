@@ -49,10 +49,10 @@ static void read_ids(dci_context *context, const char *path, size_t limit)
         bench_ids ids;
         const dci_status status = bench_read_ids(context, path, limit, &ids);
         expect(status, ids.data == NULL);
-        int64_t sum = 0;
-        for (size_t i = 0; status == DCI_OK && i < ids.n * ids.width; i++)
-                sum ^= ids.data[i];
-        ck_assert(sum != INT64_MIN + 4711);
+        volatile int64_t last = 0; /* all of them are there to be read */
+        for (size_t i = 0; ids.data != NULL && i < ids.n * ids.width; i++)
+                last = ids.data[i];
+        (void)last;
         if (status == DCI_OK)
                 bench_ids_free(&ids);
 }
@@ -64,7 +64,7 @@ static void read_runbook(dci_context *context, const char *path)
         bool live[RUNBOOK_ROWS] = {false};
         const dci_status status = runbook_read(context, path, NULL, RUNBOOK_ROWS, &book);
         expect(status, book.steps == NULL);
-        for (size_t i = 0; status == DCI_OK && i < book.n_steps; i++) {
+        for (size_t i = 0; book.steps != NULL && i < book.n_steps; i++) {
                 const runbook_step *step = &book.steps[i];
                 ck_assert(step->operation >= RUNBOOK_INSERT && step->operation <= RUNBOOK_SEARCH);
                 ck_assert(step->end <= RUNBOOK_ROWS && step->first_row + (step->end - step->start) <= RUNBOOK_ROWS);
