@@ -6,6 +6,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef DCI_FUZZ
+void test_failed(const char *file, int line, const char *expression, const char *format, ...)
+{
+        va_list values;
+        fprintf(stderr, "%s:%d: %s: ", file, line, expression);
+        va_start(values, format);
+        if (format != NULL)
+                vfprintf(stderr, format, values);
+        va_end(values);
+        fputc('\n', stderr);
+        abort();
+}
+#endif
+
 void test_refused(dci_status got, dci_status wanted, const char *part, const char *call, const char *file, int line)
 {
         ck_assert_msg(got == wanted, "%s:%d: %s gave %s, wanted %s (%s)", file, line, call, dci_status_name(got),

@@ -2,7 +2,6 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/scratch.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +10,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "tests/common.h"
 
 static char folder[512];
 

@@ -314,6 +314,44 @@ START_TEST(rows_without_direction_keep_to_the_capacity)
 }
 END_TEST
 
+/* Memory that says so where it is read before it is written: NaN. */
+static void *filled_alloc(void *ctx, size_t size, size_t alignment)
+{
+        (void)ctx;
+        void *pointer = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+        return pointer == NULL ? NULL : memset(pointer, 0xFF, size);
+}
+static void filled_free(void *ctx, void *pointer, size_t size)
+{
+        (void)ctx, (void)size;
+        free(pointer);
+}
+
+/* Loops over both forms of COSINE. A cluster that is divided may have parts of such rows alone, which have no mean to be a centroid. */
+START_TEST(parts_of_rows_without_direction_have_centroids_too)
+{
+        enum { N = 200, K = 10 };
+        dci_context_config filled;
+        dci_context *other = NULL;
+        ck_ok(dci_context_config_init(&filled, sizeof filled));
+        filled.allocator = (dci_allocator){NULL, filled_alloc, filled_free};
+        filled.executor_kind = DCI_EXECUTOR_PTHREADS;
+        ck_ok(dci_context_create(&filled, &other));
+        float *keys = pdci_trace("keys", N);
+        for (size_t n_zero = 60; n_zero <= 180; n_zero += 40) {
+                dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, DIM, K);
+                dci_kmeans_input input = kmeans_input(N, keys);
+                memset(keys + 20 * DIM, 0, n_zero * DIM * sizeof *keys);
+                config.zero_rows = DCI_ZERO_KEEP;
+                config.capacity = 25;
+                kmeans_out out = kmeans_run(other, &config, &input);
+                kmeans_out_free(&out);
+        }
+        free(keys);
+        dci_context_destroy(other);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kmeans balance");
@@ -331,6 +369,7 @@ int main(void)
         tcase_add_loop_test(balance, segments_may_have_more_rows_than_their_share_holds, 0, KMEANS_FORMS);
         tcase_add_loop_test(balance, a_capacity_with_room_to_spare_costs_little, 0, 2);
         tcase_add_loop_test(balance, rows_without_direction_keep_to_the_capacity, 0, 2);
+        tcase_add_loop_test(balance, parts_of_rows_without_direction_have_centroids_too, 0, 2);
         suite_add_tcase(suite, balance);
         return test_main(suite);
 }

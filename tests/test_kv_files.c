@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/kv_fixture.h"
+#include "tests/persist_fixture.h"
 #include "tests/scratch.h"
 
 enum { N = 420, PROMPT = 300 };
@@ -145,6 +146,35 @@ START_TEST(damaged_files_are_refused)
 }
 END_TEST
 
+/* A centre is subtracted from rows: one that is longer than any row makes infinities of them. */
+START_TEST(centres_that_no_rows_can_have_are_refused)
+{
+        static const struct {
+                bool last; /* of the section: a centre of values */
+                const char *part;
+        } cases[] = {{false, "a transform of the file"}, {true, "a centre of the file's values"}};
+        begin(DCI_KV_SKETCH_LOWBIT);
+        const int64_t saved = kv_begin(kv, &data, 150);
+        ck_ok(dci_kv_save(kv, saved, 150, scratch_path("whole")));
+        for (size_t i = 0; i < COUNT(cases); i++) {
+                int64_t loaded = -1;
+                size_t n_bytes;
+                persist_bytes file;
+                file.data = scratch_get("whole", &file.n);
+                unsigned char *frames = persist_section(&file, "frames", &n_bytes);
+                const float huge = -1e30f;
+                memcpy(cases[i].last ? frames + n_bytes - sizeof huge : frames, &huge, sizeof huge);
+                persist_reseal(&file);
+                scratch_put("damaged", file.data, file.n);
+                ck_refused(dci_kv_load(control, scratch_path("damaged"), &loaded), DCI_ERR_FORMAT, cases[i].part);
+                ck_assert_msg(strstr(dci_last_error(), "too long") != NULL, "'%s'", dci_last_error());
+                free(file.data);
+        }
+        ck_assert_uint_eq(kv_info(control).n_sequences, 0);
+        end();
+}
+END_TEST
+
 /* What the file was written with, against another config: what differs is named. */
 START_TEST(files_of_another_config_are_refused)
 {
@@ -208,6 +238,7 @@ int main(void)
         tcase_add_loop_test(files, saving_the_beginning_is_forking_there, 0, KV_N_KINDS);
         tcase_add_loop_test(files, the_same_sequence_gives_the_same_bytes, 0, KV_N_KINDS);
         tcase_add_test(files, damaged_files_are_refused);
+        tcase_add_test(files, centres_that_no_rows_can_have_are_refused);
         tcase_add_test(files, files_of_another_config_are_refused);
         tcase_add_test(files, paths_that_are_no_files_are_refused);
         suite_add_tcase(suite, files);

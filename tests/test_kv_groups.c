@@ -276,6 +276,33 @@ START_TEST(means_follow_the_frame)
 }
 END_TEST
 
+/* Sixteens are scored, of which the last one may have few tokens: no reason for a list shorter than the budget allows. */
+START_TEST(lists_are_full_whatever_the_last_groups_hold)
+{
+        dci_kv_config config = kv_small(DCI_KV_SKETCH_GROUPS);
+        config.budget = 95; /* 63 of them to choose: four sixteens, one token more than that */
+        config.preselect = 1.0 + 0x1p-20;
+        config.preselect_least = 1;
+        kv_data data = kv_random(&config, 260, 77);
+        for (size_t prompt = 140; prompt < 140 + 6 * UNIT; prompt++) {
+                dci_kv *kv = kv_create(context, &config);
+                const kv_turn turn = {kv_begin(kv, &data, prompt), &data, prompt, 1};
+                kv_seen seen = kv_decode(kv, 1, &turn);
+                for (size_t layer = 0; layer < config.n_layers; layer++)
+                        for (size_t h = 0; h < config.n_kv_heads; h++) {
+                                const dci_kv_plan *plan = &seen.plans[layer];
+                                const int32_t kept = plan->sink_end[0] + plan->n_tokens[0] - plan->recent_begin[0];
+                                if (plan->counts[h] + kept != (int32_t)config.budget)
+                                        ck_abort_msg("prompt %zu, layer %zu, head %zu: %d + %d tokens, budget %zu",
+                                                     prompt, layer, h, (int)plan->counts[h], (int)kept, config.budget);
+                        }
+                kv_seen_free(&seen);
+                dci_kv_destroy(kv);
+        }
+        kv_data_free(&data);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kv groups");
@@ -284,6 +311,7 @@ int main(void)
         tcase_add_checked_fixture(groups, setup, teardown);
         tcase_add_loop_test(groups, enough_groups_are_all_of_them, 0, COUNT(with));
         tcase_add_loop_test(groups, lists_are_a_naive_choice_in_two_stages, 0, COUNT(naive));
+        tcase_add_test(groups, lists_are_full_whatever_the_last_groups_hold);
         tcase_add_test(groups, more_groups_err_less);
         tcase_add_test(groups, means_follow_the_frame);
         suite_add_tcase(suite, groups);

@@ -253,6 +253,29 @@ START_TEST(rows_that_are_too_long_are_refused)
 }
 END_TEST
 
+/* Half as long again as their centre may be from the origin, so that the square of what is between them overflows. */
+START_TEST(values_as_long_as_they_may_be_have_a_tail_of_numbers)
+{
+        dci_kv_config config = kv_small(DCI_KV_LOWBIT);
+        config.dtype = DCI_F32;
+        kv_data data = kv_random(&config, PROMPT + 1, 95);
+        for (size_t i = 0; i < data.n * data.n_layers * data.n_kv_heads; i++)
+                data.values[i * data.dim_v] = i % 5 == 0 ? -1.8e19f : 1.8e19f;
+        kv_data_store(&data);
+        dci_kv *kv = kv_create(context, &config);
+        const kv_turn turn = {kv_begin(kv, &data, PROMPT), &data, PROMPT, 1};
+        kv_seen seen = kv_decode(kv, 1, &turn);
+        for (size_t layer = 0; layer < config.n_layers; layer++)
+                for (size_t h = 0; h < config.n_query_heads; h++)
+                        for (size_t j = 0; j < data.dim_v; j++)
+                                ck_assert_msg(isfinite(kv_out(&seen, layer, 0, h)[j]), "layer %zu, head %zu: %g", layer,
+                                              h, (double)kv_out(&seen, layer, 0, h)[j]);
+        kv_seen_free(&seen);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
 /* --- plans ---------------------------------------------------------------------------------------------------------------------- */
 
 START_TEST(plans_without_room_are_refused)
@@ -457,6 +480,7 @@ int main(void)
         tcase_add_loop_test(numbers, bad_observed_queries_are_named_and_refused, 0, 2);
         tcase_add_loop_test(numbers, extreme_rows_give_numbers, 0, KV_N_KINDS);
         tcase_add_test(numbers, rows_that_are_too_long_are_refused);
+        tcase_add_test(numbers, values_as_long_as_they_may_be_have_a_tail_of_numbers);
         tcase_add_test(numbers, plans_without_room_are_refused);
         tcase_add_test(numbers, plans_that_lie_are_refused);
         tcase_add_loop_test(numbers, an_empty_sequence_gives_zeros, 0, KV_N_KINDS);

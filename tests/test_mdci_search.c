@@ -65,6 +65,28 @@ START_TEST(a_number_of_nodes_or_rows_and_the_share_that_it_is_are_the_same_effor
 }
 END_TEST
 
+/* Rows are still chosen among by simple indices. */
+START_TEST(numbers_beyond_all_rows_and_nodes_are_all_of_them)
+{
+        static const size_t numbers[] = {N, N + 1, SIZE_MAX / 2, SIZE_MAX};
+        dci_index *index = new_index(DCI_METRIC_L2, 4096, 3);
+        for (size_t i = 1; i < COUNT(numbers); i++)
+                for (int nodes = 0; nodes < 2; nodes++) {
+                        dci_search_params all = mdci_effort(1e-9), more;
+                        all.num_to_retrieve = 40;
+                        more = all;
+                        *(nodes ? &all.field_of_view : &all.num_to_visit) = numbers[0];
+                        *(nodes ? &more.field_of_view : &more.num_to_visit) = numbers[i];
+                        pdci_found a = pdci_search(index, Q, queries, K, &all),
+                                   b = pdci_search(index, Q, queries, K, &more);
+                        check_same(&a, &b, "number", i);
+                        pdci_found_free(&a);
+                        pdci_found_free(&b);
+                }
+        dci_index_destroy(index);
+}
+END_TEST
+
 /* Loops over metrics. With several levels more nodes may crowd out others below; with one they cannot. */
 START_TEST(more_nodes_only_add_candidates_and_all_nodes_add_all)
 {
@@ -556,6 +578,7 @@ int main(void)
         tcase_set_timeout(search, 60);
         tcase_add_checked_fixture(search, setup, teardown);
         tcase_add_loop_test(search, a_number_of_nodes_or_rows_and_the_share_that_it_is_are_the_same_effort, 0, 3);
+        tcase_add_test(search, numbers_beyond_all_rows_and_nodes_are_all_of_them);
         tcase_add_loop_test(search, more_nodes_only_add_candidates_and_all_nodes_add_all, 0, 3);
         tcase_add_test(search, a_search_reports_what_it_looked_at);
         tcase_add_test(search, a_search_that_finds_too_few_opens_more_nodes);

@@ -189,6 +189,15 @@ static size_t divide_largest(km_problem *p, size_t n_parts)
         return n_parts;
 }
 
+/* Cluster c is new: until its rows have a mean with a direction, which those without one never have, its centroid is that of the cluster
+ * that they come from. */
+static void inherit_centroid(km_problem *p, size_t c, size_t from)
+{
+        memcpy(p->centroids + c * p->dim, p->centroids + from * p->dim, p->dim * sizeof *p->centroids);
+        if (p->raw != NULL)
+                memcpy(p->raw + c * p->dim, p->raw + from * p->dim, p->dim * sizeof *p->raw);
+}
+
 dci_status dci_km_divide(km_problem *p)
 {
         dci_status status = dci_km_for(p, p->k_first, 64 * p->n * p->dim, divide_task, p);
@@ -203,6 +212,8 @@ dci_status dci_km_divide(km_problem *p)
         for (size_t c = 0; c < p->k; c++) {
                 const size_t begin = (size_t)p->wishes[c].row, n = (size_t)p->wishes[c].cluster;
                 p->starts[c] = (int32_t)n_rows;
+                if (c >= p->k_first) /* labels are still those of the first clusters */
+                        inherit_centroid(p, c, (size_t)p->labels[p->order[begin]]);
                 memmove(p->order + n_rows, p->order + begin, n * sizeof *p->order);
                 n_rows += n;
         }

@@ -26,7 +26,9 @@ bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, co
         const dci_tree *tree = index->tree;
         const double n = (double)tree->n_rows;
         memset(out, 0, sizeof *out);
-        out->descent.share = params->num_to_visit != 0 ? (double)params->num_to_visit / n : params->prop_to_visit;
+        out->descent.share = params->prop_to_visit;
+        if (params->num_to_visit != 0) /* any number may be asked for, also more than there are rows */
+                out->descent.share = fmin((double)params->num_to_visit / n, 1.0);
         out->descent.field_of_view = params->field_of_view;
         out->descent.at_least = k;
         out->descent.n_admitted = flat->n;
@@ -144,8 +146,10 @@ dci_status dci_mdci_begin(dci_mdci_search *s, const dci_index *index, const dci_
         s->chooser.most = flat->n;
         s->chooser.own_bytes = dci_tree_descend_bytes(tree) + ranking_lay_out(s, NULL, &r);
         s->chooser.work = (size_t)(s->descent.share * (double)flat->n) * flat->view.rows->dim;
-        if (s->descent.field_of_view != 0)
-                s->chooser.work = (flat->n / tree->levels[0].n + 1) * s->descent.field_of_view * flat->view.rows->dim;
+        const size_t n_nodes = tree->levels[0].n,
+                     opened = s->descent.field_of_view < n_nodes ? s->descent.field_of_view : n_nodes;
+        if (opened != 0)
+                s->chooser.work = (flat->n / n_nodes + 1) * opened * flat->view.rows->dim;
         s->chooser.work += tree->levels[tree->n_levels - 1].n * tree->dim;
         if (flat->selection->all)
                 return DCI_OK;

@@ -96,6 +96,8 @@ static void range_task(void *arg, size_t task, size_t worker)
         for (size_t i = 0; i < n_queries; i++) {
                 /* Room for sorting: the same list again. */
                 matches *list = &s->lists[query + i];
+                if (list->n == 0)
+                        continue;
                 if (!grow(flat->context, list, 2 * list->n)) {
                         atomic_store(&s->out_of_memory, true);
                         return;

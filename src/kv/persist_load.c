@@ -136,6 +136,13 @@ static bool finite_doubles(const void *doubles, size_t n)
         return true;
 }
 
+/* As rows: what is as long as none can be would overflow when it is subtracted from one. */
+static bool is_centre(const dci_kv *kv, const void *floats, size_t n)
+{
+        const float *centre = memcpy(kv->load_row, floats, n * sizeof *centre);
+        return isfinite(kv->context->kernels->norm2[DCI_F32 - 1](centre, n));
+}
+
 /* Parts are in order: centre, then if learned layout, worth, to and from. */
 static bool restore_learned(const dci_kv *kv, const unsigned char *at, dci_kv_frame *frame)
 {
@@ -171,15 +178,13 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
                 dci_kv_frame_take(kv, n_queries > 0 ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &head->keys);
         if (status != DCI_OK)
                 return status;
-        bool good = dci_floats_finite(at, kv->dim_k);
+        bool good = is_centre(kv, at, kv->dim_k);
         if (good && kind == DCI_CODER_LEARNED) {
                 good = restore_learned(kv, at, head->keys);
         } else if (good) {
                 /* Sections begin at multiples of 64 and their parts at multiples of 4. */
-                float *centre = kv->load_row;
-                memcpy(centre, at, kv->dim_k * sizeof *centre);
-                dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed, centre,
-                               dci_kv_frame_memory(head->keys), &head->keys->coder);
+                dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed,
+                               kv->load_row, dci_kv_frame_memory(head->keys), &head->keys->coder);
         }
         if (good && n_queries > 0) {
                 const size_t kept = dci_moments_kept_bytes(kv->dim_k);
@@ -191,7 +196,8 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
                 head->keys->n_queries = (size_t)n_queries;
         }
         return good ? DCI_OK
-                    : dci_fail(DCI_ERR_FORMAT, "a transform of the file holds NaN, infinity or a wrong layout");
+                    : dci_fail(DCI_ERR_FORMAT, "a transform of the file holds NaN, infinity, a centre that is too "
+                                               "long, or a wrong layout");
 }
 
 static dci_status load_value_frame(loading *l, dci_kv_head *head)
@@ -200,9 +206,8 @@ static dci_status load_value_frame(loading *l, dci_kv_head *head)
         const dci_status status = dci_kv_frame_take(kv, DCI_CODER_ROTATED, kv->dim_v, &head->values);
         if (status != DCI_OK)
                 return status;
-        if (!dci_floats_finite(l->frames, kv->dim_v))
-                return dci_fail(DCI_ERR_FORMAT, "a centre of the file's values holds NaN or infinity");
-        memcpy(kv->load_row, l->frames, kv->dim_v * sizeof *kv->load_row);
+        if (!is_centre(kv, l->frames, kv->dim_v))
+                return dci_fail(DCI_ERR_FORMAT, "a centre of the file's values holds NaN or infinity, or is too long");
         dci_kv_begin_values(kv, kv->load_row, head->values);
         return DCI_OK;
 }

@@ -50,7 +50,7 @@ static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
 
 static size_t units_bytes(const dci_kv *kv)
 {
-        return dci_lines(dci_kv_preselected(kv) * sizeof(int32_t));
+        return dci_kv_preselects(kv) ? dci_lines((dci_kv_preselected(kv) + 1) * sizeof(int32_t)) : 0;
 }
 
 static size_t area_bytes(const dci_kv *kv, size_t n_tokens)

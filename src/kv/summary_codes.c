@@ -60,7 +60,7 @@ static size_t work_bytes(const dci_kv *kv)
 {
         return dci_coder_scratch_bytes(kv->dim_k) + dci_lines(kv->group * padded_dim(kv)) +
                dci_lines(kv->group * sizeof(dci_coded_query)) +
-               (dci_kv_preselects(kv) ? dci_topk_bytes(dci_kv_preselected(kv)) : 0);
+               (dci_kv_preselects(kv) ? dci_topk_bytes(dci_kv_preselected(kv) + 1) : 0);
 }
 
 /* Means that one call of `put` makes. */
@@ -291,9 +291,15 @@ static void rank_some(const scanning *s, void *memory)
         const size_t n_groups = (n + per - 1) / per, n_units = (n + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT;
         scan_some(s, true, NULL, (n_groups + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT, n_groups);
         weigh_units(ask, n_groups, n_units);
-        const size_t n_best = best_units(ask, n_units, dci_kv_preselected(ask->kv), memory);
-        const bool last = (size_t)ask->units[n_best - 1] == n_units - 1; /* it need not be full */
-        ask->n_scored = n_best * DCI_CODE_UNIT - (last ? n_units * DCI_CODE_UNIT - n : 0);
+        size_t n_best = best_units(ask, n_units, dci_kv_preselected(ask->kv), memory);
+        const size_t lacking = n_units * DCI_CODE_UNIT - n; /* the last unit need not be full */
+        bool last = (size_t)ask->units[n_best - 1] == n_units - 1;
+        if (last &&
+            n_best * DCI_CODE_UNIT - lacking < dci_kv_most_room(ask->kv)) { /* one more: lists would be too short */
+                n_best = best_units(ask, n_units, n_best + 1, memory);
+                last = (size_t)ask->units[n_best - 1] == n_units - 1;
+        }
+        ask->n_scored = n_best * DCI_CODE_UNIT - (last ? lacking : 0);
         scan_some(s, false, ask->units, n_best, ask->n_scored);
 }
 

@@ -71,6 +71,8 @@ static void make_layout(const dci_kv *kv, dci_code_layout *out)
 static float nearest_scale(const dci_coded_row *row)
 {
         const float reach2 = row->reach * row->reach, square = reach2 - row->residual * row->residual;
+        if (isinf(reach2)) /* a row and a centre so long, and apart; both scales are nearly the same */
+                return row->scale;
         return reach2 > 0.0f && square > 0.0f ? row->scale * (square / reach2) : 0.0f;
 }
 

@@ -93,7 +93,9 @@ static float split_weights(const float *terms, const float *scales, size_t n, in
         }
         const float inverse = most > 0x1p-100f ? DCI_SPLIT_UNITS / most : 0.0f;
         for (size_t i = 0; i < n; i++) {
-                const int32_t w = (int32_t)(product[i] * inverse + 0.5f);
+                /* At most DCI_SPLIT_UNITS; NaN and infinity, which only a file's scales can bring, count nothing. */
+                const float rounded = product[i] * inverse + 0.5f;
+                const int32_t w = rounded < DCI_SPLIT_UNITS + 1.0f ? (int32_t)rounded : 0;
                 high[i] = (int8_t)(w >> 7);
                 low[i] = (int8_t)(w & 127);
                 total += w;

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * A target without libFuzzer: plays the inputs that are kept, then DCI_FUZZ_RUNS of its own mutations of them.
+ *
+ *   fuzz_replay_NAME                   a suite
+ *   fuzz_replay_NAME FILE...           plays these files, in this process
+ *   fuzz_replay_NAME --seeds=FOLDER    writes what a corpus begins with
+ *
+ * A pack (scripts/fuzz makes and unpacks them) is its inputs one behind the other, the length of each before it in four bytes.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/file.h"
+#include "tests/scratch.h"
+
+typedef struct input {
+        const unsigned char *data;
+        size_t size;
+} input;
+
+enum { MOST_INPUTS = 20000, MOST_BYTES = 1 << 16 };
+static input inputs[MOST_INPUTS];
+static size_t n_inputs;
+static dci_rng rng;
+
+static size_t below(size_t n)
+{
+        return (size_t)dci_rng_below(&rng, n);
+}
+
+static unsigned char *read_file(const char *path, size_t *out_size)
+{
+        FILE *file = fopen(path, "rb");
+        ck_assert_ptr_nonnull(file);
+        ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
+        const long size = ftell(file);
+        ck_assert(size >= 0);
+        rewind(file);
+        unsigned char *bytes = malloc((size_t)size + 1);
+        ck_assert_ptr_nonnull(bytes);
+        ck_assert_uint_eq(fread(bytes, 1, (size_t)size, file), (size_t)size);
+        fclose(file);
+        *out_size = (size_t)size;
+        return bytes;
+}
+
+static void keep(const void *data, size_t size)
+{
+        ck_assert(n_inputs < MOST_INPUTS);
+        unsigned char *copy = malloc(size + 1);
+        ck_assert_ptr_nonnull(copy);
+        memcpy(copy, data, size);
+        inputs[n_inputs++] = (input){copy, size};
+}
+
+static void read_inputs(void)
+{
+        size_t n, at = 0;
+        unsigned char *pack = read_file(DCI_FUZZ_PACK, &n);
+        while (at < n) {
+                ck_assert(n - at >= 4 && dci_load_le32(pack + at) <= n - at - 4);
+                const size_t size = dci_load_le32(pack + at);
+                keep(pack + at + 4, size);
+                at += 4 + size;
+        }
+        free(pack);
+        fuzz_seeds(keep);
+        ck_assert(n_inputs > 0);
+}
+
+static void free_inputs(void)
+{
+        while (n_inputs > 0)
+                free((void *)(uintptr_t)inputs[--n_inputs].data);
+}
+
+/* A copy that ends where its memory does, so that a sanitizer sees what is read beyond it. */
+static void play(const unsigned char *data, size_t size)
+{
+        unsigned char *copy = malloc(size == 0 ? 1 : size);
+        ck_assert_ptr_nonnull(copy);
+        memcpy(copy, data, size);
+        LLVMFuzzerTestOneInput(copy, size);
+        free(copy);
+}
+
+/* --- mutations ------------------------------------------------------------------------------------------------------------- */
+
+static void put_number(uint8_t *data, size_t size)
+{
+        static const uint64_t numbers[] = {0,   1,    2,     3,          7,          16,         63,        64,
+                                           255, 4096, 65535, 0x7f800000, 0x80000000, 0xffffffff, UINT64_MAX};
+        const size_t width = (size_t)1 << below(4);
+        if (size < width)
+                return;
+        const size_t at = below(size - width + 1);
+        const uint64_t value = numbers[below(sizeof numbers / sizeof numbers[0])] + below(3) - 1;
+        for (size_t i = 0; i < width; i++)
+                data[at + i] = (uint8_t)(value >> 8 * i);
+}
+
+static size_t insert(uint8_t *data, size_t size, size_t most)
+{
+        const size_t room = most - size, n = room == 0 ? 0 : 1 + below(room < 16 ? room : 16), at = below(size + 1);
+        memmove(data + at + n, data + at, size - at);
+        for (size_t i = 0; i < n; i++)
+                data[at + i] = (uint8_t)below(256);
+        return size + n;
+}
+
+static size_t erase(uint8_t *data, size_t size)
+{
+        if (size < 2)
+                return size;
+        const size_t n = 1 + below(below(4) == 0 ? size - 1 : (size - 1 < 8 ? size - 1 : 8)), at = below(size - n + 1);
+        memmove(data + at, data + at + n, size - at - n);
+        return size - n;
+}
+
+/* A part of another input, over what there is. */
+static void splice(uint8_t *data, size_t size)
+{
+        const input *other = &inputs[below(n_inputs)];
+        const size_t least = other->size < size ? other->size : size;
+        if (least == 0)
+                return;
+        const size_t n = 1 + below(least), from = below(other->size - n + 1);
+        const size_t to = below(2) == 0 && from + n <= size ? from : below(size - n + 1);
+        memcpy(data + to, other->data + from, n);
+}
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most)
+{
+        for (size_t i = 1 + below(4); i > 0; i--) {
+                const size_t how = size == 0 ? 4 : below(8);
+                if (how < 2)
+                        data[below(size)] ^= (uint8_t)(1 << below(8));
+                else if (how < 3)
+                        data[below(size)] = (uint8_t)below(256);
+                else if (how < 4)
+                        put_number(data, size);
+                else if (how < 5)
+                        size = insert(data, size, most);
+                else if (how < 6)
+                        size = erase(data, size);
+                else
+                        splice(data, size);
+        }
+        return size;
+}
+
+static size_t mutate(uint8_t *data, size_t size, size_t most)
+{
+#ifdef DCI_FUZZ_MUTATOR
+        return LLVMFuzzerCustomMutator(data, size, most, (unsigned)below(UINT32_MAX));
+#else
+        return LLVMFuzzerMutate(data, size, most);
+#endif
+}
+
+/* --- the suite -------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(inputs_that_were_kept_hold)
+{
+        read_inputs();
+        for (size_t i = 0; i < n_inputs; i++)
+                play(inputs[i].data, inputs[i].size);
+        free_inputs();
+}
+END_TEST
+
+START_TEST(mutations_of_them_hold)
+{
+        uint8_t *data = malloc(2 * MOST_BYTES);
+        ck_assert_ptr_nonnull(data);
+        read_inputs();
+        dci_rng_seed(&rng, 1);
+        const size_t runs = DCI_FUZZ_RUNS / (test_short() ? 4 : 1);
+        for (size_t i = 0; i < runs; i++) {
+                const input *begin = &inputs[below(n_inputs)];
+                if (begin->size > MOST_BYTES)
+                        continue;
+                memcpy(data, begin->data, begin->size);
+                play(data, mutate(data, begin->size, 2 * MOST_BYTES));
+        }
+        free_inputs();
+        free(data);
+}
+END_TEST
+
+static int play_files(int n, char **paths)
+{
+        scratch_open();
+        for (int i = 0; i < n; i++) {
+                size_t size;
+                unsigned char *bytes = read_file(paths[i], &size);
+                play(bytes, size);
+                free(bytes);
+        }
+        scratch_close();
+        return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+        static const char option[] = "--seeds=";
+        if (argc == 2 && strncmp(argv[1], option, strlen(option)) == 0) {
+                scratch_open();
+                fuzz_write_seeds(argv[1] + strlen(option));
+                scratch_close();
+                return EXIT_SUCCESS;
+        }
+        if (argc > 1)
+                return play_files(argc - 1, argv + 1);
+        Suite *suite = suite_create(DCI_FUZZ_NAME);
+        TCase *tcase = tcase_create("inputs");
+        tcase_set_timeout(tcase, 300);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
+        tcase_add_test(tcase, inputs_that_were_kept_hold);
+        tcase_add_test(tcase, mutations_of_them_hold);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}

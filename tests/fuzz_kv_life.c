@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "tests/fuzz_life.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dci/check.h"
+#include "simd/kernels.h"
+#include "tests/kv_schedule.h"
+#include "tests/kv_tree_check.h"
+#include "tests/scratch.h"
+
+enum {
+        MOST_SEQUENCES = 64,
+        MOST_BATCH = 6,
+        MOST_TOKENS = 700,
+        MOST_NEW = 220,
+        FEW_NEW = 130 /* bytes: many short lives */,
+        MOST_MORE = 4,
+        LIFE = 400
+};
+
+typedef struct owned {
+        int64_t id;
+        bool prompted;
+        kv_model model;
+        kv_schedule schedule;
+} owned;
+
+typedef struct life {
+        fuzz_bytes *from;
+        dci_context *context;
+        dci_kv_config config;
+        dci_kv *kv;
+        owned sequences[MOST_SEQUENCES];
+        size_t n;
+        char what[96];
+} life;
+
+static size_t below(life *l, size_t n)
+{
+        return (size_t)fuzz_below(l->from, n);
+}
+
+/* 0, or at least `least` and below least + n: drawn one after the other, since compilers differ in which operand comes first. */
+static size_t some(life *l, size_t least, size_t n)
+{
+        const size_t there = below(l, 2);
+        return there * (least + below(l, n));
+}
+
+/* Small clusters, so that a life has many, with what goes together over them. */
+static void draw_lists(life *l)
+{
+        dci_kv_config *c = &l->config;
+        c->cluster_tokens = 1 + below(l, 20);
+        /* Half of the time more than a budget waits for: early ones, which are made anew together. */
+        c->cluster_every = c->cluster_tokens + (below(l, 2) == 0 ? below(l, 40) : 20 + below(l, 40));
+        c->cluster_segment = some(l, 32, 100);
+        c->cluster_rounds = below(l, 6);
+        c->cluster_most = some(l, 0, 12);
+        c->cluster_by = (int32_t)below(l, 3);
+        c->segment_buffer = some(l, 2, 60);
+        c->estimate_share = below(l, 2) == 0 ? 1.0 : 0.1 * (double)below(l, 9);
+        c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
+        c->tail = below(l, 2) == 0 ? DCI_KV_TAIL_DROP : DCI_KV_TAIL_SUMS;
+        if (below(l, 4) == 0)
+                c->choose = DCI_KV_CHOOSE_NONE;
+}
+
+/* Efforts, and now and then leaves by their means, or nothing but the latest. */
+static void draw_tree(life *l)
+{
+        dci_kv_config *c = &l->config;
+        const int32_t combine = 1 + (int32_t)below(l, DCI_KV_COMBINES);
+        c->combine = 0;
+        c->tree_promotion = below(l, 2) == 0 ? 0.03 : 0.2;
+        c->tree_field_of_view = below(l, 2) == 0 ? 0 : 1 + below(l, 20);
+        c->tree_tokens = below(l, 3) == 0;
+        if (below(l, 3) == 0) {
+                c->summary = DCI_KV_SUMMARY_MEAN;
+                c->choose = DCI_KV_CHOOSE_SCAN;
+                c->combine = combine;
+        } else if (below(l, 6) == 0) {
+                c->choose = DCI_KV_CHOOSE_RECENT;
+        }
+}
+
+/* Orders that are made anew every few plans; pages of them, with what goes together over them. */
+static void draw_static(life *l)
+{
+        dci_kv_config *c = &l->config;
+        c->static_share = below(l, 4) == 0 ? -1.0 : 0.125 * (double)below(l, 9);
+        c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
+        if (below(l, 4) == 0)
+                c->choose = below(l, 3) == 0 ? DCI_KV_CHOOSE_NONE : DCI_KV_CHOOSE_SCAN;
+}
+
+/* One list for all heads, and so few groups that they are not all. */
+static void draw_refining(life *l)
+{
+        dci_kv_config *c = &l->config;
+        if (c->combine == DCI_KV_COMBINE_EACH)
+                c->combine = 0;
+        if (below(l, 3) == 0)
+                c->verify = 1.0 + 0.5 * (double)below(l, 8);
+        if (c->preset == DCI_KV_SKETCH_VERIFY)
+                return;
+        c->preselect = 1.0 + 0.25 * (double)below(l, 12);
+        c->preselect_least = 1 + below(l, 100);
+        c->preselect_tokens = (size_t)4 << below(l, 2 + (c->page_tokens > 8));
+        if (below(l, 3) == 0)
+                c->tail = DCI_KV_TAIL_SUMS;
+        if (below(l, 3) == 0)
+                c->summary = DCI_KV_SUMMARY_LEARNED;
+}
+
+/* Now and then other stages than the preset's, as far as they go together. */
+static void draw_stages(life *l)
+{
+        static const int32_t choices[] = {DCI_KV_CHOOSE_NONE, DCI_KV_CHOOSE_SCAN, DCI_KV_CHOOSE_RECENT};
+        dci_kv_config *c = &l->config;
+        if (c->preset == DCI_KV_FULL || c->preset == DCI_KV_SNAPKV)
+                return;
+        if (c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_LOUISKV || c->preset == DCI_KV_RETROINFER) {
+                draw_lists(l);
+                return;
+        }
+        if (c->preset == DCI_KV_ICECACHE) {
+                draw_tree(l);
+                return;
+        }
+        if (c->preset == DCI_KV_PRKV) {
+                draw_static(l);
+                return;
+        }
+        if (c->preset == DCI_KV_SKETCH_GROUPS || c->preset == DCI_KV_SKETCH_VERIFY) {
+                draw_refining(l);
+                return;
+        }
+        const bool codes = c->preset >= DCI_KV_LOWBIT && c->preset <= DCI_KV_SKETCH_LOWBIT;
+        if (below(l, 3) == 0)
+                c->tail = codes ? 1 + (int32_t)below(l, DCI_KV_TAILS) : DCI_KV_TAIL_SUMS;
+        if (below(l, 4) == 0 && c->preset != DCI_KV_STREAMING)
+                c->choose = choices[below(l, COUNT(choices))];
+        if (codes && below(l, 3) == 0)
+                c->summary = DCI_KV_SUMMARY_LEARNED;
+        if (c->preset >= DCI_KV_SKETCH && codes && (c->choose == 0 || c->choose == DCI_KV_CHOOSE_SCAN) &&
+            c->combine != DCI_KV_COMBINE_EACH && below(l, 3) == 0)
+                c->verify = 1.0 + 0.5 * (double)below(l, 8);
+}
+
+/* Half of those that rank by queries keep their lists in some way. */
+static void draw_schedule(life *l)
+{
+        static const double taus[] = {-0.5, -0.1, 0.05, 0.3, 0.0, 1.0};
+        dci_kv_config *c = &l->config;
+        c->tau = taus[below(l, COUNT(taus))];
+        c->period = 1 + below(l, 6);
+        c->anchor_first = below(l, 2);
+        c->anchor_period = 1 + below(l, 3);
+        c->ring = below(l, 4) == 0 ? 1 + below(l, 5) : DCI_KV_PRESET;
+        const bool sums =
+                c->tail == DCI_KV_TAIL_SUMS &&
+                (c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_LOUISKV || c->preset == DCI_KV_RETROINFER);
+        if (c->choose == DCI_KV_CHOOSE_NONE || c->choose == DCI_KV_CHOOSE_RECENT || sums ||
+            (c->preset == DCI_KV_LOUISKV && below(l, 4) == 0)) {
+                c->schedule = DCI_KV_EVERY_STEP;
+                return;
+        }
+        const bool ranks =
+                c->choose == DCI_KV_CHOOSE_SCAN || (c->preset != DCI_KV_FULL && c->preset != DCI_KV_STREAMING &&
+                                                    c->preset != DCI_KV_SNAPKV && c->preset != DCI_KV_LOWBIT);
+        if (ranks && below(l, 2) == 0)
+                c->schedule = DCI_KV_PERIODIC + (int32_t)below(l, 4);
+}
+
+static void draw_config(life *l)
+{
+        static const int32_t key_bits[] = {1, 2, 3, 4, 4, 8}, value_bits[] = {1, 2, 4, 8};
+        static const size_t dims[] = {8, 16, 8, 13};
+        dci_kv_config *c = &l->config;
+        const int32_t preset = kv_presets[below(l, KV_N_PRESETS)];
+        const size_t n_layers = 1 + below(l, 3), n_kv_heads = 1 + below(l, 2), group = 1 + below(l, 3);
+        *c = kv_config(preset, n_layers, n_kv_heads, group, dims[below(l, 4)]);
+        c->dim_v = dims[below(l, 4)];
+        c->dtype = all_dtypes[below(l, 3)];
+        c->query_dtype = all_dtypes[below(l, 3)];
+        c->page_tokens = below(l, 3) > 0 ? 8 : (size_t)8 << below(l, 4);
+        c->sink = below(l, 3) == 0 ? below(l, 20) : 8;
+        c->window = below(l, 20);
+        c->rollback = c->window + below(l, 12);
+        c->budget = c->sink + c->rollback + 2 * c->page_tokens + MOST_MORE + below(l, 60);
+        c->dense_layers = below(l, 4) == 0 ? 1 : 0;
+        c->combine = (int32_t)below(l, DCI_KV_COMBINES + 1);
+        c->key_bits = key_bits[below(l, COUNT(key_bits))];
+        c->value_bits = value_bits[below(l, COUNT(value_bits))];
+        c->foreground = (int32_t)below(l, 2);
+        c->frozen_prompt = below(l, 6) == 0;
+        c->seed = fuzz_next(l->from);
+        draw_stages(l);
+        const bool of_pages =
+                c->preset != DCI_KV_CLUSTERKV && c->preset != DCI_KV_LOUISKV && c->preset != DCI_KV_RETROINFER;
+        c->sums_whole = of_pages &&
+                        (c->tail == DCI_KV_TAIL_SUMS || (c->tail == 0 && c->preset == DCI_KV_SKETCH_SUMS)) &&
+                        below(l, 2) == 0;
+        draw_schedule(l);
+        if (below(l, 4) == 0)
+                c->resident_bytes = 2000 * c->n_kv_heads * c->n_layers * c->dim_k * (1 + below(l, 4));
+}
+
+static void begin(life *l, fuzz_bytes *from, const char *what)
+{
+        memset(l, 0, sizeof *l);
+        l->from = from;
+        l->context = fuzz_context(from);
+        draw_config(l);
+        l->kv = kv_create(l->context, &l->config);
+        snprintf(l->what, sizeof l->what, "%s, %s, schedule %d", what, dci_kv_preset_name(l->config.preset),
+                 (int)kv_info(l->kv).schedule);
+}
+
+/* --- checks ------------------------------------------------------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b)
+{
+        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+        return (x > y) - (x < y);
+}
+
+/* The blocks in use are those of the tables, and nobody's is free. */
+static void check_blocks(life *l)
+{
+        const dci_kv_info info = kv_info(l->kv);
+        int32_t *all = malloc((MOST_SEQUENCES * (MOST_TOKENS + MOST_NEW) + 1) * sizeof *all);
+        size_t n = 0, distinct = 0;
+        ck_assert_ptr_nonnull(all);
+        for (size_t i = 0; i < l->n; i++) {
+                const dci_kv_sequence_info of = kv_sequence_info(l->kv, l->sequences[i].id);
+                const size_t wanted = (l->sequences[i].model.n + l->config.page_tokens - 1) / l->config.page_tokens;
+                if (of.n_tokens != l->sequences[i].model.n || of.n_reserved != 0 || of.n_blocks != wanted)
+                        ck_abort_msg("%s: sequence %lld has %zu tokens, %zu reserved, %zu blocks, wanted %zu, 0, %zu",
+                                     l->what, (long long)l->sequences[i].id, of.n_tokens, of.n_reserved, of.n_blocks,
+                                     l->sequences[i].model.n, wanted);
+                ck_ok(dci_kv_table(l->kv, l->sequences[i].id, 0, of.n_blocks, all + n));
+                n += of.n_blocks;
+                if (kv_schedule_keeps(&info))
+                        kv_schedule_check_counts(&l->sequences[i].schedule, &of, l->what);
+        }
+        qsort(all, n, sizeof *all, ascending);
+        for (size_t i = 0; i < n; i++) {
+                test_hold(all[i] >= 0 && (size_t)all[i] < info.n_blocks);
+                distinct += i == 0 || all[i] != all[i - 1];
+        }
+        if (info.n_sequences != l->n || info.n_blocks - info.n_free_blocks != distinct)
+                ck_abort_msg("%s: %zu of %zu blocks are free, but tables have %zu; %zu sequences", l->what,
+                             info.n_free_blocks, info.n_blocks, distinct, info.n_sequences);
+        free(all);
+}
+
+/* Some rows of a sequence are those of the model. */
+static void check_rows(life *l)
+{
+        const owned *o = &l->sequences[below(l, l->n)];
+        if (o->model.n == 0)
+                return;
+        const size_t layer = below(l, l->config.n_layers), head = below(l, l->config.n_kv_heads);
+        const size_t first = below(l, o->model.n), n = 1 + below(l, o->model.n - first < 40 ? o->model.n - first : 40);
+        const dci_kv_config *c = &l->config;
+        float keys[40 * 16], values[40 * 16], wide[40 * 16];
+        ck_ok(dci_kv_read(l->kv, layer, o->id, head, first, n, keys, values));
+        const float *wanted_keys = o->model.keys[layer * c->n_kv_heads + head] + first * c->dim_k,
+                    *wanted_values = o->model.values[layer * c->n_kv_heads + head] + first * c->dim_v;
+        dci_kernels_scalar.widen[c->dtype - 1](keys, n * c->dim_k, wide);
+        test_hold(memcmp(wide, wanted_keys, n * c->dim_k * sizeof *wide) == 0);
+        dci_kernels_scalar.widen[c->dtype - 1](values, n * c->dim_v, wide);
+        test_hold(memcmp(wide, wanted_values, n * c->dim_v * sizeof *wide) == 0);
+}
+
+/* One layer of what some sequences saw. */
+static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn *turns, owned **of)
+{
+        const dci_kv_info info = kv_info(l->kv);
+        for (size_t i = 0; i < seen->n_sequences; i++) {
+                const size_t token = turns[i].n == 0 ? turns[i].from : turns[i].from + turns[i].n - 1;
+                const float *queries = kv_query(turns[i].data, layer, token, 0);
+                test_hold(of[i] != NULL && (size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
+                kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
+                const bool keeps = kv_schedule_keeps(&info), pages = l->config.tree_tokens == 0;
+                for (size_t h = 0; h < l->config.n_kv_heads && info.choose == DCI_KV_CHOOSE_TREE && pages && !keeps;
+                     h++)
+                        kv_tree_check_list(seen, i, layer, h, l->config.frozen_prompt != 0, l->what);
+                if (keeps)
+                        kv_schedule_plan(&of[i]->schedule, &of[i]->model, seen, i, layer, queries, l->what);
+                else if ((info.choose == DCI_KV_CHOOSE_SCAN || info.choose == DCI_KV_CHOOSE_STATIC) &&
+                         info.summary <= DCI_KV_SUMMARY_CUBOID && info.group != DCI_KV_GROUP_TREE &&
+                         !l->config.frozen_prompt)
+                        kv_model_check_lists(&of[i]->model, seen, i, layer, queries, l->config.budget, false, l->what);
+        }
+}
+
+/* --- operations --------------------------------------------------------------------------------------------------------------- */
+
+static void open_one(life *l)
+{
+        if (l->n == MOST_SEQUENCES)
+                return;
+        l->sequences[l->n++] = (owned){
+                .id = kv_open(l->kv), .model = kv_model_new(&l->config), .schedule = kv_schedule_new(&l->config)};
+}
+
+/* Different sequences, some number of them. */
+static size_t draw_batch(life *l, owned **out)
+{
+        size_t n = 0;
+        for (size_t tries = 1 + below(l, MOST_BATCH); tries > 0 && l->n > 0; tries--) {
+                owned *o = &l->sequences[below(l, l->n)];
+                bool fresh = true;
+                for (size_t i = 0; i < n; i++)
+                        fresh = fresh && out[i] != o;
+                if (fresh)
+                        out[n++] = o;
+        }
+        return n;
+}
+
+typedef struct stepping {
+        owned *of[MOST_BATCH];
+        kv_data data[MOST_BATCH];
+        kv_turn turns[MOST_BATCH];
+        bool ends[MOST_BATCH]; /* the prompt */
+        size_t before[MOST_BATCH];
+        size_t n;
+} stepping;
+
+static void draw_step(life *l, stepping *s)
+{
+        s->n = draw_batch(l, s->of);
+        for (size_t i = 0; i < s->n; i++) {
+                owned *o = s->of[i];
+                size_t n = below(l, o->prompted        ? MOST_MORE
+                                    : below(l, 2) == 0 ? (l->from->seeded ? MOST_NEW : FEW_NEW)
+                                                       : 40);
+                if (o->model.n + n > MOST_TOKENS)
+                        n = 0;
+                s->data[i] = kv_random(&l->config, n + 1, fuzz_next(l->from));
+                s->turns[i] = (kv_turn){o->id, &s->data[i], 0, n};
+                s->ends[i] = !o->prompted && below(l, 2) == 0 &&
+                             (n > 0 || o->model.n == 0); /* there are queries to observe */
+                s->before[i] = o->model.n;
+                kv_model_append(&o->model, &s->data[i], 0, n);
+        }
+}
+
+/* Plans and attention in one layer, of those sequences that may have them. */
+static void look_in_step(life *l, const stepping *s, size_t layer)
+{
+        kv_turn turns[MOST_BATCH];
+        owned *of[MOST_BATCH] = {0};
+        size_t n = 0;
+        for (size_t i = 0; i < s->n; i++)
+                if (s->of[i]->prompted || s->ends[i]) {
+                        of[n] = s->of[i];
+                        turns[n++] = s->turns[i];
+                }
+        if (n == 0)
+                return;
+        kv_seen seen = kv_seen_room(l->kv, n, turns);
+        kv_look_at(&seen, layer, n, turns);
+        check_seen(l, &seen, layer, turns, of);
+        kv_seen_free(&seen);
+}
+
+static void cut(owned *o, size_t n)
+{
+        kv_model_truncate(&o->model, n);
+        kv_schedule_truncate(&o->schedule, n);
+}
+
+static void step(life *l)
+{
+        stepping s;
+        draw_step(l, &s);
+        const bool looks = below(l, 2) == 0, aborts = below(l, 6) == 0;
+        const size_t layers = aborts ? below(l, l->config.n_layers + 1) : l->config.n_layers;
+        if (s.n == 0)
+                return;
+        kv_reserve(l->kv, s.n, s.turns);
+        for (size_t layer = 0; layer < layers; layer++) {
+                kv_append(l->kv, layer, s.n, s.turns);
+                for (size_t i = 0; i < s.n; i++)
+                        if (s.ends[i])
+                                kv_prompt(l->kv, layer, s.turns[i].sequence, &s.data[i], s.turns[i].n);
+                if (looks)
+                        look_in_step(l, &s, layer);
+        }
+        if (aborts) {
+                int64_t ids[MOST_BATCH];
+                for (size_t i = 0; i < s.n; i++)
+                        ids[i] = s.turns[i].sequence;
+                ck_ok(dci_kv_step_abort(l->kv, s.n, ids));
+        } else {
+                kv_step_end(l->kv, s.n, s.turns);
+        }
+        for (size_t i = 0; i < s.n; i++) {
+                if (aborts)
+                        cut(s.of[i], s.before[i]);
+                else if (s.ends[i])
+                        s.of[i]->prompted = true;
+                if (aborts && s.ends[i]) /* a prompt that has not ended has no lists */
+                        kv_schedule_truncate(&s.of[i]->schedule, 0);
+                kv_data_free(&s.data[i]);
+        }
+}
+
+static void look(life *l)
+{
+        owned *of[MOST_BATCH] = {0};
+        kv_turn turns[MOST_BATCH];
+        size_t n = 0;
+        const size_t drawn = draw_batch(l, of);
+        for (size_t i = 0; i < drawn; i++)
+                if (of[i]->prompted)
+                        of[n++] = of[i];
+        if (n == 0)
+                return;
+        kv_data data = kv_random(&l->config, n, fuzz_next(l->from));
+        for (size_t i = 0; i < n; i++)
+                turns[i] = (kv_turn){of[i]->id, &data, i, 0};
+        kv_seen seen = kv_look(l->kv, n, turns);
+        kv_lawful(&seen, &l->config, l->config.frozen_prompt, l->what);
+        for (size_t layer = 0; layer < l->config.n_layers; layer++)
+                check_seen(l, &seen, layer, turns, of);
+        kv_seen_free(&seen);
+        kv_data_free(&data);
+}
+
+static void maintain(life *l)
+{
+        owned *of[MOST_BATCH];
+        int64_t ids[MOST_BATCH];
+        const size_t n = draw_batch(l, of);
+        for (size_t i = 0; i < n; i++)
+                ids[i] = of[i]->id;
+        ck_ok(below(l, 3) == 0 ? dci_kv_maintain(l->kv, 0, NULL) : dci_kv_maintain(l->kv, n, ids));
+}
+
+/* A fork, or what is loaded from a file of the first tokens. */
+static void fork_one(life *l)
+{
+        const owned *o = &l->sequences[below(l, l->n)];
+        const size_t n = below(l, o->model.n + 1);
+        int64_t id = -1;
+        if (!o->prompted) {
+                ck_refused(dci_kv_fork(l->kv, o->id, n, &id), DCI_ERR_INVALID, "prompt");
+                return;
+        }
+        if (l->n == MOST_SEQUENCES)
+                return;
+        const bool forks = below(l, 4) > 0;
+        if (forks) {
+                ck_ok(dci_kv_fork(l->kv, o->id, n, &id));
+        } else {
+                ck_ok(dci_kv_save(l->kv, o->id, n, scratch_path("sequence")));
+                ck_ok(dci_kv_load(l->kv, scratch_path("sequence"), &id));
+        }
+        l->sequences[l->n++] = (owned){id, true, kv_model_fork(&o->model, n),
+                                       forks ? kv_schedule_fork(&o->schedule, n) : kv_schedule_new(&l->config)};
+}
+
+/* A sequence and its copy from a file, whose summaries were made anew, plan the same. */
+static void look_at_twins(life *l)
+{
+        const owned *o = &l->sequences[below(l, l->n)];
+        int64_t id;
+        const dci_kv_info info = kv_info(l->kv);
+        if (!o->prompted || kv_schedule_keeps(&info)) /* files hold no lists */
+                return;
+        ck_ok(dci_kv_save(l->kv, o->id, o->model.n, scratch_path("twin")));
+        ck_ok(dci_kv_load(l->kv, scratch_path("twin"), &id));
+        kv_data data = kv_random(&l->config, 1, fuzz_next(l->from));
+        const kv_turn turns[] = {{o->id, &data, 0, 0}, {id, &data, 0, 0}};
+        if (kv_sequence_info(l->kv, id).resident == kv_sequence_info(l->kv, o->id).resident) {
+                kv_seen seen = kv_look(l->kv, 2, turns);
+                kv_same(&seen, 0, &seen, 1, l->what);
+                kv_seen_free(&seen);
+        }
+        ck_ok(dci_kv_close(l->kv, id));
+        kv_data_free(&data);
+}
+
+/* Every candidate lies in one page of its trees. */
+static void check_trees(life *l)
+{
+        const owned *o = &l->sequences[below(l, l->n)];
+        if (kv_info(l->kv).group != DCI_KV_GROUP_TREE || !o->prompted)
+                return;
+        ck_ok(dci_kv_wait(l->kv, o->id));
+        kv_tree_check(l->kv, o->id, l->what);
+}
+
+static void truncate_one(life *l)
+{
+        owned *o = &l->sequences[below(l, l->n)];
+        const size_t n = o->model.n, least = below(l, 4) == 0 || n < 12 ? 0 : n - 12,
+                     left = least + below(l, n - least + 1);
+        ck_refused(dci_kv_truncate(l->kv, o->id, n + 1), DCI_ERR_INVALID, "tokens");
+        ck_ok(dci_kv_truncate(l->kv, o->id, left));
+        cut(o, left);
+}
+
+static void close_one(life *l)
+{
+        const size_t at = below(l, l->n);
+        ck_ok(dci_kv_close(l->kv, l->sequences[at].id));
+        ck_refused(dci_kv_close(l->kv, l->sequences[at].id), DCI_ERR_NOT_FOUND, "sequence");
+        kv_model_free(&l->sequences[at].model);
+        kv_schedule_free(&l->sequences[at].schedule);
+        l->sequences[at] = l->sequences[--l->n];
+}
+
+static void operate(life *l)
+{
+        const size_t what = below(l, 25);
+        if (l->n == 0 || what == 0)
+                open_one(l);
+        else if (what < 11)
+                step(l);
+        else if (what < 15)
+                look(l);
+        else if (what < 18)
+                maintain(l);
+        else if (what < 20)
+                fork_one(l);
+        else if (what < 21)
+                truncate_one(l);
+        else if (what < 22)
+                check_rows(l);
+        else if (what < 23)
+                below(l, 2) == 0 ? check_blocks(l) : check_trees(l);
+        else if (what < 24)
+                look_at_twins(l);
+        else if (below(l, 2) == 0)
+                close_one(l);
+}
+
+/* The cache checks itself after every operation, now and then all that it has computed. */
+static void check(life *l, size_t done)
+{
+        const int32_t level = done % 8 == 7 ? DCI_CHECK_FULL : DCI_CHECK_STRUCTURE;
+        ck_assert_msg(dci_kv_check(l->kv, level, NULL) == DCI_OK, "%s: %s", l->what, dci_last_error());
+}
+
+size_t fuzz_kv_life(fuzz_bytes *from, size_t most, const char *what)
+{
+        life l;
+        size_t done = 0;
+        begin(&l, from, what);
+        for (; done < LIFE && done < most && (done == 0 || !fuzz_ended(from)); done++) {
+                operate(&l);
+                check(&l, done);
+        }
+        check_blocks(&l);
+        while (l.n > 0)
+                close_one(&l);
+        const dci_kv_info info = kv_info(l.kv);
+        ck_assert_uint_eq(info.n_free_blocks, info.n_blocks);
+        ck_assert_uint_eq(info.summary_bytes, 0);
+        ck_assert_uint_eq(info.n_sequences, 0);
+        dci_kv_destroy(l.kv);
+        dci_context_destroy(l.context);
+        return done;
+}
