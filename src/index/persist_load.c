@@ -269,7 +269,7 @@ static dci_status build(dci_context *context, const dci_file *file, dci_index **
         dci_status status = examine(context, &l, &format);
         if (status == DCI_OK)
                 status = dci_index_create(context, &l.config, &l.index);
-        if (status == DCI_OK)
+        if (l.index != NULL)
                 l.index->loaded = true;
         if (status == DCI_OK)
                 status = place(&l);

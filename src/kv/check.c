@@ -11,7 +11,7 @@
 dci_status dci_kv_marks_clear(dci_kv_marks *marks, size_t n)
 {
         const size_t n_words = n / 64 + 1;
-        if (n_words > marks->n_words) {
+        if (marks->bits == NULL || n_words > marks->n_words) {
                 dci_kv_marks_free(marks);
                 marks->bits = dci_alloc(marks->context, n_words, sizeof *marks->bits);
                 if (marks->bits == NULL)
