@@ -341,6 +341,10 @@ dci_status dci_codes_accept(const dci_loading *l)
                 if (frame >= l->codes.n_frames && !(empty && frame == DCI_NO_FRAME))
                         return dci_fail(DCI_ERR_FORMAT, "the codes of row %zu name centre %d, the file has %zu", slot,
                                         (int)frame, l->codes.n_frames);
+                const float residual = unit.area->residuals[unit.unit * DCI_CODE_UNIT + slot % DCI_CODE_UNIT];
+                if (!empty && residual < 0.0f)
+                        return dci_fail(DCI_ERR_FORMAT, "the code of row %zu has the residual %g, a length", slot,
+                                        (double)residual);
         }
         return DCI_OK;
 }
