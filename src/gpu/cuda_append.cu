@@ -2,6 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /* New tokens: to the lanes, the pool on the device, resident pages and the pool in host memory (append), or in whole blocks for a copy (pack);
  * and where pages lie (reside). */
+#include "gpu/cuda_launch.cuh"
 #include "gpu/cuda_ptx.cuh"
 #include "gpu/cuda_rows.cuh"
 
@@ -64,6 +65,7 @@ static __global__ void __launch_bounds__(32 * warps_per_block)
         append_kernel(const __grid_constant__ dci_gpu_append_args args, uint32_t key_bytes, uint32_t value_bytes)
 {
         PTX_DYNAMIC_SHARED(4, int32_t, batch); /* rows, first, n_new, begin */
+        ptx_take_turn();
         const int n = args.batch.n;
         for (int i = threadIdx.x; i < n; i += blockDim.x) {
                 batch[i] = args.batch.rows[i];
@@ -181,7 +183,6 @@ extern "C" dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, con
                 blocks_for((n_pairs + warps_per_block - 1) / warps_per_block, dci_gpu_cuda_of(gpu)->multiprocessors, 8);
         config.blockDim = 32 * warps_per_block;
         config.dynamicSmemBytes = (size_t)args->batch.n * 16;
-        config.stream = static_cast<cudaStream_t>(stream);
         if (config.dynamicSmemBytes > 48u << 10) {
                 const cudaError_t error = cudaFuncSetAttribute(
                         append_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)config.dynamicSmemBytes);
@@ -190,7 +191,8 @@ extern "C" dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, con
                                                    config.dynamicSmemBytes);
         }
         return dci_gpu_cuda_status(
-                cudaLaunchKernelEx(&config, append_kernel, *args, bytes_of(args, true), bytes_of(args, false)),
+                launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, append_kernel, *args, bytes_of(args, true),
+                             bytes_of(args, false)),
                 "append of %d tokens cannot be queued", args->batch.n_tokens);
 }
 

@@ -24,6 +24,7 @@
 #include <cuda_fp16.h>
 
 #include "gpu/cuda_attend_merge.cuh"
+#include "gpu/cuda_launch.cuh"
 
 struct Half {
         static __device__ uint32_t pack(float a, float b)
@@ -356,6 +357,7 @@ static __global__ __launch_bounds__(warps_of<D> * 32,
         PTX_DYNAMIC_SHARED(128, unsigned char, memory);
         Shared<D, Q, W> &s = *reinterpret_cast<Shared<D, Q, W> *>(memory);
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
+        ptx_take_turn();
         const Job job = job_of(a, SPARSE, gridDim.x);
         const float factor = a.scale * CUDART_L2E_F;
         Running<T, D, PARTS> running;
@@ -420,7 +422,7 @@ static __global__ __launch_bounds__(warps_of<D> * 32,
 typedef void (*AttendKernel)(dci_gpu_attend_args);
 
 static cudaError_t launch_blocks(AttendKernel kernel, int n_warps, size_t shared_bytes, const dci_gpu_attend_args &args,
-                                 cudaStream_t stream)
+                                 const GpuStream &stream)
 {
         const cudaError_t error =
                 cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
@@ -430,12 +432,11 @@ static cudaError_t launch_blocks(AttendKernel kernel, int n_warps, size_t shared
         config.gridDim = dim3(args.n_splits, args.n_heads, args.n_sequences);
         config.blockDim = dim3(n_warps * 32);
         config.dynamicSmemBytes = shared_bytes;
-        config.stream = stream;
-        return cudaLaunchKernelEx(&config, kernel, args);
+        return launch_early(stream, &config, kernel, args);
 }
 
 template <class T, int D, bool PARTS, bool SPARSE>
-static cudaError_t launch(const dci_gpu_attend_args &args, cudaStream_t stream)
+static cudaError_t launch(const dci_gpu_attend_args &args, const GpuStream &stream)
 {
         constexpr int W = warps_of<D>;
         return launch_blocks(attend_kernel<T, D, PARTS, SPARSE>, W, sizeof(Shared < D, PARTS ? 8 : 16, W >), args,

@@ -4,17 +4,15 @@
 #ifndef DCI_GPU_CUDA_ATTEND_H
 #define DCI_GPU_CUDA_ATTEND_H
 
-#include <cuda_runtime.h>
-
-#include "gpu/kernels.h"
+#include "gpu/cuda_launch.cuh"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* bulk: the device can fetch whole pages (compute capability 9.0). cudaErrorInvalidValue: there is no kernel for the dimension. */
-cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, bool bulk, cudaStream_t stream);
-cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, bool bulk, cudaStream_t stream);
+cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, bool bulk, const GpuStream &stream);
+cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, bool bulk, const GpuStream &stream);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
 
 #include "gpu/cuda_attend_bulk.cuh"
 
-cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, bool bulk, cudaStream_t stream)
+cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, bool bulk, const GpuStream &stream)
 {
         return launch_type<Bf16>(*args, bulk, stream);
 }

@@ -75,6 +75,7 @@ static __global__ __launch_bounds__(bulk_warps<D> * 32,
         PTX_DYNAMIC_SHARED(128, unsigned char, memory);
         BulkShared<D, Q> &s = *reinterpret_cast<BulkShared<D, Q> *>(memory);
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
+        ptx_take_turn();
         const Job job = job_of(a, false, gridDim.x);
         const float factor = a.scale * CUDART_L2E_F;
         const int n_tiles = job.first + warp < job.last ? (job.last - job.first - warp + W - 1) / W : 0;
@@ -151,14 +152,14 @@ static __global__ void attend_bulk_kernel(const __grid_constant__ dci_gpu_attend
 #endif
 
 template <class T, int D, bool PARTS>
-static cudaError_t launch_bulk(const dci_gpu_attend_args &args, cudaStream_t stream)
+static cudaError_t launch_bulk(const dci_gpu_attend_args &args, const GpuStream &stream)
 {
         using Memory = BulkShared<D, PARTS ? 8 : 16>;
         const size_t n_bytes = sizeof(Memory) > BULK_ALONE ? sizeof(Memory) : BULK_ALONE;
         return launch_blocks(attend_bulk_kernel<T, D, PARTS>, bulk_warps<D>, n_bytes, args, stream);
 }
 
-template <class T, int D> static cudaError_t launch_dim(const dci_gpu_attend_args &args, bool bulk, cudaStream_t stream)
+template <class T, int D> static cudaError_t launch_dim(const dci_gpu_attend_args &args, bool bulk, const GpuStream &stream)
 {
         const bool parts = args.group <= 8;
         if (args.slots != nullptr)
@@ -168,7 +169,7 @@ template <class T, int D> static cudaError_t launch_dim(const dci_gpu_attend_arg
         return parts ? launch<T, D, true, false>(args, stream) : launch<T, D, false, false>(args, stream);
 }
 
-template <class T> static cudaError_t launch_type(const dci_gpu_attend_args &args, bool bulk, cudaStream_t stream)
+template <class T> static cudaError_t launch_type(const dci_gpu_attend_args &args, bool bulk, const GpuStream &stream)
 {
         switch (args.dim) {
         case 64:

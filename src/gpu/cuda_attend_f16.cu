@@ -5,7 +5,7 @@
 
 #include "gpu/cuda_attend_bulk.cuh"
 
-cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, bool bulk, cudaStream_t stream)
+cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, bool bulk, const GpuStream &stream)
 {
         return launch_type<Half>(*args, bulk, stream);
 }

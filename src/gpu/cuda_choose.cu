@@ -16,6 +16,7 @@
  * arrived.
  */
 #include "gpu/cuda_choose.cuh"
+#include "gpu/cuda_launch.cuh"
 
 #include <math_constants.h>
 
@@ -460,6 +461,7 @@ static __global__ void __launch_bounds__(n_threads, 1) choose_kernel(const __gri
         const int thread = threadIdx.x, warp = thread >> 5, group = G > 0 ? G : args.group;
         const Rooms r = rooms_of(base, plan.key_room);
         Job job;
+        ptx_take_turn();
         const int sequence = blockIdx.z;
         job.head = blockIdx.y;
         job.list = sequence * args.n_heads + job.head;
@@ -541,8 +543,7 @@ template <int G, bool EVEN> static dci_status launch(const dci_gpu_cuda *cuda, v
         config.gridDim = dim3((unsigned)n_blocks, (unsigned)args->n_heads, (unsigned)args->n_sequences);
         config.blockDim = n_threads;
         config.dynamicSmemBytes = shared;
-        config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, choose_kernel<G, EVEN>, *args, plan), "the choice of %d lists cannot be queued",
+        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, choose_kernel<G, EVEN>, *args, plan), "the choice of %d lists cannot be queued",
                                    n_lists);
 }
 

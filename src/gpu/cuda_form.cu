@@ -9,6 +9,7 @@
  */
 #include "gpu/cuda_form_pages.cuh"
 #include "gpu/cuda_form_row.cuh"
+#include "gpu/cuda_launch.cuh"
 
 constexpr int n_threads = 128;
 constexpr int tile_rows = 32, chunk_tiles = DCI_GPU_CHUNK / tile_rows;
@@ -200,6 +201,7 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
 {
         __shared__ Shared<DIM> s;
         __shared__ int from[n_threads], to[n_threads], rows[n_threads], of_warp[n_threads / 32];
+        ptx_take_turn();
         for (int base = 0; base < args.n_sequences; base += n_threads) {
                 const int i = base + threadIdx.x, warp = threadIdx.x >> 5;
                 const int begin = i < args.n_sequences ? __ldg(args.from + i) : 0;
@@ -380,17 +382,17 @@ static cudaLaunchConfig_t config_of(void *stream, dim3 grid, int threads)
         return config;
 }
 
-static cudaError_t launch_form(const cudaLaunchConfig_t &config, const dci_gpu_form_args &args, const Sides &sides)
+static cudaError_t launch_form(const GpuStream &stream, cudaLaunchConfig_t *config, const dci_gpu_form_args &args, const Sides &sides)
 {
         switch (args.dim) {
         case 64:
-                return cudaLaunchKernelEx(&config, form_kernel<64>, args, sides);
+                return launch_early(stream, config, form_kernel<64>, args, sides);
         case 96:
-                return cudaLaunchKernelEx(&config, form_kernel<96>, args, sides);
+                return launch_early(stream, config, form_kernel<96>, args, sides);
         case 128:
-                return cudaLaunchKernelEx(&config, form_kernel<128>, args, sides);
+                return launch_early(stream, config, form_kernel<128>, args, sides);
         default:
-                return cudaLaunchKernelEx(&config, form_kernel<256>, args, sides);
+                return launch_early(stream, config, form_kernel<256>, args, sides);
         }
 }
 
@@ -430,8 +432,8 @@ extern "C" dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const
         }
         const int64_t jobs = (int64_t)args->n_layers * args->n_sequences * args->n_heads * sides.n;
         const int64_t most = (int64_t)cuda->multiprocessors * (args->dim == 256 ? 2 : 4);
-        const cudaLaunchConfig_t config = config_of(stream, dim3((unsigned)(jobs < most ? jobs : most)), n_threads);
-        return dci_gpu_cuda_status(launch_form(config, *args, sides), "summaries of %d layers cannot be queued",
+        cudaLaunchConfig_t config = config_of(stream, dim3((unsigned)(jobs < most ? jobs : most)), n_threads);
+        return dci_gpu_cuda_status(launch_form(stream_of(cuda, stream), &config, *args, sides), "summaries of %d layers cannot be queued",
                                    args->n_layers);
 }
 

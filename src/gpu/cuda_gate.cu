@@ -7,6 +7,7 @@
 #include <math_constants.h>
 
 #include "gpu/cuda_choose.cuh"
+#include "gpu/cuda_launch.cuh"
 #include "gpu/cuda_score_ptx.cuh"
 
 constexpr int most_heads = 1024; /* DCI_KV_MAX_HEADS */
@@ -68,6 +69,7 @@ static __global__ void __launch_bounds__(n_threads, 1) gate_kernel(const __grid_
         __shared__ double cosines[most_heads], turns[most_heads];
         __shared__ int decides;
         const int sequence = blockIdx.x, thread = threadIdx.x, warp = thread >> 5;
+        ptx_take_turn();
         const int row = __ldg(a.rows + sequence), n = __ldg(a.n_tokens + sequence), n_grouped = __ldg(a.n_grouped + sequence);
         const int n_queries = a.n_heads * a.group;
         dci_gpu_view view;
@@ -124,7 +126,6 @@ static __global__ void __launch_bounds__(n_threads, 1) gate_kernel(const __grid_
 
 extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const dci_gpu_gate_args *args)
 {
-        (void)gpu;
         if (args->n_sequences <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         if (args->group < 1 || args->n_heads > most_heads / args->group)
@@ -139,8 +140,7 @@ extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3((unsigned)args->n_sequences);
         config.blockDim = n_threads;
-        config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, gate_kernel, *args), "the gate of %d sequences cannot be queued",
+        return dci_gpu_cuda_status(launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, gate_kernel, *args), "the gate of %d sequences cannot be queued",
                                    args->n_sequences);
 }
 
@@ -161,6 +161,7 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
         uint32_t *bits = reinterpret_cast<uint32_t *>(base);
         int32_t *tokens = reinterpret_cast<int32_t *>(bits + window_words);
         const int head = blockIdx.x, sequence = blockIdx.y, list = sequence * a.n_heads + head, thread = threadIdx.x;
+        ptx_take_turn();
         const int row = __ldg(a.rows + sequence), n = __ldg(a.n_tokens + sequence), n_grouped = __ldg(a.n_grouped + sequence);
         if (a.decided.lists == nullptr) {
                 const int32_t *positions = a.positions + (uint64_t)list * a.stride;
@@ -223,7 +224,6 @@ extern "C" dci_status dci_gpu_cuda_take_kept(struct dci_gpu *gpu, void *stream, 
         config.gridDim = dim3((unsigned)args->n_heads, (unsigned)args->n_sequences);
         config.blockDim = n_threads;
         config.dynamicSmemBytes = shared;
-        config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, take_kernel, *args), "lists of %d sequences cannot be queued",
+        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, take_kernel, *args), "lists of %d sequences cannot be queued",
                                    args->n_sequences);
 }

@@ -11,6 +11,7 @@
  * its own.
  */
 #include "gpu/cuda_bulk.cuh"
+#include "gpu/cuda_launch.cuh"
 #include "gpu/cuda_ptx.cuh"
 #include "gpu/cuda_rows.cuh"
 
@@ -176,6 +177,7 @@ template <int depth, int hint, bool resident = false>
 static __global__ void __launch_bounds__(resident ? 256 : 512, resident ? 5 : 0)
         gather_registers(const __grid_constant__ dci_gpu_gather_args args)
 {
+        ptx_take_turn();
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
         Finder<depth, resident> finder;
@@ -201,6 +203,7 @@ template <int depth>
 static __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
 {
         PTX_DYNAMIC_SHARED(16, uint4, held); /* [depth][threads] */
+        ptx_take_turn();
         const List list = list_of(args, blockIdx.y);
         const Span span = span_of(args, list);
         Finder<depth> finder;
@@ -257,6 +260,7 @@ static __global__ void __launch_bounds__(512)
                 bulk_fence();
         }
         __syncwarp();
+        ptx_take_turn();
         const List list = list_of(args, blockIdx.y);
         const uint32_t of_unit = pieces.of_keys + pieces.of_values, n_pieces = list.n_items * of_unit;
         uint32_t parity = 0;
@@ -362,7 +366,7 @@ static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *conf
                                     ? fetch->blocks
                                     : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
                                                 (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps, 48);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(config, gather_bulk, *args, (uint32_t)fetch->depth),
+        return dci_gpu_cuda_status(launch_early(stream_of(cuda, config->stream), config, gather_bulk, *args, (uint32_t)fetch->depth),
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
 
@@ -412,7 +416,7 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
                                              : blocks_of(cuda, (uint64_t)args->most_items * vectors,
                                                          (uint64_t)config.blockDim.x * fetch->depth, n_lists,
                                                          fetch->warps, near ? 40 : 48);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, kernel, *args),
+        return dci_gpu_cuda_status(launch_early(stream_of(cuda, config.stream), &config, kernel, *args),
                                    "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
 

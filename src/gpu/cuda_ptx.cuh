@@ -13,6 +13,32 @@
 /* Shared memory whose size the launch says. */
 #define PTX_DYNAMIC_SHARED(alignment, type, name) extern __shared__ __align__(alignment) type name[]
 
+/* --- turns of kernels on a stream (cuda_launch.cuh) ------------------------------------------------------------------- */
+
+/* Behind it all that kernels queued before have written is to be seen, and nothing before it may read that: loads of what nobody writes
+ * are not held back by it in the language, so they must not stand before it, and the disassembly is looked at (tests/gpu_order.py). */
+static __device__ __forceinline__ void ptx_after_earlier(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The kernel that is queued behind may come to the multiprocessors. */
+static __device__ __forceinline__ void ptx_let_later_begin(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* In turn: the begin of most kernels. */
+static __device__ __forceinline__ void ptx_take_turn(void)
+{
+        ptx_after_earlier();
+        ptx_let_later_begin();
+}
+
 /* --- loads of what nobody writes meanwhile. Volatile: asked for where they stand, not where they are used. -------- */
 
 static __device__ __forceinline__ int32_t ptx_load_int(const int32_t *at)

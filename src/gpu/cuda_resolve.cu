@@ -10,6 +10,7 @@
  * What the host wrote lies behind the bus, so all of it is asked for at once, before anything is known about the list: the first entries
  * by all threads, whatever the count will turn out to be.
  */
+#include "gpu/cuda_launch.cuh"
 #include "gpu/cuda_ptx.cuh"
 #include "gpu/cuda_rows.cuh"
 
@@ -260,6 +261,7 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         const int head = blockIdx.x, sequence = blockIdx.y, thread = threadIdx.x;
         const uint64_t list = (uint64_t)sequence * args.n_heads + head;
         const int32_t *positions = args.positions + list * args.stride;
+        ptx_take_turn();
         /* All of this is on its way at the same time. */
         const int32_t early = thread < args.stride ? __ldg(positions + thread) : 0;
         const int count = __ldg(args.counts + list);
@@ -331,7 +333,6 @@ extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, co
         config.gridDim = dim3((unsigned)args->n_heads, (unsigned)args->n_sequences);
         config.blockDim = n_threads;
         config.dynamicSmemBytes = shared;
-        config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, resolve_kernel, *args),
+        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, resolve_kernel, *args),
                                    "residency of %d lists cannot be queued", args->n_sequences * args->n_heads);
 }

@@ -34,13 +34,12 @@ static dci_status check_score(const dci_gpu_score_args *args)
 
 extern "C" dci_status dci_gpu_cuda_score(struct dci_gpu *gpu, void *stream, const dci_gpu_score_args *args)
 {
-        (void)gpu;
         if (args->n_sequences <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         const dci_status status = check_score(args);
         if (status != DCI_OK)
                 return status;
-        const cudaStream_t on = static_cast<cudaStream_t>(stream);
+        const GpuStream on = stream_of(dci_gpu_cuda_of(gpu), stream);
         cudaError_t error;
         if (args->kind == DCI_GPU_LEARNED)
                 error = dci_gpu_cuda_score_learned(args, on);

@@ -244,13 +244,12 @@ template <int Q> struct Scores {
 
 typedef void (*ScoreKernel)(dci_gpu_score_args);
 
-static inline cudaError_t launch_scores(ScoreKernel kernel, const dci_gpu_score_args &args, cudaStream_t stream)
+static inline cudaError_t launch_scores(ScoreKernel kernel, const dci_gpu_score_args &args, const GpuStream &stream)
 {
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3(args.n_parts + 1, args.n_heads, args.n_sequences);
         config.blockDim = dim3(SCORE_THREADS);
-        config.stream = stream;
-        return cudaLaunchKernelEx(&config, kernel, args);
+        return launch_early(stream, &config, kernel, args);
 }
 
 #endif

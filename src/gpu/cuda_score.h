@@ -4,20 +4,18 @@
 #ifndef DCI_GPU_CUDA_SCORE_H
 #define DCI_GPU_CUDA_SCORE_H
 
-#include <cuda_runtime.h>
-
-#include "gpu/cuda.h"
+#include "gpu/cuda_launch.cuh"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-cudaError_t dci_gpu_cuda_score_codes4(const dci_gpu_score_args *args, cudaStream_t stream);
-cudaError_t dci_gpu_cuda_score_codes2(const dci_gpu_score_args *args, cudaStream_t stream);
-cudaError_t dci_gpu_cuda_score_codes1(const dci_gpu_score_args *args, cudaStream_t stream);
-cudaError_t dci_gpu_cuda_score_learned(const dci_gpu_score_args *args, cudaStream_t stream);
-cudaError_t dci_gpu_cuda_score_learned_wide(const dci_gpu_score_args *args, cudaStream_t stream);
-cudaError_t dci_gpu_cuda_score_rows(const dci_gpu_score_args *args, cudaStream_t stream);
+cudaError_t dci_gpu_cuda_score_codes4(const dci_gpu_score_args *args, const GpuStream &stream);
+cudaError_t dci_gpu_cuda_score_codes2(const dci_gpu_score_args *args, const GpuStream &stream);
+cudaError_t dci_gpu_cuda_score_codes1(const dci_gpu_score_args *args, const GpuStream &stream);
+cudaError_t dci_gpu_cuda_score_learned(const dci_gpu_score_args *args, const GpuStream &stream);
+cudaError_t dci_gpu_cuda_score_learned_wide(const dci_gpu_score_args *args, const GpuStream &stream);
+cudaError_t dci_gpu_cuda_score_rows(const dci_gpu_score_args *args, const GpuStream &stream);
 
 #ifdef __cplusplus
 }

@@ -225,6 +225,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
         __shared__ __align__(16) unsigned char memory[sizeof(CodesShared<D, Q>)];
         auto &s = reinterpret_cast<CodesShared<D, Q> *>(memory)->scan;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        ptx_take_turn();
         const ScoreJob job = score_job_of(a);
         if (!job.sparse)
                 return;
@@ -293,7 +294,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
         scores.leave(a, job, s.tops);
 }
 
-template <int D, int BITS> static cudaError_t launch_codes_of(const dci_gpu_score_args &args, cudaStream_t stream)
+template <int D, int BITS> static cudaError_t launch_codes_of(const dci_gpu_score_args &args, const GpuStream &stream)
 {
         return launch_scores(args.group <= 4   ? codes_kernel<D, BITS, 4>
                              : args.group <= 8 ? codes_kernel<D, BITS, 8>
@@ -301,7 +302,7 @@ template <int D, int BITS> static cudaError_t launch_codes_of(const dci_gpu_scor
                              args, stream);
 }
 
-template <int BITS> static cudaError_t launch_codes(const dci_gpu_score_args &args, cudaStream_t stream)
+template <int BITS> static cudaError_t launch_codes(const dci_gpu_score_args &args, const GpuStream &stream)
 {
         switch (args.dim) {
         case 64:

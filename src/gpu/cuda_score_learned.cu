@@ -3,7 +3,7 @@
 /* Learned codes of at most 12 line pairs. */
 #include "gpu/cuda_score_learned.cuh"
 
-extern "C" cudaError_t dci_gpu_cuda_score_learned(const dci_gpu_score_args *args, cudaStream_t stream)
+extern "C" cudaError_t dci_gpu_cuda_score_learned(const dci_gpu_score_args *args, const GpuStream &stream)
 {
         const int lines = args->dim * args->bits / 32;
         return lines <= 4    ? launch_learned<1>(*args, stream)

@@ -235,6 +235,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
         __shared__ __align__(16) unsigned char memory[sizeof(LearnedShared<LOADS, Q>)];
         auto &s = reinterpret_cast<LearnedShared<LOADS, Q> *>(memory)->scan;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, block_bytes = 4 * a.dim * a.bits;
+        ptx_take_turn();
         const ScoreJob job = score_job_of(a);
         if (!job.sparse)
                 return;
@@ -300,7 +301,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
         scores.leave(a, job, s.tops);
 }
 
-template <int LOADS> static cudaError_t launch_learned(const dci_gpu_score_args &args, cudaStream_t stream)
+template <int LOADS> static cudaError_t launch_learned(const dci_gpu_score_args &args, const GpuStream &stream)
 {
         return launch_scores(args.group <= 4   ? learned_kernel<LOADS, 4>
                              : args.group <= 8 ? learned_kernel<LOADS, 8>

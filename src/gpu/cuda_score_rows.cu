@@ -145,6 +145,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 1024 ? 1 : 2)
         __shared__ __align__(16) unsigned char memory[sizeof(RowsShared<P, Q>)];
         auto &s = reinterpret_cast<RowsShared<P, Q> *>(memory)->scan;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        ptx_take_turn();
         const ScoreJob job = score_job_of(a);
         if (!job.sparse)
                 return;
@@ -202,7 +203,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 1024 ? 1 : 2)
         scores.leave(a, job, s.tops);
 }
 
-template <class T, int P> static cudaError_t launch_rows_of(const dci_gpu_score_args &args, cudaStream_t stream)
+template <class T, int P> static cudaError_t launch_rows_of(const dci_gpu_score_args &args, const GpuStream &stream)
 {
         return launch_scores(args.group <= 4   ? rows_kernel<T, P, 4>
                              : args.group <= 8 ? rows_kernel<T, P, 8>
@@ -210,12 +211,12 @@ template <class T, int P> static cudaError_t launch_rows_of(const dci_gpu_score_
                              args, stream);
 }
 
-template <class T> static cudaError_t launch_rows(const dci_gpu_score_args &args, cudaStream_t stream)
+template <class T> static cudaError_t launch_rows(const dci_gpu_score_args &args, const GpuStream &stream)
 {
         return args.dim == 96 ? launch_rows_of<T, 96>(args, stream) : launch_rows_of<T, 64>(args, stream);
 }
 
-extern "C" cudaError_t dci_gpu_cuda_score_rows(const dci_gpu_score_args *args, cudaStream_t stream)
+extern "C" cudaError_t dci_gpu_cuda_score_rows(const dci_gpu_score_args *args, const GpuStream &stream)
 {
         return args->dtype == DCI_F16 ? launch_rows<HalfRows>(*args, stream) : launch_rows<Bf16Rows>(*args, stream);
 }

@@ -24,13 +24,12 @@ static dci_status check(const dci_gpu_tail_args &a)
 
 extern "C" dci_status dci_gpu_cuda_tail(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args)
 {
-        (void)gpu;
         if (args->n_sequences <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         const dci_status status = check(*args);
         if (status != DCI_OK)
                 return status;
-        const cudaStream_t on = static_cast<cudaStream_t>(stream);
+        const GpuStream on = stream_of(dci_gpu_cuda_of(gpu), stream);
         const cudaError_t error = args->bits == 4   ? dci_gpu_cuda_tail_4(args, on)
                                   : args->bits == 2 ? dci_gpu_cuda_tail_2(args, on)
                                                     : dci_gpu_cuda_tail_1(args, on);

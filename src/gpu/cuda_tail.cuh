@@ -24,6 +24,7 @@
 
 #include <float.h>
 
+#include "gpu/cuda_launch.cuh"
 #include "gpu/cuda_tail_merge.cuh"
 
 constexpr int TOKENS = 128;         /* of a block */
@@ -479,6 +480,7 @@ __launch_bounds__(WARPS * 32,
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, memory);
         Shared<D, TILES> &s = *reinterpret_cast<Shared<D, TILES> *>(memory);
+        ptx_take_turn();
         const Job job = job_of<TILES>(a);
         if (!job.sparse) { /* the same for all blocks of the list */
                 if (blockIdx.x == 0 && job.query == 0)
@@ -498,7 +500,7 @@ __launch_bounds__(WARPS * 32,
 /* --- launch ------------------------------------------------------------------------------------------------------- */
 
 template <int D, int BITS, int TILES, int GROUP>
-static cudaError_t launch(const dci_gpu_tail_args &args, cudaStream_t stream)
+static cudaError_t launch(const dci_gpu_tail_args &args, const GpuStream &stream)
 {
         const auto kernel = tail_kernel<D, BITS, TILES, GROUP>;
         const size_t bytes = sizeof(Shared<D, TILES>);
@@ -511,18 +513,17 @@ static cudaError_t launch(const dci_gpu_tail_args &args, cudaStream_t stream)
                      (unsigned)args.n_sequences);
         config.blockDim = dim3(WARPS * 32);
         config.dynamicSmemBytes = bytes;
-        config.stream = stream;
-        return cudaLaunchKernelEx(&config, kernel, args);
+        return launch_early(stream, &config, kernel, args);
 }
 
-template <int D, int BITS> static cudaError_t launch_dim(const dci_gpu_tail_args &args, cudaStream_t stream)
+template <int D, int BITS> static cudaError_t launch_dim(const dci_gpu_tail_args &args, const GpuStream &stream)
 {
         if (args.group == 4)
                 return launch<D, BITS, 1, 4>(args, stream);
         return args.group < 4 ? launch<D, BITS, 1, 0>(args, stream) : launch<D, BITS, 2, 0>(args, stream);
 }
 
-template <int BITS> static cudaError_t launch_bits(const dci_gpu_tail_args &args, cudaStream_t stream)
+template <int BITS> static cudaError_t launch_bits(const dci_gpu_tail_args &args, const GpuStream &stream)
 {
         switch (args.dim) {
         case 64:

@@ -4,18 +4,16 @@
 #ifndef DCI_GPU_CUDA_TAIL_H
 #define DCI_GPU_CUDA_TAIL_H
 
-#include <cuda_runtime.h>
-
-#include "gpu/tails.h"
+#include "gpu/cuda_launch.cuh"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* cudaErrorInvalidValue: there is no kernel for the dimension. */
-cudaError_t dci_gpu_cuda_tail_4(const dci_gpu_tail_args *args, cudaStream_t stream);
-cudaError_t dci_gpu_cuda_tail_2(const dci_gpu_tail_args *args, cudaStream_t stream);
-cudaError_t dci_gpu_cuda_tail_1(const dci_gpu_tail_args *args, cudaStream_t stream);
+cudaError_t dci_gpu_cuda_tail_4(const dci_gpu_tail_args *args, const GpuStream &stream);
+cudaError_t dci_gpu_cuda_tail_2(const dci_gpu_tail_args *args, const GpuStream &stream);
+cudaError_t dci_gpu_cuda_tail_1(const dci_gpu_tail_args *args, const GpuStream &stream);
 
 #ifdef __cplusplus
 }

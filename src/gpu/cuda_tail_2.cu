@@ -5,7 +5,7 @@
 
 #include "gpu/cuda_tail.cuh"
 
-cudaError_t dci_gpu_cuda_tail_2(const dci_gpu_tail_args *args, cudaStream_t stream)
+cudaError_t dci_gpu_cuda_tail_2(const dci_gpu_tail_args *args, const GpuStream &stream)
 {
         return launch_bits<2>(*args, stream);
 }

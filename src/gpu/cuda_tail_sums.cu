@@ -11,6 +11,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "gpu/cuda_launch.cuh"
 #include "gpu/cuda_rows.cuh"
 #include "gpu/cuda_tail_merge.cuh"
 
@@ -370,6 +371,7 @@ static __global__ __launch_bounds__(WARPS * 32,
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, memory);
         Shared<D> &s = *reinterpret_cast<Shared<D> *>(memory);
+        ptx_take_turn();
         const Job job = job_of(a);
         if (!job.sparse) { /* the same for all blocks of the list */
                 if (blockIdx.x == 0 && job.query == 0)
@@ -394,7 +396,7 @@ static __global__ __launch_bounds__(WARPS * 32,
         }
 }
 
-template <class T, int D> static cudaError_t launch(const dci_gpu_tail_sums_args &args, cudaStream_t stream)
+template <class T, int D> static cudaError_t launch(const dci_gpu_tail_sums_args &args, const GpuStream &stream)
 {
         const auto kernel = tail_sums_kernel<T, D>;
         const size_t bytes = sizeof(Shared<D>);
@@ -406,11 +408,10 @@ template <class T, int D> static cudaError_t launch(const dci_gpu_tail_sums_args
                               (unsigned)args.n_sequences);
         config.blockDim = dim3(WARPS * 32);
         config.dynamicSmemBytes = bytes;
-        config.stream = stream;
-        return cudaLaunchKernelEx(&config, kernel, args);
+        return launch_early(stream, &config, kernel, args);
 }
 
-template <class T> static cudaError_t launch_type(const dci_gpu_tail_sums_args &args, cudaStream_t stream)
+template <class T> static cudaError_t launch_type(const dci_gpu_tail_sums_args &args, const GpuStream &stream)
 {
         switch (args.dim) {
         case 64:
@@ -448,13 +449,12 @@ static dci_status check(const dci_gpu_tail_sums_args &a)
 
 extern "C" dci_status dci_gpu_cuda_tail_sums(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_sums_args *args)
 {
-        (void)gpu;
         if (args->n_sequences <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         const dci_status status = check(*args);
         if (status != DCI_OK)
                 return status;
-        const cudaStream_t on = static_cast<cudaStream_t>(stream);
+        const GpuStream on = stream_of(dci_gpu_cuda_of(gpu), stream);
         const cudaError_t error =
                 args->dtype == DCI_F16 ? launch_type<Half>(*args, on) : launch_type<Bfloat>(*args, on);
         return dci_gpu_cuda_status(error, "the tail of %d sequences of %d kv heads and dimension %d", args->n_sequences,
