@@ -49,6 +49,15 @@ static const choose_case shapes[] = {
 
 /* --- what goes in ---------------------------------------------------------------------------------------------------- */
 
+/* As GPUs make it: all bits. */
+static float no_number(void)
+{
+        const uint32_t bits = 0x7fffffff;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+}
+
 static void take_chunks(choose_state *s, choose_chunks *c, int32_t n_each, size_t width)
 {
         const int32_t n_chunks = n_each / DCI_GPU_CHUNK + 1, n = s->w->n_sequences * n_chunks;
@@ -157,7 +166,7 @@ static float score_of(choose_state *s, int32_t g, int32_t n, float common)
         case ASCENDING:
                 return 20.0f * (float)g / (float)n;
         case BAD:
-                return dci_rng_below(&s->rng, 50) == 0 ? NAN : dci_rng_below(&s->rng, 50) == 0 ? INFINITY * x : x;
+                return dci_rng_below(&s->rng, 50) == 0 ? no_number() : dci_rng_below(&s->rng, 50) == 0 ? INFINITY * x : x;
         default:
                 return 2.5f * (common + 0.5f * x);
         }

@@ -64,16 +64,16 @@ static __device__ __forceinline__ void store(RowPair to, bool is_key, uint32_t a
 static __global__ void __launch_bounds__(32 * warps_per_block)
         append_kernel(const __grid_constant__ dci_gpu_append_args args, uint32_t key_bytes, uint32_t value_bytes)
 {
-        PTX_DYNAMIC_SHARED(4, int32_t, batch); /* rows, first, n_new, begin */
-        ptx_take_turn();
+        PTX_DYNAMIC_SHARED(4, int32_t, batch); /* rows, first, n_new, begin: no kernel writes them */
         const int n = args.batch.n;
         for (int i = threadIdx.x; i < n; i += blockDim.x) {
-                batch[i] = args.batch.rows[i];
-                batch[n + i] = args.batch.first[i];
-                batch[2 * n + i] = args.batch.n_new[i];
-                batch[3 * n + i] = args.batch.begin[i];
+                batch[i] = __ldcg(args.batch.rows + i);
+                batch[n + i] = __ldcg(args.batch.first + i);
+                batch[2 * n + i] = __ldcg(args.batch.n_new + i);
+                batch[3 * n + i] = __ldcg(args.batch.begin + i);
         }
         __syncthreads();
+        ptx_take_turn();
         const int lane = threadIdx.x & 31, n_warps = gridDim.x * warps_per_block;
         const int64_t n_pairs = (int64_t)args.batch.n_tokens * args.n_heads;
         const uint32_t exponent = args.dtype == DCI_F16 ? 0x7c007c00u : 0x7f807f80u;
@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(32 * warps_per_block)
                 for (uint32_t at = 16 * lane; at < key_bytes + value_bytes; at += 512) {
                         const bool is_key = at < key_bytes;
                         const uint32_t byte = is_key ? at : at - key_bytes;
-                        const uint4 x = __ldg(reinterpret_cast<const uint4 *>((is_key ? key : value) + byte));
+                        const uint4 x = __ldca(reinterpret_cast<const uint4 *>((is_key ? key : value) + byte));
                         bad |= has_bad(x, exponent);
                         store(to.sink, is_key, byte, x);
                         store(to.ring, is_key, byte, x);
@@ -143,7 +143,7 @@ static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant_
                                         (is_key ? keys : values) +
                                         (w / of_row) * (is_key ? args.key_token : args.value_token) +
                                         (w % of_row) * 16u;
-                                x[d] = __ldg(reinterpret_cast<const uint4 *>(from));
+                                x[d] = __ldca(reinterpret_cast<const uint4 *>(from));
                         }
 #pragma unroll
                         for (int d = 0; d < depth; d++)

@@ -128,10 +128,10 @@ template <int D> struct Values {
 static __device__ __forceinline__ float query_of(const dci_gpu_attend_args &a, int64_t at)
 {
         if (a.query_dtype == DCI_F32)
-                return static_cast<const float *>(a.queries)[at];
+                return __ldcg(static_cast<const float *>(a.queries) + at);
         if (a.query_dtype == DCI_F16)
-                return __half2float(static_cast<const __half *>(a.queries)[at]);
-        return __bfloat162float(static_cast<const __nv_bfloat16 *>(a.queries)[at]);
+                return __half2float(__ldcg(static_cast<const __half *>(a.queries) + at));
+        return __bfloat162float(__ldcg(static_cast<const __nv_bfloat16 *>(a.queries) + at));
 }
 
 /* Queries as the A fragments of the scores: [32 coordinates][lane][row g: 4 words, row g + 8: 4 words]. A thread loads 8 coordinates of one
@@ -357,7 +357,9 @@ static __global__ __launch_bounds__(warps_of<D> * 32,
         PTX_DYNAMIC_SHARED(128, unsigned char, memory);
         Shared<D, Q, W> &s = *reinterpret_cast<Shared<D, Q, W> *>(memory);
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
-        ptx_take_turn();
+        const bool early = SPARSE && a.early != 0;
+        if (!early)
+                ptx_take_turn();
         const Job job = job_of(a, SPARSE, gridDim.x);
         const float factor = a.scale * CUDART_L2E_F;
         Running<T, D, PARTS> running;
@@ -371,11 +373,12 @@ static __global__ __launch_bounds__(warps_of<D> * 32,
         if (tile + W < job.last)
                 later = where_of<SPARSE>(a, job, tile + W, lane);
         queries.load(a);
-        if (tile < job.last) {
+        if (tile < job.last)
                 places = places_of<SPARSE>(a, job, tile, where, lane);
-                if (D < 256)
-                        keys.load(places, c);
-        }
+        if (early)
+                ptx_take_turn();
+        if (D < 256 && tile < job.last)
+                keys.load(places, c);
         queries.put(s.queries);
         running.begin();
         __syncthreads();

@@ -21,14 +21,14 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_attend_args &a, bool 
         Job job;
         job.head = blockIdx.y;
         job.list = blockIdx.z * a.n_heads + job.head;
-        job.row = a.rows[blockIdx.z];
-        job.n_tokens = a.n_tokens[blockIdx.z];
+        job.row = __ldcg(a.rows + blockIdx.z);
+        job.n_tokens = __ldcg(a.n_tokens + blockIdx.z);
         job.sink_end = job.count = job.recent_begin = 0;
         job.slots = nullptr;
         if (sparse) {
-                job.sink_end = a.sink_end[blockIdx.z];
-                job.recent_begin = a.recent_begin[blockIdx.z];
-                job.count = a.counts[job.list];
+                job.sink_end = __ldcg(a.sink_end + blockIdx.z);
+                job.recent_begin = __ldcg(a.recent_begin + blockIdx.z);
+                job.count = __ldcg(a.counts + job.list);
                 job.slots = a.slots + (int64_t)job.list * a.stride;
         }
         job.total = job.sink_end + job.count + job.n_tokens - job.recent_begin;
@@ -38,17 +38,18 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_attend_args &a, bool 
         return job;
 }
 
-/* Tables are read by all of a block's warps: through the first-level cache. */
+/* Pages' tables are read by all of a block's warps: through the first-level cache, but where it may be the kernel's turn only later. */
 static __device__ __forceinline__ int block_of(const dci_gpu_attend_args &a, const Job &job, int position)
 {
-        return __ldg(a.tables.blocks + job.row * a.tables.stride + (position >> a.pool.page_shift));
+        const int32_t *at = a.tables.blocks + job.row * a.tables.stride + (position >> a.pool.page_shift);
+        return job.slots != nullptr ? __ldcg(at) : __ldca(at);
 }
 
 static __device__ __forceinline__ RowPair in_block(const dci_gpu_attend_args &a, const Job &job, int block,
                                                    int position)
 {
-        const unsigned long long piece =
-                __ldg(reinterpret_cast<const unsigned long long *>(a.pool.pieces) + (block >> a.pool.block_shift));
+        const unsigned long long *at = reinterpret_cast<const unsigned long long *>(a.pool.pieces) + (block >> a.pool.block_shift);
+        const unsigned long long piece = job.slots != nullptr ? __ldcg(at) : __ldca(at);
         return block_rows(a.pool, reinterpret_cast<unsigned char *>(piece), block, job.head,
                           position & ((1 << a.pool.page_shift) - 1));
 }
@@ -65,7 +66,7 @@ static __device__ __forceinline__ int slot_of(const dci_gpu_attend_args &a, cons
         if (t >= job.sink_end) {
                 t -= job.sink_end;
                 if (t < job.count)
-                        return __ldg(job.slots + t);
+                        return __ldcg(job.slots + t);
                 position = job.recent_begin + t - job.count;
         }
         if (a.lanes.keys != nullptr && position < a.lanes.sink)

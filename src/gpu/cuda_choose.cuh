@@ -16,18 +16,21 @@
 #include "gpu/cuda.h"
 #include "gpu/cuda_ptx.cuh"
 
-constexpr int n_threads = 1024;
+constexpr int n_threads = 512;
 constexpr int n_warps = n_threads / 32;
-constexpr int n_bins = n_threads; /* a bin to a thread */
+constexpr int n_bins = 1024;
+constexpr int thread_bins = n_bins / n_threads; /* a thread's, side by side */
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr uint64_t everything = 1ull << 32;
-constexpr int window_words = 8192; /* candidates that are put in order at a time, as bits; 8 words to a bin */
+constexpr int window_words = 8192; /* candidates that are put in order at a time, as bits */
+constexpr int few_keys = 512;      /* put in order by comparing each with each */
 
 /* A block's numbers. */
 struct Shared {
-        uint32_t bins[n_bins], sums[n_warps];
+        __align__(16) uint32_t bins[n_bins];
+        uint32_t sums[n_warps];
         float most[DCI_GPU_MAX_GROUP], lse[DCI_GPU_MAX_GROUP]; /* by query head; lse in powers of two, less most */
-        uint32_t count, found, least, greatest;                /* keys collected, by one block, by all; relevances among them */
+        uint32_t count; /* keys collected */
         uint32_t bin, before, within;
         unsigned long long furthest, worst;
         int last;
@@ -285,7 +288,7 @@ static __device__ __forceinline__ uint32_t block_prefix(uint32_t value, uint32_t
         if (lane == 31)
                 sums[warp] = sum;
         __syncthreads();
-        uint32_t of_warps = sums[lane];
+        uint32_t of_warps = lane < n_warps ? sums[lane] : 0;
 #pragma unroll
         for (int d = 1; d < n_warps; d *= 2) {
                 const uint32_t below = __shfl_up_sync(all_lanes, of_warps, d);
@@ -311,6 +314,33 @@ static __device__ __forceinline__ uint32_t take_place(bool wanted, uint32_t *cou
         return wanted ? at : ~0u;
 }
 
+static __device__ __forceinline__ void clear_bins(Shared &s)
+{
+        static_assert(thread_bins == 2, "a store to a thread");
+        reinterpret_cast<uint2 *>(s.bins)[threadIdx.x] = make_uint2(0, 0);
+}
+
+/* The bin in which the last of the wanted keys lies, from the greatest on: s.bin, s.before (keys in greater ones), s.within. Returns how
+ * many keys there are. */
+static __device__ __forceinline__ uint32_t find_bin(Shared &s, uint32_t wanted)
+{
+        const int high = n_bins - 1 - thread_bins * (int)threadIdx.x; /* the thread's greatest */
+        const uint2 x = *reinterpret_cast<const uint2 *>(s.bins + high - (thread_bins - 1));
+        const uint32_t within[thread_bins] = {x.y, x.x};
+        uint32_t total, before = block_prefix(x.x + x.y, s.sums, &total);
+#pragma unroll
+        for (int i = 0; i < thread_bins; i++) {
+                if (before < wanted && wanted <= before + within[i]) {
+                        s.bin = (uint32_t)(high - i);
+                        s.before = before;
+                        s.within = within[i];
+                }
+                before += within[i];
+        }
+        __syncthreads();
+        return total;
+}
+
 /* A number that `least` to `most` keys reach, of the keys in [low, high], of which there are so many at least and none above. visit(count)
  * calls count(key) for all keys, once for every ten bits by which some of them differ at worst. The block's threads do this together. */
 template <typename Visit>
@@ -319,56 +349,53 @@ static __device__ __forceinline__ uint64_t narrow(Shared &s, uint64_t low, uint6
 {
         for (uint32_t above = 0;;) {
                 const int width = 64 - __clzll((long long)(high - low)), shift = width > 10 ? width - 10 : 0;
-                s.bins[threadIdx.x] = 0;
+                clear_bins(s);
                 __syncthreads();
                 visit([&](uint64_t key) {
                         if (key >= low && key <= high)
                                 atomicAdd(&s.bins[(key - low) >> shift], 1u);
                 });
                 __syncthreads();
-                const int bin = n_bins - 1 - (int)threadIdx.x;
-                const uint32_t within = s.bins[bin], wanted = least - above;
-                uint32_t total;
-                const uint32_t before = block_prefix(within, s.sums, &total);
-                if (before < wanted && wanted <= before + within) {
-                        s.bin = (uint32_t)bin;
-                        s.before = before;
-                        s.within = within;
-                }
-                __syncthreads();
+                find_bin(s, least - above);
                 low += (uint64_t)s.bin << shift;
                 if (above + s.before + s.within <= most || shift == 0)
                         return low;
                 above += s.before;
-                const uint64_t end = low + ((1ull << shift) - 1);
-                high = end < high ? end : high;
+                const uint64_t more = (1ull << shift) - 1; /* what is no number lies at the very end */
+                high = high - low > more ? low + more : high;
         }
 }
 
 /* --- order -------------------------------------------------------------------------------------------------------------- */
 
-/* The first n keys, greatest first. At most n_threads / 2: each finds its place by counting; else by a bitonic network over the next power
- * of two, for which there must be room. */
+/* The first n keys, greatest first: a few find their places by counting; more by a bitonic network over the next power of two, for which
+ * there must be room. */
 static __device__ __forceinline__ void sort_keys(uint64_t *keys, int n)
 {
+        constexpr int each = few_keys / n_threads;
         const int thread = threadIdx.x;
-        int whole = 1;
-        while (whole < n)
-                whole *= 2;
-        if (whole <= n_threads / 2) {
-                const int together = whole < 32 ? 32 : n_threads / whole, at = thread / together;
-                const uint64_t key = at < n ? keys[at] : 0;
-                uint32_t rank = 0;
-                for (int i = thread % together; i < n && at < n; i += together)
-                        rank += keys[i] > key;
-                for (int d = together / 2; d > 0; d /= 2)
-                        rank += __shfl_xor_sync(all_lanes, rank, d);
+        if (n <= few_keys) {
+                uint64_t own[each];
+                int rank[each];
+#pragma unroll
+                for (int e = 0; e < each; e++) {
+                        const int at = thread + e * n_threads;
+                        own[e] = at < n ? keys[at] : 0;
+                        rank[e] = at < n ? 0 : -1;
+                        for (int i = 0; i < n && rank[e] >= 0; i++)
+                                rank[e] += keys[i] > own[e];
+                }
                 __syncthreads();
-                if (at < n && thread % together == 0)
-                        keys[rank] = key;
+#pragma unroll
+                for (int e = 0; e < each; e++)
+                        if (rank[e] >= 0)
+                                keys[rank[e]] = own[e];
                 __syncthreads();
                 return;
         }
+        int whole = 2 * few_keys;
+        while (whole < n)
+                whole *= 2;
         for (int i = n + thread; i < whole; i += n_threads)
                 keys[i] = 0;
         for (int size = 2; size <= whole; size *= 2)
@@ -386,45 +413,58 @@ static __device__ __forceinline__ void sort_keys(uint64_t *keys, int n)
         __syncthreads();
 }
 
-/* Writes n candidates, ascending and each once, as positions; returns how many there are. `bits`: window_words words, zeros. */
+/* Counts in bins become where each bin begins, behind `first`. Returns their sum. */
+static __device__ __forceinline__ uint32_t begin_bins(Shared &s, uint32_t first)
+{
+        uint2 *own = reinterpret_cast<uint2 *>(s.bins) + threadIdx.x;
+        const uint2 x = *own;
+        uint32_t total;
+        const uint32_t before = first + block_prefix(x.x + x.y, s.sums, &total);
+        *own = make_uint2(before, before + x.x);
+        __syncthreads();
+        return total;
+}
+
+/* Writes n candidates, ascending and each once, as positions; returns how many there are. They are marked in `bits`, window_words words at most, and
+ * counted in bins of as few words as there are bins for. */
 static __device__ __forceinline__ uint32_t put_in_order(Shared &s, uint32_t *bits, int32_t *tokens, int n, int n_candidates,
                                                         int sink, int32_t *out)
 {
-        constexpr int window = window_words * 32, bin_shift = 8;
-        static_assert(window >> bin_shift == n_bins, "a bin to a thread");
+        constexpr int window = window_words * 32;
         uint32_t written = 0;
         for (int base = 0; base < n_candidates; base += window) {
-                s.bins[threadIdx.x] = 0;
-                if (base > 0)
-                        for (int i = threadIdx.x; i < window_words; i += n_threads)
-                                bits[i] = 0;
+                const int here = min(n_candidates - base, window);
+                int shift = 5;
+                while ((here - 1) >> shift >= n_bins)
+                        shift++;
+                __syncthreads(); /* tokens are there, and bits were read */
+                clear_bins(s);
+                for (int i = threadIdx.x; i < (here + 127) / 128; i += n_threads)
+                        reinterpret_cast<uint4 *>(bits)[i] = make_uint4(0, 0, 0, 0);
                 __syncthreads();
                 for (int i = threadIdx.x; i < n; i += n_threads) {
                         const uint32_t at = (uint32_t)(tokens[i] - base);
-                        if (at >= (uint32_t)window)
+                        if (at >= (uint32_t)here)
                                 continue;
                         if (atomicOr(&bits[at >> 5], 1u << (at & 31)) >> (at & 31) & 1)
                                 tokens[i] = -1; /* a damaged file may name a token twice */
                         else
-                                atomicAdd(&s.bins[at >> bin_shift], 1u);
+                                atomicAdd(&s.bins[at >> shift], 1u);
                 }
                 __syncthreads();
-                uint32_t total;
-                const uint32_t before = block_prefix(s.bins[threadIdx.x], s.sums, &total);
-                s.bins[threadIdx.x] = written + before;
-                __syncthreads();
+                const uint32_t total = begin_bins(s, written);
                 for (int i = threadIdx.x; i < n; i += n_threads) {
                         const uint32_t at = (uint32_t)(tokens[i] - base), word = at >> 5;
-                        if (tokens[i] < base || at >= (uint32_t)window)
+                        if (tokens[i] < base || at >= (uint32_t)here)
                                 continue;
-                        uint32_t rank = s.bins[at >> bin_shift] + __popc(bits[word] & ((1u << (at & 31)) - 1));
-                        for (uint32_t v = word & ~7u; v < word; v++)
+                        uint32_t rank = s.bins[at >> shift] + __popc(bits[word] & ((1u << (at & 31)) - 1));
+                        for (uint32_t v = at >> shift << (shift - 5); v < word; v++)
                                 rank += __popc(bits[v]);
                         out[rank] = sink + tokens[i];
                 }
                 written += total;
-                __syncthreads();
         }
+        __syncthreads();
         return written;
 }
 

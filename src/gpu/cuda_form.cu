@@ -43,7 +43,7 @@ template <int DIM> struct Shared {
 static __device__ __forceinline__ unsigned char *part_at(const dci_gpu_chunks &chunks, uint64_t layer_at, int row,
                                                          int chunk, int head)
 {
-        const int number = __ldg(chunks.numbers + (uint64_t)row * chunks.stride + chunk);
+        const int number = __ldca(chunks.numbers + (uint64_t)row * chunks.stride + chunk);
         return chunks.pieces[number >> chunks.piece_shift] + layer_at +
                (uint64_t)(number & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes +
                (uint64_t)head * chunks.head_bytes;
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *
                 s.centre[j % 4 * Shape<DIM>::centre_ld + j / 4] = centre[j];
         for (int j = threadIdx.x; j < Shape<DIM>::rounds * part; j += n_threads)
                 s.signs[(j / part * 4 + j % 4) * Shape<DIM>::sign_ld + j % part / 4] =
-                        __ldg(signs + j / part * every * part + j % part);
+                        __ldca(signs + j / part * every * part + j % part);
         __syncthreads();
 }
 
@@ -124,7 +124,7 @@ static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &row
                 float y[Shape<DIM>::k];
 #pragma unroll
                 for (int m = 0; m < Shape<DIM>::n_loads; m++)
-                        raw[m] = __ldg(from + 4 * m);
+                        raw[m] = __ldca(from + 4 * m);
                 spread_row<DIM>(raw, is_f16, s.centre, i, y);
                 rotate_row<DIM>(y, s.signs, i);
                 const Turned made = encode_row<DIM>(y, steps, packed);
@@ -201,11 +201,11 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
 {
         __shared__ Shared<DIM> s;
         __shared__ int from[n_threads], to[n_threads], rows[n_threads], of_warp[n_threads / 32];
-        ptx_take_turn();
+        ptx_after_earlier(); /* later ones do not begin meanwhile: the score reads chunks before its turn */
         for (int base = 0; base < args.n_sequences; base += n_threads) {
                 const int i = base + threadIdx.x, warp = threadIdx.x >> 5;
-                const int begin = i < args.n_sequences ? __ldg(args.from + i) : 0;
-                const int end = i < args.n_sequences ? __ldg(args.to + i) : 0;
+                const int begin = i < args.n_sequences ? __ldca(args.from + i) : 0;
+                const int end = i < args.n_sequences ? __ldca(args.to + i) : 0;
                 if (!__syncthreads_or(end > begin))
                         continue;
                 /* Those with something to do, in the same order for all blocks. */
@@ -222,7 +222,7 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
                 if (end > begin) {
                         from[at] = begin;
                         to[at] = end;
-                        rows[at] = __ldg(args.rows + i);
+                        rows[at] = __ldca(args.rows + i);
                 }
                 __syncthreads();
                 const int per_due = args.n_layers * args.n_heads * sides.n;
@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(n_threads)
                 uint4 raw[sums_ahead];
 #pragma unroll
                 for (int a = 0; a < sums_ahead; a++)
-                        raw[a] = __ldg(reinterpret_cast<const uint4 *>(from + (r + a < n ? r + a : r) * side.row_step));
+                        raw[a] = __ldca(reinterpret_cast<const uint4 *>(from + (r + a < n ? r + a : r) * side.row_step));
 #pragma unroll
                 for (int a = 0; a < sums_ahead; a++) {
                         const Eight x = widen_eight(raw[a], is_f16);
@@ -292,7 +292,7 @@ static __global__ void __launch_bounds__(256)
 #pragma unroll 16
                         for (int p = warp - 1; p < depth; p += 7)
                                 sums[next / depth & 1][p][lane] =
-                                        next + p < n_parts ? __ldg(from + (uint64_t)(next + p) * args.dim) : 0.0f;
+                                        next + p < n_parts ? __ldca(from + (uint64_t)(next + p) * args.dim) : 0.0f;
                 } else if (base >= 0) {
                         const int left = n_parts - base, n = left < depth ? left : depth;
 #pragma unroll 8

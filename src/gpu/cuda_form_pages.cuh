@@ -36,7 +36,7 @@ static __device__ __forceinline__ Eight widen_eight(const uint4 &raw, bool is_f1
 
 static __device__ __forceinline__ Eight load_eight(const unsigned char *at, bool is_f16)
 {
-        return widen_eight(__ldg(reinterpret_cast<const uint4 *>(at)), is_f16);
+        return widen_eight(__ldca(reinterpret_cast<const uint4 *>(at)), is_f16);
 }
 
 static __device__ __forceinline__ uint32_t narrow_pair(float a, float b, bool is_f16)

@@ -11,6 +11,7 @@
 #include "gpu/cuda_score_ptx.cuh"
 
 constexpr int most_heads = 1024; /* DCI_KV_MAX_HEADS */
+constexpr int gate_threads = 1024, gate_warps = gate_threads / 32;
 
 /* A row's part of what is kept. */
 template <typename T> static __device__ __forceinline__ T *part_of_row(T *first, const dci_gpu_decided &d, int row)
@@ -64,19 +65,19 @@ static __device__ __forceinline__ double turn_query(const dci_gpu_gate_args &a, 
         return __ddiv_rn((double)both, sqrt(__dmul_rn((double)now, (double)before)));
 }
 
-static __global__ void __launch_bounds__(n_threads, 1) gate_kernel(const __grid_constant__ dci_gpu_gate_args a)
+static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __grid_constant__ dci_gpu_gate_args a)
 {
         __shared__ double cosines[most_heads], turns[most_heads];
         __shared__ int decides;
         const int sequence = blockIdx.x, thread = threadIdx.x, warp = thread >> 5;
         ptx_take_turn();
-        const int row = __ldg(a.rows + sequence), n = __ldg(a.n_tokens + sequence), n_grouped = __ldg(a.n_grouped + sequence);
+        const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence), n_grouped = __ldca(a.n_grouped + sequence);
         const int n_queries = a.n_heads * a.group;
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, n, n_grouped);
         int32_t *state = part_of_row(a.decided.state, a.decided, row), *due = a.due + (uint64_t)sequence * a.n_heads;
         if (!view.sparse) {
-                for (int h = thread; h < a.n_heads; h += n_threads)
+                for (int h = thread; h < a.n_heads; h += gate_threads)
                         due[h] = 0;
                 return;
         }
@@ -84,7 +85,7 @@ static __global__ void __launch_bounds__(n_threads, 1) gate_kernel(const __grid_
         const int since = state[DCI_GPU_DECIDED_SINCE];
         if (a.how != DCI_GPU_GATE_PERIOD) { /* the same for all threads, as all that barriers depend on */
                 float *kept = part_of_row(a.decided.queries, a.decided, row);
-                for (int q = warp; q < n_queries; q += n_warps) {
+                for (int q = warp; q < n_queries; q += gate_warps) {
                         const double cosine = turn_query(a, ((uint64_t)sequence * n_queries + q) * a.query_ld,
                                                          kept + (uint64_t)q * a.dim);
                         if ((thread & 31) == 0)
@@ -92,7 +93,7 @@ static __global__ void __launch_bounds__(n_threads, 1) gate_kernel(const __grid_
                 }
         }
         __syncthreads();
-        for (int h = thread; h < a.n_heads && a.how != DCI_GPU_GATE_PERIOD; h += n_threads) {
+        for (int h = thread; h < a.n_heads && a.how != DCI_GPU_GATE_PERIOD; h += gate_threads) {
                 double sum = 0.0;
                 for (int q = 0; q < a.group; q++)
                         sum = __dadd_rn(sum, cosines[h * a.group + q]);
@@ -118,7 +119,7 @@ static __global__ void __launch_bounds__(n_threads, 1) gate_kernel(const __grid_
                 }
         }
         __syncthreads();
-        for (int h = thread; h < a.n_heads; h += n_threads) {
+        for (int h = thread; h < a.n_heads; h += gate_threads) {
                 const bool keeps = a.how == DCI_GPU_GATE_HEAD && listed && turns[h] >= a.tau;
                 due[h] = !decides ? 0 : keeps ? DCI_GPU_DUE_LATER : DCI_GPU_DUE_NOW;
         }
@@ -139,7 +140,7 @@ extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const
                                 DCI_GPU_GATE_HEAD);
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3((unsigned)args->n_sequences);
-        config.blockDim = n_threads;
+        config.blockDim = gate_threads;
         return dci_gpu_cuda_status(launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, gate_kernel, *args), "the gate of %d sequences cannot be queued",
                                    args->n_sequences);
 }
@@ -162,14 +163,12 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
         int32_t *tokens = reinterpret_cast<int32_t *>(bits + window_words);
         const int head = blockIdx.x, sequence = blockIdx.y, list = sequence * a.n_heads + head, thread = threadIdx.x;
         ptx_take_turn();
-        const int row = __ldg(a.rows + sequence), n = __ldg(a.n_tokens + sequence), n_grouped = __ldg(a.n_grouped + sequence);
+        const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence), n_grouped = __ldca(a.n_grouped + sequence);
         if (a.decided.lists == nullptr) {
                 const int32_t *positions = a.positions + (uint64_t)list * a.stride;
                 drop_scores(a, list, a.counts[list], [&](int i) { return positions[i] - a.sizes.sink; });
                 return;
         }
-        for (int i = thread; i < window_words / 4; i += n_threads)
-                reinterpret_cast<uint4 *>(bits)[i] = make_uint4(0, 0, 0, 0);
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, n, n_grouped);
         if (thread == 0 && head == 0) {

@@ -89,7 +89,7 @@ static __device__ __forceinline__ const int32_t *table_of(const dci_gpu_gather_a
 static __device__ __forceinline__ unsigned char *piece_of(const dci_gpu_pool &pool, int block)
 {
         return reinterpret_cast<unsigned char *>(
-                __ldg(reinterpret_cast<const unsigned long long *>(pool.pieces) + (block >> pool.block_shift)));
+                __ldca(reinterpret_cast<const unsigned long long *>(pool.pieces) + (block >> pool.block_shift)));
 }
 
 static __device__ __forceinline__ void count_taken(const dci_gpu_gather_args &args, const List &list)
@@ -130,7 +130,7 @@ template <int depth, bool resident = false> struct Finder {
                 for (int d = 0; d < depth; d++) {
                         const uint32_t vector = base + d * span.stride + span.lane, item = vector / span.of_unit;
                         in_unit[d] = vector - item * span.of_unit;
-                        items[d] = __ldg(
+                        items[d] = __ldca(
                                 reinterpret_cast<const int2 *>(list.items + min(item, (uint32_t)args.most_items - 1)));
                 }
         }
@@ -145,14 +145,14 @@ template <int depth, bool resident = false> struct Finder {
 #pragma unroll
                 for (int d = 0; d < depth; d++)
                         blocks[d] = base + d * span.stride + span.lane < span.n_vectors
-                                            ? __ldg(table + (items[d].x >> args.pool.page_shift))
+                                            ? __ldca(table + (items[d].x >> args.pool.page_shift))
                                             : 0;
                 phase<depth>();
 #pragma unroll
                 for (int d = 0; d < depth; d++) {
                         pieces[d] = piece_of(args.pool, blocks[d]);
                         if constexpr (resident)
-                                places[d] = __ldg(args.resident.places + blocks[d]);
+                                places[d] = __ldca(args.resident.places + blocks[d]);
                 }
                 phase<depth>();
 #pragma unroll
@@ -277,8 +277,8 @@ static __global__ void __launch_bounds__(512)
                         const uint32_t whole = (is_key ? args.lanes.key_bytes : args.lanes.value_bytes)
                                                << args.unit_shift;
                         bytes = whole - at < most_piece ? whole - at : most_piece;
-                        const int2 it = __ldg(reinterpret_cast<const int2 *>(list.items + item));
-                        const int block = __ldg(table_of(args, list) + (it.x >> args.pool.page_shift));
+                        const int2 it = __ldca(reinterpret_cast<const int2 *>(list.items + item));
+                        const int block = __ldca(table_of(args, list) + (it.x >> args.pool.page_shift));
                         route = route_of(args, list, it, block, piece_of(args.pool, block), is_key, at);
                         bulk_wait_read();
                         bulk_expect(barrier, bytes);

@@ -15,8 +15,7 @@
 
 /* --- turns of kernels on a stream (cuda_launch.cuh) ------------------------------------------------------------------- */
 
-/* Behind it all that kernels queued before have written is to be seen, and nothing before it may read that: loads of what nobody writes
- * are not held back by it in the language, so they must not stand before it, and the disassembly is looked at (tests/gpu_order.py). */
+/* Behind it all that kernels queued before have written is to be seen. */
 static __device__ __forceinline__ void ptx_after_earlier(void)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -39,26 +38,42 @@ static __device__ __forceinline__ void ptx_take_turn(void)
         ptx_let_later_begin();
 }
 
-/* --- loads of what nobody writes meanwhile. Volatile: asked for where they stand, not where they are used. -------- */
+/* --- loads. Volatile: asked for where they stand, not where they are used. None is of the kind that takes memory for unchanged as long as a
+ * kernel runs (ld.global.nc, __ldg): the assembler moves those before a kernel's turn. ------------------------------------ */
 
 static __device__ __forceinline__ int32_t ptx_load_int(const int32_t *at)
 {
         int32_t x;
-        asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(x) : "l"(at));
+        asm volatile("ld.global.s32 %0, [%1];" : "=r"(x) : "l"(at));
         return x;
 }
 
 static __device__ __forceinline__ uint32_t ptx_load4(const unsigned char *at)
 {
         uint32_t x;
-        asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(x) : "l"(at));
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(x) : "l"(at));
         return x;
 }
 
 static __device__ __forceinline__ uint2 ptx_load8(const unsigned char *at)
 {
         uint2 x;
-        asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
+        asm volatile("ld.global.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
+        return x;
+}
+
+/* From the second-level cache: what is read before a kernel's turn (cuda_launch.cuh). */
+static __device__ __forceinline__ uint32_t ptx_load4_early(const unsigned char *at)
+{
+        uint32_t x;
+        asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(at));
+        return x;
+}
+
+static __device__ __forceinline__ uint2 ptx_load8_early(const unsigned char *at)
+{
+        uint2 x;
+        asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
         return x;
 }
 
@@ -66,7 +81,7 @@ static __device__ __forceinline__ uint2 ptx_load8(const unsigned char *at)
 static __device__ __forceinline__ uint4 ptx_load16_once(const unsigned char *at)
 {
         uint4 x;
-        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                      : "l"(at));
         return x;
@@ -75,14 +90,14 @@ static __device__ __forceinline__ uint4 ptx_load16_once(const unsigned char *at)
 static __device__ __forceinline__ uint2 ptx_load8_once_128(const unsigned char *at)
 {
         uint2 x;
-        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
+        asm volatile("ld.global.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
         return x;
 }
 
 static __device__ __forceinline__ uint4 ptx_load16_once_128(const unsigned char *at)
 {
         uint4 x;
-        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+        asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                      : "l"(at));
         return x;
@@ -91,7 +106,7 @@ static __device__ __forceinline__ uint4 ptx_load16_once_128(const unsigned char 
 static __device__ __forceinline__ uint4 ptx_load16_once_256(const unsigned char *at)
 {
         uint4 x;
-        asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+        asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                      : "l"(at));
         return x;
@@ -108,7 +123,7 @@ static __device__ __forceinline__ uint64_t ptx_leave_first()
 static __device__ __forceinline__ uint4 ptx_load16_once_as(const unsigned char *at, uint64_t policy)
 {
         uint4 x;
-        asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+        asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
                      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                      : "l"(at), "l"(policy));
         return x;
@@ -119,6 +134,17 @@ static __device__ __forceinline__ uint4 ptx_load16_once_as(const unsigned char *
 static __device__ __forceinline__ void ptx_store_pair(float *at, float x, float y)
 {
         asm volatile("st.global.v2.f32 [%0], {%1,%2};" : : "l"(at), "f"(x), "f"(y) : "memory");
+}
+
+/* What later kernels read, and is soon written again: the last to leave the second-level cache. */
+static __device__ __forceinline__ void ptx_store_four_kept(float *at, float4 x)
+{
+        uint64_t policy;
+        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1,%2,%3,%4}, %5;"
+                     :
+                     : "l"(at), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "l"(policy)
+                     : "memory");
 }
 
 /* Counts one up; what this thread knows of was written before, and what the ones before it knew of is known afterwards. */

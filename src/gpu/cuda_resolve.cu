@@ -104,13 +104,25 @@ static __device__ __forceinline__ void set_frame(const Shared &s, int count, int
                 s.frame[at] = (int16_t)frame;
 }
 
-/* Frames look for their units: hits are stamped, others get the bin of their age. */
-static __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames,
+/* A frame as steps before have left it. */
+struct Held {
+        int tag;
+        uint32_t stamp;
+};
+
+static __device__ __forceinline__ Held held_at(const int32_t *tags, const uint32_t *stamps, int f, int n_frames)
+{
+        return f < n_frames ? Held{__ldcg(tags + f), __ldcg(stamps + f)} : Held{-1, 0};
+}
+
+/* Frames look for their units: hits are stamped, others get the bin of their age. The thread's first frame is there already. */
+static __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames, Held held,
                                                  const int32_t *tags, uint32_t *stamps, uint32_t now)
 {
         for (int f = threadIdx.x; f < n_frames; f += n_threads) {
-                const int tag = tags[f];
-                const uint32_t stamp = stamps[f];
+                const int tag = held.tag;
+                const uint32_t stamp = held.stamp;
+                held = held_at(tags, stamps, f + n_threads, n_frames);
                 int bin = 0;
                 if (tag >= 0) {
                         const int at = find_unit(s.positions, count, shift, tag);
@@ -261,26 +273,28 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         const int head = blockIdx.x, sequence = blockIdx.y, thread = threadIdx.x;
         const uint64_t list = (uint64_t)sequence * args.n_heads + head;
         const int32_t *positions = args.positions + list * args.stride;
+        /* What earlier steps left is on its way before the plan is there; no kernel between them writes it. */
+        const uint32_t now = __ldcg(args.now);
+        const int row = __ldcg(args.rows + sequence);
+        const uint64_t held = (uint64_t)row * args.n_heads + head, frames = held * args.n_frames;
+        const Held first = held_at(args.tags + frames, args.stamps + frames, thread, args.n_frames);
         ptx_take_turn();
         /* All of this is on its way at the same time. */
-        const int32_t early = thread < args.stride ? __ldg(positions + thread) : 0;
-        const int count = __ldg(args.counts + list);
-        const uint32_t now = __ldg(args.now);
-        const int row = __ldg(args.rows + sequence);
-        const int32_t header[3] = {__ldg(args.sink_end + sequence), __ldg(args.recent_begin + sequence),
-                                   __ldg(args.n_tokens + sequence)};
+        const int32_t early = thread < args.stride ? __ldca(positions + thread) : 0;
+        const int count = __ldca(args.counts + list);
+        const int32_t header[3] = {__ldca(args.sink_end + sequence), __ldca(args.recent_begin + sequence),
+                                   __ldca(args.n_tokens + sequence)};
 
         const Shared s = shared_of(base, args.stride, args.n_frames);
         for (int e = thread; e < count; e += n_threads) {
-                s.positions[e] = e == thread ? early : __ldg(positions + e);
+                s.positions[e] = e == thread ? early : __ldca(positions + e);
                 s.frame[e] = -1;
         }
         if (thread == 0)
                 stayed = 0;
         __syncthreads();
         const int shift = args.unit_shift;
-        const uint64_t held = (uint64_t)row * args.n_heads + head, frames = held * args.n_frames;
-        find_hits(s, count, shift, args.n_frames, args.tags + frames, args.stamps + frames, now);
+        find_hits(s, count, shift, args.n_frames, first, args.tags + frames, args.stamps + frames, now);
         __syncthreads();
         uint32_t asked;
         const uint32_t n_misses = collect_misses(s, count, shift, sums, &asked);

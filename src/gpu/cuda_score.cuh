@@ -34,15 +34,24 @@ static __device__ __forceinline__ ScoreJob score_job_of(const dci_gpu_score_args
         job.head = blockIdx.y;
         job.list = sequence * a.n_heads + job.head;
         /* All of this is on its way at the same time. */
-        job.row = __ldg(a.rows + sequence);
-        job.n_tokens = __ldg(a.n_tokens + sequence);
-        const int n_grouped = __ldg(a.n_grouped + sequence);
-        const bool due = a.due == nullptr || __ldg(a.due + job.list) == a.due_is;
+        job.row = __ldcg(a.rows + sequence);
+        job.n_tokens = __ldcg(a.n_tokens + sequence);
+        const int n_grouped = __ldcg(a.n_grouped + sequence);
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, job.n_tokens, n_grouped);
-        job.sparse = view.sparse && due;
+        job.sparse = view.sparse;
         job.n_candidates = view.n_candidates;
         return job;
+}
+
+/* Whether the list has scores to be made; the same for all of its blocks. The job is known, and what chunks hold is asked for, before the kernel
+ * that came before has ended (plans.h); whether a list is due is not, nor what is attended to anyway, nor the queries. */
+static __device__ __forceinline__ bool score_begins(const dci_gpu_score_args &a, const ScoreJob &job)
+{
+        if (job.sparse && a.due == nullptr)
+                return true;
+        ptx_take_turn();
+        return job.sparse && __ldca(a.due + job.list) == a.due_is;
 }
 
 /* Units [first, last) of a part. */
@@ -64,9 +73,9 @@ struct ScoreTable {
         {
                 const dci_gpu_chunks &chunks = a.summaries;
                 for (int i = threadIdx.x; i < n; i += SCORE_THREADS) {
-                        const int number = __ldg(chunks.numbers + job.row * chunks.stride + first + i);
+                        const int number = __ldcg(chunks.numbers + job.row * chunks.stride + first + i);
                         const unsigned long long piece =
-                                __ldg(reinterpret_cast<const unsigned long long *>(chunks.pieces) +
+                                __ldcg(reinterpret_cast<const unsigned long long *>(chunks.pieces) +
                                       (number >> chunks.piece_shift));
                         at[i] = reinterpret_cast<const unsigned char *>(piece) + chunks.layer_at +
                                 (uint64_t)(number & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes +
@@ -173,17 +182,31 @@ template <int Q> struct Scores {
         Top tops[PAIRS][2];
         float *out; /* of the list, and of query q0 */
         int n_rows, q0;
+        bool whole; /* four queries, whose scores are written at once */
 
         __device__ __forceinline__ void begin(const dci_gpu_score_args &a, const ScoreJob &job, int n, int c)
         {
                 q0 = Q == 4 ? 2 * (c & 1) : 2 * c;
                 out = a.scores + (uint64_t)job.list * a.most_groups * a.group + q0;
                 n_rows = n;
+                whole = Q == 4 && a.group == 4 && reinterpret_cast<uintptr_t>(a.scores) % 16 == 0;
 #pragma unroll
                 for (int p = 0; p < PAIRS; p++) {
                         tops[p][0].begin();
                         tops[p][1].begin();
                 }
+        }
+        /* Two rows of which a lane has two queries each, and its neighbour the other two: they trade, for one row each. A warp writes 512 bytes that lie
+         * side by side; half rows took twice as many writes, each of half a sector. */
+        __device__ __forceinline__ void put_rows(int first, const float (&x)[2][2])
+        {
+                const bool odd = q0 != 0;
+                const float given[2] = {odd ? x[0][0] : x[1][0], odd ? x[0][1] : x[1][1]};
+                const float other[2] = {__shfl_xor_sync(SCORE_ALL, given[0], 1), __shfl_xor_sync(SCORE_ALL, given[1], 1)};
+                const int row = first + (odd ? 1 : 0);
+                if (row < n_rows)
+                        store_four(out - q0 + (int64_t)row * 4, odd ? make_float4(other[0], other[1], x[1][0], x[1][1])
+                                                                    : make_float4(x[0][0], x[0][1], other[0], other[1]));
         }
         /* x[i][j]: row first + i * apart, query q0 + 8 p + j. */
         template <int N>
@@ -192,12 +215,17 @@ template <int Q> struct Scores {
         {
                 const int q = q0 + 8 * p, group = a.group;
                 float counted[2][N];
+                if constexpr (Q == 4 && N == 2)
+                        if (whole) /* the same for all threads */
+                                put_rows(first, x);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                         const int row = first + i * apart;
                         const bool there = row < n_rows;
                         counted[0][i] = there ? x[i][0] : -INFINITY;
                         counted[1][i] = there ? x[i][1] : -INFINITY;
+                        if (Q == 4 && N == 2 && whole)
+                                continue;
                         float *to = out + (int64_t)row * group + 8 * p;
                         if ((group & 1) == 0) { /* the same for all threads */
                                 if (there && q < group)

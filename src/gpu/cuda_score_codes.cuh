@@ -48,18 +48,18 @@ template <int D> struct Turned {
         RawQuery<N> raw;
         float x[N], centre[N], signs[ROUNDS][WIDE];
 
-        __device__ __forceinline__ void load(const dci_gpu_score_args &a, const ScoreJob &job, int q, int lane)
+        /* What does not depend on the query. */
+        __device__ __forceinline__ void load(const dci_gpu_score_args &a, const ScoreJob &job, int lane)
         {
                 const float *from = a.centres + ((uint64_t)job.row * a.n_heads + job.head) * D;
-                raw.load(a, job.list, q, lane, N);
 #pragma unroll
                 for (int e = 0; e < N; e++)
-                        centre[e] = __ldg(from + 32 * e + lane);
+                        centre[e] = __ldcg(from + 32 * e + lane);
 #pragma unroll
                 for (int r = 0; r < ROUNDS; r++)
 #pragma unroll
                         for (int e = 0; e < WIDE; e++)
-                                signs[r][e] = __ldg(a.signs + (PART == D ? 2 * r : r) * PART + 32 * e + lane);
+                                signs[r][e] = __ldcg(a.signs + (PART == D ? 2 * r : r) * PART + 32 * e + lane);
         }
 
         /* As dci_rotate: stages from the widest to the narrowest. Nothing is fused: the same bits. */
@@ -225,11 +225,11 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
         __shared__ __align__(16) unsigned char memory[sizeof(CodesShared<D, Q>)];
         auto &s = reinterpret_cast<CodesShared<D, Q> *>(memory)->scan;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        ptx_take_turn();
         const ScoreJob job = score_job_of(a);
-        if (!job.sparse)
+        if (!score_begins(a, job))
                 return;
         if (blockIdx.x == (unsigned)a.n_parts) {
+                ptx_take_turn();
                 keep(a, job, reinterpret_cast<CodesShared<D, Q> *>(memory)->kept);
                 return;
         }
@@ -239,7 +239,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
         Turned<D> turned;
         CodedRows<Shape<D, BITS>::LOADS, Q> codes[EACH];
         if (warp < Q)
-                turned.load(a, job, warp, lane);
+                turned.load(a, job, lane);
         int chunk = range.first / CODE_BLOCKS, end = min(range.last, chunk * CODE_BLOCKS + WINDOW);
         s.table.fill(a, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
         __syncthreads();
@@ -249,11 +249,14 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 rows.load(base, Shape<D, BITS>::BLOCK_BYTES, in_chunk, Shape<D, BITS>::LINES, g, c, policy);
         };
         int block = range.first + warp * EACH;
-        /* Codes are on their way while queries are turned. */
+        /* Codes are on their way while queries are waited for, and turned. */
 #pragma unroll
         for (int e = 0; e < EACH; e++)
                 if (block + e < end)
                         load(codes[e], block + e);
+        ptx_take_turn();
+        if (warp < Q)
+                turned.raw.load(a, job.list, warp, lane, D / 32);
         if (warp < Q)
                 turned.put(a, s.queries, warp, BITS, lane);
         __syncthreads();

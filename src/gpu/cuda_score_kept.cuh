@@ -22,7 +22,7 @@ static __device__ __forceinline__ const unsigned char *key_of(const dci_gpu_scor
                                  : -1;
         if (slot >= 0)
                 return lane_rows(a.lanes, job.row, a.n_heads, job.head, slot).key;
-        const int block = __ldg(a.tables.blocks + job.row * a.tables.stride + (position >> a.pool.page_shift));
+        const int block = __ldca(a.tables.blocks + job.row * a.tables.stride + (position >> a.pool.page_shift));
         return pool_rows(a.pool, block, job.head, position & ((1 << a.pool.page_shift) - 1)).key;
 }
 

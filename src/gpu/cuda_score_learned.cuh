@@ -174,7 +174,7 @@ static __device__ __forceinline__ void multiply_learned(const LearnedProgram<LOA
                         uint4 high = make_uint4(0, 0, 0, 0);
                         uint32_t low[4], up[4];
                         if (flags & STEP_SPLIT)
-                                high = __ldg(reinterpret_cast<const uint4 *>(from + 128 * step.high_line));
+                                high = __ldca(reinterpret_cast<const uint4 *>(from + 128 * step.high_line));
                         levels_of(words[j], high, step, program.tables, 0, flags, low);
                         levels_of(words[j], high, step, program.tables, 1, flags, up);
 #pragma unroll
@@ -235,11 +235,11 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
         __shared__ __align__(16) unsigned char memory[sizeof(LearnedShared<LOADS, Q>)];
         auto &s = reinterpret_cast<LearnedShared<LOADS, Q> *>(memory)->scan;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, block_bytes = 4 * a.dim * a.bits;
-        ptx_take_turn();
         const ScoreJob job = score_job_of(a);
-        if (!job.sparse)
+        if (!score_begins(a, job))
                 return;
         if (blockIdx.x == (unsigned)a.n_parts) {
+                ptx_take_turn();
                 keep(a, job, reinterpret_cast<LearnedShared<LOADS, Q> *>(memory)->kept);
                 return;
         }
@@ -255,11 +255,12 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
         __syncthreads();
         const auto base = [&](int block) { return s.table.at[block / CODE_BLOCKS - chunk]; };
         int block = range.first + warp * EACH;
-        /* Codes are on their way while queries are turned. */
+        /* Codes are on their way while queries are waited for, and turned. */
 #pragma unroll
         for (int e = 0; e < EACH; e++)
                 if (block + e < end)
                         codes[e].load(base(block + e), block_bytes, (block + e) % CODE_BLOCKS, frame.n_lines, lane >> 2, lane & 3, policy);
+        ptx_take_turn();
         s.program.build(frame);
         turn_queries(a, job, frame, s.program, s.turn, warp, lane);
         Scores<Q> scores;

@@ -20,20 +20,25 @@ static __device__ __forceinline__ uint4 load_once(const unsigned char *at, uint6
         return ptx_load16_once_as(at, policy);
 }
 
-/* Scales: neighbours belong to other warps, so they stay in the first-level cache for those. Volatile: asked for here, not where used. */
+/* Scales. Volatile: asked for here, not where used. */
 static __device__ __forceinline__ uint32_t load_pair(const unsigned char *at)
 {
-        return ptx_load4(at);
+        return ptx_load4_early(at);
 }
 
 static __device__ __forceinline__ uint2 load_four(const unsigned char *at)
 {
-        return ptx_load8(at);
+        return ptx_load8_early(at);
 }
 
 static __device__ __forceinline__ void store_pair(float *at, float x, float y)
 {
         ptx_store_pair(at, x, y);
+}
+
+static __device__ __forceinline__ void store_four(float *at, float4 x)
+{
+        ptx_store_four_kept(at, x);
 }
 
 static __device__ __forceinline__ float exp2_fast(float x)

@@ -145,11 +145,11 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 1024 ? 1 : 2)
         __shared__ __align__(16) unsigned char memory[sizeof(RowsShared<P, Q>)];
         auto &s = reinterpret_cast<RowsShared<P, Q> *>(memory)->scan;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        ptx_take_turn();
         const ScoreJob job = score_job_of(a);
-        if (!job.sparse)
+        if (!score_begins(a, job))
                 return;
         if (blockIdx.x == (unsigned)a.n_parts) {
+                ptx_take_turn();
                 keep(a, job, reinterpret_cast<RowsShared<P, Q> *>(memory)->kept);
                 return;
         }
@@ -158,15 +158,15 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 1024 ? 1 : 2)
         RowPlaces places;
         places.shift = a.n_listed != nullptr ? 9 : 9 - a.group_shift;
         places.row_bytes = 2 * width;
-        places.n_rows = a.n_listed != nullptr ? __ldg(a.n_listed + (uint64_t)job.row * a.n_heads + job.head)
+        places.n_rows = a.n_listed != nullptr ? __ldcg(a.n_listed + (uint64_t)job.row * a.n_heads + job.head)
                                               : (job.n_candidates + (1 << a.group_shift) - 1) >> a.group_shift;
         const ScoreRange range = score_range_of((places.n_rows + ROW_TILE - 1) / ROW_TILE, blockIdx.x, a.n_parts);
         Scores<Q> scores;
         RowPiece<P> rows;
         RowQuery query;
         float sums[Q == 16 ? 2 : 1][4] = {};
-        if (warp < Q)
-                query.load(a, job.list, warp, lane, a.dim / 32);
+        if (range.first >= range.last)
+                ptx_take_turn();
         scores.begin(a, job, places.n_rows, lane & 3);
         for (int first = range.first, end; first < range.last; first = end) {
                 /* As many tiles as the table has chunks for. */
@@ -181,6 +181,9 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 1024 ? 1 : 2)
                 if (tile < end)
                         rows.load(s.table, places, tile, 0, lane, policy);
                 if (first == range.first) { /* the same for all threads */
+                        ptx_take_turn();
+                        if (warp < Q)
+                                query.load(a, job.list, warp, lane, a.dim / 32);
                         if (warp < Q)
                                 put_query<T, P, Q>(a, query, s.queries, warp, lane);
                         __syncthreads();

@@ -26,9 +26,9 @@ struct Frame {
         {
                 head = reinterpret_cast<const dci_gpu_frame *>(a.frames + ((uint64_t)job.row * a.n_heads + job.head) *
                                                                                   DCI_GPU_FRAME_BYTES(a.dim));
-                turned = __ldg(&head->turned);
-                n_coded = 4 * __ldg(&head->n_groups);
-                n_lines = __ldg(&head->n_lines);
+                turned = __ldcg(&head->turned);
+                n_coded = 4 * __ldcg(&head->n_groups);
+                n_lines = __ldcg(&head->n_lines);
                 dim = a.dim;
         }
         __device__ __forceinline__ const float *centre() const
@@ -53,7 +53,7 @@ static __device__ __forceinline__ float turn_load(const dci_gpu_score_args &a, c
                 if (32 * e < a.dim) {
                         const float x = raw.get(a, e);
                         s.x[32 * e + lane][q % TURN_QUERIES] = x;
-                        fixed = __fmaf_rn(x, __ldg(frame.centre() + 32 * e + lane), fixed);
+                        fixed = __fmaf_rn(x, __ldca(frame.centre() + 32 * e + lane), fixed);
                 }
         return warp_sum(fixed);
 }
@@ -68,7 +68,7 @@ static __device__ __forceinline__ void turn_by_matrix(const Frame &frame, TurnSh
                 float sum[TURN_QUERIES] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 8
                 for (int i = first; i < end; i++) {
-                        const float m = __ldg(column + (int64_t)i * dim);
+                        const float m = __ldca(column + (int64_t)i * dim);
 #pragma unroll
                         for (int q = 0; q < TURN_QUERIES; q++)
                                 sum[q] = __fmaf_rn(m, s.x[i][q], sum[q]);
@@ -97,7 +97,7 @@ static __device__ __forceinline__ void turn_by_signs(const dci_gpu_score_args &a
                         continue;
                 __syncwarp();
                 for (int i = lane; i < part; i += 32)
-                        s.x[first + i][q] = __fmul_rn(s.x[first + i][q], __ldg(a.signs + r * part + i));
+                        s.x[first + i][q] = __fmul_rn(s.x[first + i][q], __ldca(a.signs + r * part + i));
                 for (int half = part / 2; half > 0; half /= 2) {
                         __syncwarp();
                         for (int i = lane; i < part / 2; i += 32) {

@@ -62,9 +62,9 @@ template <int TILES> static __device__ __forceinline__ Job job_of(const dci_gpu_
         job.head = blockIdx.y / n_sets;
         job.query = blockIdx.y % n_sets * 4 * TILES;
         job.list = blockIdx.z * a.n_heads + job.head;
-        job.row = __ldg(a.rows + blockIdx.z);
+        job.row = __ldca(a.rows + blockIdx.z);
         dci_gpu_view view;
-        DCI_GPU_VIEW(view, a.sizes, __ldg(a.n_tokens + blockIdx.z), __ldg(a.n_grouped + blockIdx.z));
+        DCI_GPU_VIEW(view, a.sizes, __ldca(a.n_tokens + blockIdx.z), __ldca(a.n_grouped + blockIdx.z));
         job.n = view.n_candidates;
         job.sparse = view.sparse != 0;
         const uint32_t n_blocks = (uint32_t)(job.n + TOKENS - 1) / TOKENS; /* times 64 parts: below 2^31 */
@@ -84,7 +84,7 @@ static __device__ __forceinline__ uint4 load_codes(const unsigned char *at)
 /* The chunk that a block of tokens lies in. */
 static __device__ __forceinline__ int chunk_of(const dci_gpu_tail_args &a, const Job &job, int block)
 {
-        return __ldg(a.chunks.numbers + (int64_t)job.row * a.chunks.stride + block / (DCI_GPU_CHUNK / TOKENS));
+        return __ldca(a.chunks.numbers + (int64_t)job.row * a.chunks.stride + block / (DCI_GPU_CHUNK / TOKENS));
 }
 
 /* What the tail has of this head there. */
@@ -113,7 +113,7 @@ template <int TILES> struct Scores {
                                         const int token = 32 * i + u;
                                         x[t][i][u] = -FLT_MAX;
                                         if ((GROUP > 0 || query + 4 * t < group) && (WHOLE || token + 4 * g < left))
-                                                x[t][i][u] = __ldg(from + token * group + 4 * t);
+                                                x[t][i][u] = __ldca(from + token * group + 4 * t);
                                 }
         }
 
@@ -126,7 +126,7 @@ template <int TILES> struct Scores {
                         a.scores + ((int64_t)job.list * a.most_groups + block * TOKENS + 4 * g) * group + job.query + c;
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                        scales[i] = __ldg(reinterpret_cast<const uint2 *>(scales_at + 64 * i + 8 * g));
+                        scales[i] = __ldca(reinterpret_cast<const uint2 *>(scales_at + 64 * i + 8 * g));
                 if (left >= TOKENS)
                         load_scores<GROUP, true>(from, group, job.query + c, left, g);
                 else
@@ -450,10 +450,10 @@ static __device__ __forceinline__ void put_outputs(const dci_gpu_tail_args &a, c
                 for (int r = 0; r < ROUNDS; r++)
 #pragma unroll
                         for (int i = 0; i < PART / 32; i++)
-                                signs[r][i] = __ldg(a.signs + r * PART + 32 * i + lane);
+                                signs[r][i] = __ldca(a.signs + r * PART + 32 * i + lane);
 #pragma unroll
                 for (int i = 0; i < R; i++) {
-                        middle[i] = __ldg(centre + 32 * i + lane);
+                        middle[i] = __ldca(centre + 32 * i + lane);
                         y[i] = from[q * D + 32 * i + lane];
                 }
 #pragma unroll

@@ -59,7 +59,7 @@ static __device__ __forceinline__ int find(const int32_t *positions, int count, 
         int begin = 0, end = count;
         while (begin < end) {
                 const int middle = (begin + end) >> 1;
-                if (__ldg(positions + middle) < position)
+                if (__ldca(positions + middle) < position)
                         begin = middle + 1;
                 else
                         end = middle;
@@ -74,9 +74,9 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_tail_sums_args &a)
         job.head = blockIdx.y / n_sets;
         job.query = blockIdx.y % n_sets * QUERIES;
         job.list = blockIdx.z * a.n_heads + job.head;
-        job.row = __ldg(a.rows + blockIdx.z);
+        job.row = __ldca(a.rows + blockIdx.z);
         dci_gpu_view view;
-        DCI_GPU_VIEW(view, a.sizes, __ldg(a.n_tokens + blockIdx.z), __ldg(a.n_grouped + blockIdx.z));
+        DCI_GPU_VIEW(view, a.sizes, __ldca(a.n_tokens + blockIdx.z), __ldca(a.n_grouped + blockIdx.z));
         job.n = view.n_candidates;
         job.sparse = view.sparse != 0;
         const uint32_t n_pages =
@@ -86,7 +86,7 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_tail_sums_args &a)
         job.begin = job.end = 0;
         if (job.sparse) {
                 const int32_t *positions = a.positions + (int64_t)job.list * a.stride;
-                const int count = __ldg(a.counts + job.list);
+                const int count = __ldca(a.counts + job.list);
                 job.begin = find(positions, count, a.sizes.sink + (job.first << a.page_shift));
                 job.end = find(positions, count, a.sizes.sink + (job.last << a.page_shift));
         }
@@ -103,9 +103,9 @@ static __device__ __forceinline__ const unsigned char *page_at(const dci_gpu_tai
                                                                int page, int row_bytes)
 {
         const int per_chunk = DCI_GPU_CHUNK >> a.page_shift, shift = a.chunks.piece_shift;
-        const int chunk = __ldg(a.chunks.numbers + (int64_t)job.row * a.chunks.stride + page / per_chunk);
+        const int chunk = __ldca(a.chunks.numbers + (int64_t)job.row * a.chunks.stride + page / per_chunk);
         const unsigned long long piece =
-                __ldg(reinterpret_cast<const unsigned long long *>(a.chunks.pieces) + (chunk >> shift));
+                __ldca(reinterpret_cast<const unsigned long long *>(a.chunks.pieces) + (chunk >> shift));
         return reinterpret_cast<const unsigned char *>(piece) + a.chunks.layer_at +
                (uint64_t)(chunk & ((1 << shift) - 1)) * a.chunks.chunk_bytes +
                (uint64_t)job.head * a.chunks.head_bytes + a.keys_at + (uint64_t)(page % per_chunk) * row_bytes;
@@ -114,10 +114,10 @@ static __device__ __forceinline__ const unsigned char *page_at(const dci_gpu_tai
 /* Where an entry of the list lies, as attend finds it. */
 static __device__ __forceinline__ RowPair chosen_at(const dci_gpu_tail_sums_args &a, const Job &job, int entry)
 {
-        const int slot = __ldg(a.slots + (int64_t)job.list * a.stride + entry);
+        const int slot = __ldca(a.slots + (int64_t)job.list * a.stride + entry);
         if (slot >= 0)
                 return lane_rows(a.lanes, job.row, a.n_heads, job.head, slot);
-        const int block = __ldg(a.tables.blocks + job.row * a.tables.stride + (~slot >> a.pool.page_shift));
+        const int block = __ldca(a.tables.blocks + job.row * a.tables.stride + (~slot >> a.pool.page_shift));
         return pool_rows(a.pool, block, job.head, ~slot & ((1 << a.pool.page_shift) - 1));
 }
 
@@ -314,7 +314,7 @@ static __device__ __forceinline__ void mark(const dci_gpu_tail_sums_args &a, con
                 s.taken[i] = 0;
         __syncthreads();
         for (int e = job.begin + threadIdx.x; e < job.end; e += WARPS * 32) {
-                const int page = ((__ldg(positions + e) - a.sizes.sink) >> a.page_shift) - job.first;
+                const int page = ((__ldca(positions + e) - a.sizes.sink) >> a.page_shift) - job.first;
                 atomicOr(&s.taken[page >> 5], 1u << (page & 31));
         }
         __syncthreads();
@@ -328,11 +328,11 @@ static __device__ __forceinline__ void add_marked(const dci_gpu_tail_sums_args &
         const int32_t *positions = a.positions + (int64_t)job.list * a.stride;
         const int sink = a.sizes.sink, shift = a.page_shift;
         for (int e = job.begin + (int)(threadIdx.x >> 5); e < job.end; e += WARPS) {
-                const int page = (__ldg(positions + e) - sink) >> shift;
-                if (e > job.begin && (__ldg(positions + e - 1) - sink) >> shift == page)
+                const int page = (__ldca(positions + e) - sink) >> shift;
+                if (e > job.begin && (__ldca(positions + e - 1) - sink) >> shift == page)
                         continue;
                 int n = 1;
-                while (e + n < job.end && (__ldg(positions + e + n) - sink) >> shift == page)
+                while (e + n < job.end && (__ldca(positions + e + n) - sink) >> shift == page)
                         n++;
                 running.add_rest(a, job, page, e, n);
         }

@@ -178,6 +178,8 @@ typedef struct dci_gpu_gather_args {
  * out       likewise, out_ld apart, of out_dtype; lse [n_sequences][n_heads * group], natural log, may be NULL. No token and no tail: zeros
  *           and -infinity.
  * tail      tail_out [..][dim] f32 and tail_lse, or NULL.
+ * early     another kernel was queued behind the one that wrote slots, counts, sink_end, recent_begin and n_tokens, and queries are older than
+ *           those: they may be read while it still runs.
  * Queries and weights are used in two parts where the group is at most 8, so that f32 queries lose nothing that matters; with more they
  * are rounded to the rows' type.
  * n_splits  parts that a head's tokens are cut into, 1 to 1,024, with room for them in `partial`: [n_sequences * n_heads][n_splits][16]
@@ -188,6 +190,7 @@ typedef struct dci_gpu_attend_args {
         int32_t dtype, query_dtype, out_dtype, n_splits;
         float scale;
         int32_t stride; /* of slots */
+        int32_t early, reserved;
         const void *queries;
         uint64_t query_ld;
         const int32_t *rows;

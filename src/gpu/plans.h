@@ -86,6 +86,9 @@ enum {
  * Scores: query . summary, times `scale`, of each group and query head, in units of logits. Group g (by position) is row g of the chunks.
  * Nothing is written for lists of sequences that are not sparse, or that are not due.
  *
+ * What was queued behind the last call of `form` and the last copy to chunks, tables, centres and frames may be under way still when a kernel
+ * reads those: only queries, `due`, lanes and the pool are read when it has ended.
+ *
  * CODES: as src/kv/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs` (sketch/rotate.h: 6 x part, part the
  * largest power of two that is not above dim), and rounded to bytes; score = (scales[i] * (half_step * (float)(2 sum - twice_bias))) +
  * fixed with no fused multiply-add, fixed = q . centre. But for `fixed`, whose order of summation is free, the CPU's numbers to the bit.

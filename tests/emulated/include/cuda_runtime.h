@@ -96,11 +96,20 @@ extern dim3 blockDim, gridDim;
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 typedef void *cudaStream_t;
+/* How a launch follows the one before: kernels run one after another here, whatever it says. */
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute {
+        cudaLaunchAttributeID id;
+        struct {
+                int programmaticStreamSerializationAllowed;
+        } val;
+};
+
 struct cudaLaunchConfig_t {
         dim3 gridDim, blockDim;
         size_t dynamicSmemBytes;
         cudaStream_t stream;
-        void *attrs;
+        cudaLaunchAttribute *attrs;
         unsigned numAttrs;
 };
 
@@ -297,6 +306,10 @@ template <class T> static inline unsigned __match_any_sync(unsigned mask, T valu
 /* --- memory: a thread is interrupted nowhere else but where it waits ------------------------------------------------------ */
 
 template <class T> static inline T __ldg(const T *at)
+{
+        return *at;
+}
+template <class T> static inline T __ldca(const T *at)
 {
         return *at;
 }

@@ -14,6 +14,24 @@ template <class T> static inline T emulated_load(const unsigned char *at)
 {
         return *reinterpret_cast<const T *>(at);
 }
+/* Kernels run one after another. */
+static inline void ptx_after_earlier(void)
+{
+}
+static inline void ptx_let_later_begin(void)
+{
+}
+static inline void ptx_take_turn(void)
+{
+}
+static inline uint32_t ptx_load4_early(const unsigned char *at)
+{
+        return emulated_load<uint32_t>(at);
+}
+static inline uint2 ptx_load8_early(const unsigned char *at)
+{
+        return emulated_load<uint2>(at);
+}
 static inline int32_t ptx_load_int(const int32_t *at)
 {
         return *at;
@@ -54,6 +72,10 @@ static inline uint4 ptx_load16_once_as(const unsigned char *at, uint64_t)
 static inline void ptx_store_pair(float *at, float x, float y)
 {
         *reinterpret_cast<float2 *>(at) = make_float2(x, y);
+}
+static inline void ptx_store_four_kept(float *at, float4 x)
+{
+        *reinterpret_cast<float4 *>(at) = x;
 }
 static inline int ptx_arrive(int32_t *at)
 {
