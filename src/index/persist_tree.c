@@ -267,15 +267,10 @@ static dci_status load_node(const dci_loading *l, dci_tree *tree, size_t level, 
 {
         const int32_t slot = dci_idmap_find(atomic_load(&l->index->map), id);
         const bool drawn = id >= 0 && (dci_tree_promotions(tree, id) > level || (level == 0 && id == tree->lone_id));
-        const void *row;
-        float norm = 0.0f;
         if (slot < 0 || !drawn || !dci_idmap_insert(seen, id, 0))
                 return dci_fail(DCI_ERR_FORMAT, "row %lld cannot be a node of level %zu, or not twice", (long long)id,
                                 level);
-        dci_view_pointers(&l->view, 0, &slot, 1, &row);
-        if (l->shape.with_norms)
-                dci_view_norms(&l->view, 0, &slot, 1, &norm);
-        dci_tree_point(tree, l->config.dtype, row, norm, point);
+        dci_tree_point_of_slot(tree, &l->view, slot, point);
         dci_level_append(tree, level, id, point);
         return DCI_OK;
 }
