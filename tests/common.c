@@ -98,6 +98,33 @@ void test_memory_recovers(void)
                 atomic_store(&short_memory->fails_on, false);
 }
 
+bool test_failed_once(dci_status status, dci_status allowed, size_t *failures, const char *call)
+{
+        ck_assert_msg(status == DCI_OK || status == allowed, "%s: %s: %s", call, dci_status_name(status),
+                      dci_last_error());
+        if (status == DCI_OK)
+                return false;
+        test_memory_recovers();
+        ++*failures;
+        ck_assert_msg(*failures <= 1, "%s: failed again", call);
+        return true;
+}
+
+void *test_copy(const void *from, size_t n_bytes)
+{
+        void *copy = malloc(n_bytes);
+        ck_assert_ptr_nonnull(copy);
+        return memcpy(copy, from, n_bytes);
+}
+
+int32_t test_stop_at_once(void *ctx, size_t done, size_t total)
+{
+        size_t *calls = ctx;
+        ck_assert_uint_le(done, total);
+        ++*calls;
+        return 1;
+}
+
 static size_t climb(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
                     size_t (*life)(void *prepared), const void *arg, bool shortage)
 {

@@ -62,6 +62,11 @@ size_t test_each_allocation_failing(int32_t n_threads, void *(*prepare)(dci_cont
 size_t test_each_shortage(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
                           size_t (*life)(void *prepared), const void *arg);
 void test_memory_recovers(void);
+/* Whether a call of such a life failed, with the status that is allowed: that is counted, memory recovers, and what failed may
+ * be asked again. It must be the life's only failure. */
+bool test_failed_once(dci_status status, dci_status allowed, size_t *failures, const char *call);
+/* A copy, for a life to begin with. Free with free(). */
+void *test_copy(const void *from, size_t n_bytes);
 /* Either of the two. */
 typedef size_t (*test_ladder)(int32_t n_threads, void *(*prepare)(dci_context *context, const void *arg),
                               size_t (*life)(void *prepared), const void *arg);
@@ -72,6 +77,9 @@ float *test_normal(size_t n, size_t dim, uint64_t seed);
 /* Whether fewer repetitions are wanted (DCI_TEST_SHORT in the environment), as under the sanitizers: what they look for shows where
  * code runs once, or two threads meet once. */
 bool test_short(void);
+
+/* Progress that stops a call at once; ctx: size_t, counts how often it was asked. */
+int32_t test_stop_at_once(void *ctx, size_t done, size_t total);
 
 /* Levels of this machine, scalar first; returns how many. */
 size_t test_isas(dci_isa out[6]);

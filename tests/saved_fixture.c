@@ -29,9 +29,9 @@ static void make_sequence(saved_world *w, size_t n)
         w->sequence = kv_begin(w->kv, &w->data, n);
 }
 
-saved_world saved_make(dci_context *context, int kind, size_t scale)
+saved_world saved_make(int kind, size_t scale)
 {
-        saved_world w = {.kind = kind, .context = context};
+        saved_world w = {.kind = kind, .context = test_context(1)};
         w.queries = pdci_trace("queries", SAVED_QUERIES);
         if (kind == SAVED_KV) {
                 make_sequence(&w, 300 * scale);
@@ -59,6 +59,7 @@ void saved_destroy(saved_world *world)
                 kv_data_free(&world->data);
         free(world->rows);
         free(world->queries);
+        dci_context_destroy(world->context);
         memset(world, 0, sizeof *world);
 }
 

@@ -23,8 +23,8 @@ typedef struct saved_world {
         size_t n_bytes[SAVED_STATES];
 } saved_world;
 
-/* Rows of the trace, `scale` times some hundred; needs a scratch folder, which it leaves empty. */
-saved_world saved_make(dci_context *context, int kind, size_t scale);
+/* Rows of the trace, `scale` times some hundred, in a context of its own with one thread; needs a scratch folder, which it leaves empty. */
+saved_world saved_make(int kind, size_t scale);
 void saved_destroy(saved_world *world);
 
 dci_status saved_save(const saved_world *world, int state, const char *path);

@@ -139,16 +139,9 @@ typedef struct life {
         unsigned char *keys, *values; /* of the layer at hand: a prompt's end looks at them again */
 } life;
 
-/* There is one failure only: what failed is asked again. */
 static bool failed(life *l, dci_status status, const char *call)
 {
-        ck_assert_msg(status == DCI_OK || status == l->refusal, "%s: %s: %s", call, dci_status_name(status),
-                      dci_last_error());
-        l->failures += status != DCI_OK;
-        if (status != DCI_OK)
-                test_memory_recovers();
-        ck_assert_uint_le(l->failures, 1);
-        return status != DCI_OK;
+        return test_failed_once(status, l->refusal, &l->failures, call);
 }
 
 typedef struct figures {
@@ -327,9 +320,7 @@ static size_t live(void *prepared)
 
 static void *born(dci_context *context, const void *arg)
 {
-        life *l = malloc(sizeof *l);
-        ck_assert_ptr_nonnull(l);
-        *l = *(const life *)arg;
+        life *l = test_copy(arg, sizeof *l);
         l->context = context;
         if (l->refusal == DCI_ERR_MEMORY)
                 l->gpu = twin_gpu(context); /* before anything fails */

@@ -208,6 +208,15 @@ END_TEST
 
 /* --- who leaves ------------------------------------------------------------------------------------------------------------------- */
 
+/* Room for n sequences and so many pages of theirs, and rows. */
+static twin begin(size_t n, size_t n_pages, uint64_t seed, kv_data *out_data)
+{
+        const dci_kv_config config = twin_small(DCI_KV_SKETCH);
+        const dci_gpu_kv_config on_device = for_some(n, n_pages * page_bytes(&config));
+        *out_data = kv_random(&config, 300, seed);
+        return twin_begin(&config, &on_device);
+}
+
 /* Pages [first, end) of n pages are there, and no other. */
 static void check_range(const twin *t, int64_t sequence, size_t n, size_t first, size_t end)
 {
@@ -225,10 +234,8 @@ static void feed(twin *t, int64_t sequence, const kv_data *data, size_t n)
 /* First sequences outside of the step, the one stepped least recently, its oldest pages; then the step's. */
 START_TEST(the_sequence_stepped_least_recently_leaves_first)
 {
-        const dci_kv_config config = twin_small(DCI_KV_SKETCH);
-        const dci_gpu_kv_config on_device = for_some(3, 12 * page_bytes(&config));
-        twin t = twin_begin(&config, &on_device);
-        kv_data data = kv_random(&config, 200, 53);
+        kv_data data;
+        twin t = begin(3, 12, 53, &data);
         const int64_t a = twin_open(&t), b = twin_open(&t), c = twin_open(&t);
         feed(&t, a, &data, 4 * PAGE);
         feed(&t, b, &data, 4 * PAGE);
@@ -269,10 +276,8 @@ END_TEST
 /* Of a step's sequences the one with the most pages gives; new pages are shared out by how many each has. */
 START_TEST(in_a_step_the_one_with_the_most_gives)
 {
-        const dci_kv_config config = twin_small(DCI_KV_SKETCH);
-        const dci_gpu_kv_config on_device = for_some(3, 12 * page_bytes(&config));
-        twin t = twin_begin(&config, &on_device);
-        kv_data data = kv_random(&config, 300, 54);
+        kv_data data;
+        twin t = begin(3, 12, 54, &data);
         const int64_t a = twin_open(&t), b = twin_open(&t);
         feed(&t, a, &data, 8 * PAGE);
         feed(&t, b, &data, 4 * PAGE);
@@ -296,10 +301,8 @@ END_TEST
 /* A page that several sequences have counts for the one stepped last, and is there once. */
 START_TEST(shared_pages_stay_with_whoever_steps)
 {
-        const dci_kv_config config = twin_small(DCI_KV_SKETCH);
-        const dci_gpu_kv_config on_device = for_some(4, 12 * page_bytes(&config));
-        twin t = twin_begin(&config, &on_device);
-        kv_data data = kv_random(&config, 200, 55);
+        kv_data data;
+        twin t = begin(4, 12, 55, &data);
         const bool end = true;
         const int64_t a = twin_open(&t);
         twin_step(&t, 1, &(kv_turn){a, &data, 0, 6 * PAGE}, &end, false);
@@ -325,10 +328,8 @@ END_TEST
  * it goes on in. */
 START_TEST(forks_bring_what_there_is_room_for)
 {
-        const dci_kv_config config = twin_small(DCI_KV_SKETCH);
-        const dci_gpu_kv_config on_device = for_some(3, 12 * page_bytes(&config));
-        twin t = twin_begin(&config, &on_device);
-        kv_data data = kv_random(&config, 200, 56);
+        kv_data data;
+        twin t = begin(3, 12, 56, &data);
         const bool end = true;
         const int64_t a = twin_open(&t), b = twin_open(&t);
         twin_step(&t, 1, &(kv_turn){a, &data, 0, 6 * PAGE + 5}, &end, false);
@@ -351,10 +352,8 @@ END_TEST
 
 START_TEST(the_page_that_a_sequence_goes_on_in_comes_back)
 {
-        const dci_kv_config config = twin_small(DCI_KV_SKETCH);
-        const dci_gpu_kv_config on_device = for_some(3, 4 * page_bytes(&config));
-        twin t = twin_begin(&config, &on_device);
-        kv_data data = kv_random(&config, 200, 57);
+        kv_data data;
+        twin t = begin(3, 4, 57, &data);
         const int64_t a = twin_open(&t), b = twin_open(&t);
         feed(&t, a, &data, 2 * PAGE + 3);
         feed(&t, b, &data, 4 * PAGE);

@@ -138,13 +138,6 @@ END_TEST
 
 /* --- the call ------------------------------------------------------------------------------------------------------------------------ */
 
-static int32_t stop_at_once(void *ctx, size_t done, size_t total)
-{
-        size_t *calls = ctx;
-        ck_assert_uint_le(done, total);
-        ++*calls;
-        return 1;
-}
 static int32_t ask_from_inside(void *ctx, size_t done, size_t total)
 {
         (void)done;
@@ -159,7 +152,7 @@ START_TEST(bad_arguments_are_refused_and_progress_can_stop_it)
         const dci_index_config config = check_config(DCI_KIND_MDCI, DCI_METRIC_L2, DCI_F32, 4);
         dci_index *index = check_make(context, &config);
         size_t calls = 0;
-        const dci_progress stops = {&calls, stop_at_once}, asks = {index, ask_from_inside};
+        const dci_progress stops = {&calls, test_stop_at_once}, asks = {index, ask_from_inside};
         ck_refused(dci_index_check(NULL, DCI_CHECK_FULL, NULL), DCI_ERR_INVALID, "index is NULL");
         ck_refused(dci_index_check(index, 0, NULL), DCI_ERR_INVALID, "level is 0");
         ck_refused(dci_index_check(index, 3, NULL), DCI_ERR_INVALID, "level is 3");

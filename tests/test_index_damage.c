@@ -10,11 +10,6 @@
 
 enum { DIM = CHECK_DIM };
 
-static dci_chunk *chunk_of(dci_index *index, size_t slot, size_t *out_at)
-{
-        return dci_rows_chunk(&index->rows, slot, out_at);
-}
-
 /* A slot that holds a row, not the first. */
 static size_t some_slot(dci_index *index)
 {
@@ -25,47 +20,66 @@ static size_t some_slot(dci_index *index)
         return slot;
 }
 
-static void nan_in_a_row(dci_index *index)
+/* What chunks hold of that row. */
+static float *row_of(dci_index *index)
 {
         size_t at;
-        dci_chunk *chunk = chunk_of(index, some_slot(index), &at);
-        ((float *)chunk->rows)[at * DIM + 3] = NAN;
+        const dci_chunk *chunk = dci_rows_chunk(&index->rows, some_slot(index), &at);
+        return (float *)chunk->rows + at * DIM;
+}
+static float *norm_of(dci_index *index)
+{
+        size_t at;
+        const dci_chunk *chunk = dci_rows_chunk(&index->rows, some_slot(index), &at);
+        return chunk->norms + at;
+}
+static float *projection_of(dci_index *index, size_t j)
+{
+        size_t at;
+        const dci_chunk *chunk = dci_rows_chunk(&index->rows, some_slot(index), &at);
+        return chunk->projections + j * chunk->stride + at;
+}
+static int64_t *id_of(dci_index *index, size_t slot)
+{
+        size_t at;
+        const dci_chunk *chunk = dci_rows_chunk(&index->rows, slot, &at);
+        return chunk->ids + at;
+}
+
+/* Its unit of codes. */
+static dci_unit unit_of(dci_index *index)
+{
+        const dci_view view = dci_rows_view(&index->rows);
+        return dci_view_unit(&view, some_slot(index) / DCI_CODE_UNIT);
+}
+
+static void nan_in_a_row(dci_index *index)
+{
+        row_of(index)[3] = NAN;
 }
 static void huge_row(dci_index *index)
 {
-        size_t at;
-        dci_chunk *chunk = chunk_of(index, some_slot(index), &at);
-        ((float *)chunk->rows)[at * DIM] = 1e19f;
+        row_of(index)[0] = 1e19f;
 }
 static void flipped_bit_of_a_row(dci_index *index)
 {
-        size_t at;
-        dci_chunk *chunk = chunk_of(index, some_slot(index), &at);
-        ((unsigned char *)chunk->rows)[(at * DIM + 5) * 4 + 2] ^= 0x40;
+        ((unsigned char *)(row_of(index) + 5))[2] ^= 0x40;
 }
 static void norm(dci_index *index)
 {
-        size_t at;
-        dci_chunk *chunk = chunk_of(index, some_slot(index), &at);
-        chunk->norms[at] = nextafterf(chunk->norms[at], 1e9f);
+        *norm_of(index) = nextafterf(*norm_of(index), 1e9f);
 }
 static void zero_norm(dci_index *index)
 {
-        size_t at;
-        dci_chunk *chunk = chunk_of(index, some_slot(index), &at);
-        chunk->norms[at] = 0.0f;
+        *norm_of(index) = 0.0f;
 }
 static void projection(dci_index *index)
 {
-        size_t at;
-        dci_chunk *chunk = chunk_of(index, some_slot(index), &at);
-        chunk->projections[chunk->stride + at] += 1e-3f;
+        *projection_of(index, 1) += 1e-3f;
 }
 static void infinite_projection(dci_index *index)
 {
-        size_t at;
-        dci_chunk *chunk = chunk_of(index, some_slot(index), &at);
-        chunk->projections[at] = -INFINITY;
+        *projection_of(index, 0) = -INFINITY;
 }
 static void direction(dci_index *index)
 {
@@ -77,15 +91,11 @@ static void weight(dci_index *index)
 }
 static void id_of_another(dci_index *index)
 {
-        size_t at, other;
-        dci_chunk *chunk = chunk_of(index, some_slot(index), &at), *from = chunk_of(index, 0, &other);
-        chunk->ids[at] = from->ids[other];
+        *id_of(index, some_slot(index)) = *id_of(index, 0);
 }
 static void negative_id(dci_index *index)
 {
-        size_t at;
-        dci_chunk *chunk = chunk_of(index, some_slot(index), &at);
-        chunk->ids[at] = -7;
+        *id_of(index, some_slot(index)) = -7;
 }
 static void id_beyond_the_next(dci_index *index)
 {
@@ -93,13 +103,11 @@ static void id_beyond_the_next(dci_index *index)
 }
 static void map_of_another(dci_index *index)
 {
-        const dci_view view = dci_rows_view(&index->rows);
-        dci_idmap_set(atomic_load(&index->map), dci_view_id(&view, (int32_t)some_slot(index)), 1);
+        dci_idmap_set(atomic_load(&index->map), *id_of(index, some_slot(index)), 1);
 }
 static void map_without_one(dci_index *index)
 {
-        const dci_view view = dci_rows_view(&index->rows);
-        dci_idmap_remove(atomic_load(&index->map), dci_view_id(&view, (int32_t)some_slot(index)));
+        dci_idmap_remove(atomic_load(&index->map), *id_of(index, some_slot(index)));
 }
 static void map_with_a_stranger(dci_index *index)
 {
@@ -128,47 +136,39 @@ static void more_rows_than_chunks(dci_index *index)
 static void small_chunk(dci_index *index)
 {
         size_t at;
-        chunk_of(index, 0, &at)->capacity = 17;
+        dci_rows_chunk(&index->rows, 0, &at)->capacity = 17;
 }
 static void words(dci_index *index)
 {
-        const dci_view view = dci_rows_view(&index->rows);
-        const size_t slot = some_slot(index);
-        const dci_unit unit = dci_view_unit(&view, slot / DCI_CODE_UNIT);
+        const dci_unit unit = unit_of(index);
         unsigned char *block = unit.area->blocks + unit.unit / 2 * index->rows.codes->frames.block_bytes;
-        block[dci_code_word(unit.unit % 2 * DCI_CODE_UNIT + slot % DCI_CODE_UNIT)] ^= 0xff;
+        block[dci_code_word(unit.unit % 2 * DCI_CODE_UNIT + some_slot(index) % DCI_CODE_UNIT)] ^= 0xff;
 }
-static float *of_code(dci_index *index, float *from)
+/* Where the row's number stands in an array of its area. */
+static size_t at_code(dci_index *index)
 {
-        const dci_view view = dci_rows_view(&index->rows);
-        const size_t slot = some_slot(index);
-        const dci_unit unit = dci_view_unit(&view, slot / DCI_CODE_UNIT);
-        return (from == NULL ? unit.area->scales : unit.area->residuals) + unit.unit * DCI_CODE_UNIT +
-               slot % DCI_CODE_UNIT;
+        return unit_of(index).unit * DCI_CODE_UNIT + some_slot(index) % DCI_CODE_UNIT;
 }
 static void code_scale(dci_index *index)
 {
-        *of_code(index, NULL) *= 1.3f;
+        unit_of(index).area->scales[at_code(index)] *= 1.3f;
 }
 static void infinite_scale(dci_index *index)
 {
-        *of_code(index, NULL) = INFINITY;
+        unit_of(index).area->scales[at_code(index)] = INFINITY;
 }
 static void residual(dci_index *index)
 {
-        float other;
-        *of_code(index, &other) *= 0.5f;
+        unit_of(index).area->residuals[at_code(index)] *= 0.5f;
 }
 static void reach(dci_index *index)
 {
-        const dci_view view = dci_rows_view(&index->rows);
-        const dci_unit unit = dci_view_unit(&view, some_slot(index) / DCI_CODE_UNIT);
+        const dci_unit unit = unit_of(index);
         unit.area->reach[unit.unit / 2] = 0.0f;
 }
 static void frame_number(dci_index *index)
 {
-        const dci_view view = dci_rows_view(&index->rows);
-        const dci_unit unit = dci_view_unit(&view, some_slot(index) / DCI_CODE_UNIT);
+        const dci_unit unit = unit_of(index);
         unit.area->frames[unit.unit / 2] = 77;
 }
 static void rotation(dci_index *index)
@@ -246,13 +246,12 @@ static void built_version(dci_index *index)
 static void full_slot_where_none_is(dci_index *index)
 {
         dci_tree *tree = index->tree;
-        size_t i = 0, at;
+        size_t i = 0;
         while (tree->levels[0].cells[i].n_rows % tree->page_rows == 0)
                 i++;
         const dci_cell *cell = &tree->levels[0].cells[i];
         const size_t slot = (size_t)cell->items[cell->n - 1] * tree->page_rows + tree->page_rows - 1;
-        dci_chunk *chunk = chunk_of(index, slot, &at);
-        chunk->ids[at] = 1;
+        *id_of(index, slot) = 1;
         ck_assert(dci_idmap_insert(atomic_load(&index->map), 1, (int32_t)slot));
         atomic_fetch_add(&index->n_live, 1);
         tree->n_rows++;

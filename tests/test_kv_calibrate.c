@@ -96,9 +96,7 @@ typedef struct calibrating {
 
 static void *born(dci_context *own, const void *arg)
 {
-        calibrating *c = malloc(sizeof *c);
-        ck_assert_ptr_nonnull(c);
-        *c = *(const calibrating *)arg;
+        calibrating *c = test_copy(arg, sizeof *c);
         c->context = own;
         return c;
 }

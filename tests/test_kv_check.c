@@ -60,13 +60,6 @@ END_TEST
 
 /* --- the call ------------------------------------------------------------------------------------------------------------------------ */
 
-static int32_t stop_at_once(void *ctx, size_t done, size_t total)
-{
-        size_t *calls = ctx;
-        ck_assert_uint_le(done, total);
-        ++*calls;
-        return 1;
-}
 static int32_t ask_from_inside(void *ctx, size_t done, size_t total)
 {
         (void)done;
@@ -83,7 +76,7 @@ START_TEST(bad_arguments_are_refused_and_progress_can_stop_it)
         const dci_kv_config config = kv_check_config(DCI_KV_RETROINFER);
         dci_kv *kv = kv_check_make(context, &config, &data, &sequence);
         size_t calls = 0;
-        const dci_progress stops = {&calls, stop_at_once}, asks = {kv, ask_from_inside};
+        const dci_progress stops = {&calls, test_stop_at_once}, asks = {kv, ask_from_inside};
         ck_refused(dci_kv_check(NULL, DCI_CHECK_FULL, NULL), DCI_ERR_INVALID, "kv is NULL");
         ck_refused(dci_kv_check(kv, 0, NULL), DCI_ERR_INVALID, "level is 0");
         ck_refused(dci_kv_check(kv, DCI_CHECK_FULL, &stops), DCI_ERR_CANCELLED, "stopped");

@@ -48,23 +48,14 @@ typedef struct life {
 
 static void *born(dci_context *context, const void *arg)
 {
-        life *l = malloc(sizeof *l);
-        ck_assert_ptr_nonnull(l);
-        *l = *(const life *)arg;
+        life *l = test_copy(arg, sizeof *l);
         l->context = context;
         return l;
 }
 
-/* There is one failure only: what failed is asked again. */
 static bool failed(life *l, dci_status status, const char *call)
 {
-        ck_assert_msg(status == DCI_OK || status == DCI_ERR_MEMORY, "%s: %s: %s", call, dci_status_name(status),
-                      dci_last_error());
-        l->failures += status != DCI_OK;
-        if (status != DCI_OK)
-                test_memory_recovers();
-        ck_assert_uint_le(l->failures, 1);
-        return status != DCI_OK;
+        return test_failed_once(status, DCI_ERR_MEMORY, &l->failures, call);
 }
 
 /* What there is to know of all sequences, without allocating. */

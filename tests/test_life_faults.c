@@ -36,23 +36,14 @@ typedef struct life {
 
 static void *born(dci_context *context, const void *arg)
 {
-        life *l = malloc(sizeof *l);
-        ck_assert_ptr_nonnull(l);
-        *l = *(const life *)arg;
+        life *l = test_copy(arg, sizeof *l);
         l->context = context;
         return l;
 }
 
 static bool failed(life *l, dci_status status, const char *call)
 {
-        ck_assert_msg(status == DCI_OK || status == DCI_ERR_MEMORY, "%s: %s: %s", call, dci_status_name(status),
-                      dci_last_error());
-        if (status == DCI_OK)
-                return false;
-        test_memory_recovers();
-        l->failures++;
-        ck_assert_msg(l->failures <= 1, "%s failed again", call);
-        return true;
+        return test_failed_once(status, DCI_ERR_MEMORY, &l->failures, call);
 }
 
 /* All that there is of an index: config, defaults, rows, ids, codes, the shape of a tree. */

@@ -26,7 +26,7 @@ static void teardown(void)
 }
 
 /* A file of some hundred bytes. */
-static dci_index *small_index(dci_context *where, dci_index_kind kind, dci_metric metric, bool with_ids)
+static dci_index *small_coded(dci_context *where, dci_index_kind kind, dci_metric metric, bool with_ids, int32_t bits)
 {
         static const float rows[ROWS * DIM] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, 1, 2, 0, 2};
         static const int64_t ids[ROWS] = {50, 40, 30, 20, 10};
@@ -35,9 +35,15 @@ static dci_index *small_index(dci_context *where, dci_index_kind kind, dci_metri
         config.kind = kind;
         config.num_comp_indices = 1;
         config.num_simp_indices = 2;
+        config.sketch_bits = bits;
         ck_ok(dci_index_create(where, &config, &index));
         ck_ok(dci_index_add(index, ROWS, rows, DIM, with_ids ? ids : NULL, NULL));
         return index;
+}
+
+static dci_index *small_index(dci_context *where, dci_index_kind kind, dci_metric metric, bool with_ids)
+{
+        return small_coded(where, kind, metric, with_ids, 0);
 }
 
 static persist_bytes small_file(dci_index_kind kind, dci_metric metric, bool with_ids)
@@ -220,11 +226,19 @@ static void put(unsigned char *at, uint64_t value, size_t width)
                 at[i] = (unsigned char)(value >> 8 * i);
 }
 
-/* Loops over the table. */
-START_TEST(contradictions_behind_right_checksums_are_refused)
+/* Codes: scales and then residuals of 32 rows; how far they reach, and their centre. */
+static const edit edits_of_codes[] = {
+        {IP, "centres", 0, 4, F32_NAN, DCI_ERR_FORMAT, "a transform or centre of the file's codes"},
+        {IP, "scales", 124, 4, F32_NAN, DCI_ERR_FORMAT, "a scale of the file's codes"}, /* no row is there */
+        {IP, "scales", 128, 4, F32_MINUS_1, DCI_ERR_FORMAT, "residual -1 and reach"},
+        {IP, "blocks", 0, 4, F32_INFINITY, DCI_ERR_FORMAT, "a scale of the file's codes"},
+        {IP, "blocks", 4, 1, 1, DCI_ERR_FORMAT, "name centre 1 of 1"},
+        {IP, "blocks", 4, 1, 255, DCI_ERR_FORMAT, "name centre 255 of 1"},
+};
+
+static void refused_after(const edit *e, dci_index *index)
 {
-        const edit *e = &edits[_i];
-        persist_bytes bytes = small_file(DCI_KIND_PDCI, e->metric, e->with_ids);
+        persist_bytes bytes = persist_save(index);
         size_t n_section;
         unsigned char *section = persist_section(&bytes, e->section, &n_section);
         ck_assert(section != NULL && e->offset + e->width <= n_section);
@@ -232,6 +246,22 @@ START_TEST(contradictions_behind_right_checksums_are_refused)
         persist_reseal(&bytes);
         refused_everywhere(&bytes, e->status, e->part);
         persist_free(&bytes);
+        dci_index_destroy(index);
+}
+
+/* Loops over the table. */
+START_TEST(contradictions_behind_right_checksums_are_refused)
+{
+        const edit *e = &edits[_i];
+        refused_after(e, small_index(context, DCI_KIND_PDCI, e->metric, e->with_ids));
+}
+END_TEST
+
+/* The same. */
+START_TEST(codes_that_no_row_has_are_refused)
+{
+        const edit *e = &edits_of_codes[_i];
+        refused_after(e, small_coded(context, DCI_KIND_FLAT, e->metric, e->with_ids, 4));
 }
 END_TEST
 
@@ -450,6 +480,7 @@ int main(void)
         tcase_add_loop_test(files, every_flipped_bit_is_refused, 0, 9);
         tcase_add_loop_test(files, a_flipped_bit_with_right_checksums_is_refused_or_harmless, 0, 9);
         tcase_add_loop_test(files, contradictions_behind_right_checksums_are_refused, 0, COUNT(edits));
+        tcase_add_loop_test(files, codes_that_no_row_has_are_refused, 0, COUNT(edits_of_codes));
         tcase_add_test(files, fronts_that_lie_are_refused);
         tcase_add_test(memory, claims_are_refused_before_they_cost_memory);
         tcase_add_test(memory, directions_out_of_proportion_are_refused_on_both_sides);

@@ -54,10 +54,13 @@ static const struct {
         {"config", 184, 8, 0, DCI_ERR_FORMAT, "contradict"},
         {"config", 192, 8, 0, DCI_ERR_FORMAT, "contradict"},
         {"config", 192, 8, UINT64_C(1) << 40, DCI_ERR_FORMAT, "the number of pages is"},
+        {"config", 208, 8, UINT64_MAX, DCI_ERR_FORMAT, "the tree was built in version 18446744073709551615"},
+        {"config", 224, 8, 4, DCI_ERR_FORMAT, "row 4 is the only node for want of another"},
         {"config", 232, 1, 1, DCI_ERR_UNSUPPORTED, "byte 232"},
         {"config", 8, 8, 8, DCI_ERR_FORMAT, ""},
         {"mean", 0, 4, F32_NAN, DCI_ERR_FORMAT, "mean is nan"},
         {"mean", 4, 4, F32_1E30, DCI_ERR_FORMAT, "the squared norm of the tree's mean"},
+        {"versions", 8, 8, UINT64_MAX, DCI_ERR_FORMAT, "page 1 changed in version 18446744073709551615"},
         {"levels", 0, 8, 0, DCI_ERR_FORMAT, "level 0 of the file has no nodes"},
         {"levels", 8, 8, 0, DCI_ERR_FORMAT, "level 1 of the file has no nodes"},
         {"levels", 0, 8, UINT64_MAX, DCI_ERR_FORMAT, "the number of nodes of a level"},
@@ -70,6 +73,7 @@ static const struct {
         {"items", 0, 4, 1 << 30, DCI_ERR_FORMAT, "item 1073741824 beneath node 0 of level 0"},
         {"free", 0, 4, UINT32_MAX, DCI_ERR_FORMAT, "page -1 is said to be free"},
         {"free", 0, 4, 1 << 20, DCI_ERR_FORMAT, "page 1048576 is said to be free"},
+        {"ids", 8, 8, UINT64_MAX, DCI_ERR_FORMAT, "slot 1 is empty, which its cell of"},
         {"ids", 0, 8, UINT64_MAX - 1, DCI_ERR_FORMAT, "row 0 of the file has id -2"},
 };
 

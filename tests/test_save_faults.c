@@ -20,19 +20,11 @@
 #include "tests/scratch.h"
 #include "tests/syscalls.h"
 
-static dci_context *context;
 static saved_world world;
-
-static void setup(void)
-{
-        scratch_open();
-        context = test_context(1);
-}
 
 static void teardown(void)
 {
         saved_destroy(&world);
-        dci_context_destroy(context);
         scratch_close();
 }
 
@@ -60,7 +52,7 @@ static const int errors[] = {EIO, ENOSPC, EACCES, EROFS, EDQUOT};
 /* Loops over kinds. Every call fails in turn, with each error. */
 START_TEST(a_save_whose_nth_call_fails_leaves_the_old_file_or_the_new_one)
 {
-        world = saved_make(context, _i, 1);
+        world = saved_make(_i, 1);
         const size_t descriptors = syscalls_descriptors();
         for (size_t e = 0; e < COUNT(errors); e++) {
                 bool struck = true;
@@ -89,7 +81,7 @@ END_TEST
 /* Loops over kinds. What has begun to fail goes on failing, the removal of the temporary file, too: that one may stay. */
 START_TEST(a_disk_that_fails_for_good_costs_the_temporary_file_and_no_other)
 {
-        world = saved_make(context, _i, 1);
+        world = saved_make(_i, 1);
         const size_t descriptors = syscalls_descriptors();
         bool struck = true;
         for (size_t nth = 1; struck; nth++) {
@@ -110,7 +102,7 @@ END_TEST
 /* Loops over kinds. */
 START_TEST(a_save_goes_on_after_interruptions_and_short_writes)
 {
-        world = saved_make(context, _i, 1);
+        world = saved_make(_i, 1);
         for (int kind = 0; kind < SYS_KINDS; kind++)
                 for (size_t nth = 1; kind != SYS_RENAME; nth++) {
                         ck_ok(save_under((syscalls_fault){SYS_ERROR, kind, EINTR, nth, 1}));
@@ -134,7 +126,7 @@ END_TEST
 START_TEST(a_load_whose_nth_call_fails_leaves_nothing_behind)
 {
         const bool mapped = _i >= SAVED_KINDS;
-        world = saved_make(context, _i % SAVED_KINDS, 1);
+        world = saved_make(_i % SAVED_KINDS, 1);
         scratch_put("file", world.bytes[SAVED_NEW], world.n_bytes[SAVED_NEW]);
         const size_t descriptors = syscalls_descriptors();
         const size_t bytes = world.kv != NULL ? kv_info(world.kv).n_sequences : 0;
@@ -157,7 +149,7 @@ END_TEST
 
 START_TEST(a_mapping_that_finds_no_room_is_out_of_memory)
 {
-        world = saved_make(context, SAVED_FLAT, 1);
+        world = saved_make(SAVED_FLAT, 1);
         scratch_put("file", world.bytes[SAVED_NEW], world.n_bytes[SAVED_NEW]);
         ck_refused(load_under((syscalls_fault){SYS_ERROR, SYS_MMAP, ENOMEM, 1, 1}, true), DCI_ERR_MEMORY, "cannot map");
         ck_refused(load_under((syscalls_fault){SYS_ERROR, SYS_MMAP, EACCES, 1, 1}, true), DCI_ERR_IO, "cannot map");
@@ -201,7 +193,7 @@ static int save_in_a_folder_for_reading(void)
 
 START_TEST(a_folder_for_reading_refuses_saves_and_serves_loads)
 {
-        world = saved_make(context, _i, 1);
+        world = saved_make(_i, 1);
         scratch_put("file", world.bytes[SAVED_OLD], world.n_bytes[SAVED_OLD]);
         const int result = in_child(save_in_a_folder_for_reading);
         ck_assert_int_eq(chmod(scratch_path("."), 0755), 0);
@@ -226,7 +218,7 @@ static int save_on_a_full_disk(void)
 
 START_TEST(a_full_disk_leaves_the_old_file)
 {
-        world = saved_make(context, _i, 1);
+        world = saved_make(_i, 1);
         const int result = in_child(save_on_a_full_disk);
         ck_assert_msg(result == 0 || result == 77, "exit status %d", result);
         /* Where mounting is not allowed: files that may not grow. */
@@ -245,7 +237,7 @@ int main(void)
         Suite *suite = suite_create("save faults");
         TCase *tcase = tcase_create("calls");
         tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        tcase_add_checked_fixture(tcase, scratch_open, teardown);
         tcase_add_loop_test(tcase, a_save_whose_nth_call_fails_leaves_the_old_file_or_the_new_one, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_disk_that_fails_for_good_costs_the_temporary_file_and_no_other, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_save_goes_on_after_interruptions_and_short_writes, 0, SAVED_KINDS);

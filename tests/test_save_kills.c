@@ -16,19 +16,11 @@
 #include "tests/scratch.h"
 #include "tests/syscalls.h"
 
-static dci_context *context;
 static saved_world world;
-
-static void setup(void)
-{
-        scratch_open();
-        context = test_context(1);
-}
 
 static void teardown(void)
 {
         saved_destroy(&world);
-        dci_context_destroy(context);
         scratch_close();
 }
 
@@ -69,7 +61,7 @@ START_TEST(a_save_killed_at_any_call_leaves_one_whole_file)
 {
         const size_t step = test_short() ? 10 : 1;
         size_t kills = 0, before = 0;
-        world = saved_make(context, _i, test_short() ? 1 : 8);
+        world = saved_make(_i, test_short() ? 1 : 8);
         for (size_t nth = 1; kill_at(SYS_KILL, SYS_ANY, nth); nth += step)
                 kills++;
         before = kills;
@@ -105,7 +97,7 @@ START_TEST(a_save_killed_at_any_moment_leaves_one_whole_file)
         const size_t rounds = getenv("DCI_TEST_LONG") != NULL ? 500 : test_short() ? 2 : 20;
         dci_rng rng;
         dci_rng_seed(&rng, (uint64_t)_i + 1);
-        world = saved_make(context, _i, 2);
+        world = saved_make(_i, 2);
         scratch_put("file", world.bytes[SAVED_OLD], world.n_bytes[SAVED_OLD]);
         for (size_t round = 0; round < rounds; round++) {
                 struct timespec until;
@@ -131,7 +123,7 @@ int main(void)
         Suite *suite = suite_create("save kills");
         TCase *tcase = tcase_create("kills");
         tcase_set_timeout(tcase, 120);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        tcase_add_checked_fixture(tcase, scratch_open, teardown);
         tcase_add_loop_test(tcase, a_save_killed_at_any_call_leaves_one_whole_file, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_save_killed_at_any_moment_leaves_one_whole_file, 0, SAVED_KINDS);
         suite_add_tcase(suite, tcase);

@@ -43,23 +43,14 @@ typedef struct life {
 
 static void *born(dci_context *context, const void *arg)
 {
-        life *l = malloc(sizeof *l);
-        ck_assert_ptr_nonnull(l);
-        *l = *(const life *)arg;
+        life *l = test_copy(arg, sizeof *l);
         l->context = context;
         return l;
 }
 
-/* There is one failure only: what failed is asked again. */
 static bool failed(life *l, dci_status status)
 {
-        ck_assert_msg(status == DCI_OK || status == DCI_ERR_MEMORY, "%s: %s", dci_status_name(status),
-                      dci_last_error());
-        l->failures += status != DCI_OK;
-        if (status != DCI_OK)
-                test_memory_recovers();
-        ck_assert_uint_le(l->failures, 1);
-        return status != DCI_OK;
+        return test_failed_once(status, DCI_ERR_MEMORY, &l->failures, "a call");
 }
 
 static dci_status take_step(const life *l, size_t step)
@@ -183,9 +174,7 @@ typedef struct scan {
 
 static void *born_with_rows(dci_context *context, const void *arg)
 {
-        scan *s = malloc(sizeof *s);
-        ck_assert_ptr_nonnull(s);
-        *s = *(const scan *)arg;
+        scan *s = test_copy(arg, sizeof *s);
         dci_sketch_config config = sketch_config(WIDE, 1, PLAIN, DCI_CENTRE_NONE, NULL);
         s->sketch = sketch_create(context, &config);
         ck_ok(dci_sketch_append(s->sketch, MANY, s->rows, WIDE));

@@ -5,17 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static void point_of(const dci_index *index, int32_t slot, float *out)
-{
-        const dci_view view = dci_rows_view(&index->rows);
-        const void *row;
-        float norm = 0.0f;
-        dci_view_pointers(&view, 0, &slot, 1, &row);
-        if (index->rows.with_norms)
-                dci_view_norms(&view, 0, &slot, 1, &norm);
-        dci_tree_point(index->tree, index->config.dtype, row, norm, out);
-}
-
 void tree_check(const dci_index *index)
 {
         dci_status status = dci_index_check(index, DCI_CHECK_FULL, NULL);
@@ -53,7 +42,7 @@ double tree_share_at_nearest(const dci_index *index)
                 if (dci_view_id(&view, (int32_t)slot) < 0)
                         continue;
                 looked_at++;
-                point_of(index, (int32_t)slot, point);
+                dci_tree_point_of_slot(tree, &view, (int32_t)slot, point);
                 double best = INFINITY, own = INFINITY;
                 for (size_t i = 0; i < level->n; i++) {
                         double distance = 0.0;

@@ -46,15 +46,30 @@ static size_t clusters_of(const dci_gpu_kv *kv, size_t n)
         return k <= DCI_GPU_KMEANS_MOST ? k : 0;
 }
 
+/* A sequence has results once, or not: NULL. */
+static dci_gpu_kv_clustered *find(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        dci_gpu_kv_clustered *c = kv->planner.clusters.results;
+        while (c != NULL && c->sequence != row->id)
+                c = c->next;
+        return c;
+}
+
 /* --- memory ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Where the next part may begin on the device, as within parts (clusters.h). */
+static size_t aligned(size_t n_bytes)
+{
+        return (n_bytes + 255) / 256 * 256;
+}
 
 /* Room for two layers' results and for scratch; what is queued with a smaller one is waited for. */
 static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch_bytes)
 {
         dci_gpu_kv_clusters *c = &kv->planner.clusters;
-        const size_t results = (result_bytes > c->result_bytes ? result_bytes : c->result_bytes) + 255,
+        const size_t results = aligned(result_bytes > c->result_bytes ? result_bytes : c->result_bytes),
                      before = c->work_bytes - 2 * c->result_bytes,
-                     n_bytes = 2 * (results / 256 * 256) + (scratch_bytes > before ? scratch_bytes : before);
+                     n_bytes = 2 * results + (scratch_bytes > before ? scratch_bytes : before);
         void *memory = NULL;
         if (n_bytes <= c->work_bytes)
                 return DCI_OK;
@@ -71,7 +86,7 @@ static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch
         if (memory != NULL) {
                 c->work = memory;
                 c->work_bytes = n_bytes;
-                c->result_bytes = results / 256 * 256;
+                c->result_bytes = results;
         }
         return status;
 }
@@ -98,9 +113,7 @@ static dci_status results_of(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n
 {
         dci_gpu_kv_clustered **list = &kv->planner.clusters.results;
         const size_t n_bytes = kv->n_sparse * places_of(kv, n, k).n_bytes;
-        dci_gpu_kv_clustered *c = *list;
-        while (c != NULL && c->sequence != row->id)
-                c = c->next;
+        dci_gpu_kv_clustered *c = find(kv, row);
         for (dci_gpu_kv_clustered **at = list; c == NULL && *at != NULL;) {
                 dci_gpu_kv_clustered *old = *at;
                 if (old->sequence >= 0) {
@@ -167,9 +180,9 @@ void dci_gpu_kv_clusters_forget(dci_gpu_kv *kv)
 
 void dci_gpu_kv_clusters_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        for (dci_gpu_kv_clustered *c = kv->planner.clusters.results; c != NULL; c = c->next)
-                if (c->sequence == row->id)
-                        let_go(c);
+        dci_gpu_kv_clustered *c = find(kv, row);
+        if (c != NULL)
+                let_go(c);
 }
 
 /* --- at a prompt's end ------------------------------------------------------------------------------------------------------------- */
@@ -250,9 +263,7 @@ static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const p
 
 dci_status dci_gpu_kv_clusters_bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        dci_gpu_kv_clustered *c = kv->planner.clusters.results;
-        while (c != NULL && c->sequence != row->id)
-                c = c->next;
+        dci_gpu_kv_clustered *c = find(kv, row);
         if (c == NULL)
                 return DCI_OK;
         dci_kv_given *given = dci_alloc(kv->gpu->context, kv->n_sparse, sizeof *given);

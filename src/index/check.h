@@ -44,7 +44,7 @@ dci_status dci_check_directions(const dci_index *index);
 
 /* --- check_codes.c ------------------------------------------------------------------------------------------------------------ */
 
-/* Blocks that hold rows have frames that there are; numbers are numbers. */
+/* Every block that holds a row has a frame, and no block one that there is not: rows may come to it. Numbers of rows are numbers. */
 dci_status dci_check_codes(const dci_index *index, const dci_view *view);
 /* Rotations are those of the seed, and what was learned is finite. */
 dci_status dci_check_frames(const dci_index *index);

@@ -199,12 +199,11 @@ static dci_status check_links(const dci_tree *tree, size_t l, uint64_t *seen)
                                         below->n);
 }
 
-static dci_status check_level(const dci_index *index, const dci_view *view, size_t l, uint64_t *seen, size_t n_words)
+static dci_status check_level(const dci_index *index, size_t l, uint64_t *seen, size_t n_words)
 {
         const dci_tree *tree = index->tree;
         const dci_level *level = &tree->levels[l];
         dci_status status = DCI_OK;
-        (void)view;
         memset(seen, 0, n_words * sizeof *seen);
         for (size_t i = 0; i < level->n && status == DCI_OK; i++) {
                 status = check_node(index, l, i, seen);
@@ -236,7 +235,7 @@ dci_status dci_check_tree(const dci_index *index, const dci_view *view)
         if (status == DCI_OK)
                 status = check_promoted(index, view);
         for (size_t l = 0; l < tree->n_levels && status == DCI_OK; l++)
-                status = check_level(index, view, l, seen, words_of(n));
+                status = check_level(index, l, seen, words_of(n));
         dci_free(index->context, seen, words_of(n), sizeof *seen);
         return status;
 }
@@ -248,24 +247,15 @@ size_t dci_check_nodes_bytes(const dci_index *index)
         return index->tree == NULL ? 0 : 3 * (index->tree->dim + 1) * sizeof(float);
 }
 
-static void point_of(const dci_index *index, int32_t slot, float *out)
-{
-        const dci_view view = dci_rows_view(&index->rows);
-        const void *row;
-        float norm = 0.0f;
-        dci_view_pointers(&view, 0, &slot, 1, &row);
-        if (index->rows.with_norms)
-                dci_view_norms(&view, 0, &slot, 1, &norm);
-        dci_tree_point(index->tree, index->config.dtype, row, norm, out);
-}
-
 static dci_status check_made(const dci_index *index, size_t l, size_t i, float *scratch)
 {
         const dci_tree *tree = index->tree;
         const dci_level *level = &tree->levels[l];
         const size_t dim = tree->dim, wide = dim + 1;
+        const dci_view view = dci_rows_view(&index->rows);
+        const int32_t slot = dci_idmap_find(atomic_load(&((dci_index *)(uintptr_t)index)->map), level->ids[i]);
         float *point = scratch, *route = scratch + wide, *spare = scratch + 2 * wide, radius2;
-        point_of(index, dci_idmap_find(atomic_load(&((dci_index *)(uintptr_t)index)->map), level->ids[i]), point);
+        dci_tree_point_of_slot(tree, &view, slot, point);
         if (memcmp(point, level->points + i * wide, wide * sizeof *point) != 0 || level->lasts[i] != point[dim])
                 return dci_fail(DCI_ERR_FORMAT, "node %zu of level %zu does not lie where its row %lld does", i, l,
                                 (long long)level->ids[i]);
@@ -335,7 +325,7 @@ static void take_points(nearness *s, const dci_view *view)
                 if (s->l == 0 && dci_view_id(view, (int32_t)i) < 0)
                         continue;
                 if (s->l == 0)
-                        point_of(s->index, (int32_t)i, point);
+                        dci_tree_point_of_slot(tree, view, (int32_t)i, point);
                 else
                         memcpy(point, tree->levels[s->l - 1].points + i * wide, wide * sizeof *point);
                 s->owners[s->n++] =

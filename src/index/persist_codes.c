@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/check.h"
 #include "index/persist.h"
 
 /* The section "frames": kind, layout, and groups of 4 bytes each. */
@@ -325,8 +326,8 @@ dci_status dci_codes_place(dci_loading *l)
         return status;
 }
 
-/* Every block that holds a row has a frame, and no block one that there is not: rows may come to it. Numbers are numbers. What codes
- * say of rows is not checked: they only propose. */
+/* Numbers are numbers, where there is no row, too; the rest is asked of any index. What codes say of rows is not checked: they only
+ * propose. */
 dci_status dci_codes_accept(const dci_loading *l)
 {
         if (l->index->rows.codes == NULL || l->n == 0)
@@ -334,17 +335,5 @@ dci_status dci_codes_accept(const dci_loading *l)
         if (!dci_floats_finite(l->codes.scales, blocks_of(l->n) * 2 * DCI_CODE_ROWS) ||
             !dci_floats_finite(l->codes.by_block, blocks_of(l->n)))
                 return dci_fail(DCI_ERR_FORMAT, "a scale of the file's codes is NaN or infinite");
-        for (size_t slot = 0; slot < l->n; slot++) {
-                const dci_unit unit = dci_view_unit(&l->view, slot / DCI_CODE_UNIT);
-                const uint8_t frame = unit.area->frames[unit.unit / 2];
-                const bool empty = l->shape.gaps && dci_view_id(&l->view, (int32_t)slot) < 0;
-                if (frame >= l->codes.n_frames && !(empty && frame == DCI_NO_FRAME))
-                        return dci_fail(DCI_ERR_FORMAT, "the codes of row %zu name centre %d, the file has %zu", slot,
-                                        (int)frame, l->codes.n_frames);
-                const float residual = unit.area->residuals[unit.unit * DCI_CODE_UNIT + slot % DCI_CODE_UNIT];
-                if (!empty && residual < 0.0f)
-                        return dci_fail(DCI_ERR_FORMAT, "the code of row %zu has the residual %g, a length", slot,
-                                        (double)residual);
-        }
-        return DCI_OK;
+        return dci_check_codes(l->index, &l->view);
 }

@@ -237,6 +237,16 @@ void dci_tree_point(const dci_tree *tree, dci_dtype dtype, const void *row, floa
                 out[p] -= tree->mean[p];
 }
 
+void dci_tree_point_of_slot(const dci_tree *tree, const dci_view *view, int32_t slot, float *out)
+{
+        const void *row;
+        float norm = 0.0f;
+        dci_view_pointers(view, 0, &slot, 1, &row);
+        if (view->rows->with_norms)
+                dci_view_norms(view, 0, &slot, 1, &norm);
+        dci_tree_point(tree, view->rows->dtype, row, norm, out);
+}
+
 void dci_tree_source_point(const dci_tree *tree, const dci_tree_source *source, size_t i, float *out)
 {
         dci_tree_point(tree, source->dtype, source->rows[i], source->norms == NULL ? 0.0f : source->norms[i], out);

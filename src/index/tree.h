@@ -92,6 +92,8 @@ size_t dci_tree_promotions(const dci_tree *tree, int64_t id);
 
 /* A stored row as a point; norm is what the index keeps of it: 1 / |row| under COSINE, |row|^2 under IP, else unused. */
 void dci_tree_point(const dci_tree *tree, dci_dtype dtype, const void *row, float norm, float *out);
+/* The same of the row in a slot. */
+void dci_tree_point_of_slot(const dci_tree *tree, const dci_view *view, int32_t slot, float *out);
 
 /* The last coordinate under IP, of a row of this squared norm, before the mean is taken off. */
 float dci_tree_lift(const dci_tree *tree, float norm2);

@@ -74,21 +74,15 @@ static bool settle(homeless *h)
 static bool dissolve_cell(homeless *h, const dci_idmap *leaving, size_t node)
 {
         const dci_tree *tree = h->plan->tree;
-        const dci_rows *rows = h->plan->rows;
         const dci_cell *cell = &tree->levels[0].cells[node];
-        const dci_view view = dci_rows_view(rows);
+        const dci_view view = dci_rows_view(h->plan->rows);
         for (size_t i = 0; i < cell->n_rows; i++) {
                 const int32_t slot =
                         cell->items[i / tree->page_rows] * (int32_t)tree->page_rows + (int32_t)(i % tree->page_rows);
                 const int64_t id = dci_view_id(&view, slot);
-                const void *row;
-                float norm = 0.0f;
                 if (dci_idmap_find(leaving, id) >= 0)
                         continue;
-                dci_view_pointers(&view, (size_t)slot, NULL, 1, &row);
-                if (rows->with_norms)
-                        dci_view_norms(&view, (size_t)slot, NULL, 1, &norm);
-                dci_tree_point(tree, rows->dtype, row, norm, h->points + h->n * (tree->dim + 1));
+                dci_tree_point_of_slot(tree, &view, slot, h->points + h->n * (tree->dim + 1));
                 h->ids[h->n++] = id;
                 if (h->n == AT_ONCE && !settle(h))
                         return false;

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/file.h"
 #include "kv/check.h"
 
 #define AT "sequence %lld, layer %zu, kv head %zu: "
@@ -45,33 +46,15 @@ static dci_status check_rows(const dci_kv *kv, const dci_kv_layer *layer, size_t
 
 /* --- transforms ----------------------------------------------------------------------------------------------------------------------- */
 
-static bool are_finite(const float *x, size_t n)
-{
-        for (size_t i = 0; i < n; i++)
-                if (!isfinite(x[i]))
-                        return false;
-        return true;
-}
-
 /* A rotation is the seed's; what was learned is numbers. memory: dci_coder_bytes. */
 static dci_status check_frame(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_frame *frame,
                               uint64_t seed, const char *what, void *memory)
 {
         const dci_coder *coder = frame != NULL ? &frame->coder : NULL;
-        dci_coder wanted;
         if (coder == NULL || coder->dim == 0) /* of a prompt without candidates */
                 return DCI_OK;
-        bool good = are_finite(coder->centre, coder->dim);
-        if (good && coder->kind == DCI_CODER_LEARNED) {
-                const size_t n = coder->n_coords * coder->dim;
-                good = are_finite(coder->worth, coder->n_coords) && are_finite(coder->to, n) &&
-                       are_finite(coder->from, n);
-        } else if (good) {
-                dci_coder_init(kv->context, DCI_CODER_ROTATED, coder->dim, coder->bits, seed, coder->centre, memory,
-                               &wanted);
-                good = coder->kind == DCI_CODER_ROTATED && coder->rotation.part == wanted.rotation.part &&
-                       memcmp(coder->rotation.signs, wanted.rotation.signs, dci_rotation_bytes(coder->dim)) == 0;
-        }
+        const bool good =
+                dci_floats_finite(coder->centre, coder->dim) && dci_coder_is_sound(kv->context, coder, seed, memory);
         return good ? DCI_OK
                     : dci_fail(DCI_ERR_FORMAT,
                                AT "the transform of %s holds NaN or infinity, or is not that of the seed",

@@ -220,9 +220,8 @@ void dci_kv_jobs_destroy(dci_kv *kv)
 static bool have_worker(dci_kv *kv)
 {
         kv->worker_pid = (int64_t)getpid();
-        if (!kv->has_worker && !kv->config.foreground && kv->worker_pid == kv->context->owner_pid) {
+        if (!kv->has_worker && !kv->config.foreground && kv->worker_pid == kv->context->owner_pid)
                 kv->has_worker = pthread_create(&kv->worker, NULL, work, kv) == 0;
-        }
         return kv->has_worker;
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/file.h"
 #include "sketch/coder.h"
 
 /* The positive Lloyd-Max levels of the standard normal distribution (Max 1960, table I). */
@@ -205,6 +206,19 @@ void dci_coder_finish_learned(dci_coder *coder)
         dci_code_layout_finish(&coder->layout);
         coder->n_coded = coder->layout.n_all;
         init_turn(coder);
+}
+
+bool dci_coder_is_sound(const dci_context *context, const dci_coder *coder, uint64_t seed, void *memory)
+{
+        const size_t dim = coder->dim;
+        if (coder->kind == DCI_CODER_LEARNED)
+                return dci_floats_finite(coder->worth, coder->n_coords) &&
+                       dci_floats_finite(coder->to, coder->n_coords * dim) &&
+                       dci_floats_finite(coder->from, coder->n_coords * dim);
+        dci_coder wanted;
+        dci_coder_init(context, DCI_CODER_ROTATED, dim, coder->bits, seed, coder->centre, memory, &wanted);
+        return coder->kind == DCI_CODER_ROTATED && coder->rotation.part == wanted.rotation.part &&
+               memcmp(coder->rotation.signs, wanted.rotation.signs, dci_rotation_bytes(dim)) == 0;
 }
 
 int dci_coder_width(const dci_coder *coder, size_t coord)

@@ -85,6 +85,8 @@ void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_
 void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, bool alone, void *memory,
                             dci_coder *out);
 void dci_coder_finish_learned(dci_coder *coder);
+/* Whether a rotation is the seed's, and a learned transform numbers. memory: dci_coder_bytes of a rotated one. */
+bool dci_coder_is_sound(const dci_context *context, const dci_coder *coder, uint64_t seed, void *memory);
 
 /* The width of a coordinate of the layout, and what a unit of a byte of its levels is in deviations. */
 int dci_coder_width(const dci_coder *coder, size_t coord);
