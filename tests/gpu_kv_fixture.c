@@ -303,181 +303,37 @@ void twin_prompt(twin *t, size_t layer, const kv_turn *turn)
         free(loose);
 }
 
-static void same_plans(const twin *t, size_t layer, size_t n, const dci_kv_plan *a, const dci_kv_plan *b)
+static double tolerance_of(const twin *t)
 {
-        for (size_t i = 0; i < n; i++) {
-                ck_assert_int_eq(a->sink_end[i], b->sink_end[i]);
-                ck_assert_int_eq(a->recent_begin[i], b->recent_begin[i]);
-                ck_assert_int_eq(a->n_tokens[i], b->n_tokens[i]);
-        }
-        for (size_t l = 0; l < n * t->config.n_kv_heads; l++) {
-                ck_assert_msg(a->counts[l] == b->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
-                              t->what, layer, l, (int)a->counts[l], (int)b->counts[l]);
-                ck_assert_msg(memcmp(a->positions + l * a->stride, b->positions + l * b->stride,
-                                     (size_t)a->counts[l] * sizeof(int32_t)) == 0,
-                              "%s, layer %zu, list %zu differs", t->what, layer, l);
-        }
+        return t->config.n_query_heads / t->config.n_kv_heads > 8 ? TWIN_TOLERANCE_ROUNDED : TWIN_TOLERANCE;
 }
 
-static int32_t *fetch(const twin *t, const int32_t *from, size_t n)
+/* How far an output lies from the one that is wanted, and the norm of that. */
+static double row_error(const twin *t, const float *got, const float *wanted, double *out_norm)
 {
-        int32_t *to = malloc(n * sizeof *to);
-        ck_assert_ptr_nonnull(to);
-        ck_ok(t->ops->copy(t->gpu, t->stream, to, from, n * sizeof *to));
-        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
-        return to;
-}
-
-/* Tokens of a that b has not; both ascend. */
-static size_t others(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
-{
-        size_t n = 0;
-        for (size_t i = 0, j = 0; i < n_a; i++) {
-                ck_assert(i == 0 || a[i] > a[i - 1]);
-                while (j < n_b && b[j] < a[i])
-                        j++;
-                n += j == n_b || b[j] != a[i];
-        }
-        return n;
-}
-
-/* What a group counts, by the device's scores. */
-static double counts_for(const twin *t, const float *scores, const float *parts, size_t group)
-{
-        const size_t per = t->kv->group, n_parts = (size_t)dci_gpu_kv_score_parts(t->kv, t->kv->step.n);
-        double sum = 0.0;
-        for (size_t q = 0; q < per; q++) {
-                const double score = scores[group * per + q];
-                double most = -INFINITY, all = 0.0;
-                for (size_t i = 0; i <= n_parts; i++)
-                        most = fmax(most, (double)parts[2 * (i * per + q)]);
-                for (size_t i = 0; i <= n_parts; i++)
-                        all += (double)parts[2 * (i * per + q) + 1] * exp((double)parts[2 * (i * per + q)] - most);
-                sum += t->kv->planner.weigh == DCI_GPU_WEIGH_EVEN ? score / (double)per : exp(score - most - log(all));
-        }
-        return sum;
-}
-
-/* The group that a list's position belongs to. */
-static size_t group_at(const twin *t, size_t layer, int64_t sequence, size_t head, int32_t position)
-{
-        const dci_kv *kv = t->kv->host;
-        const dci_kv_layer *at = &dci_kv_find(t->kv->host, sequence)->layers[layer];
-        const size_t candidate = (size_t)position - t->config.sink;
-        if (!t->kv->planner.listed)
-                return candidate >> t->kv->planner.group_shift;
-        for (size_t b = 0; b < at->n_batches; b++) {
-                const dci_kv_batch *batch = at->batches[b];
-                const int32_t *offsets = dci_kv_batch_offsets(kv, batch, head),
-                              *ids = dci_kv_batch_ids(kv, batch, head);
-                for (size_t g = 0; g < batch->heads[head].n_groups; g++)
-                        for (int32_t i = offsets[g]; i < offsets[g + 1]; i++)
-                                if ((size_t)ids[i] == candidate)
-                                        return batch->heads[head].before + g;
-        }
-        ck_abort_msg("%s, layer %zu: token %d is in no group", t->what, layer, (int)position);
-        return 0;
-}
-
-/* A list of a layer, by its number, and whose it is. */
-typedef struct which {
-        size_t layer, list;
-        int64_t sequence;
-} which;
-
-/* Of two lists that differ: what is in one only counts as much as what is in the other only, to the last bits. */
-static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
-{
-        const dci_gpu_kv_planner *p = &t->kv->planner;
-        const size_t list = of->list, head = list % t->config.n_kv_heads;
-        const size_t per = t->kv->group, n_scores = p->most_groups * per;
-        const size_t part_floats = ((size_t)dci_gpu_kv_score_parts(t->kv, t->kv->step.n) + 1) * per * 2;
-        float *scores = (float *)(void *)fetch(t, (int32_t *)(void *)(p->scores + list * n_scores), n_scores);
-        float *parts = (float *)(void *)fetch(t, (int32_t *)(void *)p->parts, part_floats * (list + 1));
-        const float *of_list = parts + list * part_floats;
-        double least = INFINITY, most = -INFINITY;
-        for (size_t side = 0; side < 2; side++) {
-                const int32_t *mine = side == 0 ? a : b, *other = side == 0 ? b : a;
-                const size_t n = side == 0 ? n_a : n_b, n_other = side == 0 ? n_b : n_a;
-                for (size_t i = 0, j = 0; i < n; i++) {
-                        while (j < n_other && other[j] < mine[i])
-                                j++;
-                        if (j < n_other && other[j] == mine[i])
-                                continue;
-                        const size_t group = group_at(t, of->layer, of->sequence, head, mine[i]);
-                        const double counts = counts_for(t, scores, of_list, group);
-                        least = fmin(least, counts);
-                        most = fmax(most, counts);
-                }
-        }
-        const double slack = p->weigh == DCI_GPU_WEIGH_EVEN ? 1e-5 * (1.0 + fabs(most)) : 1e-5 * fabs(most);
-        ck_assert_msg(most - least <= slack, "%s, list %zu: %g in place of %g", t->what, list, least, most);
-        free(scores);
-        free(parts);
-}
-
-/* Whether a plan is one of the step that ends the prompt of a sequence whose groups the host lists: it attends to everything. */
-static bool is_early(const twin *t, size_t layer, int64_t sequence)
-{
-        return t->plans && t->kv->planner.listed && !t->kv->layers[layer].dense &&
-               dci_kv_find(t->kv->host, sequence)->layers[layer].prompt_now;
-}
-
-/* The device's lists are the CPU's; where two groups count the same to the last bits, the other one may be there. */
-static void plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, const dci_kv_plan *wanted)
-{
-        const dci_gpu_kv_planner *p = &t->kv->planner;
-        const size_t n_lists = n * t->config.n_kv_heads, stride = t->kv->stride;
-        int32_t *header = fetch(t, p->header, 3 * n), *counts = fetch(t, p->counts, n_lists),
-                *positions = fetch(t, p->positions, n_lists * stride);
-        for (size_t i = 0; i < n; i++) {
-                if (is_early(t, layer, turns[i].sequence)) {
-                        ck_assert_int_eq(header[n + i], 0);
-                        continue;
-                }
-                ck_assert_msg(header[i] == wanted->sink_end[i],
-                              "%s, sequence %zu of %d tokens, layer %zu: sink_end %d, %d on the CPU", t->what, i,
-                              (int)header[2 * n + i], layer, (int)header[i], (int)wanted->sink_end[i]);
-                ck_assert_msg(header[n + i] == wanted->recent_begin[i], "%s, layer %zu: recent_begin %d, %d on the CPU",
-                              t->what, layer, (int)header[n + i], (int)wanted->recent_begin[i]);
-                ck_assert_msg(header[2 * n + i] == wanted->n_tokens[i], "%s, layer %zu: n_tokens %d, %d on the CPU",
-                              t->what, layer, (int)header[2 * n + i], (int)wanted->n_tokens[i]);
-        }
-        for (size_t l = 0; l < n_lists; l++) {
-                const which of = {layer, l, turns[l / t->config.n_kv_heads].sequence};
-                if (is_early(t, layer, of.sequence))
-                        continue;
-                ck_assert_msg(counts[l] == wanted->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
-                              t->what, layer, l, (int)counts[l], (int)wanted->counts[l]);
-                const size_t other = others(positions + l * stride, (size_t)counts[l],
-                                            wanted->positions + l * wanted->stride, (size_t)wanted->counts[l]);
-                ck_assert_msg(p->listed || other <= (size_t)1 << p->group_shift,
-                              "%s, layer %zu, list %zu: %zu other tokens", t->what, layer, l, other);
-                if (other > 0)
-                        check_tie(t, &of, positions + l * stride, (size_t)counts[l],
-                                  wanted->positions + l * wanted->stride, (size_t)wanted->counts[l]);
-                t->n_other += other > 0;
-        }
-        t->n_lists += n_lists;
-        ck_assert_msg(t->n_other <= 1 + t->n_lists / 100, "%s: %zu of %zu lists differ", t->what, t->n_other,
-                      t->n_lists);
-        free(header);
-        free(counts);
-        free(positions);
-}
-
-void twin_same_row(const twin *t, size_t layer, size_t at, const float *got, const float *wanted, float got_lse,
-                   float wanted_lse)
-{
-        const bool rounded = t->config.n_query_heads / t->config.n_kv_heads > 8;
-        const double tolerance = rounded ? TWIN_TOLERANCE_ROUNDED : TWIN_TOLERANCE;
         double norm = 0.0, error = 0.0;
         for (size_t j = 0; j < t->config.dim_k; j++) {
                 norm += (double)wanted[j] * wanted[j];
                 error += ((double)got[j] - wanted[j]) * ((double)got[j] - wanted[j]);
         }
-        ck_assert_msg(sqrt(error) <= tolerance * sqrt(norm), "%s, layer %zu, query %zu: off by %g of %g", t->what,
-                      layer, at, sqrt(error), sqrt(norm));
+        *out_norm = sqrt(norm);
+        return sqrt(error);
+}
+
+bool twin_row_alike(const twin *t, const float *got, const float *wanted)
+{
+        double norm;
+        return row_error(t, got, wanted, &norm) <= tolerance_of(t) * norm;
+}
+
+void twin_same_row(const twin *t, size_t layer, size_t at, const float *got, const float *wanted, float got_lse,
+                   float wanted_lse)
+{
+        const double tolerance = tolerance_of(t);
+        double norm;
+        const double error = row_error(t, got, wanted, &norm);
+        ck_assert_msg(error <= tolerance * norm, "%s, layer %zu, query %zu: off by %g of %g", t->what, layer, at, error,
+                      norm);
         const double slack = tolerance * (1.0 + fabs((double)wanted_lse));
         ck_assert_msg(got_lse == wanted_lse || fabs((double)got_lse - wanted_lse) <= slack,
                       "%s, layer %zu, query %zu: log sum %g, %g on the CPU", t->what, layer, at, got_lse, wanted_lse);
@@ -499,14 +355,14 @@ void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
         kv_look_at(&seen, layer, n_turns, turns);
         const size_t before = t->n_other;
         if (!t->kv->layers[layer].dense && t->plans) {
-                plans_alike(t, layer, n_turns, turns, &seen.plans[layer]);
+                twin_plans_alike(t, layer, n_turns, turns, &seen.plans[layer]);
         } else if (!t->kv->layers[layer].dense) {
-                same_plans(t, layer, n_turns, &t->kv->layers[layer].plan, &seen.plans[layer]);
+                twin_same_plans(t, layer, n_turns, &t->kv->layers[layer].plan, &seen.plans[layer]);
         }
         for (size_t i = 0; i < n_turns && !t->kv->layers[layer].dense; i++)
                 t->n_looked += seen.plans[layer].recent_begin[i] > 0;
         for (size_t i = 0; i < n && t->n_other == before; i++)
-                if (!is_early(t, layer, turns[i / t->config.n_query_heads].sequence))
+                if (!twin_is_early(t, layer, turns[i / t->config.n_query_heads].sequence))
                         twin_same_row(t, layer, i, got + i * dim, kv_out(&seen, layer, 0, 0) + i * dim,
                                       got[n * dim + i], kv_lse(&seen, layer, 0, 0)[i]);
         if (t->kept != NULL) {

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/gpu_late.h"
+
 #ifdef DCI_WITH_EMULATED
 #include "tests/emulated/device.h"
 #endif
@@ -16,10 +18,15 @@ static bool is_emulated(const char *wish)
         return wish != NULL && strcmp(wish, "emulated") == 0;
 }
 
+static bool is_late(const char *wish)
+{
+        return wish != NULL && strcmp(wish, "late") == 0;
+}
+
 int32_t gpu_device_number(void)
 {
         const char *wish = getenv("DCI_GPU_DEVICE");
-        return wish == NULL || is_emulated(wish) ? DCI_GPU_HOST : (int32_t)strtol(wish, NULL, 10);
+        return wish == NULL || is_emulated(wish) || is_late(wish) ? DCI_GPU_HOST : (int32_t)strtol(wish, NULL, 10);
 }
 
 dci_gpu *gpu_open(dci_context *context)
@@ -36,5 +43,7 @@ dci_gpu *gpu_open(dci_context *context)
                 ck_abort_msg("this build has no emulated device");
 #endif
         }
+        if (is_late(getenv("DCI_GPU_DEVICE")))
+                late_become(gpu);
         return gpu;
 }

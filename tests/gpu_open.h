@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The device that suites run on: the host device, or as the environment's DCI_GPU_DEVICE says CUDA device N, or with "emulated" the host device
- * with CUDA's kernels run on the CPU (emulated/emulator.h). */
+/* The device that suites run on: the host device, or as the environment's DCI_GPU_DEVICE says CUDA device N, with "emulated" the host device
+ * with CUDA's kernels run on the CPU (emulated/emulator.h), or with "late" the host device, but late (gpu_late.h). */
 #ifndef DCI_TESTS_GPU_OPEN_H
 #define DCI_TESTS_GPU_OPEN_H
 

@@ -83,6 +83,28 @@ static void fill_places(twin *t, const places *p, const kv_turn *turns)
         ck_ok(t->ops->fill(t->gpu, t->stream, p->out, 0xff, t->config.n_layers * p->out_bytes));
 }
 
+/* A layer of a graph whose outputs are not the CPU's: it must have chosen other groups that count the same. Its lists are gone, but the step is
+ * still open: planned again, call by call, it chooses the same, which is what it attended to. Schedules would decide twice. */
+static void compare_again(twin *t, const places *p, size_t layer, const kv_turn *turns, const dci_kv_plan *wanted,
+                          const float *first)
+{
+        const dci_kv_config *c = &t->config;
+        const size_t n = p->n * c->n_query_heads, before = t->n_other;
+        const unsigned char *queries = p->queries + layer * p->query_bytes;
+        float *out = out_of(p, layer), *got = malloc(p->out_bytes);
+        ck_assert_ptr_nonnull(got);
+        ck_ok(dci_gpu_kv_plan(t->kv, t->stream, layer, queries, c->dim_k));
+        ck_ok(dci_gpu_kv_attend(t->kv, t->stream, layer, queries, c->dim_k, out, c->dim_k, out + n * c->dim_k));
+        ck_ok(t->ops->copy(t->gpu, t->stream, got, out, p->out_bytes));
+        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+        twin_plans_alike(t, layer, p->n, turns, wanted);
+        ck_assert_msg(t->n_other > before, "%s, layer %zu: another output with the same lists", t->what, layer);
+        for (size_t i = 0; i < n; i++)
+                twin_same_row(t, layer, i, first + i * c->dim_k, got + i * c->dim_k, first[n * c->dim_k + i],
+                              got[n * c->dim_k + i]);
+        free(got);
+}
+
 /* Outputs against those of the CPU, whose step is open. */
 static void compare(twin *t, const places *p, const kv_turn *turns)
 {
@@ -96,9 +118,18 @@ static void compare(twin *t, const places *p, const kv_turn *turns)
                 kv_look_at(&seen, l, p->n, turns);
                 ck_ok(t->ops->copy(t->gpu, t->stream, got, out_of(p, l), p->out_bytes));
                 ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+                const float *wanted = kv_out(&seen, l, 0, 0);
+                bool alike = true;
                 for (size_t i = 0; i < n; i++)
-                        twin_same_row(t, l, i, got + i * c->dim_k, kv_out(&seen, l, 0, 0) + i * c->dim_k,
-                                      got[n * c->dim_k + i], kv_lse(&seen, l, 0, 0)[i]);
+                        alike = alike && twin_row_alike(t, got + i * c->dim_k, wanted + i * c->dim_k);
+                if (!alike && !t->kv->layers[l].dense && !t->kv->planner.schedule.on) {
+                        compare_again(t, p, l, turns, &seen.plans[l], got);
+                        continue;
+                }
+                t->n_lists += p->n * c->n_kv_heads;
+                for (size_t i = 0; i < n; i++)
+                        twin_same_row(t, l, i, got + i * c->dim_k, wanted + i * c->dim_k, got[n * c->dim_k + i],
+                                      kv_lse(&seen, l, 0, 0)[i]);
         }
         kv_seen_free(&seen);
         free(got);

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Lists of plans that a device made, beside the CPU's. */
+#include "tests/gpu_kv_fixture.h"
+
+#include "kv/stages.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+void twin_same_plans(const twin *t, size_t layer, size_t n, const dci_kv_plan *a, const dci_kv_plan *b)
+{
+        for (size_t i = 0; i < n; i++) {
+                ck_assert_int_eq(a->sink_end[i], b->sink_end[i]);
+                ck_assert_int_eq(a->recent_begin[i], b->recent_begin[i]);
+                ck_assert_int_eq(a->n_tokens[i], b->n_tokens[i]);
+        }
+        for (size_t l = 0; l < n * t->config.n_kv_heads; l++) {
+                ck_assert_msg(a->counts[l] == b->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
+                              t->what, layer, l, (int)a->counts[l], (int)b->counts[l]);
+                ck_assert_msg(memcmp(a->positions + l * a->stride, b->positions + l * b->stride,
+                                     (size_t)a->counts[l] * sizeof(int32_t)) == 0,
+                              "%s, layer %zu, list %zu differs", t->what, layer, l);
+        }
+}
+
+static int32_t *fetch(const twin *t, const int32_t *from, size_t n)
+{
+        int32_t *to = malloc(n * sizeof *to);
+        ck_assert_ptr_nonnull(to);
+        ck_ok(t->ops->copy(t->gpu, t->stream, to, from, n * sizeof *to));
+        ck_ok(t->ops->stream_wait(t->gpu, t->stream));
+        return to;
+}
+
+/* Tokens of a that b has not; both ascend. */
+static size_t others(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
+{
+        size_t n = 0;
+        for (size_t i = 0, j = 0; i < n_a; i++) {
+                ck_assert(i == 0 || a[i] > a[i - 1]);
+                while (j < n_b && b[j] < a[i])
+                        j++;
+                n += j == n_b || b[j] != a[i];
+        }
+        return n;
+}
+
+/* What a group counts, by the device's scores. Of one whose scores the choice has taken out, as much as the last that was chosen. */
+static double counts_for(const twin *t, const float *scores, const float *parts, size_t group, double last)
+{
+        const size_t per = t->kv->group, n_parts = (size_t)dci_gpu_kv_score_parts(t->kv, t->kv->step.n);
+        double sum = 0.0;
+        for (size_t q = 0; q < per; q++) {
+                const double score = scores[group * per + q];
+                if (scores[group * per + q] == -FLT_MAX)
+                        return last;
+                double most = -INFINITY, all = 0.0;
+                for (size_t i = 0; i <= n_parts; i++)
+                        most = fmax(most, (double)parts[2 * (i * per + q)]);
+                for (size_t i = 0; i <= n_parts; i++)
+                        all += (double)parts[2 * (i * per + q) + 1] * exp((double)parts[2 * (i * per + q)] - most);
+                sum += t->kv->planner.weigh == DCI_GPU_WEIGH_EVEN ? score / (double)per : exp(score - most - log(all));
+        }
+        return sum;
+}
+
+/* The group that a list's position belongs to. */
+static size_t group_at(const twin *t, size_t layer, int64_t sequence, size_t head, int32_t position)
+{
+        const dci_kv *kv = t->kv->host;
+        const dci_kv_layer *at = &dci_kv_find(t->kv->host, sequence)->layers[layer];
+        const size_t candidate = (size_t)position - t->kv->shape.sink;
+        if (!t->kv->planner.listed)
+                return candidate >> t->kv->planner.group_shift;
+        for (size_t b = 0; b < at->n_batches; b++) {
+                const dci_kv_batch *batch = at->batches[b];
+                const int32_t *offsets = dci_kv_batch_offsets(kv, batch, head),
+                              *ids = dci_kv_batch_ids(kv, batch, head);
+                for (size_t g = 0; g < batch->heads[head].n_groups; g++)
+                        for (int32_t i = offsets[g]; i < offsets[g + 1]; i++)
+                                if ((size_t)ids[i] == candidate)
+                                        return batch->heads[head].before + g;
+        }
+        ck_abort_msg("%s, layer %zu: token %d is in no group", t->what, layer, (int)position);
+        return 0;
+}
+
+/* A list of a layer, by its number, and whose it is. */
+typedef struct which {
+        size_t layer, list;
+        int64_t sequence;
+} which;
+
+/* What the last group that was chosen counts: what the device keeps as a guess for the next choice. */
+static double last_chosen(const twin *t, const which *of, size_t head)
+{
+        const dci_gpu_kv_row *row = dci_gpu_kv_find(t->kv, of->sequence);
+        const size_t at = t->kv->layers[of->layer].index * t->kv->n_lists +
+                          dci_gpu_kv_row_at(t->kv, row) * t->config.n_kv_heads + head;
+        int32_t *bits = fetch(t, (const int32_t *)(const void *)(t->kv->planner.guesses + at), 1);
+        float last;
+        memcpy(&last, bits, sizeof last);
+        free(bits);
+        return (double)last;
+}
+
+/* By how much groups may differ that count the same (gpu/plans.h). Relevances are good to the last bits, scores of rows to their products' share
+ * of 2^-17. A byte of a query for learned codes may be one more or less than the CPU's, by which a score differs by up to a coordinate of the
+ * key times a 127th of the query's largest one. */
+static double slack_of(const twin *t, double most)
+{
+        const dci_gpu_kv_planner *p = &t->kv->planner;
+        const double share = p->kind == DCI_GPU_LEARNED ? 2e-2 : p->kind == DCI_GPU_CODES ? 1e-5 : 4e-5;
+        return share * (p->weigh == DCI_GPU_WEIGH_EVEN ? 1.0 + fabs(most) : fabs(most));
+}
+
+/* Of two lists that differ: what is in one only counts as much as what is in the other only, to the last bits. */
+static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
+{
+        const dci_gpu_kv_planner *p = &t->kv->planner;
+        const size_t list = of->list, head = list % t->config.n_kv_heads;
+        const size_t per = t->kv->group, n_scores = p->most_groups * per;
+        const size_t part_floats = ((size_t)dci_gpu_kv_score_parts(t->kv, t->kv->step.n) + 1) * per * 2;
+        float *scores = (float *)(void *)fetch(t, (int32_t *)(void *)(p->scores + list * n_scores), n_scores);
+        float *parts = (float *)(void *)fetch(t, (int32_t *)(void *)p->parts, part_floats * (list + 1));
+        const float *of_list = parts + list * part_floats;
+        const double last = last_chosen(t, of, head);
+        double least = INFINITY, most = -INFINITY;
+        for (size_t side = 0; side < 2; side++) {
+                const int32_t *mine = side == 0 ? a : b, *other = side == 0 ? b : a;
+                const size_t n = side == 0 ? n_a : n_b, n_other = side == 0 ? n_b : n_a;
+                for (size_t i = 0, j = 0; i < n; i++) {
+                        while (j < n_other && other[j] < mine[i])
+                                j++;
+                        if (j < n_other && other[j] == mine[i])
+                                continue;
+                        const size_t group = group_at(t, of->layer, of->sequence, head, mine[i]);
+                        const double counts = counts_for(t, scores, of_list, group, last);
+                        least = fmin(least, counts);
+                        most = fmax(most, counts);
+                }
+        }
+        ck_assert_msg(most - least <= slack_of(t, most), "%s, layer %zu, list %zu: %.9g in place of %.9g", t->what,
+                      of->layer, list, least, most);
+        free(scores);
+        free(parts);
+}
+
+/* Whether a plan is one of the step that ends the prompt of a sequence whose groups the host lists: it attends to everything. */
+bool twin_is_early(const twin *t, size_t layer, int64_t sequence)
+{
+        return t->plans && t->kv->planner.listed && !t->kv->layers[layer].dense &&
+               dci_kv_find(t->kv->host, sequence)->layers[layer].prompt_now;
+}
+
+/* The device's lists are the CPU's; where two groups count the same to the last bits, the other one may be there. */
+void twin_plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, const dci_kv_plan *wanted)
+{
+        const dci_gpu_kv_planner *p = &t->kv->planner;
+        const size_t n_lists = n * t->config.n_kv_heads, stride = t->kv->stride;
+        int32_t *header = fetch(t, p->header, 3 * n), *counts = fetch(t, p->counts, n_lists),
+                *positions = fetch(t, p->positions, n_lists * stride);
+        for (size_t i = 0; i < n; i++) {
+                if (twin_is_early(t, layer, turns[i].sequence)) {
+                        ck_assert_int_eq(header[n + i], 0);
+                        continue;
+                }
+                ck_assert_msg(header[i] == wanted->sink_end[i],
+                              "%s, sequence %zu of %d tokens, layer %zu: sink_end %d, %d on the CPU", t->what, i,
+                              (int)header[2 * n + i], layer, (int)header[i], (int)wanted->sink_end[i]);
+                ck_assert_msg(header[n + i] == wanted->recent_begin[i], "%s, layer %zu: recent_begin %d, %d on the CPU",
+                              t->what, layer, (int)header[n + i], (int)wanted->recent_begin[i]);
+                ck_assert_msg(header[2 * n + i] == wanted->n_tokens[i], "%s, layer %zu: n_tokens %d, %d on the CPU",
+                              t->what, layer, (int)header[2 * n + i], (int)wanted->n_tokens[i]);
+        }
+        for (size_t l = 0; l < n_lists; l++) {
+                const which of = {layer, l, turns[l / t->config.n_kv_heads].sequence};
+                if (twin_is_early(t, layer, of.sequence))
+                        continue;
+                ck_assert_msg(counts[l] == wanted->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
+                              t->what, layer, l, (int)counts[l], (int)wanted->counts[l]);
+                const size_t other = others(positions + l * stride, (size_t)counts[l],
+                                            wanted->positions + l * wanted->stride, (size_t)wanted->counts[l]);
+                ck_assert_msg(p->listed || other <= (size_t)1 << p->group_shift,
+                              "%s, layer %zu, list %zu: %zu other tokens", t->what, layer, l, other);
+                if (other > 0)
+                        check_tie(t, &of, positions + l * stride, (size_t)counts[l],
+                                  wanted->positions + l * wanted->stride, (size_t)wanted->counts[l]);
+                t->n_other += other > 0;
+        }
+        t->n_lists += n_lists;
+        ck_assert_msg(t->n_other <= 1 + t->n_lists / 100, "%s: %zu of %zu lists differ", t->what, t->n_other,
+                      t->n_lists);
+        free(header);
+        free(counts);
+        free(positions);
+}
