@@ -366,16 +366,20 @@ START_TEST(uniform_fills_the_half_open_interval)
 }
 END_TEST
 
+/* The library's, and those that suites draw. */
 START_TEST(normal_has_normal_moments)
 {
-        dci_rng highest = {{0, 5, 7, UINT64_MAX}}, lowest = {{0, 5, 7, 0}};
-        double moment[5];
-        ck_assert(isfinite(dci_rng_normal(&highest)) && isfinite(dci_rng_normal(&lowest)));
-        ck_assert_double_eq_tol(moments(dci_rng_normal, moment), 0.6827, 0.005);
-        ck_assert_double_eq_tol(moment[1], 0, 0.01);
-        ck_assert_double_eq_tol(moment[2], 1, 0.015);
-        ck_assert_double_eq_tol(moment[3], 0, 0.05);
-        ck_assert_double_eq_tol(moment[4], 3, 0.12);
+        double (*const draws[])(dci_rng * rng) = {dci_rng_normal, test_quick_normal};
+        for (size_t i = 0; i < COUNT(draws); i++) {
+                dci_rng highest = {{0, 5, 7, UINT64_MAX}}, lowest = {{0, 5, 7, 0}};
+                double moment[5];
+                ck_assert(isfinite(draws[i](&highest)) && isfinite(draws[i](&lowest)));
+                ck_assert_double_eq_tol(moments(draws[i], moment), 0.6827, 0.005);
+                ck_assert_double_eq_tol(moment[1], 0, 0.01);
+                ck_assert_double_eq_tol(moment[2], 1, 0.015);
+                ck_assert_double_eq_tol(moment[3], 0, 0.05);
+                ck_assert_double_eq_tol(moment[4], 3, 0.12);
+        }
 }
 END_TEST
 
