@@ -148,6 +148,11 @@ bool test_short(void)
         return getenv("DCI_TEST_SHORT") != NULL;
 }
 
+bool test_thin(void)
+{
+        return getenv("DCI_TEST_LONG") == NULL && getenv("DCI_GPU_DEVICE") == NULL;
+}
+
 size_t test_isas(dci_isa out[6])
 {
         size_t n = 0;

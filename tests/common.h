@@ -75,6 +75,8 @@ double test_quick_normal(dci_rng *rng);
 /* Whether fewer repetitions are wanted (DCI_TEST_SHORT in the environment), as under the sanitizers: what they look for shows where
  * code runs once, or two threads meet once. */
 bool test_short(void);
+/* Whether the longest suites leave out what other cases of theirs all but repeat: unless DCI_TEST_LONG asks for all, or a device is named. */
+bool test_thin(void);
 
 /* Levels of this machine, scalar first; returns how many. */
 size_t test_isas(dci_isa out[6]);
