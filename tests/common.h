@@ -74,9 +74,14 @@ typedef size_t (*test_ladder)(int32_t n_threads, void *(*prepare)(dci_context *c
 /* n x dim normal numbers, the same for the same seed. Free with free(). */
 float *test_normal(size_t n, size_t dim, uint64_t seed);
 
+/* A normal number at a fifth of dci_rng_normal's price: suites that draw millions took most of their time for them. */
+double test_quick_normal(dci_rng *rng);
+
 /* Whether fewer repetitions are wanted (DCI_TEST_SHORT in the environment), as under the sanitizers: what they look for shows where
  * code runs once, or two threads meet once. */
 bool test_short(void);
+/* Whether the longest suites leave out what other cases of theirs all but repeat: unless DCI_TEST_LONG asks for all, or a device is named. */
+bool test_thin(void);
 
 /* Progress that stops a call at once; ctx: size_t, counts how often it was asked. */
 int32_t test_stop_at_once(void *ctx, size_t done, size_t total);

@@ -86,7 +86,7 @@ static void take_coders(score_state *s)
                 for (size_t h = 0; h < (size_t)c->n_heads; h++) {
                         float *centre = floats(s->centres) + (r * (size_t)c->n_heads + h) * dim;
                         for (size_t j = 0; j < dim; j++)
-                                centre[j] = c->centred ? (float)dci_rng_normal(&s->rng) : 0.0f;
+                                centre[j] = c->centred ? (float)test_quick_normal(&s->rng) : 0.0f;
                         void **memory = &s->memory[r * SCORE_HEADS + h];
                         if (c->kind == DCI_GPU_LEARNED) {
                                 score_learned_coder(s, r, h);
@@ -158,8 +158,8 @@ static void make_key(score_state *s, float *key, size_t token)
         dci_rng near;
         dci_rng_seed(&near, s->c->data == EQUAL ? 1 : 1 + token / UNLIKE);
         for (size_t j = 0; j < dim; j++) {
-                const double own = s->c->data == EQUAL ? 0.0 : dci_rng_normal(&s->rng);
-                key[j] = (float)(1.5 * dci_rng_normal(&near) + 0.5 * own);
+                const double own = s->c->data == EQUAL ? 0.0 : test_quick_normal(&s->rng);
+                key[j] = (float)(1.5 * test_quick_normal(&near) + 0.5 * own);
         }
 }
 
@@ -199,7 +199,7 @@ static void fill_row(score_state *s, size_t row, size_t head, size_t g)
         unsigned char *to = chunk_image(s, row, g / s->per_chunk, head) + g % s->per_chunk * s->width * 2;
         make_key(s, key, g);
         for (size_t j = 0; j < dim; j++) {
-                const float spread = (float)fabs(dci_rng_normal(&s->rng));
+                const float spread = (float)fabs(test_quick_normal(&s->rng));
                 put_number(to, j, c->dtype, key[j]);
                 if (c->kind != DCI_GPU_MEANS)
                         put_number(to, dim + j, c->dtype, c->kind == DCI_GPU_MINMAX ? key[j] - spread : spread);

@@ -17,7 +17,7 @@ static void sample(dci_rng *rng, float *rows, size_t dim, double decay)
 {
         for (size_t i = 0; i < SAMPLE; i++)
                 for (size_t j = 0; j < dim; j++) {
-                        const double own = dci_rng_normal(rng) * exp(-decay * (double)j / (double)dim);
+                        const double own = test_quick_normal(rng) * exp(-decay * (double)j / (double)dim);
                         rows[i * dim + j] = (float)(own + (j > 0 ? 0.3 * (double)rows[i * dim + j - 1] : 0.5));
                 }
 }
@@ -76,12 +76,12 @@ static void any_frame(score_state *s, dci_coder *coder)
         any_layout(s, coder);
         dci_coder_finish_learned(coder);
         for (size_t j = 0; j < dim; j++) {
-                coder->centre[j] = (float)dci_rng_normal(&s->rng);
+                coder->centre[j] = (float)test_quick_normal(&s->rng);
                 coder->worth[j] = 1.0f;
         }
         for (size_t i = 0; i < dim * dim; i++) {
-                coder->to[i] = (float)dci_rng_normal(&s->rng);
-                coder->from[i] = (float)dci_rng_normal(&s->rng);
+                coder->to[i] = (float)test_quick_normal(&s->rng);
+                coder->from[i] = (float)test_quick_normal(&s->rng);
         }
 }
 
@@ -94,7 +94,7 @@ void score_learned_coder(score_state *s, size_t row, size_t head)
                 malloc(dci_coder_bytes(DCI_CODER_LEARNED, dim) + dci_coder_bytes(DCI_CODER_ROTATED, dim));
         float centre[DCI_GPU_MAX_DIM];
         for (size_t j = 0; j < dim; j++)
-                centre[j] = (float)dci_rng_normal(&s->rng);
+                centre[j] = (float)test_quick_normal(&s->rng);
         if (kind == RANDOM) {
                 dci_coder_init(s->t->context, DCI_CODER_ROTATED, dim, bits, SCORE_SEED, centre, memory, coder);
                 return;

@@ -151,7 +151,7 @@ static void done(choose_state *s)
 
 static float score_of(choose_state *s, int32_t g, int32_t n, float common)
 {
-        const float x = (float)dci_rng_normal(&s->rng);
+        const float x = (float)test_quick_normal(&s->rng);
         switch (s->w->data) {
         case LEVELS:
                 return (float)(g * 37 % 5);
@@ -184,7 +184,7 @@ static void score(choose_state *s, int32_t i, int32_t h)
                 return;
         ck_assert_int_le(n, s->most_groups);
         for (int32_t g = 0; g < n; g++) {
-                const float common = (float)dci_rng_normal(&s->rng);
+                const float common = (float)test_quick_normal(&s->rng);
                 for (int32_t q = 0; q < group; q++)
                         scores[g * group + q] = score_of(s, g, n, common);
         }

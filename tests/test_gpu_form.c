@@ -95,7 +95,7 @@ static void fill_row(world *w, const float *mean, size_t number, uint16_t *out)
         const float huge = wide ? 1e29f : 6e4f, tiny = wide ? 1e-26f : 1e-6f, vanishing = wide ? 1e-38f : 6e-8f;
         float x[DCI_GPU_MAX_DIM];
         for (size_t j = 0; j < dim; j++)
-                x[j] = mean[j] + (float)dci_rng_normal(&w->rng);
+                x[j] = mean[j] + (float)test_quick_normal(&w->rng);
         if (dci_rng_below(&w->rng, 11) == 0)
                 for (size_t j = 0; j < dim; j++) {
                         const float part = fabsf(x[j]) / (1.0f + fabsf(x[j]));
@@ -121,7 +121,7 @@ static uint16_t *make_rows(world *w)
         for (size_t l = 0; l < w->lists; l++) {
                 float mean[DCI_GPU_MAX_DIM] = {0.0f};
                 for (size_t j = 0; j < dim; j++)
-                        mean[j] = l % 3 == 2 ? 0.0f : (j % 29 == 3 ? 12.0f : 1.0f) * (float)dci_rng_normal(&w->rng);
+                        mean[j] = l % 3 == 2 ? 0.0f : (j % 29 == 3 ? 12.0f : 1.0f) * (float)test_quick_normal(&w->rng);
                 for (size_t i = 0; i < MOST; i++)
                         fill_row(w, mean, i, rows + (l * MOST + i) * dim);
         }

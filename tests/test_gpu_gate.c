@@ -124,7 +124,7 @@ static void draw_queries(world *w)
                                             (size_t)q * dim;
                         const uint64_t kind = dci_rng_below(&w->rng, 12);
                         for (size_t j = 0; j < dim; j++) {
-                                const float own = (float)dci_rng_normal(&w->rng),
+                                const float own = (float)test_quick_normal(&w->rng),
                                             before = isnan(kept[j]) ? own : kept[j];
                                 x[j] = kind == 0 ? 0.0f : kind < 3 ? own : before * 8.0f + 0.7f * own;
                         }

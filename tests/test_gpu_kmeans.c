@@ -65,14 +65,14 @@ static void fill_like_keys(world *w)
         for (size_t h = 0; h < (size_t)w->s->n_heads; h++) {
                 float mean[DCI_GPU_MAX_DIM], topics[16][DCI_GPU_MAX_DIM];
                 for (size_t j = 0; j < dim; j++) {
-                        mean[j] = (j % 29 == 3 ? 8.0f : 1.0f) * (float)dci_rng_normal(&w->rng);
+                        mean[j] = (j % 29 == 3 ? 8.0f : 1.0f) * (float)test_quick_normal(&w->rng);
                         for (size_t g = 0; g < 16; g++)
-                                topics[g][j] = (float)dci_rng_normal(&w->rng);
+                                topics[g][j] = (float)test_quick_normal(&w->rng);
                 }
                 for (size_t i = 0; i < (size_t)w->s->n; i++) {
                         const float *topic = topics[dci_rng_below(&w->rng, 16)];
                         for (size_t j = 0; j < dim; j++)
-                                put(w, h, i, j, mean[j] + topic[j] + 0.7f * (float)dci_rng_normal(&w->rng));
+                                put(w, h, i, j, mean[j] + topic[j] + 0.7f * (float)test_quick_normal(&w->rng));
                 }
         }
 }
@@ -244,7 +244,7 @@ START_TEST(empty_clusters_and_ties_too)
                 dci_rng_seed(&alike, i % 40);
                 dci_rng_seed(&signs, i % 97);
                 for (size_t j = 0; j < (size_t)s.dim; j++) {
-                        put(&w, 0, i, j, (float)dci_rng_normal(&alike));
+                        put(&w, 0, i, j, (float)test_quick_normal(&alike));
                         put(&w, 1, i, j, (float)j - 20.0f);
                         put(&w, 2, i, j, j < 8 ? (dci_rng_below(&signs, 2) != 0 ? 1.0f : -1.0f) : 0.0f);
                 }
@@ -268,7 +268,7 @@ START_TEST(rounds_end_when_nothing_changes)
         for (size_t h = 0; h < 2; h++)
                 for (size_t i = 0; i < (size_t)s.n; i++)
                         for (size_t j = 0; j < (size_t)s.dim; j++)
-                                put(&w, h, i, j, (j == i % 3 ? 30.0f : 0.0f) + 0.2f * (float)dci_rng_normal(&w.rng));
+                                put(&w, h, i, j, (j == i % 3 ? 30.0f : 0.0f) + 0.2f * (float)test_quick_normal(&w.rng));
         compare(&w);
         for (size_t h = 0; h < 2; h++)
                 ck_assert_int_lt(state_of(w.states, false, h)[DCI_GPU_KMEANS_ROUNDS], 30);

@@ -91,11 +91,13 @@ static size_t last_listed(const twin *t)
 }
 
 /* Just before the last token that was fetched, and within its page: what is there later is not what was fetched. Loops over
- * where it is cut. */
+ * where it is cut; of the presets, thinned, two are cut at even places and two at odd ones. */
 START_TEST(cuts_within_what_was_fetched_go_on_as_on_the_cpu)
 {
         static const int32_t presets[] = {DCI_KV_QUEST, DCI_KV_ARKVALE, DCI_KV_PAGEMEAN, DCI_KV_TOPK};
         for (size_t p = 0; p < 4; p++) {
+                if (test_thin() && (p + (size_t)_i) % 2 != 0)
+                        continue;
                 dci_kv_config config = twin_small(presets[p]);
                 config.page_tokens = 16;
                 config.budget = 112;

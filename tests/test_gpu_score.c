@@ -41,7 +41,7 @@ START_TEST(codes_score_as_the_coder_scans)
                                 c.centred = g % 2 == 0;
                                 c.query_dtype = (int32_t)(seed % 3 == 0 ? DCI_F32 : seed % 3 == 1 ? DCI_BF16 : DCI_F16);
                                 c.dtype = seed % 2 == 0 ? DCI_F16 : DCI_BF16;
-                                if (!test_short() || seed % 5 == 0)
+                                if (test_short() ? seed % 5 == 0 : !test_thin() || (d + g) % 2 == 0)
                                         score_go(&t, &c, seed);
                         }
         gpu_end(&t);
@@ -63,7 +63,7 @@ START_TEST(rows_score_as_their_kinds_say)
                                 c.query_dtype = (int32_t)(seed % 3 == 0 ? DCI_F32 : seed % 3 == 1 ? DCI_BF16 : DCI_F16);
                                 c.dtype = seed % 2 == 0 ? DCI_F16 : DCI_BF16;
                                 c.n_tokens[2] = 2800;
-                                if (!test_short() || seed % 5 == 0)
+                                if (test_short() ? seed % 5 == 0 : !test_thin() || (d + g) % 2 == 0)
                                         score_go(&t, &c, seed);
                         }
         gpu_end(&t);

@@ -90,7 +90,7 @@ static void make_value(world *w, const float *centre, size_t token, float *out)
         const float size = w->s->data == LARGE ? 1e15f : w->s->data == SMALL ? 1e-12f : 1.0f;
         for (int32_t j = 0; j < w->s->dim; j++) {
                 const float bend = sinf((float)(token / 50 % 7) * 1.7f + (float)j * 0.9f); /* neighbours are alike */
-                const float noise = (float)dci_rng_normal(&w->rng);
+                const float noise = (float)test_quick_normal(&w->rng);
                 out[j] = centre[j] + (w->s->data == ZEROS ? 0.0f : size * (bend + 0.5f * noise));
         }
 }
@@ -199,7 +199,7 @@ static void drop(world *w)
 static float make_score(world *w, size_t token, size_t n)
 {
         const int32_t data = w->s->data;
-        const float walk = 3.0f * (float)dci_rng_normal(&w->rng);
+        const float walk = 3.0f * (float)test_quick_normal(&w->rng);
         if (data == ALL_CHOSEN || (data == ONE_LEFT && token != n / 2))
                 return -FLT_MAX;
         if (data != ONE_LEFT && token % 11 == 3) /* chosen */

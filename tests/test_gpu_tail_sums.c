@@ -93,8 +93,8 @@ static void put_rows(world *w, size_t row, size_t head, size_t n)
                 for (int value = 0; value < 2; value++) {
                         for (size_t j = 0; j < dim; j++) {
                                 if (i % 40 == 0)
-                                        centre[(size_t)value * dim + j] = (float)dci_rng_normal(&w->rng);
-                                x[j] = centre[(size_t)value * dim + j] + 0.4f * (float)dci_rng_normal(&w->rng);
+                                        centre[(size_t)value * dim + j] = (float)test_quick_normal(&w->rng);
+                                x[j] = centre[(size_t)value * dim + j] + 0.4f * (float)test_quick_normal(&w->rng);
                         }
                         w->t->context->kernels->narrow[w->s->dtype - 1](x, dim, row_at(w, row, head, i, value != 0));
                 }

@@ -201,7 +201,7 @@ START_TEST(extreme_rows_give_numbers)
         for (size_t s = 0; s < COUNT(sizes); s++) {
                 dci_kv_config config = kv_small(kv_presets[_i]);
                 config.dtype = DCI_F32;
-                kv_data data = kv_random(&config, N, 93);
+                kv_data data = kv_random(&config, N, 94);
                 for (size_t j = 0; j < 2 * N * 2 * 16; j++) {
                         ((float *)data.stored_keys)[j] *= sizes[s];
                         ((float *)data.stored_values)[j] *= sizes[(s + 3) % COUNT(sizes)];
