@@ -3,8 +3,7 @@
 /*
  * The choice, some small blocks to a list, of which the last one to arrive finishes.
  *
- * Each block looks at its part of the list once, keeps relevances in shared memory, and counts them by their leading bits: 1,024 bins, four of
- * which are an octave of what softmax weighs. It leaves in `found` its keys from the bin on that gives it clearly more than its share of
+ * Each block looks at its part of the list once, keeps relevances in shared memory, and counts them in 1,024 bins. It leaves in `found` its keys from the bin on that gives it clearly more than its share of
  * the best, as groups go to blocks in turn.
  *
  * The last block takes the best of what was found. That is the choice if the worst of them is no worse than any block's threshold: whatever
@@ -21,6 +20,7 @@
 #include "gpu/cuda_launch.cuh"
 
 constexpr int most_blocks = 32;   /* to a list */
+constexpr int few_more = 64;      /* keys, beside those that are wanted, whose comparing costs less than another round of bins */
 constexpr int block_groups = 2048; /* that are worth a block */
 constexpr int alone_groups = 8192; /* that one block goes through sooner than several that wait for each other */
 constexpr int most_kept = 48;      /* rounds whose relevances are kept: 96 KiB, two blocks to a multiprocessor */
@@ -77,6 +77,8 @@ template <int G> static __device__ __forceinline__ Part part_of(const Job &job, 
         p.n = (uint32_t)(job.n_groups / cycle * run + (left < 0 ? 0 : left < run ? left : run));
         p.room = (uint32_t)plan.room;
         p.asked = min((uint32_t)asked_of(job.wanted, p.n_blocks), p.room);
+        if (plan.alone) /* all of them are compared with each other */
+                p.room = min(p.room, p.asked + few_more);
         return p;
 }
 
@@ -102,44 +104,58 @@ static __device__ __forceinline__ void again(const dci_gpu_choose_args &args, co
                 [&](int, uint32_t bits, int group) { visit(bits, group); });
 }
 
-/* Bins of relevances: their leading bits, but for the sign where none is less than zero. */
-template <bool EVEN> static __device__ __forceinline__ int bin_shift(const Job &job)
+/* Mean scores that may count are no more than 31 below the mean of the heads' greatest. */
+static __device__ __forceinline__ float bins_begin(const Shared &s, const Job &job)
 {
-        return EVEN || job.look ? 22 : 21;
+        float sum = 0.0f;
+        for (int q = 0; q < job.group; q++)
+                sum += s.most[q];
+        return sum / (float)job.group - 31.0f;
 }
 
-static __device__ __forceinline__ void count_bits(Shared &s, uint32_t bits, int shift)
+/* A relevance's bin; greater ones have none that is less, and that is all that counts on it. What softmax weighs: a sixteenth of an octave, from
+ * 2^-60 on; mean scores: a 32nd. */
+template <bool EVEN> static __device__ __forceinline__ int bin_of(const Job &job, uint32_t bits)
+{
+        constexpr uint32_t least = 0xa1800000u, infinite = 0xff800000u; /* as ordered numbers */
+        if (!EVEN)
+                return bits < least ? 0 : (int)min((bits - least) >> 19, (uint32_t)n_bins - 1);
+        const float at = __fmul_rn(__fsub_rn(from_ordered(bits), job.low), 32.0f);
+        return bits >= infinite ? n_bins - 1 : (int)fminf(fmaxf(at, 0.0f), (float)(n_bins - 1));
+}
+
+template <bool EVEN> static __device__ __forceinline__ void count_bits(Shared &s, const Job &job, uint32_t bits)
 {
         if (bits > 0) /* else there is no group */
-                atomicAdd(&s.bins[bits >> shift & (n_bins - 1)], 1u);
+                atomicAdd(&s.bins[bin_of<EVEN>(job, bits)], 1u);
 }
 
-/* More keys share a bin than there is room for: a threshold by their next bits. */
+/* What a block leaves: keys from a bin on that reach a number. */
+struct Cut {
+        int bin;
+        uint64_t key;
+};
+
+/* More keys share a bin than there is room for: a threshold by all of their bits. */
 template <int G, bool EVEN>
-static __device__ __noinline__ uint64_t find_within(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r, Part p, uint64_t low,
-                                                    uint64_t high, uint32_t least, uint32_t most)
+static __device__ __noinline__ uint64_t find_within(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r, Part p)
 {
-        return narrow(s, low, high, least, most, [&](auto count) {
+        return narrow(s, everything, ~0ull, p.asked, p.room, [&](auto count) {
                 again<G, EVEN>(args, job, s, r, p, [&](uint32_t bits, int group) { count(key_of(bits, group)); });
         });
 }
 
-/* The threshold that leaves as many keys as are asked for, or some more. Bins are counted. */
+/* The cut that leaves as many keys as are asked for, or some more. Bins are counted. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ uint64_t find_threshold(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
-                                                          const Part &p)
+static __device__ __forceinline__ Cut find_cut(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r, const Part &p)
 {
         if (p.n <= p.asked)
-                return everything;
-        const int shift = bin_shift<EVEN>(job);
+                return {0, everything};
         find_bin(s, p.asked);
-        const uint64_t low = ((uint64_t)s.bin << shift | (shift == 21 ? 0x80000000u : 0u)) << 32;
-        const uint32_t before = s.before;
-        if (before + s.within <= p.room)
-                return low > everything ? low : everything;
+        if (s.before + s.within <= p.room)
+                return {(int)s.bin, everything};
         __syncthreads(); /* all have read */
-        return find_within<G, EVEN>(args, job, s, r, p, low, low | (((uint64_t)1 << (shift + 32)) - 1), p.asked - before,
-                                    p.room - before);
+        return {0, find_within<G, EVEN>(args, job, s, r, p)};
 }
 
 /* Relevances of a block's groups: kept, and in bins. */
@@ -148,29 +164,30 @@ static __device__ __forceinline__ void weigh_part(const dci_gpu_choose_args &arg
                                                   Batch<G> &batch, const Part &p)
 {
         const Weights<G> w = weights_of<G>(s, job);
-        const int shift = bin_shift<EVEN>(job);
         scan<G, EVEN>(args, job, w, batch, p.block, p.n_blocks, 0, p.rounds, [&](int round, uint32_t bits, int) {
                 if (round < p.kept)
                         r.kept[round * n_threads + threadIdx.x] = bits;
-                count_bits(s, bits, shift);
+                count_bits<EVEN>(s, job, bits);
         });
         __syncthreads();
 }
 
-/* Keys that reach the threshold, in no order; s.count says how many. */
+/* Keys of a cut, in no order; s.count says how many. Returns a number that none of the others reaches. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ void leave_keys(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
-                                                  const Part &p, uint64_t threshold, uint64_t *keys)
+static __device__ __forceinline__ uint64_t leave_keys(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
+                                                      const Part &p, const Cut &cut, uint64_t *keys)
 {
         again<G, EVEN>(args, job, s, r, p, [&](uint32_t bits, int group) {
                 const uint64_t key = key_of(bits, group);
-                if (key < threshold)
+                if (key < cut.key || bin_of<EVEN>(job, bits) < cut.bin)
                         return;
                 const uint32_t at = atomicAdd(&s.count, 1u);
                 if (at < p.room)
                         keys[at] = key;
+                atomicMin(&s.worst, (unsigned long long)key);
         });
         __syncthreads();
+        return cut.bin == 0 ? cut.key : s.worst;
 }
 
 /* Leaves what a block has found; whether it is the last of its list to do so. */
@@ -182,8 +199,8 @@ static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args
         /* Else so many are wanted that there is no room for them. */
         if ((uint32_t)job.wanted <= p.room * p.n_blocks) {
                 weigh_part<G, EVEN>(args, job, s, r, batch, p);
-                threshold = find_threshold<G, EVEN>(args, job, s, r, p);
-                leave_keys<G, EVEN>(args, job, s, r, p, threshold, keys);
+                const Cut cut = find_cut<G, EVEN>(args, job, s, r, p);
+                threshold = leave_keys<G, EVEN>(args, job, s, r, p, cut, keys);
                 for (uint32_t at = s.count + threadIdx.x; at < p.room; at += n_threads)
                         keys[at] = 0;
         }
@@ -199,35 +216,35 @@ static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args
 
 /* --- the last block ----------------------------------------------------------------------------------------------------- */
 
-/* All that the blocks found, into `keys`, zeros among them, and by leading bits into bins; the highest threshold. */
+/* All that the blocks found, into `keys`, zeros among them, and their relevances in bins; the highest threshold. */
 template <bool EVEN>
 static __device__ __forceinline__ void read_found(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
                                                   const Part &p)
 {
         const unsigned long long *found = reinterpret_cast<const unsigned long long *>(found_of(args, job));
-        const int n = p.n_blocks * (int)p.room, shift = bin_shift<EVEN>(job);
+        const int n = p.n_blocks * (int)p.room;
         if ((int)threadIdx.x < p.n_blocks)
                 atomicMax(&s.furthest, __ldcg(found + threadIdx.x));
         for (int i = threadIdx.x; i < n; i += n_threads) {
                 const uint64_t key = __ldcg(found + most_blocks + i);
                 r.keys[i] = key;
-                count_bits(s, (uint32_t)(key >> 32), shift);
+                count_bits<EVEN>(s, job, (uint32_t)(key >> 32));
         }
         __syncthreads();
 }
 
 /* The least of the wanted keys, of n of which all that share its bin, and so many more, are there; the bin is known. A few keys of a bin are
  * compared each with each. */
-static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &s, const Rooms &r, int n, int shift)
+template <bool EVEN>
+static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &s, const Rooms &r, int n)
 {
-        const uint32_t bin = s.bin, wanted = (uint32_t)job.wanted - s.before;
-        const uint64_t low = ((uint64_t)bin << shift | (shift == 21 ? 0x80000000u : 0u)) << 32;
-        const uint64_t high = low | (((uint64_t)1 << (shift + 32)) - 1);
+        const int bin = (int)s.bin;
+        const uint32_t wanted = (uint32_t)job.wanted - s.before;
         if (s.within > n_threads)
                 return 0;
         unsigned long long *few = reinterpret_cast<unsigned long long *>(r.bits);
         for (int i = threadIdx.x; i < n; i += n_threads)
-                if (r.keys[i] >= low && r.keys[i] <= high)
+                if (r.keys[i] >= everything && bin_of<EVEN>(job, (uint32_t)(r.keys[i] >> 32)) == bin)
                         few[atomicAdd(&s.count, 1u)] = r.keys[i];
         __syncthreads();
         const int within = (int)s.count;
@@ -328,7 +345,7 @@ static __device__ __forceinline__ void choose_alone(const dci_gpu_choose_args &a
                 low = find_all<G, EVEN>(args, job, s, r, (uint32_t)key_room, &n);
         } else {
                 weigh_part<G, EVEN>(args, job, s, r, batch, p);
-                leave_keys<G, EVEN>(args, job, s, r, p, find_threshold<G, EVEN>(args, job, s, r, p), r.keys);
+                leave_keys<G, EVEN>(args, job, s, r, p, find_cut<G, EVEN>(args, job, s, r, p), r.keys);
                 n = (int)s.count;
                 sorted = n <= few_keys;
                 if (sorted)
@@ -351,7 +368,7 @@ static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, c
         if (job.wanted <= n) {
                 read_found<EVEN>(args, job, s, r, p);
                 if (find_bin(s, (uint32_t)job.wanted) >= (uint32_t)job.wanted)
-                        low = worst_of_bin(job, s, r, n, bin_shift<EVEN>(job));
+                        low = worst_of_bin<EVEN>(job, s, r, n);
         }
         if (low == 0 || low < s.furthest)
                 low = find_all<G, EVEN>(args, job, s, r, (uint32_t)key_room, &n);
@@ -376,6 +393,7 @@ static __global__ void __launch_bounds__(n_threads, 2) choose_kernel(const __gri
         if (thread == 0) {
                 s.count = 0;
                 s.furthest = 0;
+                s.worst = ~0ull;
         }
         ptx_take_turn();
         /* On their way before it is known how many there are. */
@@ -383,11 +401,13 @@ static __global__ void __launch_bounds__(n_threads, 2) choose_kernel(const __gri
         load_batch<G>(batch, job.scores, 0, (int)blockIdx.x, (int)gridDim.x, args.most_groups);
         if (!settle(args, job, asked))
                 return;
-        for (int q = warp; q < job.group && !EVEN; q += n_warps)
-                weigh_query(args, s, job.list, q);
-        if (EVEN && thread < DCI_GPU_MAX_GROUP)
-                s.most[thread] = s.lse[thread] = 0.0f;
+        for (int q = warp; q < job.group; q += n_warps)
+                if (EVEN)
+                        top_query(args, s, job.list, q);
+                else
+                        weigh_query(args, s, job.list, q);
         __syncthreads();
+        job.low = EVEN ? bins_begin(s, job) : 0.0f;
         const Part p = part_of<G>(job, plan);
         if (plan.alone) /* the same for all threads */
                 choose_alone<G, EVEN>(args, job, s, r, batch, p, plan.key_room);

@@ -42,6 +42,7 @@ struct Job {
         int list, row, head, group;
         int n_candidates, room, n_groups, wanted;
         bool look; /* look: for listed groups without a candidate */
+        float low; /* of mean scores: where bins begin */
 };
 
 static __device__ __forceinline__ uint32_t ordered(float x)
@@ -139,6 +140,23 @@ static __device__ __forceinline__ void weigh_query(const dci_gpu_choose_args &ar
         if (lane == 0) {
                 s.most[q] = most;
                 s.lse[q] = lse;
+        }
+}
+
+/* Of mean scores only the heads' greatest scores are wanted; by one warp. */
+static __device__ __forceinline__ void top_query(const dci_gpu_choose_args &args, Shared &s, int list, int q)
+{
+        const int lane = threadIdx.x & 31, n = args.n_parts;
+        const float2 *parts = reinterpret_cast<const float2 *>(args.parts) + (uint64_t)list * (n + 1) * args.group + q;
+        float most = -FLT_MAX;
+        for (int i = lane; i < n; i += 32)
+                most = fmaxf(most, __ldcg(parts + i * args.group).x);
+#pragma unroll
+        for (int d = 16; d > 0; d >>= 1)
+                most = fmaxf(most, __shfl_xor_sync(all_lanes, most, d));
+        if (lane == 0) {
+                s.most[q] = most;
+                s.lse[q] = 0.0f;
         }
 }
 
