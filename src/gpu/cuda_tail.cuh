@@ -62,9 +62,9 @@ template <int TILES> static __device__ __forceinline__ Job job_of(const dci_gpu_
         job.head = blockIdx.y / n_sets;
         job.query = blockIdx.y % n_sets * 4 * TILES;
         job.list = blockIdx.z * a.n_heads + job.head;
-        job.row = __ldca(a.rows + blockIdx.z);
+        job.row = __ldcg(a.rows + blockIdx.z);
         dci_gpu_view view;
-        DCI_GPU_VIEW(view, a.sizes, __ldca(a.n_tokens + blockIdx.z), __ldca(a.n_grouped + blockIdx.z));
+        DCI_GPU_VIEW(view, a.sizes, __ldcg(a.n_tokens + blockIdx.z), __ldcg(a.n_grouped + blockIdx.z));
         job.n = view.n_candidates;
         job.sparse = view.sparse != 0;
         const uint32_t n_blocks = (uint32_t)(job.n + TOKENS - 1) / TOKENS; /* times 64 parts: below 2^31 */
@@ -84,14 +84,15 @@ static __device__ __forceinline__ uint4 load_codes(const unsigned char *at)
 /* The chunk that a block of tokens lies in. */
 static __device__ __forceinline__ int chunk_of(const dci_gpu_tail_args &a, const Job &job, int block)
 {
-        return __ldca(a.chunks.numbers + (int64_t)job.row * a.chunks.stride + block / (DCI_GPU_CHUNK / TOKENS));
+        return __ldcg(a.chunks.numbers + (int64_t)job.row * a.chunks.stride + block / (DCI_GPU_CHUNK / TOKENS));
 }
 
 /* What the tail has of this head there. */
 static __device__ __forceinline__ const unsigned char *place_of(const dci_gpu_tail_args &a, const Job &job, int chunk)
 {
         const int shift = a.chunks.piece_shift;
-        return a.chunks.pieces[chunk >> shift] + a.chunks.layer_at +
+        const unsigned long long piece = __ldcg(reinterpret_cast<const unsigned long long *>(a.chunks.pieces) + (chunk >> shift));
+        return reinterpret_cast<const unsigned char *>(piece) + a.chunks.layer_at +
                (uint64_t)(chunk & ((1 << shift) - 1)) * a.chunks.chunk_bytes +
                (uint64_t)job.head * a.chunks.head_bytes + a.tail_at;
 }
@@ -126,7 +127,7 @@ template <int TILES> struct Scores {
                         a.scores + ((int64_t)job.list * a.most_groups + block * TOKENS + 4 * g) * group + job.query + c;
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                        scales[i] = __ldca(reinterpret_cast<const uint2 *>(scales_at + 64 * i + 8 * g));
+                        scales[i] = __ldcg(reinterpret_cast<const uint2 *>(scales_at + 64 * i + 8 * g));
                 if (left >= TOKENS)
                         load_scores<GROUP, true>(from, group, job.query + c, left, g);
                 else
@@ -352,17 +353,21 @@ static __device__ __forceinline__ void sum_blocks(const dci_gpu_tail_args &a, co
         Scores<TILES> scores;
         const unsigned char *here = nullptr; /* this lane's first codes of the block */
         int block = job.first + warp, later = 0;
+        const unsigned char *first = nullptr;
         running.begin();
+        /* Codes are on their way before the choice has been made. */
         if (block < job.last) {
-                const unsigned char *place = place_of(a, job, chunk_of(a, job, block));
-                here = place + block % PER_CHUNK * S::BLOCK_BYTES + 128 * c + 16 * g;
+                first = place_of(a, job, chunk_of(a, job, block));
+                here = first + block % PER_CHUNK * S::BLOCK_BYTES + 128 * c + 16 * g;
 #pragma unroll
                 for (int x = 0; x < S::SLOTS; x++)
                         running.fetch(x, here);
-                scores.template load<GROUP>(a, job, block, place + S::SCALES_AT + block % PER_CHUNK * 2 * TOKENS, g, c);
         }
         if (block + WARPS < job.last)
                 later = chunk_of(a, job, block + WARPS);
+        ptx_take_turn();
+        if (block < job.last)
+                scores.template load<GROUP>(a, job, block, first + S::SCALES_AT + block % PER_CHUNK * 2 * TOKENS, g, c);
         while (block < job.last) {
                 const int next = block + WARPS;
                 const bool more = next < job.last;
@@ -480,9 +485,9 @@ __launch_bounds__(WARPS * 32,
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, memory);
         Shared<D, TILES> &s = *reinterpret_cast<Shared<D, TILES> *>(memory);
-        ptx_take_turn();
         const Job job = job_of<TILES>(a);
         if (!job.sparse) { /* the same for all blocks of the list */
+                ptx_take_turn();
                 if (blockIdx.x == 0 && job.query == 0)
                         leave_nothing(a, job.list);
                 return;
