@@ -166,7 +166,9 @@ static float score_of(choose_state *s, int32_t g, int32_t n, float common)
         case ASCENDING:
                 return 20.0f * (float)g / (float)n;
         case BAD:
-                return dci_rng_below(&s->rng, 50) == 0 ? no_number() : dci_rng_below(&s->rng, 50) == 0 ? INFINITY * x : x;
+                return dci_rng_below(&s->rng, 50) == 0   ? no_number()
+                       : dci_rng_below(&s->rng, 50) == 0 ? INFINITY * x
+                                                         : x;
         default:
                 return 2.5f * (common + 0.5f * x);
         }

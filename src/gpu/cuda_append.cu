@@ -190,10 +190,9 @@ extern "C" dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, con
                         return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory",
                                                    config.dynamicSmemBytes);
         }
-        return dci_gpu_cuda_status(
-                launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, append_kernel, *args, bytes_of(args, true),
-                             bytes_of(args, false)),
-                "append of %d tokens cannot be queued", args->batch.n_tokens);
+        return dci_gpu_cuda_status(launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, append_kernel, *args,
+                                                bytes_of(args, true), bytes_of(args, false)),
+                                   "append of %d tokens cannot be queued", args->batch.n_tokens);
 }
 
 extern "C" dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args)

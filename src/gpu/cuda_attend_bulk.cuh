@@ -159,7 +159,8 @@ static cudaError_t launch_bulk(const dci_gpu_attend_args &args, const GpuStream 
         return launch_blocks(attend_bulk_kernel<T, D, PARTS>, bulk_warps<D>, n_bytes, args, stream);
 }
 
-template <class T, int D> static cudaError_t launch_dim(const dci_gpu_attend_args &args, bool bulk, const GpuStream &stream)
+template <class T, int D>
+static cudaError_t launch_dim(const dci_gpu_attend_args &args, bool bulk, const GpuStream &stream)
 {
         const bool parts = args.group <= 8;
         if (args.slots != nullptr)

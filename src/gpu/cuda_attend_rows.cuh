@@ -38,18 +38,20 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_attend_args &a, bool 
         return job;
 }
 
-/* Pages' tables are read by all of a block's warps: through the first-level cache, but where it may be the kernel's turn only later. */
+/* Pages' tables, which no kernel writes, are read by all of a block's warps: through the first-level cache, as what never changes; but past it
+ * where it may be the kernel's turn only later. */
 static __device__ __forceinline__ int block_of(const dci_gpu_attend_args &a, const Job &job, int position)
 {
         const int32_t *at = a.tables.blocks + job.row * a.tables.stride + (position >> a.pool.page_shift);
-        return job.slots != nullptr ? __ldcg(at) : __ldca(at);
+        return job.slots != nullptr ? __ldcg(at) : __ldg(at);
 }
 
 static __device__ __forceinline__ RowPair in_block(const dci_gpu_attend_args &a, const Job &job, int block,
                                                    int position)
 {
-        const unsigned long long *at = reinterpret_cast<const unsigned long long *>(a.pool.pieces) + (block >> a.pool.block_shift);
-        const unsigned long long piece = job.slots != nullptr ? __ldcg(at) : __ldca(at);
+        const unsigned long long *at =
+                reinterpret_cast<const unsigned long long *>(a.pool.pieces) + (block >> a.pool.block_shift);
+        const unsigned long long piece = job.slots != nullptr ? __ldcg(at) : __ldg(at);
         return block_rows(a.pool, reinterpret_cast<unsigned char *>(piece), block, job.head,
                           position & ((1 << a.pool.page_shift) - 1));
 }

@@ -19,8 +19,9 @@
 #include "gpu/cuda_choose_list.cuh"
 #include "gpu/cuda_launch.cuh"
 
-constexpr int most_blocks = 32;   /* to a list */
-constexpr int few_more = 64;      /* keys, beside those that are wanted, whose comparing costs less than another round of bins */
+constexpr int most_blocks = 32; /* to a list */
+constexpr int few_more =
+        64; /* keys, beside those that are wanted, whose comparing costs less than another round of bins */
 constexpr int block_groups = 2048; /* that are worth a block */
 constexpr int alone_groups = 8192; /* that one block goes through sooner than several that wait for each other */
 constexpr int most_kept = 48;      /* rounds whose relevances are kept: 96 KiB, two blocks to a multiprocessor */
@@ -90,8 +91,8 @@ static __device__ __forceinline__ uint64_t *found_of(const dci_gpu_choose_args &
 
 /* visit(bits, group) for all of a block's groups, a second time. */
 template <int G, bool EVEN, typename Visit>
-static __device__ __forceinline__ void again(const dci_gpu_choose_args &args, const Job &job, const Shared &s, const Rooms &r,
-                                             const Part &p, Visit visit)
+static __device__ __forceinline__ void again(const dci_gpu_choose_args &args, const Job &job, const Shared &s,
+                                             const Rooms &r, const Part &p, Visit visit)
 {
         for (int round = 0; round < p.kept; round++)
                 visit(r.kept[round * n_threads + threadIdx.x], index_of<G>(round, p.block, p.n_blocks));
@@ -101,7 +102,7 @@ static __device__ __forceinline__ void again(const dci_gpu_choose_args &args, co
         Batch<G> batch;
         load_batch<G>(batch, job.scores, p.kept, p.block, p.n_blocks, job.n_groups);
         scan<G, EVEN>(args, job, w, batch, p.block, p.n_blocks, p.kept, p.rounds,
-                [&](int, uint32_t bits, int group) { visit(bits, group); });
+                      [&](int, uint32_t bits, int group) { visit(bits, group); });
 }
 
 /* Mean scores that may count are no more than 31 below the mean of the heads' greatest. */
@@ -138,7 +139,8 @@ struct Cut {
 
 /* More keys share a bin than there is room for: a threshold by all of their bits. */
 template <int G, bool EVEN>
-static __device__ __noinline__ uint64_t find_within(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r, Part p)
+static __device__ __noinline__ uint64_t find_within(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r,
+                                                    Part p)
 {
         return narrow(s, everything, ~0ull, p.asked, p.room, [&](auto count) {
                 again<G, EVEN>(args, job, s, r, p, [&](uint32_t bits, int group) { count(key_of(bits, group)); });
@@ -147,7 +149,8 @@ static __device__ __noinline__ uint64_t find_within(const dci_gpu_choose_args &a
 
 /* The cut that leaves as many keys as are asked for, or some more. Bins are counted. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ Cut find_cut(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r, const Part &p)
+static __device__ __forceinline__ Cut find_cut(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                               const Rooms &r, const Part &p)
 {
         if (p.n <= p.asked)
                 return {0, everything};
@@ -160,8 +163,8 @@ static __device__ __forceinline__ Cut find_cut(const dci_gpu_choose_args &args, 
 
 /* Relevances of a block's groups: kept, and in bins. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ void weigh_part(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
-                                                  Batch<G> &batch, const Part &p)
+static __device__ __forceinline__ void weigh_part(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                  const Rooms &r, Batch<G> &batch, const Part &p)
 {
         const Weights<G> w = weights_of<G>(s, job);
         scan<G, EVEN>(args, job, w, batch, p.block, p.n_blocks, 0, p.rounds, [&](int round, uint32_t bits, int) {
@@ -174,8 +177,8 @@ static __device__ __forceinline__ void weigh_part(const dci_gpu_choose_args &arg
 
 /* Keys of a cut, in no order; s.count says how many. Returns a number that none of the others reaches. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ uint64_t leave_keys(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
-                                                      const Part &p, const Cut &cut, uint64_t *keys)
+static __device__ __forceinline__ uint64_t leave_keys(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                      const Rooms &r, const Part &p, const Cut &cut, uint64_t *keys)
 {
         again<G, EVEN>(args, job, s, r, p, [&](uint32_t bits, int group) {
                 const uint64_t key = key_of(bits, group);
@@ -192,8 +195,8 @@ static __device__ __forceinline__ uint64_t leave_keys(const dci_gpu_choose_args 
 
 /* Leaves what a block has found; whether it is the last of its list to do so. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
-                                                 Batch<G> &batch, const Part &p)
+static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                 const Rooms &r, Batch<G> &batch, const Part &p)
 {
         uint64_t threshold = ~0ull, *found = found_of(args, job), *keys = found + most_blocks + p.block * p.room;
         /* Else so many are wanted that there is no room for them. */
@@ -218,8 +221,8 @@ static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args
 
 /* All that the blocks found, into `keys`, zeros among them, and their relevances in bins; the highest threshold. */
 template <bool EVEN>
-static __device__ __forceinline__ void read_found(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
-                                                  const Part &p)
+static __device__ __forceinline__ void read_found(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                  const Rooms &r, const Part &p)
 {
         const unsigned long long *found = reinterpret_cast<const unsigned long long *>(found_of(args, job));
         const int n = p.n_blocks * (int)p.room;
@@ -262,18 +265,19 @@ static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &
 
 /* visit(bits, group) for the whole list. */
 template <int G, bool EVEN, typename Visit>
-static __device__ __forceinline__ void scan_all(const dci_gpu_choose_args &args, const Job &job, const Shared &s, Visit visit)
+static __device__ __forceinline__ void scan_all(const dci_gpu_choose_args &args, const Job &job, const Shared &s,
+                                                Visit visit)
 {
         const Weights<G> w = weights_of<G>(s, job);
         Batch<G> batch;
         load_batch<G>(batch, job.scores, 0, 0, 1, job.n_groups);
         scan<G, EVEN>(args, job, w, batch, 0, 1, 0, rounds_of(job.n_groups, 1),
-                [&](int, uint32_t bits, int group) { visit(bits, group); });
+                      [&](int, uint32_t bits, int group) { visit(bits, group); });
 }
 
 template <int G, bool EVEN>
-static __device__ __forceinline__ uint32_t collect(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
-                                                   uint32_t room, uint64_t threshold)
+static __device__ __forceinline__ uint32_t collect(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                   const Rooms &r, uint32_t room, uint64_t threshold)
 {
         __syncthreads();
         if (threadIdx.x == 0)
@@ -292,8 +296,8 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_choose_args &ar
 /* The same from the list itself: all keys that reach `low`, which as many do as are wanted, or as many of the best as there is room for.
  * Returns how many. */
 template <int G, bool EVEN>
-static __device__ __noinline__ uint32_t find_alone(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r, uint32_t room,
-                                                   uint64_t low)
+static __device__ __noinline__ uint32_t find_alone(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r,
+                                                   uint32_t room, uint64_t low)
 {
         uint32_t n = ~0u;
         if (low > everything || job.n_groups <= (int)room)
@@ -326,7 +330,8 @@ static __device__ __noinline__ uint64_t worst_of_all(Shared &s, Rooms r, uint32_
 
 /* The last block of a list that thresholds did not serve: everything once more. Leaves n keys; returns the least of those wanted. */
 template <int G, bool EVEN>
-static __device__ __noinline__ uint64_t find_all(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r, uint32_t room, int *out_n)
+static __device__ __noinline__ uint64_t find_all(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r,
+                                                 uint32_t room, int *out_n)
 {
         const uint32_t n = find_alone<G, EVEN>(args, job, s, r, room, everything);
         *out_n = (int)n;
@@ -335,8 +340,8 @@ static __device__ __noinline__ uint64_t find_all(const dci_gpu_choose_args &args
 
 /* One block's list: what it would leave for the last one is what that takes. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ void choose_alone(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
-                                                    Batch<G> &batch, const Part &p, int key_room)
+static __device__ __forceinline__ void choose_alone(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                    const Rooms &r, Batch<G> &batch, const Part &p, int key_room)
 {
         int n;
         uint64_t low;
@@ -356,8 +361,8 @@ static __device__ __forceinline__ void choose_alone(const dci_gpu_choose_args &a
 }
 
 template <int G, bool EVEN>
-static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r,
-                                              const Part &p, int key_room)
+static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                              const Rooms &r, const Part &p, int key_room)
 {
         int n = p.n_blocks * (int)p.room;
         uint64_t low = 0;
@@ -380,8 +385,8 @@ static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, c
 /* --- kernel ------------------------------------------------------------------------------------------------------------- */
 
 template <int G, bool EVEN>
-static __global__ void __launch_bounds__(n_threads, 2) choose_kernel(const __grid_constant__ dci_gpu_choose_args args,
-                                                                     const __grid_constant__ Plan plan)
+static __global__ void __launch_bounds__(n_threads, 2)
+        choose_kernel(const __grid_constant__ dci_gpu_choose_args args, const __grid_constant__ Plan plan)
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, base);
         __shared__ Shared s;
@@ -417,24 +422,27 @@ static __global__ void __launch_bounds__(n_threads, 2) choose_kernel(const __gri
 
 /* --- launch ------------------------------------------------------------------------------------------------------------- */
 
-template <int G, bool EVEN> static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_choose_args *args)
+template <int G, bool EVEN>
+static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_choose_args *args)
 {
         const int n_lists = args->n_sequences * args->n_heads, most = 2 * cuda->multiprocessors / n_lists;
         int n_blocks = 1;
-        while (args->most_groups > alone_groups && n_blocks < most_blocks && 2 * n_blocks <= most && n_blocks * block_groups < args->most_groups)
+        while (args->most_groups > alone_groups && n_blocks < most_blocks && 2 * n_blocks <= most &&
+               n_blocks * block_groups < args->most_groups)
                 n_blocks *= 2;
         Plan plan;
         plan.key_room = args->stride <= DCI_GPU_FOUND ? DCI_GPU_FOUND : DCI_GPU_MAX_LIST;
         plan.room = (DCI_GPU_FOUND - most_blocks) / n_blocks;
         const int enough = (2 * asked_of(args->stride, n_blocks) + 31) / 32 * 32;
         plan.room = plan.room < enough ? plan.room : enough;
-        const int64_t rounds = (args->most_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
+        const int64_t rounds =
+                (args->most_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
         plan.kept = rounds < most_kept ? (int)rounds : most_kept;
         plan.alone = args->most_groups <= alone_groups;
         const size_t shared = room_bytes(plan, args->stride), spare = sizeof(Shared) + 1024;
         if (shared + spare > cuda->shared_bytes)
-                return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu", args->stride,
-                                shared + spare, cuda->shared_bytes);
+                return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
+                                args->stride, shared + spare, cuda->shared_bytes);
         const cudaError_t error =
                 cudaFuncSetAttribute(choose_kernel<G, EVEN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (error != cudaSuccess)
@@ -447,28 +455,37 @@ template <int G, bool EVEN> static dci_status launch(const dci_gpu_cuda *cuda, c
                                    "the choice of %d lists cannot be queued", n_lists);
 }
 
-template <int G> static dci_status launch_as(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_choose_args *args)
+template <int G>
+static dci_status launch_as(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_choose_args *args)
 {
-        return args->weigh == DCI_GPU_WEIGH_EVEN ? launch<G, true>(cuda, stream, args) : launch<G, false>(cuda, stream, args);
+        return args->weigh == DCI_GPU_WEIGH_EVEN ? launch<G, true>(cuda, stream, args)
+                                                 : launch<G, false>(cuda, stream, args);
 }
 
 static dci_status check(const dci_gpu_choose_args *args)
 {
         if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
-                return dci_fail(DCI_ERR_LIMIT, "groups of %d query heads: the device's kernel takes 1 to %d", args->group,
-                                DCI_GPU_MAX_GROUP);
+                return dci_fail(DCI_ERR_LIMIT, "groups of %d query heads: the device's kernel takes 1 to %d",
+                                args->group, DCI_GPU_MAX_GROUP);
         if (args->stride < 1 || args->stride > DCI_GPU_MAX_LIST || args->sizes.budget > args->stride)
-                return dci_fail(DCI_ERR_LIMIT, "a budget of %d in lists of %d: the device's kernel takes lists of its budget, and of %d at most",
+                return dci_fail(DCI_ERR_LIMIT,
+                                "a budget of %d in lists of %d: the device's kernel takes lists of its budget, and of "
+                                "%d at most",
                                 args->sizes.budget, args->stride, DCI_GPU_MAX_LIST);
         if (args->n_parts < 1 || args->n_parts > DCI_GPU_MAX_PARTS)
-                return dci_fail(DCI_ERR_LIMIT, "%d parts of scores: the device's kernel takes 1 to %d", args->n_parts, DCI_GPU_MAX_PARTS);
-        if (args->weigh < DCI_GPU_WEIGH_KEPT || args->weigh > DCI_GPU_WEIGH_EVEN || args->group_shift < 0 || args->group_shift > 16)
-                return dci_fail(DCI_ERR_LIMIT, "weighing %d of pages of 2^%d tokens: the device's kernel takes 1 to %d, and shifts to 16",
-                                args->weigh, args->group_shift, DCI_GPU_WEIGH_EVEN);
+                return dci_fail(DCI_ERR_LIMIT, "%d parts of scores: the device's kernel takes 1 to %d", args->n_parts,
+                                DCI_GPU_MAX_PARTS);
+        if (args->weigh < DCI_GPU_WEIGH_KEPT || args->weigh > DCI_GPU_WEIGH_EVEN || args->group_shift < 0 ||
+            args->group_shift > 16)
+                return dci_fail(
+                        DCI_ERR_LIMIT,
+                        "weighing %d of pages of 2^%d tokens: the device's kernel takes 1 to %d, and shifts to 16",
+                        args->weigh, args->group_shift, DCI_GPU_WEIGH_EVEN);
         if (args->n_listed != nullptr && args->group_shift != 0)
                 return dci_fail(DCI_ERR_LIMIT, "listed groups that are pages of 2^%d tokens, too", args->group_shift);
         if ((int64_t)args->n_sequences * args->n_heads > 65535 || args->most_groups > 1 << 28)
-                return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d heads, of %d groups: the device's kernel takes 65535 lists of %d",
+                return dci_fail(DCI_ERR_LIMIT,
+                                "%d sequences of %d heads, of %d groups: the device's kernel takes 65535 lists of %d",
                                 args->n_sequences, args->n_heads, args->most_groups, 1 << 28);
         return DCI_OK;
 }

@@ -30,7 +30,7 @@ struct Shared {
         __align__(16) uint32_t bins[n_bins];
         uint32_t sums[n_warps];
         float most[DCI_GPU_MAX_GROUP], lse[DCI_GPU_MAX_GROUP]; /* by query head; lse in powers of two, less most */
-        uint32_t count; /* keys collected */
+        uint32_t count;                                        /* keys collected */
         uint32_t bin, before, within;
         unsigned long long furthest, worst;
         int last;
@@ -74,7 +74,8 @@ static __device__ __forceinline__ float exp2_of(float x)
 
 /* --- listed groups ------------------------------------------------------------------------------------------------------ */
 
-static __device__ __forceinline__ const int32_t *listed_at(const dci_gpu_chunks &chunks, int row, int head, int at, int width)
+static __device__ __forceinline__ const int32_t *listed_at(const dci_gpu_chunks &chunks, int row, int head, int at,
+                                                           int width)
 {
         const int c = chunks.numbers[(uint64_t)row * chunks.stride + (uint64_t)(at / DCI_GPU_CHUNK)];
         const unsigned char *chunk = chunks.pieces[c >> chunks.piece_shift] + chunks.layer_at +
@@ -88,7 +89,8 @@ static __device__ __forceinline__ int id_at(const dci_gpu_choose_args &args, con
         return *listed_at(args.ids, job.row, job.head, at, 1);
 }
 
-static __device__ __noinline__ bool is_empty(const dci_gpu_choose_args &args, int row, int head, int n_candidates, int group)
+static __device__ __noinline__ bool is_empty(const dci_gpu_choose_args &args, int row, int head, int n_candidates,
+                                             int group)
 {
         const int32_t *span = listed_at(args.spans, row, head, group, 2);
         return span[1] <= 0 || *listed_at(args.ids, row, head, span[0], 1) >= n_candidates;
@@ -258,8 +260,8 @@ template <int G> struct Batch {
 };
 
 template <int G>
-static __device__ __forceinline__ void load_batch(Batch<G> &batch, const float *scores, int round, int block, int n_blocks,
-                                                  int most)
+static __device__ __forceinline__ void load_batch(Batch<G> &batch, const float *scores, int round, int block,
+                                                  int n_blocks, int most)
 {
 #pragma unroll
         for (int i = 0; i < Batch<G>::n; i++) {
@@ -445,8 +447,8 @@ static __device__ __forceinline__ uint32_t begin_bins(Shared &s, uint32_t first)
 
 /* Writes n candidates, ascending and each once, as positions; returns how many there are. They are marked in `bits`, window_words words at most, and
  * counted in bins of as few words as there are bins for. */
-static __device__ __forceinline__ uint32_t put_in_order(Shared &s, uint32_t *bits, int32_t *tokens, int n, int n_candidates,
-                                                        int sink, int32_t *out)
+static __device__ __forceinline__ uint32_t put_in_order(Shared &s, uint32_t *bits, int32_t *tokens, int n,
+                                                        int n_candidates, int sink, int32_t *out)
 {
         constexpr int window = window_words * 32;
         uint32_t written = 0;

@@ -32,7 +32,8 @@ static __device__ __forceinline__ void put_nothing(const dci_gpu_choose_args &ar
         }
 }
 
-static __device__ __forceinline__ void put_header(const dci_gpu_choose_args &args, int sequence, const dci_gpu_view &view, int n)
+static __device__ __forceinline__ void put_header(const dci_gpu_choose_args &args, int sequence,
+                                                  const dci_gpu_view &view, int n)
 {
         args.sink_end[sequence] = view.sparse ? args.sizes.sink : 0;
         args.recent_begin[sequence] = view.sparse ? args.sizes.sink + view.n_candidates : 0;
@@ -55,7 +56,8 @@ template <int G> static __device__ __forceinline__ Asked ask(const dci_gpu_choos
         job.row = __ldcg(args.rows + sequence);
         asked.n = __ldcg(args.n_tokens + sequence);
         asked.n_grouped = __ldcg(args.n_grouped + sequence);
-        asked.n_listed = args.n_listed != nullptr ? __ldcg(args.n_listed + (uint64_t)job.row * args.n_heads + job.head) : 0;
+        asked.n_listed =
+                args.n_listed != nullptr ? __ldcg(args.n_listed + (uint64_t)job.row * args.n_heads + job.head) : 0;
         return asked;
 }
 
@@ -71,8 +73,9 @@ static __device__ __forceinline__ bool settle(const dci_gpu_choose_args &args, J
         job.room = args.none ? 0 : min(keeps ? args.kept.room : view.room, args.stride);
         job.look = args.n_listed != nullptr && view.n_candidates != asked.n_grouped;
         const int per = 1 << args.group_shift;
-        job.n_groups = min(args.n_listed != nullptr ? asked.n_listed : (view.n_candidates + per - 1) >> args.group_shift,
-                           args.most_groups);
+        job.n_groups =
+                min(args.n_listed != nullptr ? asked.n_listed : (view.n_candidates + per - 1) >> args.group_shift,
+                    args.most_groups);
         if (args.due != nullptr && __ldca(args.due + job.list) != args.due_is)
                 return false;
         if (!view.sparse || job.room == 0 || job.n_groups <= 0) {
@@ -104,7 +107,8 @@ static __device__ __forceinline__ void move_best(Shared &s, uint64_t *keys, uint
 }
 
 /* Members of ranked groups until the room is full; returns how many. Each group's key becomes where its members begin, and its number. */
-static __device__ __forceinline__ int take_members(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r)
+static __device__ __forceinline__ int take_members(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                   const Rooms &r)
 {
         const int per = 1 << args.group_shift;
         uint32_t begin = 0, n_ranked = 0, total;
@@ -142,9 +146,10 @@ static __device__ __forceinline__ int take_members(const dci_gpu_choose_args &ar
                                 high = middle;
                 }
                 const int group = (int)(uint32_t)r.keys[low], member = token - (int)(r.keys[low] >> 32);
-                r.tokens[token] = args.n_listed == nullptr
-                                          ? (group << args.group_shift) + member
-                                          : id_at(args, job, listed_at(args.spans, job.row, job.head, group, 2)[0] + member);
+                r.tokens[token] =
+                        args.n_listed == nullptr
+                                ? (group << args.group_shift) + member
+                                : id_at(args, job, listed_at(args.spans, job.row, job.head, group, 2)[0] + member);
         }
         __syncthreads();
         return (int)begin;
@@ -152,8 +157,8 @@ static __device__ __forceinline__ int take_members(const dci_gpu_choose_args &ar
 
 /* Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance becomes the guess. sorted:
  * they are the first ones, best first. */
-static __device__ __forceinline__ void put_list(const dci_gpu_choose_args &args, const Job &job, Shared &s, const Rooms &r, int n,
-                                                uint64_t low, bool sorted)
+static __device__ __forceinline__ void put_list(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                const Rooms &r, int n, uint64_t low, bool sorted)
 {
         const bool simple = args.group_shift == 0 && args.n_listed == nullptr;
         int32_t *out = args.positions + (uint64_t)job.list * args.stride;
@@ -162,7 +167,8 @@ static __device__ __forceinline__ void put_list(const dci_gpu_choose_args &args,
         if (simple && args.drop)
                 for (int i = threadIdx.x; i < n; i += n_threads)
                         for (int q = 0; q < job.group && r.keys[i] >= low; q++)
-                                args.scores[((uint64_t)job.list * args.most_groups + group_of(r.keys[i])) * job.group + q] = -FLT_MAX;
+                                args.scores[((uint64_t)job.list * args.most_groups + group_of(r.keys[i])) * job.group +
+                                            q] = -FLT_MAX;
         int n_tokens = job.wanted;
         if (simple && args.ranked == nullptr && args.kept.lists == nullptr) {
                 __syncthreads();

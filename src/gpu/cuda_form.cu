@@ -257,7 +257,8 @@ static __global__ void __launch_bounds__(n_threads)
                 uint4 raw[sums_ahead];
 #pragma unroll
                 for (int a = 0; a < sums_ahead; a++)
-                        raw[a] = __ldca(reinterpret_cast<const uint4 *>(from + (r + a < n ? r + a : r) * side.row_step));
+                        raw[a] =
+                                __ldca(reinterpret_cast<const uint4 *>(from + (r + a < n ? r + a : r) * side.row_step));
 #pragma unroll
                 for (int a = 0; a < sums_ahead; a++) {
                         const Eight x = widen_eight(raw[a], is_f16);
@@ -382,7 +383,8 @@ static cudaLaunchConfig_t config_of(void *stream, dim3 grid, int threads)
         return config;
 }
 
-static cudaError_t launch_form(const GpuStream &stream, cudaLaunchConfig_t *config, const dci_gpu_form_args &args, const Sides &sides)
+static cudaError_t launch_form(const GpuStream &stream, cudaLaunchConfig_t *config, const dci_gpu_form_args &args,
+                               const Sides &sides)
 {
         switch (args.dim) {
         case 64:
@@ -433,8 +435,8 @@ extern "C" dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const
         const int64_t jobs = (int64_t)args->n_layers * args->n_sequences * args->n_heads * sides.n;
         const int64_t most = (int64_t)cuda->multiprocessors * (args->dim == 256 ? 2 : 4);
         cudaLaunchConfig_t config = config_of(stream, dim3((unsigned)(jobs < most ? jobs : most)), n_threads);
-        return dci_gpu_cuda_status(launch_form(stream_of(cuda, stream), &config, *args, sides), "summaries of %d layers cannot be queued",
-                                   args->n_layers);
+        return dci_gpu_cuda_status(launch_form(stream_of(cuda, stream), &config, *args, sides),
+                                   "summaries of %d layers cannot be queued", args->n_layers);
 }
 
 static cudaError_t launch_prompt(const cudaLaunchConfig_t &config, const dci_gpu_form_prompt_args &args,

@@ -71,7 +71,8 @@ static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __gr
         __shared__ int decides;
         const int sequence = blockIdx.x, thread = threadIdx.x, warp = thread >> 5;
         ptx_take_turn();
-        const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence), n_grouped = __ldca(a.n_grouped + sequence);
+        const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence),
+                  n_grouped = __ldca(a.n_grouped + sequence);
         const int n_queries = a.n_heads * a.group;
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, n, n_grouped);
@@ -130,26 +131,28 @@ extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const
         if (args->n_sequences <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         if (args->group < 1 || args->n_heads > most_heads / args->group)
-                return dci_fail(DCI_ERR_LIMIT, "%d kv heads of %d query heads: the device's kernel takes %d query heads", args->n_heads,
-                                args->group, most_heads);
+                return dci_fail(DCI_ERR_LIMIT,
+                                "%d kv heads of %d query heads: the device's kernel takes %d query heads",
+                                args->n_heads, args->group, most_heads);
         if (args->dim < 32 || args->dim > DCI_GPU_MAX_DIM || args->dim % 32 != 0)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected a multiple of 32 up to %d", args->dim,
-                                DCI_GPU_MAX_DIM);
+                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected a multiple of 32 up to %d",
+                                args->dim, DCI_GPU_MAX_DIM);
         if (args->how < DCI_GPU_GATE_PERIOD || args->how > DCI_GPU_GATE_HEAD)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "a gate of kind %d, expected %d to %d", args->how, DCI_GPU_GATE_PERIOD,
-                                DCI_GPU_GATE_HEAD);
+                return dci_fail(DCI_ERR_UNSUPPORTED, "a gate of kind %d, expected %d to %d", args->how,
+                                DCI_GPU_GATE_PERIOD, DCI_GPU_GATE_HEAD);
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3((unsigned)args->n_sequences);
         config.blockDim = gate_threads;
-        return dci_gpu_cuda_status(launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, gate_kernel, *args), "the gate of %d sequences cannot be queued",
-                                   args->n_sequences);
+        return dci_gpu_cuda_status(launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, gate_kernel, *args),
+                                   "the gate of %d sequences cannot be queued", args->n_sequences);
 }
 
 /* --- lists ------------------------------------------------------------------------------------------------------------ */
 
 /* Scores of n candidates are no part of what a tail sums up. */
 template <typename Candidate>
-static __device__ __forceinline__ void drop_scores(const dci_gpu_take_kept_args &a, int list, int n, Candidate candidate)
+static __device__ __forceinline__ void drop_scores(const dci_gpu_take_kept_args &a, int list, int n,
+                                                   Candidate candidate)
 {
         for (int i = threadIdx.x; a.scores != nullptr && i < n * a.group; i += n_threads)
                 a.scores[((uint64_t)list * a.most_groups + candidate(i / a.group)) * a.group + i % a.group] = -FLT_MAX;
@@ -163,7 +166,8 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
         int32_t *tokens = reinterpret_cast<int32_t *>(bits + window_words);
         const int head = blockIdx.x, sequence = blockIdx.y, list = sequence * a.n_heads + head, thread = threadIdx.x;
         ptx_take_turn();
-        const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence), n_grouped = __ldca(a.n_grouped + sequence);
+        const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence),
+                  n_grouped = __ldca(a.n_grouped + sequence);
         if (a.decided.lists == nullptr) {
                 const int32_t *positions = a.positions + (uint64_t)list * a.stride;
                 drop_scores(a, list, a.counts[list], [&](int i) { return positions[i] - a.sizes.sink; });
@@ -211,18 +215,20 @@ extern "C" dci_status dci_gpu_cuda_take_kept(struct dci_gpu *gpu, void *stream, 
         if (args->n_sequences <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         if (args->stride < 1 || args->stride > DCI_GPU_MAX_LIST || args->n_sequences > 65535)
-                return dci_fail(DCI_ERR_LIMIT, "lists of %d of %d sequences: the device's kernel takes lists of %d of 65535", args->stride,
-                                args->n_sequences, DCI_GPU_MAX_LIST);
+                return dci_fail(DCI_ERR_LIMIT,
+                                "lists of %d of %d sequences: the device's kernel takes lists of %d of 65535",
+                                args->stride, args->n_sequences, DCI_GPU_MAX_LIST);
         if (shared + spare > cuda->shared_bytes)
-                return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu", args->stride,
-                                shared + spare, cuda->shared_bytes);
-        const cudaError_t error = cudaFuncSetAttribute(take_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+                return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
+                                args->stride, shared + spare, cuda->shared_bytes);
+        const cudaError_t error =
+                cudaFuncSetAttribute(take_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (error != cudaSuccess)
                 return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3((unsigned)args->n_heads, (unsigned)args->n_sequences);
         config.blockDim = n_threads;
         config.dynamicSmemBytes = shared;
-        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, take_kernel, *args), "lists of %d sequences cannot be queued",
-                                   args->n_sequences);
+        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, take_kernel, *args),
+                                   "lists of %d sequences cannot be queued", args->n_sequences);
 }

@@ -366,8 +366,9 @@ static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *conf
                                     ? fetch->blocks
                                     : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
                                                 (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps, 48);
-        return dci_gpu_cuda_status(launch_early(stream_of(cuda, config->stream), config, gather_bulk, *args, (uint32_t)fetch->depth),
-                                   "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
+        return dci_gpu_cuda_status(
+                launch_early(stream_of(cuda, config->stream), config, gather_bulk, *args, (uint32_t)fetch->depth),
+                "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }
 
 static const dci_gpu_fetch usual = {DCI_GPU_FETCH_REGISTERS, 2, 2, 0, 8};

@@ -30,7 +30,8 @@ static inline GpuStream stream_of(const dci_gpu_cuda *cuda, void *stream)
 }
 
 template <class... P, class... A>
-static cudaError_t launch_early(const GpuStream &stream, cudaLaunchConfig_t *config, void (*kernel)(P...), const A &...args)
+static cudaError_t launch_early(const GpuStream &stream, cudaLaunchConfig_t *config, void (*kernel)(P...),
+                                const A &...args)
 {
         cudaLaunchAttribute early = {};
         early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -11,7 +11,9 @@
 #include <stdint.h>
 
 /* Shared memory whose size the launch says. */
-#define PTX_DYNAMIC_SHARED(alignment, type, name) extern __shared__ __align__(alignment) type name[]
+#define PTX_DYNAMIC_SHARED(alignment, type, name)                                                                      \
+        extern __shared__ __align__(alignment)                                                                         \
+        type name[]
 
 /* --- turns of kernels on a stream (cuda_launch.cuh) ------------------------------------------------------------------- */
 

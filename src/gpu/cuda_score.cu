@@ -14,8 +14,8 @@ static dci_status check_score(const dci_gpu_score_args *args)
                                 DCI_GPU_CODES, DCI_GPU_LEARNED);
         if (args->kind == DCI_GPU_LEARNED && (args->bits < 1 || args->dim * args->bits > 1024))
                 return dci_fail(DCI_ERR_UNSUPPORTED,
-                                "learned codes of %d bits and %d elements, expected at most 1024 bits in all", args->bits,
-                                args->dim);
+                                "learned codes of %d bits and %d elements, expected at most 1024 bits in all",
+                                args->bits, args->dim);
         if (args->kind == DCI_GPU_CODES && args->bits != 4 && args->bits != 2 && args->bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "codes have %d bits, expected 4, 2 or 1", args->bits);
         if (args->dtype != DCI_F16 && args->dtype != DCI_BF16)

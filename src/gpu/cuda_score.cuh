@@ -76,7 +76,7 @@ struct ScoreTable {
                         const int number = __ldcg(chunks.numbers + job.row * chunks.stride + first + i);
                         const unsigned long long piece =
                                 __ldcg(reinterpret_cast<const unsigned long long *>(chunks.pieces) +
-                                      (number >> chunks.piece_shift));
+                                       (number >> chunks.piece_shift));
                         at[i] = reinterpret_cast<const unsigned char *>(piece) + chunks.layer_at +
                                 (uint64_t)(number & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes +
                                 (uint64_t)job.head * chunks.head_bytes;
@@ -202,11 +202,13 @@ template <int Q> struct Scores {
         {
                 const bool odd = q0 != 0;
                 const float given[2] = {odd ? x[0][0] : x[1][0], odd ? x[0][1] : x[1][1]};
-                const float other[2] = {__shfl_xor_sync(SCORE_ALL, given[0], 1), __shfl_xor_sync(SCORE_ALL, given[1], 1)};
+                const float other[2] = {__shfl_xor_sync(SCORE_ALL, given[0], 1),
+                                        __shfl_xor_sync(SCORE_ALL, given[1], 1)};
                 const int row = first + (odd ? 1 : 0);
                 if (row < n_rows)
-                        store_four(out - q0 + (int64_t)row * 4, odd ? make_float4(other[0], other[1], x[1][0], x[1][1])
-                                                                    : make_float4(x[0][0], x[0][1], other[0], other[1]));
+                        store_four(out - q0 + (int64_t)row * 4,
+                                   odd ? make_float4(other[0], other[1], x[1][0], x[1][1])
+                                       : make_float4(x[0][0], x[0][1], other[0], other[1]));
         }
         /* x[i][j]: row first + i * apart, query q0 + 8 p + j. */
         template <int N>

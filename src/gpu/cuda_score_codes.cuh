@@ -30,9 +30,10 @@ template <int D, int BITS> struct Shape {
 
 /* Blocks of a multiprocessor, and what a warp asks for at once. */
 template <int D, int BITS, int Q> constexpr int at_once = Shape<D, BITS>::LOADS > 4 || Q == 16 ? 1 : 2;
-template <int D, int BITS> constexpr int blocks_each = Shape<D, BITS>::LOADS > 2    ? 1
-                                                       : Shape<D, BITS>::LOADS == 2 ? 2
-                                                                                    : 4;
+template <int D, int BITS>
+constexpr int blocks_each = Shape<D, BITS>::LOADS > 2    ? 1
+                            : Shape<D, BITS>::LOADS == 2 ? 2
+                                                         : 4;
 
 /* Queries as bytes, and what becomes of sums; offset: 1.5 x 2^23 as a float's bits, less the bias. */
 template <int D, int Q> struct CodedQueries {
@@ -142,11 +143,11 @@ template <int D, int BITS, int Q> struct Operands {
                         for (int j = 0; j < LOADS; j++)
 #pragma unroll
                                 for (int m = 0; m < FIELDS / 2; m++)
-                                        b[t][j][m] = 4 * j + c < Shape<D, BITS>::LINES
-                                                             ? *reinterpret_cast<const uint2 *>(
-                                                                       bytes + (4 * j + c) * Shape<D, BITS>::STEP +
-                                                                       8 * m)
-                                                             : make_uint2(0, 0);
+                                        b[t][j][m] =
+                                                4 * j + c < Shape<D, BITS>::LINES
+                                                        ? *reinterpret_cast<const uint2 *>(
+                                                                  bytes + (4 * j + c) * Shape<D, BITS>::STEP + 8 * m)
+                                                        : make_uint2(0, 0);
                 }
         }
 
@@ -186,8 +187,8 @@ static __device__ __forceinline__ float score_of(int sum, int offset, float half
 /* Sums of one block to scores. */
 template <int D, int Q>
 static __device__ __forceinline__ void finish_codes(const dci_gpu_score_args &a, const CodedQueries<D, Q> &queries,
-                                                    const CodedSums<Q> &sums, const float (&scale)[4],
-                                                    int block, int lane, Scores<Q> &scores)
+                                                    const CodedSums<Q> &sums, const float (&scale)[4], int block,
+                                                    int lane, Scores<Q> &scores)
 {
         constexpr int R = Q == 4 ? 2 : 4;
         const int g = lane >> 2, c = lane & 3;
@@ -234,8 +235,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 return;
         }
         const uint64_t policy = once_policy();
-        const ScoreRange range =
-                score_range_of((job.n_candidates + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.n_parts);
+        const ScoreRange range = score_range_of((job.n_candidates + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.n_parts);
         Turned<D> turned;
         CodedRows<Shape<D, BITS>::LOADS, Q> codes[EACH];
         if (warp < Q)

@@ -16,10 +16,9 @@ struct KeptShared {
 static __device__ __forceinline__ const unsigned char *key_of(const dci_gpu_score_args &a, const ScoreJob &job,
                                                               int position)
 {
-        const int slot = position < a.lanes.sink ? position
-                         : position >= job.n_tokens - a.lanes.ring
-                                 ? a.lanes.sink + (position & (a.lanes.ring - 1))
-                                 : -1;
+        const int slot = position < a.lanes.sink                   ? position
+                         : position >= job.n_tokens - a.lanes.ring ? a.lanes.sink + (position & (a.lanes.ring - 1))
+                                                                   : -1;
         if (slot >= 0)
                 return lane_rows(a.lanes, job.row, a.n_heads, job.head, slot).key;
         const int block = __ldca(a.tables.blocks + job.row * a.tables.stride + (position >> a.pool.page_shift));
@@ -36,7 +35,8 @@ static __device__ __forceinline__ float2 widen_pair(uint32_t x, int dtype)
 /* 8 coordinates. */
 static __device__ __forceinline__ float dot_of(const uint4 &x, const float *query, int dtype)
 {
-        const float4 low = *reinterpret_cast<const float4 *>(query), high = *reinterpret_cast<const float4 *>(query + 4);
+        const float4 low = *reinterpret_cast<const float4 *>(query),
+                     high = *reinterpret_cast<const float4 *>(query + 4);
         const float2 k0 = widen_pair(x.x, dtype), k1 = widen_pair(x.y, dtype), k2 = widen_pair(x.z, dtype),
                      k3 = widen_pair(x.w, dtype);
         return low.x * k0.x + low.y * k0.y + low.z * k1.x + low.w * k1.y + high.x * k2.x + high.y * k2.y +

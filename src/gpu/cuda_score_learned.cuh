@@ -20,7 +20,8 @@
 enum { STEP_BY_TABLE = 1, STEP_OF_SIXTEEN = 2, STEP_SPLIT = 4 };
 
 /* Of one lane c: two groups; a mask of 0 where there is none. */
-struct __align__(16) LearnedStep {
+struct __align__(16) LearnedStep
+{
         uint8_t turn[2], table[2]; /* to the right by so many bits; tables[0] is empty: codes stand for themselves */
         uint32_t mask[2];
         uint8_t high_line, high_turn[2], split; /* three bits in two lines */
@@ -158,8 +159,8 @@ static __device__ __forceinline__ void levels_of(const uint4 &word, const uint4 
 /* from: the block's words of this lane, line pair 0. */
 template <int LOADS, int Q>
 static __device__ __forceinline__ void multiply_learned(const LearnedProgram<LOADS, Q> &program,
-                                                        const uint4 (&words)[LOADS], const unsigned char *from, int lane,
-                                                        CodedSums<Q> &sums)
+                                                        const uint4 (&words)[LOADS], const unsigned char *from,
+                                                        int lane, CodedSums<Q> &sums)
 {
         constexpr int TILES = Q == 16 ? 2 : 1;
         const int g = lane >> 2, c = lane & 3;
@@ -191,9 +192,8 @@ static __device__ __forceinline__ void multiply_learned(const LearnedProgram<LOA
 /* scale * (half * (2 sum - bias)) + fixed, nothing fused. */
 template <int LOADS, int Q>
 static __device__ __forceinline__ void finish_learned(const dci_gpu_score_args &a,
-                                                      const LearnedProgram<LOADS, Q> &program,
-                                                      const CodedSums<Q> &sums, const float (&scale)[4],
-                                                      int block, int lane, Scores<Q> &scores)
+                                                      const LearnedProgram<LOADS, Q> &program, const CodedSums<Q> &sums,
+                                                      const float (&scale)[4], int block, int lane, Scores<Q> &scores)
 {
         constexpr int R = Q == 4 ? 2 : 4;
         const int g = lane >> 2, c = lane & 3;
@@ -244,8 +244,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
                 return;
         }
         const uint64_t policy = once_policy();
-        const ScoreRange range =
-                score_range_of((job.n_candidates + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.n_parts);
+        const ScoreRange range = score_range_of((job.n_candidates + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.n_parts);
         Frame frame;
         CodedRows<LOADS, Q> codes[EACH];
         frame.find(a, job);
@@ -259,7 +258,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
 #pragma unroll
         for (int e = 0; e < EACH; e++)
                 if (block + e < end)
-                        codes[e].load(base(block + e), block_bytes, (block + e) % CODE_BLOCKS, frame.n_lines, lane >> 2, lane & 3, policy);
+                        codes[e].load(base(block + e), block_bytes, (block + e) % CODE_BLOCKS, frame.n_lines, lane >> 2,
+                                      lane & 3, policy);
         ptx_take_turn();
         s.program.build(frame);
         turn_queries(a, job, frame, s.program, s.turn, warp, lane);
@@ -278,11 +278,11 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
                                 for (int i = 0; i < (Q == 4 ? 2 : 4); i++)
                                         scale[i] = codes[e].scale(i);
                                 multiply_learned<LOADS, Q>(s.program, codes[e].words,
-                                                           base(at) + at % CODE_BLOCKS * block_bytes +
-                                                                   16 * (lane >> 2),
+                                                           base(at) + at % CODE_BLOCKS * block_bytes + 16 * (lane >> 2),
                                                            lane, sums);
                                 if (next < end)
-                                        codes[e].load(base(next), block_bytes, next % CODE_BLOCKS, frame.n_lines, lane >> 2, lane & 3, policy);
+                                        codes[e].load(base(next), block_bytes, next % CODE_BLOCKS, frame.n_lines,
+                                                      lane >> 2, lane & 3, policy);
                                 finish_learned<LOADS, Q>(a, s.program, sums, scale, at, lane, scores);
                         }
                 if (end >= range.last)
@@ -297,7 +297,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
 #pragma unroll
                 for (int e = 0; e < EACH; e++)
                         if (block + e < end)
-                                codes[e].load(base(block + e), block_bytes, (block + e) % CODE_BLOCKS, frame.n_lines, lane >> 2, lane & 3, policy);
+                                codes[e].load(base(block + e), block_bytes, (block + e) % CODE_BLOCKS, frame.n_lines,
+                                              lane >> 2, lane & 3, policy);
         }
         scores.leave(a, job, s.tops);
 }

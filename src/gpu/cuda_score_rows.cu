@@ -42,9 +42,10 @@ static __device__ __forceinline__ void put_query(const dci_gpu_score_args &a, co
                 const uint16_t high = T::narrow(y), low = T::narrow(y - T::widen(high));
                 const int chain = Q == 4 ? 0 : 2 * (q / 8), column = Q == 4 ? q : q % 8;
                 uint16_t *first = reinterpret_cast<uint16_t *>(&out.b[chain][j][4 * column + lane / 8]);
-                uint16_t *second = Q == 4 ? reinterpret_cast<uint16_t *>(&out.b[0][j][4 * (column + 4) + lane / 8])
-                                          : reinterpret_cast<uint16_t *>(&out.b[(chain + 1) % RowQueries<P, Q>::CHAINS]
-                                                                              [j][4 * column + lane / 8]);
+                uint16_t *second =
+                        Q == 4 ? reinterpret_cast<uint16_t *>(&out.b[0][j][4 * (column + 4) + lane / 8])
+                               : reinterpret_cast<uint16_t *>(
+                                         &out.b[(chain + 1) % RowQueries<P, Q>::CHAINS][j][4 * column + lane / 8]);
                 first[lane % 8] = high;
                 second[lane % 8] = low;
         };
@@ -111,7 +112,8 @@ static __device__ __forceinline__ void finish_rows(const dci_gpu_score_args &a, 
                 float x[1][2];
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
-                        const float given = c < 2 ? sums[0][2 + j] : sums[0][j], own = c < 2 ? sums[0][j] : sums[0][2 + j];
+                        const float given = c < 2 ? sums[0][2 + j] : sums[0][j],
+                                    own = c < 2 ? sums[0][j] : sums[0][2 + j];
                         x[0][j] = (own + __shfl_xor_sync(SCORE_ALL, given, 2)) * queries.back[2 * (c & 1) + j];
                 }
                 scores.take(a, 0, ROW_TILE * tile + g + (c < 2 ? 0 : 8), 1, x);
@@ -139,7 +141,7 @@ template <int P, int Q> union RowsShared {
 };
 
 template <class T, int P, int Q>
-static __global__ void __launch_bounds__(SCORE_THREADS, P * Q > 1024 ? 1 : 2)
+static __global__ void __launch_bounds__(SCORE_THREADS, P *Q > 1024 ? 1 : 2)
         rows_kernel(const __grid_constant__ dci_gpu_score_args a)
 {
         __shared__ __align__(16) unsigned char memory[sizeof(RowsShared<P, Q>)];

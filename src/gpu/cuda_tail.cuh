@@ -91,7 +91,8 @@ static __device__ __forceinline__ int chunk_of(const dci_gpu_tail_args &a, const
 static __device__ __forceinline__ const unsigned char *place_of(const dci_gpu_tail_args &a, const Job &job, int chunk)
 {
         const int shift = a.chunks.piece_shift;
-        const unsigned long long piece = __ldcg(reinterpret_cast<const unsigned long long *>(a.chunks.pieces) + (chunk >> shift));
+        const unsigned long long piece =
+                __ldcg(reinterpret_cast<const unsigned long long *>(a.chunks.pieces) + (chunk >> shift));
         return reinterpret_cast<const unsigned char *>(piece) + a.chunks.layer_at +
                (uint64_t)(chunk & ((1 << shift) - 1)) * a.chunks.chunk_bytes +
                (uint64_t)job.head * a.chunks.head_bytes + a.tail_at;

@@ -183,7 +183,8 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
                 args.pool = dci_gpu_kv_dense_pool(kv, layer);
         } else {
                 status = dci_gpu_kv_fetch(kv, stream, layer);
-                args.early = kv->n_frames > 0 && kv->config.gather == DCI_GPU_GATHER_MAPPED; /* the gather stands between */
+                args.early =
+                        kv->n_frames > 0 && kv->config.gather == DCI_GPU_GATHER_MAPPED; /* the gather stands between */
                 args.sink_end = kv->answer;
                 args.recent_begin = kv->answer + n;
                 args.n_tokens = kv->answer + 2 * n;

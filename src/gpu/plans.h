@@ -141,7 +141,8 @@ enum {
  *
  * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens, after (0, 0, n
  * where a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
- * guesses: [row][head] of the layer: the relevance of the last group chosen, in; and out. A hint: what is chosen does not depend on it.
+ * guesses: [row][head] of the layer: the relevance of the last group chosen, in, of the step before; and out. A hint, which today's kernel does not
+ * need: what is chosen does not depend on it.
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
  * kept, if it has lists: what is chosen goes there, best first, members of a group one after another, as far as its room goes whatever the
  * plan's is. Nothing else is written out then but ranked, n_ranked and guesses. Of lists that are not due (see the scores) nothing is
