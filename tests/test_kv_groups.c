@@ -329,6 +329,39 @@ START_TEST(groups_that_count_nothing_add_no_rows)
 }
 END_TEST
 
+/* A scale by which scores overflow: means say nothing then, and lists are those of a scan of all codes. By a
+ * softmax they would be empty, wherever scores come from. */
+START_TEST(scores_that_overflow_read_all_codes)
+{
+        enum { N = 200, BEGIN = 190 };
+        dci_kv_config config = kv_small(DCI_KV_SKETCH_GROUPS), plain;
+        config.scale = 1e38;
+        config.combine = DCI_KV_COMBINE_MEAN;
+        config.preselect_least = 1;
+        plain = config;
+        plain.preselect = 1.0;
+        kv_data data = kv_random(&config, N, 34);
+        dci_kv *kv = kv_create(context, &config), *other = kv_create(context, &plain);
+        const int64_t one = kv_begin(kv, &data, BEGIN), two = kv_begin(other, &data, BEGIN);
+        for (size_t t = BEGIN; t < N; t++) {
+                kv_seen seen = kv_decode(kv, 1, &(kv_turn){one, &data, t, 1});
+                kv_seen wanted = kv_decode(other, 1, &(kv_turn){two, &data, t, 1});
+                for (size_t layer = 0; layer < config.n_layers; layer++)
+                        for (size_t h = 0; h < config.n_kv_heads; h++) {
+                                const dci_kv_plan *a = &seen.plans[layer], *b = &wanted.plans[layer];
+                                ck_assert_int_eq(a->counts[h], b->counts[h]);
+                                ck_assert_mem_eq(a->positions + h * a->stride, b->positions + h * b->stride,
+                                                 (size_t)a->counts[h] * sizeof *a->positions);
+                        }
+                kv_seen_free(&seen);
+                kv_seen_free(&wanted);
+        }
+        dci_kv_destroy(kv);
+        dci_kv_destroy(other);
+        kv_data_free(&data);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kv groups");
@@ -339,6 +372,7 @@ int main(void)
         tcase_add_loop_test(groups, lists_are_a_naive_choice_in_two_stages, 0, COUNT(naive));
         tcase_add_test(groups, lists_are_full_whatever_the_last_groups_hold);
         tcase_add_test(groups, groups_that_count_nothing_add_no_rows);
+        tcase_add_test(groups, scores_that_overflow_read_all_codes);
         tcase_add_test(groups, more_groups_err_less);
         tcase_add_test(groups, means_follow_the_frame);
         suite_add_tcase(suite, groups);
