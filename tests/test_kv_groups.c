@@ -303,6 +303,65 @@ START_TEST(lists_are_full_whatever_the_last_groups_hold)
 }
 END_TEST
 
+/* Long keys: but for a few, groups count nothing, and so are equal, more of them than the selection has room for. If the last sixteen of
+ * all is among the best, its rows behind the candidates are none, wherever it ranks. */
+START_TEST(groups_that_count_nothing_add_no_rows)
+{
+        enum { N = 400, BEGIN = 140 };
+        static const float sizes[] = {30.0f, 1e3f, 1e8f};
+        dci_kv_config config = kv_small(DCI_KV_SKETCH_GROUPS);
+        config.dtype = DCI_F32;
+        config.preselect_least = 1;
+        for (size_t s = 0; s < COUNT(sizes); s++) {
+                kv_data data = kv_random(&config, N, 93);
+                for (size_t j = 0; j < (size_t)2 * N * 2 * 16; j++)
+                        ((float *)data.stored_keys)[j] *= sizes[s];
+                dci_kv *kv = kv_create(context, &config);
+                const int64_t sequence = kv_begin(kv, &data, BEGIN);
+                for (size_t t = BEGIN; t + 5 <= N; t += 5) {
+                        kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 5});
+                        kv_lawful(&seen, &config, 0, "long keys");
+                        kv_seen_free(&seen);
+                }
+                dci_kv_destroy(kv);
+                kv_data_free(&data);
+        }
+}
+END_TEST
+
+/* A scale by which scores overflow: means say nothing then, and lists are those of a scan of all codes. By a
+ * softmax they would be empty, wherever scores come from. */
+START_TEST(scores_that_overflow_read_all_codes)
+{
+        enum { N = 200, BEGIN = 190 };
+        dci_kv_config config = kv_small(DCI_KV_SKETCH_GROUPS), plain;
+        config.scale = 1e38;
+        config.combine = DCI_KV_COMBINE_MEAN;
+        config.preselect_least = 1;
+        plain = config;
+        plain.preselect = 1.0;
+        kv_data data = kv_random(&config, N, 34);
+        dci_kv *kv = kv_create(context, &config), *other = kv_create(context, &plain);
+        const int64_t one = kv_begin(kv, &data, BEGIN), two = kv_begin(other, &data, BEGIN);
+        for (size_t t = BEGIN; t < N; t++) {
+                kv_seen seen = kv_decode(kv, 1, &(kv_turn){one, &data, t, 1});
+                kv_seen wanted = kv_decode(other, 1, &(kv_turn){two, &data, t, 1});
+                for (size_t layer = 0; layer < config.n_layers; layer++)
+                        for (size_t h = 0; h < config.n_kv_heads; h++) {
+                                const dci_kv_plan *a = &seen.plans[layer], *b = &wanted.plans[layer];
+                                ck_assert_int_eq(a->counts[h], b->counts[h]);
+                                ck_assert_mem_eq(a->positions + h * a->stride, b->positions + h * b->stride,
+                                                 (size_t)a->counts[h] * sizeof *a->positions);
+                        }
+                kv_seen_free(&seen);
+                kv_seen_free(&wanted);
+        }
+        dci_kv_destroy(kv);
+        dci_kv_destroy(other);
+        kv_data_free(&data);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kv groups");
@@ -312,6 +371,8 @@ int main(void)
         tcase_add_loop_test(groups, enough_groups_are_all_of_them, 0, COUNT(with));
         tcase_add_loop_test(groups, lists_are_a_naive_choice_in_two_stages, 0, COUNT(naive));
         tcase_add_test(groups, lists_are_full_whatever_the_last_groups_hold);
+        tcase_add_test(groups, groups_that_count_nothing_add_no_rows);
+        tcase_add_test(groups, scores_that_overflow_read_all_codes);
         tcase_add_test(groups, more_groups_err_less);
         tcase_add_test(groups, means_follow_the_frame);
         suite_add_tcase(suite, groups);

@@ -264,7 +264,7 @@ static size_t next_block(const offer *o, size_t done, dci_rng *rng)
         return block < o->n - done ? block : o->n - done;
 }
 
-static size_t select_from(offer *o, dci_topk *topk)
+static void offer_all(offer *o, dci_topk *topk)
 {
         dci_rng rng;
         dci_rng_seed(&rng, o->n);
@@ -274,7 +274,44 @@ static size_t select_from(offer *o, dci_topk *topk)
                 dci_topk_add(topk, o->scores + done, count, (int32_t)(done + 7),
                              o->with_slots ? o->slots + done : NULL);
         }
+}
+
+static size_t select_from(offer *o, dci_topk *topk)
+{
+        offer_all(o, topk);
         return dci_topk_finish(topk);
+}
+
+static void sort_all(const offer *o, entry *wanted)
+{
+        for (size_t i = 0; i < o->n; i++)
+                wanted[i] =
+                        (entry){o->descending ? -o->scores[i] : o->scores[i], id_of(o->ids, o->slots[i]), o->slots[i]};
+        if (o->n > 0)
+                qsort(wanted, o->n, sizeof *wanted, compare_entries);
+}
+
+static int compare_slots(const void *a, const void *b)
+{
+        const entry *x = a, *y = b;
+        return (x->slot > y->slot) - (x->slot < y->slot);
+}
+
+/* Gathered instead of sorted: as they came in, so that slots ascend, however many are equal. */
+static void check_gathered(offer *o, entry *wanted, const char *what)
+{
+        dci_topk topk;
+        offer_all(o, &topk);
+        const size_t n = dci_topk_gather(&topk);
+        ck_assert_msg(n == (o->n < o->k ? o->n : o->k), "%s: %zu were gathered", what, n);
+        if (n > 0)
+                qsort(wanted, n, sizeof *wanted, compare_slots);
+        for (size_t i = 0; i < n; i++) {
+                const double cost = -(double)topk.good[i];
+                if (topk.slots[i] != wanted[i].slot || cost != wanted[i].cost)
+                        ck_abort_msg("%s: gathered, number %zu of %zu is slot %d, cost %g; wanted slot %d, cost %g",
+                                     what, i, n, (int)topk.slots[i], cost, (int)wanted[i].slot, wanted[i].cost);
+        }
 }
 
 static void check_selection(offer *o, entry *wanted, const char *name)
@@ -284,13 +321,10 @@ static void check_selection(offer *o, entry *wanted, const char *name)
         const size_t n = select_from(o, &topk);
         snprintf(what, sizeof what, "%s, n %zu, k %zu, blocks of %zu, %s, ids %d", name, o->n, o->k, o->block,
                  o->descending ? "descending" : "ascending", o->ids.fn != NULL);
-        for (size_t i = 0; i < o->n; i++)
-                wanted[i] =
-                        (entry){o->descending ? -o->scores[i] : o->scores[i], id_of(o->ids, o->slots[i]), o->slots[i]};
-        if (o->n > 0)
-                qsort(wanted, o->n, sizeof *wanted, compare_entries);
+        sort_all(o, wanted);
         ck_assert_msg(n == (o->n < o->k ? o->n : o->k), "%s: %zu came back", what, n);
         check_keys(topk.keys, wanted, n, o->descending, what);
+        check_gathered(o, wanted, what);
 }
 
 START_TEST(the_k_best_are_those_of_a_plain_sort)

@@ -283,8 +283,8 @@ static size_t best_units(dci_kv_ask *ask, size_t n_units, size_t wanted, void *m
 }
 
 /* Scores of the candidates in the best units alone. How many units does not depend on the room that a plan has: lists that are kept are
- * chosen for more. */
-static void rank_some(const scanning *s, void *memory)
+ * chosen for more. false: scores of means overflow, and so no unit is the best. */
+static bool rank_some(const scanning *s, void *memory)
 {
         dci_kv_ask *ask = s->ask;
         const size_t per = ask->kv->config.preselect_tokens, n = ask->n_candidates;
@@ -292,6 +292,8 @@ static void rank_some(const scanning *s, void *memory)
         scan_some(s, true, NULL, (n_groups + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT, n_groups);
         weigh_units(ask, n_groups, n_units);
         size_t n_best = best_units(ask, n_units, dci_kv_preselected(ask->kv), memory);
+        if (n_best == 0)
+                return false;
         const size_t lacking = n_units * DCI_CODE_UNIT - n; /* the last unit need not be full */
         bool last = (size_t)ask->units[n_best - 1] == n_units - 1;
         if (last &&
@@ -301,6 +303,7 @@ static void rank_some(const scanning *s, void *memory)
         }
         ask->n_scored = n_best * DCI_CODE_UNIT - (last ? lacking : 0);
         scan_some(s, false, ask->units, n_best, ask->n_scored);
+        return true;
 }
 
 static void rank(dci_kv_ask *ask)
@@ -314,10 +317,9 @@ static void rank(dci_kv_ask *ask)
         for (size_t q = 0; q < kv->group; q++)
                 dci_coder_query(coder, ask->queries + q * kv->dim_k, ask->work, query_bytes + q * coder->layout.n_all,
                                 &coded[q]);
-        if (dci_kv_preselects(kv) && dci_kv_preselected(kv) * DCI_CODE_UNIT < ask->n_candidates) {
-                rank_some(&s, at + dci_lines(kv->group * padded_dim(kv)) + dci_lines(kv->group * sizeof *coded));
+        if (dci_kv_preselects(kv) && dci_kv_preselected(kv) * DCI_CODE_UNIT < ask->n_candidates &&
+            rank_some(&s, at + dci_lines(kv->group * padded_dim(kv)) + dci_lines(kv->group * sizeof *coded)))
                 return;
-        }
         for (size_t i = 0; i < ask->n_candidates; i += DCI_SCAN_ROWS) {
                 unsigned char *chunk = dci_kv_chunk_head(kv, ask->layer, i / DCI_KV_CHUNK, ask->head);
                 const size_t left = ask->n_candidates - i;

@@ -166,15 +166,42 @@ static void sort_entries(dci_topk *topk)
         dci_topk_sort(topk->keys, topk->n, topk->keys + topk->capacity, topk->ids);
 }
 
-/* Too many equal scores for a threshold to part them: the ids decide. */
-static void cut_ties(dci_topk *topk)
+/* The highest of the n lowest ids of entries with one score. */
+static int64_t lowest_ids(dci_topk *topk, float score, size_t n)
 {
-        sort_entries(topk);
-        topk->n = topk->k;
+        size_t n_equal = 0;
+        for (size_t i = 0; i < topk->n; i++)
+                if (topk->good[i] == score)
+                        topk->keys[n_equal++] = dci_topk_key(score, topk->slots[i], true);
+        dci_topk_sort(topk->keys, n_equal, topk->keys + topk->capacity, topk->ids);
+        return topk->ids.fn(topk->ids.ctx, dci_topk_slot(topk->keys[n - 1]));
+}
+
+/* The k best of more entries, equal ones by their ids. They stay in the order they came in: who gathers them counts on that. */
+static void keep_best(dci_topk *topk)
+{
+        for (size_t i = 0; i < topk->n; i++)
+                topk->kept[i] = -topk->good[i];
+        const float worst = -topk->kernels->kth_smallest(topk->kept, topk->n, topk->k, topk->order);
+        size_t better = 0, equal = 0, n = 0;
         for (size_t i = 0; i < topk->n; i++) {
-                topk->good[i] = dci_topk_score(topk->keys[i], true);
-                topk->slots[i] = dci_topk_slot(topk->keys[i]);
+                better += topk->good[i] > worst;
+                equal += topk->good[i] == worst;
         }
+        const size_t wanted = topk->k - better; /* of the equal ones */
+        const bool by_id = topk->ids.fn != NULL && equal > wanted;
+        const int64_t last = by_id ? lowest_ids(topk, worst, wanted) : 0;
+        for (size_t i = 0, taken = 0; i < topk->n; i++) {
+                bool stays = topk->good[i] > worst;
+                if (topk->good[i] == worst && taken < wanted) {
+                        stays = !by_id || topk->ids.fn(topk->ids.ctx, topk->slots[i]) <= last;
+                        taken += stays;
+                }
+                topk->good[n] = topk->good[i];
+                topk->slots[n] = topk->slots[i];
+                n += stays;
+        }
+        topk->n = n;
 }
 
 static void cut(dci_topk *topk)
@@ -185,8 +212,8 @@ static void cut(dci_topk *topk)
         for (size_t i = 0; i < n; i++) /* ascending: nothing is overwritten before it moved */
                 topk->slots[i] = topk->slots[topk->order[i]];
         topk->n = n;
-        if (n > topk->k + topk->k / 8)
-                cut_ties(topk);
+        if (n > topk->k + topk->k / 8) /* too many equal scores for a threshold to part them */
+                keep_best(topk);
         /* k rows reach this. Where ids ascend with slots they win a tie against any later row, so that one must be better. */
         if (topk->ids.fn == NULL)
                 reached = nextafterf(reached, INFINITY);
@@ -221,23 +248,9 @@ size_t dci_topk_gather(dci_topk *topk)
         if (topk->n <= topk->k)
                 return topk->n;
         cut(topk);
-        if (topk->n <= topk->k)
-                return topk->n;
-        for (size_t i = 0; i < topk->n; i++)
-                topk->kept[i] = -topk->good[i];
-        const float worst = -topk->kernels->kth_smallest(topk->kept, topk->n, topk->k, topk->order);
-        size_t better = 0, n = 0;
-        for (size_t i = 0; i < topk->n; i++)
-                better += topk->good[i] > worst;
-        for (size_t i = 0, equal = topk->k - better; i < topk->n; i++) {
-                const bool stays = topk->good[i] > worst || (topk->good[i] == worst && equal > 0);
-                equal -= stays && topk->good[i] == worst;
-                topk->good[n] = topk->good[i];
-                topk->slots[n] = topk->slots[i];
-                n += stays;
-        }
-        topk->n = n;
-        return n;
+        if (topk->n > topk->k)
+                keep_best(topk);
+        return topk->n;
 }
 
 size_t dci_topk_finish(dci_topk *topk)

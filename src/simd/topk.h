@@ -55,8 +55,8 @@ void dci_topk_add(dci_topk *topk, const float *scores, size_t n, int32_t first_s
 /* Any number of scores at once, of slots[i], or of i when slots is NULL. */
 void dci_topk_add_all(dci_topk *topk, const float *scores, size_t n, const int32_t *slots);
 
-/* The k best, unsorted, in topk->good and topk->slots in the order they came in; of equal ones those that came first. Returns how many there are.
- * Nothing may be offered afterwards. */
+/* The k best, unsorted, in topk->good and topk->slots in the order they came in; of equal ones those with the lowest
+ * ids. Returns how many there are. Nothing may be offered afterwards. */
 size_t dci_topk_gather(dci_topk *topk);
 
 /* The k best, sorted, in topk->keys. Returns how many there are. */
