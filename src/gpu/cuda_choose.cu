@@ -3,8 +3,9 @@
 /*
  * The choice, some small blocks to a list, of which the last one to arrive finishes.
  *
- * Each block looks at its part of the list once, keeps relevances in shared memory, and counts them in 1,024 bins. It leaves in `found` its keys from the bin on that gives it clearly more than its share of
- * the best, as groups go to blocks in turn.
+ * Each block looks at its part of the list once, keeps relevances in shared memory, and counts them in 1,024 bins. It leaves in `found` its
+ * keys from the bin on that gives it clearly more than its share of the best, as groups go to blocks in turn. A list of few groups has one
+ * block, whose keys stay where they are.
  *
  * The last block takes the best of what was found. That is the choice if the worst of them is no worse than any block's threshold: whatever
  * was left out is worse still. Else (one block had most of the best, or so many are wanted that `found` cannot hold them) it goes through
@@ -19,9 +20,9 @@
 #include "gpu/cuda_choose_list.cuh"
 #include "gpu/cuda_launch.cuh"
 
-constexpr int most_blocks = 32; /* to a list */
-constexpr int few_more =
-        64; /* keys, beside those that are wanted, whose comparing costs less than another round of bins */
+/* Keys, beside those that are wanted, whose comparing costs less than another round of bins. */
+constexpr int few_more = 64;
+constexpr int most_blocks = 32;    /* to a list */
 constexpr int block_groups = 2048; /* that are worth a block */
 constexpr int alone_groups = 8192; /* that one block goes through sooner than several that wait for each other */
 constexpr int most_kept = 48;      /* rounds whose relevances are kept: 96 KiB, two blocks to a multiprocessor */
@@ -293,19 +294,15 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_choose_args &ar
         return s.count;
 }
 
-/* The same from the list itself: all keys that reach `low`, which as many do as are wanted, or as many of the best as there is room for.
- * Returns how many. */
+/* The same from the list itself: as many of the best keys as there is room for, or at least as are wanted. Returns how many. */
 template <int G, bool EVEN>
 static __device__ __noinline__ uint32_t find_alone(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r,
-                                                   uint32_t room, uint64_t low)
+                                                   uint32_t room)
 {
-        uint32_t n = ~0u;
-        if (low > everything || job.n_groups <= (int)room)
-                n = collect<G, EVEN>(args, job, s, r, room, low);
-        if (n <= room)
-                return n;
+        if (job.n_groups <= (int)room)
+                return collect<G, EVEN>(args, job, s, r, room, everything);
         __syncthreads();
-        low = narrow(s, low, ~0ull, (uint32_t)job.wanted, room, [&](auto count) {
+        const uint64_t low = narrow(s, everything, ~0ull, (uint32_t)job.wanted, room, [&](auto count) {
                 scan_all<G, EVEN>(args, job, s, [&](uint32_t bits, int group) { count(key_of(bits, group)); });
         });
         return collect<G, EVEN>(args, job, s, r, room, low);
@@ -333,7 +330,7 @@ template <int G, bool EVEN>
 static __device__ __noinline__ uint64_t find_all(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r,
                                                  uint32_t room, int *out_n)
 {
-        const uint32_t n = find_alone<G, EVEN>(args, job, s, r, room, everything);
+        const uint32_t n = find_alone<G, EVEN>(args, job, s, r, room);
         *out_n = (int)n;
         return worst_of_all(s, r, n, (uint32_t)job.wanted);
 }
@@ -439,7 +436,10 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
                 (args->most_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
         plan.kept = rounds < most_kept ? (int)rounds : most_kept;
         plan.alone = args->most_groups <= alone_groups;
-        const size_t shared = room_bytes(plan, args->stride), spare = sizeof(Shared) + 1024;
+        const size_t spare = sizeof(Shared) + 1024;
+        while (plan.kept > 0 && room_bytes(plan, args->stride) + spare > cuda->shared_bytes)
+                plan.kept--; /* relevances that are not kept are made again */
+        const size_t shared = room_bytes(plan, args->stride);
         if (shared + spare > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->stride, shared + spare, cuda->shared_bytes);
