@@ -50,20 +50,6 @@ static __device__ __forceinline__ int32_t ptx_load_int(const int32_t *at)
         return x;
 }
 
-static __device__ __forceinline__ uint32_t ptx_load4(const unsigned char *at)
-{
-        uint32_t x;
-        asm volatile("ld.global.u32 %0, [%1];" : "=r"(x) : "l"(at));
-        return x;
-}
-
-static __device__ __forceinline__ uint2 ptx_load8(const unsigned char *at)
-{
-        uint2 x;
-        asm volatile("ld.global.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
-        return x;
-}
-
 /* From the second-level cache: what is read before a kernel's turn (cuda_launch.cuh). */
 static __device__ __forceinline__ uint32_t ptx_load4_early(const unsigned char *at)
 {

@@ -36,14 +36,6 @@ static inline int32_t ptx_load_int(const int32_t *at)
 {
         return *at;
 }
-static inline uint32_t ptx_load4(const unsigned char *at)
-{
-        return emulated_load<uint32_t>(at);
-}
-static inline uint2 ptx_load8(const unsigned char *at)
-{
-        return emulated_load<uint2>(at);
-}
 static inline uint2 ptx_load8_once_128(const unsigned char *at)
 {
         return emulated_load<uint2>(at);
