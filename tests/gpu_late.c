@@ -191,25 +191,6 @@ static dci_status late_copy(dci_gpu *gpu, void *stream, void *to, const void *fr
         return n_bytes == 0 ? DCI_OK : queue(gpu, stream, run_copy, &move, sizeof move);
 }
 
-static dci_status late_copy_rows(dci_gpu *gpu, void *stream, void *to, const void *from, size_t from_step,
-                                 size_t n_bytes, size_t n)
-{
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
-                status = late_copy(gpu, stream, (unsigned char *)to + i * n_bytes,
-                                   (const unsigned char *)from + i * from_step, n_bytes);
-        return status;
-}
-
-static dci_status late_copy_batch(dci_gpu *gpu, void *stream, size_t n, void *const *to, const void *const *from,
-                                  const size_t *n_bytes)
-{
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
-                status = late_copy(gpu, stream, to[i], from[i], n_bytes[i]);
-        return status;
-}
-
 static dci_status late_fill(dci_gpu *gpu, void *stream, void *to, int byte, size_t n_bytes)
 {
         const late_move move = {.to = to, .n_bytes = n_bytes, .byte = byte};
@@ -418,21 +399,9 @@ static void late_close(dci_gpu *gpu)
         {                                                                                                              \
                 return queue(gpu, stream, run_##name, args, sizeof *args);                                             \
         }
-KERNEL(append)
-KERNEL(pack)
-KERNEL(reside)
-KERNEL(resolve)
-KERNEL(gather)
-KERNEL(attend)
-KERNEL(score)
-KERNEL(choose)
-KERNEL(gate)
-KERNEL(take_kept)
-KERNEL(form)
-KERNEL(form_prompt)
-KERNEL(tail)
-KERNEL(tail_sums)
-KERNEL(kmeans)
+DCI_GPU_EACH_KERNEL(KERNEL)
+
+#define SET(name) ops.name = late_##name;
 
 void late_become(dci_gpu *gpu)
 {
@@ -447,8 +416,6 @@ void late_become(dci_gpu *gpu)
         ops.stream_check = late_stream_check;
         ops.stream_wait = late_stream_wait;
         ops.copy = late_copy;
-        ops.copy_rows = late_copy_rows;
-        ops.copy_batch = late_copy_batch;
         ops.fill = late_fill;
         ops.event_take = late_event_take;
         ops.event_give = late_event_give;
@@ -461,21 +428,7 @@ void late_become(dci_gpu *gpu)
         ops.capture_end = late_capture_end;
         ops.graph_launch = late_graph_launch;
         ops.graph_give = late_graph_give;
-        ops.append = late_append;
-        ops.pack = late_pack;
-        ops.reside = late_reside;
-        ops.resolve = late_resolve;
-        ops.gather = late_gather;
-        ops.attend = late_attend;
-        ops.score = late_score;
-        ops.choose = late_choose;
-        ops.gate = late_gate;
-        ops.take_kept = late_take_kept;
-        ops.form = late_form;
-        ops.form_prompt = late_form_prompt;
-        ops.tail = late_tail;
-        ops.tail_sums = late_tail_sums;
-        ops.kmeans = late_kmeans;
+        DCI_GPU_EACH_KERNEL(SET)
         gpu->ops = &ops;
         pthread_mutex_lock(&lock);
         new_stream(gpu, true);

@@ -60,21 +60,9 @@ static dci_status faulty_copy(dci_gpu *gpu, void *stream, void *to, const void *
                 FAULT(true);                                                                                           \
                 return faulty.real.name(gpu, stream, args);                                                            \
         }
-FAULTY_KERNEL(append)
-FAULTY_KERNEL(reside)
-FAULTY_KERNEL(gather)
-FAULTY_KERNEL(attend)
-FAULTY_KERNEL(resolve)
-FAULTY_KERNEL(pack)
-FAULTY_KERNEL(score)
-FAULTY_KERNEL(choose)
-FAULTY_KERNEL(form)
-FAULTY_KERNEL(form_prompt)
-FAULTY_KERNEL(tail)
-FAULTY_KERNEL(tail_sums)
-FAULTY_KERNEL(gate)
-FAULTY_KERNEL(take_kept)
-FAULTY_KERNEL(kmeans)
+DCI_GPU_EACH_KERNEL(FAULTY_KERNEL)
+
+#define SET(name) ops.name = faulty_##name;
 
 static dci_status faulty_event_wait(dci_gpu *gpu, void *event)
 {
@@ -100,21 +88,7 @@ static dci_gpu *faulty_gpu(dci_context *context, size_t at, bool late)
         ops.event_take = faulty_event_take;
         ops.stream_take = faulty_stream_take;
         ops.copy = faulty_copy;
-        ops.append = faulty_append;
-        ops.reside = faulty_reside;
-        ops.gather = faulty_gather;
-        ops.attend = faulty_attend;
-        ops.resolve = faulty_resolve;
-        ops.pack = faulty_pack;
-        ops.score = faulty_score;
-        ops.choose = faulty_choose;
-        ops.form = faulty_form;
-        ops.form_prompt = faulty_form_prompt;
-        ops.tail = faulty_tail;
-        ops.tail_sums = faulty_tail_sums;
-        ops.gate = faulty_gate;
-        ops.take_kept = faulty_take_kept;
-        ops.kmeans = faulty_kmeans;
+        DCI_GPU_EACH_KERNEL(SET)
         ops.event_wait = faulty_event_wait;
         ops.stream_wait = faulty_stream_wait;
         gpu->ops = &ops;

@@ -54,21 +54,11 @@ dci_status dci_gpu_check_shape(int32_t group, int32_t dim);
 /* sketch/coder.c */
 int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16_t *out_inverse);
 
-dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, const dci_gpu_append_args *args);
-dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args);
-dci_status dci_gpu_cuda_reside(struct dci_gpu *gpu, void *stream, const dci_gpu_reside_args *args);
-dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
-dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args);
-dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);
-dci_status dci_gpu_cuda_score(struct dci_gpu *gpu, void *stream, const dci_gpu_score_args *args);
-dci_status dci_gpu_cuda_choose(struct dci_gpu *gpu, void *stream, const dci_gpu_choose_args *args);
-dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const dci_gpu_gate_args *args);
-dci_status dci_gpu_cuda_take_kept(struct dci_gpu *gpu, void *stream, const dci_gpu_take_kept_args *args);
-dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
-dci_status dci_gpu_cuda_form_prompt(struct dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
-dci_status dci_gpu_cuda_tail(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);
-dci_status dci_gpu_cuda_tail_sums(struct dci_gpu *gpu, void *stream, const dci_gpu_tail_sums_args *args);
-dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, const dci_gpu_kmeans_args *args);
+/* Launchers, by the name of their kernel. */
+#define DCI_GPU_LAUNCHER(name)                                                                                         \
+        dci_status dci_gpu_cuda_##name(struct dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args);
+DCI_GPU_EACH_KERNEL(DCI_GPU_LAUNCHER)
+#undef DCI_GPU_LAUNCHER
 
 /* How gather's kernels bring rows over the bus; bench/gpu_gather_variants.c compares them. */
 enum {

@@ -392,24 +392,16 @@ static __device__ __forceinline__ uint64_t narrow(Shared &s, uint64_t low, uint6
  * there must be room. */
 static __device__ __forceinline__ void sort_keys(uint64_t *keys, int n)
 {
-        constexpr int each = few_keys / n_threads;
+        static_assert(few_keys == n_threads, "a key to a thread");
         const int thread = threadIdx.x;
         if (n <= few_keys) {
-                uint64_t own[each];
-                int rank[each];
-#pragma unroll
-                for (int e = 0; e < each; e++) {
-                        const int at = thread + e * n_threads;
-                        own[e] = at < n ? keys[at] : 0;
-                        rank[e] = at < n ? 0 : -1;
-                        for (int i = 0; i < n && rank[e] >= 0; i++)
-                                rank[e] += keys[i] > own[e];
-                }
+                const uint64_t own = thread < n ? keys[thread] : 0;
+                int rank = 0;
+                for (int i = 0; i < n && thread < n; i++)
+                        rank += keys[i] > own;
                 __syncthreads();
-#pragma unroll
-                for (int e = 0; e < each; e++)
-                        if (rank[e] >= 0)
-                                keys[rank[e]] = own[e];
+                if (thread < n)
+                        keys[rank] = own;
                 __syncthreads();
                 return;
         }

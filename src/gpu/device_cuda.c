@@ -515,21 +515,9 @@ static void cuda_graph_give(dci_gpu *gpu, void *graph)
                 leave(gpu, before);                                                                                    \
                 return status;                                                                                         \
         }
-KERNEL(append)
-KERNEL(pack)
-KERNEL(reside)
-KERNEL(resolve)
-KERNEL(gather)
-KERNEL(attend)
-KERNEL(score)
-KERNEL(choose)
-KERNEL(gate)
-KERNEL(take_kept)
-KERNEL(form)
-KERNEL(form_prompt)
-KERNEL(tail)
-KERNEL(tail_sums)
-KERNEL(kmeans)
+DCI_GPU_EACH_KERNEL(KERNEL)
+
+#define ENTRY(name) .name = cuda_##name,
 
 static const dci_gpu_ops ops = {
         .name = "cuda",
@@ -561,21 +549,7 @@ static const dci_gpu_ops ops = {
         .capture_end = cuda_capture_end,
         .graph_launch = cuda_graph_launch,
         .graph_give = cuda_graph_give,
-        .append = cuda_append,
-        .pack = cuda_pack,
-        .reside = cuda_reside,
-        .resolve = cuda_resolve,
-        .gather = cuda_gather,
-        .attend = cuda_attend,
-        .score = cuda_score,
-        .choose = cuda_choose,
-        .gate = cuda_gate,
-        .take_kept = cuda_take_kept,
-        .form = cuda_form,
-        .form_prompt = cuda_form_prompt,
-        .tail = cuda_tail,
-        .tail_sums = cuda_tail_sums,
-        .kmeans = cuda_kmeans,
+        DCI_GPU_EACH_KERNEL(ENTRY) /* with its comma */
 };
 
 const dci_gpu_ops *dci_gpu_ops_cuda(void)

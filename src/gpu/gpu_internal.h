@@ -59,23 +59,10 @@ typedef struct dci_gpu_ops {
         dci_status (*capture_end)(dci_gpu *gpu, void *stream, void **out_graph);
         dci_status (*graph_launch)(dci_gpu *gpu, void *graph, void *stream);
         void (*graph_give)(dci_gpu *gpu, void *graph);
-        /* Kernels (kernels.h). They allocate nothing, wait for nothing, and may be captured. */
-        dci_status (*append)(dci_gpu *gpu, void *stream, const dci_gpu_append_args *args);
-        dci_status (*pack)(dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args);
-        dci_status (*reside)(dci_gpu *gpu, void *stream, const dci_gpu_reside_args *args);
-        dci_status (*resolve)(dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args);
-        dci_status (*gather)(dci_gpu *gpu, void *stream, const dci_gpu_gather_args *args);
-        dci_status (*attend)(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args);
-        /* And those that make plans (plans.h, schedules.h, tails.h), and what plans choose among (clusters.h). */
-        dci_status (*score)(dci_gpu *gpu, void *stream, const dci_gpu_score_args *args);
-        dci_status (*choose)(dci_gpu *gpu, void *stream, const dci_gpu_choose_args *args);
-        dci_status (*gate)(dci_gpu *gpu, void *stream, const dci_gpu_gate_args *args);
-        dci_status (*take_kept)(dci_gpu *gpu, void *stream, const dci_gpu_take_kept_args *args);
-        dci_status (*form)(dci_gpu *gpu, void *stream, const dci_gpu_form_args *args);
-        dci_status (*form_prompt)(dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args);
-        dci_status (*tail)(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args);
-        dci_status (*tail_sums)(dci_gpu *gpu, void *stream, const dci_gpu_tail_sums_args *args);
-        dci_status (*kmeans)(dci_gpu *gpu, void *stream, const dci_gpu_kmeans_args *args);
+        /* Kernels. They allocate nothing, wait for nothing, and may be captured. */
+#define DCI_GPU_OP(name) dci_status (*(name))(dci_gpu * gpu, void *stream, const dci_gpu_##name##_args *args);
+        DCI_GPU_EACH_KERNEL(DCI_GPU_OP)
+#undef DCI_GPU_OP
 } dci_gpu_ops;
 
 struct dci_gpu {

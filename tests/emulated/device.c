@@ -58,42 +58,16 @@ dci_status dci_gpu_cuda_status(int error, const char *format, ...)
                 now = before;                                                                                          \
                 return status;                                                                                         \
         }
-KERNEL(append)
-KERNEL(pack)
-KERNEL(reside)
-KERNEL(resolve)
-KERNEL(gather)
-KERNEL(attend)
-KERNEL(score)
-KERNEL(choose)
-KERNEL(gate)
-KERNEL(take_kept)
-KERNEL(form)
-KERNEL(form_prompt)
-KERNEL(tail)
-KERNEL(tail_sums)
-KERNEL(kmeans)
+DCI_GPU_EACH_KERNEL(KERNEL)
+
+#define SET(name) ops.name = emulated_##name;
 
 void emulated_become(dci_gpu *gpu)
 {
         static dci_gpu_ops ops;
         ops = dci_gpu_ops_host;
         ops.name = "emulated";
-        ops.append = emulated_append;
-        ops.pack = emulated_pack;
-        ops.reside = emulated_reside;
-        ops.resolve = emulated_resolve;
-        ops.gather = emulated_gather;
-        ops.attend = emulated_attend;
-        ops.score = emulated_score;
-        ops.choose = emulated_choose;
-        ops.gate = emulated_gate;
-        ops.take_kept = emulated_take_kept;
-        ops.form = emulated_form;
-        ops.form_prompt = emulated_form_prompt;
-        ops.tail = emulated_tail;
-        ops.tail_sums = emulated_tail_sums;
-        ops.kmeans = emulated_kmeans;
+        DCI_GPU_EACH_KERNEL(SET)
         gpu->ops = &ops;
         gpu->device = 0;
 }
