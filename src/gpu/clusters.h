@@ -65,7 +65,7 @@ typedef struct dci_gpu_kmeans_args {
 
 /* Where parts of the scratch lie: bytes from its begin, all heads one behind the other. [head][n_rows]: scales, 1 / |row|; labels; fits, squared
  * distances to the own centre, where clusters are empty. [head][tile][padded]: counts, members, then where they go. [head][padded]: sizes, the
- * sums of those; [dim] centres; packed, the same as f16 for matrix units; offsets, |centre|^2 / 2, infinite where none is. [head][dim]: middles. */
+ * sums of those; [dim] centres; packed, the same as f16 for matrix units; offsets, |centre|^2 / 2, huge where none is. [head][dim]: middles. */
 typedef struct dci_gpu_kmeans_parts {
         uint64_t scales, labels, fits, counts, sizes, centres, packed, offsets, middles, n_bytes;
 } dci_gpu_kmeans_parts;

@@ -11,7 +11,8 @@ constexpr int settle_threads = 1024, settle_warps = settle_threads / 32;
 constexpr int warp_threads = 128,
               per_block = warp_threads / 32; /* of kernels where a warp has a row, a centre or a tile */
 constexpr int at_once = 16;                  /* tiles whose counts are asked for at once */
-constexpr int ahead = 4;                     /* rows of a cluster that are asked for at once */
+constexpr int middle_groups = 4,
+              middle_each = 8; /* of threads that bring a middle's rows; rows that a thread brings at a time */
 
 /* --- rows, their middle, the first centres -------------------------------------------------------------------------------------- */
 
@@ -41,16 +42,28 @@ template <int DIM> static __global__ void prepare_kernel(const __grid_constant__
                 h.state[DCI_GPU_KMEANS_BAD] = h.state[DCI_GPU_KMEANS_DONE] = 1;
 }
 
-/* A thread has a coordinate; rows one after the other. */
-static __global__ void middle_kernel(const __grid_constant__ KmCall call)
+/* Some rows at a time come to shared memory, by groups of DIM threads; the first group adds them up one after the other. */
+template <int DIM>
+static __global__ void __launch_bounds__(DIM *middle_groups) middle_kernel(const __grid_constant__ KmCall call)
 {
+        __shared__ float rows[middle_groups * middle_each][DIM];
         const KmHead h = km_head(call, (int)blockIdx.x);
-        const int step = h.n / DCI_GPU_KMEANS_MIDDLE + 4, e = (int)threadIdx.x, n = (h.n + step - 1) / step;
+        const int step = h.n / DCI_GPU_KMEANS_MIDDLE + 4, n = (h.n + step - 1) / step, e = (int)threadIdx.x % DIM,
+                  group = (int)threadIdx.x / DIM;
         float sum = 0.0f;
-#pragma unroll 8
-        for (int i = 0; i < n; i++)
-                sum = __fadd_rn(sum, __fmul_rn(km_element(h, i * step, e), h.scales[i * step]));
-        h.middle[e] = __fmul_rn(sum, __fdiv_rn(1.0f, (float)n));
+        for (int first = 0; first < n; first += middle_groups * middle_each) {
+#pragma unroll
+                for (int i = 0; i < middle_each; i++) {
+                        const int at = i * middle_groups + group, row = min(first + at, n - 1) * step;
+                        rows[at][e] = __fmul_rn(km_element(h, row, e), h.scales[row]);
+                }
+                __syncthreads();
+                for (int i = 0; group == 0 && i < min(n - first, middle_groups * middle_each); i++)
+                        sum = __fadd_rn(sum, rows[i][e]);
+                __syncthreads(); /* rows have been read */
+        }
+        if (group == 0)
+                h.middle[e] = __fmul_rn(sum, __fdiv_rn(1.0f, (float)n));
 }
 
 /* A warp has a centre; those that only fill up are nobody's. */
@@ -67,7 +80,7 @@ template <int DIM> static __global__ void start_kernel(const __grid_constant__ K
                 for (int t = 0; t < DIM / 32; t++)
                         h.packed[km_packed_at<DIM>(c, lane + 32 * t)] = 0;
                 if (lane == 0)
-                        h.offsets[c] = __int_as_float(0x7f800000);
+                        h.offsets[c] = km_nobody;
                 return;
         }
         const int row = __ldg(call.args.first + (uint64_t)blockIdx.y * (uint64_t)h.k + c);
@@ -301,12 +314,13 @@ template <int DIM, int PIECE>
 static __device__ __forceinline__ void sum_members(const KmHead &h, int begin, int n,
                                                    double (&sums)[(DIM + 63) / 64][2])
 {
-        constexpr int n_words = (DIM + 63) / 64;
+        constexpr int n_words = (DIM + 63) / 64, ahead = DIM == 256 ? 16 : 32; /* rows that are asked for at once */
         const int lane = (int)threadIdx.x & 31;
         float part[n_words][2] = {};
+        int next = h.order[begin + min(lane, n - 1)];
         for (int first = 0; first < n; first += 32) {
-                const int here = min(n - first, 32);
-                const int own = h.order[begin + first + min(lane, here - 1)];
+                const int here = min(n - first, 32), own = next;
+                next = h.order[begin + min(first + 32 + lane, n - 1)];
                 for (int r = 0; r < here; r += ahead) {
                         uint32_t x[ahead][n_words];
 #pragma unroll
@@ -320,8 +334,8 @@ static __device__ __forceinline__ void sum_members(const KmHead &h, int begin, i
                         }
 #pragma unroll
                         for (int i = 0; i < ahead; i++) {
-                                if (r + i >= here)
-                                        break;
+                                if (r + i >= here) /* the same for all */
+                                        continue;
 #pragma unroll
                                 for (int w = 0; w < n_words; w++) {
                                         part[w][0] = __fadd_rn(part[w][0], km_widen(x[i][w] & 0xffff, h.is_f16));
@@ -440,7 +454,7 @@ template <int DIM> static cudaError_t queue_all(const dci_gpu_kmeans_args &args,
         const dim3 clusters = grid_of(args.n_clusters, args.n_heads);
         queue.launch(begin_kernel, dim3(1), 256, call);
         queue.launch(prepare_kernel<DIM>, grid_of(args.n_rows, args.n_heads), warp_threads, call);
-        queue.launch(middle_kernel, dim3((unsigned)args.n_heads), DIM, call);
+        queue.launch(middle_kernel<DIM>, dim3((unsigned)args.n_heads), DIM * middle_groups, call);
         queue.launch(start_kernel<DIM>, grid_of(call.padded, args.n_heads), warp_threads, call);
         for (int round = 0; round < args.n_rounds; round++) {
                 queue_labels<DIM>(queue, call, round, -1);

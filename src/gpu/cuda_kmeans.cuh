@@ -19,6 +19,8 @@ constexpr unsigned km_all = 0xffffffffu;
 constexpr int km_tile = DCI_GPU_KMEANS_TILE;
 /* As src/cluster/kmeans_internal.h and kmeans_step.c. */
 constexpr float km_most_norm2 = FLT_MAX / 256.0f, km_least_norm2 = 0x1p-80f, km_least_fit = 0x1p-36f;
+/* The offset of centres that only fill up: finite, since proposals have numbers in their last bits. */
+constexpr float km_nobody = FLT_MAX / 4.0f;
 
 /* One head's parts. */
 struct KmHead {
