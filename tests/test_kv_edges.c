@@ -460,6 +460,30 @@ START_TEST(caches_may_be_destroyed_in_the_middle_of_a_step)
 }
 END_TEST
 
+/* Blocks that came back in no order: those of a long prompt are neighbours again. What is shared stays where it is. */
+START_TEST(prompts_get_neighbouring_blocks)
+{
+        enum { MANY = 40, EACH = 8 };
+        int64_t taken[EACH], kept;
+        int32_t table[MANY];
+        const size_t page = kv_info(kv).page_tokens, before_it = kv_info(kv).n_blocks - kv_info(kv).n_free_blocks;
+        for (size_t i = 0; i < EACH; i++)
+                taken[i] = kv_begin(kv, &data, MANY / EACH * page);
+        for (size_t i = 0; i < EACH; i++)
+                ck_ok(dci_kv_close(kv, taken[i * 3 % EACH]));
+        const size_t wanted = MANY * page, little = 3 * page;
+        for (size_t time = 0; time < 2; time++) {
+                kept = kv_open(kv);
+                ck_ok(dci_kv_reserve(kv, 1, &kept, time == 0 ? &wanted : &little));
+                ck_ok(dci_kv_table(kv, kept, 0, time == 0 ? MANY : 3, table));
+                for (size_t block = 1; block < (time == 0 ? MANY : 3); block++)
+                        ck_assert_int_eq(table[block], table[0] + (int32_t)block);
+                ck_ok(dci_kv_close(kv, kept));
+        }
+        ck_assert_uint_eq(kv_info(kv).n_blocks - kv_info(kv).n_free_blocks, before_it);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kv edges");
@@ -479,6 +503,7 @@ int main(void)
         tcase_add_test(edges, plans_need_the_prompts_end);
         tcase_add_test(edges, sequences_may_be_closed_in_the_middle_of_a_step);
         tcase_add_test(edges, caches_may_be_destroyed_in_the_middle_of_a_step);
+        tcase_add_test(edges, prompts_get_neighbouring_blocks);
         suite_add_tcase(suite, edges);
         return test_main(suite);
 }

@@ -51,13 +51,14 @@ typedef struct dci_kv_pool {
         bool lent;          /* the caller says which blocks a sequence gets: none is free or taken */
         uint32_t *refs;     /* by block */
         int32_t *free_list; /* the next one to take comes last */
+        bool ordered;       /* and that is the lowest number, and so on */
         size_t block_capacity, free_capacity, seen_capacity;
         uint32_t *seen, stamp; /* lent blocks: marks of one call */
 } dci_kv_pool;
 
 dci_status dci_kv_pool_init(dci_kv *kv);
 void dci_kv_pool_destroy(dci_kv *kv);
-/* That n blocks are free afterwards. */
+/* That n blocks are free afterwards; if they are many, lowest numbers come first, so that neighbours are taken where there are some. */
 dci_status dci_kv_pool_ready(dci_kv *kv, size_t n);
 /* The memory it would take for that. */
 size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n);

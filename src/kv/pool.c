@@ -14,6 +14,8 @@
 
 #include "kv/kv_internal.h"
 
+enum { ORDERED = 32 }; /* blocks at a time, from which on it matters that they are neighbours */
+
 dci_status dci_kv_pool_init(dci_kv *kv)
 {
         const dci_kv_config *config = &kv->config;
@@ -140,12 +142,23 @@ size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n)
                dci_kv_grow_bytes(pool->free_capacity, n_blocks, sizeof *pool->free_list);
 }
 
+/* Low numbers come first again, so that a prompt gets neighbours, however blocks came back: what copies blocks to or from another memory
+ * takes those side by side in one go, and in a pool that has been used for long one by one otherwise. */
+static void order_free(dci_kv_pool *pool, size_t n)
+{
+        if (n < ORDERED || pool->ordered || pool->lent)
+                return;
+        size_t found = 0;
+        for (size_t b = pool->n_blocks; b-- > 0;)
+                if (pool->refs[b] == 0)
+                        pool->free_list[found++] = (int32_t)b;
+        pool->ordered = true;
+}
+
 /* Pieces that were taken when a later one cannot be stay, empty, for the next call. */
-dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)
+static dci_status add_pieces(dci_kv *kv, size_t n)
 {
         dci_kv_pool *pool = &kv->pool;
-        if (n <= pool->n_free)
-                return DCI_OK;
         const size_t missing = n - pool->n_free;
         if (kv->config.layout != NULL || missing > pool->most_blocks - pool->n_blocks ||
             pool->n_blocks + pool->piece_blocks > pool->most_blocks)
@@ -157,6 +170,14 @@ dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)
                 status = grow_lists(kv, n_pieces);
         for (size_t p = 0; p < n_pieces && status == DCI_OK; p++)
                 status = add_piece(kv);
+        return status;
+}
+
+dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)
+{
+        const dci_status status = n <= kv->pool.n_free ? DCI_OK : add_pieces(kv, n);
+        if (status == DCI_OK)
+                order_free(&kv->pool, n);
         return status;
 }
 
@@ -176,8 +197,10 @@ void dci_kv_pool_hold(dci_kv *kv, int32_t block)
 void dci_kv_pool_drop(dci_kv *kv, int32_t block)
 {
         dci_kv_pool *pool = &kv->pool;
-        if (--pool->refs[block] == 0 && !pool->lent)
-                pool->free_list[pool->n_free++] = block;
+        if (--pool->refs[block] > 0 || pool->lent)
+                return;
+        pool->ordered = pool->ordered && (pool->n_free == 0 || block < pool->free_list[pool->n_free - 1]);
+        pool->free_list[pool->n_free++] = block;
 }
 
 dci_kv_page dci_kv_page_at(const dci_kv *kv, size_t layer, int32_t block, size_t head)
