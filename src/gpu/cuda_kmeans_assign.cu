@@ -175,7 +175,7 @@ static __device__ __forceinline__ void propose(KmShared<DIM> &s, const KmCall &c
                 __syncthreads(); /* it is there, and the one before has been read */
                 if (stage + 1 < n_stages)
                         bring_stage(s, km_head(call, s.head), stage + 1);
-#pragma unroll 1
+#pragma unroll 2
                 for (int eight = 0; eight < per / 8; eight++) {
                         const uint32_t number = (uint32_t)(stage * (per / 8) + eight) * 2;
                         const float2 offsets = reinterpret_cast<const float2 *>(s.offsets[stage & 1])[4 * eight + c];
@@ -351,10 +351,13 @@ static __device__ __forceinline__ void take_points(KmShared<DIM> &s, const KmHea
                         const unsigned char *from = h.rows + (uint64_t)row * h.row_step + 16 * c;
                         const float scale = h.scales[row];
                         float length2 = 0.0f;
+                        uint4 raw[DIM / 32];
+#pragma unroll
+                        for (int j = 0; j < DIM / 32; j++)
+                                raw[j] = __ldg(reinterpret_cast<const uint4 *>(from + 64 * j));
 #pragma unroll
                         for (int j = 0; j < DIM / 32; j++) {
-                                *slot = pack_eight(__ldg(reinterpret_cast<const uint4 *>(from + 64 * j)), h, scale,
-                                                   s.middle + 32 * j + 8 * c, &length2);
+                                *slot = pack_eight(raw[j], h, scale, s.middle + 32 * j + 8 * c, &length2);
                                 __syncwarp();
                                 points[t][r][j] = *slot;
                         }

@@ -16,7 +16,7 @@
 #define PART ((size_t)256) /* what parts of an allocation are aligned to */
 /* Of each of two buffers, through which a prompt's rows go to the host. The stream that computes waits where a layer's rows are more than both
  * of them and copies have not caught up: with 8 MiB that was all of a copy's time, and more memory than this shows in what a cache takes. */
-#define STAGING_BYTES ((size_t)40 << 20)
+#define STAGING_BYTES ((size_t)64 << 20)
 #define BOUNCE_BYTES ((size_t)65536)
 
 /* --- arenas: one allocation for many arrays ---------------------------------------------------------------------------------- */
