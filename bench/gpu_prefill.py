@@ -111,10 +111,12 @@ def wait(device):
         torch.cuda.synchronize()
 
 
-def open_cache(args, preset, gpu):
+def open_cache(args, arm, gpu):
+    preset, _, summary = arm.partition(":")
+    options = {"summary": summary} if summary else {}
     return dci.gpu.GPUKVCache(gpu, args.layers, 4 * args.heads, args.heads, args.dim, preset=preset, dtype="bfloat16",
                               query_dtype="bfloat16", budget=args.budget, dense_layers=0, max_sequences=1,
-                              max_tokens=args.tokens + 16, out_dtype="bfloat16", planner=args.planner)
+                              max_tokens=args.tokens + 16, out_dtype="bfloat16", planner=args.planner, **options)
 
 
 def measure(args, model, preset, gpu):
@@ -143,7 +145,8 @@ def measure(args, model, preset, gpu):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="0", help="a GPU's number, or host: the CPU in its place, with small sizes")
-    parser.add_argument("--presets", default="full,sketch,sketch+lowbit,quest,pagemean,arkvale")
+    parser.add_argument("--presets", default="full,sketch,sketch+lowbit,quest,pagemean,arkvale",
+                        help="comma separated; PRESET:learned has codes that are fitted to the prompt")
     parser.add_argument("--planner", default="auto", choices=("auto", "host", "device"))
     parser.add_argument("--tokens", type=int, default=36864)
     parser.add_argument("--chunk", type=int, default=4096, help="tokens of one matrix product")

@@ -10,7 +10,7 @@
 constexpr int settle_threads = 1024, settle_warps = settle_threads / 32;
 constexpr int warp_threads = 128,
               per_block = warp_threads / 32; /* of kernels where a warp has a row, a centre or a tile */
-constexpr int at_once = 16;                  /* tiles whose counts are asked for at once */
+constexpr int at_once = 48;                  /* tiles whose counts are asked for at once */
 constexpr int middle_groups = 4,
               middle_each = 8; /* of threads that bring a middle's rows; rows that a thread brings at a time */
 

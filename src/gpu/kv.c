@@ -195,14 +195,25 @@ static void set_layers(dci_gpu_kv *kv)
         }
 }
 
+enum { ALONE = 5, N_EVENTS = ALONE + DCI_GPU_KV_RECORDS + DCI_GPU_KV_STAGING };
+
+/* Where all events of the object lie, but for those of its layers. */
+static void find_events(dci_gpu_kv *kv, void **out[N_EVENTS])
+{
+        void **const alone[ALONE] = {&kv->main_event, &kv->side_event, &kv->step_event, &kv->query_event, &kv->fetched};
+        memcpy(out, alone, sizeof alone);
+        for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
+                out[ALONE + i] = &kv->record_events[i];
+        for (size_t i = 0; i < DCI_GPU_KV_STAGING; i++)
+                out[ALONE + DCI_GPU_KV_RECORDS + i] = &kv->staging_events[i];
+}
+
 static dci_status take_events(dci_gpu_kv *kv)
 {
-        void **const events[] = {&kv->main_event,        &kv->side_event,       &kv->step_event,
-                                 &kv->query_event,       &kv->fetched,          &kv->record_events[0],
-                                 &kv->record_events[1],  &kv->record_events[2], &kv->record_events[3],
-                                 &kv->staging_events[0], &kv->staging_events[1]};
+        void **events[N_EVENTS];
+        find_events(kv, events);
         dci_status status = kv->ops->stream_take(kv->gpu, &kv->side);
-        for (size_t i = 0; i < sizeof events / sizeof *events && status == DCI_OK; i++)
+        for (size_t i = 0; i < N_EVENTS && status == DCI_OK; i++)
                 status = kv->ops->event_take(kv->gpu, false, events[i]);
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
                 status = kv->ops->event_take(kv->gpu, false, &kv->layers[l].arrived);
@@ -211,12 +222,11 @@ static dci_status take_events(dci_gpu_kv *kv)
 
 static void give_events(dci_gpu_kv *kv)
 {
-        void *const events[] = {kv->main_event,       kv->side_event,        kv->step_event,       kv->query_event,
-                                kv->fetched,          kv->record_events[0],  kv->record_events[1], kv->record_events[2],
-                                kv->record_events[3], kv->staging_events[0], kv->staging_events[1]};
-        for (size_t i = 0; i < sizeof events / sizeof *events; i++)
-                if (events[i] != NULL)
-                        kv->ops->event_give(kv->gpu, events[i]);
+        void **events[N_EVENTS];
+        find_events(kv, events);
+        for (size_t i = 0; i < N_EVENTS; i++)
+                if (*events[i] != NULL)
+                        kv->ops->event_give(kv->gpu, *events[i]);
         for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (kv->layers[l].arrived != NULL)
                         kv->ops->event_give(kv->gpu, kv->layers[l].arrived);

@@ -22,6 +22,7 @@
 #include "kv/kv_internal.h"
 
 #define DCI_GPU_KV_RECORDS 4
+#define DCI_GPU_KV_STAGING 8                 /* buffers through which a prompt's rows go to the host, in turn */
 #define DCI_GPU_LEARNED_BLOCK ((size_t)4096) /* bytes of 32 rows' learned codes that the device takes, at most */
 #define DCI_GPU_KV_MAX_SEQUENCES ((size_t)4096)
 
@@ -228,7 +229,7 @@ struct dci_gpu_kv {
         int32_t *n_items;
         float *partial;
         int32_t *arrived;
-        unsigned char *staging[2];
+        unsigned char *staging[DCI_GPU_KV_STAGING];
         size_t staging_blocks;
 
         /* kv_fetch.c: baselines. */
@@ -252,7 +253,7 @@ struct dci_gpu_kv {
         int64_t *names;
 
         void *side;
-        void *record_events[DCI_GPU_KV_RECORDS], *staging_events[2];
+        void *record_events[DCI_GPU_KV_RECORDS], *staging_events[DCI_GPU_KV_STAGING];
         void *main_event, *side_event, *step_event, *query_event;
         size_t next_staging;
 

@@ -14,9 +14,9 @@
 #include "gpu/kv_device.h"
 
 #define PART ((size_t)256) /* what parts of an allocation are aligned to */
-/* Of each of two buffers, through which a prompt's rows go to the host. The stream that computes waits where a layer's rows are more than both
- * of them and copies have not caught up: with 8 MiB that was all of a copy's time, and more memory than this shows in what a cache takes. */
-#define STAGING_BYTES ((size_t)64 << 20)
+/* Of each buffer through which a prompt's rows go to the host, unless a quarter of the longest sequence's rows of a layer is less. The stream that
+ * computes waits where a layer's rows are more than all buffers and copies have not caught up. They are many, since a wait is for a whole one. */
+#define STAGING_BYTES ((size_t)16 << 20)
 #define BOUNCE_BYTES ((size_t)65536)
 
 /* --- arenas: one allocation for many arrays ---------------------------------------------------------------------------------- */
@@ -230,9 +230,9 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
 
 static void place_buffers(dci_gpu_kv *kv, arena *a)
 {
-        const size_t block = kv->host->pool.block_bytes, most = STAGING_BYTES / block;
-        kv->staging_blocks = most == 0 ? 1 : most < kv->max_blocks ? most : kv->max_blocks;
-        for (size_t i = 0; i < 2; i++)
+        const size_t block = kv->host->pool.block_bytes, most = STAGING_BYTES / block, some = (kv->max_blocks + 3) / 4;
+        kv->staging_blocks = most == 0 ? 1 : most < some ? most : some;
+        for (size_t i = 0; i < DCI_GPU_KV_STAGING; i++)
                 kv->staging[i] = part(a, kv->staging_blocks, block);
         kv->partial = part(a, partial_bytes(kv), 1);
         kv->arrived = part(a, kv->n_lists, sizeof(int32_t));

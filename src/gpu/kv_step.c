@@ -233,7 +233,7 @@ static dci_status copy_blocks(dci_gpu_kv *kv, size_t layer, const unsigned char 
 static dci_status pack_some(dci_gpu_kv *kv, size_t layer, dci_gpu_pack_args *args, const int32_t *table)
 {
         const dci_gpu_ops *ops = kv->ops;
-        const size_t s = kv->next_staging++ % 2;
+        const size_t s = kv->next_staging++ % DCI_GPU_KV_STAGING;
         args->out = kv->staging[s];
         dci_status status = ops->event_order(kv->gpu, kv->step.stream, kv->staging_events[s]);
         if (status == DCI_OK)
