@@ -115,7 +115,7 @@ static bool by_groups(const dci_kv_info *info)
         if (info->group == DCI_KV_GROUP_TREE) /* its leaves are looked at by kv_tree_check.c */
                 return false;
         return info->group == DCI_KV_GROUP_CLUSTER || info->group == DCI_KV_GROUP_SEGMENT ||
-               info->combine == DCI_KV_COMBINE_EACH;
+               info->group == DCI_KV_GROUP_RESTRUCTURED || info->combine == DCI_KV_COMBINE_EACH;
 }
 
 /* What queries of now say, if scores can be told. */

@@ -118,6 +118,34 @@ START_TEST(a_schedule_that_always_decides_is_every_step)
 }
 END_TEST
 
+/* Just longer than the budget, with recent tokens that wait for their group, a sequence has fewer candidates than a list may get: all of
+ * them are ranked, static ones before. Loops over combine. */
+START_TEST(few_candidates_are_ranked_as_at_every_step)
+{
+        for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++) {
+                dci_kv_config config = kv_small(DCI_KV_PRKV), every;
+                config.combine = _i;
+                config.rollback = 30;
+                config.static_share = 0.5;
+                config.period = config.anchor_period = 1;
+                config.anchor_first = 0;
+                config.tau = 1.0;
+                every = config;
+                config.schedule = schedule;
+                pair p = {.one = kv_create(context, &config),
+                          .other = kv_create(context, &every),
+                          .data = kv_random(&config, N, 305)};
+                for (size_t n = config.budget; n < config.budget + 20; n++) {
+                        const int64_t a = kv_begin(p.one, &p.data, n), b = kv_begin(p.other, &p.data, n);
+                        kv_alike(p.one, a, p.other, b, &p.data, n, 12, "few");
+                        ck_ok(dci_kv_close(p.one, a));
+                        ck_ok(dci_kv_close(p.other, b));
+                }
+                end(&p);
+        }
+}
+END_TEST
+
 /* --- lists that are kept ---------------------------------------------------------------------------------------------- */
 
 /* Loops over kinds. Sketches, too: a list that is kept names what it named before, but for what no longer has room. */
@@ -500,6 +528,8 @@ int main(void)
         tcase_set_timeout(tcase, 60);
         tcase_add_checked_fixture(tcase, setup, teardown);
         tcase_add_loop_test(tcase, a_schedule_that_always_decides_is_every_step, 0, COUNT(kinds));
+        tcase_add_loop_test(tcase, few_candidates_are_ranked_as_at_every_step, DCI_KV_COMBINE_SOFTMAX,
+                            DCI_KV_COMBINES + 1);
         tcase_add_loop_test(tcase, lists_that_are_kept_do_not_change, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, plans_are_those_of_the_model, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
         tcase_add_loop_test(tcase, queries_that_stay_decide_once, 0, COUNT(kinds));
