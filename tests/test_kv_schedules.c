@@ -220,6 +220,51 @@ START_TEST(plans_are_those_of_the_model)
 }
 END_TEST
 
+/* Loops over schedules. Kept lists of groups that are not by position, which may be other groups by now, beside the model. */
+START_TEST(kept_lists_are_those_of_the_groups_there_were)
+{
+        static const int32_t presets[] = {DCI_KV_PRKV, DCI_KV_CLUSTERKV, DCI_KV_LOUISKV};
+        static const size_t prompts[] = {70, 100, 200}; /* the budget is 96 */
+        for (size_t way = 0; way < COUNT(presets) * COUNT(prompts); way++)
+                for (int32_t combine = 1; combine <= DCI_KV_COMBINES; combine++) {
+                        const size_t prompt = prompts[way / COUNT(presets)];
+                        dci_kv_config config = kv_small(presets[way % COUNT(presets)]);
+                        config.schedule = (int32_t)_i;
+                        config.combine = combine;
+                        config.rollback = 30;
+                        config.tau = 0.05;
+                        config.period = 5;
+                        config.anchor_first = 0;
+                        config.cluster_tokens = 5;
+                        config.cluster_every = 20;
+                        config.static_share = 0.4;
+                        dci_kv *kv = kv_create(context, &config);
+                        kv_data data = kv_random(&config, N, 325 + way);
+                        kv_model model = kv_model_of(&config, &data, prompt);
+                        kv_schedule schedule = kv_schedule_new(&config);
+                        const int64_t sequence = kv_begin(kv, &data, prompt);
+                        for (size_t t = prompt; t < prompt + 60; t++) {
+                                const kv_turn turn = {sequence, &data, t, 1};
+                                kv_model_append(&model, &data, t, 1);
+                                kv_feed(kv, 1, &turn);
+                                kv_seen seen = kv_look(kv, 1, &turn);
+                                kv_lawful(&seen, &config, 0, "kept");
+                                for (size_t layer = 0; layer < 2; layer++)
+                                        kv_schedule_plan(&schedule, &model, &seen, 0, layer,
+                                                         kv_query(&data, layer, t, 0), "kept");
+                                kv_seen_free(&seen);
+                        }
+                        const dci_kv_sequence_info info = kv_sequence_info(kv, sequence);
+                        kv_schedule_check_counts(&schedule, &info, "kept");
+                        test_hold(!schedule.lost && info.n_decisions > 0 && info.n_decisions < info.n_plans);
+                        kv_schedule_free(&schedule);
+                        kv_model_free(&model);
+                        dci_kv_destroy(kv);
+                        kv_data_free(&data);
+                }
+}
+END_TEST
+
 /* Loops over kinds. Queries that stay where they are keep the list of the first, and tails go on with the queries of now. */
 START_TEST(queries_that_stay_decide_once)
 {
@@ -532,6 +577,7 @@ int main(void)
                             DCI_KV_COMBINES + 1);
         tcase_add_loop_test(tcase, lists_that_are_kept_do_not_change, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, plans_are_those_of_the_model, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
+        tcase_add_loop_test(tcase, kept_lists_are_those_of_the_groups_there_were, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
         tcase_add_loop_test(tcase, queries_that_stay_decide_once, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, a_plan_ahead_is_that_of_the_queries_before, 0, COUNT(kinds));
         tcase_add_test(tcase, boundaries_are_the_tokens_whose_queries_turn);
