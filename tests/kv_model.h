@@ -45,6 +45,16 @@ void kv_model_check_lists(const kv_model *model, const kv_seen *seen, size_t i, 
 void kv_model_check_groups(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, const float *queries,
                            const char *what);
 
+/* Those groups of one head and their scores, to hold a list against them that a later plan keeps: candidates before `end` that the list
+ * was chosen from. Counted: forks of a model share them. */
+typedef struct kv_choice kv_choice;
+kv_choice *kv_choice_of(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, size_t head,
+                        const float *queries, const char *what);
+kv_choice *kv_choice_share(kv_choice *choice);
+void kv_choice_drop(kv_choice *choice);
+void kv_choice_check(const kv_model *model, const dci_kv_info *info, kv_choice *choice, const int32_t *list,
+                     size_t n_list, size_t sink, size_t end, const char *what);
+
 /* The score, without the scale, of a group with these keys; and by how much rounding may change one near this. */
 double kv_model_score(const float *query, const float *keys, size_t dim, int32_t summary, size_t size);
 double kv_model_slack(const kv_model *model, const dci_kv_info *info, double score);

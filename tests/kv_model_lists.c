@@ -13,6 +13,7 @@
 typedef struct groups {
         size_t n;
         size_t *begin, *size, *open; /* by group: in ids; open: members before the plan's candidates end */
+        bool *ranks;                 /* by group: open when it was ranked */
         size_t n_static;             /* groups that are chosen first */
         int32_t *ids;
 } groups;
@@ -23,8 +24,9 @@ static groups groups_room(size_t n_groups, size_t n_ids)
                     .begin = calloc(n_groups + 1, sizeof(size_t)),
                     .size = calloc(n_groups + 1, sizeof(size_t)),
                     .open = calloc(n_groups + 1, sizeof(size_t)),
+                    .ranks = calloc(n_groups + 1, sizeof(bool)),
                     .ids = calloc(n_ids + 1, sizeof(int32_t))};
-        ck_assert(g.begin != NULL && g.size != NULL && g.open != NULL && g.ids != NULL);
+        ck_assert(g.begin != NULL && g.size != NULL && g.open != NULL && g.ranks != NULL && g.ids != NULL);
         return g;
 }
 
@@ -33,6 +35,7 @@ static void groups_free(groups *g)
         free(g->begin);
         free(g->size);
         free(g->open);
+        free(g->ranks);
         free(g->ids);
 }
 
@@ -45,6 +48,7 @@ static void add_member(groups *g, size_t id, size_t n_candidates)
 static void end_group(groups *g)
 {
         g->begin[g->n + 1] = g->begin[g->n] + g->size[g->n];
+        g->ranks[g->n] = g->open[g->n] > 0;
         g->n++;
 }
 
@@ -137,6 +141,7 @@ static groups after_static(const groups *g)
                         .begin = g->begin + g->n_static,
                         .size = g->size + g->n_static,
                         .open = g->open + g->n_static,
+                        .ranks = g->ranks + g->n_static,
                         .ids = g->ids};
 }
 
@@ -214,7 +219,7 @@ static void check_in_turns(const kv_model *model, const dci_kv_info *info, const
                         if (taken[c] < g->open[c])
                                 left = fmax(left, of[c]);
                 for (size_t c = 0; c < g->n; c++)
-                        here += g->open[c] > 0 && of[c] >= left - kv_model_slack(model, info, left);
+                        here += g->ranks[c] && of[c] >= left - kv_model_slack(model, info, left);
                 depth = here < depth ? here : depth;
         }
         for (size_t c = 0; c < g->n; c++) {
@@ -223,7 +228,7 @@ static void check_in_turns(const kv_model *model, const dci_kv_info *info, const
                         const double *of = scores + q * g->n;
                         size_t before = 0;
                         for (size_t i = 0; i < g->n; i++)
-                                before += g->open[i] > 0 && of[i] > of[c] + kv_model_slack(model, info, of[c]);
+                                before += g->ranks[i] && of[i] > of[c] + kv_model_slack(model, info, of[c]);
                         best = before < best ? before : best;
                 }
                 if (taken[c] > 0 && best > depth)
@@ -282,34 +287,96 @@ static void check_tail(const kv_model *model, const kv_seen *seen, size_t i, siz
         free(out);
 }
 
+/* --- what a list is chosen by, now or by an earlier plan ------------------------------------------------------------------------- */
+
+struct kv_choice {
+        groups g;
+        double *scores; /* [query][group] of those that are not static */
+        size_t refs;
+};
+
+kv_choice *kv_choice_of(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, size_t head,
+                        const float *queries, const char *what)
+{
+        const dci_kv_info info = kv_info(seen->kv);
+        const dci_kv_plan *plan = &seen->plans[layer];
+        const size_t sink = (size_t)plan->sink_end[i], n_candidates = (size_t)plan->recent_begin[i] - sink;
+        const dci_kv_sequence *sequence = dci_kv_find(seen->kv, seen->sequences[i]);
+        kv_choice *choice = calloc(1, sizeof *choice);
+        ck_assert(sequence != NULL && choice != NULL);
+        choice->refs = 1;
+        choice->g = seen->kv->listed
+                            ? listed(seen->kv, &sequence->layers[layer], head, n_candidates, what)
+                            : by_position(n_candidates, info.group == DCI_KV_GROUP_PAGE ? info.page_tokens : 1);
+        const groups rest = after_static(&choice->g);
+        choice->scores =
+                scores_of(model, layer, head, queries + head * model->group * model->dim_k, info.summary, sink, &rest);
+        return choice;
+}
+
+kv_choice *kv_choice_share(kv_choice *choice)
+{
+        if (choice != NULL)
+                choice->refs++;
+        return choice;
+}
+
+void kv_choice_drop(kv_choice *choice)
+{
+        if (choice == NULL || --choice->refs > 0)
+                return;
+        groups_free(&choice->g);
+        free(choice->scores);
+        free(choice);
+}
+
+/* Members before the candidates end, which may be fewer than when the groups were ranked. */
+static void count_open(groups *g, size_t n_candidates)
+{
+        for (size_t c = 0; c < g->n; c++) {
+                g->open[c] = 0;
+                for (size_t m = 0; m < g->size[c]; m++)
+                        g->open[c] += (size_t)g->ids[g->begin[c] + m] < n_candidates;
+        }
+}
+
+/* free(): by group, how many of its tokens are taken. */
+static size_t *check_choice(const kv_model *model, const dci_kv_info *info, kv_choice *choice, const int32_t *list,
+                            size_t n_list, size_t sink, size_t n_candidates, const char *what)
+{
+        count_open(&choice->g, n_candidates);
+        size_t *taken = taken_of(&choice->g, list, n_list, sink, n_candidates, what);
+        const groups rest = after_static(&choice->g);
+        const bool ranks = info->choose == DCI_KV_CHOOSE_SCAN || info->choose == DCI_KV_CHOOSE_STATIC;
+        check_static(&choice->g, taken, what);
+        if (ranks && info->combine == DCI_KV_COMBINE_EACH)
+                check_in_turns(model, info, &rest, choice->scores, taken + choice->g.n_static, what);
+        else if (ranks)
+                check_best(model, info, &rest, choice->scores, taken + choice->g.n_static, what);
+        return taken;
+}
+
+void kv_choice_check(const kv_model *model, const dci_kv_info *info, kv_choice *choice, const int32_t *list,
+                     size_t n_list, size_t sink, size_t end, const char *what)
+{
+        free(check_choice(model, info, choice, list, n_list, sink, end - sink, what));
+}
+
 void kv_model_check_groups(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, const float *queries,
                            const char *what)
 {
         const dci_kv_info info = kv_info(seen->kv);
         const dci_kv_plan *plan = &seen->plans[layer];
         const size_t sink = (size_t)plan->sink_end[i], n_candidates = (size_t)plan->recent_begin[i] - sink;
-        const dci_kv_sequence *sequence = dci_kv_find(seen->kv, seen->sequences[i]);
-        ck_assert_ptr_nonnull(sequence);
         for (size_t h = 0; h < model->n_kv_heads; h++) {
-                const float *rows = queries + h * model->group * model->dim_k;
                 size_t n_list;
                 const int32_t *list = kv_list(seen, layer, i, h, &n_list);
-                groups g = seen->kv->listed
-                                   ? listed(seen->kv, &sequence->layers[layer], h, n_candidates, what)
-                                   : by_position(n_candidates, info.group == DCI_KV_GROUP_PAGE ? info.page_tokens : 1);
-                size_t *taken = taken_of(&g, list, n_list, sink, n_candidates, what);
-                const groups rest = after_static(&g);
-                const bool ranks = info.choose == DCI_KV_CHOOSE_SCAN || info.choose == DCI_KV_CHOOSE_STATIC;
-                double *scores = scores_of(model, layer, h, rows, info.summary, sink, &rest);
-                check_static(&g, taken, what);
-                if (ranks && info.combine == DCI_KV_COMBINE_EACH)
-                        check_in_turns(model, &info, &rest, scores, taken + g.n_static, what);
-                else if (ranks)
-                        check_best(model, &info, &rest, scores, taken + g.n_static, what);
+                kv_choice *choice = kv_choice_of(model, seen, i, layer, h, queries, what);
+                size_t *taken = check_choice(model, &info, choice, list, n_list, sink, n_candidates, what);
                 if (seen->kv->listed && info.tail == DCI_KV_TAIL_SUMS && seen->kv->config.estimate_share >= 1.0)
-                        check_tail(model, seen, i, layer, h, rows, &g, taken, sink, what);
-                free(scores);
+                        check_tail(model, seen, i, layer, h, queries + h * model->group * model->dim_k, &choice->g,
+                                   taken, sink, what);
                 free(taken);
-                groups_free(&g);
+                kv_choice_drop(choice);
         }
 }

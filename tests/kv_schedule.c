@@ -27,8 +27,10 @@ kv_schedule kv_schedule_new(const dci_kv_config *config)
 
 void kv_schedule_free(kv_schedule *s)
 {
-        for (size_t i = 0; i < lists_of(s); i++)
+        for (size_t i = 0; i < lists_of(s); i++) {
                 free(s->rankings[i].scores);
+                kv_choice_drop(s->rankings[i].choice);
+        }
         free(s->rankings);
         free(s->queries);
         free(s->listed);
@@ -54,6 +56,7 @@ kv_schedule kv_schedule_fork(const kv_schedule *from, size_t n)
                 s.rankings[i] = from->rankings[i];
                 if (from->rankings[i].scores != NULL)
                         s.rankings[i].scores = copy_of(&from->rankings[i]);
+                kv_choice_share(s.rankings[i].choice);
         }
         memcpy(s.queries, from->queries, layers * s.config.n_query_heads * s.config.dim_k * sizeof *s.queries);
         memcpy(s.listed, from->listed, layers * sizeof *s.listed);
@@ -109,27 +112,29 @@ static bool turned(kv_schedule *s, const float *queries, const float *before, si
         return cosine < tau;
 }
 
-/* What kv_model_check_groups looks at, and not check_list. */
+/* Groups that are a choice's affair. Leaves of a tree are looked at by kv_tree_check.c. */
 static bool by_groups(const dci_kv_info *info)
 {
-        if (info->group == DCI_KV_GROUP_TREE) /* its leaves are looked at by kv_tree_check.c */
+        if (info->group == DCI_KV_GROUP_TREE)
                 return false;
         return info->group == DCI_KV_GROUP_CLUSTER || info->group == DCI_KV_GROUP_SEGMENT ||
-               info->combine == DCI_KV_COMBINE_EACH;
+               info->group == DCI_KV_GROUP_RESTRUCTURED || info->combine == DCI_KV_COMBINE_EACH;
 }
 
 /* What queries of now say, if scores can be told. */
-static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const dci_kv_plan *plan, size_t i, size_t layer,
-                       size_t head, const float *queries)
+static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const kv_seen *seen, size_t i, size_t layer,
+                       size_t head, const float *queries, const char *what)
 {
-        kv_ranking r = {NULL, (size_t)plan->sink_end[i], (size_t)plan->recent_begin[i],
+        const dci_kv_plan *plan = &seen->plans[layer];
+        kv_ranking r = {NULL, NULL, (size_t)plan->sink_end[i], (size_t)plan->recent_begin[i],
                         info->group == DCI_KV_GROUP_PAGE ? info->page_tokens : 1};
-        /* Listed groups and lists in turns are looked at where nothing is kept: kv_model_check_groups. */
-        const bool by_position = info->group == DCI_KV_GROUP_TOKEN || info->group == DCI_KV_GROUP_PAGE;
-        if (by_position && info->combine != DCI_KV_COMBINE_EACH && info->summary >= DCI_KV_SUMMARY_KEYS &&
-            info->summary <= DCI_KV_SUMMARY_CUBOID)
-                r.scores = kv_model_scores(model, layer, head, queries, info->summary, info->combine, r.first, r.end,
-                                           r.size);
+        if (by_groups(info) && info->summary <= DCI_KV_SUMMARY_CUBOID)
+                r.choice = kv_choice_of(model, seen, i, layer, head, queries, what);
+        else if ((info->group == DCI_KV_GROUP_TOKEN || info->group == DCI_KV_GROUP_PAGE) &&
+                 info->combine != DCI_KV_COMBINE_EACH && info->summary >= DCI_KV_SUMMARY_KEYS &&
+                 info->summary <= DCI_KV_SUMMARY_CUBOID)
+                r.scores = kv_model_scores(model, layer, head, queries + head * model->group * model->dim_k,
+                                           info->summary, info->combine, r.first, r.end, r.size);
         return r;
 }
 
@@ -152,13 +157,16 @@ static void check_list(const kv_schedule *s, const kv_model *model, const dci_kv
         if (n_list > 0 && (size_t)list[n_list - 1] >= end)
                 ck_abort_msg("%s: layer %zu, head %zu: position %d, but it was chosen from %zu to %zu", what, layer,
                              head, list[n_list - 1], r->first, end);
-        if (r->scores != NULL)
+        if (r->choice != NULL)
+                kv_choice_check(model, info, r->choice, list, n_list, r->first, end, what);
+        else if (r->scores != NULL)
                 kv_model_check_list(model, info, r->scores, r->first, end, r->size, list, n_list, what);
 }
 
 static void keep(kv_ranking *to, kv_ranking from)
 {
         free(to->scores);
+        kv_choice_drop(to->choice);
         *to = from;
 }
 
@@ -172,7 +180,7 @@ static void decide(kv_schedule *s, const kv_model *model, const dci_kv_info *inf
         kv_ranking *old = &s->rankings[layer * s->config.n_kv_heads + head];
         const bool ahead = info->schedule == DCI_KV_AHEAD && s->listed[layer];
         const bool keeps = ahead && !turned(s, now, before, group);
-        kv_ranking new = rank(model, info, &seen->plans[layer], i, layer, head, now);
+        kv_ranking new = rank(model, info, seen, i, layer, head, queries, what);
         if (!s->lost)
                 check_list(s, model, info, keeps ? old : &new, seen, i, layer, head, what);
         keep(old, new);
@@ -205,9 +213,6 @@ void kv_schedule_plan(kv_schedule *s, const kv_model *model, const kv_seen *seen
                 }
         }
         memcpy(s->queries + layer * row, queries, row * sizeof *queries);
-        if (due && anchor == layer && info.schedule != DCI_KV_AHEAD && info.summary <= DCI_KV_SUMMARY_CUBOID &&
-            by_groups(&info) && !s->lost)
-                kv_model_check_groups(model, seen, i, layer, queries, what);
         if (due) {
                 s->listed[layer] = true;
                 s->ends[layer] = (size_t)seen->plans[layer].recent_begin[i];

@@ -6,9 +6,10 @@
 
 #include "tests/kv_model.h"
 
-/* Scores of all groups that a list was chosen from. */
+/* What a list was chosen from, and by. */
 typedef struct kv_ranking {
-        double *scores; /* NULL: not known: of codes, of groups that are not by position, of each query head */
+        double *scores;    /* of tokens and pages by position; NULL: not known: of codes, of trees, or a choice */
+        kv_choice *choice; /* groups that are not by position, and lists in turns; NULL: others */
         size_t first, end, size;
 } kv_ranking;
 

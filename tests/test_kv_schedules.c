@@ -118,6 +118,34 @@ START_TEST(a_schedule_that_always_decides_is_every_step)
 }
 END_TEST
 
+/* Just longer than the budget, with recent tokens that wait for their group, a sequence has fewer candidates than a list may get: all of
+ * them are ranked, static ones before. Loops over combine. */
+START_TEST(few_candidates_are_ranked_as_at_every_step)
+{
+        for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++) {
+                dci_kv_config config = kv_small(DCI_KV_PRKV), every;
+                config.combine = _i;
+                config.rollback = 30;
+                config.static_share = 0.5;
+                config.period = config.anchor_period = 1;
+                config.anchor_first = 0;
+                config.tau = 1.0;
+                every = config;
+                config.schedule = schedule;
+                pair p = {.one = kv_create(context, &config),
+                          .other = kv_create(context, &every),
+                          .data = kv_random(&config, N, 305)};
+                for (size_t n = config.budget; n < config.budget + 20; n += 5) {
+                        const int64_t a = kv_begin(p.one, &p.data, n), b = kv_begin(p.other, &p.data, n);
+                        kv_alike(p.one, a, p.other, b, &p.data, n, 12, "few");
+                        ck_ok(dci_kv_close(p.one, a));
+                        ck_ok(dci_kv_close(p.other, b));
+                }
+                end(&p);
+        }
+}
+END_TEST
+
 /* --- lists that are kept ---------------------------------------------------------------------------------------------- */
 
 /* Loops over kinds. Sketches, too: a list that is kept names what it named before, but for what no longer has room. */
@@ -189,6 +217,51 @@ START_TEST(plans_are_those_of_the_model)
                 dci_kv_destroy(kv);
                 kv_data_free(&data);
         }
+}
+END_TEST
+
+/* Loops over schedules. Kept lists of groups that are not by position, which may be other groups by now, beside the model. */
+START_TEST(kept_lists_are_those_of_the_groups_there_were)
+{
+        static const int32_t presets[] = {DCI_KV_PRKV, DCI_KV_CLUSTERKV, DCI_KV_LOUISKV};
+        static const size_t prompts[] = {70, 100, 200}; /* the budget is 96 */
+        for (size_t way = 0; way < COUNT(presets) * COUNT(prompts); way++)
+                for (int32_t combine = 1; combine <= DCI_KV_COMBINES; combine++) {
+                        const size_t prompt = prompts[way / COUNT(presets)];
+                        dci_kv_config config = kv_small(presets[way % COUNT(presets)]);
+                        config.schedule = (int32_t)_i;
+                        config.combine = combine;
+                        config.rollback = 30;
+                        config.tau = 0.05;
+                        config.period = 5;
+                        config.anchor_first = 0;
+                        config.cluster_tokens = 5;
+                        config.cluster_every = 20;
+                        config.static_share = 0.4;
+                        dci_kv *kv = kv_create(context, &config);
+                        kv_data data = kv_random(&config, N, 325 + way);
+                        kv_model model = kv_model_of(&config, &data, prompt);
+                        kv_schedule schedule = kv_schedule_new(&config);
+                        const int64_t sequence = kv_begin(kv, &data, prompt);
+                        for (size_t t = prompt; t < prompt + 60; t++) {
+                                const kv_turn turn = {sequence, &data, t, 1};
+                                kv_model_append(&model, &data, t, 1);
+                                kv_feed(kv, 1, &turn);
+                                kv_seen seen = kv_look(kv, 1, &turn);
+                                kv_lawful(&seen, &config, 0, "kept");
+                                for (size_t layer = 0; layer < 2; layer++)
+                                        kv_schedule_plan(&schedule, &model, &seen, 0, layer,
+                                                         kv_query(&data, layer, t, 0), "kept");
+                                kv_seen_free(&seen);
+                        }
+                        const dci_kv_sequence_info info = kv_sequence_info(kv, sequence);
+                        kv_schedule_check_counts(&schedule, &info, "kept");
+                        test_hold(!schedule.lost && info.n_decisions > 0 && info.n_decisions < info.n_plans);
+                        kv_schedule_free(&schedule);
+                        kv_model_free(&model);
+                        dci_kv_destroy(kv);
+                        kv_data_free(&data);
+                }
 }
 END_TEST
 
@@ -500,8 +573,11 @@ int main(void)
         tcase_set_timeout(tcase, 60);
         tcase_add_checked_fixture(tcase, setup, teardown);
         tcase_add_loop_test(tcase, a_schedule_that_always_decides_is_every_step, 0, COUNT(kinds));
+        tcase_add_loop_test(tcase, few_candidates_are_ranked_as_at_every_step, DCI_KV_COMBINE_SOFTMAX,
+                            DCI_KV_COMBINES + 1);
         tcase_add_loop_test(tcase, lists_that_are_kept_do_not_change, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, plans_are_those_of_the_model, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
+        tcase_add_loop_test(tcase, kept_lists_are_those_of_the_groups_there_were, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
         tcase_add_loop_test(tcase, queries_that_stay_decide_once, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, a_plan_ahead_is_that_of_the_queries_before, 0, COUNT(kinds));
         tcase_add_test(tcase, boundaries_are_the_tokens_whose_queries_turn);

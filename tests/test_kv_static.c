@@ -210,12 +210,14 @@ END_TEST
 
 static const double shares[] = {0.25, 0.5, 1.0, -1.0};
 
-/* Loops over shares. Each plan is the naive choice: static tokens as far as there is room, then the best pages of the rest. */
+/* Loops over shares. Each plan is the naive choice: static tokens as far as there is room, then the best pages of the rest. Also where
+ * logits are so far apart that the softmax of most pages is 0, as that of static ones counts. */
 START_TEST(plans_take_static_tokens_then_the_best_pages)
 {
-        for (int32_t combine = 1; combine <= DCI_KV_COMBINES; combine++) {
+        for (int32_t combine = 0; combine <= DCI_KV_COMBINES; combine++) {
                 dci_kv_config config = small(shares[_i]);
-                config.combine = combine;
+                config.combine = combine == 0 ? DCI_KV_COMBINE_SOFTMAX : combine;
+                config.scale = combine == 0 ? 60.0 : 0.0;
                 kv_data data = kv_random(&config, 260, 310);
                 dci_kv *kv = kv_create(context, &config);
                 const int64_t sequence = kv_begin(kv, &data, 170);

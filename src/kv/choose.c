@@ -116,6 +116,7 @@ typedef struct taking {
         dci_kv_ask *ask;
         const dci_kv_grouping *grouping;
         size_t estimated; /* still to come */
+        size_t n_first;   /* groups that are taken before the ranking */
 } taking;
 
 static size_t static_groups(const dci_kv_ask *ask)
@@ -132,6 +133,8 @@ static bool take_group(taking *t, size_t group)
         dci_kv_ask *ask = t->ask;
         int32_t room[DCI_KV_TILE];
         size_t n = 0;
+        if (group < t->n_first)
+                return true;
         if (ask->n_chosen < ask->room) {
                 const int32_t *members =
                         t->grouping->members(ask->kv, ask->layer, ask->head, group, ask->n_candidates, room, &n);
@@ -156,10 +159,11 @@ static taking begin_taking(dci_kv_ask *ask, const dci_kv_grouping *grouping, siz
         ask->n_chosen = 0;
         for (size_t g = 0; g < n_groups && dci_kv_sums_of_lists(kv); g++)
                 ask->taken[g] = some ? DCI_KV_DROPPED : 0;
-        taking t = {ask, grouping, ranked_for_tail(kv, n_groups)};
+        taking t = {ask, grouping, ranked_for_tail(kv, n_groups), 0};
         const size_t n_static = static_groups(ask) < n_groups ? static_groups(ask) : n_groups;
         for (size_t g = 0; g < n_static && ask->n_chosen < ask->room; g++)
                 take_group(&t, g);
+        t.n_first = n_static;
         return t;
 }
 
@@ -282,8 +286,8 @@ static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
         dci_kv_put_in_order(ask);
 }
 
-/* Pages without static tokens compete among each other: there are more candidates than room, so that it is full before the ranking comes
- * to static ones. */
+/* Pages without static tokens compete among each other. A ranking may come to static ones where there is room for all candidates, as a list
+ * that a schedule keeps may have; they are taken by then. */
 static void choose_static(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 {
         const size_t n_static = static_groups(ask);
