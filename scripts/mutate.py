@@ -17,6 +17,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "mutate"
+PROGRAMS = ROOT / "build" / "asan-ubsan" / "tests" / "fuzz"
 READERS = ("a.npy", "a.fvecs", "a.bvecs", "a.fbin", "a.u8bin", "a.i8bin", "a.idx", "a.gz", "a.ivecs", "a.ibin", "ids.npy",
            "a.yaml", "trace", "a.hdf5")
 # Format: program, and what it is called there.
@@ -36,16 +37,15 @@ def play(name, seed, first, end, file=None):
     program, format_there = FORMATS[name]
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     scratch = tempfile.mkdtemp(prefix="dci-mutate-", dir=base)
-    command = [ROOT / "build" / "asan-ubsan" / "tests" / "fuzz" / f"fuzz_replay_{program}", "--mutations", format_there, str(seed),
-               str(first), str(end)]
+    command = [PROGRAMS / f"fuzz_replay_{program}", "--mutations", format_there, str(seed), str(first), str(end)]
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("DCI_", "CK_", "OMP_"))}
     try:
-        done = subprocess.run(command + ([file] if file else []), env={**kept, **OPTIONS, "TMPDIR": scratch}, timeout=SECONDS,
-                              capture_output=True, text=True, errors="replace", check=False)
+        done = subprocess.run(command + ([file] if file else []), env={**kept, **OPTIONS, "TMPDIR": scratch},
+                              timeout=SECONDS, capture_output=True, text=True, errors="replace", check=False)
         found = re.search(r"inputs (\d+), files (\d+), refused (\d+), accepted (\d+)", done.stdout)
         if done.returncode == 0 and found and int(found[3]) + int(found[4]) == end - first:
             return int(found[3]), int(found[4]), int(found[1])
-        return f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+        return f"exit code {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[:3000]}"
     except subprocess.TimeoutExpired:
         return f"not done after {SECONDS} s"
     finally:

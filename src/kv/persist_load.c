@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/check.h"
 #include "kv/persist.h"
 
 typedef struct loading {
@@ -15,6 +16,7 @@ typedef struct loading {
         const unsigned char *layers, *heads, *frames, *fixed, *keys, *values;
         size_t frames_left, fixed_left; /* bytes that no head has taken yet */
         dci_kv_words groups;
+        dci_kv_marks marks;
 } loading;
 
 static dci_status take(const dci_file *file, const char *name, size_t expected, const unsigned char **out)
@@ -216,19 +218,23 @@ static dci_status load_fixed(loading *l, dci_kv_head *head, size_t n)
 {
         if (n > l->fixed_left / sizeof(int32_t))
                 return dci_fail(DCI_ERR_FORMAT, "the file's section 'fixed' is too short");
-        const dci_status status =
-                dci_kv_grow(l->kv, (void **)&head->fixed, &head->fixed_capacity, n, sizeof *head->fixed);
+        dci_status status = dci_kv_grow(l->kv, (void **)&head->fixed, &head->fixed_capacity, n, sizeof *head->fixed);
         if (status != DCI_OK || n == 0)
                 return status;
         memcpy(head->fixed, l->fixed, n * sizeof *head->fixed);
         head->n_fixed = n;
         l->fixed += n * sizeof *head->fixed;
         l->fixed_left -= n * sizeof *head->fixed;
-        for (size_t i = 0; i < n; i++)
-                if (head->fixed[i] < 0)
-                        return dci_fail(DCI_ERR_FORMAT, "the file's section 'fixed' names token %d",
-                                        (int)head->fixed[i]);
-        return DCI_OK;
+        status = dci_kv_marks_clear(&l->marks, l->n);
+        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+                const size_t at = l->kv->config.sink + (size_t)head->fixed[i];
+                if (head->fixed[i] < 0 || at >= l->n || !dci_kv_mark(&l->marks, at))
+                        return dci_fail(
+                                DCI_ERR_FORMAT,
+                                "the file's section 'fixed' names token %d behind the sink, which is not, or twice",
+                                (int)head->fixed[i]);
+        }
+        return status;
 }
 
 /* The tree of a head's n_candidates candidates, from n numbers. */
@@ -350,7 +356,7 @@ static dci_status load_into(loading *l)
 static dci_status load(dci_kv *kv, const char *path, int64_t *out)
 {
         dci_file file;
-        loading l = {.kv = kv};
+        loading l = {.kv = kv, .marks.context = kv->context};
         if (path == NULL || out == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", path == NULL ? "path" : "out_sequence");
         if (kv->pool.lent)
@@ -385,6 +391,7 @@ static dci_status load(dci_kv *kv, const char *path, int64_t *out)
         }
         dci_kv_give(kv, kv->load_row, row);
         kv->load_row = NULL;
+        dci_kv_marks_free(&l.marks);
         dci_file_free(&file);
         return status;
 }
