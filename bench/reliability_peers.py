@@ -536,26 +536,33 @@ def main():
     parser.add_argument("--seconds", type=int, default=10, help="a load that takes longer hangs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="names of arms, with commas between them")
-    parser.add_argument("--json")
+    parser.add_argument("--json", help="where figures are kept; libraries that it has already are not run again")
     parser.add_argument("--into", help="a page with <!-- table reliability --> in it")
     args = parser.parse_args()
     rows = np.ascontiguousarray(np.load(args.rows).astype(np.float32))
-    report = {"date": datetime.date.today().isoformat(), "versions": versions(), "rows": len(rows), "dim": rows.shape[1],
-              "mutations": args.mutations, "arms": {}}
-    began = time.time()
+    asked = {"versions": versions(), "rows": len(rows), "dim": rows.shape[1], "n": args.n, "mutations": args.mutations,
+             "rounds": args.rounds, "seed": args.seed}
+    report = {"date": datetime.date.today().isoformat(), **asked, "seconds": 0, "arms": {}}
+    if args.json and os.path.exists(args.json):
+        with open(args.json, encoding="utf-8") as file:
+            earlier = json.load(file)
+        if any(earlier.get(key) != value for key, value in asked.items()):
+            sys.exit(f"{args.json} has figures of another run")
+        report = earlier
     with tempfile.TemporaryDirectory() as folder:
         for name, make in arms(rows).items():
-            if args.only and name.split(",")[0] not in args.only.split(","):
+            if name in report["arms"] or (args.only and name.split(",")[0] not in args.only.split(",")):
                 continue
+            began = time.time()
             try:
                 make()
             except ImportError:
                 continue
             report["arms"][name] = measure(name, make, rows, args, folder)
-    report["seconds"] = round(time.time() - began)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
+            report["seconds"] += round(time.time() - began)
+            if args.json:
+                with open(args.json, "w", encoding="utf-8") as file:
+                    json.dump(report, file, indent=1)
     table = tables(report)
     print(table)
     if args.into:
