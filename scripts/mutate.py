@@ -131,7 +131,8 @@ def main():
         waiting = [p for p in parts if not account.has(*p)]
         print(f"{len(parts) - len(waiting)} of {len(parts)} parts have passed with these sources", flush=True)
         with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-            for entry in pool.map(lambda p: part(*p), waiting):
+            for done in concurrent.futures.as_completed([pool.submit(part, *p) for p in waiting]):
+                entry = done.result()
                 account.add(entry)
                 if "failed" in entry:
                     failed += 1

@@ -3,6 +3,7 @@
 /* The KV cache: sequences in files; what is loaded is what was saved. */
 #include "tests/common.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/file.h"
@@ -203,6 +204,33 @@ START_TEST(choices_that_cannot_be_are_refused)
 }
 END_TEST
 
+/* What is watched of codes: sums of squares are no NaN and not negative, and a number has room to grow. */
+START_TEST(rounding_that_cannot_be_is_refused)
+{
+        begin(DCI_KV_SKETCH);
+        const int64_t saved = kv_begin(kv, &data, 150);
+        ck_ok(dci_kv_save(kv, saved, 150, scratch_path("whole")));
+        for (size_t i = 0; i < 6; i++) {
+                int64_t loaded = -1;
+                size_t n_bytes;
+                persist_bytes file;
+                file.data = scratch_get("whole", &file.n);
+                unsigned char *heads = persist_section(&file, "heads", &n_bytes);
+                if (i < 5)
+                        dci_store_f64(heads + (const size_t[]){16, 24, 32, 24, 32}[i], i < 3 ? NAN : -1.0);
+                else
+                        dci_store_le32(heads + 48, INT32_MAX);
+                persist_reseal(&file);
+                scratch_put("damaged", file.data, file.n);
+                ck_refused(dci_kv_load(control, scratch_path("damaged"), &loaded), DCI_ERR_FORMAT,
+                           "of its codes' rounding");
+                free(file.data);
+        }
+        ck_assert_uint_eq(kv_info(control).n_sequences, 0);
+        end();
+}
+END_TEST
+
 /* What the file was written with, against another config: what differs is named. */
 START_TEST(files_of_another_config_are_refused)
 {
@@ -268,6 +296,7 @@ int main(void)
         tcase_add_test(files, damaged_files_are_refused);
         tcase_add_test(files, centres_that_no_rows_can_have_are_refused);
         tcase_add_test(files, choices_that_cannot_be_are_refused);
+        tcase_add_test(files, rounding_that_cannot_be_is_refused);
         tcase_add_test(files, files_of_another_config_are_refused);
         tcase_add_test(files, paths_that_are_no_files_are_refused);
         suite_add_tcase(suite, files);

@@ -257,6 +257,19 @@ static dci_status load_tree(loading *l, const dci_kv_layer *layer, size_t head, 
         return status;
 }
 
+/* What was watched of the codes: sums of squares, and fewer new fits than would ever overflow. */
+static dci_status check_watched(const dci_kv_layer *layer, size_t head, const unsigned char *at)
+{
+        if (!isnan(dci_load_f64(at + 16)) && dci_load_f64(at + 24) >= 0.0 && dci_load_f64(at + 32) >= 0.0 &&
+            dci_load_le32(at + 48) <= INT32_MAX / 2)
+                return DCI_OK;
+        return dci_fail(DCI_ERR_FORMAT,
+                        "layer %zu, kv head %zu: what the file says of its codes' rounding cannot be: %g, %g and %g, "
+                        "made anew %u times",
+                        layer->number, head, dci_load_f64(at + 16), dci_load_f64(at + 24), dci_load_f64(at + 32),
+                        (unsigned)dci_load_le32(at + 48));
+}
+
 static dci_status load_head(loading *l, dci_kv_layer *layer, size_t head)
 {
         dci_kv *kv = l->kv;
@@ -277,7 +290,9 @@ static dci_status load_head(loading *l, dci_kv_layer *layer, size_t head)
         const size_t values = dci_kv_frames_bytes(kv, 0, false, has_values == 1);
         if (keys + values > l->frames_left)
                 return dci_fail(DCI_ERR_FORMAT, "the file's section 'frames' is too short");
-        dci_status status = kind == 0 ? DCI_OK : load_key_frame(l, h, (int32_t)kind, n_queries, keys);
+        dci_status status = check_watched(layer, head, at);
+        if (status == DCI_OK && kind != 0)
+                status = load_key_frame(l, h, (int32_t)kind, n_queries, keys);
         l->frames += keys;
         if (status == DCI_OK && has_values == 1)
                 status = load_value_frame(l, h);
