@@ -22,7 +22,7 @@ PROGRAMS = {False: BUILD / "fuzz", True: ROOT / "build" / "fuzz-fast" / "fuzz"} 
 RUNS = BUILD / "runs.json"
 TARGETS = ("index", "kv", "load", "load_kv", "configs", "kmeans", "sketch", "transform", "readers")
 # Bytes of the longest input, and of a pack in the repository.
-MOST_INPUT = {"index": 600, "kv": 400, "load": 12000, "load_kv": 20000, "readers": 4096}
+MOST_INPUT = {"index": 600, "kv": 400, "load": 12000, "load_kv": 20000, "readers": 6700}
 MOST_PACK = {"load": 90000, "load_kv": 110000}
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1",

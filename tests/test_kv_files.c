@@ -3,8 +3,10 @@
 /* The KV cache: sequences in files; what is loaded is what was saved. */
 #include "tests/common.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "core/file.h"
 #include "tests/kv_fixture.h"
 #include "tests/persist_fixture.h"
 #include "tests/scratch.h"
@@ -175,6 +177,60 @@ START_TEST(centres_that_no_rows_can_have_are_refused)
 }
 END_TEST
 
+/* What observed queries chose: tokens that there are, each once. */
+START_TEST(choices_that_cannot_be_are_refused)
+{
+        begin(DCI_KV_SNAPKV);
+        const int64_t saved = kv_begin(kv, &data, 150);
+        ck_ok(dci_kv_save(kv, saved, 150, scratch_path("whole")));
+        for (size_t i = 0; i < 4; i++) {
+                int64_t loaded = -1;
+                size_t n_bytes;
+                persist_bytes file;
+                file.data = scratch_get("whole", &file.n);
+                unsigned char *fixed = persist_section(&file, "fixed", &n_bytes);
+                ck_assert_uint_ge(n_bytes, 8);
+                const uint32_t wrong[] = {dci_load_le32(fixed + 4), (uint32_t)(150 - config.sink), INT32_MAX,
+                                          UINT32_MAX};
+                dci_store_le32(fixed, wrong[i]);
+                persist_reseal(&file);
+                scratch_put("damaged", file.data, file.n);
+                ck_refused(dci_kv_load(control, scratch_path("damaged"), &loaded), DCI_ERR_FORMAT,
+                           "which is not, or twice");
+                free(file.data);
+        }
+        ck_assert_uint_eq(kv_info(control).n_sequences, 0);
+        end();
+}
+END_TEST
+
+/* What is watched of codes: sums of squares are no NaN and not negative, and a number has room to grow. */
+START_TEST(rounding_that_cannot_be_is_refused)
+{
+        begin(DCI_KV_SKETCH);
+        const int64_t saved = kv_begin(kv, &data, 150);
+        ck_ok(dci_kv_save(kv, saved, 150, scratch_path("whole")));
+        for (size_t i = 0; i < 6; i++) {
+                int64_t loaded = -1;
+                size_t n_bytes;
+                persist_bytes file;
+                file.data = scratch_get("whole", &file.n);
+                unsigned char *heads = persist_section(&file, "heads", &n_bytes);
+                if (i < 5)
+                        dci_store_f64(heads + (const size_t[]){16, 24, 32, 24, 32}[i], i < 3 ? NAN : -1.0);
+                else
+                        dci_store_le32(heads + 48, INT32_MAX);
+                persist_reseal(&file);
+                scratch_put("damaged", file.data, file.n);
+                ck_refused(dci_kv_load(control, scratch_path("damaged"), &loaded), DCI_ERR_FORMAT,
+                           "of its codes' rounding");
+                free(file.data);
+        }
+        ck_assert_uint_eq(kv_info(control).n_sequences, 0);
+        end();
+}
+END_TEST
+
 /* What the file was written with, against another config: what differs is named. */
 START_TEST(files_of_another_config_are_refused)
 {
@@ -239,6 +295,8 @@ int main(void)
         tcase_add_loop_test(files, the_same_sequence_gives_the_same_bytes, 0, KV_N_KINDS);
         tcase_add_test(files, damaged_files_are_refused);
         tcase_add_test(files, centres_that_no_rows_can_have_are_refused);
+        tcase_add_test(files, choices_that_cannot_be_are_refused);
+        tcase_add_test(files, rounding_that_cannot_be_is_refused);
         tcase_add_test(files, files_of_another_config_are_refused);
         tcase_add_test(files, paths_that_are_no_files_are_refused);
         suite_add_tcase(suite, files);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/check.h"
 #include "kv/persist.h"
 
 typedef struct loading {
@@ -15,6 +16,7 @@ typedef struct loading {
         const unsigned char *layers, *heads, *frames, *fixed, *keys, *values;
         size_t frames_left, fixed_left; /* bytes that no head has taken yet */
         dci_kv_words groups;
+        dci_kv_marks marks;
 } loading;
 
 static dci_status take(const dci_file *file, const char *name, size_t expected, const unsigned char **out)
@@ -216,19 +218,23 @@ static dci_status load_fixed(loading *l, dci_kv_head *head, size_t n)
 {
         if (n > l->fixed_left / sizeof(int32_t))
                 return dci_fail(DCI_ERR_FORMAT, "the file's section 'fixed' is too short");
-        const dci_status status =
-                dci_kv_grow(l->kv, (void **)&head->fixed, &head->fixed_capacity, n, sizeof *head->fixed);
+        dci_status status = dci_kv_grow(l->kv, (void **)&head->fixed, &head->fixed_capacity, n, sizeof *head->fixed);
         if (status != DCI_OK || n == 0)
                 return status;
         memcpy(head->fixed, l->fixed, n * sizeof *head->fixed);
         head->n_fixed = n;
         l->fixed += n * sizeof *head->fixed;
         l->fixed_left -= n * sizeof *head->fixed;
-        for (size_t i = 0; i < n; i++)
-                if (head->fixed[i] < 0)
-                        return dci_fail(DCI_ERR_FORMAT, "the file's section 'fixed' names token %d",
-                                        (int)head->fixed[i]);
-        return DCI_OK;
+        status = dci_kv_marks_clear(&l->marks, l->n);
+        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+                const size_t at = l->kv->config.sink + (size_t)head->fixed[i];
+                if (head->fixed[i] < 0 || at >= l->n || !dci_kv_mark(&l->marks, at))
+                        return dci_fail(
+                                DCI_ERR_FORMAT,
+                                "the file's section 'fixed' names token %d behind the sink, which is not, or twice",
+                                (int)head->fixed[i]);
+        }
+        return status;
 }
 
 /* The tree of a head's n_candidates candidates, from n numbers. */
@@ -251,6 +257,19 @@ static dci_status load_tree(loading *l, const dci_kv_layer *layer, size_t head, 
         return status;
 }
 
+/* What was watched of the codes: sums of squares, and fewer new fits than would ever overflow. */
+static dci_status check_watched(const dci_kv_layer *layer, size_t head, const unsigned char *at)
+{
+        if (!isnan(dci_load_f64(at + 16)) && dci_load_f64(at + 24) >= 0.0 && dci_load_f64(at + 32) >= 0.0 &&
+            dci_load_le32(at + 48) <= INT32_MAX / 2)
+                return DCI_OK;
+        return dci_fail(DCI_ERR_FORMAT,
+                        "layer %zu, kv head %zu: what the file says of its codes' rounding cannot be: %g, %g and %g, "
+                        "made anew %u times",
+                        layer->number, head, dci_load_f64(at + 16), dci_load_f64(at + 24), dci_load_f64(at + 32),
+                        (unsigned)dci_load_le32(at + 48));
+}
+
 static dci_status load_head(loading *l, dci_kv_layer *layer, size_t head)
 {
         dci_kv *kv = l->kv;
@@ -271,7 +290,9 @@ static dci_status load_head(loading *l, dci_kv_layer *layer, size_t head)
         const size_t values = dci_kv_frames_bytes(kv, 0, false, has_values == 1);
         if (keys + values > l->frames_left)
                 return dci_fail(DCI_ERR_FORMAT, "the file's section 'frames' is too short");
-        dci_status status = kind == 0 ? DCI_OK : load_key_frame(l, h, (int32_t)kind, n_queries, keys);
+        dci_status status = check_watched(layer, head, at);
+        if (status == DCI_OK && kind != 0)
+                status = load_key_frame(l, h, (int32_t)kind, n_queries, keys);
         l->frames += keys;
         if (status == DCI_OK && has_values == 1)
                 status = load_value_frame(l, h);
@@ -350,7 +371,7 @@ static dci_status load_into(loading *l)
 static dci_status load(dci_kv *kv, const char *path, int64_t *out)
 {
         dci_file file;
-        loading l = {.kv = kv};
+        loading l = {.kv = kv, .marks.context = kv->context};
         if (path == NULL || out == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", path == NULL ? "path" : "out_sequence");
         if (kv->pool.lent)
@@ -385,6 +406,7 @@ static dci_status load(dci_kv *kv, const char *path, int64_t *out)
         }
         dci_kv_give(kv, kv->load_row, row);
         kv->load_row = NULL;
+        dci_kv_marks_free(&l.marks);
         dci_file_free(&file);
         return status;
 }

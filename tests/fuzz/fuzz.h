@@ -18,6 +18,9 @@ void fuzz_seeds(void (*put)(const void *data, size_t size));
 /* Targets of checked files (DCI_FUZZ_MUTATOR): mutates what is in sections and makes checksums right. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
 
+/* Targets of several formats (DCI_FUZZ_FORMATS), which the first byte chooses: the name of an input's. */
+const char *fuzz_format_of(const uint8_t *data, size_t size);
+
 /* libFuzzer, or replay.c in its place. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -32,6 +35,15 @@ dci_context *fuzz_limited_context(void);
 void fuzz_limited_end(dci_context *context);
 /* A call that worked, or was refused with a sentence. */
 bool fuzz_worked(dci_status status);
+
+/* What targets of files say of each, counted in limited.c: it was refused, or what came of it was used. */
+typedef struct fuzz_tally {
+        size_t refused, accepted;
+} fuzz_tally;
+extern fuzz_tally fuzz_files;
+void fuzz_count(bool accepted);
+/* Set where each input must be played, slow ones, too. */
+extern bool fuzz_all;
 
 /* A struct_size that was drawn, but none that promises more than there is: up to 4,096 bytes would be read. */
 static inline size_t fuzz_struct_size(size_t drawn, size_t known)

@@ -6,6 +6,8 @@
 
 #define MOST_MEMORY ((size_t)64 << 20)
 
+fuzz_tally fuzz_files;
+bool fuzz_all;
 static size_t live_bytes, live_blocks;
 
 static void *limited_alloc(void *ctx, size_t size, size_t alignment)
@@ -56,6 +58,12 @@ void fuzz_limited_end(dci_context *context)
         dci_context_destroy(context);
         ck_assert_uint_eq(live_blocks, 0);
         ck_assert_uint_eq(live_bytes, 0);
+}
+
+void fuzz_count(bool accepted)
+{
+        fuzz_files.accepted += accepted;
+        fuzz_files.refused += !accepted;
 }
 
 bool fuzz_worked(dci_status status)

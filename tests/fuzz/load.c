@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "dci/check.h"
 #include "dci/file.h"
 #include "index/index_internal.h"
 #include "tests/fuzz/sections.h"
@@ -60,6 +61,7 @@ static void use_mapped(dci_context *context, dci_index *index)
         const size_t dim = index->config.dim;
         unsigned char *query = fuzz_room(dim * sizeof(float)).data;
         memset(query, 0x3c, dim * sizeof(float));
+        ck_ok(dci_index_check(index, DCI_CHECK_STRUCTURE, NULL));
         ck_ok(dci_index_search(index, 1, query, dim, 4, NULL, ids, scores));
         ck_refused(dci_index_add(index, 1, query, dim, NULL, NULL), DCI_ERR_UNSUPPORTED, "map");
         ck_assert(fuzz_index_returns(context, index));
@@ -79,6 +81,9 @@ static bool load_and_use(dci_context *context, size_t way, const uint8_t *file, 
                 ck_assert_msg(strlen(dci_last_error()) > 10, "'%s'", dci_last_error());
                 return false;
         }
+        /* Whole in any case (fuzz_use_index, use_mapped). What only rows can tell, a file may have wrong: a full check then says so. */
+        const dci_status checked = dci_index_check(index, DCI_CHECK_FULL, NULL);
+        ck_assert_msg(fuzz_worked(checked) || checked == DCI_ERR_FORMAT, "%s", dci_last_error());
         fuzz_from_seed(&from, n > 48 ? file[n - 1] + 256u * file[n / 2] : 0);
         if (way == 1) {
                 use_mapped(context, index);
@@ -96,14 +101,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 return 0;
         const size_t way = data[0] % 8, n = size - 1;
         dci_context *context = fuzz_limited_context();
-        if (!load_and_use(context, way, data + 1, n)) {
+        bool accepted = load_and_use(context, way, data + 1, n);
+        if (!accepted) {
                 persist_bytes sealed = fuzz_room(n);
                 memcpy(sealed.data, data + 1, n);
                 persist_reseal(&sealed);
-                load_and_use(context, way, sealed.data, n);
+                accepted = load_and_use(context, way, sealed.data, n);
                 free(sealed.data);
         }
         fuzz_limited_end(context);
+        fuzz_count(accepted);
         return 0;
 }
 

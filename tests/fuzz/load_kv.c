@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "dci/check.h"
 #include "tests/fuzz/sections.h"
 #include "tests/kv_fixture.h"
 #include "tests/persist_seal.h"
@@ -85,13 +86,23 @@ static void use(dci_kv *kv, const dci_kv_config *config, int64_t sequence)
         dci_kv_plan_destroy(kv, &plan);
 }
 
+/* Whatever loads is whole. What only rows can tell, a file may have wrong: a full check then says so. */
+static void check(dci_kv *kv)
+{
+        ck_ok(dci_kv_check(kv, DCI_CHECK_STRUCTURE, NULL));
+        const dci_status status = dci_kv_check(kv, DCI_CHECK_FULL, NULL);
+        ck_assert(fuzz_worked(status) || status == DCI_ERR_FORMAT);
+}
+
 static bool load_and_use(dci_kv *kv, const dci_kv_config *config, const uint8_t *file, size_t n)
 {
         int64_t sequence = -1;
         scratch_put("sequence", file, n);
         const bool loaded = fuzz_worked(dci_kv_load(kv, scratch_path("sequence"), &sequence));
         if (loaded) {
+                check(kv);
                 use(kv, config, sequence);
+                check(kv);
                 ck_ok(dci_kv_close(kv, sequence));
         }
         const dci_kv_info info = kv_info(kv);
@@ -108,16 +119,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         dci_context *context = fuzz_limited_context();
         const dci_kv_config config = small_config(data[0]);
         dci_kv *kv = kv_create(context, &config);
-        if (!load_and_use(kv, &config, data + 1, size - 1)) {
+        bool accepted = load_and_use(kv, &config, data + 1, size - 1);
+        if (!accepted) {
                 persist_bytes sealed = {malloc(size), size - 1};
                 ck_assert_ptr_nonnull(sealed.data);
                 memcpy(sealed.data, data + 1, sealed.n);
                 persist_reseal(&sealed);
-                load_and_use(kv, &config, sealed.data, sealed.n);
+                accepted = load_and_use(kv, &config, sealed.data, sealed.n);
                 free(sealed.data);
         }
         dci_kv_destroy(kv);
         fuzz_limited_end(context);
+        fuzz_count(accepted);
         return 0;
 }
 

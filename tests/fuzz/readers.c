@@ -4,6 +4,7 @@
  * Files that others make: .npy, and what dci-bench reads. The first byte says which reader, the rest is the file; of a trace, three files with their
  * lengths before them. HDF5 is parsed by libhdf5 in a process of its own, so few of these inputs are played.
  */
+#include <hdf5.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +23,9 @@ enum { N_NAMES = sizeof names / sizeof names[0], FIRST_IDS = 8, RUNBOOK = 11, TR
 
 static void expect(dci_status status, bool empty)
 {
-        if (fuzz_worked(status))
+        const bool worked = fuzz_worked(status);
+        fuzz_count(worked);
+        if (worked)
                 return;
         ck_assert_msg(status == DCI_ERR_FORMAT || status == DCI_ERR_UNSUPPORTED || status == DCI_ERR_LIMIT ||
                               status == DCI_ERR_MEMORY,
@@ -119,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (size == 0 || size > MOST_FILE)
                 return 0;
         const size_t which = data[0] % N_NAMES, limit = data[0] / N_NAMES % 3 == 0 ? 3 : BENCH_ALL;
-        if (which == HDF5 && n_hdf5++ % 50 != 0)
+        if (which == HDF5 && !fuzz_all && n_hdf5++ % 50 != 0)
                 return 0;
         dci_context *context = fuzz_limited_context();
         if (which != TRACE)
@@ -137,6 +140,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 read_rows(context, path, limit);
         fuzz_limited_end(context);
         return 0;
+}
+
+const char *fuzz_format_of(const uint8_t *data, size_t size)
+{
+        return size == 0 ? "" : names[data[0] % N_NAMES];
 }
 
 /* --- what a corpus begins with ------------------------------------------------------------------------------------------------ */
@@ -255,8 +263,60 @@ static void put_text(void (*put)(const void *data, size_t size))
         put(seed, n_seed);
 }
 
+/* 4 x 3 numbers; without the time of day, so that a seed is the same whenever it is made. */
+static void hdf5_table(hid_t file, const char *name, hid_t stored, bool packed)
+{
+        static const float numbers[12] = {1.0f, 2.0f, 3.0f, 4.0f};
+        static const hsize_t shape[] = {4, 3};
+        const hid_t space = H5Screate_simple(2, shape, NULL), properties = H5Pcreate(H5P_DATASET_CREATE);
+        ck_assert(H5Pset_obj_track_times(properties, false) >= 0);
+        if (packed) {
+                ck_assert(H5Pset_chunk(properties, 2, shape) >= 0);
+                ck_assert(H5Pset_deflate(properties, 6) >= 0);
+        }
+        const hid_t table = H5Dcreate2(file, name, stored, space, H5P_DEFAULT, properties, H5P_DEFAULT);
+        ck_assert(table >= 0);
+        ck_assert(H5Dwrite(table, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers) >= 0);
+        H5Dclose(table);
+        H5Pclose(properties);
+        H5Sclose(space);
+}
+
+/* What ann-benchmarks has, in both forms of the format: the newer one has checksums, so the older lets more through. */
+static void put_hdf5(void (*put)(const void *data, size_t size), bool newer, bool packed)
+{
+        static const char distance[] = "angular";
+        const hid_t access = H5Pcreate(H5P_FILE_ACCESS), creation = H5Pcreate(H5P_FILE_CREATE);
+        const H5F_libver_t version = newer ? H5F_LIBVER_LATEST : H5F_LIBVER_EARLIEST;
+        ck_assert(H5Pset_libver_bounds(access, version, H5F_LIBVER_LATEST) >= 0);
+        ck_assert(H5Pset_obj_track_times(creation, false) >= 0);
+        const hid_t file = H5Fcreate(scratch_path("made.hdf5"), H5F_ACC_TRUNC, creation, access);
+        ck_assert(file >= 0);
+        hdf5_table(file, "train", H5T_IEEE_F32LE, packed);
+        hdf5_table(file, "test", H5T_IEEE_F64LE, false);
+        hdf5_table(file, "neighbors", H5T_STD_I32LE, false);
+        const hid_t text = H5Tcopy(H5T_C_S1), scalar = H5Screate(H5S_SCALAR);
+        H5Tset_size(text, sizeof distance);
+        const hid_t attribute = H5Acreate2(file, "distance", text, scalar, H5P_DEFAULT, H5P_DEFAULT);
+        ck_assert(H5Awrite(attribute, text, distance) >= 0);
+        H5Aclose(attribute);
+        H5Sclose(scalar);
+        H5Tclose(text);
+        H5Fclose(file);
+        H5Pclose(creation);
+        H5Pclose(access);
+        size_t n;
+        unsigned char *bytes = scratch_get("made.hdf5", &n);
+        begin(HDF5);
+        add(bytes, n);
+        put(seed, n_seed);
+        free(bytes);
+}
+
 void fuzz_seeds(void (*put)(const void *data, size_t size))
 {
+        for (size_t i = 0; i < 4; i++)
+                put_hdf5(put, i / 2 == 1, i % 2 == 1);
         put_npy(put);
         put_vecs(put);
         put_text(put);

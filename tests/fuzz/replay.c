@@ -6,6 +6,9 @@
  *   fuzz_replay_NAME                   a suite
  *   fuzz_replay_NAME FILE...           plays these files, in this process
  *   fuzz_replay_NAME --seeds=FOLDER    writes what a corpus begins with
+ *   fuzz_replay_NAME --mutations FORMAT SEED FROM TO [FILE]
+ *                                      plays the mutations FROM to TO - 1 of what there is of a format (any: of everything), each of
+ *                                      which follows from SEED and its number alone, and puts the last one into FILE (scripts/mutate)
  *
  * A pack (scripts/fuzz makes and unpacks them) is its inputs one behind the other, the length of each before it in four bytes.
  */
@@ -24,7 +27,7 @@ typedef struct input {
 
 enum { MOST_INPUTS = 20000, MOST_BYTES = 1 << 16 };
 static input inputs[MOST_INPUTS];
-static size_t n_inputs;
+static size_t n_inputs, n_kept; /* those behind the kept ones are seeds, as they were made */
 static dci_rng rng;
 
 static size_t below(size_t n)
@@ -68,6 +71,7 @@ static void read_inputs(void)
                 at += 4 + size;
         }
         free(pack);
+        n_kept = n_inputs;
         fuzz_seeds(keep);
         ck_assert(n_inputs > 0);
 }
@@ -192,17 +196,122 @@ START_TEST(mutations_of_them_hold)
 }
 END_TEST
 
-static int play_files(int n, char **paths)
+/* --- a range of mutations ----------------------------------------------------------------------------------------------------- */
+
+static bool is_format(const char *format, const uint8_t *data, size_t size)
 {
-        scratch_open();
-        for (int i = 0; i < n; i++) {
+#ifdef DCI_FUZZ_FORMATS
+        return strcmp(format, "any") == 0 || strcmp(format, fuzz_format_of(data, size)) == 0;
+#else
+        (void)data;
+        (void)size;
+        return strcmp(format, "any") == 0;
+#endif
+}
+
+static void keep_format(const char *format)
+{
+        size_t n = 0, kept = 0;
+        for (size_t i = 0; i < n_inputs; i++) {
+                const input *one = &inputs[i];
+                if (one->size > 1 && one->size <= MOST_BYTES / 2 && is_format(format, one->data, one->size))
+                        inputs[n++] = *one;
+                else
+                        free((void *)(uintptr_t)one->data);
+                kept = i < n_kept ? n : kept;
+        }
+        n_inputs = n;
+        n_kept = kept;
+}
+
+/* One that differs from what it came of, is not empty and of the same format. Half come of seeds, so that many are nearly right. */
+static size_t draw(const char *format, uint8_t *data)
+{
+        size_t size;
+        const input *begin;
+        do {
+                begin = &inputs[n_kept < n_inputs && below(2) == 0 ? n_kept + below(n_inputs - n_kept)
+                                                                   : below(n_inputs)];
+                memcpy(data, begin->data, begin->size);
+                size = mutate(data, begin->size, MOST_BYTES / 2);
+        } while (size < 2 || !is_format(format, data, size) ||
+                 (size == begin->size && memcmp(data, begin->data, size) == 0));
+        return size;
+}
+
+static void put_file(const char *path, const uint8_t *data, size_t size)
+{
+        FILE *file = fopen(path, "wb");
+        ck_assert_ptr_nonnull(file);
+        ck_assert_uint_eq(fwrite(data, 1, size, file), size);
+        ck_assert_int_eq(fclose(file), 0);
+}
+
+static struct {
+        const char *format, *file; /* file: where the last one goes before it is played, or NULL */
+        uint64_t seed, from, to;
+} range;
+
+START_TEST(a_range_of_mutations_holds)
+{
+        uint8_t *data = malloc(MOST_BYTES);
+        ck_assert_ptr_nonnull(data);
+        read_inputs();
+        keep_format(range.format);
+        ck_assert_msg(n_inputs > 0, "nothing is of the format %s", range.format);
+        fuzz_all = true;
+        for (uint64_t number = range.from; number < range.to; number++) {
+                dci_rng_seed(&rng, range.seed << 32 ^ number);
+                const size_t size = draw(range.format, data);
+                if (range.file != NULL && number + 1 == range.to)
+                        put_file(range.file, data, size);
+                play(data, size);
+        }
+        printf("inputs %zu, files %llu, refused %zu, accepted %zu\n", n_inputs,
+               (unsigned long long)(range.to - range.from), fuzz_files.refused, fuzz_files.accepted);
+        free_inputs();
+        free(data);
+}
+END_TEST
+
+static char **files; /* ended by NULL */
+
+START_TEST(files_hold)
+{
+        for (char **path = files; *path != NULL; path++) {
                 size_t size;
-                unsigned char *bytes = read_file(paths[i], &size);
+                unsigned char *bytes = read_file(*path, &size);
                 play(bytes, size);
                 free(bytes);
         }
-        scratch_close();
-        return EXIT_SUCCESS;
+}
+END_TEST
+
+static int run(void (*add_tests)(TCase *tcase))
+{
+        Suite *suite = suite_create(DCI_FUZZ_NAME);
+        TCase *tcase = tcase_create("inputs");
+        tcase_set_timeout(tcase, 300);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
+        add_tests(tcase);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
+
+static void suite_tests(TCase *tcase)
+{
+        tcase_add_test(tcase, inputs_that_were_kept_hold);
+        tcase_add_test(tcase, mutations_of_them_hold);
+}
+
+static void range_test(TCase *tcase)
+{
+        tcase_add_test(tcase, a_range_of_mutations_holds);
+}
+
+static void files_test(TCase *tcase)
+{
+        tcase_add_test(tcase, files_hold);
 }
 
 int main(int argc, char **argv)
@@ -214,14 +323,17 @@ int main(int argc, char **argv)
                 scratch_close();
                 return EXIT_SUCCESS;
         }
-        if (argc > 1)
-                return play_files(argc - 1, argv + 1);
-        Suite *suite = suite_create(DCI_FUZZ_NAME);
-        TCase *tcase = tcase_create("inputs");
-        tcase_set_timeout(tcase, 300);
-        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
-        tcase_add_test(tcase, inputs_that_were_kept_hold);
-        tcase_add_test(tcase, mutations_of_them_hold);
-        suite_add_tcase(suite, tcase);
-        return test_main(suite);
+        if (argc == 1)
+                return run(suite_tests);
+        setenv("CK_FORK", "no", 1); /* these take as long as they take, and a debugger is near */
+        if ((argc == 6 || argc == 7) && strcmp(argv[1], "--mutations") == 0) {
+                range.format = argv[2];
+                range.seed = strtoull(argv[3], NULL, 10);
+                range.from = strtoull(argv[4], NULL, 10);
+                range.to = strtoull(argv[5], NULL, 10);
+                range.file = argc == 7 ? argv[6] : NULL;
+                return run(range_test);
+        }
+        files = argv + 1;
+        return run(files_test);
 }
