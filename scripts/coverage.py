@@ -35,9 +35,9 @@ def left_out(path):
     return "this processor has no " + ", ".join(missing) if missing else None
 
 
-def export(folder, sources, *options):
+def export(folder, *options):
     """llvm-cov's counts. The shared library has every object of the library and nothing of the tests."""
-    command = ["llvm-cov", "export", *options, "-instr-profile", f"{folder}/profile", f"{folder}/libdci.so", *sources]
+    command = ["llvm-cov", "export", *options, "-instr-profile", f"{folder}/profile", f"{folder}/libdci.so"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)["data"][0]
 
@@ -45,7 +45,7 @@ def export(folder, sources, *options):
 def report(folder):
     """Prints the table; 1 below the bars."""
     folders, lines, reasons = collections.defaultdict(lambda: [0, 0, 0, 0]), [], {}
-    for entry in export(folder, [], "-summary-only")["files"]:
+    for entry in export(folder, "-summary-only")["files"]:
         path = os.path.relpath(entry["filename"])
         if not path.startswith("src/"):
             continue
@@ -82,8 +82,10 @@ def row(name, counts):
 
 def missing(folder, sources):
     """Prints the lines and branches of sources that nothing ran."""
-    for entry in export(folder, sources)["files"]:
+    for entry in export(folder)["files"]:
         path = os.path.relpath(entry["filename"])
+        if path not in sources:
+            continue
         notes = collections.defaultdict(list)
         for line, _, _, _, when, unless, *_ in {tuple(b) for b in entry["branches"]}:
             if when == 0 or unless == 0:
@@ -97,13 +99,18 @@ def missing(folder, sources):
 
 
 def unreached(segments):
-    """Lines that lie in regions of count 0, or begin one."""
-    lines = set()
-    for segment, following in zip(segments, segments[1:], strict=False):
-        line, column, count, has_count, *_ = segment
-        if has_count and count == 0:
-            last = following[0] if following[1] > 2 else following[0] - 1
-            lines.update(range(line, max(last, line) + 1))
+    """Lines whose count is 0, as llvm-cov counts them: the most of what runs on into a line and of the regions that begin in it."""
+    here = collections.defaultdict(list)
+    for segment in segments:
+        here[segment[0]].append(segment)
+    lines, before = set(), None
+    for line in range(1, max(here, default=0) + 1):
+        counts = [before[2]] if before and before[3] else []
+        counts += [count for _, _, count, has_count, is_entry, is_gap in here[line] if has_count and is_entry and not is_gap]
+        if counts and max(counts) == 0:
+            lines.add(line)
+        if here[line]:
+            before = here[line][-1]
     return lines
 
 
