@@ -4,6 +4,8 @@
  * Damage to what an index says of its memory, and to its lists: sizes, rooms, what is not there, what is beyond the end. As in
  * test_index_damage.c, a row of the table for each condition of dci_index_check.
  */
+#include <math.h>
+
 #include "tests/check_fixture.h"
 
 /* Leak checkers find here what damage hides from them. */
@@ -97,6 +99,15 @@ static void bits_of_a_centre(dci_index *index)
 static void dimension_of_a_centre(dci_index *index)
 {
         index->rows.codes->frames.frame[0]->coder.dim++;
+}
+static void learned_infinity(dci_index *index)
+{
+        float *asked = test_normal(64, CHECK_DIM, 4);
+        ck_ok(dci_index_fit(index, 64, asked, CHECK_DIM));
+        free(asked);
+        dci_coder *coder = &index->rows.codes->frames.frame[0]->coder;
+        ck_assert_int_eq(coder->kind, DCI_CODER_LEARNED);
+        coder->to[3] = INFINITY;
 }
 static void c_squared_of_the_tree(dci_index *index)
 {
@@ -216,6 +227,8 @@ static const check_damage damages[] = {
         {"the bits of a centre", bits_of_a_centre, FLAT, DCI_METRIC_L2, 4, DCI_CHECK_FULL, "or another shape"},
         {"the dimension of a centre", dimension_of_a_centre, FLAT, DCI_METRIC_L2, 4, DCI_CHECK_FULL,
          "or another shape"},
+        {"infinity in what was learned", learned_infinity, FLAT, DCI_METRIC_IP, 4, DCI_CHECK_FULL,
+         "the learned transform"},
         {"the tree's c^2", c_squared_of_the_tree, MDCI, DCI_METRIC_IP, 0, DCI_CHECK_STRUCTURE, "in the tree"},
         {"more pages than ever", more_pages_than_ever, MDCI, DCI_METRIC_L2, 0, DCI_CHECK_STRUCTURE, "ever, with room"},
         {"more free pages than pages", more_free_pages_than_pages, MDCI, DCI_METRIC_L2, 0, DCI_CHECK_STRUCTURE,

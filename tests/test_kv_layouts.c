@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "kv/kv_internal.h"
 #include "tests/kv_model.h"
 
 enum { LAYERS = 2, HEADS = 2, DIM = 16, PAGE = 8, BLOCKS = 256, N = 330 };
@@ -384,7 +385,12 @@ START_TEST(lent_blocks_are_not_written_by_two)
         for (size_t layer = 0; layer < LAYERS; layer++)
                 kv_append(kv, layer, 1, &turn);
         ck_ok(dci_kv_step_abort(kv, 1, &first));
+        kv->pool.stamp =
+                UINT32_MAX - 1; /* after so many calls of lending, marks of the first ones do not count again */
+        kv->pool.seen[blocks[2]] = 1;
+        ck_ok(dci_kv_lend(kv, second, 0, NULL));
         ck_ok(dci_kv_lend(kv, second, 1, blocks + 2));
+        ck_refused(dci_kv_lend(kv, second, 1, blocks + 2), DCI_ERR_INVALID, "block 7 twice");
         ck_ok(dci_kv_lend(kv, second, 1, blocks + 1));
         kv_reserve(kv, 1, &other);
         dci_kv_rows rows;

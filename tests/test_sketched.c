@@ -439,6 +439,14 @@ START_TEST(bad_settings_are_refused)
         index = pdci_index(context, &config, 100, keys, NULL);
         ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_UNSUPPORTED, "sketch_bits is 0");
         dci_index_destroy(index);
+        enum { WIDE = DCI_SKETCH_MAX_FIT_DIM + 1 };
+        float *wide = test_normal(20, WIDE, 1);
+        config = sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F32, 4);
+        config.dim = WIDE;
+        index = pdci_index(context, &config, 20, wide, NULL);
+        ck_refused(dci_index_fit(index, 20, wide, WIDE), DCI_ERR_LIMIT, "dimension 1025 is more than");
+        dci_index_destroy(index);
+        free(wide);
 }
 END_TEST
 
