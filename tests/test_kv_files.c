@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "core/file.h"
 #include "tests/kv_fixture.h"
 #include "tests/persist_fixture.h"
 #include "tests/scratch.h"
@@ -244,6 +245,36 @@ START_TEST(numbers_that_contradict_each_other_are_refused)
 }
 END_TEST
 
+/* Tokens that observed queries chose: what is no candidate of the prefix, or comes again, is passed over, and what is loaded is sound. */
+START_TEST(choices_that_come_again_are_passed_over)
+{
+        begin(DCI_KV_SNAPKV);
+        const int64_t saved = kv_begin(kv, &data, PROMPT);
+        int64_t loaded = -7, again = -7;
+        persist_bytes file;
+        ck_ok(dci_kv_save(kv, saved, PROMPT, scratch_path("file")));
+        file.data = scratch_get("file", &file.n);
+        unsigned char *fixed = persist_section(&file, "fixed", NULL);
+        memcpy(fixed + 4, fixed, 4);
+        dci_store_le32(fixed + 12, PROMPT);
+        dci_store_le32(fixed + 20, INT32_MAX);
+        persist_reseal(&file);
+        scratch_put("file", file.data, file.n);
+        free(file.data);
+        ck_ok(dci_kv_load(control, scratch_path("file"), &loaded));
+        ck_ok(dci_kv_check(control, DCI_CHECK_FULL, NULL));
+        ck_ok(dci_kv_save(control, loaded, PROMPT, scratch_path("sound")));
+        ck_ok(dci_kv_load(kv, scratch_path("sound"), &again));
+        kv_alike(kv, again, control, loaded, &data, PROMPT, 12, "passed over");
+        for (size_t t = PROMPT + 12; t < PROMPT + 20; t++) {
+                kv_seen seen = kv_decode(control, 1, &(kv_turn){loaded, &data, t, 1});
+                kv_lawful(&seen, &config, 0, "passed over");
+                kv_seen_free(&seen);
+        }
+        end();
+}
+END_TEST
+
 START_TEST(files_of_another_config_are_refused)
 {
         begin(DCI_KV_SKETCH_LOWBIT);
@@ -308,6 +339,7 @@ int main(void)
         tcase_add_test(files, damaged_files_are_refused);
         tcase_add_test(files, centres_that_no_rows_can_have_are_refused);
         tcase_add_loop_test(files, numbers_that_contradict_each_other_are_refused, 0, (int)COUNT(lies));
+        tcase_add_test(files, choices_that_come_again_are_passed_over);
         tcase_add_test(files, files_of_another_config_are_refused);
         tcase_add_test(files, paths_that_are_no_files_are_refused);
         suite_add_tcase(suite, files);

@@ -212,23 +212,35 @@ static dci_status load_value_frame(loading *l, dci_kv_head *head)
         return DCI_OK;
 }
 
+/* What is no candidate of the prefix, and what comes again, is passed over. */
 static dci_status load_fixed(loading *l, dci_kv_head *head, size_t n)
 {
         if (n > l->fixed_left / sizeof(int32_t))
                 return dci_fail(DCI_ERR_FORMAT, "the file's section 'fixed' is too short");
-        const dci_status status =
-                dci_kv_grow(l->kv, (void **)&head->fixed, &head->fixed_capacity, n, sizeof *head->fixed);
-        if (status != DCI_OK || n == 0)
+        if (n == 0)
+                return DCI_OK;
+        const size_t n_words = l->n / 64 + 1;
+        void *memory = NULL;
+        dci_status status = dci_kv_grow(l->kv, (void **)&head->fixed, &head->fixed_capacity, n, sizeof *head->fixed);
+        if (status == DCI_OK)
+                status = dci_kv_take(l->kv, n_words * sizeof(uint64_t), &memory);
+        if (status != DCI_OK)
                 return status;
-        memcpy(head->fixed, l->fixed, n * sizeof *head->fixed);
-        head->n_fixed = n;
+        uint64_t *seen = memset(memory, 0, n_words * sizeof(uint64_t));
+        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+                const int32_t number = (int32_t)dci_load_le32(l->fixed + i * sizeof number);
+                const size_t at = l->kv->config.sink + (size_t)number;
+                if (number < 0)
+                        status = dci_fail(DCI_ERR_FORMAT, "the file's section 'fixed' names token %d", (int)number);
+                else if (at < l->n && (seen[at / 64] >> (at % 64) & 1) == 0) {
+                        seen[at / 64] |= UINT64_C(1) << (at % 64);
+                        head->fixed[head->n_fixed++] = number;
+                }
+        }
+        dci_kv_give(l->kv, memory, n_words * sizeof(uint64_t));
         l->fixed += n * sizeof *head->fixed;
         l->fixed_left -= n * sizeof *head->fixed;
-        for (size_t i = 0; i < n; i++)
-                if (head->fixed[i] < 0)
-                        return dci_fail(DCI_ERR_FORMAT, "the file's section 'fixed' names token %d",
-                                        (int)head->fixed[i]);
-        return DCI_OK;
+        return status;
 }
 
 /* The tree of a head's n_candidates candidates, from n numbers. */

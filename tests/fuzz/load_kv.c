@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Files of KV sequences. The first byte names the kind of cache that loads them. What is refused leaves no sequence; what loads is
- * decoded from, forked, truncated, saved and loaded again.
+ * sound, decoded from, forked, truncated, saved and loaded again.
  */
 #include <string.h>
 
@@ -91,6 +91,8 @@ static bool load_and_use(dci_kv *kv, const dci_kv_config *config, const uint8_t 
         scratch_put("sequence", file, n);
         const bool loaded = fuzz_worked(dci_kv_load(kv, scratch_path("sequence"), &sequence));
         if (loaded) {
+                const dci_status sound = dci_kv_check(kv, DCI_CHECK_STRUCTURE, NULL);
+                ck_assert_msg(sound == DCI_OK || sound == DCI_ERR_MEMORY, "loaded, but %s", dci_last_error());
                 use(kv, config, sequence);
                 ck_ok(dci_kv_close(kv, sequence));
         }
