@@ -99,7 +99,7 @@ def missing(folder, sources):
 
 
 def unreached(segments):
-    """Lines whose count is 0, as llvm-cov counts them: the most of what runs on into a line and of the regions that begin in it."""
+    """Lines of count 0, as llvm-cov counts: the most of what runs on into a line and of the regions that begin in it."""
     here = collections.defaultdict(list)
     for segment in segments:
         here[segment[0]].append(segment)
