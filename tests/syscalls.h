@@ -27,7 +27,7 @@ enum {
 enum {
         SYS_ERROR,  /* the call does nothing but set errno; close closes all the same, as the system does */
         SYS_SHORT,  /* reads and writes take half of what they are given, rounded up */
-        SYS_END,    /* reads find the end of the file */
+        SYS_END,    /* reads find the end of the file, writes take nothing */
         SYS_KILL,   /* the process is killed where it would make the call */
         SYS_KILL_IN /* the process is killed in the middle of a write: half of it is done */
 };

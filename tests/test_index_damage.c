@@ -10,47 +10,24 @@
 
 enum { DIM = CHECK_DIM };
 
-/* A slot that holds a row, not the first. */
-static size_t some_slot(dci_index *index)
-{
-        const dci_view view = dci_rows_view(&index->rows);
-        size_t slot = 37;
-        while (dci_view_id(&view, (int32_t)slot) < 0)
-                slot++;
-        return slot;
-}
-
 /* What chunks hold of that row. */
 static float *row_of(dci_index *index)
 {
         size_t at;
-        const dci_chunk *chunk = dci_rows_chunk(&index->rows, some_slot(index), &at);
+        const dci_chunk *chunk = dci_rows_chunk(&index->rows, check_some_slot(index), &at);
         return (float *)chunk->rows + at * DIM;
 }
 static float *norm_of(dci_index *index)
 {
         size_t at;
-        const dci_chunk *chunk = dci_rows_chunk(&index->rows, some_slot(index), &at);
+        const dci_chunk *chunk = dci_rows_chunk(&index->rows, check_some_slot(index), &at);
         return chunk->norms + at;
 }
 static float *projection_of(dci_index *index, size_t j)
 {
         size_t at;
-        const dci_chunk *chunk = dci_rows_chunk(&index->rows, some_slot(index), &at);
+        const dci_chunk *chunk = dci_rows_chunk(&index->rows, check_some_slot(index), &at);
         return chunk->projections + j * chunk->stride + at;
-}
-static int64_t *id_of(dci_index *index, size_t slot)
-{
-        size_t at;
-        const dci_chunk *chunk = dci_rows_chunk(&index->rows, slot, &at);
-        return chunk->ids + at;
-}
-
-/* Its unit of codes. */
-static dci_unit unit_of(dci_index *index)
-{
-        const dci_view view = dci_rows_view(&index->rows);
-        return dci_view_unit(&view, some_slot(index) / DCI_CODE_UNIT);
 }
 
 static void nan_in_a_row(dci_index *index)
@@ -91,11 +68,11 @@ static void weight(dci_index *index)
 }
 static void id_of_another(dci_index *index)
 {
-        *id_of(index, some_slot(index)) = *id_of(index, 0);
+        *check_id_of(index, check_some_slot(index)) = *check_id_of(index, 0);
 }
 static void negative_id(dci_index *index)
 {
-        *id_of(index, some_slot(index)) = -7;
+        *check_id_of(index, check_some_slot(index)) = -7;
 }
 static void id_beyond_the_next(dci_index *index)
 {
@@ -103,11 +80,11 @@ static void id_beyond_the_next(dci_index *index)
 }
 static void map_of_another(dci_index *index)
 {
-        dci_idmap_set(atomic_load(&index->map), *id_of(index, some_slot(index)), 1);
+        dci_idmap_set(atomic_load(&index->map), *check_id_of(index, check_some_slot(index)), 1);
 }
 static void map_without_one(dci_index *index)
 {
-        dci_idmap_remove(atomic_load(&index->map), *id_of(index, some_slot(index)));
+        dci_idmap_remove(atomic_load(&index->map), *check_id_of(index, check_some_slot(index)));
 }
 static void map_with_a_stranger(dci_index *index)
 {
@@ -140,35 +117,35 @@ static void small_chunk(dci_index *index)
 }
 static void words(dci_index *index)
 {
-        const dci_unit unit = unit_of(index);
+        const dci_unit unit = check_unit_of(index);
         unsigned char *block = unit.area->blocks + unit.unit / 2 * index->rows.codes->frames.block_bytes;
-        block[dci_code_word(unit.unit % 2 * DCI_CODE_UNIT + some_slot(index) % DCI_CODE_UNIT)] ^= 0xff;
+        block[dci_code_word(unit.unit % 2 * DCI_CODE_UNIT + check_some_slot(index) % DCI_CODE_UNIT)] ^= 0xff;
 }
 /* Where the row's number stands in an array of its area. */
 static size_t at_code(dci_index *index)
 {
-        return unit_of(index).unit * DCI_CODE_UNIT + some_slot(index) % DCI_CODE_UNIT;
+        return check_unit_of(index).unit * DCI_CODE_UNIT + check_some_slot(index) % DCI_CODE_UNIT;
 }
 static void code_scale(dci_index *index)
 {
-        unit_of(index).area->scales[at_code(index)] *= 1.3f;
+        check_unit_of(index).area->scales[at_code(index)] *= 1.3f;
 }
 static void infinite_scale(dci_index *index)
 {
-        unit_of(index).area->scales[at_code(index)] = INFINITY;
+        check_unit_of(index).area->scales[at_code(index)] = INFINITY;
 }
 static void residual(dci_index *index)
 {
-        unit_of(index).area->residuals[at_code(index)] *= 0.5f;
+        check_unit_of(index).area->residuals[at_code(index)] *= 0.5f;
 }
 static void reach(dci_index *index)
 {
-        const dci_unit unit = unit_of(index);
+        const dci_unit unit = check_unit_of(index);
         unit.area->reach[unit.unit / 2] = 0.0f;
 }
 static void frame_number(dci_index *index)
 {
-        const dci_unit unit = unit_of(index);
+        const dci_unit unit = check_unit_of(index);
         unit.area->frames[unit.unit / 2] = 77;
 }
 static void rotation(dci_index *index)
@@ -189,30 +166,22 @@ static void pending(dci_index *index)
         index->rows.codes->frames.n_pending = 32;
 }
 
-/* The first cell of the lowest level that has rows, and one of a level above it that has nodes. */
-static dci_cell *cell_of(dci_index *index, size_t l)
-{
-        size_t i = 0;
-        while (index->tree->levels[l].cells[i].n == 0)
-                i++;
-        return &index->tree->levels[l].cells[i];
-}
 static void rows_of_a_cell(dci_index *index)
 {
-        cell_of(index, 0)->n_rows += 100;
+        check_cell_of(index, 0)->n_rows += 100;
 }
 static void one_row_less(dci_index *index)
 {
-        cell_of(index, 0)->n_rows--;
+        check_cell_of(index, 0)->n_rows--;
 }
 static void page_of_another(dci_index *index)
 {
-        index->tree->page_node[cell_of(index, 0)->items[0]] ^= 1;
+        index->tree->page_node[check_cell_of(index, 0)->items[0]] ^= 1;
 }
 static void page_twice(dci_index *index)
 {
         dci_tree *tree = index->tree;
-        const int32_t page = cell_of(index, 0)->items[0];
+        const int32_t page = check_cell_of(index, 0)->items[0];
         size_t last = tree->levels[0].n - 1;
         while (tree->levels[0].cells[last].n == 0)
                 last--;
@@ -220,12 +189,12 @@ static void page_twice(dci_index *index)
 }
 static void page_beyond(dci_index *index)
 {
-        cell_of(index, 0)->items[0] = (int32_t)index->tree->n_pages;
+        check_cell_of(index, 0)->items[0] = (int32_t)index->tree->n_pages;
 }
 static void page_free_and_in_use(dci_index *index)
 {
         ck_assert_uint_gt(index->tree->n_free, 0);
-        index->tree->free_pages[0] = cell_of(index, 0)->items[0];
+        index->tree->free_pages[0] = check_cell_of(index, 0)->items[0];
 }
 static void page_that_nobody_has(dci_index *index)
 {
@@ -251,7 +220,7 @@ static void full_slot_where_none_is(dci_index *index)
                 i++;
         const dci_cell *cell = &tree->levels[0].cells[i];
         const size_t slot = (size_t)cell->items[cell->n - 1] * tree->page_rows + tree->page_rows - 1;
-        *id_of(index, slot) = 1;
+        *check_id_of(index, slot) = 1;
         ck_assert(dci_idmap_insert(atomic_load(&index->map), 1, (int32_t)slot));
         atomic_fetch_add(&index->n_live, 1);
         tree->n_rows++;
@@ -282,15 +251,15 @@ static void child_twice(dci_index *index)
 }
 static void child_that_nobody_has(dci_index *index)
 {
-        cell_of(index, 1)->n--;
+        check_cell_of(index, 1)->n--;
 }
 static void rows_beneath(dci_index *index)
 {
-        cell_of(index, 1)->n_rows++;
+        check_cell_of(index, 1)->n_rows++;
 }
 static void items_beyond_capacity(dci_index *index)
 {
-        cell_of(index, 1)->capacity = 0;
+        check_cell_of(index, 1)->capacity = 0;
 }
 static void lone_node(dci_index *index)
 {
@@ -365,14 +334,7 @@ static void cells_rotated(dci_index *index)
 }
 
 enum { FLAT = DCI_KIND_FLAT, PDCI = DCI_KIND_PDCI, MDCI = DCI_KIND_MDCI };
-static const struct damage {
-        const char *name;
-        void (*make)(dci_index *index);
-        dci_index_kind kind;
-        dci_metric metric;
-        int32_t bits, level; /* level: the lowest that finds it */
-        const char *says;
-} damages[] = {
+static const check_damage damages[] = {
         {"NaN in a row", nan_in_a_row, FLAT, DCI_METRIC_L2, 0, DCI_CHECK_FULL, "NaN or infinity"},
         {"too long a row", huge_row, FLAT, DCI_METRIC_IP, 0, DCI_CHECK_FULL, "too large"},
         {"a bit of a row (norm)", flipped_bit_of_a_row, FLAT, DCI_METRIC_COSINE, 0, DCI_CHECK_FULL,
@@ -466,18 +428,7 @@ static dci_index *left[COUNT(damages)];
 
 START_TEST(every_damage_is_found_and_named)
 {
-        const struct damage *d = &damages[_i];
-        dci_context *context = test_context(1);
-        dci_index_config config = check_config(d->kind, d->metric, DCI_F32, d->bits);
-        dci_index *index = left[_i] = check_make(context, &config);
-        check_passes(index);
-        d->make(index);
-        if (d->level == DCI_CHECK_FULL)
-                ck_assert_msg(dci_index_check(index, DCI_CHECK_STRUCTURE, NULL) == DCI_OK, "%s: %s", d->name,
-                              dci_last_error());
-        const dci_status status = dci_index_check(index, d->level, NULL);
-        ck_assert_msg(status == DCI_ERR_FORMAT && strstr(dci_last_error(), d->says) != NULL, "%s: %s: %s", d->name,
-                      dci_status_name(status), dci_last_error());
+        left[_i] = check_damaged(&damages[_i]);
 }
 END_TEST
 

@@ -274,6 +274,8 @@ START_TEST(bad_removes_and_reads_are_refused)
         ck_refused(dci_index_remove(i, SIZE_MAX, unknown), DCI_ERR_NOT_FOUND, "at most");
         ck_refused(dci_index_reconstruct(i, 2, unknown, rows, DIM), DCI_ERR_NOT_FOUND, "id 42");
         ck_refused(dci_index_reconstruct(i, 1, unknown, rows, 1), DCI_ERR_INVALID, "ld is 1");
+        ck_refused(dci_index_reconstruct(i, 2, unknown, rows, SIZE_MAX / 4), DCI_ERR_LIMIT, "address space");
+        ck_refused(dci_index_reconstruct(i, 8, unknown, rows, SIZE_MAX / 16), DCI_ERR_LIMIT, "address space");
         ck_refused(dci_index_reconstruct(i, 1, unknown, NULL, DIM), DCI_ERR_INVALID, "out_rows is NULL");
         ck_refused(dci_index_reconstruct(i, 1, NULL, rows, DIM), DCI_ERR_INVALID, "ids is NULL");
         ck_refused(dci_index_ids(i, 1, NULL, &count), DCI_ERR_INVALID, "out_ids is NULL");
@@ -440,6 +442,58 @@ START_TEST(every_allocation_may_fail_once)
 }
 END_TEST
 
+/* One query over rows enough to be shared out, of those that a callback admits. */
+static void *prepare_large(dci_context *of, const void *arg)
+{
+        enum { LARGE = 8192, WIDE = 256 };
+        dci_index_config config = index_config(WIDE, DCI_METRIC_L2, DCI_F32);
+        dci_index *index = NULL;
+        ck_ok(dci_index_create(of, &config, &index));
+        ck_ok(dci_index_add(index, LARGE, arg, WIDE, NULL, NULL));
+        return index;
+}
+static int32_t admit_odd(void *ctx, int64_t id)
+{
+        (void)ctx;
+        return id % 2 == 1;
+}
+static size_t search_large(void *prepared)
+{
+        static const float query[256] = {1};
+        dci_filter filter = {0};
+        dci_search_params params;
+        int64_t all[9], odd[9];
+        ck_ok(dci_filter_init(&filter, sizeof filter));
+        ck_ok(dci_search_params_init(&params, sizeof params));
+        filter.kind = DCI_FILTER_CALLBACK;
+        filter.fn = admit_odd;
+        params.filter = &filter;
+        size_t failed = 0;
+        for (int turn = 0; turn < 2; turn++) { /* an allocation fails once: what failed is asked again */
+                const dci_status status = dci_index_search(prepared, 1, query, 256, 9, turn == 0 ? NULL : &params,
+                                                           turn == 0 ? all : odd, NULL);
+                ck_assert(status == DCI_OK || status == DCI_ERR_MEMORY);
+                failed += status != DCI_OK;
+                turn -= status != DCI_OK;
+        }
+        ck_assert_uint_le(failed, 1);
+        for (size_t i = 0, j = 0; i < 9; i++)
+                if (all[i] % 2 == 1)
+                        ck_assert_int_eq(odd[j++], all[i]);
+        for (size_t i = 0; i < 9; i++)
+                ck_assert_int_eq(odd[i] % 2, 1);
+        dci_index_destroy(prepared);
+        return failed;
+}
+
+START_TEST(a_search_shared_among_threads_may_lack_memory_once)
+{
+        float *rows = test_normal(8192, 256, 1);
+        ck_assert_uint_ge(test_each_allocation_failing(3, prepare_large, search_large, rows), 7);
+        free(rows);
+}
+END_TEST
+
 START_TEST(a_remove_that_cannot_shrink_the_map_succeeds_and_leaves_the_last_error)
 {
         enum { LEFT = 5 };
@@ -495,6 +549,7 @@ int main(void)
         tcase_set_timeout(refusals, 60);
         tcase_set_timeout(memory, 300);
         tcase_add_test(memory, every_allocation_may_fail_once);
+        tcase_add_test(memory, a_search_shared_among_threads_may_lack_memory_once);
         tcase_add_test(memory, a_remove_that_cannot_shrink_the_map_succeeds_and_leaves_the_last_error);
         suite_add_tcase(suite, refusals);
         suite_add_tcase(suite, memory);

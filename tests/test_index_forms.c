@@ -239,6 +239,43 @@ START_TEST(range_search_returns_exactly_the_rows_within)
 }
 END_TEST
 
+/* Many queries at once begin at a guess from every eighth row. Where those rows are the best and few, fewer than k rows reach it. */
+START_TEST(a_guess_that_is_too_high_costs_time_alone)
+{
+        enum { N = 8192, SAMPLED = 8, DIM = 8, Q = 33, K = 64 };
+        dci_context *context = test_context(1);
+        float *rows = test_normal(N, DIM, 1), *queries = test_normal(Q, DIM, 2);
+        for (size_t i = 0; i < N; i++)
+                rows[i * DIM] += i % SAMPLED == 0 ? 60.0f : 0.0f;
+        for (size_t q = 0; q < Q; q++)
+                queries[q * DIM] += 60.0f;
+        for (size_t m = 0; m < 3; m++) {
+                dci_index_config config = index_config(DIM, metrics[m], DCI_F32);
+                dci_index *index = NULL;
+                dci_search_params params;
+                dci_search_stats stats;
+                ck_ok(dci_search_params_init(&params, sizeof params));
+                ck_ok(dci_search_stats_init(&stats, sizeof stats));
+                params.stats = &stats;
+                ck_ok(dci_index_create(context, &config, &index));
+                ck_ok(dci_index_add(index, N, rows, DIM, NULL, NULL));
+                int64_t ids[Q * K], one[K];
+                float scores[Q * K], one_score[K];
+                ck_ok(dci_index_search(index, Q, queries, DIM, K, &params, ids, scores));
+                ck_assert_uint_ge(stats.distances, (uint64_t)N * Q); /* every query was done again */
+                for (size_t q = 0; q < Q; q++) {
+                        ck_ok(dci_index_search(index, 1, queries + q * DIM, DIM, K, NULL, one, one_score));
+                        ck_assert(memcmp(ids + q * K, one, sizeof one) == 0);
+                        ck_assert(memcmp(scores + q * K, one_score, sizeof one_score) == 0);
+                }
+                dci_index_destroy(index);
+        }
+        free(rows);
+        free(queries);
+        dci_context_destroy(context);
+}
+END_TEST
+
 START_TEST(an_empty_index_answers_with_padding)
 {
         dci_context *context = test_context(1);
@@ -254,6 +291,9 @@ START_TEST(an_empty_index_answers_with_padding)
         ck_ok(dci_range_result_init(&result, sizeof result));
         ck_ok(dci_index_range_search(index, 2, queries, 3, 0.0f, NULL, &result));
         ck_assert_uint_eq(result.offsets[2], 0);
+        dci_range_result_free(&result);
+        ck_ok(dci_index_range_search(index, 0, NULL, 3, 0.0f, NULL, &result)); /* nor does it need queries */
+        ck_assert(result.n_queries == 0 && result.offsets[0] == 0);
         dci_range_result_free(&result);
         dci_index_destroy(index);
         dci_context_destroy(context);
@@ -306,6 +346,7 @@ int main(void)
         tcase_add_test(forms, cosine_keeps_zero_rows_when_asked);
         tcase_add_test(forms, every_form_of_filter_admits_the_same_rows);
         tcase_add_test(forms, range_search_returns_exactly_the_rows_within);
+        tcase_add_test(forms, a_guess_that_is_too_high_costs_time_alone);
         tcase_add_test(forms, an_empty_index_answers_with_padding);
         tcase_add_test(forms, stats_and_defaults_are_kept);
         suite_add_tcase(suite, forms);

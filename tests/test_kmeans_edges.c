@@ -118,6 +118,15 @@ START_TEST(structs_that_were_not_prepared_are_refused)
         INVALID(r.result.struct_size = 1, "dci_kmeans_result has struct_size 1");
         INVALID(r.reports[0].struct_size = 3, "dci_kmeans_report has struct_size 3");
         INVALID(r.reports[1].struct_size = 0, "struct_size 0");
+        struct {
+                dci_kmeans_report report;
+                unsigned char newer[8]; /* what a library of later might know */
+        } longer[P + 1] = {0};
+        longer[0].report.struct_size = longer[1].report.struct_size = sizeof *longer;
+        REFUSED((r.result.reports = &longer[0].report, longer[1].newer[3] = 1), DCI_ERR_UNSUPPORTED, "field at byte");
+        longer[1].newer[3] = 0;
+        INVALID((r.result.reports = &longer[0].report, longer[1].report.struct_size = sizeof longer[1] + 8),
+                "the first has");
 }
 END_TEST
 
@@ -148,6 +157,10 @@ START_TEST(sizes_out_of_range_are_refused)
         INVALID(r.input.ld = DIM - 1, "3 elements apart");
         INVALID(r.config.capacity = N / K - 1, "do not hold");
         INVALID(r.config.n_redo = 0, "n_redo is 0");
+        INVALID(r.config.n_redo = (size_t)INT32_MAX + 1, "n_redo is 2147483648");
+        REFUSED((r.result.reports = NULL, r.config.dim = r.input.ld = DCI_MAX_DIM, r.input.problem_ld = 1,
+                 r.input.n_problems = SIZE_MAX / 16 / DCI_MAX_DIM),
+                DCI_ERR_LIMIT, "clusters of 1048576 elements exceed the address space");
         REFUSED(r.input.n = ((size_t)1 << 31) - 63, DCI_ERR_LIMIT, "rows");
         REFUSED(r.input.n = SIZE_MAX, DCI_ERR_LIMIT, "rows");
         REFUSED(r.input.ld = SIZE_MAX / 4, DCI_ERR_LIMIT, "exceed");

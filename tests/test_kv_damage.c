@@ -375,12 +375,7 @@ static void turn_behind_the_end(dci_kv *kv)
 
 #define STRUCTURE DCI_CHECK_STRUCTURE
 #define FULL DCI_CHECK_FULL
-static const struct damage {
-        const char *name;
-        void (*make)(dci_kv *kv);
-        int32_t preset, level; /* level: the lowest that finds it */
-        const char *says;
-} damages[] = {
+static const kv_check_damage damages[] = {
         {"a block counted twice", block_counted_twice, DCI_KV_TOPK, STRUCTURE, "is counted"},
         {"a block free and in use", block_free_and_in_use, DCI_KV_TOPK, STRUCTURE, "listed as free"},
         {"a free block twice", free_block_twice, DCI_KV_TOPK, STRUCTURE, "listed as free"},
@@ -474,19 +469,7 @@ static dci_kv *left[COUNT(damages)];
 
 START_TEST(every_damage_is_found_and_named)
 {
-        const struct damage *d = &damages[_i];
-        kv_data data;
-        int64_t sequence;
-        const dci_kv_config config = kv_check_config(d->preset);
-        dci_kv *kv = left[_i] = kv_check_make(test_context(1), &config, &data, &sequence);
-        kv_data_free(&data);
-        kv_check_passes(kv, d->name);
-        d->make(kv);
-        if (d->level == FULL)
-                ck_assert_msg(dci_kv_check(kv, STRUCTURE, NULL) == DCI_OK, "%s: %s", d->name, dci_last_error());
-        const dci_status status = dci_kv_check(kv, d->level, NULL);
-        ck_assert_msg(status == DCI_ERR_FORMAT && strstr(dci_last_error(), d->says) != NULL, "%s: %s: %s", d->name,
-                      dci_status_name(status), dci_last_error());
+        left[_i] = kv_check_damaged(&damages[_i]);
 }
 END_TEST
 

@@ -400,6 +400,7 @@ START_TEST(plans_need_the_prompts_end)
         REFUSED(dci_kv_plan_make(kv, 0, 1, &fresh, row, 16, &plan), DCI_ERR_INVALID, "prompt", "sequence");
         REFUSED(dci_kv_fork(kv, fresh, 0, &fork), DCI_ERR_INVALID, "prompt", "sequence");
         REFUSED(dci_kv_save(kv, fresh, 0, scratch_path("x")), DCI_ERR_INVALID, "prompt", "sequence");
+        REFUSED(dci_kv_prompt(kv, 0, fresh, 0, NULL, 0), DCI_ERR_INVALID, "no step is open", "sequence");
         kv_reserve(kv, 1, &turn);
         REFUSED(dci_kv_prompt(kv, 0, fresh, 0, NULL, 0), DCI_ERR_INVALID, "layer 0", "30");
         kv_append(kv, 0, 1, &turn);
@@ -412,6 +413,14 @@ START_TEST(plans_need_the_prompts_end)
         REFUSED(dci_kv_prompt(kv, 0, fresh, 0, NULL, 0), DCI_ERR_INVALID, "ended already", "layer 0");
         ck_ok(dci_kv_plan_make(kv, 0, 1, &fresh, row, 16, &plan));
         REFUSED(dci_kv_plan_make(kv, 1, 1, &fresh, row, 16, &plan), DCI_ERR_INVALID, "prompt", "sequence");
+        const size_t none = 0;
+        dci_kv_rows rows;
+        ck_ok(dci_kv_rows_init(&rows, sizeof rows));
+        REFUSED(dci_kv_append(kv, 0, 1, &fresh, &none, &rows), DCI_ERR_INVALID, "the prompt ended in this step",
+                "layer 0");
+        dci_kv_plan no_tail = plan;
+        no_tail.tail_out = no_tail.tail_lse = NULL;
+        REFUSED(dci_kv_plan_make(kv, 0, 1, &fresh, row, 16, &no_tail), DCI_ERR_INVALID, "tail_out is NULL", "tail is");
         ck_ok(dci_kv_close(kv, fresh));
         dci_kv_plan_destroy(kv, &plan);
         ck_assert_uint_eq(scratch_count(), 0);

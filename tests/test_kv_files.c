@@ -231,6 +231,74 @@ START_TEST(rounding_that_cannot_be_is_refused)
 }
 END_TEST
 
+/* One number of a section that contradicts the others, under checksums that hold. */
+static const struct lie {
+        int32_t preset;
+        const char *section; /* NULL: the file's header */
+        size_t at, bytes;    /* where, and of how many bytes it is */
+        uint64_t value;
+        dci_status status;
+        const char *part;
+} lies[] = {
+        {DCI_KV_SKETCH, NULL, 20, 4, 2, DCI_ERR_UNSUPPORTED, "version is 2, this library reads 1"},
+        {DCI_KV_SKETCH, "config", 152, 8, DCI_KV_MAX_TOKENS + 1, DCI_ERR_FORMAT, "the most are"},
+        {DCI_KV_SKETCH, "config", 152, 8, 100, DCI_ERR_FORMAT, "section 'keys'"},
+        {DCI_KV_SKETCH, "layers", 0, 8, UINT64_C(1) << 40, DCI_ERR_FORMAT,
+         "layer 0: the file has groups of 1099511627776"},
+        {DCI_KV_SKETCH, "layers", 0, 8, 3, DCI_ERR_FORMAT, "layer 0: the file has groups of 3"},
+        {DCI_KV_SKETCH, "layers", 24, 8, 421, DCI_ERR_FORMAT, "layer 1: the file has groups"},
+        {DCI_KV_SKETCH, "heads", 0, 4, 0, DCI_ERR_FORMAT, "kv head 0: the file's transforms do not go"},
+        {DCI_KV_SKETCH, "heads", 0, 4, 7, DCI_ERR_FORMAT, "do not go"},
+        {DCI_KV_SKETCH, "heads", 0, 4, 3, DCI_ERR_FORMAT, "do not go"},  /* learned from nothing */
+        {DCI_KV_SKETCH, "heads", 4, 4, 1, DCI_ERR_FORMAT, "do not go"},  /* of values that have no tail */
+        {DCI_KV_SKETCH, "heads", 60, 4, 2, DCI_ERR_FORMAT, "kv head 1"}, /* both kinds of */
+        {DCI_KV_SKETCH, "heads", 8, 8, 5, DCI_ERR_FORMAT, "do not go"},  /* queries of a rotation */
+        {DCI_KV_SKETCH_LOWBIT, "heads", 4, 4, 0, DCI_ERR_FORMAT, "do not go"},
+        {DCI_KV_TOPK, "heads", 0, 4, 2, DCI_ERR_FORMAT, "do not go"},
+        {DCI_KV_TOPK, "heads", 8, 8, UINT64_MAX, DCI_ERR_FORMAT, "do not go"},
+        {DCI_KV_SNAPKV, "heads", 52, 4, 100000, DCI_ERR_FORMAT, "'fixed' is too short"},
+        {DCI_KV_SNAPKV, "heads", 52, 4, 0, DCI_ERR_FORMAT, "are too long"},
+        {DCI_KV_SNAPKV, "fixed", 0, 4, UINT32_MAX, DCI_ERR_FORMAT, "'fixed' names token -1 behind the sink"},
+        {DCI_KV_ICECACHE, "heads", 52, 4, 0, DCI_ERR_FORMAT, "a tree of 0 numbers"},
+        {DCI_KV_ICECACHE, "heads", 52, 4, 100000, DCI_ERR_FORMAT, "'fixed' is too short"},
+        {DCI_KV_ICECACHE, "fixed", 0, 4, 0x40400000, DCI_ERR_FORMAT, "tree"}, /* c^2 is 3 */
+        {DCI_KV_ICECACHE, "fixed", 8, 4, UINT32_MAX, DCI_ERR_FORMAT, "tree"}, /* pages */
+        {DCI_KV_ICECACHE, "fixed", 12, 4, 1 << 20, DCI_ERR_FORMAT, "tree"},   /* the node of a page */
+        {DCI_KV_ICECACHE, "fixed", 16, 4, 1 << 20, DCI_ERR_FORMAT, "tree"},   /* the page behind it */
+        {DCI_KV_ICECACHE, "fixed", 20, 4, 1 << 20, DCI_ERR_FORMAT, "tree"},   /* a candidate */
+        {DCI_KV_CLUSTERKV, "groups", 0, 4, 0, DCI_ERR_FORMAT, "groups of 0 tokens, expected"},
+        {DCI_KV_CLUSTERKV, "groups", 4, 4, 0, DCI_ERR_FORMAT, "groups of 0 more tokens"},
+        {DCI_KV_CLUSTERKV, "groups", 4, 4, 100000, DCI_ERR_FORMAT, "groups of 100000 more tokens"},
+        {DCI_KV_CLUSTERKV, "groups", 8, 4, 0, DCI_ERR_FORMAT, "0 groups of"},
+        {DCI_KV_CLUSTERKV, "groups", 8, 4, 100000, DCI_ERR_FORMAT, "100000 groups of"},
+        {DCI_KV_CLUSTERKV, "groups", 12, 4, 0, DCI_ERR_FORMAT, "group 0 of the file has 0"},
+        {DCI_KV_CLUSTERKV, "groups", 12, 4, 100000, DCI_ERR_FORMAT, "group 0 of the file has 100000"},
+        {DCI_KV_PRKV, "groups", 4, 4, 3, DCI_ERR_FORMAT, "3 static tokens"},
+        {DCI_KV_PRKV, "groups", 12, 4, 1 << 20, DCI_ERR_FORMAT, "1048576 static tokens"},
+};
+
+START_TEST(numbers_that_contradict_each_other_are_refused)
+{
+        const struct lie *lie = &lies[_i];
+        begin(lie->preset);
+        const int64_t saved = kv_begin(kv, &data, PROMPT);
+        int64_t loaded = -7;
+        persist_bytes file;
+        ck_ok(dci_kv_save(kv, saved, PROMPT, scratch_path("file")));
+        file.data = scratch_get("file", &file.n);
+        unsigned char *at = lie->section == NULL ? file.data : persist_section(&file, lie->section, NULL);
+        memcpy(at + lie->at, &lie->value, lie->bytes); /* little endian, as the file is */
+        persist_reseal(&file);
+        scratch_put("file", file.data, file.n);
+        ck_refused(dci_kv_load(control, scratch_path("file"), &loaded), lie->status, lie->part);
+        const dci_kv_info info = kv_info(control);
+        ck_assert(loaded == -7 && info.n_sequences == 0 && info.n_blocks == info.n_free_blocks &&
+                  info.summary_bytes == 0);
+        free(file.data);
+        end();
+}
+END_TEST
+
 /* What the file was written with, against another config: what differs is named. */
 START_TEST(files_of_another_config_are_refused)
 {
@@ -297,6 +365,7 @@ int main(void)
         tcase_add_test(files, centres_that_no_rows_can_have_are_refused);
         tcase_add_test(files, choices_that_cannot_be_are_refused);
         tcase_add_test(files, rounding_that_cannot_be_is_refused);
+        tcase_add_loop_test(files, numbers_that_contradict_each_other_are_refused, 0, (int)COUNT(lies));
         tcase_add_test(files, files_of_another_config_are_refused);
         tcase_add_test(files, paths_that_are_no_files_are_refused);
         suite_add_tcase(suite, files);

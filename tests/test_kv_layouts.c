@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "kv/kv_internal.h"
 #include "tests/kv_model.h"
 
 enum { LAYERS = 2, HEADS = 2, DIM = 16, PAGE = 8, BLOCKS = 256, N = 330 };
@@ -368,6 +369,45 @@ START_TEST(forks_of_lent_blocks_are_at_whole_blocks)
 }
 END_TEST
 
+/* Blocks do not change hands in the middle of a step, rows of two sequences do not go into one block, and a file has no place. */
+START_TEST(lent_blocks_are_not_written_by_two)
+{
+        dci_kv_config config = kv_small(DCI_KV_TOPK);
+        engine *e = engine_new(&config, NHD, DCI_KV_BLOCKS_BY_CALLER, false);
+        dci_kv *kv = kv_create(context, &e->config);
+        kv_data data = kv_random(&config, 3 * PAGE, 66);
+        const int64_t first = kv_open(kv), second = kv_open(kv);
+        const int32_t blocks[] = {5, 6, 7};
+        ck_ok(dci_kv_lend(kv, first, 2, blocks));
+        const kv_turn turn = {first, &data, 0, 2 * PAGE}, other = {second, &data, 0, PAGE + 1};
+        kv_reserve(kv, 1, &turn);
+        ck_refused(dci_kv_lend(kv, first, 1, blocks + 2), DCI_ERR_INVALID, "in the middle of a step");
+        for (size_t layer = 0; layer < LAYERS; layer++)
+                kv_append(kv, layer, 1, &turn);
+        ck_ok(dci_kv_step_abort(kv, 1, &first));
+        kv->pool.stamp =
+                UINT32_MAX - 1; /* after so many calls of lending, marks of the first ones do not count again */
+        kv->pool.seen[blocks[2]] = 1;
+        ck_ok(dci_kv_lend(kv, second, 0, NULL));
+        ck_ok(dci_kv_lend(kv, second, 1, blocks + 2));
+        ck_refused(dci_kv_lend(kv, second, 1, blocks + 2), DCI_ERR_INVALID, "block 7 twice");
+        ck_ok(dci_kv_lend(kv, second, 1, blocks + 1));
+        kv_reserve(kv, 1, &other);
+        dci_kv_rows rows;
+        ck_ok(dci_kv_rows_init(&rows, sizeof rows));
+        rows.keys = data.stored_keys;
+        rows.values = data.stored_values;
+        ck_refused(dci_kv_append(kv, 0, 1, &second, &other.n, &rows), DCI_ERR_UNSUPPORTED, "into block 6");
+        ck_ok(dci_kv_step_abort(kv, 1, &second));
+        int64_t loaded = -7;
+        ck_refused(dci_kv_load(kv, "any", &loaded), DCI_ERR_UNSUPPORTED, "blocks are the caller's");
+        ck_assert_int_eq(loaded, -7);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+        engine_free(e);
+}
+END_TEST
+
 /* --- hooks ---------------------------------------------------------------------------------------------------------------- */
 
 typedef struct told {
@@ -490,6 +530,7 @@ int main(void)
         tcase_add_test(layouts, a_block_may_be_lent_to_several_sequences);
         tcase_add_test(layouts, lent_blocks_stay_lent_until_they_are_cut);
         tcase_add_test(layouts, forks_of_lent_blocks_are_at_whole_blocks);
+        tcase_add_test(layouts, lent_blocks_are_not_written_by_two);
         tcase_add_test(layouts, hooks_are_told_of_all_memory_of_rows);
         tcase_add_loop_test(layouts, pieces_are_as_large_as_is_wanted, 0, 4);
         tcase_add_loop_test(layouts, a_hook_that_refuses_refuses_the_call, 0, 2);

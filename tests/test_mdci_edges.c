@@ -468,6 +468,25 @@ START_TEST(adds_without_ids_agree_with_the_same_ids_given)
 }
 END_TEST
 
+/* The ranks that a union takes of each list are guessed for queries that agree in half: it takes all k of lists that agree in all. */
+START_TEST(a_union_of_equal_queries_is_the_list_of_one)
+{
+        enum { SIZE = 8, MANY = 100 };
+        const dci_index_config config = mdci_config(DIM, all_metrics[_i], DCI_F32);
+        dci_index *index = pdci_index(context, &config, FEW, rows, NULL);
+        const dci_search_params less = mdci_effort(0.5);
+        float same[SIZE * DIM];
+        for (size_t q = 0; q < SIZE; q++)
+                memcpy(same + q * DIM, queries, DIM * sizeof *same);
+        int64_t each[SIZE * MANY], ids[MANY];
+        float scores[SIZE * MANY], of_union[MANY];
+        ck_ok(dci_index_search_group(index, 1, SIZE, same, DIM, MANY, DCI_GROUP_EACH, &less, each, scores));
+        ck_ok(dci_index_search_group(index, 1, SIZE, same, DIM, MANY, DCI_GROUP_UNION, &less, ids, of_union));
+        ck_assert(memcmp(ids, each, sizeof ids) == 0 && memcmp(of_union, scores, sizeof of_union) == 0);
+        dci_index_destroy(index);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("mdci edges");
@@ -487,6 +506,7 @@ int main(void)
         tcase_add_loop_test(edges, refused_and_cancelled_changes_leave_everything_as_it_was, 0, 3);
         tcase_add_test(edges, ids_given_by_the_index_count_on_from_the_largest_ever_used);
         tcase_add_test(edges, adds_without_ids_agree_with_the_same_ids_given);
+        tcase_add_loop_test(edges, a_union_of_equal_queries_is_the_list_of_one, 0, 3);
         suite_add_tcase(suite, edges);
         return test_main(suite);
 }

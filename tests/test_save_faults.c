@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/npy.h"
 #include "tests/scratch.h"
 #include "tests/syscalls.h"
 
@@ -147,6 +148,43 @@ START_TEST(a_load_whose_nth_call_fails_leaves_nothing_behind)
 }
 END_TEST
 
+/* Asking again for ever would hang. */
+START_TEST(a_write_that_takes_nothing_is_an_error)
+{
+        world = saved_make(SAVED_FLAT, 1);
+        ck_refused(save_under((syscalls_fault){SYS_END, SYS_WRITE, 0, 2, SIZE_MAX}), DCI_ERR_IO, "none of");
+        ck_assert_int_eq(saved_state_of(&world, "file"), SAVED_OLD);
+        ck_assert_uint_eq(scratch_count(), 1);
+}
+END_TEST
+
+START_TEST(an_array_of_which_a_call_fails_is_not_read)
+{
+        const float row[3] = {1.0f, 2.0f, 3.0f};
+        const size_t three = 3, descriptors = syscalls_descriptors();
+        test_memory memory;
+        dci_context *context = test_context_with(&memory, 1);
+        const size_t live = atomic_load(&memory.live_bytes);
+        bool struck = true;
+        ck_ok(dci_npy_write(scratch_path("file"), DCI_NPY_F32, 1, &three, row));
+        for (size_t nth = 1; struck; nth++) {
+                dci_npy npy = {0};
+                syscalls_arm((syscalls_fault){SYS_ERROR, SYS_ANY, EIO, nth, 1});
+                const dci_status status = dci_npy_read(context, scratch_path("file"), &npy);
+                syscalls_disarm();
+                struck = syscalls_struck() > 0;
+                ck_assert_msg(status == DCI_OK || (status == DCI_ERR_IO && struck), "call %zu: %s", nth,
+                              dci_last_error());
+                ck_assert(status == DCI_OK ? memcmp(npy.data, row, sizeof row) == 0 : npy.data == NULL);
+                dci_npy_free(&npy);
+                ck_assert_uint_eq(atomic_load(&memory.live_bytes), live);
+                ck_assert_uint_eq(syscalls_descriptors(), descriptors);
+        }
+        ck_assert_uint_ge(syscalls_made(SYS_READ), 3);
+        dci_context_destroy(context);
+}
+END_TEST
+
 START_TEST(a_mapping_that_finds_no_room_is_out_of_memory)
 {
         world = saved_make(SAVED_FLAT, 1);
@@ -242,6 +280,8 @@ int main(void)
         tcase_add_loop_test(tcase, a_disk_that_fails_for_good_costs_the_temporary_file_and_no_other, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_save_goes_on_after_interruptions_and_short_writes, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_load_whose_nth_call_fails_leaves_nothing_behind, 0, 2 * SAVED_KINDS - 1);
+        tcase_add_test(tcase, a_write_that_takes_nothing_is_an_error);
+        tcase_add_test(tcase, an_array_of_which_a_call_fails_is_not_read);
         tcase_add_test(tcase, a_mapping_that_finds_no_room_is_out_of_memory);
         tcase_add_loop_test(tcase, a_folder_for_reading_refuses_saves_and_serves_loads, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_full_disk_leaves_the_old_file, 0, SAVED_KINDS);

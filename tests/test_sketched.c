@@ -7,6 +7,7 @@
 #include "tests/mdci_fixture.h"
 #include "tests/scratch.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -113,6 +114,53 @@ START_TEST(verifying_everything_needs_no_codes)
                 dci_index_destroy(index);
                 dci_index_destroy(plain);
         }
+}
+END_TEST
+
+static void set_scales(dci_index *index, float even, float odd)
+{
+        const dci_view view = dci_rows_view(&index->rows);
+        for (size_t slot = 0; slot < N; slot++) {
+                const dci_unit unit = dci_view_unit(&view, slot / DCI_CODE_UNIT);
+                unit.area->scales[unit.unit * DCI_CODE_UNIT + slot % DCI_CODE_UNIT] = slot % 2 == 0 ? even : odd;
+        }
+}
+
+/* Loops over metrics. A file may hold any finite scale, also one by which estimates overflow: k different rows are found all the same, in
+ * order and with their own scores. Where estimates are no numbers, those are the best. */
+START_TEST(codes_that_overflow_lose_no_results)
+{
+        const dci_metric metric = all_metrics[_i];
+        const dci_index_config config = sketched(DCI_KIND_FLAT, metric, DCI_F32, 4);
+        dci_index *index = pdci_index(context, &config, N, keys, NULL);
+        const dci_search_params all = effort(INFINITY, 0.0), ranked = effort(2.0, 0.0), sure = effort(0.0, 1.0);
+        pdci_found rows = pdci_search(index, Q, queries, N, &all), want = pdci_search(index, Q, queries, K, &all);
+        set_scales(index, FLT_MAX, -FLT_MAX);
+        pdci_found got = pdci_search(index, Q, queries, K, &ranked);
+        float *scores = malloc(N * sizeof *scores);
+        ck_assert_ptr_nonnull(scores);
+        for (size_t q = 0; q < Q; q++) {
+                for (size_t i = 0; i < N; i++)
+                        scores[rows.ids[q * N + i]] = rows.scores[q * N + i];
+                for (size_t i = 0; i < K; i++) {
+                        const float score = got.scores[q * K + i], last = got.scores[q * K + (i > 0 ? i - 1 : 0)];
+                        const int64_t id = got.ids[q * K + i];
+                        ck_assert(id >= 0 && id < N && score == scores[id]);
+                        ck_assert(metric == DCI_METRIC_L2 ? last <= score : last >= score);
+                        scores[id] = NAN; /* not again */
+                }
+        }
+        free(scores);
+        pdci_found_free(&got);
+        set_scales(index, NAN, NAN);
+        for (int guaranteed = 0; guaranteed < 2; guaranteed++) {
+                got = pdci_search(index, Q, queries, K, guaranteed ? &sure : &ranked);
+                ck_assert(pdci_same(&want, &got));
+                pdci_found_free(&got);
+        }
+        pdci_found_free(&rows);
+        pdci_found_free(&want);
+        dci_index_destroy(index);
 }
 END_TEST
 
@@ -391,6 +439,14 @@ START_TEST(bad_settings_are_refused)
         index = pdci_index(context, &config, 100, keys, NULL);
         ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_UNSUPPORTED, "sketch_bits is 0");
         dci_index_destroy(index);
+        enum { WIDE = DCI_SKETCH_MAX_FIT_DIM + 1 };
+        float *wide = test_normal(20, WIDE, 1);
+        config = sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F32, 4);
+        config.dim = WIDE;
+        index = pdci_index(context, &config, 20, wide, NULL);
+        ck_refused(dci_index_fit(index, 20, wide, WIDE), DCI_ERR_LIMIT, "dimension 1025 is more than");
+        dci_index_destroy(index);
+        free(wide);
 }
 END_TEST
 
@@ -438,6 +494,7 @@ int main(void)
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact, 0, 45);
         tcase_add_loop_test(tcase, verifying_everything_needs_no_codes, 0, 3);
+        tcase_add_loop_test(tcase, codes_that_overflow_lose_no_results, 0, 3);
         tcase_add_loop_test(tcase, defaults_find_nearly_all, 0, 9);
         tcase_add_loop_test(tcase, codes_keep_in_step_with_rows, 0, 9);
         tcase_add_loop_test(tcase, a_drifting_mean_is_followed, 0, 3);

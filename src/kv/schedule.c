@@ -229,11 +229,6 @@ static void rank_all(dci_kv_ask *ask)
         ask->n_ranked = 0;
         stages->choose.choose(ask, &stages->group);
         ask->room = room;
-        if (ask->n_ranked == ask->n_chosen)
-                return;
-        /* A choice that ranks nothing leaves the order of positions. */
-        memcpy(ask->ranked, ask->chosen, ask->n_chosen * sizeof *ask->ranked);
-        ask->n_ranked = ask->n_chosen;
 }
 
 /* The list of a layer that keeps lists, from the plan before or from now. */

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Files of KV sequences. The first byte names the kind of cache that loads them. What is refused leaves no sequence; what loads is
- * decoded from, forked, truncated, saved and loaded again.
+ * sound, decoded from, forked, truncated, saved and loaded again.
  */
 #include <string.h>
 
