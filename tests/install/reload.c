@@ -36,6 +36,7 @@ enum { N = 4000, DIM = 64, QUERIES = 8, K = 3, THREADS = 3, FIRST_ROUNDS = 50 };
         X(dci_kv_destroy)
 
 static struct {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a name that is declared */
 #define MEMBER(name) __typeof__(&name) name;
         CALLS(MEMBER)
 } of;
@@ -65,10 +66,9 @@ static belongings now(void)
         char line[512];
         FILE *file = fopen("/proc/self/smaps", "r");
         while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-                long kilobytes;
-                if (sscanf(line, "Rss: %ld", &kilobytes) == 1) {
+                if (strncmp(line, "Rss:", 4) == 0) {
                         b.mappings++;
-                        b.bytes += kilobytes * 1024;
+                        b.bytes += strtol(line + 4, NULL, 10) * 1024;
                 }
         }
         if (file != NULL)
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 {
         if (argc < 2)
                 return 2;
-        const long n_rounds = argc > 2 ? atol(argv[2]) : 1000;
+        const long n_rounds = argc > 2 ? strtol(argv[2], NULL, 10) : 1000;
         uint32_t state = 1;
         for (size_t i = 0; i < N * DIM + QUERIES * DIM; i++) {
                 state = state * 1664525u + 1013904223u;
