@@ -175,6 +175,7 @@ DCI_API dci_status dci_context_config_init(dci_context_config *config, size_t st
  * are worked on again, by the child's first call that needs them. Objects on a GPU stay with the parent.
  * A context that a child creates after its parent used OpenMP should be of another kind: OpenMP runtimes do not survive forks.
  * OPENMP: a runtime that cannot start its threads ends the process (GNU's does). Where threads or address space may run out, use PTHREADS.
+ * dlclose: a libdci.so that was built with OpenMP stays loaded, since the runtime's threads outlive all contexts; without, it is unloaded.
  */
 typedef struct dci_context dci_context;
 

@@ -251,7 +251,7 @@ dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_t *out_i
                 if (atomic_load(&index->map) != NULL)
                         qsort(target, n, sizeof *target, compare_ids);
                 if (!direct)
-                        memcpy(out_ids, all, (capacity < n ? capacity : n) * sizeof *all);
+                        memcpy(out_ids, target, (capacity < n ? capacity : n) * sizeof *target);
         }
         n = view.rows->gaps ? atomic_load(&index->n_live) : view.n;
         dci_index_read_end(index);

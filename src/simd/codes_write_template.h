@@ -106,8 +106,8 @@ static void pass_of(float *y, size_t part, size_t left, size_t log, const float 
         case 2:
                 pass(y, part, left, 2, signs);
                 break;
-        case 3:
-                pass(y, part, left, 3, signs);
+        case 3: /* never where it is beyond RADIX; compilers would see arrays of RADIX overrun */
+                pass(y, part, left, RADIX < 3 ? RADIX : 3, signs);
                 break;
         default:
                 pass(y, part, left, RADIX, signs);

@@ -433,8 +433,10 @@ DCI_INLINE void farthest_rows(const float *projections, size_t stride, size_t n_
 {
         V most[FARTHEST_VECTORS], lift[FARTHEST_VECTORS];
         UNROLL for (size_t v = 0; v < FARTHEST_VECTORS; v++) most[v] = lift[v] = v_zero();
-        UNROLL for (size_t v = 0; lifts != NULL && v < vectors; v++) lift[v] =
-                v_load_some(lifts + v * DCI_LANES, n - v * DCI_LANES);
+        if (lifts != NULL) {
+                UNROLL for (size_t v = 0; v < vectors; v++) lift[v] =
+                        v_load_some(lifts + v * DCI_LANES, n - v * DCI_LANES);
+        }
         for (size_t j = 0; j < n_simple; j++) {
                 const float *row = projections + j * stride;
                 V at = v_all(query[j]), weight = v_all(weights != NULL ? weights[j] : 0.0f);
