@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kv/kv_internal.h"
+#include "kv/stages.h"
 #include "simd/kernels.h"
 #include "tests/kv_model.h"
 
@@ -469,6 +471,23 @@ START_TEST(sequences_end_at_the_most_there_can_be)
 }
 END_TEST
 
+/* A query of zeros has no direction: it stays where its like was, and turns from any other. */
+START_TEST(queries_of_zeros_turn_from_all_but_their_like)
+{
+        enum { DIM = 24 };
+        const float zeros[DIM] = {0}, some[DIM] = {[3] = 2.0f, [23] = -1.0f};
+        const dci_kernels *kernels = context->kernels;
+        ck_assert(dci_kv_turn(kernels, zeros, zeros, 1, DIM) == 1.0);
+        ck_assert(dci_kv_turn(kernels, zeros, some, 1, DIM) == 0.0 && dci_kv_turn(kernels, some, zeros, 1, DIM) == 0.0);
+        ck_assert(dci_kv_turn(kernels, some, some, 1, DIM) == 1.0);
+        float both[2 * DIM] = {0}, before[2 * DIM] = {0};
+        memcpy(both, some, sizeof some);
+        memcpy(before, some, sizeof some);
+        before[DIM] = 1.0f;
+        ck_assert(dci_kv_turn(kernels, both, before, 2, DIM) == 0.5);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kv numbers");
@@ -482,6 +501,7 @@ int main(void)
         tcase_add_loop_test(numbers, extreme_rows_give_numbers, 0, KV_N_KINDS);
         tcase_add_test(numbers, rows_that_are_too_long_are_refused);
         tcase_add_test(numbers, values_as_long_as_they_may_be_have_a_tail_of_numbers);
+        tcase_add_test(numbers, queries_of_zeros_turn_from_all_but_their_like);
         tcase_add_test(numbers, plans_without_room_are_refused);
         tcase_add_test(numbers, plans_that_lie_are_refused);
         tcase_add_loop_test(numbers, an_empty_sequence_gives_zeros, 0, KV_N_KINDS);

@@ -567,23 +567,6 @@ START_TEST(sequences_decide_each_for_itself)
 }
 END_TEST
 
-/* A query of zeros has no direction: it stays where its like was, and turns from any other. */
-START_TEST(queries_of_zeros_turn_from_all_but_their_like)
-{
-        enum { DIM = 24 };
-        const float zeros[DIM] = {0}, some[DIM] = {[3] = 2.0f, [23] = -1.0f};
-        const dci_kernels *kernels = context->kernels;
-        ck_assert(dci_kv_turn(kernels, zeros, zeros, 1, DIM) == 1.0);
-        ck_assert(dci_kv_turn(kernels, zeros, some, 1, DIM) == 0.0 && dci_kv_turn(kernels, some, zeros, 1, DIM) == 0.0);
-        ck_assert(dci_kv_turn(kernels, some, some, 1, DIM) == 1.0);
-        float both[2 * DIM] = {0}, before[2 * DIM] = {0};
-        memcpy(both, some, sizeof some);
-        memcpy(before, some, sizeof some);
-        before[DIM] = 1.0f;
-        ck_assert(dci_kv_turn(kernels, both, before, 2, DIM) == 0.5);
-}
-END_TEST
-
 int main(void)
 {
         Suite *suite = suite_create("kv schedules");
@@ -602,7 +585,6 @@ int main(void)
         tcase_add_loop_test(tcase, rings_hold_the_queries_of_the_last_plans, DCI_KV_EVERY_STEP, DCI_KV_EVERY_STEP + 1);
         tcase_add_loop_test(tcase, rings_hold_the_queries_of_the_last_plans, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
         tcase_add_loop_test(tcase, layers_between_anchors_use_their_lists, 0, COUNT(kinds));
-        tcase_add_test(tcase, queries_of_zeros_turn_from_all_but_their_like);
         tcase_add_test(tcase, a_layer_between_is_planned_after_its_anchor);
         tcase_add_loop_test(tcase, forks_go_on_with_what_was_decided, 0, COUNT(kinds));
         tcase_add_test(tcase, cutting_into_candidates_forgets_lists);
