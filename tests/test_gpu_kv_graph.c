@@ -223,7 +223,7 @@ static dci_kv_config planned_config(size_t i)
         config.schedule = planned[i].schedule;
         config.period = 5;
         config.tau = 0.02;
-        config.anchor_first = 0;
+        config.anchor_first = 1; /* the first layer is dense, the last one uses the lists of the second */
         config.anchor_period = 3;
         return config;
 }

@@ -11,11 +11,19 @@
 
 enum { N = 1500, PROMPT = 300 };
 
+/* Buffers and rollbacks with which segments are final at once, or wait for their end, or only the budget makes them groups. */
+static const struct {
+        size_t buffer, rollback;
+} kinds[] = {{0, 16}, {0, 46}, {200, 16}, {8, 30}};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
 /* Queries are drawn anew in each step: about half of the tokens turn, in each layer others. */
-static dci_kv_config louis(void)
+static dci_kv_config louis(int kind)
 {
         dci_kv_config config = twin_small(DCI_KV_LOUISKV);
         config.tau = 0.02;
+        config.segment_buffer = kinds[kind].buffer;
+        config.rollback = kinds[kind].rollback;
         return config;
 }
 
@@ -68,9 +76,10 @@ static void step(twin *t, int64_t sequence, const kv_data *data, size_t from, si
                 twin_step_end(t, 1, &turn);
 }
 
+/* Loops over kinds. */
 START_TEST(turns_are_those_of_the_cpu)
 {
-        const dci_kv_config config = louis();
+        const dci_kv_config config = louis(_i);
         const dci_gpu_kv_config on_device = on_device_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, N, 90);
@@ -88,10 +97,68 @@ START_TEST(turns_are_those_of_the_cpu)
 }
 END_TEST
 
+/* Nobody waits for a step before the next one is reserved. */
+START_TEST(turns_of_steps_under_way_are_waited_for)
+{
+        const dci_kv_config config = louis(_i);
+        const dci_gpu_kv_config on_device = on_device_for(1);
+        const size_t last = config.n_layers - 1, n_bytes = config.n_query_heads * config.dim_k * sizeof(float);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, N, 96);
+        const int64_t a = twin_prefill(&t, &data, PROMPT, 0);
+        for (size_t i = 0; i < 80; i++) {
+                const kv_turn turn = {a, &data, PROMPT + i, 1};
+                void *host = kv_queries(last, 1, &turn), *queries = twin_send(&t, host, n_bytes);
+                kv_seen seen = kv_seen_room(t.cpu, 1, &turn);
+                twin_reserve(&t, 1, &turn);
+                for (size_t l = 0; l < last; l++) {
+                        twin_append(&t, l, 1, &turn);
+                        twin_look(&t, l, 1, &turn);
+                }
+                twin_append(&t, last, 1, &turn);
+                ck_ok(dci_gpu_kv_plan(t.kv, t.stream, last, queries, config.dim_k));
+                kv_look_at(&seen, last, 1, &turn);
+                ck_ok(dci_gpu_kv_step_end(t.kv, t.stream));
+                kv_step_end(t.cpu, 1, &turn);
+                /* The next one is reserved, and taken back. */
+                const kv_turn next = {a, &data, PROMPT + i + 1, 1};
+                twin_reserve(&t, 1, &next);
+                twin_abort(&t, 1, &next);
+                twin_give(&t, queries, n_bytes);
+                free(host);
+                kv_seen_free(&seen);
+                if (i % 9 == 0)
+                        same_turns(&t, a);
+        }
+        ck_assert_uint_gt(same_turns(&t, a), 40);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
+/* Rows of the device are used again. */
+START_TEST(turns_of_a_sequence_that_is_gone_are_gone)
+{
+        const dci_kv_config config = louis(0);
+        const dci_gpu_kv_config on_device = on_device_for(1);
+        twin t = twin_begin(&config, &on_device);
+        for (size_t i = 0; i < 5; i++) {
+                kv_data data = kv_random(&config, N, 97 + i);
+                const int64_t a = twin_prefill(&t, &data, PROMPT, 0);
+                twin_decode(&t, a, &data, PROMPT, 25 + 10 * i);
+                ck_assert_uint_gt(same_turns(&t, a), 10);
+                twin_decode(&t, a, &data, PROMPT + 25 + 10 * i, 6);
+                twin_close(&t, a);
+                kv_data_free(&data);
+        }
+        twin_end(&t);
+}
+END_TEST
+
 /* Of steps that are taken back nothing is left but what they say of tokens that stay; a step of no tokens plans for the last one again. */
 START_TEST(turns_of_steps_that_are_taken_back_never_were)
 {
-        const dci_kv_config config = louis();
+        const dci_kv_config config = louis(_i);
         const dci_gpu_kv_config on_device = on_device_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, N, 91), other = kv_random(&config, N, 92);
@@ -99,10 +166,10 @@ START_TEST(turns_of_steps_that_are_taken_back_never_were)
         for (size_t n = PROMPT; n < PROMPT + 60; n++) {
                 step(&t, a, &other, n, n % 5, true);
                 step(&t, a, n % 3 == 0 ? &other : &data, n, 1, false);
-                if (n % 4 == 0)
-                        step(&t, a, &other, n + 1, 0, n % 8 == 0);
-                if (n % 7 == 0)
+                if (n % 3 == 1)
                         same_turns(&t, a);
+                if (n % 3 != 0)
+                        step(&t, a, &other, n + 1, 0, n % 2 == 0);
         }
         ck_assert_uint_gt(same_turns(&t, a), 40);
         kv_data_free(&data);
@@ -114,7 +181,7 @@ END_TEST
 /* Where a sequence is cut, forked or saved, marks that the host has not asked for yet are part of it. */
 START_TEST(turns_go_where_sequences_go)
 {
-        const dci_kv_config config = louis();
+        const dci_kv_config config = louis(_i);
         const dci_gpu_kv_config on_device = on_device_for(3);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, N, 93), other = kv_random(&config, N, 94);
@@ -184,9 +251,11 @@ int main(void)
         TCase *laws = tcase_create("laws");
         tcase_set_timeout(laws, 60);
         tcase_add_checked_fixture(laws, scratch_open, scratch_close);
-        tcase_add_test(laws, turns_are_those_of_the_cpu);
-        tcase_add_test(laws, turns_of_steps_that_are_taken_back_never_were);
-        tcase_add_test(laws, turns_go_where_sequences_go);
+        tcase_add_loop_test(laws, turns_are_those_of_the_cpu, 0, N_KINDS);
+        tcase_add_loop_test(laws, turns_of_steps_under_way_are_waited_for, 0, N_KINDS);
+        tcase_add_test(laws, turns_of_a_sequence_that_is_gone_are_gone);
+        tcase_add_loop_test(laws, turns_of_steps_that_are_taken_back_never_were, 0, N_KINDS);
+        tcase_add_loop_test(laws, turns_go_where_sequences_go, 0, N_KINDS);
         tcase_add_test(laws, no_mark_is_lost_however_late_the_host_asks);
         suite_add_tcase(suite, laws);
         return test_main(suite);
