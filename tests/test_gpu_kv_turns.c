@@ -97,38 +97,67 @@ START_TEST(turns_are_those_of_the_cpu)
 }
 END_TEST
 
-/* Nobody waits for a step before the next one is reserved. */
+/* Rows and queries of a step, which are there before it is queued. */
+typedef struct waiting {
+        twin_rows rows[3];
+        void *host[3], *queries[3];
+} waiting;
+
+static size_t query_bytes(const twin *t)
+{
+        return t->config.n_query_heads * t->config.dim_k * sizeof(float);
+}
+
+static waiting wait_for(twin *t, const kv_turn *turn)
+{
+        waiting w;
+        for (size_t l = 0; l < 3; l++) {
+                w.rows[l] = twin_rows_of(t, l, 1, turn);
+                w.host[l] = kv_queries(l, 1, turn);
+                w.queries[l] = twin_send(t, w.host[l], query_bytes(t));
+        }
+        return w;
+}
+
+static void queue_step(twin *t, const kv_turn *turn, const waiting *w)
+{
+        kv_seen seen = kv_seen_room(t->cpu, 1, turn);
+        twin_reserve(t, 1, turn);
+        for (size_t l = 0; l < 3; l++) {
+                ck_ok(dci_gpu_kv_append(t->kv, t->stream, l, &w->rows[l].rows));
+                kv_append(t->cpu, l, 1, turn);
+                ck_ok(dci_gpu_kv_plan(t->kv, t->stream, l, w->queries[l], t->config.dim_k));
+                kv_look_at(&seen, l, 1, turn);
+        }
+        ck_ok(dci_gpu_kv_step_end(t->kv, t->stream));
+        kv_step_end(t->cpu, 1, turn);
+        kv_seen_free(&seen);
+}
+
+/* Several steps are queued before anybody waits for one. */
 START_TEST(turns_of_steps_under_way_are_waited_for)
 {
+        enum { AT_ONCE = 6 };
         const dci_kv_config config = louis(_i);
         const dci_gpu_kv_config on_device = on_device_for(1);
-        const size_t last = config.n_layers - 1, n_bytes = config.n_query_heads * config.dim_k * sizeof(float);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, N, 96);
         const int64_t a = twin_prefill(&t, &data, PROMPT, 0);
-        for (size_t i = 0; i < 80; i++) {
-                const kv_turn turn = {a, &data, PROMPT + i, 1};
-                void *host = kv_queries(last, 1, &turn), *queries = twin_send(&t, host, n_bytes);
-                kv_seen seen = kv_seen_room(t.cpu, 1, &turn);
-                twin_reserve(&t, 1, &turn);
-                for (size_t l = 0; l < last; l++) {
-                        twin_append(&t, l, 1, &turn);
-                        twin_look(&t, l, 1, &turn);
+        for (size_t i = 0; i < 90; i += AT_ONCE) {
+                kv_turn turns[AT_ONCE];
+                waiting w[AT_ONCE];
+                for (size_t s = 0; s < AT_ONCE; s++) {
+                        turns[s] = (kv_turn){a, &data, PROMPT + i + s, 1};
+                        w[s] = wait_for(&t, &turns[s]);
                 }
-                twin_append(&t, last, 1, &turn);
-                ck_ok(dci_gpu_kv_plan(t.kv, t.stream, last, queries, config.dim_k));
-                kv_look_at(&seen, last, 1, &turn);
-                ck_ok(dci_gpu_kv_step_end(t.kv, t.stream));
-                kv_step_end(t.cpu, 1, &turn);
-                /* The next one is reserved, and taken back. */
-                const kv_turn next = {a, &data, PROMPT + i + 1, 1};
-                twin_reserve(&t, 1, &next);
-                twin_abort(&t, 1, &next);
-                twin_give(&t, queries, n_bytes);
-                free(host);
-                kv_seen_free(&seen);
-                if (i % 9 == 0)
-                        same_turns(&t, a);
+                for (size_t s = 0; s < AT_ONCE; s++)
+                        queue_step(&t, &turns[s], &w[s]);
+                for (size_t s = 0; s < AT_ONCE; s++)
+                        for (size_t l = 0; l < 3; l++) {
+                                twin_rows_free(&t, &w[s].rows[l]);
+                                twin_give(&t, w[s].queries[l], query_bytes(&t));
+                                free(w[s].host[l]);
+                        }
         }
         ck_assert_uint_gt(same_turns(&t, a), 40);
         kv_data_free(&data);
