@@ -158,6 +158,7 @@ set(dci_sources
     src/gpu/kv_store.c
     src/gpu/kv_summaries.c
     src/gpu/kv_tails.c
+    src/gpu/kv_turns.c
     src/gpu/ref_append.c
     src/gpu/ref_attend.c
     src/gpu/ref_choose.c

@@ -377,8 +377,20 @@ void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
         kv_seen_free(&seen);
 }
 
+/* A device's plan that attends to everything leaves no lists to the next one, where the CPU's may. */
+static void forget_early(const twin *t, size_t n_turns, const kv_turn *turns)
+{
+        for (size_t i = 0; i < n_turns; i++)
+                for (size_t l = 0; l < t->config.n_layers; l++) {
+                        dci_kv_decided *d = dci_kv_find(t->cpu, turns[i].sequence)->layers[l].decided;
+                        if (d != NULL && twin_is_early(t, l, turns[i].sequence))
+                                d->listed = false;
+                }
+}
+
 void twin_step_end(twin *t, size_t n_turns, const kv_turn *turns)
 {
+        forget_early(t, n_turns, turns);
         ck_ok(dci_gpu_kv_step_end(t->kv, t->stream));
         kv_step_end(t->cpu, n_turns, turns);
         let_go(t);

@@ -20,6 +20,7 @@
 #define ROWS 6
 #define SINK 5
 #define WINDOW 9
+#define MARKS ((size_t)16) /* of a row */
 
 typedef struct shape {
         const char *name;
@@ -44,7 +45,7 @@ typedef struct world {
         dci_rng rng;
         int32_t room, n_steps, budget;
         uint64_t row_bytes, counts_at, lists_at, queries_at, query_ld;
-        gpu_buffer *rows, *n_tokens, *n_grouped, *queries, *kept, *due;
+        gpu_buffer *rows, *n_tokens, *n_grouped, *queries, *kept, *due, *turned;
 } world;
 
 static int32_t *ints(const gpu_buffer *b)
@@ -79,6 +80,7 @@ static void make(world *w, gpu_test *t, const shape *s, int32_t room, uint64_t s
         w->queries = gpu_take(t, SEQUENCES * n_queries * w->query_ld * 4, GPU_DEVICE);
         w->kept = gpu_take(t, ROWS * w->row_bytes, GPU_DEVICE);
         w->due = gpu_take(t, (size_t)(SEQUENCES * s->n_heads) * 4, GPU_DEVICE);
+        w->turned = gpu_take(t, ROWS * (MARKS + 3), GPU_MAPPED);
         for (int32_t r = 0; r < ROWS; r++)
                 memset(part_of(w, r, 0), 0, DCI_GPU_DECIDED_INTS * 4);
 }
@@ -204,6 +206,10 @@ static void expect_gate(world *w, const dci_gpu_gate_args *args, double (*turns)
                 }
                 if (!sparse)
                         continue;
+                if (args->turned != NULL && listed && decides) {
+                        w->turned->image[(size_t)row * (MARKS + 3) + (size_t)(ints(w->n_tokens)[i] - 1) % MARKS] = 1;
+                        n[3]++;
+                }
                 state[DCI_GPU_DECIDED_SINCE] = decides ? 1 : state[DCI_GPU_DECIDED_SINCE] + 1;
                 if (decides) {
                         state[DCI_GPU_DECIDED_LISTED] = 1;
@@ -226,7 +232,7 @@ START_TEST(lists_are_due_when_they_should)
         gpu_test t;
         world w;
         double turns[SEQUENCES][64], all[SEQUENCES];
-        size_t n[3] = {0};
+        size_t n[4] = {0};
         void *graph = NULL;
         gpu_begin(&t, ROOM);
         make(&w, &t, &shapes[_i], 33, 70 + (uint64_t)_i);
@@ -247,9 +253,13 @@ START_TEST(lists_are_due_when_they_should)
                                   .n_tokens = gpu_at(w.n_tokens, false),
                                   .n_grouped = gpu_at(w.n_grouped, false),
                                   .decided = decided_of(&w, s->how != DCI_GPU_GATE_PERIOD),
-                                  .due = gpu_at(w.due, false)};
+                                  .due = gpu_at(w.due, false),
+                                  .turned = s->how == DCI_GPU_GATE_TURN ? gpu_at(w.turned, false) : NULL,
+                                  .turned_step = MARKS + 3,
+                                  .turned_mask = MARKS - 1};
         for (int32_t step = 0; step < (test_short() ? 12 : 40); step++) {
                 draw_lengths(&w, step % 2);
+                memset(w.turned->image, 7, ROWS * (MARKS + 3));
                 do {
                         draw_queries(&w);
                         for (int32_t i = 0; i < SEQUENCES; i++)
@@ -269,7 +279,9 @@ START_TEST(lists_are_due_when_they_should)
                 gpu_same(&t, w.due, s->name);
                 gpu_same(&t, w.kept, s->name);
                 gpu_same(&t, w.queries, s->name);
+                gpu_same(&t, w.turned, s->name);
         }
+        ck_assert((n[3] > 0) == (s->how == DCI_GPU_GATE_TURN));
         ck_assert_msg(n[0] > 0 && n[DCI_GPU_DUE_NOW] > 0, "%s: %zu and %zu", s->name, n[0], n[DCI_GPU_DUE_NOW]);
         ck_assert((n[DCI_GPU_DUE_LATER] > 0) == (s->how == DCI_GPU_GATE_HEAD));
         t.ops->graph_give(t.gpu, graph);

@@ -10,7 +10,7 @@
 enum { PROMPT = 140, N = 260, LOOKS = 64, MOST = 3 };
 
 static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ARKVALE, DCI_KV_PRKV, DCI_KV_CLUSTERKV,
-                                  DCI_KV_FREEKV,        DCI_KV_FULL,    KV_LEARNED};
+                                  DCI_KV_FREEKV,        DCI_KV_FULL,    KV_LEARNED,  DCI_KV_LOUISKV};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* --- a device that can fail ------------------------------------------------------------------------------------------------------ */

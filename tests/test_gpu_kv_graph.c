@@ -198,7 +198,12 @@ static const struct {
                {DCI_KV_SKETCH_LOWBIT, DCI_KV_BOUNDARY},
                {DCI_KV_SKETCH_LOWBIT, DCI_KV_ANCHOR},
                {DCI_KV_SKETCH_SUMS, DCI_KV_AHEAD},
-               {DCI_KV_SKETCH_SUMS, DCI_KV_PERIODIC}};
+               {DCI_KV_SKETCH_SUMS, DCI_KV_PERIODIC},
+               {DCI_KV_LOUISKV, 0},
+               {DCI_KV_LOUISKV, DCI_KV_PERIODIC},
+               {DCI_KV_CLUSTERKV, DCI_KV_BOUNDARY},
+               {DCI_KV_CLUSTERKV, DCI_KV_ANCHOR},
+               {DCI_KV_CLUSTERKV, DCI_KV_AHEAD}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
@@ -218,7 +223,7 @@ static dci_kv_config planned_config(size_t i)
         config.schedule = planned[i].schedule;
         config.period = 5;
         config.tau = 0.02;
-        config.anchor_first = 0;
+        config.anchor_first = 1; /* the first layer is dense, the last one uses the lists of the second */
         config.anchor_period = 3;
         return config;
 }
@@ -389,9 +394,9 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_SKETCH_GROUPS, 0, "two stages"},
                      {DCI_KV_ICECACHE, 0, "this choice"},
                      {DCI_KV_RETROINFER, 0, "a tail but by codes"},
-                     {DCI_KV_LOUISKV, 0, "a schedule that keeps lists"},
                      {DCI_KV_PRKV, 0, "this choice"},
                      {DCI_KV_CLUSTERKV, 0, NULL},
+                     {DCI_KV_LOUISKV, 0, NULL},
                      {DCI_KV_SKETCH, 0, NULL},
                      {DCI_KV_QUEST, 0, NULL},
                      {DCI_KV_FULL, 0, NULL}};

@@ -29,9 +29,9 @@
  *      choose     ALL (full); SCAN; NONE with the tail LOWBIT (lowbit)
  *      group and summary
  *                 TOKEN with CODES of 4, 2 or 1 bits (sketch) or with LEARNED (of 8 bits: up to 128 elements); PAGE, CLUSTER and
- *                 SEGMENT with MEAN, MINMAX or CUBOID (pagemean, quest, arkvale, freekv, clusterkv)
+ *                 SEGMENT with MEAN, MINMAX or CUBOID (pagemean, quest, arkvale, freekv, clusterkv, louiskv)
  *      tail       DROP; by codes of tokens also SUMS and LOWBIT with values of 4, 2 or 1 bits (sketch+sums, sketch+lowbit)
- *      schedule   any but ONCE; of CLUSTER and SEGMENT EVERY_STEP
+ *      schedule   any but ONCE
  *      combine SOFTMAX or MEAN; without preselect, verify, frozen_prompt and resident_bytes
  *      gather     MAPPED or DIRECT: the others are the host's
  * What it chooses by (summaries, and what a tail reads) lies in device memory. Of a prompt it is formed at dci_gpu_kv_prompt, from the caller's
@@ -49,7 +49,9 @@
  * and but for `refit`: see dci_gpu_kv_maintain.
  *
  * Whether a plan decides anew is decided on the device, too, and lists that a schedule keeps lie there: nothing of it is counted in
- * dci_kv_sequence_info. A layer that uses another one's lists (ANCHOR) is planned behind it in the same step, else it is refused. Lists for the
+ * dci_kv_sequence_info. Where queries turn (BOUNDARY) the device tells the host in locked memory, 512 bytes for each sparse layer and sequence that there
+ * may be, if SEGMENT asks for it: segments are formed by it before the next step. Of CLUSTER and SEGMENT, a plan of the step that ends a prompt leaves no
+ * lists, and the next one decides. A layer that uses another one's lists (ANCHOR) is planned behind it in the same step, else it is refused. Lists for the
  * next step (AHEAD) are chosen on a stream of the library's own beside the gathering and attention of the layer, whose end waits for it.
  *
  * The same steps give the same bits on the same device. Steps that are divided otherwise (in batches of another size, or for a graph of another

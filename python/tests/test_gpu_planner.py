@@ -22,7 +22,6 @@ UNPLANNED = {
     "but of 4, 2 and 1": {"preset": "sketch", "key_bits": 8},
     "with this summary": {"preset": "topk"},
     "with this choice": {"preset": "streaming"},
-    "with a schedule that keeps lists of listed groups": {"preset": "clusterkv", "schedule": "boundary"},
     "with lists that heads fill in turns": {"preset": "quest", "combine": "each"},
     "with a tail but by codes of tokens": {"preset": "quest", "tail": "sums"},
     "with values of 8 bits": {"preset": "sketch+lowbit", "value_bits": 8},
@@ -30,7 +29,7 @@ UNPLANNED = {
     "with a frozen prompt": {"preset": "quest", "frozen_prompt": True},
     "with this gather, which the host does": {"preset": "sketch", "gather": "staged"},
 }
-PLANNED = ["full", "pagemean", "quest", "arkvale", "clusterkv", "sketch", "sketch+sums", "sketch+lowbit", "lowbit"]
+PLANNED = ["full", "pagemean", "quest", "arkvale", "clusterkv", "louiskv", "sketch", "sketch+sums", "sketch+lowbit", "lowbit"]
 
 
 @pytest.mark.parametrize("sentence", UNPLANNED)

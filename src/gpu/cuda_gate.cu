@@ -114,6 +114,9 @@ static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __gr
                 }
                 decides = again;
                 state[DCI_GPU_DECIDED_SINCE] = again ? 1 : since + 1;
+                /* Where a segment begins that the host will form. */
+                if (again && listed && a.turned != nullptr)
+                        a.turned[(uint64_t)row * a.turned_step + (uint64_t)((n - 1) & a.turned_mask)] = 1;
                 if (again) {
                         state[DCI_GPU_DECIDED_LISTED] = 1;
                         state[DCI_GPU_DECIDED_END] = view.n_candidates;

@@ -63,8 +63,10 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                                    .parts = p->parts};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
-        if (p->listed)
+        if (p->listed) {
                 args.n_listed = p->n_listed + index * kv->n_lists;
+                args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
+        }
         if (p->kind == DCI_GPU_LEARNED)
                 args.frames = p->frames + index * kv->n_lists * DCI_GPU_FRAME_BYTES(kv->dim);
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {

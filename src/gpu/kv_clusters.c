@@ -218,7 +218,8 @@ dci_status dci_gpu_kv_cluster_prompt(dci_gpu_kv *kv, size_t layer, const dci_gpu
 {
         const size_t n = dci_kv_prompt_candidates(kv->host, n_tokens), k = clusters_of(kv, n),
                      heads = kv->shape.n_kv_heads, sparse = kv->layers[layer].index;
-        if (k == 0 || kv->step.bound > 0) /* what is captured has no memory of its own */
+        /* A layer that uses another one's lists has no groups; what is captured has no memory of its own. */
+        if (k == 0 || kv->step.bound > 0 || !dci_kv_groups(kv->host, layer))
                 return DCI_OK;
         const places p = places_of(kv, n, k);
         const dci_gpu_kmeans_parts parts =

@@ -33,10 +33,10 @@ typedef struct dci_gpu_kv_row {
         size_t listed; /* positions from here on are in no hot slot */
         bool stepping; /* in the step that is open */
         /* Plans made on the device (kv_summaries.c). */
-        size_t grouped; /* candidates that have summaries on the device, in all layers */
-        size_t forming; /* the same after the step that is open, of which the step itself forms those */
-        size_t from;    /* from here on */
-        size_t ranked; /* listed groups: candidates of the batches that plans rank; SIZE_MAX: not known on the device */
+        size_t grouped;  /* candidates that have summaries on the device, in all layers */
+        size_t forming;  /* the same after the step that is open, of which the step itself forms those */
+        size_t from;     /* from here on */
+        size_t turned;   /* where queries turned before this token the host knows (kv_turns.c) */
         size_t n_formed; /* layers whose prompt, which ended in that step, is formed on the device */
         bool prompting;  /* in the step that is open: its prompt had not ended before */
         bool framed;     /* its frames are on the device */
@@ -73,7 +73,8 @@ typedef struct dci_gpu_kv_chunk {
         unsigned char *memory;
 } dci_gpu_kv_chunk;
 
-/* A step's batch record: `now` first, then arrays of n; SKIP has two numbers each. */
+/* A step's batch record: `now` first, then arrays of n; SKIP has two numbers each. Behind them, where groups are listed, for each sparse layer the
+ * candidates with groups. */
 enum {
         DCI_GPU_KV_ROWS,
         DCI_GPU_KV_FIRST,
@@ -118,10 +119,17 @@ typedef struct dci_gpu_kv_schedule {
         unsigned char *memory;                       /* [row] */
         int32_t *due;                                /* of the layer at hand, by list */
         int32_t *states;                             /* locked, of a row */
+        unsigned char *turned;                       /* locked: marks of the gate (kv_turns.c) */
         /* AHEAD: lists of the next plan are chosen on another stream, until the layer's attention is queued. */
         bool has_stream, beside;
         void *stream, *taken, *chosen; /* events: the plan's lists are there; those of the next one */
 } dci_gpu_kv_schedule;
+
+/* Listed groups of a row and layer that the device has (kv_listed.c). */
+typedef struct dci_gpu_kv_listing {
+        size_t grouped; /* candidates that lie in them */
+        size_t ranked;  /* of these, those of the batches that plans rank; SIZE_MAX: not known on the device */
+} dci_gpu_kv_listing;
 
 /* Clusters of one prompt that were made on the device, until the host takes them over (kv_clusters.c). */
 typedef struct dci_gpu_kv_clustered {
@@ -156,6 +164,7 @@ typedef struct dci_gpu_kv_planner {
 
         dci_gpu_kv_store summaries, ids; /* ids: listed */
         int32_t *n_listed;               /* listed: groups, [sparse layer][row][head] */
+        dci_gpu_kv_listing *lists;       /* listed: [row][sparse layer] */
         unsigned char *upload;           /* locked: UPLOAD_BYTES, or a chunk */
         size_t upload_bytes;
         float *value_signs, *value_centres; /* of a low-bit tail, as those of the keys; NULL: it is another */
@@ -346,6 +355,10 @@ DCI_INLINE void *dci_gpu_kv_mapped(const dci_gpu_kv *kv, const void *pointer)
 {
         return pointer == NULL ? NULL : kv->pinned_device + ((const unsigned char *)pointer - kv->pinned);
 }
+DCI_INLINE size_t dci_gpu_kv_record_ints(const dci_gpu_kv *kv, size_t n)
+{
+        return 1 + (DCI_GPU_KV_NUMBERS + (kv->planner.listed ? kv->n_sparse : 0)) * n;
+}
 /* An array of the step's record, on the device. */
 DCI_INLINE const int32_t *dci_gpu_kv_record(const dci_gpu_kv *kv, size_t which)
 {
@@ -455,6 +468,14 @@ dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row 
 bool dci_gpu_kv_lists(const dci_kv_config *shape);
 /* Sizes; returns the most groups of a head. */
 size_t dci_gpu_kv_listed_init(dci_gpu_kv *kv);
+/* A row's, by sparse layer. */
+DCI_INLINE dci_gpu_kv_listing *dci_gpu_kv_listed_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        return kv->planner.lists + dci_gpu_kv_row_at(kv, row) * kv->n_sparse;
+}
+void dci_gpu_kv_listed_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+/* Candidates that lie in groups which plans of a sparse layer choose from. */
+size_t dci_gpu_kv_listed_grouped(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer);
 /* Before a step: the host forms what its own plans would have formed by now. That stays, whatever becomes of the step. */
 dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv);
 /* As those above, of rows whose groups are listed. settle: of a prompt that ended. */
@@ -540,6 +561,23 @@ dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_
                                     const dci_gpu_choose_args *choose);
 /* The step's stream waits for what is chosen beside it. */
 dci_status dci_gpu_kv_schedule_join(dci_gpu_kv *kv);
+
+/* --- kv_turns.c: nothing where the host forms no segments by turns ------------------------------------------------------------- */
+
+#define DCI_GPU_KV_TURNS 512 /* tokens whose marks there is room for; a power of two */
+
+bool dci_gpu_kv_tells_turns(const dci_gpu_kv *kv);
+/* What the gate of a layer is told. */
+void dci_gpu_kv_turns_gate(const dci_gpu_kv *kv, size_t layer, dci_gpu_gate_args *args);
+/* A new row, of n tokens already; the device is done with who had it before. */
+void dci_gpu_kv_turns_open(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+/* Whether the host must take marks over before a step of so many tokens. */
+bool dci_gpu_kv_turns_full(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t wanted);
+/* The host's sequence gets what steps before have left; the device is done with those. */
+dci_status dci_gpu_kv_turns_take(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+/* The row, whose marks are taken over, was cut; a step of so many tokens is taken back. */
+void dci_gpu_kv_turns_cut(dci_gpu_kv_row *row);
+void dci_gpu_kv_turns_abort(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t wanted);
 
 /* --- kv_fetch.c ---------------------------------------------------------------------------------------------------------------- */
 

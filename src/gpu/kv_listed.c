@@ -7,9 +7,10 @@
  *      summaries   of groups: rows, then where the members of each begin and how many there are
  *      ids         members, batch behind batch
  *
- * and how many groups each head has. Heads and layers have different numbers of groups; a row has as many chunks as the most of them need. A
- * batch that is early gives way to a later one, so from the first that changed on all is made anew, in whole chunks. Forks share chunks, partial
- * ones too: who adds to one has a copy of the host's.
+ * and how many groups each head has. Heads and layers have different numbers of groups, and layers whose queries turn at different tokens have
+ * groups of different candidates; a row has as many chunks as the most of them need. A batch that is early gives way to a later one, so from the
+ * first that changed on all of a layer is made anew, in whole chunks. Forks share chunks, partial ones too: who adds to one has a copy of the
+ * host's, in all layers.
  */
 #include "gpu/gpu_internal.h"
 
@@ -70,34 +71,41 @@ static size_t groups_within(const dci_kv_layer *layer, size_t head, size_t n)
         return b == 0 ? 0 : layer->batches[b - 1]->heads[head].before + layer->batches[b - 1]->heads[head].n_groups;
 }
 
-/* The most candidates up to n at which a batch ends in every layer. */
-static size_t common_end(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, size_t n)
-{
-        for (size_t before = n + 1; before != n;) {
-                before = n;
-                for (size_t l = 0; l < kv->shape.n_layers; l++) {
-                        const size_t end = kv->layers[l].dense ? n : end_within(&sequence->layers[l], n);
-                        n = end < n ? end : n;
-                }
-        }
-        return n;
-}
-
 typedef struct range {
         size_t least, most;
 } range;
 
-/* Groups that heads of all layers have within n candidates. */
-static range groups_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, size_t n)
+static void widen(range *r, size_t n)
+{
+        r->least = n < r->least ? n : r->least;
+        r->most = n > r->most ? n : r->most;
+}
+
+/* Groups that a layer's heads have within n candidates. */
+static range groups_of(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t n)
 {
         range r = {SIZE_MAX, 0};
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
-                for (size_t h = 0; h < kv->shape.n_kv_heads && !kv->layers[l].dense; h++) {
-                        const size_t groups = groups_within(&sequence->layers[l], h, n);
-                        r.least = groups < r.least ? groups : r.least;
-                        r.most = groups > r.most ? groups : r.most;
-                }
+        for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
+                widen(&r, groups_within(layer, h, n));
         return r;
+}
+
+/* What the device has of a layer. */
+static dci_gpu_kv_listing *listing_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer)
+{
+        return &dci_gpu_kv_listed_of(kv, row)[kv->layers[layer].index];
+}
+
+void dci_gpu_kv_listed_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        for (size_t l = 0; l < kv->n_sparse; l++)
+                dci_gpu_kv_listed_of(kv, row)[l] = (dci_gpu_kv_listing){0, 0};
+}
+
+/* A layer without groups of its own has the candidates that the lists it uses were chosen from. */
+size_t dci_gpu_kv_listed_grouped(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer)
+{
+        return listing_of(kv, row, dci_kv_groups(kv->host, layer) ? layer : dci_kv_anchor_of(kv->host, layer))->grouped;
 }
 
 /* --- by way of the locked buffer -------------------------------------------------------------------------------------------------- */
@@ -159,13 +167,13 @@ static void put_ids(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head
 
 typedef void (*putting)(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, unsigned char *out);
 
-/* The row's chunks from number `first` on, of one layer. */
+/* Chunks [first, end) of the row, of one layer. */
 static dci_status send_chunks(sending *s, const dci_gpu_kv_store *store, size_t row, const dci_kv_layer *layer,
-                              size_t first, putting put)
+                              size_t first, size_t end, putting put)
 {
         dci_gpu_kv *kv = s->kv;
         dci_status status = DCI_OK;
-        for (size_t c = first; c < store->n_chunks[row] && status == DCI_OK; c++) {
+        for (size_t c = first; c < end && status == DCI_OK; c++) {
                 unsigned char *by;
                 status = room_for(s, store->chunk_bytes, &by);
                 if (status != DCI_OK)
@@ -180,9 +188,8 @@ static dci_status send_chunks(sending *s, const dci_gpu_kv_store *store, size_t 
 }
 
 /* Groups of batches that plans of `tokens` tokens rank: what begins behind the candidates is not among them (kv/summary_pages.c). */
-static size_t ranked_end(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, size_t grouped, size_t tokens)
+static size_t ranked_end(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t grouped, size_t tokens)
 {
-        const dci_kv_layer *layer = &sequence->layers[kv->planner.first_layer];
         const size_t kept = kv->shape.sink + kv->shape.window, n = tokens > kept ? tokens - kept : 0;
         size_t end = 0;
         for (size_t b = 0; b < layer->n_batches; b++) {
@@ -210,24 +217,27 @@ static dci_status send_counts(sending *s, size_t row, const dci_kv_layer *layer,
 }
 
 /* For plans of `tokens` tokens. */
-static dci_status send_all_counts(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t tokens)
+static dci_status send_all_counts(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t tokens)
 {
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        const size_t end = ranked_end(kv, sequence, row->grouped, tokens);
         sending s = {kv, 0};
         dci_status status = DCI_OK;
-        if (end == row->ranked)
-                return DCI_OK;
-        /* Steps before may still read what is there. */
-        status = dci_gpu_kv_rows_wait(kv);
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
-                if (!kv->layers[l].dense)
+        bool some = false;
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+                if (!dci_kv_groups(kv->host, l))
+                        continue;
+                dci_gpu_kv_listing *there = listing_of(kv, row, l);
+                const size_t end = ranked_end(kv, &sequence->layers[l], there->grouped, tokens);
+                if (end == there->ranked)
+                        continue;
+                /* Steps before may still read what is there. */
+                status = some ? DCI_OK : dci_gpu_kv_rows_wait(kv);
+                if (status == DCI_OK)
                         status = send_counts(&s, dci_gpu_kv_row_at(kv, row), &sequence->layers[l], end);
-        if (status == DCI_OK)
-                status = sent(&s);
-        if (status == DCI_OK)
-                row->ranked = end;
-        return status;
+                there->ranked = status == DCI_OK ? end : SIZE_MAX;
+                some = true;
+        }
+        return status == DCI_OK && some ? sent(&s) : status;
 }
 
 /* --- the device's copy -------------------------------------------------------------------------------------------------------------- */
@@ -252,37 +262,113 @@ static dci_status own_from(dci_gpu_kv *kv, size_t row, size_t first_group, size_
         return status;
 }
 
-/* What the host has formed since. */
-static dci_status bring(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+/* Of a layer: candidates whose batches are there still, and those of all that there are. */
+typedef struct change {
+        size_t there, now;
+} change;
+
+static change change_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row, size_t layer)
 {
+        const dci_kv_layer *of = &sequence->layers[layer];
+        return (change){end_within(of, listing_of(kv, row, layer)->grouped), end_within(of, DCI_KV_MAX_TOKENS)};
+}
+
+static bool changed(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const change *c)
+{
+        return c->there != listing_of(kv, row, layer)->grouped || c->now != c->there;
+}
+
+/* Groups and candidates of layers that changed from where on, and how many all have then. */
+typedef struct changes {
+        range groups, ids;
+        bool some;
+} changes;
+
+static changes changes_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row)
+{
+        changes all = {{SIZE_MAX, 0}, {SIZE_MAX, 0}, false};
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                if (!dci_kv_groups(kv->host, l))
+                        continue;
+                const change c = change_of(kv, sequence, row, l);
+                const range now = groups_of(kv, &sequence->layers[l], c.now);
+                all.groups.most = now.most > all.groups.most ? now.most : all.groups.most;
+                all.ids.most = c.now > all.ids.most ? c.now : all.ids.most;
+                if (!changed(kv, row, l, &c))
+                        continue;
+                const range before = groups_of(kv, &sequence->layers[l], c.there);
+                all.groups.least = before.least < all.groups.least ? before.least : all.groups.least;
+                all.ids.least = c.there < all.ids.least ? c.there : all.ids.least;
+                all.some = true;
+        }
+        return all;
+}
+
+/* Whether some of the row's chunks from number `first` on are others', too: all layers lose what is in those. */
+static bool shared(const dci_gpu_kv_store *s, size_t row, size_t first)
+{
+        return dci_gpu_kv_store_lacks(s, row, first, s->n_chunks[row]) > 0;
+}
+
+/* From which chunks on all layers are sent; SIZE_MAX: only what changed. */
+typedef struct lost {
+        size_t groups, ids;
+} lost;
+
+static dci_status send_layer(sending *s, const dci_gpu_kv_row *row, const dci_kv_sequence *sequence, size_t layer,
+                             const lost *all)
+{
+        const dci_gpu_kv *kv = s->kv;
+        const dci_kv_layer *of = &sequence->layers[layer];
+        const change c = change_of(kv, sequence, row, layer);
+        const bool new = changed(kv, row, layer, &c);
+        const size_t at = dci_gpu_kv_row_at(kv, row), groups = groups_of(kv, of, c.there).least / DCI_GPU_CHUNK,
+                     ids = c.there / DCI_GPU_CHUNK;
+        const size_t from_groups = new &&groups < all->groups ? groups : all->groups,
+                     from_ids = new &&ids < all->ids ? ids : all->ids;
+        dci_status status = send_chunks(s, &kv->planner.summaries, at, of, from_groups,
+                                        dci_gpu_kv_chunks_of(groups_of(kv, of, c.now).most), put_groups);
+        if (status == DCI_OK)
+                status = send_chunks(s, &kv->planner.ids, at, of, from_ids, dci_gpu_kv_chunks_of(c.now), put_ids);
+        return status;
+}
+
+static void note_sent(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row, size_t layer)
+{
+        const change c = change_of(kv, sequence, row, layer);
+        if (changed(kv, row, layer, &c)) /* the next step says how many of them */
+                *listing_of(kv, row, layer) = (dci_gpu_kv_listing){c.now, SIZE_MAX};
+}
+
+/* What the host has formed since. */
+static dci_status bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        const size_t at = dci_gpu_kv_row_at(kv, row), there = common_end(kv, sequence, row->grouped),
-                     n = common_end(kv, sequence, DCI_KV_MAX_TOKENS);
-        if (there == row->grouped && n == there)
+        const size_t at = dci_gpu_kv_row_at(kv, row);
+        const changes all = changes_of(kv, sequence, row);
+        if (!all.some)
                 return DCI_OK;
-        const range before = groups_of(kv, sequence, there), after = groups_of(kv, sequence, n);
-        if (after.most > kv->planner.most_groups)
+        if (all.groups.most > p->most_groups)
                 return dci_fail(DCI_ERR_LIMIT, "sequence %lld has %zu groups of a head, but there is room for %zu",
-                                (long long)row->id, after.most, kv->planner.most_groups);
+                                (long long)row->id, all.groups.most, p->most_groups);
+        const size_t first_group = all.groups.least / DCI_GPU_CHUNK, first_id = all.ids.least / DCI_GPU_CHUNK;
+        const lost gone = {shared(&p->summaries, at, first_group) ? first_group : SIZE_MAX,
+                           shared(&p->ids, at, first_id) ? first_id : SIZE_MAX};
         dci_status status = dci_gpu_kv_rows_wait(kv);
         if (status == DCI_OK)
-                status = own_from(kv, at, before.least, after.most, there, n);
+                status = own_from(kv, at, all.groups.least, all.groups.most, all.ids.least, all.ids.most);
         if (status != DCI_OK)
                 return status;
         sending s = {kv, 0};
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
-                const dci_kv_layer *layer = &sequence->layers[l];
-                if (kv->layers[l].dense)
-                        continue;
-                status = send_chunks(&s, &kv->planner.summaries, at, layer, before.least / DCI_GPU_CHUNK, put_groups);
-                if (status == DCI_OK)
-                        status = send_chunks(&s, &kv->planner.ids, at, layer, there / DCI_GPU_CHUNK, put_ids);
-        }
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
+                if (dci_kv_groups(kv->host, l))
+                        status = send_layer(&s, row, sequence, l, &gone);
         if (status == DCI_OK)
                 status = sent(&s);
-        if (status == DCI_OK)
-                row->grouped = row->forming = row->from = n;
-        row->ranked = SIZE_MAX; /* the next step says how many of them */
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
+                if (dci_kv_groups(kv->host, l))
+                        note_sent(kv, sequence, row, l);
         return dci_gpu_kv_did(kv, status);
 }
 
@@ -299,25 +385,45 @@ static dci_status chunks_ready(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         dci_gpu_kv_planner *p = &kv->planner;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         const size_t at = dci_gpu_kv_row_at(kv, row), every = kv->shape.cluster_every, n = row->n;
-        const size_t first = common_end(kv, sequence, row->grouped > every ? row->grouped - every : 0);
-        const range before = groups_of(kv, sequence, first);
-        size_t most = before.most + most_listed(kv, n - first);
-        most = most < p->most_groups ? most : p->most_groups;
-        dci_status status = dci_gpu_kv_store_ready(
-                kv, &p->summaries,
-                dci_gpu_kv_store_lacks(&p->summaries, at, before.least / DCI_GPU_CHUNK, dci_gpu_kv_chunks_of(most)));
+        range groups = {SIZE_MAX, 0}, ids = {SIZE_MAX, 0};
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                if (!dci_kv_groups(kv->host, l))
+                        continue;
+                const dci_kv_layer *layer = &sequence->layers[l];
+                const size_t grouped = listing_of(kv, row, l)->grouped,
+                             first = end_within(layer, grouped > every ? grouped - every : 0);
+                const range before = groups_of(kv, layer, first);
+                widen(&ids, first);
+                widen(&groups, before.least);
+                widen(&groups, before.most + most_listed(kv, n - first));
+        }
+        groups.most = groups.most < p->most_groups ? groups.most : p->most_groups;
+        dci_status status =
+                dci_gpu_kv_store_ready(kv, &p->summaries,
+                                       dci_gpu_kv_store_lacks(&p->summaries, at, groups.least / DCI_GPU_CHUNK,
+                                                              dci_gpu_kv_chunks_of(groups.most)));
         if (status == DCI_OK)
                 status = dci_gpu_kv_store_ready(
                         kv, &p->ids,
-                        dci_gpu_kv_store_lacks(&p->ids, at, first / DCI_GPU_CHUNK,
+                        dci_gpu_kv_store_lacks(&p->ids, at, ids.least / DCI_GPU_CHUNK,
                                                dci_gpu_kv_chunks_of(dci_kv_may_group(kv->host, n))));
         return status;
 }
 
-static dci_status form_next(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+/* Segments end where queries turned in steps that may still be under way. */
+static dci_status know_turns(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
-        dci_status status = DCI_OK;
-        if (dci_kv_forms_next(kv->host, dci_gpu_kv_host_sequence(kv, row))) {
+        if (!dci_gpu_kv_tells_turns(kv) || (!dci_gpu_kv_turns_full(kv, row, wanted) &&
+                                            !dci_kv_may_form_next(kv->host, dci_gpu_kv_host_sequence(kv, row))))
+                return DCI_OK;
+        const dci_status status = dci_gpu_kv_rows_wait(kv);
+        return status == DCI_OK ? dci_gpu_kv_turns_take(kv, row) : status;
+}
+
+static dci_status form_next(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
+{
+        dci_status status = know_turns(kv, row, wanted);
+        if (status == DCI_OK && dci_kv_forms_next(kv->host, dci_gpu_kv_host_sequence(kv, row))) {
                 status = may_form(kv, row);
                 if (status == DCI_OK)
                         status = chunks_ready(kv, row);
@@ -326,10 +432,7 @@ static dci_status form_next(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 if (status == DCI_OK)
                         status = dci_kv_form_next(kv->host, row->id);
         }
-        if (status == DCI_OK)
-                status = bring(kv, row);
-        row->from = row->forming = row->grouped;
-        return status;
+        return status == DCI_OK ? bring(kv, row) : status;
 }
 
 dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv)
@@ -337,7 +440,7 @@ dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv)
         dci_status status = DCI_OK;
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                status = form_next(kv, row);
+                status = form_next(kv, row, kv->step.wanted[i]);
                 if (status == DCI_OK)
                         status = dci_gpu_kv_did(kv, send_all_counts(kv, row, row->n + kv->step.wanted[i]));
         }
@@ -346,9 +449,9 @@ dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        dci_status status = DCI_OK;
-        if (kv->bad[dci_gpu_kv_row_at(kv, row)] != 0)
-                return DCI_OK;
+        dci_status status = dci_gpu_kv_turns_take(kv, row);
+        if (status != DCI_OK || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0)
+                return status;
         status = dci_gpu_kv_clusters_bring(kv, row);
         if (status == DCI_OK)
                 status = dci_kv_form_prompt(kv->host, row->id);
@@ -358,6 +461,8 @@ dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_status status = may_form(kv, row);
+        if (status == DCI_OK && !row->stepping) /* else it is refused below */
+                status = dci_gpu_kv_turns_take(kv, row);
         if (status == DCI_OK)
                 status = dci_gpu_kv_clusters_bring(kv, row);
         if (status == DCI_OK)
@@ -365,32 +470,50 @@ dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         return status == DCI_OK ? bring(kv, row) : status;
 }
 
+/* What is left of a row's groups when its host's were cut; and the most chunks that a layer needs for that. */
+static bool cut_groups(const dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to, size_t *out_groups,
+                       size_t *out_ids)
+{
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, to);
+        bool less = false;
+        *out_groups = *out_ids = 0;
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                if (!dci_kv_groups(kv->host, l))
+                        continue;
+                const size_t there = listing_of(kv, from, l)->grouped, left = end_within(&sequence->layers[l], there),
+                             groups = dci_gpu_kv_chunks_of(groups_of(kv, &sequence->layers[l], left).most),
+                             ids = dci_gpu_kv_chunks_of(left);
+                *out_groups = groups > *out_groups ? groups : *out_groups;
+                *out_ids = ids > *out_ids ? ids : *out_ids;
+                if (left < there || from != to)
+                        *listing_of(kv, to, l) = (dci_gpu_kv_listing){left, SIZE_MAX};
+                less = less || left < there;
+        }
+        return less;
+}
+
 dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, to);
         const size_t here = dci_gpu_kv_row_at(kv, from), there = dci_gpu_kv_row_at(kv, to);
-        to->grouped = to->forming = common_end(kv, sequence, from->grouped);
-        dci_gpu_kv_store_share(&p->summaries, here, there,
-                               dci_gpu_kv_chunks_of(groups_of(kv, sequence, to->grouped).most));
-        dci_gpu_kv_store_share(&p->ids, here, there, dci_gpu_kv_chunks_of(to->grouped));
+        size_t groups, ids;
+        cut_groups(kv, from, to, &groups, &ids);
+        dci_gpu_kv_store_share(&p->summaries, here, there, groups);
+        dci_gpu_kv_store_share(&p->ids, here, there, ids);
         dci_status status = dci_gpu_kv_store_tell(kv, &p->summaries, kv->side, there, 0);
         if (status == DCI_OK)
                 status = dci_gpu_kv_store_tell(kv, &p->ids, kv->side, there, 0);
-        to->ranked = SIZE_MAX;
         return dci_gpu_kv_did(kv, status);
 }
 
 dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        const size_t at = dci_gpu_kv_row_at(kv, row), left = common_end(kv, sequence, row->grouped);
-        if (left == row->grouped)
+        const size_t at = dci_gpu_kv_row_at(kv, row);
+        size_t groups, ids;
+        if (!cut_groups(kv, row, row, &groups, &ids))
                 return DCI_OK;
-        row->grouped = row->forming = left;
-        dci_gpu_kv_store_cut(&p->summaries, at, dci_gpu_kv_chunks_of(groups_of(kv, sequence, left).most));
-        dci_gpu_kv_store_cut(&p->ids, at, dci_gpu_kv_chunks_of(left));
-        row->ranked = SIZE_MAX;
+        dci_gpu_kv_store_cut(&p->summaries, at, groups);
+        dci_gpu_kv_store_cut(&p->ids, at, ids);
         return DCI_OK;
 }

@@ -113,7 +113,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
 {
         const size_t n = kv->config.max_sequences;
         for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
-                kv->records[i] = part(a, DCI_GPU_KV_NUMBERS * n + 1, sizeof(int32_t));
+                kv->records[i] = part(a, dci_gpu_kv_record_ints(kv, n), sizeof(int32_t));
         kv->bad = part(a, n, sizeof(int32_t));
         kv->tables = part(a, times(n, kv->max_blocks, 1), sizeof(int32_t));
         kv->pieces = part(a, kv->piece_capacity, sizeof(void *));
@@ -127,6 +127,8 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
                 store_pinned(kv, a, &p->ids);
                 p->upload = part(a, p->upload_bytes, 1);
                 p->schedule.states = part(a, p->schedule.on ? p->schedule.states_bytes : 0, 1);
+                p->schedule.turned =
+                        part(a, dci_gpu_kv_tells_turns(kv) ? times(kv->n_sparse, n, 1) : 0, DCI_GPU_KV_TURNS);
         }
         kv->queries = part(a, times(n, kv->shape.n_query_heads, kv->dim), kv->query_es);
         place_changes(kv, a);
@@ -158,7 +160,7 @@ static void place_residency(dci_gpu_kv *kv, arena *a)
 static void place_tables(dci_gpu_kv *kv, arena *a)
 {
         const size_t n = kv->config.max_sequences;
-        kv->device_record = part(a, DCI_GPU_KV_NUMBERS * n + 1, sizeof(int32_t));
+        kv->device_record = part(a, dci_gpu_kv_record_ints(kv, n), sizeof(int32_t));
         kv->device_tables = part(a, times(n, kv->max_blocks, 1), sizeof(int32_t));
         kv->device_pieces = part(a, kv->piece_capacity, sizeof(void *));
         kv->device_dense = part(a, kv->n_dense > 0 ? kv->piece_capacity : 0, sizeof(void *));
@@ -267,6 +269,8 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
         if (kv->planner.on) {
                 store_scratch(kv, a, &kv->planner.summaries);
                 store_scratch(kv, a, &kv->planner.ids);
+                kv->planner.lists =
+                        part(a, kv->planner.listed ? times(n, kv->n_sparse, 1) : 0, sizeof *kv->planner.lists);
         }
         if (!kv->resolves_on_host)
                 return;

@@ -48,8 +48,6 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
         if (kind_of(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 && shape->key_bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
                                 (int)shape->key_bits);
-        if (dci_gpu_kv_lists(shape) && shape->schedule != DCI_KV_EVERY_STEP)
-                return unsupported("a schedule that keeps lists of listed groups");
         if (shape->combine == DCI_KV_COMBINE_EACH)
                 return unsupported("lists that heads fill in turns");
         if (shape->preselect > 1.0 || shape->verify > 1.0)

@@ -35,10 +35,6 @@ static size_t queries_bytes(const dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_can_schedule(const dci_kv_config *shape)
 {
-        if (shape->group == DCI_KV_GROUP_SEGMENT && shape->schedule == DCI_KV_BOUNDARY)
-                return dci_fail(DCI_ERR_UNSUPPORTED,
-                                "the device cannot plan with segments that end where queries turn: the "
-                                "host, which forms them, is not told");
         switch (shape->schedule) {
         case DCI_KV_EVERY_STEP:
         case DCI_KV_PERIODIC:
@@ -166,28 +162,30 @@ static dci_gpu_decided decided_of(const dci_gpu_kv *kv, size_t layer)
                 .room = (int32_t)dci_kv_most_room(kv->host)};
 }
 
-static dci_status gate(dci_gpu_kv *kv, const dci_gpu_score_args *score, const dci_gpu_decided *decided, int32_t *due)
+static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, const dci_gpu_decided *decided,
+                       int32_t *due)
 {
         const int32_t how = kv->shape.schedule == DCI_KV_PERIODIC   ? DCI_GPU_GATE_PERIOD
                             : kv->shape.schedule == DCI_KV_BOUNDARY ? DCI_GPU_GATE_TURN
                                                                     : DCI_GPU_GATE_HEAD;
-        const dci_gpu_gate_args args = {.n_sequences = score->n_sequences,
-                                        .n_heads = score->n_heads,
-                                        .group = score->group,
-                                        .dim = score->dim,
-                                        .how = how,
-                                        .period = (int32_t)kv->shape.period,
-                                        .query_dtype = score->query_dtype,
-                                        .scale = score->scale,
-                                        .tau = kv->shape.tau,
-                                        .sizes = score->sizes,
-                                        .queries = score->queries,
-                                        .query_ld = score->query_ld,
-                                        .rows = score->rows,
-                                        .n_tokens = score->n_tokens,
-                                        .n_grouped = score->n_grouped,
-                                        .decided = *decided,
-                                        .due = due};
+        dci_gpu_gate_args args = {.n_sequences = score->n_sequences,
+                                  .n_heads = score->n_heads,
+                                  .group = score->group,
+                                  .dim = score->dim,
+                                  .how = how,
+                                  .period = (int32_t)kv->shape.period,
+                                  .query_dtype = score->query_dtype,
+                                  .scale = score->scale,
+                                  .tau = kv->shape.tau,
+                                  .sizes = score->sizes,
+                                  .queries = score->queries,
+                                  .query_ld = score->query_ld,
+                                  .rows = score->rows,
+                                  .n_tokens = score->n_tokens,
+                                  .n_grouped = score->n_grouped,
+                                  .decided = *decided,
+                                  .due = due};
+        dci_gpu_kv_turns_gate(kv, layer, &args);
         return kv->ops->gate(kv->gpu, kv->step.stream, &args);
 }
 
@@ -247,7 +245,7 @@ dci_status dci_gpu_kv_schedule_join(dci_gpu_kv *kv)
 }
 
 /* What is due of a layer that has lists of its own. */
-static dci_status decide(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gpu_choose_args *choose,
+static dci_status decide(dci_gpu_kv *kv, size_t layer, dci_gpu_score_args *score, dci_gpu_choose_args *choose,
                          const dci_gpu_decided *decided)
 {
         dci_status status = DCI_OK;
@@ -255,7 +253,7 @@ static dci_status decide(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gpu_choo
         choose->drop = 0;
         if (kv->shape.schedule != DCI_KV_ANCHOR) {
                 int32_t *due = kv->planner.schedule.due + (choose->counts - kv->planner.counts);
-                status = gate(kv, score, decided, due);
+                status = gate(kv, layer, score, decided, due);
                 score->due = choose->due = due;
         }
         return status == DCI_OK ? choose_due(kv, kv->step.stream, score, choose, DCI_GPU_DUE_NOW) : status;
@@ -274,7 +272,7 @@ dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_
         if (status == DCI_OK && scored)
                 status = kv->ops->score(kv->gpu, kv->step.stream, score);
         if (status == DCI_OK && anchor == layer)
-                status = decide(kv, &scores, &lists, &decided);
+                status = decide(kv, layer, &scores, &lists, &decided);
         if (status == DCI_OK)
                 status = take(kv, choose, &decided, scored && !ahead);
         if (status != DCI_OK || !ahead)

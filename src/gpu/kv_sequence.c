@@ -202,6 +202,7 @@ dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens
                         status = dci_gpu_kv_planner_cut(kv, row, n_tokens);
                 if (status == DCI_OK)
                         status = dci_gpu_kv_schedule_cut(kv, row, n_tokens);
+                dci_gpu_kv_turns_cut(row);
                 if (status == DCI_OK)
                         status = dci_gpu_kv_cut_row(kv, row, n, n_tokens);
         }

@@ -65,13 +65,17 @@ static dci_status write_record(dci_gpu_kv *kv)
                 at[DCI_GPU_KV_TO * n + i] = (int32_t)row->forming;
                 at[DCI_GPU_KV_SKIP * n + 2 * i] = packs ? (int32_t)first_block : 0;
                 at[DCI_GPU_KV_SKIP * n + 2 * i + 1] = packs ? (int32_t)(after / page) : 0;
+                for (size_t l = 0; l < kv->shape.n_layers && kv->planner.listed; l++)
+                        if (!kv->layers[l].dense)
+                                at[(DCI_GPU_KV_NUMBERS + kv->layers[l].index) * n + i] =
+                                        (int32_t)dci_gpu_kv_listed_grouped(kv, row, l);
                 begin += (int32_t)kv->step.wanted[i];
         }
         kv->step.record = record;
         status = dci_gpu_kv_resident_step(kv);
         if (status == DCI_OK)
                 status = kv->ops->copy(kv->gpu, kv->step.stream, kv->device_record, record,
-                                       (DCI_GPU_KV_NUMBERS * n + 1) * sizeof *record);
+                                       dci_gpu_kv_record_ints(kv, n) * sizeof *record);
         return status == DCI_OK ? kv->ops->event_record(kv->gpu, kv->record_events[e], kv->step.stream) : status;
 }
 
@@ -409,6 +413,7 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
                 for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                         dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                         dci_gpu_kv_resident_recount(kv, row);
+                        dci_gpu_kv_turns_abort(kv, row, kv->step.wanted[i]);
                         status = dci_gpu_kv_cut_row(kv, row, row->n + kv->step.wanted[i], row->n);
                         if (status == DCI_OK)
                                 status = dci_gpu_kv_schedule_cut(kv, row, row->n);

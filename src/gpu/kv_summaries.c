@@ -377,6 +377,9 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         row->grouped = row->forming = row->n_formed = 0;
         row->behind = false;
         row->framed = kv->planner.on && !dci_gpu_kv_coded(&kv->planner);
+        if (kv->planner.listed)
+                dci_gpu_kv_listed_open(kv, row);
+        dci_gpu_kv_turns_open(kv, row);
         for (size_t l = 0; l < kv->n_sparse && kv->planner.on && status == DCI_OK; l++)
                 status = kv->ops->fill(kv->gpu, kv->side, kv->planner.guesses + l * kv->n_lists + at, 0,
                                        n * sizeof *kv->planner.guesses);
@@ -418,8 +421,10 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         dci_status status = dci_gpu_kv_planner_open(kv, to);
         if (status != DCI_OK || !p->on)
                 return dci_gpu_kv_did(kv, status);
-        if (p->listed)
-                return dci_gpu_kv_listed_fork(kv, from, to);
+        if (p->listed) {
+                status = dci_gpu_kv_listed_fork(kv, from, to);
+                return status == DCI_OK ? dci_gpu_kv_schedule_fork(kv, from, to) : status;
+        }
         const size_t n = grouped_within(kv, from->grouped, to->n), whole = n / DCI_KV_CHUNK;
         dci_gpu_kv_store_share(&p->summaries, dci_gpu_kv_row_at(kv, from), dci_gpu_kv_row_at(kv, to), whole);
         if (n > whole * DCI_KV_CHUNK) {

@@ -56,6 +56,15 @@ static double turn(const dci_gpu_gate_args *args, uint64_t sequence, double *out
         return of_all / (double)args->n_heads;
 }
 
+/* Where a segment begins that the host will form. */
+static void note_turn(const dci_gpu_gate_args *args, int32_t sequence)
+{
+        const int32_t last = args->n_tokens[sequence] - 1;
+        if (args->turned != NULL)
+                args->turned[(uint64_t)args->rows[sequence] * args->turned_step +
+                             (uint64_t)(last & args->turned_mask)] = 1;
+}
+
 static void gate(const dci_gpu_gate_args *args, int32_t sequence, const dci_gpu_view *view, double *turns)
 {
         const dci_gpu_decided *d = &args->decided;
@@ -80,6 +89,8 @@ static void gate(const dci_gpu_gate_args *args, int32_t sequence, const dci_gpu_
         state[DCI_GPU_DECIDED_SINCE] = decides ? 1 : state[DCI_GPU_DECIDED_SINCE] + 1;
         if (!decides)
                 return;
+        if (listed)
+                note_turn(args, sequence);
         state[DCI_GPU_DECIDED_LISTED] = 1;
         state[DCI_GPU_DECIDED_END] = view->n_candidates;
 }

@@ -40,6 +40,9 @@ enum {
  * Which lists of a layer are due, and the state after the plan. Of sequences that are not sparse no list is due, and nothing else is
  * written. Without lists all are due NOW. Cosines are of this plan's queries with those that are kept, which these become (not with
  * PERIOD): products are summed in binary64 and rounded to binary32, from there on all is as in src/kv/schedule.c.
+ *
+ * turned: where queries turned that had lists, the byte of the row's last token becomes 1; no other is written, and none is read. It may lie
+ * in locked memory of the host.
  */
 typedef struct dci_gpu_gate_args {
         int32_t n_sequences, n_heads, group, dim;
@@ -52,6 +55,10 @@ typedef struct dci_gpu_gate_args {
         const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
         dci_gpu_decided decided;
         int32_t *due; /* by list of the call: 0 or DCI_GPU_DUE_* */
+        unsigned char
+                *turned; /* TURN: NULL, or [row], turned_step bytes apart, one for each token modulo a power of two */
+        uint64_t turned_step;
+        int32_t turned_mask, reserved; /* that power less one */
 } dci_gpu_gate_args;
 
 /**

@@ -369,6 +369,8 @@ dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
 /* For one who plans elsewhere by listed groups: whether dci_kv_maintain, or dci_kv_reserve behind it, would form any here; forming those;
  * and those of a prompt that has ended, which were formed there and then. */
 bool dci_kv_forms_next(const dci_kv *kv, const dci_kv_sequence *sequence);
+/* The same, wherever queries may have turned since dci_kv_note_turns. */
+bool dci_kv_may_form_next(const dci_kv *kv, const dci_kv_sequence *sequence);
 dci_status dci_kv_form_next(dci_kv *kv, int64_t sequence);
 dci_status dci_kv_form_prompt(dci_kv *kv, int64_t sequence);
 /* A prompt's groups of one layer from who made them elsewhere, of all heads one behind the other: members as numbers of candidates, group by group,
@@ -440,6 +442,8 @@ dci_status dci_kv_copy_decided(dci_kv *kv, const dci_kv_layer *from, size_t n, d
 void dci_kv_cut_decided(const dci_kv *kv, dci_kv_layer *layer, size_t n);
 /* Room for the boundaries that a step of n_tokens may find. */
 dci_status dci_kv_boundaries_ready(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens);
+/* From one who plans elsewhere: tokens whose queries turned, ascending. Those up to the last that is known are passed over. */
+dci_status dci_kv_note_turns(dci_kv *kv, dci_kv_layer *layer, const int32_t *tokens, size_t n);
 /* The most that a list can hold. */
 DCI_INLINE size_t dci_kv_most_room(const dci_kv *kv)
 {

@@ -288,6 +288,19 @@ bool dci_kv_forms_next(const dci_kv *kv, const dci_kv_sequence *sequence)
         return some_due(kv, sequence, false) || (dci_kv_overdue(kv, sequence, 0) && some_due(kv, sequence, true));
 }
 
+/* A turn makes a segment end earlier than it would, and none is final before its tokens are older than the rollback. */
+bool dci_kv_may_form_next(const dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        bool some = dci_kv_forms_next(kv, sequence) || dci_kv_overdue(kv, sequence, 0);
+        for (size_t l = 0; l < kv->config.n_layers && !some; l++) {
+                const dci_kv_layer *layer = &sequence->layers[l];
+                some = dci_kv_groups(kv, l) && layer->prompt == DCI_KV_PROMPT_DONE &&
+                       dci_kv_may_group(kv, sequence->n) > layer->n_grouped &&
+                       sequence->n > kv->config.sink + layer->n_grouped + kv->config.segment_buffer;
+        }
+        return some;
+}
+
 static bool unformed(const dci_kv *kv, const dci_kv_sequence *sequence)
 {
         bool some = false;

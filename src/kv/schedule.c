@@ -133,6 +133,20 @@ dci_status dci_kv_boundaries_ready(dci_kv *kv, dci_kv_sequence *sequence, size_t
         return status;
 }
 
+dci_status dci_kv_note_turns(dci_kv *kv, dci_kv_layer *layer, const int32_t *tokens, size_t n)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity, layer->n_boundaries + n,
+                             sizeof *layer->boundaries);
+        for (size_t i = 0; i < n && status == DCI_OK; i++)
+                if (layer->n_boundaries == 0 || layer->boundaries[layer->n_boundaries - 1] < tokens[i])
+                        layer->boundaries[layer->n_boundaries++] = tokens[i];
+        dci_kv_unlock(kv);
+        return status;
+}
+
 /* --- queries that turn ------------------------------------------------------------------------------------------------ */
 
 /* Products of the same kernel: the cosine of a row with itself is 1 to the bit. A row of zeros has no direction, and the cosine 0 with
