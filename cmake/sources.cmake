@@ -162,6 +162,7 @@ set(dci_sources
     src/gpu/ref_attend.c
     src/gpu/ref_choose.c
     src/gpu/ref_form.c
+    src/gpu/ref_form_learned.c
     src/gpu/ref_gate.c
     src/gpu/ref_gather.c
     src/gpu/ref_kmeans.c
@@ -181,6 +182,7 @@ if(DCI_CUDA)
         src/gpu/cuda_attend_f16.cu
         src/gpu/cuda_choose.cu
         src/gpu/cuda_form.cu
+        src/gpu/cuda_form_learned.cu
         src/gpu/cuda_gate.cu
         src/gpu/cuda_gather.cu
         src/gpu/cuda_kmeans.cu
