@@ -104,6 +104,7 @@ set(dci_sources
     src/kv/choose.c
     src/kv/choose_verify.c
     src/kv/config.c
+    src/kv/elsewhere.c
     src/kv/form.c
     src/kv/group.c
     src/kv/group_cluster.c
