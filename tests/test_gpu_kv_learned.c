@@ -4,12 +4,11 @@
  * Learned codes of prompts that the device makes: what it has, and what the host is told of it, is to the bit what a dci_kv on the CPU makes of
  * the same rows, whatever becomes of the sequence afterwards.
  */
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "kv/stages.h"
 #include "tests/gpu_kv_fixture.h"
+#include "tests/scratch.h"
 
 /* Longer than what is watched as a whole, so that blocks between watched ones are there, and no multiple of a chunk. */
 enum { PROMPT = 1450, N = 2300, CODED = 1024 };
@@ -261,14 +260,12 @@ START_TEST(files_have_what_a_decode_needs)
         const dci_kv_config config = config_of(4);
         twin t = begin(&config, 2);
         kv_data data = kv_random(&config, N, 90);
-        char path[64];
-        snprintf(path, sizeof path, "/tmp/dci-test-%d-learned.kv", (int)getpid());
+        const char *path = scratch_path("learned");
         const int64_t a = twin_prefill(&t, &data, PROMPT, 0);
         int64_t b = -1, c = -1;
         ck_ok(dci_gpu_kv_save(t.kv, a, 1300, path)); /* before its codes were asked for */
         ck_ok(dci_gpu_kv_load(t.kv, path, &b));
         ck_ok(dci_kv_load(t.cpu, path, &c));
-        unlink(path);
         ck_assert_int_eq(b, c);
         twin_decode(&t, a, &data, PROMPT, 12);
         twin_decode(&t, b, &data, 1300, 12);
@@ -284,6 +281,7 @@ int main(void)
         Suite *suite = suite_create("gpu kv learned");
         TCase *laws = tcase_create("laws");
         tcase_set_timeout(laws, 60);
+        tcase_add_checked_fixture(laws, scratch_open, scratch_close);
         tcase_add_loop_test(laws, codes_of_prompts_are_those_of_the_cpu, 0, 4);
         tcase_add_test(laws, forks_and_cuts_go_through_what_the_host_lacks);
         tcase_add_test(laws, codes_are_made_anew_when_the_cpu_makes_them_anew);
