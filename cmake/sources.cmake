@@ -104,6 +104,7 @@ set(dci_sources
     src/kv/choose.c
     src/kv/choose_verify.c
     src/kv/config.c
+    src/kv/elsewhere.c
     src/kv/form.c
     src/kv/group.c
     src/kv/group_cluster.c
@@ -163,6 +164,7 @@ set(dci_sources
     src/gpu/ref_attend.c
     src/gpu/ref_choose.c
     src/gpu/ref_form.c
+    src/gpu/ref_form_learned.c
     src/gpu/ref_gate.c
     src/gpu/ref_gather.c
     src/gpu/ref_kmeans.c
@@ -182,6 +184,7 @@ if(DCI_CUDA)
         src/gpu/cuda_attend_f16.cu
         src/gpu/cuda_choose.cu
         src/gpu/cuda_form.cu
+        src/gpu/cuda_form_learned.cu
         src/gpu/cuda_gate.cu
         src/gpu/cuda_gather.cu
         src/gpu/cuda_kmeans.cu

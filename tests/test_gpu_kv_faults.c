@@ -7,10 +7,15 @@
 
 #include <string.h>
 
-enum { PROMPT = 140, N = 260, LOOKS = 64, MOST = 3 };
+enum { PROMPT = 140, MORE = 120, LOOKS = 64, MOST = 3 };
 
-static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ARKVALE, DCI_KV_PRKV, DCI_KV_CLUSTERKV,
-                                  DCI_KV_FREEKV,        DCI_KV_FULL,    KV_LEARNED,  DCI_KV_LOUISKV};
+/* Sketch by learned codes, of a prompt that is long enough for the device to make them. */
+#define CODED 200
+#define CODED_PROMPT 620
+
+static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ARKVALE, DCI_KV_PRKV,
+                                  DCI_KV_CLUSTERKV,     DCI_KV_FREEKV,  DCI_KV_FULL,
+                                  KV_LEARNED,           DCI_KV_LOUISKV, CODED};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* --- a device that can fail ------------------------------------------------------------------------------------------------------ */
@@ -105,6 +110,7 @@ typedef struct life {
         dci_gpu_kv *kv;
         int64_t sequences[MOST];
         size_t n_sequences, tokens[MOST];
+        size_t prompt;
         float *outs;
         const float *wanted;
         size_t n_looks, failures;
@@ -162,7 +168,8 @@ static bool append(life *l, size_t layer, const size_t *from)
         const size_t row = d->n_kv_heads * d->dim_k * 2;
         free(l->keys);
         free(l->values);
-        unsigned char *keys = l->keys = malloc(MOST * PROMPT * row), *values = l->values = malloc(MOST * PROMPT * row);
+        unsigned char *keys = l->keys = malloc(MOST * l->prompt * row),
+                      *values = l->values = malloc(MOST * l->prompt * row);
         ck_assert(keys != NULL && values != NULL);
         size_t at = 0;
         for (size_t i = 0; i < l->kv->step.n; i++) {
@@ -182,7 +189,7 @@ static bool append(life *l, size_t layer, const size_t *from)
 
 static bool prefill(life *l)
 {
-        const size_t n = PROMPT, from = 0;
+        const size_t n = l->prompt, from = 0;
         TRY(dci_gpu_kv_reserve(l->kv, NULL, 1, l->sequences, &n));
         for (size_t layer = 0; layer < l->config->n_layers; layer++) {
                 if (!append(l, layer, &from))
@@ -237,7 +244,7 @@ static bool live_on(life *l)
         dci_gpu_kv *kv = NULL;
         int64_t sequence = -1;
         on_device.max_sequences = MOST;
-        on_device.max_tokens = 400;
+        on_device.max_tokens = l->prompt + 260;
         /* Some pages, so that others leave. */
         on_device.device_resident_bytes =
                 (size_t)20 * l->config->page_tokens * l->config->n_kv_heads * l->config->dim_k * 8;
@@ -254,16 +261,16 @@ static bool live_on(life *l)
         for (size_t s = 0; s < 3; s++)
                 if (!step(l))
                         return false;
-        TRY(dci_gpu_kv_fork(l->kv, l->sequences[0], PROMPT - 13, &sequence));
-        l->tokens[l->n_sequences] = PROMPT - 13;
+        TRY(dci_gpu_kv_fork(l->kv, l->sequences[0], l->prompt - 13, &sequence));
+        l->tokens[l->n_sequences] = l->prompt - 13;
         l->sequences[l->n_sequences++] = sequence;
         if (!step(l))
                 return false;
-        TRY(dci_gpu_kv_truncate(l->kv, l->sequences[0], PROMPT - 30));
-        l->tokens[0] = PROMPT - 30;
-        TRY(dci_gpu_kv_save(l->kv, l->sequences[1], PROMPT - 20, scratch_path("sequence")));
+        TRY(dci_gpu_kv_truncate(l->kv, l->sequences[0], l->prompt - 30));
+        l->tokens[0] = l->prompt - 30;
+        TRY(dci_gpu_kv_save(l->kv, l->sequences[1], l->prompt - 20, scratch_path("sequence")));
         TRY(dci_gpu_kv_load(l->kv, scratch_path("sequence"), &sequence));
-        l->tokens[l->n_sequences] = PROMPT - 20;
+        l->tokens[l->n_sequences] = l->prompt - 20;
         l->sequences[l->n_sequences++] = sequence;
         for (size_t s = 0; s < (test_short() ? 3 : 9); s++)
                 if (!step(l))
@@ -312,23 +319,30 @@ static size_t live_and_close(void *prepared)
 typedef struct setting {
         dci_kv_config config;
         kv_data data;
+        size_t prompt;
         float *outs, *wanted;
 } setting;
 
 /* What a life without failures gives. */
 static setting set(int32_t preset)
 {
-        setting s = {.config = twin_small(preset)};
+        setting s = {.config = twin_small(preset == CODED ? DCI_KV_SKETCH : preset),
+                     .prompt = preset == CODED ? CODED_PROMPT : PROMPT};
+        if (preset == CODED) { /* one layer and head: fits take time */
+                s.config.summary = DCI_KV_SUMMARY_LEARNED;
+                s.config.n_layers = s.config.n_query_heads = 2;
+                s.config.n_kv_heads = 1;
+        }
         const size_t floats = (size_t)LOOKS * MOST * s.config.n_query_heads * s.config.dim_k;
         s.config.foreground = 1;
         s.config.period = 5;
         s.config.cluster_tokens = 8;
-        s.data = kv_random(&s.config, N, 100);
+        s.data = kv_random(&s.config, s.prompt + MORE, 100);
         s.outs = calloc(floats, sizeof(float));
         s.wanted = calloc(floats, sizeof(float));
         ck_assert(s.outs != NULL && s.wanted != NULL);
         dci_context *context = test_context(1);
-        life first = {.config = &s.config, .data = &s.data, .outs = s.wanted};
+        life first = {.config = &s.config, .data = &s.data, .prompt = s.prompt, .outs = s.wanted};
         ck_assert_uint_eq(live(born(context, &first)), 0);
         dci_context_destroy(context);
         return s;
@@ -341,16 +355,26 @@ static void set_down(setting *s)
         free(s->wanted);
 }
 
+/* Every third preset will do for sanitizers; and what the device makes, where it plans. */
+static bool left_out(int which)
+{
+        return presets[which] == CODED ? getenv("DCI_GPU_PLANNER") == NULL : test_short() && which % 3 != 0;
+}
+
 /* Loops over presets. On the host device that is its memory, too, and what locking takes. */
 static void climb(int which, test_ladder ladder)
 {
         if (twin_device() != DCI_GPU_HOST)
                 return;
-        if (test_short() && which % 3 != 0) /* every third preset will do for sanitizers */
+        if (left_out(which))
                 return;
         setting s = set(presets[which]);
-        const life l = {
-                .config = &s.config, .data = &s.data, .outs = s.outs, .wanted = s.wanted, .refusal = DCI_ERR_MEMORY};
+        const life l = {.config = &s.config,
+                        .data = &s.data,
+                        .prompt = s.prompt,
+                        .outs = s.outs,
+                        .wanted = s.wanted,
+                        .refusal = DCI_ERR_MEMORY};
         const size_t rungs = ladder(1, born, live_and_close, &l);
         ck_assert_msg(rungs >= 20, "%zu rungs", rungs);
         set_down(&s);
@@ -376,7 +400,7 @@ START_TEST(a_device_may_refuse_once)
 {
         if (twin_device() != DCI_GPU_HOST)
                 return;
-        if (test_short() && _i % 3 != 0) /* every third preset will do for sanitizers */
+        if (left_out(_i))
                 return;
         setting s = set(presets[_i]);
         size_t at = 0, rungs = 0;
@@ -387,6 +411,7 @@ START_TEST(a_device_may_refuse_once)
                 dci_gpu *gpu = faulty_gpu(context, ++at, false);
                 const life l = {.config = &s.config,
                                 .data = &s.data,
+                                .prompt = s.prompt,
                                 .gpu = gpu,
                                 .outs = s.outs,
                                 .wanted = s.wanted,
@@ -407,7 +432,7 @@ START_TEST(a_device_that_fails_is_the_end)
 {
         if (twin_device() != DCI_GPU_HOST)
                 return;
-        if (test_short() && _i % 3 != 0) /* every third preset will do for sanitizers */
+        if (left_out(_i))
                 return;
         setting s = set(presets[_i]);
         size_t failures = 1, at = 0;
@@ -418,6 +443,7 @@ START_TEST(a_device_that_fails_is_the_end)
                 life l = {.context = context,
                           .config = &s.config,
                           .data = &s.data,
+                          .prompt = s.prompt,
                           .gpu = gpu,
                           .outs = s.outs,
                           .wanted = s.wanted,

@@ -290,7 +290,8 @@ DCI_API dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv);
  * with the codes it has.
  */
 DCI_API dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences);
-/** Waits until everything is done and all rows are in host memory, and for the host's worker. */
+/** Waits until everything is done and all rows are in host memory, and for the host's worker; then makes learned codes of prompts that have ended,
+ *  as far as there is memory for them, which the next step would do otherwise. */
 DCI_API dci_status dci_gpu_kv_sync(dci_gpu_kv *kv);
 
 /** Whether a sequence has got rows with NaN or infinity since it was opened: 1 or 0, as of the work that is done. Waits for nothing. */

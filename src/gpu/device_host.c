@@ -499,6 +499,7 @@ KERNEL(gate)
 KERNEL(take_kept)
 KERNEL(form)
 KERNEL(form_prompt)
+KERNEL(form_learned)
 KERNEL(tail_sums)
 KERNEL(kmeans)
 

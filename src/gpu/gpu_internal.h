@@ -13,6 +13,7 @@
 #include "dci/gpu.h"
 #include "gpu/clusters.h"
 #include "gpu/kernels.h"
+#include "gpu/learned.h"
 #include "gpu/plans.h"
 #include "gpu/schedules.h"
 #include "gpu/tails.h"

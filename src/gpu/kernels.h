@@ -29,12 +29,12 @@ extern "C" {
 #define DCI_GPU_MAX_FRAMES 8192 /* per lane */
 #define DCI_GPU_MAX_LIST 8192   /* slots of a plan's list */
 
-/* All kernels of a device, by name; one that is called NAME takes a dci_gpu_NAME_args: rows (this header), plans (plans.h, schedules.h, tails.h),
+/* All kernels of a device, by name; one that is called NAME takes a dci_gpu_NAME_args: rows (this header), plans (plans.h, learned.h, schedules.h, tails.h),
  * and what plans choose among (clusters.h). */
 /* clang-format off */
 #define DCI_GPU_EACH_KERNEL(DO)                                                                                        \
         DO(append) DO(pack) DO(reside) DO(resolve) DO(gather) DO(attend) DO(score) DO(choose) DO(gate) DO(take_kept)   \
-        DO(form) DO(form_prompt) DO(tail) DO(tail_sums) DO(kmeans)
+        DO(form) DO(form_prompt) DO(form_learned) DO(tail) DO(tail_sums) DO(kmeans)
 /* clang-format on */
 
 /* Blocks of rows in pieces, as src/kv/pool.c lays them out. In one layer, the key of block b, head h and slot s lies at

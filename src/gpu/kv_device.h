@@ -172,6 +172,7 @@ typedef struct dci_gpu_kv_planner {
                 *guesses; /* centres [sparse layer][row][head][dim], guesses [sparse layer][row][head] */
 
         unsigned char *frames; /* of learned codes: [sparse layer][row][head] (frames.h) */
+        unsigned char *coding; /* what a prompt's codes are made from, as large as upload (kv_learned.c) */
 
         /* Of the layer at hand. */
         float *scores, *parts;
@@ -512,6 +513,12 @@ dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, co
 /* Of dci_gpu_kv_planner_reserve: what the host has, or is to form, comes to the device. due: candidates that there may be; after: tokens
  * behind the step. */
 dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after);
+/* Bytes that making a prompt's codes takes at least, here and on the device; 0: the host makes them. */
+size_t dci_gpu_kv_coding_bytes(const dci_gpu_kv *kv);
+/* A row whose prompt has ended gets what that gives, if the device makes its codes and has not yet; whatever the host lacks of the chunk that
+ * is written to next, it forms. The rows are there, and the host's work is done. settle: waits for both, before the sequence is shared or cut. */
+dci_status dci_gpu_kv_learned_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_learned_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* Before a layer's plan: prompts that ended in the step are told to the host and formed there, and what comes of it is brought up. */
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);
 

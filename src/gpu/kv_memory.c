@@ -183,6 +183,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 p->guesses = part(a, lists, sizeof(float));
                 p->schedule.memory = part(a, times(n, p->schedule.row_bytes, 1), 1);
                 p->frames = part(a, p->kind == DCI_GPU_LEARNED ? lists : 0, DCI_GPU_FRAME_BYTES(kv->dim));
+                p->coding = part(a, kv->host->fits_only ? p->upload_bytes : 0, 1);
                 if (kv->shape.tail == DCI_KV_TAIL_LOWBIT) {
                         p->value_signs = part(a, dci_rotation_bytes(kv->dim), 1);
                         p->value_centres = part(a, times(lists, kv->dim, 1), sizeof(float));

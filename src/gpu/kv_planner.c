@@ -73,6 +73,7 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         p->weigh = c->combine == DCI_KV_COMBINE_MEAN ? DCI_GPU_WEIGH_EVEN
                    : c->group == DCI_KV_GROUP_TOKEN  ? DCI_GPU_WEIGH_KEPT
                                                      : DCI_GPU_WEIGH_GROUPS;
+        kv->host->fits_only = p->kind == DCI_GPU_LEARNED && kv->host->tail_bytes == 0;
         while (kv->layers[p->first_layer].dense)
                 p->first_layer++;
         p->listed = dci_gpu_kv_lists(c);
@@ -82,8 +83,10 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         else
                 dci_gpu_kv_store_init(kv, &p->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
                                       kv->config.max_tokens);
+        const size_t coding = dci_gpu_kv_coding_bytes(kv);
         p->upload_bytes = p->summaries.chunk_bytes > UPLOAD_BYTES ? p->summaries.chunk_bytes
                                                                   : UPLOAD_BYTES; /* and two centres of all heads */
+        p->upload_bytes = coding > p->upload_bytes ? coding : p->upload_bytes;
         p->most_groups = (most + 64) / 32 * 32;
         const size_t each = c->n_query_heads * p->most_groups * sizeof(float), some = SCORE_BYTES / each;
         p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;

@@ -466,6 +466,18 @@ dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t
         return status != DCI_OK ? status : dci_gpu_kv_leave(kv, maintain(kv, n_sequences, sequences));
 }
 
+/* Learned codes of prompts that have ended; what there is no memory for now the next step asks for again. */
+static dci_status settle_prompts(dci_gpu_kv *kv)
+{
+        dci_status status = DCI_OK;
+        dci_may_fail(true);
+        for (size_t r = 0; r < kv->config.max_sequences && kv->planner.kind == DCI_GPU_LEARNED && !kv->broken; r++)
+                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping)
+                        status = dci_gpu_kv_planner_settle(kv, &kv->rows[r]);
+        dci_may_fail(false);
+        return kv->broken ? status : DCI_OK;
+}
+
 dci_status dci_gpu_kv_sync(dci_gpu_kv *kv)
 {
         dci_status status = dci_gpu_kv_enter(kv);
@@ -474,5 +486,7 @@ dci_status dci_gpu_kv_sync(dci_gpu_kv *kv)
         status = dci_gpu_kv_settle(kv);
         if (status == DCI_OK)
                 status = dci_kv_wait(kv->host, -1);
+        if (status == DCI_OK)
+                status = settle_prompts(kv);
         return dci_gpu_kv_leave(kv, status);
 }

@@ -103,7 +103,7 @@ static size_t refits_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
         return n;
 }
 
-static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_sequence *sequence, size_t before)
+static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_kv_sequence *sequence, size_t before)
 {
         const size_t n = sequence->layers[kv->planner.first_layer].n_grouped, first = before / DCI_KV_CHUNK;
         dci_status status = own_chunks(kv, kv->side, row, first, n);
@@ -112,11 +112,15 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_seque
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
                 if (!dci_kv_groups(kv->host, l) || n == 0)
                         continue;
-                status = dci_gpu_kv_upload_layer(kv, row, l, &sequence->layers[l], first, dci_gpu_kv_chunks_of(n));
+                dci_kv_layer *from = &sequence->layers[l];
+                const dci_status formed = dci_kv_form_missing(kv->host, from, first * DCI_KV_CHUNK);
+                if (formed != DCI_OK)
+                        return formed;
+                status = dci_gpu_kv_upload_layer(kv, row, l, from, first, dci_gpu_kv_chunks_of(n));
                 if (status == DCI_OK && dci_gpu_kv_coded(&kv->planner))
-                        status = dci_gpu_kv_upload_centres(kv, row, l, &sequence->layers[l]);
+                        status = dci_gpu_kv_upload_centres(kv, row, l, from);
                 if (status == DCI_OK && (!row->framed || row->behind))
-                        status = dci_gpu_kv_upload_frames(kv, row, l, &sequence->layers[l]);
+                        status = dci_gpu_kv_upload_frames(kv, row, l, from);
         }
         if (status == DCI_OK) {
                 row->grouped = row->forming = n;
@@ -160,6 +164,8 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 status = dci_gpu_kv_check_good(kv, row);
         if (status == DCI_OK && kv->planner.kind == DCI_GPU_LEARNED) /* a prompt's codes may be in the making */
                 status = dci_kv_wait(kv->host, row->id);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_learned_bring(kv, row);
         if (status != DCI_OK)
                 return status;
         const size_t before = sequence->layers[kv->planner.first_layer].n_grouped, refits = refits_of(kv, sequence);
@@ -213,14 +219,13 @@ static bool keeps_up(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t due
 
 dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
+        if (kv->planner.kind == DCI_GPU_LEARNED && prompted(kv, dci_gpu_kv_host_sequence(kv, row)))
+                return dci_gpu_kv_learned_settle(kv, row);
         /* Of bad rows nothing is formed. */
         if (kv->planner.listed)
                 return dci_gpu_kv_listed_settle(kv, row);
         if (!kv->planner.on || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0 ||
             !prompted(kv, dci_gpu_kv_host_sequence(kv, row)))
-                return DCI_OK;
-        /* What the host has formed, and will, does not hang on the device. */
-        if (kv->planner.kind == DCI_GPU_LEARNED)
                 return DCI_OK;
         const size_t due = dci_kv_may_group(kv->host, row->n),
                      n_prompt = dci_gpu_kv_host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;

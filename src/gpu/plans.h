@@ -79,7 +79,7 @@ enum {
         DCI_GPU_MINMAX,    /* rows of 2 dim: greatest, least; the query's positive part, its negative part */
         DCI_GPU_CUBOIDS,   /* rows of 2 dim: centre, mean distance; the query, its magnitudes */
         DCI_GPU_SUMMARIES = DCI_GPU_CUBOIDS,
-        DCI_GPU_LEARNED /* as codes, of any width, each head's in a frame of its own (frames.h); `form` does not make them */
+        DCI_GPU_LEARNED /* as codes, of any width, each head's in a frame of its own (frames.h); learned.h says who makes them */
 };
 
 /**

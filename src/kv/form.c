@@ -504,3 +504,27 @@ void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
         }
         end_keys(&layer->heads[head]);
 }
+
+void dci_kv_form_fit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        if (end < DCI_KV_CHUNK) {
+                dci_kv_form_anew(kv, layer, head, 0, end, scratch);
+                return;
+        }
+        begin_keys(kv, layer, head, end, &f);
+        if (layer->heads[head].keys->coder.kind == DCI_CODER_LEARNED)
+                return;
+        form_some(kv, layer, head, 0, end, true, true, &f);
+        end_keys(&layer->heads[head]);
+}
+
+void dci_kv_form_rest(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, const float *residuals,
+                      void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        if (residuals != NULL)
+                dci_kv_watch_codes(&layer->heads[head], first, residuals);
+        form_some(kv, layer, head, first, end, true, true, &f);
+        end_keys(&layer->heads[head]);
+}

@@ -148,6 +148,8 @@ typedef struct dci_kv_layer {
         atomic_int prompt;  /* DCI_KV_PROMPT_*; done: n_grouped is what it says */
         bool prompt_now;    /* in the step that is open */
         bool unformed;      /* kv->elsewhere: the prompt's listed groups are still to be made */
+        bool uncoded;       /* kv->fits_only: the prompt's frames are there, its codes are nowhere */
+        size_t n_missing;   /* kv->fits_only: the first candidates, whose codes are not in chunks */
         size_t n_prompt;
         size_t n_static; /* RESTRUCTURED with a share of its own: static tokens */
         dci_kv_chunk **chunks;
@@ -212,6 +214,7 @@ struct dci_kv {
         bool listed; /* groups are in batches, not in chunks */
         /* Someone else forms groups and plans (src/gpu): here they form when dci_kv_maintain asks for them, and only then. */
         bool elsewhere;
+        bool fits_only; /* elsewhere: so are most of a prompt's learned codes made, in frames that are fitted here */
         size_t listing_tokens; /* what `listing` suffices for */
         dci_kv_scratch listing;
         /* prompt.c */
@@ -353,6 +356,11 @@ void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, siz
 void dci_kv_form_again(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,
                        size_t n_candidates, unsigned char *memory, void *scratch);
 size_t dci_kv_forming_area(const dci_kv *kv);
+/* Of a prompt of `end` candidates the frame alone where its codes can be made elsewhere, else as dci_kv_form_anew; and what is left to do
+ * when the first ones have been made there, with their residuals. */
+void dci_kv_form_fit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch);
+void dci_kv_form_rest(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, const float *residuals,
+                      void *scratch);
 /* Before them the frames, and the choice that is made once, from the first `end` candidates. */
 void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
 
@@ -384,6 +392,11 @@ typedef struct dci_kv_given {
  * gives other than n candidates, are passed over. Counts the others to *io_given. */
 dci_status dci_kv_give_prompt(dci_kv *kv, int64_t sequence, size_t n, size_t n_given, const dci_kv_given *given,
                               uint64_t *io_given);
+/* elsewhere.c: the first n_missing candidates of a layer that is `uncoded` have codes elsewhere: residuals, ld for each head, are those that
+ * dci_kv_watch_codes asks for. What is behind them is formed here; all of it if residuals is NULL. */
+dci_status dci_kv_give_codes(dci_kv *kv, dci_kv_layer *layer, const float *residuals, size_t ld);
+/* Codes from candidate `first` on, where a chunk begins, are in chunks afterwards. All candidates behind n_missing lie in others, or in none. */
+dci_status dci_kv_form_missing(dci_kv *kv, dci_kv_layer *layer, size_t first);
 /* step.c: whether a step of n tokens forms groups that would otherwise be due later. */
 bool dci_kv_overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n);
 

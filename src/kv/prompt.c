@@ -57,12 +57,23 @@ size_t dci_kv_will_group(const dci_kv *kv, const dci_kv_layer *layer)
                                                                  : dci_kv_prompt_candidates(kv, layer->n_prompt);
 }
 
+/* Whether codes are left to be made elsewhere: of heads that a frame was fitted for. */
+static bool leaves_codes(const dci_kv *kv, const dci_kv_layer *layer)
+{
+        bool some = false;
+        for (size_t h = 0; h < kv->config.n_kv_heads && kv->fits_only && layer->n_grouped >= DCI_KV_CHUNK; h++)
+                some = some || layer->heads[h].keys->coder.kind == DCI_CODER_LEARNED;
+        return some;
+}
+
 /* Under jobs_lock. */
 static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
 {
         if (--layer->n_running > 0 || layer->next_head < kv->config.n_kv_heads)
                 return;
         layer->n_grouped = dci_kv_groups(kv, layer->number) ? dci_kv_prompt_candidates(kv, layer->n_prompt) : 0;
+        layer->uncoded = leaves_codes(kv, layer);
+        layer->n_missing = layer->uncoded ? layer->n_grouped / DCI_KV_CHUNK * DCI_KV_CHUNK : 0;
         dci_kv_give(kv, layer->observed, layer->observed_bytes);
         layer->observed = NULL;
         layer->n_observed = layer->observed_bytes = 0;
@@ -79,7 +90,11 @@ static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
                 return;
         }
         void *scratch = kv->forming.memory + area * kv->forming.area_bytes;
-        dci_kv_form_anew(kv, layer, head, 0, dci_kv_prompt_candidates(kv, layer->n_prompt), scratch);
+        const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
+        if (kv->fits_only)
+                dci_kv_form_fit(kv, layer, head, n, scratch);
+        else
+                dci_kv_form_anew(kv, layer, head, 0, n, scratch);
 }
 
 static void *work(void *arg)
@@ -315,7 +330,8 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
         layer->observed = NULL;
         layer->n_observed = layer->observed_bytes = layer->n_grouped = layer->n_prompt = 0;
         layer->prompt = DCI_KV_PROMPT_OPEN;
-        layer->prompt_now = layer->unformed = false;
+        layer->prompt_now = layer->unformed = layer->uncoded = false;
+        layer->n_missing = 0;
         layer->n_static = 0;
         if (layer->decided != NULL) {
                 layer->decided->listed = false;

@@ -277,6 +277,7 @@ static dci_status own_trees(dci_kv *kv, const dci_kv_layer *layer, size_t n)
 static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
         layer->n_grouped = dci_kv_grouped_within(kv, layer, n);
+        layer->n_missing = layer->n_missing < layer->n_grouped ? layer->n_missing : layer->n_grouped;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 if (layer->heads[h].tree != NULL)
                         dci_kv_tree_cut(kv, layer, h, layer->heads[h].tree, layer->n_grouped);
@@ -369,6 +370,8 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
         to->n_prompt = from->n_prompt < n ? from->n_prompt : n;
         to->n_static = from->n_static;
         to->unformed = from->unformed;
+        to->uncoded = from->uncoded;
+        to->n_missing = from->n_missing < n_grouped ? from->n_missing : n_grouped;
         return status == DCI_OK ? dci_kv_copy_decided(kv, from, n, to) : status;
 }
 

@@ -215,6 +215,11 @@ size_t dci_kv_importance_room(size_t n);
 void dci_kv_importance(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const unsigned char *keys, size_t n,
                        void *work, float *out);
 
+/* summary_codes.c: residuals of the first n learned codes of a frame, a multiple of DCI_CODE_ROWS, of those blocks that are watched: as many
+ * as DCI_KV_WATCHED_SPAN codes take, then one of DCI_KV_WATCHED. As if they had been formed here. */
+#define DCI_KV_WATCHED_SPAN 1024
+#define DCI_KV_WATCHED 8
+void dci_kv_watch_codes(dci_kv_head *head, size_t n, const float *residuals);
 /* summary_codes.c: whether groups' means say which codes are read; and of how many units, 0 if they do not. */
 DCI_INLINE bool dci_kv_preselects(const dci_kv *kv)
 {

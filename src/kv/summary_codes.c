@@ -19,8 +19,9 @@
 
 #define CHUNK_BLOCKS (DCI_KV_CHUNK / DCI_CODE_ROWS)
 #define UNITS_OF_BLOCK (DCI_CODE_ROWS / DCI_CODE_UNIT)
-#define SPAN 1024 /* tokens whose distortion is looked at together */
-#define WATCHED 8 /* of a long prompt, one block of so many */
+#define SPAN DCI_KV_WATCHED_SPAN /* tokens whose distortion is looked at together */
+#define WATCHED DCI_KV_WATCHED   /* of a long prompt, one block of so many */
+_Static_assert(CHUNK_BLOCKS % WATCHED == 0, "the same blocks are watched in every chunk");
 
 static size_t block_bytes(const dci_kv *kv)
 {
@@ -96,6 +97,14 @@ static void watch(dci_kv_head *head, float residual)
         head->n_latest = head->n_now;
         head->sum_now = 0.0;
         head->n_now = 0;
+}
+
+void dci_kv_watch_codes(dci_kv_head *head, size_t n, const float *residuals)
+{
+        for (size_t block = 0; block < n / DCI_CODE_ROWS; block++)
+                if (is_watched(head, block % CHUNK_BLOCKS))
+                        for (size_t i = 0; i < DCI_CODE_ROWS; i++)
+                                watch(head, *residuals++);
 }
 
 /* Mean keys of n tokens, which are whole groups but for the last ones of a prompt: they lie in one block. */

@@ -496,6 +496,10 @@ static inline float __fmaf_rz(float a, float b, float c)
         const bool beyond = sum > 0 ? off > 0 || (off == 0 && rest < 0) : off < 0 || (off == 0 && rest > 0);
         return beyond && isfinite(sum) ? nextafterf(near, 0.0f) : near;
 }
+static inline double __dsqrt_rn(double a)
+{
+        return sqrt(a);
+}
 static inline double __dadd_rn(double a, double b)
 {
         return a + b;
