@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIM = GPUBENCH_DIM, CHANNELS = 4, SINKS = 4, RECENT = 1024, TASK_TOKENS = 64 };
+enum { DIM = GPUBENCH_DIM, CHANNELS = 4, SINKS = 4, RECENT = 1024, TASK_TOKENS = 64, TURN_TOKENS = 64 };
 enum { SINK = 16, WINDOW = 64, BEST = 176, KEPT = 512 }; /* of what steps share */
 #define BANK ((size_t)1 << 20)
 #define STRETCH 3.0F
@@ -146,6 +146,14 @@ static void make_token(const gpubench_stream *s, const head_frame *f, const floa
         }
 }
 
+/* The mean turns every TURN_TOKENS tokens: a token has the same row in whatever company it is asked for. */
+static void turn_mean(const gpubench_stream *s, const head_frame *f, size_t t, float *mean)
+{
+        const float angle = TURN * (float)(t / TURN_TOKENS * TURN_TOKENS) / (float)s->n_tokens;
+        for (size_t j = 0; j < DIM; j++)
+                mean[j] = cosf(angle) * f->mean[0][j] + sinf(angle) * f->mean[1][j];
+}
+
 static void make_tokens(void *arg, size_t task, size_t worker)
 {
         const making *m = arg;
@@ -154,14 +162,12 @@ static void make_tokens(void *arg, size_t task, size_t worker)
         (void)worker;
         for (size_t h = 0; h < s->n_heads; h++) {
                 const head_frame *f = &((const head_frame *)(const void *)s->frame)[h];
-                /* The mean turns by steps of a task: angles are those of the task's first token. */
-                const float angle = TURN * (float)((m->first + begin) % s->n_tokens) / (float)s->n_tokens;
                 float mean[DIM];
-                for (size_t j = 0; j < DIM; j++)
-                        mean[j] = cosf(angle) * f->mean[0][j] + sinf(angle) * f->mean[1][j];
                 for (size_t i = begin; i < end; i++) {
-                        const size_t at = (i * s->n_heads + h) * DIM;
-                        make_token(s, f, mean, (m->first + i) % s->n_tokens, h, m->keys + at, m->values + at);
+                        const size_t t = (m->first + i) % s->n_tokens, at = (i * s->n_heads + h) * DIM;
+                        if (i == begin || t % TURN_TOKENS == 0)
+                                turn_mean(s, f, t, mean);
+                        make_token(s, f, mean, t, h, m->keys + at, m->values + at);
                 }
         }
 }
