@@ -58,17 +58,19 @@ static float unit_of(const dci_gpu_writer *w, const float *y)
         return greater(sqrtf((sum[0] + sum[1]) * w->share), 1.0f);
 }
 
-/* The code of x, and its level around zero. */
+/* Codes of x, and their levels around zero: of many bits, and of so few that levels are in a table. */
+static float wide_level_of(float to_codes, int32_t bits, float x, uint32_t *out_code)
+{
+        const float rise = bits == 8 ? 1.0f : (float)(1 << (7 - bits)), most = (float)((1 << bits) - 1);
+        float at = greater(x * to_codes + 0.5f * most, 0.0f);
+        at = at > most ? most : at;
+        const float code = rintf(at);
+        *out_code = (uint32_t)code;
+        return (code - 0.5f * most) * rise;
+}
+
 static float level_of(const dci_gpu_writer *w, int32_t bits, float x, uint32_t *out_code)
 {
-        if (bits > DCI_GPU_FRAME_TABLE) {
-                const float rise = bits == 8 ? 1.0f : (float)(1 << (7 - bits)), most = (float)((1 << bits) - 1);
-                float at = greater(x * w->to_codes[bits] + 0.5f * most, 0.0f);
-                at = at > most ? most : at;
-                const float code = rintf(at);
-                *out_code = (uint32_t)code;
-                return (code - 0.5f * most) * rise;
-        }
         const uint32_t half = 1u << bits >> 1;
         const float magnitude = greater(x, 0.0f - x);
         float level = w->least[bits];
@@ -88,7 +90,10 @@ static void code(const dci_gpu_form_learned_args *args, const dci_gpu_writer *w,
         float product[2] = {0.0f, 0.0f}, square[2] = {0.0f, 0.0f};
         for (int32_t c = 0; c < w->n_coded; c++) {
                 const int32_t bits = w->groups[c / 4].bits;
-                const float level = level_of(w, bits, out->y[c] * inverse, &out->codes[c]);
+                const float x = out->y[c] * inverse;
+                const float level = bits > DCI_GPU_FRAME_TABLE
+                                            ? wide_level_of(w->to_codes[bits], bits, x, &out->codes[c])
+                                            : level_of(w, bits, x, &out->codes[c]);
                 out->point[c] = level * worth[c];
                 out->moved[c] = out->y[c] * (worth[c] * w->to_levels[bits]);
                 product[c % 2] += out->point[c] * out->moved[c];
@@ -146,7 +151,7 @@ static void form_head(const dci_gpu_form_learned_args *args, const dci_gpu_write
 {
         const size_t n_bytes = (size_t)DCI_GPU_CHUNK * ((size_t)args->dim * (size_t)args->bits / 8 + sizeof(uint16_t));
         const int32_t n = args->n_candidates;
-        written row;
+        written row = {.scale = 0.0f};
         for (int32_t i = 0; i < n; i++) {
                 unsigned char *part = part_of(args, i, head);
                 const int32_t block = i / (int32_t)DCI_CODE_ROWS;
