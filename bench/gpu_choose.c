@@ -215,7 +215,7 @@ static dci_status put_rest(choosing *c)
                 status = c->b->ops->fill(c->b->gpu, c->b->stream, area.device, 0, scratch);
         c->args.found = (uint64_t *)(void *)area.device;
         c->args.n_found = (int32_t *)(void *)(c->args.found + c->n_lists * DCI_GPU_FOUND);
-        c->args.guesses = (float *)(void *)(c->args.n_found + 2 * c->n_lists);
+        c->args.lasts = (float *)(void *)(c->args.n_found + 2 * c->n_lists);
         return status;
 }
 
@@ -271,7 +271,7 @@ static dci_status check(choosing *c)
         const int32_t row = 0, n_tokens = (int32_t)c->shape->candidates + SINK + WINDOW;
         const int32_t n_grouped = (int32_t)c->shape->candidates;
         int32_t header[3], same = 0;
-        float guess = 0;
+        float last = 0;
         dci_gpu_choose_args args = c->args;
         args.n_sequences = args.n_heads = 1;
         args.rows = &row;
@@ -279,7 +279,7 @@ static dci_status check(choosing *c)
         args.n_grouped = &n_grouped;
         args.scores = c->scores;
         args.parts = c->parts;
-        args.guesses = &guess;
+        args.lasts = &last;
         args.positions = expected;
         args.counts = &wanted;
         args.sink_end = header;

@@ -93,13 +93,13 @@ typedef struct which {
         int64_t sequence;
 } which;
 
-/* What the last group that was chosen counts: what the device keeps as a guess for the next choice. */
+/* What the last group that was chosen counts, which the device keeps. */
 static double last_chosen(const twin *t, const which *of, size_t head)
 {
         const dci_gpu_kv_row *row = dci_gpu_kv_find(t->kv, of->sequence);
         const size_t at = t->kv->layers[of->layer].index * t->kv->n_lists +
                           dci_gpu_kv_row_at(t->kv, row) * t->config.n_kv_heads + head;
-        int32_t *bits = fetch(t, (const int32_t *)(const void *)(t->kv->planner.guesses + at), 1);
+        int32_t *bits = fetch(t, (const int32_t *)(const void *)(t->kv->planner.lasts + at), 1);
         float last;
         memcpy(&last, bits, sizeof last);
         free(bits);

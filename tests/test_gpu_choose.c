@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The choice against a model that computes relevances in double precision and sorts all of them. Groups whose relevances differ by less than
- * rounding may change places; but whatever is handed in as a guess, and however often it is asked, the choice is the same to the bit.
+ * rounding may change places; but whatever was in its place before, and however often it is asked, the choice is the same to the bit.
  */
 #include <float.h>
 #include <math.h>
@@ -120,7 +120,7 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
         s->n_listed = gpu_take(t, lists * i, GPU_DEVICE);
         s->scores = gpu_take(t, lists * groups * group * sizeof(float), GPU_DEVICE);
         s->parts = gpu_take(t, lists * n_parts * group * 2 * sizeof(float), GPU_DEVICE);
-        s->guesses = gpu_take(t, lists * sizeof(float), GPU_DEVICE);
+        s->lasts = gpu_take(t, lists * sizeof(float), GPU_DEVICE);
         s->found = gpu_take(t, lists * DCI_GPU_FOUND * sizeof(uint64_t), GPU_DEVICE);
         s->n_found = gpu_take(t, lists * 2 * i, GPU_DEVICE);
         s->positions = gpu_take(t, lists * stride * i, GPU_DEVICE);
@@ -129,7 +129,7 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
         s->ranked = gpu_take(t, lists * stride * i, GPU_DEVICE);
         s->n_ranked = gpu_take(t, lists * i, GPU_DEVICE);
         memset(s->n_found->image, 0, s->n_found->n_bytes);
-        memset(s->guesses->image, 0, s->guesses->n_bytes);
+        memset(s->lasts->image, 0, s->lasts->n_bytes);
         if (w->listed) {
                 take_chunks(s, &s->spans, s->most_groups, 2);
                 take_chunks(s, &s->ids, w->most, 1);
@@ -258,7 +258,7 @@ static dci_gpu_choose_args arguments(const choose_state *s, bool ranked)
                                      .parts = gpu_at(s->parts, false),
                                      .spans = s->spans.args,
                                      .ids = s->ids.args,
-                                     .guesses = gpu_at(s->guesses, false),
+                                     .lasts = gpu_at(s->lasts, false),
                                      .found = gpu_at(s->found, false),
                                      .n_found = gpu_at(s->n_found, false),
                                      .positions = gpu_at(s->positions, false),
@@ -272,7 +272,7 @@ static dci_gpu_choose_args arguments(const choose_state *s, bool ranked)
 
 static void fetch(choose_state *s)
 {
-        gpu_buffer *const all[] = {s->positions, s->counts, s->header, s->ranked, s->n_ranked, s->guesses, s->found};
+        gpu_buffer *const all[] = {s->positions, s->counts, s->header, s->ranked, s->n_ranked, s->lasts, s->found};
         for (size_t i = 0; i < COUNT(all); i++) {
                 gpu_fetch(s->t, all[i]);
                 gpu_guarded(all[i], s->w->name);
@@ -306,34 +306,35 @@ static void look_at_inputs(choose_state *s, const char *what)
         gpu_same(s->t, s->parts, what);
 }
 
-/* Guesses of all kinds: what was last, nothing, too little, too much, no number. The same comes out each time. */
+/* Whatever lies where relevances will be: what was last, nothing, too little, too much, no number. The same comes out each time. */
 static void ask_again(choose_state *s, const char *what)
 {
-        static const float guesses[] = {0, 1e-30f, 1e-3f, 3, -7, INFINITY, NAN};
+        static const float before[] = {0, 1e-30f, 1e-3f, 3, -7, INFINITY, NAN};
         const size_t n = s->positions->n_bytes, n_counts = s->counts->n_bytes;
-        unsigned char *first = malloc(2 * n + n_counts + s->guesses->n_bytes);
+        unsigned char *first = malloc(2 * n + n_counts + s->lasts->n_bytes);
         ck_assert_ptr_nonnull(first);
         memcpy(first, s->positions->back, n);
         memcpy(first + n, s->counts->back, n_counts);
-        memcpy(first + n + n_counts, s->guesses->back, s->guesses->n_bytes);
-        for (size_t i = 0; i <= COUNT(guesses); i++) {
+        memcpy(first + n + n_counts, s->lasts->back, s->lasts->n_bytes);
+        for (size_t i = 0; i <= COUNT(before); i++) {
                 for (int32_t list = 0; list < s->n_lists; list++)
-                        floats(s->guesses)[list] =
-                                i < COUNT(guesses) ? guesses[i] : ((float *)(void *)s->guesses->back)[list];
-                gpu_send(s->t, s->guesses);
+                        floats(s->lasts)[list] =
+                                i < COUNT(before) ? before[i] : ((float *)(void *)s->lasts->back)[list];
+                gpu_send(s->t, s->lasts);
                 gpu_send(s->t, s->scores);
                 gpu_send(s->t, s->positions);
                 call(s, i == 2, NULL);
-                ck_assert_msg(memcmp(first, s->positions->back, n) == 0, "%s: another choice after guess %zu", what, i);
-                ck_assert_msg(memcmp(first + n, s->counts->back, n_counts) == 0, "%s: other counts after guess %zu",
+                ck_assert_msg(memcmp(first, s->positions->back, n) == 0, "%s: another choice after number %zu", what,
+                              i);
+                ck_assert_msg(memcmp(first + n, s->counts->back, n_counts) == 0, "%s: other counts after number %zu",
                               what, i);
                 for (int32_t list = 0; list < s->n_lists; list++)
                         if (got(s->counts)[list] > 0) {
                                 const int32_t row = ints(s->rows)[list / s->w->n_heads];
                                 const size_t at = (size_t)(row * s->w->n_heads + list % s->w->n_heads) * sizeof(float);
-                                ck_assert_msg(memcmp(first + n + n_counts + at, s->guesses->back + at, sizeof(float)) ==
+                                ck_assert_msg(memcmp(first + n + n_counts + at, s->lasts->back + at, sizeof(float)) ==
                                                       0,
-                                              "%s: another relevance after guess %zu", what, i);
+                                              "%s: another relevance after number %zu", what, i);
                         }
                 if (test_short() && i == 2)
                         break;
@@ -364,7 +365,7 @@ static void go(gpu_test *t, const choose_case *w, uint64_t seed, bool captured)
                 if (!captured)
                         ask_again(&s, what);
                 look_at_inputs(&s, what);
-                memcpy(s.guesses->image, s.guesses->back, s.guesses->n_bytes);
+                memcpy(s.lasts->image, s.lasts->back, s.lasts->n_bytes);
                 memset(s.positions->image, 0xff, s.positions->n_bytes);
                 memset(s.ranked->image, 0xff, s.ranked->n_bytes);
         }
@@ -373,7 +374,7 @@ static void go(gpu_test *t, const choose_case *w, uint64_t seed, bool captured)
         done(&s);
 }
 
-START_TEST(the_best_are_chosen_whatever_the_guess)
+START_TEST(the_best_are_chosen_whatever_was_there)
 {
         gpu_test t;
         gpu_begin(&t, ROOM);
@@ -422,7 +423,7 @@ int main(void)
         Suite *suite = suite_create("gpu_choose");
         TCase *tcase = tcase_create("gpu_choose");
         tcase_set_timeout(tcase, 120);
-        tcase_add_loop_test(tcase, the_best_are_chosen_whatever_the_guess, 0, (int)COUNT(shapes));
+        tcase_add_loop_test(tcase, the_best_are_chosen_whatever_was_there, 0, (int)COUNT(shapes));
         tcase_add_loop_test(tcase, a_graph_chooses_from_longer_sequences, 0, (int)COUNT(shapes));
         tcase_add_test(tcase, what_cannot_be_done_is_said);
         suite_add_tcase(suite, tcase);

@@ -432,7 +432,7 @@ END_TEST
 /* --- the choice into what is kept ------------------------------------------------------------------------------------- */
 
 typedef struct choosing {
-        gpu_buffer *parts, *guesses, *found, *n_found;
+        gpu_buffer *parts, *lasts, *found, *n_found;
 } choosing;
 
 static dci_gpu_choose_args choose_args(const world *w, const lists *l, const choosing *c, int32_t shift)
@@ -451,7 +451,7 @@ static dci_gpu_choose_args choose_args(const world *w, const lists *l, const cho
                                      .n_grouped = gpu_at(w->n_grouped, false),
                                      .scores = gpu_at(l->scores, false),
                                      .parts = gpu_at(c->parts, false),
-                                     .guesses = gpu_at(c->guesses, false),
+                                     .lasts = gpu_at(c->lasts, false),
                                      .found = gpu_at(c->found, false),
                                      .n_found = gpu_at(c->n_found, false),
                                      .positions = gpu_at(l->positions, false),
@@ -466,10 +466,10 @@ static void draw_scores(world *w, lists *l, choosing *c)
         const size_t n = (size_t)(SEQUENCES * w->s->n_heads);
         gpu_test *t = w->t;
         c->parts = gpu_take(t, n * 2 * (size_t)l->group * 2 * 4, GPU_DEVICE);
-        c->guesses = gpu_take(t, (size_t)(ROWS * w->s->n_heads) * 4, GPU_DEVICE);
+        c->lasts = gpu_take(t, (size_t)(ROWS * w->s->n_heads) * 4, GPU_DEVICE);
         c->found = gpu_take(t, n * DCI_GPU_FOUND * 8, GPU_DEVICE);
         c->n_found = gpu_take(t, n * 2 * 4, GPU_DEVICE);
-        memset(c->guesses->image, 0, c->guesses->n_bytes);
+        memset(c->lasts->image, 0, c->lasts->n_bytes);
         memset(c->n_found->image, 0, c->n_found->n_bytes);
         gpu_numbers(&w->rng, l->scores->image, l->scores->n_bytes / 4, DCI_F32, 2.0f);
         float *parts = (float *)(void *)c->parts->image;

@@ -155,7 +155,7 @@ static __device__ __forceinline__ int take_members(const dci_gpu_choose_args &ar
         return (int)begin;
 }
 
-/* Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance becomes the guess. sorted:
+/* Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance is the list's last. sorted:
  * they are the first ones, best first. */
 static __device__ __forceinline__ void put_list(const dci_gpu_choose_args &args, const Job &job, Shared &s,
                                                 const Rooms &r, int n, uint64_t low, bool sorted)
@@ -163,7 +163,7 @@ static __device__ __forceinline__ void put_list(const dci_gpu_choose_args &args,
         const bool simple = args.group_shift == 0 && args.n_listed == nullptr;
         int32_t *out = args.positions + (uint64_t)job.list * args.stride;
         if (threadIdx.x == 0)
-                args.guesses[(uint64_t)job.row * args.n_heads + job.head] = from_ordered((uint32_t)(low >> 32));
+                args.lasts[(uint64_t)job.row * args.n_heads + job.head] = from_ordered((uint32_t)(low >> 32));
         if (simple && args.drop)
                 for (int i = threadIdx.x; i < n; i += n_threads)
                         for (int q = 0; q < job.group && r.keys[i] >= low; q++)

@@ -98,7 +98,7 @@ static dci_gpu_choose_args choose_args(const dci_gpu_kv *kv, size_t layer, const
                                      .n_grouped = score->n_grouped,
                                      .scores = p->scores,
                                      .parts = p->parts,
-                                     .guesses = p->guesses + kv->layers[layer].index * kv->n_lists,
+                                     .lasts = p->lasts + kv->layers[layer].index * kv->n_lists,
                                      .found = p->found,
                                      .n_found = p->n_found,
                                      .positions = p->positions + first * n_heads * kv->stride,

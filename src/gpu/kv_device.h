@@ -168,8 +168,7 @@ typedef struct dci_gpu_kv_planner {
         unsigned char *upload;           /* locked: UPLOAD_BYTES, or a chunk */
         size_t upload_bytes;
         float *value_signs, *value_centres; /* of a low-bit tail, as those of the keys; NULL: it is another */
-        float *signs, *centres,
-                *guesses; /* centres [sparse layer][row][head][dim], guesses [sparse layer][row][head] */
+        float *signs, *centres, *lasts; /* centres [sparse layer][row][head][dim], lasts [sparse layer][row][head] */
 
         unsigned char *frames; /* of learned codes: [sparse layer][row][head] (frames.h) */
         unsigned char *coding; /* what a prompt's codes are made from, as large as upload (kv_learned.c) */

@@ -180,7 +180,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 p->centres =
                         part(a, p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED ? times(lists, kv->dim, 1) : 0,
                              sizeof(float));
-                p->guesses = part(a, lists, sizeof(float));
+                p->lasts = part(a, lists, sizeof(float));
                 p->schedule.memory = part(a, times(n, p->schedule.row_bytes, 1), 1);
                 p->frames = part(a, p->kind == DCI_GPU_LEARNED ? lists : 0, DCI_GPU_FRAME_BYTES(kv->dim));
                 p->coding = part(a, kv->host->fits_only ? p->upload_bytes : 0, 1);

@@ -46,7 +46,7 @@ static dci_status copy_up(dci_gpu_kv *kv, void *to, const void *from, size_t n_b
         return kv->ops->copy(kv->gpu, kv->side, to, from, n_bytes);
 }
 
-/* Floats of a row's part in one layer's centres, or guesses. */
+/* Floats of a row's part in one layer's centres, or lasts. */
 static size_t centres_at(const dci_gpu_kv *kv, size_t sparse, size_t row)
 {
         return (sparse * kv->config.max_sequences + row) * kv->shape.n_kv_heads * kv->dim;
@@ -386,8 +386,8 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 dci_gpu_kv_listed_open(kv, row);
         dci_gpu_kv_turns_open(kv, row);
         for (size_t l = 0; l < kv->n_sparse && kv->planner.on && status == DCI_OK; l++)
-                status = kv->ops->fill(kv->gpu, kv->side, kv->planner.guesses + l * kv->n_lists + at, 0,
-                                       n * sizeof *kv->planner.guesses);
+                status = kv->ops->fill(kv->gpu, kv->side, kv->planner.lasts + l * kv->n_lists + at, 0,
+                                       n * sizeof *kv->planner.lasts);
         return status == DCI_OK && kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : status;
 }
 

@@ -141,11 +141,10 @@ enum {
  *
  * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens, after (0, 0, n
  * where a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
- * guesses: [row][head] of the layer: the relevance of the last group chosen, in, of the step before; and out. A hint, which today's kernel does not
- * need: what is chosen does not depend on it.
+ * lasts: [row][head] of the layer, out: the relevance of the last group chosen.
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
  * kept, if it has lists: what is chosen goes there, best first, members of a group one after another, as far as its room goes whatever the
- * plan's is. Nothing else is written out then but ranked, n_ranked and guesses. Of lists that are not due (see the scores) nothing is
+ * plan's is. Nothing else is written out then but ranked, n_ranked and lasts. Of lists that are not due (see the scores) nothing is
  * written.
  * none: nothing is chosen, whatever room there is, and scores are not looked at.
  * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
@@ -161,7 +160,7 @@ typedef struct dci_gpu_choose_args {
         const float *parts;
         dci_gpu_chunks spans; /* listed: by group, {first, number} of its members as two int32_t, at the head's part */
         dci_gpu_chunks ids;   /* listed: by first + 0, 1, ..: candidates as int32_t, at the head's part */
-        float *guesses;
+        float *lasts;
         uint64_t *found;
         int32_t *n_found;
         int32_t *positions, *counts;

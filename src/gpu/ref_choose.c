@@ -252,7 +252,7 @@ static void choose(const dci_gpu_choose_args *args, int32_t sequence, int32_t he
         if (c.room == 0 || c.n_groups <= 0)
                 return;
         find_best(&c);
-        args->guesses[held] = from_ordered((uint32_t)(c.best[c.n_best - 1] >> 32));
+        args->lasts[held] = from_ordered((uint32_t)(c.best[c.n_best - 1] >> 32));
         take_members(&c);
         if (keeps)
                 keep(&c);
