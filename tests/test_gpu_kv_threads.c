@@ -35,11 +35,17 @@ static void *visit(void *arg)
         return NULL;
 }
 
+/* Loops over presets; the later ones have some pages on the device, so that others leave. */
+static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ICECACHE, DCI_KV_QUEST, DCI_KV_LOUISKV};
+enum { RESIDENT_FROM = 2 };
+
 START_TEST(others_may_call_while_one_steps)
 {
-        const dci_kv_config config = twin_small(_i == 0 ? DCI_KV_SKETCH_LOWBIT : DCI_KV_ICECACHE);
+        const dci_kv_config config = twin_small(presets[_i]);
         dci_gpu_kv_config on_device = twin_on_device();
         on_device.max_sequences = 1 + THREADS;
+        if (_i >= RESIDENT_FROM)
+                on_device.device_resident_bytes = (size_t)8 * config.page_tokens * config.n_kv_heads * config.dim_k * 8;
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, PROMPT + STEPS, 81);
         const int64_t sequence = twin_prefill(&t, &data, PROMPT, 64);
@@ -83,12 +89,12 @@ static void *live(void *arg)
 
 START_TEST(caches_of_one_context_work_side_by_side)
 {
-        static const int32_t presets[THREADS] = {DCI_KV_SKETCH, DCI_KV_QUEST, DCI_KV_FULL};
+        static const int32_t neighbourly[THREADS] = {DCI_KV_SKETCH, DCI_KV_QUEST, DCI_KV_FULL};
         dci_context *context = test_context(2);
         pthread_t threads[THREADS];
         neighbour neighbours[THREADS];
         for (size_t i = 0; i < THREADS; i++) {
-                neighbours[i] = (neighbour){context, presets[i]};
+                neighbours[i] = (neighbour){context, neighbourly[i]};
                 ck_assert_int_eq(pthread_create(&threads[i], NULL, live, &neighbours[i]), 0);
         }
         for (size_t i = 0; i < THREADS; i++)
@@ -102,7 +108,7 @@ int main(void)
         Suite *suite = suite_create("gpu kv threads");
         TCase *threads = tcase_create("threads");
         tcase_set_timeout(threads, 120);
-        tcase_add_loop_test(threads, others_may_call_while_one_steps, 0, 2);
+        tcase_add_loop_test(threads, others_may_call_while_one_steps, 0, (int)(sizeof presets / sizeof *presets));
         tcase_add_test(threads, caches_of_one_context_work_side_by_side);
         suite_add_tcase(suite, threads);
         return test_main(suite);
