@@ -25,6 +25,15 @@ void twin_same_plans(const twin *t, size_t layer, size_t n, const dci_kv_plan *a
         }
 }
 
+/* Other threads may open and close sequences of their own. */
+static const dci_kv_layer *layer_of(const twin *t, int64_t sequence, size_t layer)
+{
+        ck_ok(dci_kv_lock(t->kv->host));
+        const dci_kv_layer *found = &dci_kv_find(t->kv->host, sequence)->layers[layer];
+        dci_kv_unlock(t->kv->host);
+        return found;
+}
+
 static int32_t *fetch(const twin *t, const int32_t *from, size_t n)
 {
         int32_t *to = malloc(n * sizeof *to);
@@ -70,7 +79,7 @@ static double counts_for(const twin *t, const float *scores, const float *parts,
 static size_t group_at(const twin *t, size_t layer, int64_t sequence, size_t head, int32_t position)
 {
         const dci_kv *kv = t->kv->host;
-        const dci_kv_layer *at = &dci_kv_find(t->kv->host, sequence)->layers[layer];
+        const dci_kv_layer *at = layer_of(t, sequence, layer);
         const size_t candidate = (size_t)position - t->kv->shape.sink;
         if (!t->kv->planner.listed)
                 return candidate >> t->kv->planner.group_shift;
@@ -152,7 +161,7 @@ static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n
 bool twin_is_early(const twin *t, size_t layer, int64_t sequence)
 {
         return t->plans && t->kv->planner.listed && !t->kv->layers[layer].dense &&
-               dci_kv_find(t->kv->host, sequence)->layers[layer].prompt_now;
+               layer_of(t, sequence, layer)->prompt_now;
 }
 
 /* The device's lists are the CPU's; where two groups count the same to the last bits, the other one may be there. */
