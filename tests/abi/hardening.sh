@@ -37,7 +37,7 @@ state() {
                 return x
             }
             { at = number($1); if (at >= first && at < first + n) print $2 }' "$scratch/symbols"
-    done | grep -Ev '^(__dso_handle|completed\.[0-9]*|__TMC_END__|_edata|__bss_start|_end)$' || true
+    done | grep -Ev '^(__dso_handle|completed\.[0-9]*|__TMC_(END|LIST)__|_edata|__bss_start|_end)$' || true
 }
 no_state() {
     local found
