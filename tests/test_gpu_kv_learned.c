@@ -276,6 +276,27 @@ START_TEST(files_have_what_a_decode_needs)
 }
 END_TEST
 
+/* Loops over schedules. A layer between anchors has no codes, and is planned with lists of the layer before it, in the prompt's own step too. */
+START_TEST(layers_without_codes_are_planned_at_once)
+{
+        dci_kv_config config = config_of(4);
+        config.schedule = _i;
+        config.n_layers = 4;
+        config.refit = 0.0;
+        twin t = begin(&config, 2);
+        kv_data data = kv_random(&config, N, 95);
+        for (size_t i = 0; i < 2; i++) {
+                const size_t n = i == 0 ? 600 : 120;
+                const int64_t sequence = twin_open(&t);
+                const bool ends = true;
+                twin_step(&t, 1, &(kv_turn){sequence, &data, 0, n}, &ends, true);
+                twin_decode(&t, sequence, &data, n, 12);
+        }
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("gpu kv learned");
@@ -288,6 +309,8 @@ int main(void)
         tcase_add_loop_test(laws, heads_without_a_fit_are_the_hosts, 0, 3);
         tcase_add_loop_test(laws, steps_that_plan_and_steps_that_are_taken_back, 0, 2);
         tcase_add_test(laws, files_have_what_a_decode_needs);
+        tcase_add_loop_test(laws, layers_without_codes_are_planned_at_once, DCI_KV_EVERY_STEP, DCI_KV_EVERY_STEP + 1);
+        tcase_add_loop_test(laws, layers_without_codes_are_planned_at_once, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -216,7 +216,7 @@ dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer)
                 if (!row->prompting || row->forming == 0 || atomic_load(&from->prompt) == DCI_KV_PROMPT_OPEN)
                         continue;
                 status = dci_kv_wait(kv->host, row->id);
-                if (status == DCI_OK)
+                if (status == DCI_OK && dci_kv_groups(kv->host, layer)) /* others use another layer's lists */
                         status = bring_layer(kv, row, layer, from, row->forming);
                 row->n_formed += status == DCI_OK;
         }
