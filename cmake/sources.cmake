@@ -208,12 +208,12 @@ endif()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     list(APPEND dci_sources src/simd/kernels_avx2.c src/simd/kernels_avx512.c src/simd/kernels_amx.c
-        src/simd/codes_avx2.c src/simd/codes_avx512.c src/simd/codes_vnni.c src/simd/looks_vnni.c
+        src/simd/codes_avx2.c src/simd/codes_avx512.c src/simd/codes_vnni.c src/simd/looks_avx512.c src/simd/looks_vnni.c
         src/simd/codes_write_sse2.c src/simd/codes_write_avx2.c src/simd/codes_write_avx512.c)
     set_source_files_properties(src/simd/kernels_avx2.c src/simd/codes_avx2.c src/simd/codes_write_avx2.c PROPERTIES
         COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
     set(dci_avx512_flags "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;-mbmi;-mbmi2;-mpopcnt")
-    set_source_files_properties(src/simd/kernels_avx512.c src/simd/codes_avx512.c src/simd/codes_write_avx512.c PROPERTIES
+    set_source_files_properties(src/simd/kernels_avx512.c src/simd/codes_avx512.c src/simd/codes_write_avx512.c src/simd/looks_avx512.c PROPERTIES
         COMPILE_OPTIONS "${dci_avx512_flags}")
     set_source_files_properties(src/simd/codes_vnni.c src/simd/looks_vnni.c PROPERTIES COMPILE_OPTIONS "${dci_avx512_flags};-mavx512vnni")
     set_source_files_properties(src/simd/kernels_amx.c PROPERTIES COMPILE_OPTIONS

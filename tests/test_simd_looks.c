@@ -11,13 +11,24 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 enum { MOST_DIM = 300, MOST_QUERIES = 32, ROWS = DCI_LOOK_ROWS, LANES = DCI_LOOK_LANES };
 
-static const dci_look_kernels *kernels;
+static const dci_look_kernels *kernels, *others;
 
 static void setup(void)
 {
         dci_context *context = test_context(1);
-        kernels = dci_look_kernels_for(context);
+        kernels = others = dci_look_kernels_for(context);
+#if defined(__x86_64__)
+        if (kernels != NULL)
+                others = &dci_look_kernels_avx512;
+#endif
         dci_context_destroy(context);
+}
+
+/* Those of processors that multiply no bytes. */
+static void setup_others(void)
+{
+        setup();
+        kernels = others;
 }
 
 static const size_t dims[] = {1, 2, 3, 4, 5, 15, 16, 17, 31, 64, 67, 100, 128, 130, 256, 300};
@@ -208,15 +219,55 @@ START_TEST(weighed_terms_are_added)
 }
 END_TEST
 
-int main(void)
+/* Loops over dims. A level has one answer, whatever its processors can multiply. */
+START_TEST(bits_are_those_of_other_processors)
 {
-        Suite *suite = suite_create("simd_looks");
-        TCase *tcase = tcase_create("bytes");
-        tcase_add_checked_fixture(tcase, setup, NULL);
+        if (kernels == NULL)
+                return;
+        static scene s, t;
+        const size_t dim = dims[_i];
+        float *rows = test_normal(ROWS + 2, dim, 12), *same = test_normal(ROWS + 2, dim, 12),
+              *centre = rows + ROWS * dim;
+        float sums[2][ROWS];
+        uint16_t terms[2][MOST_QUERIES * ROWS] = {{0}};
+        make_scene(&s, dim, MOST_QUERIES, 5);
+        for (size_t j = 0; j < dim; j++)
+                centre[dim + j] = 1.0f + (float)(j % 5);
+        t = s;
+        t.looks = (dci_looks){t.bytes, t.start, t.scale, t.shift, t.sum, t.most, t.n_queries, t.units};
+        kernels->pack(rows, ROWS - 5, dim, centre, centre + dim, s.tile, s.scales);
+        others->pack(same, ROWS - 5, dim, centre, centre + dim, t.tile, t.scales);
+        ck_assert(memcmp(s.tile, t.tile, s.units * 4 * ROWS) == 0 && memcmp(s.scales, t.scales, sizeof s.scales) == 0);
+        kernels->terms(&s.looks, s.tile, s.scales, ROWS - 5, terms[0]);
+        others->terms(&t.looks, t.tile, t.scales, ROWS - 5, terms[1]);
+        ck_assert(memcmp(terms[0], terms[1], sizeof terms[0]) == 0);
+        ck_assert(memcmp(s.sum, t.sum, sizeof s.sum) == 0 && memcmp(s.most, t.most, sizeof s.most) == 0);
+        for (size_t side = 0; side < 2; side++) {
+                memset(sums[side], 0, sizeof sums[side]);
+                (side == 0 ? kernels : others)->add(terms[side], s.scale, MOST_QUERIES, sums[side]);
+        }
+        ck_assert(memcmp(sums[0], sums[1], sizeof sums[0]) == 0);
+        free(rows);
+        free(same);
+}
+END_TEST
+
+static void add_case(Suite *suite, const char *name, SFun begin)
+{
+        TCase *tcase = tcase_create(name);
+        tcase_add_checked_fixture(tcase, begin, NULL);
         tcase_add_loop_test(tcase, bytes_are_the_nearest_steps, 0, COUNT(dims));
         tcase_add_loop_test(tcase, terms_are_powers_of_two, 0, COUNT(dims));
         tcase_add_test(tcase, what_is_far_away_is_still_found);
         tcase_add_test(tcase, weighed_terms_are_added);
+        tcase_add_loop_test(tcase, bits_are_those_of_other_processors, 0, COUNT(dims));
         suite_add_tcase(suite, tcase);
+}
+
+int main(void)
+{
+        Suite *suite = suite_create("simd_looks");
+        add_case(suite, "bytes", setup);
+        add_case(suite, "bytes without their products", setup_others);
         return test_main(suite);
 }

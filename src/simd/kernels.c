@@ -38,8 +38,8 @@ const dci_amx_kernels *dci_amx_for(const dci_context *context)
 const dci_look_kernels *dci_look_kernels_for(const dci_context *context)
 {
 #if defined(__x86_64__)
-        if (context->isa >= DCI_ISA_AVX512 && dci_cpu_has_vnni())
-                return &dci_look_kernels_vnni;
+        if (context->isa >= DCI_ISA_AVX512)
+                return dci_cpu_has_vnni() ? &dci_look_kernels_vnni : &dci_look_kernels_avx512;
 #endif
         (void)context;
         return NULL;

@@ -50,10 +50,10 @@ typedef struct dci_look_kernels {
 } dci_look_kernels;
 
 #if defined(__x86_64__)
-extern const dci_look_kernels dci_look_kernels_vnni;
+extern const dci_look_kernels dci_look_kernels_avx512, dci_look_kernels_vnni; /* the same bits */
 #endif
 
-/* NULL where the context's level multiplies floats as fast as bytes, or nobody has written it. */
+/* NULL at levels that have none: a level has one answer, whatever its processors can multiply. */
 const dci_look_kernels *dci_look_kernels_for(const dci_context *context);
 
 #endif
