@@ -20,6 +20,8 @@ NEEDS = {
     "src/simd/codes_avx512.h": ["avx512bw"],
     "src/simd/codes_write_avx512.c": ["avx512bw"],
     "src/simd/codes_vnni.c": ["avx512_vnni"],
+    "src/simd/looks_avx512.c": ["avx512bw"],
+    "src/simd/looks_template.h": ["avx512bw"],
     "src/simd/looks_vnni.c": ["avx512_vnni"],
     "src/simd/kernels_amx.c": ["amx_tile", "amx_bf16"],
 }

@@ -313,7 +313,7 @@ typedef struct dci_kv_config {
                           are read for it; 1 to 64; 0 (default): the preset's, 1, codes decide; sketch+verify 4 */
         /* DCI_KV_GROUP_RESTRUCTURED (PRKV, section 4.1). The queries of the prompt's last positions, and after each `period` plans of a layer
          * those of the last `ring` plans (in both cases not of more positions than the rollback has), are held against all candidates: the
-         * sum over queries and group of the softmax over the candidates is a candidate's importance. On x86-64 with AVX-512 VNNI its
+         * sum over queries and group of the softmax over the candidates is a candidate's importance. At the level avx512 its
          * products are those of keys and queries rounded to bytes, row by row: a logit is right to some hundredth of what logits spread, and
          * tokens of nearly the same importance may change places; elsewhere, and where logits may be 2^24 or more, they are in binary32. The most important ones
          * are static: static_share * (budget - sink - window) of them, rounded down to whole pages. Candidates are stored in
@@ -444,7 +444,7 @@ DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64
  *  GROUP_TREE: a page is inserted whole, for a product of each token with each node; a key that outgrows c, whose square is a power of two,
  *  has its head's tree built anew.
  *  With DCI_KV_GROUP_RESTRUCTURED also makes a layer's order anew, `period` plans after the last time: per layer O(ring
- *  n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (with VNNI: 76 + dim_k) for each thread and one more. Between calls plans use
+ *  n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (avx512: 76 + dim_k) for each thread and one more. Between calls plans use
  *  the order there is. */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 

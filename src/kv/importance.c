@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * How much the last queries look at each candidate (PRKV, algorithm 1, lines 6 to 8). Where the CPU multiplies bytes several times as
- * fast as floats (simd/looks.h), by bytes: importance ranks tokens, and an error of some hundredths of a logit in one query of many
- * moves those only that are as good as equal. Else, and for numbers whose products might leave the range, by floats.
+ * How much the last queries look at each candidate (PRKV, algorithm 1, lines 6 to 8). At levels that have looks (simd/looks.h) by bytes:
+ * importance ranks tokens, and an error of some hundredths of a logit in one query of many moves those only that are as good as equal.
+ * Else, and for numbers whose products might leave the range, by floats.
  *
  * Bytes say most when no row has a few coordinates that are much larger than the others. So the middle of the keys is taken from
  * each, which no softmax notices, and a coordinate is divided by sqrt(key / query) in keys and multiplied by it in queries, both as
