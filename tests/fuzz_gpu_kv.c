@@ -170,7 +170,8 @@ static void fork_one(life *l)
         } else {
                 ck_ok(dci_gpu_kv_save(l->t.kv, o->id, n, scratch_path("sequence")));
                 ck_ok(dci_gpu_kv_load(l->t.kv, scratch_path("sequence"), &id));
-                if (l->t.plans) /* the host has formed all that is due before it saves */
+                /* Before it saves the host has formed all that is due; of listed groups no more than before. */
+                if (l->t.plans && !l->t.kv->planner.listed)
                         ck_ok(dci_kv_maintain(l->t.cpu, 1, &o->id));
                 ck_ok(dci_kv_save(l->t.cpu, o->id, n, scratch_path("other")));
                 ck_ok(dci_kv_load(l->t.cpu, scratch_path("other"), &other));

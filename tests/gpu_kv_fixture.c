@@ -80,6 +80,10 @@ void twin_end(twin *t)
         dci_gpu_destroy(t->gpu);
         if (t->own_context)
                 dci_context_destroy(t->context);
+        for (twin_tie *tie = t->ties, *next; tie != NULL; tie = next) {
+                next = tie->next;
+                free(tie);
+        }
         memset(t, 0, sizeof *t);
 }
 

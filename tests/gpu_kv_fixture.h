@@ -16,6 +16,13 @@
 #define TWIN_TOLERANCE 2e-3
 #define TWIN_TOLERANCE_ROUNDED 1e-2
 
+/* What two lists of a layer and head differed in, as they may. */
+typedef struct twin_tie {
+        struct twin_tie *next;
+        size_t layer, head, n;
+        int32_t tokens[]; /* ascending */
+} twin_tie;
+
 typedef struct twin {
         dci_context *context;
         bool own_context;
@@ -30,6 +37,8 @@ typedef struct twin {
         bool plans; /* the device chooses: the CPU maintains before each step, as the device forms groups then by itself */
         size_t n_lists,
                 n_other; /* lists compared; of these, with another group in the place of one that counts as much */
+        size_t n_again;  /* of these, lists that a schedule has kept since */
+        twin_tie *ties;  /* of lists that a schedule may keep */
         void *alive;     /* rows of the step, until it ends */
         float *kept;     /* room for outputs and log sums of all looks, or NULL */
         size_t n_kept, kept_room;

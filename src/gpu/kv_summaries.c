@@ -231,7 +231,7 @@ dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                      n_prompt = dci_gpu_kv_host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;
         /* What a prompt gave stays when its end is cut, however young it is. */
         const bool lacks = row->grouped < dci_kv_prompt_candidates(kv->host, n_prompt);
-        return due > row->grouped && (lacks || !keeps_up(kv, row, due)) ? dci_gpu_kv_bring_up(kv, row) : DCI_OK;
+        return due > row->grouped && lacks ? dci_gpu_kv_bring_up(kv, row) : DCI_OK;
 }
 
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
