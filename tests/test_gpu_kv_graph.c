@@ -253,7 +253,8 @@ START_TEST(a_graph_goes_on_while_all_grows)
         const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(1);
         twin t = twin_begin(&config, &on_device);
-        kv_data data = kv_random(&config, PROMPT + 1300, 300 + (uint64_t)_i);
+        /* Where a schedule keeps lists, a tie cannot be told afterwards: with these rows there is none at any instruction set. */
+        kv_data data = kv_random(&config, PROMPT + 1300, (config.preset == DCI_KV_LOUISKV ? 600 : 300) + (uint64_t)_i);
         kv_turn turn = {twin_prefill(&t, &data, PROMPT, 0), &data, PROMPT, 1};
         places p = places_of(&t, 1);
         void *graph = capture_step(&t, &p, &turn, 0);
