@@ -2,6 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/gpu_fixture.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,4 +237,46 @@ float gpu_number(const void *from, size_t at, int32_t dtype)
 int32_t gpu_pick(dci_rng *rng, const int32_t *from, size_t n)
 {
         return from[dci_rng_below(rng, n)];
+}
+
+/* --- data ------------------------------------------------------------------------------------------------------------- */
+
+void gpu_put_row(dci_rng *rng, int32_t dtype, const float *mean, size_t dim, size_t number, float stretch, float *x,
+                 uint16_t *out)
+{
+        const bool wide = dtype == DCI_BF16;
+        const float huge = wide ? 1e29f : 6e4f, tiny = wide ? 1e-26f : 1e-6f, vanishing = wide ? 1e-38f : 6e-8f;
+        const bool is_odd = dci_rng_below(rng, 11) == 0;
+        for (size_t j = 0; j < dim; j++) {
+                const float part = fabsf(x[j]) / (1.0f + fabsf(x[j]));
+                const float odd[] = {0.0f,
+                                     j == number % dim ? 3.0f : 0.0f,
+                                     (j % 3 == 0 ? -1.0f : 1.0f) * huge * part,
+                                     tiny * part,
+                                     vanishing,
+                                     mean[j],
+                                     stretch == 0.0f ? 1.0f : stretch * x[j],
+                                     j == number % dim ? -huge : 0.0f};
+                if (is_odd)
+                        x[j] = odd[number % (sizeof odd / sizeof *odd)];
+                out[j] = wide ? dci_float_to_bf16(x[j]) : dci_float_to_f16(x[j]);
+        }
+}
+
+void gpu_draw_layout(dci_rng *rng, dci_coder *coder)
+{
+        const size_t dim = coder->dim, n_lines = dim * (size_t)coder->bits / 32, wide = dim / 4;
+        const size_t whole = dci_rng_below(rng, n_lines);
+        unsigned char groups[3 * DCI_CODE_GROUPS];
+        size_t n = 0, line = 0;
+        for (; line < n_lines - whole && whole + n + 8 < wide; line++)
+                for (size_t shift = 0, bits; shift < 8; shift += bits, n++) {
+                        bits = 1 + dci_rng_below(rng, 6);
+                        bits = shift + bits > 8 ? 8 - shift : bits;
+                        groups[3 * n] = (unsigned char)line;
+                        groups[3 * n + 1] = (unsigned char)shift;
+                        groups[3 * n + 2] = (unsigned char)bits;
+                }
+        ck_assert(dci_code_layout_learned(whole * 4, line, n, groups, 3, dim, 4 * dim * (size_t)coder->bits,
+                                          &coder->layout));
 }

@@ -12,6 +12,7 @@
 #include "tests/common.h"
 
 #include "gpu/gpu_internal.h"
+#include "sketch/coder.h"
 #include "tests/gpu_open.h"
 
 #define GPU_BUFFERS 64
@@ -54,6 +55,13 @@ void gpu_fetch(gpu_test *t, const gpu_buffer *b);
 void gpu_same(gpu_test *t, const gpu_buffer *b, const char *what);
 /* That the guards are whole, after gpu_fetch. */
 void gpu_guarded(const gpu_buffer *b, const char *what);
+
+/* A row of keys as it is stored; one in eleven is out of the ordinary: parts that are huge, tiny or nothing, its mean, or its own coordinates times
+ * `stretch` (0: all of them 1). */
+void gpu_put_row(dci_rng *rng, int32_t dtype, const float *mean, size_t dim, size_t number, float stretch, float *x,
+                 uint16_t *out);
+/* Widths of learned codes as they come, in as many lines as there are bits for. */
+void gpu_draw_layout(dci_rng *rng, dci_coder *coder);
 
 /* The pointer that goes into arguments of a model or of a kernel. */
 DCI_INLINE void *gpu_at(const gpu_buffer *b, bool image)

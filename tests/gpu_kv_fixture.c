@@ -41,6 +41,19 @@ dci_gpu_kv_config twin_on_device(void)
         return config;
 }
 
+dci_gpu_kv_config twin_planned_for(size_t n_sequences)
+{
+        dci_gpu_kv_config config = twin_on_device();
+        config.max_sequences = n_sequences;
+        config.planner = DCI_GPU_PLAN_DEVICE;
+        return config;
+}
+
+dci_kv_layer *twin_layer_of(dci_kv *kv, int64_t sequence, size_t layer)
+{
+        return &dci_kv_find(kv, sequence)->layers[layer];
+}
+
 bool twin_repeats(int32_t preset)
 {
         const dci_kv_config config = twin_small(preset);

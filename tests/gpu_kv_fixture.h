@@ -54,6 +54,10 @@ dci_kv_config twin_small(int32_t preset);
  * can. */
 dci_gpu_kv_config twin_on_device(void);
 
+/* The same of so many sequences, planned by the device. */
+dci_gpu_kv_config twin_planned_for(size_t n_sequences);
+dci_kv_layer *twin_layer_of(dci_kv *kv, int64_t sequence, size_t layer);
+
 /* Whether the environment wants plans of the device, and this preset's are the host's all the same: the suite has run with it. */
 bool twin_repeats(int32_t preset);
 

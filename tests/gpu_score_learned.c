@@ -48,25 +48,12 @@ static void fit(score_state *s, dci_coder *coder, double decay)
         free(spare);
 }
 
-/* Widths as they come, in as many lines as there are bits for. */
+/* The levels are the coder's own. */
 static void any_layout(score_state *s, dci_coder *coder)
 {
-        const size_t n_lines = coder->dim * (size_t)coder->bits / 32;
-        const size_t whole = dci_rng_below(&s->rng, n_lines), wide = coder->dim / 4;
-        unsigned char groups[3 * DCI_CODE_GROUPS];
-        size_t n = 0, line = 0;
-        for (; line < n_lines - whole && whole + n + 8 < wide; line++)
-                for (size_t shift = 0, bits; shift < 8; shift += bits, n++) {
-                        bits = 1 + dci_rng_below(&s->rng, 6);
-                        bits = shift + bits > 8 ? 8 - shift : bits;
-                        groups[3 * n] = (unsigned char)line;
-                        groups[3 * n + 1] = (unsigned char)shift;
-                        groups[3 * n + 2] = (unsigned char)bits;
-                }
         uint8_t levels[DCI_CODE_WIDTHS][16];
         memcpy(levels, coder->layout.levels, sizeof levels);
-        ck_assert(dci_code_layout_learned(whole * 4, line, n, groups, 3, coder->dim,
-                                          4 * coder->dim * (size_t)coder->bits, &coder->layout));
+        gpu_draw_layout(&s->rng, coder);
         memcpy(coder->layout.levels, levels, sizeof levels);
 }
 

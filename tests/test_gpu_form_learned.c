@@ -73,25 +73,9 @@ static void draw(dci_rng *rng, const float *mean, size_t dim, float *out)
 static void fill_row(world *w, const float *mean, size_t number, uint16_t *out)
 {
         const size_t dim = (size_t)w->s->dim;
-        const bool wide = w->s->dtype == DCI_BF16;
-        const float huge = wide ? 1e29f : 6e4f, tiny = wide ? 1e-26f : 1e-6f, vanishing = wide ? 1e-38f : 6e-8f;
         float x[DCI_GPU_MAX_DIM];
         draw(&w->rng, mean, dim, x);
-        if (dci_rng_below(&w->rng, 11) == 0)
-                for (size_t j = 0; j < dim; j++) {
-                        const float part = fabsf(x[j]) / (1.0f + fabsf(x[j]));
-                        const float odd[] = {0.0f,
-                                             j == number % dim ? 3.0f : 0.0f,
-                                             (j % 3 == 0 ? -1.0f : 1.0f) * huge * part,
-                                             tiny * part,
-                                             vanishing,
-                                             mean[j],
-                                             20.0f * x[j],
-                                             j == number % dim ? -huge : 0.0f};
-                        x[j] = odd[number % COUNT(odd)];
-                }
-        for (size_t j = 0; j < dim; j++)
-                out[j] = wide ? dci_float_to_bf16(x[j]) : dci_float_to_f16(x[j]);
+        gpu_put_row(&w->rng, w->s->dtype, mean, dim, number, 20.0f, x, out);
 }
 
 static void moments_of(const dci_context *context, const float *rows, size_t dim, void *memory, dci_moments *out)
@@ -122,20 +106,8 @@ static void fit(world *w, const float *rows, dci_coder *coder)
 /* Widths as they come, in some of the lines; a transform of any numbers. */
 static void any_frame(world *w, dci_coder *coder)
 {
-        const size_t dim = coder->dim, n_lines = dim * (size_t)coder->bits / 32, wide = dim / 4;
-        const size_t whole = dci_rng_below(&w->rng, n_lines);
-        unsigned char groups[3 * DCI_CODE_GROUPS];
-        size_t n = 0, line = 0;
-        for (; line < n_lines - whole && whole + n + 8 < wide; line++)
-                for (size_t shift = 0, bits; shift < 8; shift += bits, n++) {
-                        bits = 1 + dci_rng_below(&w->rng, 6);
-                        bits = shift + bits > 8 ? 8 - shift : bits;
-                        groups[3 * n] = (unsigned char)line;
-                        groups[3 * n + 1] = (unsigned char)shift;
-                        groups[3 * n + 2] = (unsigned char)bits;
-                }
-        ck_assert(dci_code_layout_learned(whole * 4, line, n, groups, 3, dim, 4 * dim * (size_t)coder->bits,
-                                          &coder->layout));
+        const size_t dim = coder->dim;
+        gpu_draw_layout(&w->rng, coder);
         dci_coder_finish_learned(coder);
         for (size_t j = 0; j < dim; j++) {
                 coder->centre[j] = (float)test_quick_normal(&w->rng);

@@ -228,18 +228,10 @@ static dci_kv_config planned_config(size_t i)
         return config;
 }
 
-static dci_gpu_kv_config on_device_for(size_t n)
-{
-        dci_gpu_kv_config config = twin_on_device();
-        config.max_sequences = n;
-        config.planner = DCI_GPU_PLAN_DEVICE;
-        return config;
-}
-
 /* With room for some pages of twin_small, so that they come and leave. */
 static dci_gpu_kv_config under_pressure(size_t n, size_t n_pages)
 {
-        dci_gpu_kv_config config = on_device_for(n);
+        dci_gpu_kv_config config = twin_planned_for(n);
         config.device_resident_bytes = n_pages * 2 * 8 * 2 * 64 * 4;
         return config;
 }
@@ -251,7 +243,7 @@ START_TEST(a_graph_goes_on_while_all_grows)
         enum { PROMPT = 60 };
         const size_t n = test_thin() && _i % 2 != 0 ? 175 : steps(planned[_i].schedule != 0 ? 300 : 700);
         const dci_kv_config config = planned_config((size_t)_i);
-        const dci_gpu_kv_config on_device = on_device_for(1);
+        const dci_gpu_kv_config on_device = twin_planned_for(1);
         twin t = twin_begin(&config, &on_device);
         /* Where a schedule keeps lists, a tie cannot be told afterwards: with these rows there is none at any instruction set. */
         kv_data data = kv_random(&config, PROMPT + 1300, (config.preset == DCI_KV_LOUISKV ? 600 : 300) + (uint64_t)_i);
@@ -276,7 +268,7 @@ END_TEST
 START_TEST(a_graph_serves_other_sequences)
 {
         const dci_kv_config config = planned_config((size_t)(_i < N_PLANNED ? _i : 2 * (_i - N_PLANNED)));
-        const dci_gpu_kv_config on_device = _i < N_PLANNED ? on_device_for(4) : under_pressure(4, 90);
+        const dci_gpu_kv_config on_device = _i < N_PLANNED ? twin_planned_for(4) : under_pressure(4, 90);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 1500, 400), other = kv_random(&config, 1500, 401);
         kv_turn a = {twin_prefill(&t, &data, 700, 0), &data, 700, 1},
@@ -325,7 +317,7 @@ START_TEST(layers_without_their_anchor_are_refused)
         config.schedule = DCI_KV_ANCHOR;
         config.anchor_first = 1;
         config.anchor_period = 2;
-        const dci_gpu_kv_config on_device = on_device_for(1);
+        const dci_gpu_kv_config on_device = twin_planned_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 300, 700);
         const kv_turn turn = {twin_prefill(&t, &data, 200, 0), &data, 200, 1};
@@ -349,7 +341,7 @@ END_TEST
 START_TEST(what_cannot_be_captured_is_refused)
 {
         dci_kv_config config = twin_small(DCI_KV_SKETCH);
-        dci_gpu_kv_config on_device = on_device_for(2);
+        dci_gpu_kv_config on_device = twin_planned_for(2);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 300, 500);
         const kv_turn turn = {twin_prefill(&t, &data, 200, 0), &data, 200, 1}, two = {turn.sequence, &data, 200, 2};
@@ -405,7 +397,7 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                 dci_kv_config config = twin_small(cases[i].preset);
                 if (cases[i].bits > 0)
                         config.key_bits = cases[i].bits;
-                dci_gpu_kv_config on_device = on_device_for(1);
+                dci_gpu_kv_config on_device = twin_planned_for(1);
                 dci_context *context = test_context(1);
                 dci_gpu *gpu = twin_gpu(context);
                 dci_gpu_kv *kv = NULL;
@@ -431,7 +423,7 @@ END_TEST
 START_TEST(the_host_makes_the_same)
 {
         const dci_kv_config config = planned_config((size_t)_i);
-        const dci_gpu_kv_config on_device = on_device_for(2);
+        const dci_gpu_kv_config on_device = twin_planned_for(2);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 900, 600);
         const int64_t sequence = twin_prefill(&t, &data, 600, 0);
@@ -465,7 +457,7 @@ START_TEST(listed_groups_are_those_of_the_cpu)
         config.cluster_tokens = kinds[_i].tokens;
         config.cluster_every = kinds[_i].every;
         config.cluster_most = kinds[_i].most;
-        const dci_gpu_kv_config on_device = on_device_for(3);
+        const dci_gpu_kv_config on_device = twin_planned_for(3);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 2600, 700 + (uint64_t)_i), other = kv_random(&config, 2600, 800);
         const int64_t a = twin_prefill(&t, &data, 1100, 0);
@@ -505,7 +497,7 @@ START_TEST(codes_that_are_made_anew)
         enum { N = 2000 };
         dci_kv_config config = config_of(LEARNED_OF(_i + 2));
         config.refit = 1.05;
-        const dci_gpu_kv_config on_device = on_device_for(2);
+        const dci_gpu_kv_config on_device = twin_planned_for(2);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, N, 700);
         larger_keys(&config, &data, 700);

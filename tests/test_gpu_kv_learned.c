@@ -23,15 +23,8 @@ static dci_kv_config config_of(int32_t bits)
 
 static twin begin(const dci_kv_config *config, size_t n)
 {
-        dci_gpu_kv_config on_device = twin_on_device();
-        on_device.max_sequences = n;
-        on_device.planner = DCI_GPU_PLAN_DEVICE;
+        const dci_gpu_kv_config on_device = twin_planned_for(n);
         return twin_begin(config, &on_device);
-}
-
-static dci_kv_layer *layer_of(dci_kv *kv, int64_t sequence, size_t layer)
-{
-        return &dci_kv_find(kv, sequence)->layers[layer];
 }
 
 /* That candidates of this layer have codes on the device which the host has not. */
@@ -39,16 +32,16 @@ static size_t missing(const twin *t, int64_t sequence)
 {
         size_t n = 0;
         for (size_t l = 0; l < t->config.n_layers; l++) {
-                ck_assert(!layer_of(t->kv->host, sequence, l)->uncoded);
-                n += layer_of(t->kv->host, sequence, l)->n_missing;
+                ck_assert(!twin_layer_of(t->kv->host, sequence, l)->uncoded);
+                n += twin_layer_of(t->kv->host, sequence, l)->n_missing;
         }
         return n;
 }
 
 static void same_head(const twin *t, int64_t sequence, size_t l, size_t h)
 {
-        const dci_kv_head *a = &layer_of(t->cpu, sequence, l)->heads[h],
-                          *b = &layer_of(t->kv->host, sequence, l)->heads[h];
+        const dci_kv_head *a = &twin_layer_of(t->cpu, sequence, l)->heads[h],
+                          *b = &twin_layer_of(t->kv->host, sequence, l)->heads[h];
         ck_assert_msg(a->keys->distortion == b->keys->distortion && a->n_now == b->n_now && a->sum_now == b->sum_now &&
                               a->n_latest == b->n_latest && a->sum_latest == b->sum_latest && a->refits == b->refits,
                       "layer %zu, head %zu: %.17g over %u of %.17g, the CPU has %.17g over %u of %.17g", l, h,
@@ -80,7 +73,7 @@ static void same_codes(twin *t, int64_t sequence)
         ck_ok(dci_gpu_kv_maintain(t->kv, 1, &sequence));
         ck_ok(dci_kv_maintain(t->cpu, 1, &sequence));
         for (size_t l = 0; l < t->config.n_layers; l++) {
-                const dci_kv_layer *layer = layer_of(t->cpu, sequence, l);
+                const dci_kv_layer *layer = twin_layer_of(t->cpu, sequence, l);
                 if (t->kv->layers[l].dense)
                         continue;
                 ck_assert_uint_eq(row->grouped, layer->n_grouped);
@@ -188,7 +181,7 @@ START_TEST(codes_are_made_anew_when_the_cpu_makes_them_anew)
         int32_t n_refits = 0;
         for (size_t l = 0; l < config.n_layers; l++)
                 for (size_t h = 0; h < config.n_kv_heads; h++)
-                        n_refits += (int32_t)layer_of(t.cpu, sequence, l)->heads[h].refits;
+                        n_refits += (int32_t)twin_layer_of(t.cpu, sequence, l)->heads[h].refits;
         ck_assert_int_gt(n_refits, 0);
         kv_data_free(&data);
         twin_end(&t);
@@ -215,7 +208,7 @@ START_TEST(heads_without_a_fit_are_the_hosts)
         size_t n_random = 0;
         for (size_t l = 0; l < config.n_layers; l++)
                 for (size_t h = 0; h < config.n_kv_heads && !t.kv->layers[l].dense; h++)
-                        n_random += layer_of(t.cpu, sequence, l)->heads[h].keys->coder.kind == DCI_CODER_ROTATED;
+                        n_random += twin_layer_of(t.cpu, sequence, l)->heads[h].keys->coder.kind == DCI_CODER_ROTATED;
         ck_assert_uint_eq(n_random, _i == 0 ? 1 : _i == 1 ? 2 : 4);
         ck_assert_uint_eq(missing(&t, sequence), _i == 0 ? CODED : 0);
         kv_data_free(&data);

@@ -27,19 +27,6 @@ static dci_kv_config louis(int kind)
         return config;
 }
 
-static dci_gpu_kv_config on_device_for(size_t n)
-{
-        dci_gpu_kv_config config = twin_on_device();
-        config.max_sequences = n;
-        config.planner = DCI_GPU_PLAN_DEVICE;
-        return config;
-}
-
-static const dci_kv_layer *layer_of(dci_kv *kv, int64_t sequence, size_t layer)
-{
-        return &dci_kv_find(kv, sequence)->layers[layer];
-}
-
 /* Turns and groups of all layers, once the host has been asked; returns the turns that the layers have in all. */
 static size_t same_turns(twin *t, int64_t sequence)
 {
@@ -47,7 +34,8 @@ static size_t same_turns(twin *t, int64_t sequence)
         ck_ok(dci_gpu_kv_maintain(t->kv, 1, &sequence));
         ck_ok(dci_kv_maintain(t->cpu, 1, &sequence));
         for (size_t l = 0; l < t->config.n_layers; l++) {
-                const dci_kv_layer *a = layer_of(t->kv->host, sequence, l), *b = layer_of(t->cpu, sequence, l);
+                const dci_kv_layer *a = twin_layer_of(t->kv->host, sequence, l),
+                                   *b = twin_layer_of(t->cpu, sequence, l);
                 ck_assert_msg(a->n_boundaries == b->n_boundaries, "layer %zu: %zu turns, %zu on the CPU", l,
                               a->n_boundaries, b->n_boundaries);
                 if (a->n_boundaries > 0)
@@ -80,14 +68,14 @@ static void step(twin *t, int64_t sequence, const kv_data *data, size_t from, si
 START_TEST(turns_are_those_of_the_cpu)
 {
         const dci_kv_config config = louis(_i);
-        const dci_gpu_kv_config on_device = on_device_for(1);
+        const dci_gpu_kv_config on_device = twin_planned_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, N, 90);
         const int64_t a = twin_prefill(&t, &data, PROMPT, 0);
         size_t n_differ = 0;
         for (size_t i = 0; i < 200; i++) {
                 twin_decode(&t, a, &data, PROMPT + i, 1);
-                n_differ += layer_of(t.cpu, a, 1)->n_grouped != layer_of(t.cpu, a, 2)->n_grouped;
+                n_differ += twin_layer_of(t.cpu, a, 1)->n_grouped != twin_layer_of(t.cpu, a, 2)->n_grouped;
         }
         ck_assert_uint_gt(same_turns(&t, a), 100);
         /* Layers whose queries turn at different tokens have groups of different ones. */
@@ -139,7 +127,7 @@ START_TEST(turns_of_steps_under_way_are_waited_for)
 {
         enum { AT_ONCE = 6 };
         const dci_kv_config config = louis(_i);
-        const dci_gpu_kv_config on_device = on_device_for(1);
+        const dci_gpu_kv_config on_device = twin_planned_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, N, 96);
         const int64_t a = twin_prefill(&t, &data, PROMPT, 0);
@@ -169,7 +157,7 @@ END_TEST
 START_TEST(turns_of_a_sequence_that_is_gone_are_gone)
 {
         const dci_kv_config config = louis(0);
-        const dci_gpu_kv_config on_device = on_device_for(1);
+        const dci_gpu_kv_config on_device = twin_planned_for(1);
         twin t = twin_begin(&config, &on_device);
         for (size_t i = 0; i < 5; i++) {
                 kv_data data = kv_random(&config, N, 97 + i);
@@ -188,7 +176,7 @@ END_TEST
 START_TEST(turns_of_steps_that_are_taken_back_never_were)
 {
         const dci_kv_config config = louis(_i);
-        const dci_gpu_kv_config on_device = on_device_for(1);
+        const dci_gpu_kv_config on_device = twin_planned_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, N, 91), other = kv_random(&config, N, 92);
         const int64_t a = twin_prefill(&t, &data, PROMPT, 0);
@@ -211,7 +199,7 @@ END_TEST
 START_TEST(turns_go_where_sequences_go)
 {
         const dci_kv_config config = louis(_i);
-        const dci_gpu_kv_config on_device = on_device_for(3);
+        const dci_gpu_kv_config on_device = twin_planned_for(3);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, N, 93), other = kv_random(&config, N, 94);
         const int64_t a = twin_prefill(&t, &data, PROMPT, 0);
@@ -254,12 +242,12 @@ START_TEST(no_mark_is_lost_however_late_the_host_asks)
         config.budget = 1300;
         config.segment_buffer = 1300;
         config.tau = 0.02;
-        const dci_gpu_kv_config on_device = on_device_for(1);
+        const dci_gpu_kv_config on_device = twin_planned_for(1);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, LONG + DECODED + 2 * PIECE + 40, 95);
         const int64_t a = twin_prefill(&t, &data, LONG, 0);
         twin_decode(&t, a, &data, LONG, DECODED);
-        const dci_kv_layer *host = layer_of(t.kv->host, a, 0), *cpu = layer_of(t.cpu, a, 0);
+        const dci_kv_layer *host = twin_layer_of(t.kv->host, a, 0), *cpu = twin_layer_of(t.cpu, a, 0);
         ck_assert_uint_eq(cpu->n_batches, 1);
         ck_assert_uint_gt(host->n_boundaries, DCI_GPU_KV_TURNS / 4);
         ck_assert_uint_lt(host->n_boundaries, cpu->n_boundaries);

@@ -438,7 +438,7 @@ void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv);
 /* Before a step: what the device cannot form is formed by the host and brought there, and chunks are there for the rest. Says in rows what
  * is formed in the step. */
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv);
-/* What the host is to form for the device comes now, before the sequence is shared or cut. */
+/* What a prompt gave and the host is to form comes now, before the sequence is shared or cut. */
 dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* On the step's stream, before its first sparse layer's rows are stored. */
 dci_status dci_gpu_kv_form(dci_gpu_kv *kv);

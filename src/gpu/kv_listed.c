@@ -278,15 +278,26 @@ static bool changed(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t laye
         return c->there != listing_of(kv, row, layer)->grouped || c->now != c->there;
 }
 
+/* Asked for each row of every step: nearly always nothing has. */
+static bool some_changed(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row)
+{
+        bool some = false;
+        for (size_t l = 0; l < kv->shape.n_layers && !some; l++)
+                if (dci_kv_groups(kv->host, l)) {
+                        const change c = change_of(kv, sequence, row, l);
+                        some = changed(kv, row, l, &c);
+                }
+        return some;
+}
+
 /* Groups and candidates of layers that changed from where on, and how many all have then. */
 typedef struct changes {
         range groups, ids;
-        bool some;
 } changes;
 
 static changes changes_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row)
 {
-        changes all = {{SIZE_MAX, 0}, {SIZE_MAX, 0}, false};
+        changes all = {{SIZE_MAX, 0}, {SIZE_MAX, 0}};
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!dci_kv_groups(kv->host, l))
                         continue;
@@ -299,7 +310,6 @@ static changes changes_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence,
                 const range before = groups_of(kv, &sequence->layers[l], c.there);
                 all.groups.least = before.least < all.groups.least ? before.least : all.groups.least;
                 all.ids.least = c.there < all.ids.least ? c.there : all.ids.least;
-                all.some = true;
         }
         return all;
 }
@@ -346,9 +356,9 @@ static dci_status bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         const size_t at = dci_gpu_kv_row_at(kv, row);
-        const changes all = changes_of(kv, sequence, row);
-        if (!all.some)
+        if (!some_changed(kv, sequence, row))
                 return DCI_OK;
+        const changes all = changes_of(kv, sequence, row);
         if (all.groups.most > p->most_groups)
                 return dci_fail(DCI_ERR_LIMIT, "sequence %lld has %zu groups of a head, but there is room for %zu",
                                 (long long)row->id, all.groups.most, p->most_groups);

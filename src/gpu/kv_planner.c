@@ -106,16 +106,14 @@ static dci_status upload_signs(dci_gpu_kv *kv, uint64_t seed, float *to)
 dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const size_t n_lasts = kv->n_sparse * kv->n_lists;
         if (!p->on)
                 return DCI_OK;
-        dci_status status = kv->ops->fill(kv->gpu, kv->side, p->lasts, 0, n_lasts * sizeof *p->lasts);
-        if (status == DCI_OK)
-                status = kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
-                                       2 * p->at_once * kv->shape.n_kv_heads * sizeof *p->n_found);
+        dci_status status = kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
+                                          2 * p->at_once * kv->shape.n_kv_heads * sizeof *p->n_found);
         /* Layers that use another one's lists get no centres from the host. */
         if (status == DCI_OK && p->kind == DCI_GPU_CODES)
-                status = kv->ops->fill(kv->gpu, kv->side, p->centres, 0, n_lasts * kv->dim * sizeof *p->centres);
+                status = kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
+                                       kv->n_sparse * kv->n_lists * kv->dim * sizeof *p->centres);
         if (status == DCI_OK)
                 status = dci_gpu_kv_schedule_begin(kv);
         if (status == DCI_OK && kv->shape.tail != DCI_KV_TAIL_DROP)

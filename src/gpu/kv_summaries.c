@@ -46,7 +46,7 @@ static dci_status copy_up(dci_gpu_kv *kv, void *to, const void *from, size_t n_b
         return kv->ops->copy(kv->gpu, kv->side, to, from, n_bytes);
 }
 
-/* Floats of a row's part in one layer's centres, or lasts. */
+/* Where a row's part of one layer's centres begins, in floats. */
 static size_t centres_at(const dci_gpu_kv *kv, size_t sparse, size_t row)
 {
         return (sparse * kv->config.max_sequences + row) * kv->shape.n_kv_heads * kv->dim;
@@ -377,18 +377,13 @@ void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 
 dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        const size_t n = kv->shape.n_kv_heads, at = dci_gpu_kv_row_at(kv, row) * n;
-        dci_status status = DCI_OK;
         row->grouped = row->forming = row->n_formed = 0;
         row->behind = false;
         row->framed = kv->planner.on && !dci_gpu_kv_coded(&kv->planner);
         if (kv->planner.listed)
                 dci_gpu_kv_listed_open(kv, row);
         dci_gpu_kv_turns_open(kv, row);
-        for (size_t l = 0; l < kv->n_sparse && kv->planner.on && status == DCI_OK; l++)
-                status = kv->ops->fill(kv->gpu, kv->side, kv->planner.lasts + l * kv->n_lists + at, 0,
-                                       n * sizeof *kv->planner.lasts);
-        return status == DCI_OK && kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : status;
+        return kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : DCI_OK;
 }
 
 void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)

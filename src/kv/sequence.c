@@ -154,8 +154,8 @@ void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
         dci_kv_jobs_cancel(kv, sequence, false);
         for (size_t i = 0; i < kv->config.n_layers; i++)
                 free_layer(kv, &sequence->layers[i]);
-        dci_kv_cut_table(kv, sequence,
-                         0); /* from the end: the next sequence gets them in the order that they were in */
+        /* From the end: the next sequence gets them in the order that they were in. */
+        dci_kv_cut_table(kv, sequence, 0);
         dci_kv_give(kv, sequence->table, sequence->table_capacity * sizeof *sequence->table);
         dci_kv_give(kv, sequence->decided, dci_kv_decided_bytes(kv));
         dci_kv_give(kv, sequence->layers, layers_bytes(kv));
