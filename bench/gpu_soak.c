@@ -28,6 +28,7 @@ typedef struct soaking {
         dci_kv *cpu;
         int64_t on_cpu;
         size_t n_cpu; /* tokens of it */
+        bool remembers; /* lists or groups come of earlier steps' queries, or of when groups are formed: the CPU takes every step */
         dci_kv_plan plan;
         uint16_t *rows;
         float *device_out, *cpu_out;
@@ -78,13 +79,41 @@ static dci_status follow(soaking *s, size_t n_tokens, bool prompt)
         return status;
 }
 
+static dci_status plan_layer(soaking *s, size_t layer, const uint16_t *queries)
+{
+        return dci_kv_plan_make(s->cpu, layer, 1, &s->on_cpu, queries, DIM, &s->plan);
+}
+
+static const uint16_t *queries_of(const soaking *s, size_t layer, size_t walk)
+{
+        return gpubench_stream_queries(&s->stream, walk + layer * s->path.config.batch * WALK_APART);
+}
+
+/* Tokens up to there as the device got them: one in a step, and with plans. */
+static dci_status follow_closely(soaking *s, size_t n_tokens)
+{
+        const size_t ahead = s->path.n[0] - s->path.step; /* from a step's queries to its token */
+        dci_status status = DCI_OK;
+        while (s->n_cpu < n_tokens && status == DCI_OK) {
+                const size_t walk = s->n_cpu - ahead;
+                status = append_on_cpu(s, 1, false);
+                for (size_t l = 0; l < s->path.config.layers && status == DCI_OK; l++)
+                        status = plan_layer(s, l, queries_of(s, l, walk));
+                if (status == DCI_OK)
+                        status = dci_kv_step_end(s->cpu, 1, &s->on_cpu);
+                if (status == DCI_OK)
+                        status = dci_kv_maintain(s->cpu, 1, &s->on_cpu);
+        }
+        return status;
+}
+
 static dci_status compare_layer(soaking *s, size_t layer, size_t walk)
 {
         const gpubench_path_config *c = &s->path.config;
-        const size_t heads = c->heads * GROUP, at = layer * c->batch;
-        const uint16_t *queries = gpubench_stream_queries(&s->stream, walk + at * WALK_APART);
-        const float *device = s->device_out + at * heads * DIM;
-        dci_status status = dci_kv_plan_make(s->cpu, layer, 1, &s->on_cpu, queries, DIM, &s->plan);
+        const size_t heads = c->heads * GROUP;
+        const uint16_t *queries = queries_of(s, layer, walk);
+        const float *device = s->device_out + layer * c->batch * heads * DIM;
+        dci_status status = plan_layer(s, layer, queries);
         if (status == DCI_OK)
                 status = dci_kv_attend(s->cpu, layer, 1, &s->on_cpu, queries, DIM, &s->plan, s->cpu_out, DIM, NULL);
         for (size_t h = 0; h < heads && status == DCI_OK; h++) {
@@ -116,7 +145,7 @@ static dci_status compare(soaking *s)
         const size_t n = p->n[0];
         dci_status status = gpubench_download(s->b, s->device_out, p->out.device, p->out_bytes);
         if (status == DCI_OK)
-                status = follow(s, n - 1, false);
+                status = s->remembers ? follow_closely(s, n - 1) : follow(s, n - 1, false);
         if (status == DCI_OK)
                 status = append_on_cpu(s, 1, false);
         for (size_t l = 0; l < p->config.layers && status == DCI_OK; l++)
@@ -285,8 +314,10 @@ static dci_status open_all(soaking *s, const gpubench_path_config *config)
                 status = dci_kv_create(b->context, &c, &s->cpu);
         if (status == DCI_OK)
                 status = dci_kv_open(s->cpu, &s->on_cpu);
-        if (status == DCI_OK)
+        if (status == DCI_OK) {
+                s->remembers = s->cpu->listed || s->cpu->config.schedule != DCI_KV_EVERY_STEP;
                 status = dci_kv_plan_create(s->cpu, 1, &s->plan);
+        }
         s->rows = malloc(2 * (tokens > CHUNK_TOKENS ? tokens : CHUNK_TOKENS) * row * sizeof *s->rows);
         s->device_out = malloc(s->path.out_bytes + 1);
         s->cpu_out = malloc(row * GROUP * sizeof *s->cpu_out);
@@ -383,7 +414,8 @@ static dci_status soak(gpubench *b, const kvbench_arm *arm)
 static bool is_usual(int32_t preset)
 {
         return preset == DCI_KV_SKETCH || preset == DCI_KV_SKETCH_LOWBIT || preset == DCI_KV_QUEST ||
-               preset == DCI_KV_PAGEMEAN || preset == DCI_KV_ARKVALE;
+               preset == DCI_KV_PAGEMEAN || preset == DCI_KV_ARKVALE || preset == DCI_KV_CLUSTERKV ||
+               preset == DCI_KV_LOUISKV || preset == DCI_KV_FREEKV;
 }
 
 dci_status gpubench_soak(gpubench *b)
