@@ -125,17 +125,50 @@ static double slack_of(const twin *t, double most)
         return share * (p->weigh == DCI_GPU_WEIGH_EVEN ? 1.0 + fabs(most) : fabs(most));
 }
 
-/* Of two lists that differ: what is in one only counts as much as what is in the other only, to the last bits. */
-static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
+/* What the device's scores of a list say, while they are there. */
+typedef struct counting {
+        float *scores, *parts;
+        const float *of_list;
+        double last;
+} counting;
+
+static counting count_begin(const twin *t, const which *of)
 {
         const dci_gpu_kv_planner *p = &t->kv->planner;
-        const size_t list = of->list, head = list % t->config.n_kv_heads;
         const size_t per = t->kv->group, n_scores = p->most_groups * per;
         const size_t part_floats = ((size_t)dci_gpu_kv_score_parts(t->kv, t->kv->step.n) + 1) * per * 2;
-        float *scores = (float *)(void *)fetch(t, (int32_t *)(void *)(p->scores + list * n_scores), n_scores);
-        float *parts = (float *)(void *)fetch(t, (int32_t *)(void *)p->parts, part_floats * (list + 1));
-        const float *of_list = parts + list * part_floats;
-        const double last = last_chosen(t, of, head);
+        counting c = {.scores =
+                              (float *)(void *)fetch(t, (int32_t *)(void *)(p->scores + of->list * n_scores), n_scores),
+                      .parts = (float *)(void *)fetch(t, (int32_t *)(void *)p->parts, part_floats * (of->list + 1)),
+                      .last = last_chosen(t, of, of->list % t->config.n_kv_heads)};
+        c.of_list = c.parts + of->list * part_floats;
+        return c;
+}
+
+static void count_end(const counting *c)
+{
+        free(c->scores);
+        free(c->parts);
+}
+
+static size_t group_of(const twin *t, const which *of, int32_t position)
+{
+        return group_at(t, of->layer, of->sequence, of->list % t->config.n_kv_heads, position);
+}
+
+/* Whether a tail's choice has taken out the scores of a group. */
+static bool is_gone(const twin *t, const counting *c, size_t group)
+{
+        return c->scores[group * t->kv->group] == -FLT_MAX;
+}
+
+/* Of two lists that differ: what is in one only counts as much as what is in the other only, to the last bits. A schedule keeps more than a plan
+ * takes, and the last that was chosen is one of those: what has no score any more counts that much, or more. */
+static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
+{
+        const counting c = count_begin(t, of);
+        const bool keeps = t->kv->shape.schedule != DCI_KV_EVERY_STEP;
+        bool some_gone = false;
         double least = INFINITY, most = -INFINITY;
         for (size_t side = 0; side < 2; side++) {
                 const int32_t *mine = side == 0 ? a : b, *other = side == 0 ? b : a;
@@ -145,16 +178,22 @@ static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n
                                 j++;
                         if (j < n_other && other[j] == mine[i])
                                 continue;
-                        const size_t group = group_at(t, of->layer, of->sequence, head, mine[i]);
-                        const double counts = counts_for(t, scores, of_list, group, last);
+                        const size_t group = group_of(t, of, mine[i]);
+                        const double counts = counts_for(t, c.scores, c.of_list, group, c.last);
+                        if (keeps && is_gone(t, &c, group)) {
+                                some_gone = true;
+                                continue;
+                        }
                         least = fmin(least, counts);
                         most = fmax(most, counts);
                 }
         }
         ck_assert_msg(most - least <= slack_of(t, most), "%s, layer %zu, list %zu: %.9g in place of %.9g", t->what,
-                      of->layer, list, least, most);
-        free(scores);
-        free(parts);
+                      of->layer, of->list, least, most);
+        ck_assert_msg(!some_gone || least >= c.last - slack_of(t, c.last),
+                      "%s, layer %zu, list %zu: %.9g, and the last that was chosen %.9g", t->what, of->layer, of->list,
+                      least, c.last);
+        count_end(&c);
 }
 
 /* --- lists that are kept ------------------------------------------------------------------------------------------------------------- */
@@ -206,6 +245,72 @@ static bool has_been_tied(twin *t, const which *of, const int32_t *a, size_t n_a
         return known;
 }
 
+static int ascending(const void *a, const void *b)
+{
+        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+        return (x > y) - (x < y);
+}
+
+/* A list for the next plan, best first, beside the CPU's: what stands in the place of something else counts as much, by scores that are gone when
+ * that plan comes. */
+static void check_ahead(twin *t, const which *of, const int32_t *a, const int32_t *b, size_t n)
+{
+        const size_t sink = t->kv->shape.sink;
+        const counting c = count_begin(t, of);
+        twin_tie *tie = malloc(sizeof *tie + 2 * n * sizeof tie->tokens[0]);
+        ck_assert_ptr_nonnull(tie);
+        *tie = (twin_tie){.next = t->ties, .layer = of->layer, .head = of->list % t->config.n_kv_heads};
+        for (size_t i = 0; i < n; i++) {
+                const int32_t mine = a[i] + (int32_t)sink, other = b[i] + (int32_t)sink;
+                if (mine == other)
+                        continue;
+                const size_t x = group_of(t, of, mine), y = group_of(t, of, other);
+                const double counts = counts_for(t, c.scores, c.of_list, x, c.last),
+                             others = counts_for(t, c.scores, c.of_list, y, c.last);
+                /* A tail has the scores of this plan's own list taken out. */
+                const bool gone = is_gone(t, &c, x) || is_gone(t, &c, y);
+                ck_assert_msg(gone || fabs(counts - others) <= slack_of(t, fmax(counts, others)),
+                              "%s, layer %zu, list %zu, for the next plan: %.9g in place of %.9g", t->what, of->layer,
+                              of->list, counts, others);
+                tie->tokens[tie->n++] = mine;
+                tie->tokens[tie->n++] = other;
+        }
+        qsort(tie->tokens, tie->n, sizeof tie->tokens[0], ascending);
+        t->ties = tie;
+        count_end(&c);
+}
+
+/* What AHEAD has chosen for a sequence's next plan, as kv_schedule.c keeps it. */
+static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_list)
+{
+        const dci_gpu_kv_schedule *s = &t->kv->planner.schedule;
+        const dci_kv_decided *wanted = twin_layer_of(t->cpu, sequence, layer)->decided;
+        const size_t n_heads = t->config.n_kv_heads, room = dci_kv_most_room(t->kv->host);
+        const size_t row = dci_gpu_kv_row_at(t->kv, dci_gpu_kv_find(t->kv, sequence)),
+                     index = t->kv->layers[layer].index;
+        const unsigned char *row_memory = s->memory + row * s->row_bytes,
+                            *at = row_memory + s->states_bytes + index * s->layer_bytes;
+        ck_ok(t->ops->stream_wait(t->gpu, s->stream));
+        int32_t *state = fetch(t, (const int32_t *)(const void *)row_memory, (index + 1) * DCI_GPU_DECIDED_INTS),
+                *counts = fetch(t, (const int32_t *)(const void *)at, n_heads),
+                *lists = fetch(t, (const int32_t *)(const void *)(at + dci_lines(n_heads * sizeof *counts)),
+                               n_heads * room);
+        const bool listed = state[index * DCI_GPU_DECIDED_INTS + DCI_GPU_DECIDED_LISTED] != 0;
+        ck_assert_msg(listed == wanted->listed, "%s, layer %zu: lists %d, %d on the CPU", t->what, layer, listed,
+                      wanted->listed);
+        for (size_t h = 0; h < n_heads && listed; h++) {
+                const which of = {layer, first_list + h, sequence};
+                const size_t n = (size_t)counts[h];
+                ck_assert_msg(counts[h] == wanted->counts[h], "%s, layer %zu, head %zu: %d ahead, %d on the CPU",
+                              t->what, layer, h, (int)counts[h], (int)wanted->counts[h]);
+                if (memcmp(lists + h * room, wanted->lists + h * room, n * sizeof *lists) != 0)
+                        check_ahead(t, &of, lists + h * room, wanted->lists + h * room, n);
+        }
+        free(state);
+        free(counts);
+        free(lists);
+}
+
 /* Whether a plan is one of the step that ends the prompt of a sequence whose groups the host lists: it attends to everything. */
 bool twin_is_early(const twin *t, size_t layer, int64_t sequence)
 {
@@ -252,6 +357,9 @@ void twin_plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, con
                 t->n_other += other > 0;
                 t->n_again += again;
         }
+        for (size_t i = 0; i < n && t->kv->shape.schedule == DCI_KV_AHEAD; i++)
+                if (header[n + i] > 0 && !twin_is_early(t, layer, turns[i].sequence))
+                        ahead_alike(t, layer, turns[i].sequence, i * t->config.n_kv_heads);
         t->n_lists += n_lists;
         ck_assert_msg(t->n_other - t->n_again <= 1 + t->n_lists / 100, "%s: %zu of %zu lists differ", t->what,
                       t->n_other, t->n_lists);
