@@ -36,7 +36,7 @@ static const dci_kv_layer *layer_of(const twin *t, int64_t sequence, size_t laye
 
 static int32_t *fetch(const twin *t, const int32_t *from, size_t n)
 {
-        int32_t *to = malloc(n * sizeof *to);
+        int32_t *to = malloc((n + 1) * sizeof *to);
         ck_assert_ptr_nonnull(to);
         ck_ok(t->ops->copy(t->gpu, t->stream, to, from, n * sizeof *to));
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));

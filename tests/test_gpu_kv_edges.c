@@ -371,8 +371,8 @@ START_TEST(rows_that_are_no_numbers_are_told)
         for (size_t l = 0; l < config.n_layers; l++) {
                 twin_rows rows = twin_rows_of(&t, l, 1, &turn);
                 ck_ok(dci_gpu_kv_append(t.kv, t.stream, l, &rows.rows));
-                twin_rows_free(&t, &rows);
                 ck_ok(dci_gpu_kv_prompt(t.kv, t.stream, l, bad, 0, NULL, config.dim_k));
+                twin_rows_free(&t, &rows);
                 ck_assert_int_eq(polled(&t, bad), l >= layer);
         }
         ck_refused(dci_gpu_kv_step_end(t.kv, t.stream), DCI_ERR_NUMBER, "NaN or infinity");
