@@ -40,21 +40,6 @@ static int byte_of(const uint8_t *tile, size_t i, size_t j)
         return (int)tile[(j / 4 * ROWS + i) * 4 + j % 4] - 128;
 }
 
-/* In place of fmax, reductions by which gcc 12 cannot compile for arm64 (an error of its own). */
-static double greater_of(double a, double b)
-{
-        return a > b ? a : b;
-}
-
-/* The largest coordinate of a row, as it is packed. */
-static double largest_of(const float *row, const float *centre, const float *inverse, size_t dim)
-{
-        double most = 0.0;
-        for (size_t j = 0; j < dim; j++)
-                most = greater_of(fabs(((double)row[j] - (double)centre[j]) * (double)inverse[j]), most);
-        return most;
-}
-
 /* Loops over dims. A byte is the whole number of steps next to what it stands for; what is missing is 0; nothing else is touched. */
 START_TEST(bytes_are_the_nearest_steps)
 {
@@ -74,7 +59,10 @@ START_TEST(bytes_are_the_nearest_steps)
                 memset(tile, 0x55, tile_bytes);
                 kernels->pack(rows, n, dim, centre, inverse, tile, scales);
                 for (size_t i = 0; i < ROWS; i++) {
-                        const double most = i < n ? largest_of(numbers + i * dim, centre, inverse, dim) : 0.0;
+                        double most = 0.0;
+                        for (size_t j = 0; j < dim && i < n; j++)
+                                most = fmax(most, fabs(((double)numbers[i * dim + j] - (double)centre[j]) *
+                                                       (double)inverse[j]));
                         ck_assert(fabs((double)scales[i] - most / 127.0) <= 1e-6 * most);
                         for (size_t j = 0; j < dci_look_units(dim) * 4; j++) {
                                 const int byte = byte_of(tile, i, j);
@@ -166,7 +154,7 @@ START_TEST(terms_are_powers_of_two)
                                 }
                                 ck_assert_msg(fabs(term / exp2(x) - 1.0) <= 0x1p-8 + 3e-4, "2^%g is not %g", x, term);
                                 sum[q * LANES + i % LANES] += exp2(x);
-                                most[q * LANES + i % LANES] = greater_of(most[q * LANES + i % LANES], x);
+                                most[q * LANES + i % LANES] = fmax(most[q * LANES + i % LANES], x);
                         }
                 for (size_t l = 0; l < n_queries * LANES; l++) {
                         ck_assert(fabs((double)s.sum[l] / sum[l] - 1.0) <= 3e-4);
@@ -194,9 +182,9 @@ START_TEST(what_is_far_away_is_still_found)
                 for (size_t q = 0; q < 4; q++) {
                         double wanted = -(double)INFINITY, most = wanted;
                         for (size_t i = 0; i < ROWS; i++)
-                                wanted = greater_of(wanted, score_of(&s, q, i));
+                                wanted = fmax(wanted, score_of(&s, q, i));
                         for (size_t l = 0; l < LANES; l++)
-                                most = greater_of(most, (double)s.most[q * LANES + l]);
+                                most = fmax(most, (double)s.most[q * LANES + l]);
                         ck_assert(fabs(most - wanted) <= 1e-6 * fabs(wanted));
                         for (size_t i = 0; i < ROWS; i++)
                                 test_hold(shifts[c] < 0 ? isinf(term_of(terms, q, i))
