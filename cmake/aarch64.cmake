@@ -5,6 +5,13 @@
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+# Only for CUDA's kernels on the CPU (tests/emulated): this machine's own compiler would be found in its place.
+find_program(DCI_ARM64_CXX aarch64-linux-gnu-g++)
+if(DCI_ARM64_CXX)
+    set(CMAKE_CXX_COMPILER ${DCI_ARM64_CXX})
+else()
+    set(DCI_EMULATED OFF CACHE BOOL "there is no C++ compiler for arm64")
+endif()
 
 set(DCI_ARM64_ROOT "" CACHE PATH "folder with Debian's arm64 libraries (cmake/aarch64.cmake)")
 # CMake reads this file again for each of its trial programs.
