@@ -230,9 +230,11 @@ static dci_status check_projected(const dci_row_check *c, size_t first, size_t n
                                                                            rows, n, dim, again, BLOCK_ROWS);
                 for (size_t i = 0; i < here * n; i++) {
                         const size_t d = i / n, r = i % n;
+                        if (c->view.rows->gaps && dci_view_id(&c->view, (int32_t)(first + r)) < 0)
+                                continue; /* nothing need ever have been written there */
                         const float stored = chunk->projections[(j + d) * chunk->stride + first % full + r];
                         const float wanted = again[d * BLOCK_ROWS + r] * (cosine ? norms[r] : 1.0f);
-                        if (stored == wanted || (c->view.rows->gaps && dci_view_id(&c->view, (int32_t)(first + r)) < 0))
+                        if (stored == wanted)
                                 continue;
                         const double length =
                                 cosine ? 1.0 : sqrt((double)kernels->norm2[index->config.dtype - 1](rows[r], dim));
