@@ -244,7 +244,7 @@ static int save_on_a_full_disk(void)
 {
         char options[64];
         snprintf(options, sizeof options, "size=%zu", world.n_bytes[SAVED_OLD] + world.n_bytes[SAVED_NEW] / 2);
-        if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) != 0 ||
             mount("none", scratch_path("."), "tmpfs", 0, options) != 0)
                 return 77;
         scratch_put("file", world.bytes[SAVED_OLD], world.n_bytes[SAVED_OLD]);
