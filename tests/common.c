@@ -69,6 +69,9 @@ static void *counted_alloc(void *ctx, size_t size, size_t alignment)
         if (pointer != NULL) {
                 atomic_fetch_add(&memory->live_bytes, size);
                 atomic_fetch_add(&memory->live_blocks, 1);
+                size_t largest = atomic_load(&memory->largest);
+                while (size > largest && !atomic_compare_exchange_weak(&memory->largest, &largest, size))
+                        continue;
         }
         return pointer;
 }

@@ -47,6 +47,7 @@ typedef struct test_memory {
         atomic_size_t live_bytes, live_blocks, calls;
         atomic_size_t fail_at; /* 1-based; 0: never */
         atomic_bool fails_on;  /* all that follow fail, too, until test_memory_recovers */
+        atomic_size_t largest; /* bytes of one allocation, since it was set to 0 */
 } test_memory;
 dci_allocator test_allocator(test_memory *memory);
 dci_context *test_context_with(test_memory *memory, int32_t n_threads);

@@ -186,6 +186,32 @@ START_TEST(any_allocation_may_fail)
 }
 END_TEST
 
+/* Directions of long rows are most of a small index, and were once drawn all at a time: a limited process then could not check what
+ * it had loaded. */
+START_TEST(directions_are_checked_one_at_a_time)
+{
+        enum { LONG = 1 << 16 };
+        test_memory memory;
+        dci_context *context = test_context_with(&memory, 1);
+        dci_index_config config = check_config(DCI_KIND_PDCI, _i == 0 ? DCI_METRIC_L2 : DCI_METRIC_IP, DCI_F32, 0);
+        dci_index *index = NULL;
+        float *row = test_normal(1, LONG, 1);
+        config.dim = LONG;
+        ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_index_add(index, 1, row, LONG, NULL, NULL));
+        ck_assert_uint_ge(index->directions.n, 4);
+        atomic_store(&memory.largest, 0);
+        ck_ok(dci_index_check(index, DCI_CHECK_FULL, NULL));
+        ck_assert_uint_ge(atomic_load(&memory.largest), LONG * sizeof(float));
+        ck_assert_uint_lt(atomic_load(&memory.largest), 2 * LONG * sizeof(float));
+        index->directions.vectors[3 * LONG - 1] *= 1.5f;
+        ck_refused(dci_index_check(index, DCI_CHECK_FULL, NULL), DCI_ERR_FORMAT, "direction 2 is not the one");
+        dci_index_destroy(index);
+        free(row);
+        dci_context_destroy(context);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("index check");
@@ -204,6 +230,7 @@ int main(void)
         tcase_set_timeout(call, 120);
         tcase_add_test(call, bad_arguments_are_refused_and_progress_can_stop_it);
         tcase_add_test(call, any_allocation_may_fail);
+        tcase_add_loop_test(call, directions_are_checked_one_at_a_time, 0, 2);
         suite_add_tcase(suite, call);
         return test_main(suite);
 }

@@ -42,7 +42,8 @@ enum { DCI_CHECK_STRUCTURE = 1, DCI_CHECK_FULL = 2 };
  * Errors: DCI_ERR_FORMAT for what is found, DCI_ERR_INVALID, DCI_ERR_MEMORY, DCI_ERR_CANCELLED.
  * Thread rule: beside searches; adds, removes, reserves, saves and memory reports wait until it is over.
  * Cost: STRUCTURE O(slots + projections), and the map of ids; FULL O(rows dim (1 + simple indices)), with codes as adding the rows
- * again; MDCI up to 1,024 x nodes x dim for each level. Memory: STRUCTURE a bit per slot; FULL some KB per thread and 4 KB x dim.
+ * again; MDCI up to 1,024 x nodes x dim for each level. Memory: STRUCTURE a bit per slot; FULL a row and some KB per thread, with codes some
+ * hundred bytes x dim per thread; MDCI 4 KB x dim, and once more what products of its largest level read.
  */
 DCI_API dci_status dci_index_check(const dci_index *index, int32_t level, const dci_progress *progress);
 

@@ -181,20 +181,29 @@ dci_status dci_check_ids(const dci_index *index, const dci_view *view, size_t *o
 
 /* --- once more -------------------------------------------------------------------------------------------------------------------- */
 
+/* One after the other: of many elements they take more memory than all the rest of an index. */
 dci_status dci_check_directions(const dci_index *index)
 {
         const dci_directions *there = &index->directions;
-        dci_directions wanted;
-        if (dci_index_simple_indices(&index->config) != there->n || (there->n > 0 && there->dim != index->config.dim))
+        const dci_index_config *config = &index->config;
+        const size_t n_wanted = dci_index_simple_indices(config), dim = config->dim;
+        const bool lifted = config->metric == DCI_METRIC_IP;
+        if (n_wanted != there->n || (there->n > 0 && there->dim != dim))
                 return dci_fail(DCI_ERR_FORMAT, "there are %zu directions, the config has %zu simple indices", there->n,
-                                dci_index_simple_indices(&index->config));
-        dci_status status = dci_directions_create(index->context, &index->config, &wanted);
-        for (size_t j = 0; j < there->n && status == DCI_OK; j++)
-                if (memcmp(there->vectors + j * there->dim, wanted.vectors + j * there->dim,
-                           there->dim * sizeof *there->vectors) != 0 ||
-                    (wanted.weights != NULL && (there->weights == NULL || there->weights[j] != wanted.weights[j])))
+                                n_wanted);
+        if (there->n == 0)
+                return DCI_OK;
+        float weight, *wanted = dci_alloc(index->context, dim, sizeof *wanted);
+        if (wanted == NULL)
+                return DCI_ERR_MEMORY;
+        dci_status status = DCI_OK;
+        for (size_t j = 0; j < there->n && status == DCI_OK; j++) {
+                dci_direction_draw(config, j, wanted, lifted ? &weight : NULL);
+                if (memcmp(there->vectors + j * dim, wanted, dim * sizeof *wanted) != 0 ||
+                    (lifted && (there->weights == NULL || there->weights[j] != weight)))
                         status = dci_fail(DCI_ERR_FORMAT, "direction %zu is not the one that the seed gives", j);
-        dci_directions_destroy(index->context, &wanted);
+        }
+        dci_free(index->context, wanted, dim, sizeof *wanted);
         return status;
 }
 

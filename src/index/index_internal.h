@@ -185,7 +185,9 @@ typedef struct dci_directions {
 
 /* Projections of each row. */
 size_t dci_index_simple_indices(const dci_index_config *config);
-/* As many directions, drawn from the config's seed. */
+/* Direction i of the config's seed: dim coordinates and, where out_weight is not NULL (IP), the last one. */
+void dci_direction_draw(const dci_index_config *config, size_t i, float *out, float *out_weight);
+/* As many of them as the config has simple indices. */
 dci_status dci_directions_create(dci_context *context, const dci_index_config *config, dci_directions *out);
 void dci_directions_destroy(dci_context *context, dci_directions *directions);
 size_t dci_directions_bytes(const dci_directions *directions);

@@ -14,10 +14,13 @@
 #define BLOCK_ROWS 64
 
 /* A Gaussian vector has a uniformly random direction. One stream per direction, so that the first ones do not depend on how
- * many there are. */
-static void draw(const dci_rng *rng, size_t i, size_t dim, float *out, float *out_weight)
+ * many there are, and each can be drawn by itself. */
+void dci_direction_draw(const dci_index_config *config, size_t i, float *out, float *out_weight)
 {
-        dci_rng stream = dci_rng_split(rng, i);
+        const size_t dim = config->dim;
+        dci_rng rng;
+        dci_rng_seed(&rng, config->seed);
+        dci_rng stream = dci_rng_split(&rng, i);
         double squared = 0.0, last = 0.0;
         for (size_t p = 0; p < dim; p++) {
                 double x = dci_rng_normal(&stream);
@@ -49,10 +52,8 @@ dci_status dci_directions_create(dci_context *context, const dci_index_config *c
                 dci_directions_destroy(context, out);
                 return DCI_ERR_MEMORY;
         }
-        dci_rng rng;
-        dci_rng_seed(&rng, config->seed);
         for (size_t i = 0; i < out->n; i++)
-                draw(&rng, i, out->dim, out->vectors + i * out->dim, lifted ? &out->weights[i] : NULL);
+                dci_direction_draw(config, i, out->vectors + i * out->dim, lifted ? &out->weights[i] : NULL);
         return DCI_OK;
 }
 

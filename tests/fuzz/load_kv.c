@@ -91,7 +91,7 @@ static void check(dci_kv *kv)
 {
         ck_ok(dci_kv_check(kv, DCI_CHECK_STRUCTURE, NULL));
         const dci_status status = dci_kv_check(kv, DCI_CHECK_FULL, NULL);
-        ck_assert(fuzz_worked(status) || status == DCI_ERR_FORMAT);
+        ck_assert_msg(fuzz_worked(status) || status == DCI_ERR_FORMAT, "%s", dci_last_error());
 }
 
 static bool load_and_use(dci_kv *kv, const dci_kv_config *config, const uint8_t *file, size_t n)
