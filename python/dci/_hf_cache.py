@@ -69,6 +69,7 @@ class Session:
         self.kv: KVCache | None = None
         self.plan: Any = None
         self.sequences: list[int] = []
+        self.expected = False  # by a forward that has begun and has not come to the first layer
         self.clear()
 
     def clear(self) -> None:
@@ -100,6 +101,7 @@ class Session:
 
     def forward(self, layer: int, call: Call) -> torch.Tensor:
         """Attention of one layer, [batch, positions, heads, dim], of states that are [batch, heads, positions, dim]."""
+        self.expected = False
         if layer == 0 and self.begun > 0:
             self.abort()  # the last forward did not come to its end
         if layer != self.begun:
@@ -358,7 +360,7 @@ class DCILayer(CacheLayerMixin):
 
 
 class DCICache(Cache):
-    """What dci.transformers gives a model as past_key_values; its rows lie in the KVCache `kv`."""
+    """What dci.transformers gives a model as its cache; its rows lie in the KVCache `kv`."""
 
     def __init__(self, make: Make, n_layers: int, observe: int, store: torch.dtype | None = None) -> None:
         self.session = Session(make, n_layers, observe, store)

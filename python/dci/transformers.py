@@ -40,6 +40,7 @@ from .kv import KVCache
 __all__ = ["DCICache", "disable", "enable", "is_enabled", "new_cache"]
 
 _NAME = "dci"
+_ARGUMENTS = ("cache", "past_key_values")  # what a model's forward calls its cache: in transformers from 5.24 on, and before
 
 
 _enabled: weakref.WeakKeyDictionary[Any, _Enabled] = weakref.WeakKeyDictionary()
@@ -53,7 +54,8 @@ class _Enabled:
         self.config = model.config.get_text_config(decoder=True)
         given = _enabled.get(model)
         self.before: str = model.config._attn_implementation if given is None else given.before
-        self.hook: Any = None
+        self.argument = _ARGUMENTS[0] if _ARGUMENTS[0] in inspect.signature(model.forward).parameters else _ARGUMENTS[1]
+        self.hooks: list[Any] = []
 
     def make(self, states: States, scaling: float) -> KVCache:
         query, key, value = states
@@ -71,6 +73,23 @@ class _Enabled:
 
     def new_cache(self) -> DCICache:
         return DCICache(self.make, self.config.num_hidden_layers, self.observe, self.store)
+
+    def own(self, given: Any) -> DCICache:
+        """For a DynamicCache that nobody has filled one of dci's; another cache was asked for, and is refused."""
+        if isinstance(given, DCICache):
+            return given
+        if type(given) is not DynamicCache or given.get_seq_length() > 0:
+            raise InvalidError(
+                f"the model decodes through dci, but has a {type(given).__name__} of {given.get_seq_length()} tokens: "
+                "leave it out, give dci.transformers.new_cache(model), or disable dci first"
+            )
+        return self.new_cache()
+
+
+def _inner(model: Any) -> Any:
+    """The model that generates: that of a PEFT model, around which adapters lie, is inside it."""
+    inside = getattr(model, "get_base_model", None)
+    return model if inside is None else inside()
 
 
 def _refuse_unsupported(model: Any) -> None:
@@ -120,7 +139,7 @@ def enable(
 ) -> None:
     """Lets a transformers model decode through dci, until `disable`: with generate(), and with forwards that use a cache.
 
-    model       a causal language model; what it cannot be is refused before anything changes
+    model       a causal language model, or a PEFT model around one; what it cannot be is refused before anything changes
     preset      "sketch", "sketch+lowbit", "full", or another of dci.KVCache's (docs/systems.md)
     budget      most tokens that a kv head attends to in a step
     observe     how many queries of a prompt's end learned codes are fitted to, and choices made once look at
@@ -130,6 +149,7 @@ def enable(
 
     A model that is enabled already is enabled anew. Caches that were filled before keep what they were made with.
     """
+    model = _inner(model)
     _refuse_unsupported(model)
     stores = {name: kind for kind, name in DTYPES.items()}
     if dtype is not None and dtype not in stores:
@@ -150,60 +170,69 @@ def enable(
     model.set_attn_implementation(_NAME)
     if model.config._attn_implementation != _NAME:
         raise UnsupportedError(f"{type(model).__name__} did not take the attention of dci")
-    state.hook = model.register_forward_pre_hook(_give_cache, with_kwargs=True)
+    state.hooks = [
+        model.register_forward_pre_hook(_give_cache, with_kwargs=True),
+        model.register_forward_hook(_check_used, with_kwargs=True),
+    ]
     prepare = model._prepare_cache_for_generation
 
     def prepared(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(prepare).bind(*args, **kwargs).arguments
         result = prepare(*args, **kwargs)
-        _replace(state, given["model_kwargs"])
+        for_model = given["model_kwargs"]
+        for_model.update({name: state.own(for_model[name]) for name in _ARGUMENTS if for_model.get(name) is not None})
         return result
 
     model._prepare_cache_for_generation = prepared
     _enabled[model] = state
 
 
-def _replace(state: _Enabled, kwargs: dict[str, Any]) -> None:
-    """A DynamicCache that nobody has filled becomes one of dci's; another cache was asked for, and is refused."""
-    given = kwargs.get("past_key_values")
-    if given is None or isinstance(given, DCICache):
-        return
-    if type(given) is not DynamicCache or given.get_seq_length() > 0:
-        raise InvalidError(
-            f"the model decodes through dci, but has a {type(given).__name__} of {given.get_seq_length()} tokens: "
-            "leave it out, give dci.transformers.new_cache(model), or disable dci first"
-        )
-    kwargs["past_key_values"] = state.new_cache()
-
-
 def _give_cache(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Before a forward: one that uses a cache gets one of dci's."""
-    state = _enabled[model]
-    wanted = kwargs.get("use_cache")
-    if kwargs.get("past_key_values") is not None:
-        _replace(state, kwargs)
+    """Before a forward: one that uses a cache gets one of dci's, by the name that the model has for it."""
+    state, wanted = _enabled[model], kwargs.get("use_cache")
+    caches = [cache for cache in [kwargs.pop(name, None) for name in _ARGUMENTS] if cache is not None]
+    if len(caches) > 1:
+        raise InvalidError("the model got two caches, as cache and as past_key_values: leave one out")
+    if caches:
+        kwargs[state.argument] = state.own(caches[0])
     elif (state.config.use_cache if wanted is None else wanted) and not model.training:
-        kwargs["past_key_values"] = state.new_cache()
+        kwargs[state.argument] = state.new_cache()
+    if state.argument in kwargs:
+        kwargs[state.argument].session.expected = True
     return args, kwargs
+
+
+def _check_used(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """After a forward: its keys went through dci, not through a cache of which dci does not know."""
+    cache = kwargs.get(_enabled[model].argument)
+    if isinstance(cache, DCICache) and cache.session.expected:
+        raise UnsupportedError(
+            f"{type(model).__name__} did not use the cache of dci, which it was given as {_enabled[model].argument}: "
+            "dci.transformers.disable(model)"
+        )
 
 
 def disable(model: Any) -> None:
     """Gives a model its own attention and caches back. One that is not enabled stays as it is."""
+    model = _inner(model)
     state = _enabled.pop(model, None)
     if state is None:
         return
-    state.hook.remove()
+    for hook in state.hooks:
+        hook.remove()
     del model._prepare_cache_for_generation
     model.set_attn_implementation(state.before)
 
 
 def is_enabled(model: Any) -> bool:
     """Whether a model decodes through dci."""
-    return model in _enabled
+    return _inner(model) in _enabled
 
 
 def new_cache(model: Any) -> DCICache:
-    """An empty cache for a model that is enabled: to be given as past_key_values, and looked at afterwards."""
+    """An empty cache for a model that is enabled: to be given as past_key_values, which transformers calls cache from
+    5.24 on (forwards take either name, whatever the version), and to be looked at afterwards."""
+    model = _inner(model)
     if model not in _enabled:
         raise InvalidError(f"{type(model).__name__} does not decode through dci: call dci.transformers.enable(model) first")
     return _enabled[model].new_cache()

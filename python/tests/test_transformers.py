@@ -345,6 +345,71 @@ def test_another_cache_is_refused(model: Any) -> None:
         dt.new_cache(build())
 
 
+def test_generate_decodes_through_dci(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    out = model.generate(prompt(30), do_sample=False, max_new_tokens=5, return_dict_in_generate=True)
+    cache = out.past_key_values
+    assert isinstance(cache, dt.DCICache) and cache.get_seq_length() == 34  # the last one was not asked about
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_a_forward_takes_its_cache_by_either_name(model: Any, name: str) -> None:
+    dt.enable(model, **EXACT)
+    cache, other = dt.new_cache(model), hf.DynamicCache()
+    with torch.no_grad():
+        for n in (30, 1):
+            out = model(prompt(n), **{name: cache})
+            assert out.past_key_values is cache
+        assert isinstance(model(prompt(30), **{name: other}).past_key_values, dt.DCICache)
+    assert cache.get_seq_length() == 31
+    with pytest.raises(dci.InvalidError, match="two caches"):
+        model(prompt(1), cache=cache, past_key_values=dt.new_cache(model))
+
+
+class Adapted(torch.nn.Module):
+    """As PEFT's models lie around another: forwards and generate() end there."""
+
+    def __init__(self, inside: Any) -> None:
+        super().__init__()
+        self.inside, self.generate, self.config = inside, inside.generate, inside.config
+
+    def get_base_model(self) -> Any:
+        return self.inside
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inside(*args, **kwargs)
+
+
+def test_a_model_with_adapters_around_it_decodes_through_dci(model: Any) -> None:
+    outer, ids = Adapted(model), prompt(30)
+    wanted = generate(model, ids, 5)
+    dt.enable(outer, **EXACT)
+    assert dt.is_enabled(outer) and dt.is_enabled(model)
+    out = outer.generate(ids, do_sample=False, max_new_tokens=5, return_dict_in_generate=True)
+    assert isinstance(out.past_key_values, dt.DCICache) and torch.equal(out.sequences[:, 30:], wanted)
+    cache = dt.new_cache(outer)
+    with torch.no_grad():
+        assert outer(ids, past_key_values=cache).past_key_values is cache
+    assert cache.get_seq_length() == 30
+    dt.disable(outer)
+    assert not dt.is_enabled(model)
+
+
+def test_a_model_that_leaves_the_cache_out_is_refused(model: Any) -> None:
+    decode = model.model.forward
+
+    def forgetful(*args: Any, **kwargs: Any) -> Any:
+        return decode(*args, **{**kwargs, "cache" if "cache" in kwargs else "past_key_values": None})
+
+    model.model.forward = forgetful
+    dt.enable(model, **EXACT)
+    with pytest.raises(dci.UnsupportedError, match="did not use the cache of dci"):
+        generate(model, prompt(20), 4)
+    with pytest.raises(dci.UnsupportedError, match="LlamaForCausalLM did not use"):
+        model(prompt(20))
+    assert model(prompt(20), use_cache=False).logits.shape[1] == 20
+
+
 def test_without_a_cache_the_model_attends_by_itself(model: Any) -> None:
     ids = prompt(40)
     with torch.no_grad():
