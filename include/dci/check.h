@@ -13,9 +13,9 @@
 extern "C" {
 #endif
 
-/* As in index.h and kv.h: this header needs neither. */
-typedef struct dci_index dci_index;
-typedef struct dci_kv dci_kv;
+/* Those of index.h and kv.h: this header needs neither. */
+struct dci_index;
+struct dci_kv;
 
 /**
  * How much the checks look at. STRUCTURE: everything that is counted, listed or linked, by what it says itself.
@@ -45,7 +45,7 @@ enum { DCI_CHECK_STRUCTURE = 1, DCI_CHECK_FULL = 2 };
  * again; MDCI up to 1,024 x nodes x dim for each level. Memory: STRUCTURE a bit per slot; FULL a row and some KB per thread, with codes some
  * hundred bytes x dim per thread; MDCI 4 KB x dim, and once more what products of its largest level read.
  */
-DCI_API dci_status dci_index_check(const dci_index *index, int32_t level, const dci_progress *progress);
+DCI_API dci_status dci_index_check(const struct dci_index *index, int32_t level, const dci_progress *progress);
 
 /**
  * Checks a KV cache against everything that must hold of it, and says in the error's sentence what does not and where: for a host that
@@ -69,7 +69,7 @@ DCI_API dci_status dci_index_check(const dci_index *index, int32_t level, const 
  * Memory, which does not count against max_bytes: STRUCTURE some bytes per block and bit per candidate; FULL per thread what forming takes,
  * and a copy of the largest chunk, batch or tree.
  */
-DCI_API dci_status dci_kv_check(dci_kv *kv, int32_t level, const dci_progress *progress);
+DCI_API dci_status dci_kv_check(struct dci_kv *kv, int32_t level, const dci_progress *progress);
 
 #ifdef __cplusplus
 }

@@ -30,7 +30,7 @@ class Bitmap:
     def __init__(self, words: npt.NDArray[np.uint64], n: SupportsIndex | None = None, first_id: SupportsIndex = 0) -> None:
         if not isinstance(words, np.ndarray) or words.dtype != np.uint64 or words.ndim != 1:
             raise TypeError("words must be a one-dimensional uint64 array")
-        self.words = np.ascontiguousarray(words)
+        self.words = np.require(words, requirements=["C", "A"])
         self.n = as_count(64 * words.size if n is None else n, "n", 64 * words.size)
         self.first_id = as_count(first_id, "first_id")
 

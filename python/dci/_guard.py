@@ -34,7 +34,7 @@ class CallGuard:
         """told: gets the work done and the whole at each report of progress; a true answer cancels the call."""
         self._told = told
         self.error: BaseException | None = None
-        self._replaced: list[tuple[int, Handler]] = []
+        self._replaced: list[tuple[int, Handler, Handler]] = []  # signal, the handler it had, the one that keeps
         self.progress = Progress(None, PROGRESS_FN(self._report))
 
     def _report(self, _ctx: int | None, done: int, total: int) -> int:
@@ -76,11 +76,15 @@ class CallGuard:
             for number in signal.valid_signals():
                 handler = signal.getsignal(number)
                 if callable(handler):
-                    self._replaced.append((number, handler))
-                    signal.signal(number, self._keeping(handler))
-        except BaseException:
+                    keeping = self._keeping(handler)
+                    self._replaced.append((number, handler, keeping))
+                    signal.signal(number, keeping)
+        except BaseException as error:
+            # threading takes the thread that imported it first for the main one, which handles signals, and may be wrong.
+            refused = isinstance(error, ValueError) and not any(signal.getsignal(n) is k for n, _, k in self._replaced)
             self._restore()
-            raise
+            if not refused:
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,7 +95,9 @@ class CallGuard:
     def _restore(self) -> None:
         try:
             while self._replaced:
-                signal.signal(*self._replaced[-1])
+                number, handler, keeping = self._replaced[-1]
+                if signal.getsignal(number) is keeping:  # else a handler has put another in its place meanwhile
+                    signal.signal(number, handler)
                 self._replaced.pop()
         finally:
             # A handler that is back already may raise between two of these lines; the others must be put back all the same.

@@ -245,6 +245,7 @@ class Session:
 
     def select(self, rows: list[int]) -> None:
         """Row i of the batch becomes what row rows[i] is; a row that several become is forked."""
+        rows = [range(len(self.sequences))[row] for row in rows]  # from the end, too; IndexError before anything changes
         if not self.sequences or rows == list(range(len(self.sequences))):
             return
         if len(set(rows)) < len(rows):
@@ -303,6 +304,9 @@ class Session:
     def crop(self, n: int) -> None:
         """Forgets tokens from n on, those in front included."""
         if n >= self.seen:
+            return
+        if n <= 0:
+            self.clear()  # the next tokens are a prompt
             return
         for sequence, pad in zip(self.sequences, self.pads):
             self._kv.truncate(sequence, max(n - pad, 0))
@@ -398,7 +402,9 @@ class DCICache(Cache):
         self.session.select([row for row in range(len(self.session.sequences)) for _ in range(repeats)])
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forgets the last -tokens_to_remove tokens; a positive number is how many stay, as in earlier versions."""
+        """Forgets the last -tokens_to_remove tokens; a positive number is how many stay, as in earlier versions. Queries that a prompt
+        was observed by go with their tokens: where none is left, presets that choose by them (snapkv) need another part of the prompt
+        before they decode."""
         n = tokens_to_remove if tokens_to_remove > 0 else self.session.seen + tokens_to_remove
         self.session.crop(n)
 

@@ -43,7 +43,7 @@ def as_counts(given: Any, n: int, what: str) -> npt.NDArray[np.uintp]:
         raise InvalidError(f"{what} has shape {array.shape}, wanted one number, or one for each of {n} sequences")
     if array.size and array.min() < 0:
         raise InvalidError(f"{what} holds {array.min()}, wanted 0 or more")
-    return np.ascontiguousarray(np.broadcast_to(array, (n,)), np.uintp)
+    return np.require(np.broadcast_to(array, (n,)), np.uintp, ["C", "A"])
 
 
 def as_tokens(x: Any, n_sequences: int, heads: int, dim: int, form: RowFormat, what: str) -> Tokens:

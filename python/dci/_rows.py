@@ -167,7 +167,7 @@ def as_ids(ids: Any, what: str = "ids") -> npt.NDArray[np.int64]:
         raise InvalidError(f"{what} has shape {array.shape}, wanted (n,)")
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
         raise InvalidError(f"{what} holds {array.max()}, which is beyond int64")
-    return np.ascontiguousarray(array, dtype=np.int64).reshape(-1)
+    return np.require(array, np.int64, ["C", "A"]).reshape(-1)
 
 
 def as_count(value: SupportsIndex, what: str, most: int = 2**63 - 1) -> int:

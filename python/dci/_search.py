@@ -58,7 +58,7 @@ class TuneResult(NamedTuple):
 class Searchable:
     """An object of the library that answers searches; what Index is beyond that is in index.py."""
 
-    __slots__ = ("_dim", "_handle", "_input", "_n_simple")
+    __slots__ = ("__weakref__", "_dim", "_handle", "_input", "_n_simple")
 
     _dim: int
     _handle: Handle | None
@@ -305,7 +305,7 @@ class Searchable:
         rows, n, ld = as_rows(q, self._dim, self._input, "q")
         result = prepared(_structs.RangeResult)
         try:
-            before, after = (n, address(rows), ld, radius), (byref(result),)
+            before, after = (n, address(rows), ld, float(radius)), (byref(result),)
             effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view, rerank, guarantee)
             found = self._run(lib.dci_index_range_search, handle, n, before, after, filter, effort, stats)
             offsets = _copied(result.offsets, n + 1, np.uintp).astype(np.int64)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from ctypes import byref
 
 from . import _structs
@@ -12,6 +13,10 @@ from ._rows import as_count
 
 _ISA_NAMES = {code: name for name, code in _structs.ISAS.items()}
 _MOST_THREADS = 1024
+_forked: list[bool] = []  # not empty: this process is a child of fork, where OpenMP's threads may be lost, and waited for
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _forked.append(True))
 
 
 class Context:
@@ -33,6 +38,8 @@ class Context:
         config = prepared(_structs.ContextConfig)
         config.n_threads = as_count(threads, "threads", _MOST_THREADS)
         config.isa = chosen(_structs.ISAS, isa, "isa")
+        if executor is None and _forked:
+            executor = "pthreads"
         if executor is not None:
             config.executor_kind = chosen(_structs.EXECUTORS, executor, "executor")
         self._handle = create(lib.dci_context_create, lib.dci_context_destroy, byref(config))

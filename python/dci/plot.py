@@ -8,7 +8,7 @@
 
 A file is what `dci-bench ann`, `kv`, `layers`, `papers` or `kmeans` wrote with --json, or compare_peers.py,
 kmeans_peers.py or a peers script; TITLE=FILE names it. Reports of one kind are drawn together. Pictures read without
-colours, and equal reports give equal files. Needs matplotlib: pip install 'dci[plot]'.
+colours, and equal reports give equal files. Needs matplotlib 3.7 or newer.
 """
 
 from __future__ import annotations

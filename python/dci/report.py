@@ -5,7 +5,7 @@
     python -m dci.report ann.json kv.json layers.json -o report.html
 
 The page is one file: pictures are inside it, nothing is fetched, and no script runs. Any JSON of dci-bench is taken; those
-that dci.plot draws have pictures. TITLE=FILE names a file. Needs matplotlib: pip install 'dci[plot]'.
+that dci.plot draws have pictures. TITLE=FILE names a file. Needs matplotlib 3.7 or newer.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class Sketch:
 
         The rest as in score.
         """
-        return self._values(lib.dci_sketch_bound, queries, first, n, (probability,), out)
+        return self._values(lib.dci_sketch_bound, queries, first, n, (float(probability),), out)
 
     def _values(
         self,

@@ -27,7 +27,7 @@ try:
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ImportError(f"dci.sklearn needs scikit-learn 1.6 or newer ({error}): pip install 'dci[sklearn]'") from error
+    raise ImportError(f"dci.sklearn needs scikit-learn 1.6 or newer ({error}): pip install 'scikit-learn>=1.6'") from error
 
 Array = npt.NDArray[Any]
 
@@ -130,6 +130,7 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             index.set_defaults(**self.effort)
         self.recall_ = float("nan") if self.target_recall is None else self._tuned(index, rows, seed)
         self.index_ = index
+        self._row_dtype = rows.dtype
         self.n_samples_fit_ = self._n_features_out = len(rows)
         return self
 
@@ -151,8 +152,8 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_is_fitted(self)
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         if X is None:
-            rows = self.index_.reconstruct(np.arange(self.n_samples_fit_))
-            ids, distances = _without_self(*self._search(rows, k + 1))
+            rows = self.index_.reconstruct(np.arange(self.n_samples_fit_)).astype(self._row_dtype, copy=False)
+            ids, distances = _without_self(*self._search(rows, k, and_self=True))
         else:
             rows = validate_data(self, X, dtype=(np.float32, np.float64), reset=False)
             ids, distances = self._search(rows, k)
@@ -163,17 +164,16 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         whose explicit entries are the neighbours', by ascending distance within each row."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=(np.float32, np.float64), reset=False)
-        k = self.n_neighbors + (self.mode == "distance")
-        ids, distances = self._search(rows, k)
+        ids, distances = self._search(rows, self.n_neighbors, and_self=self.mode == "distance")
         entries = distances if self.mode == "distance" else np.ones_like(distances)
-        offsets = np.arange(0, ids.size + 1, k)
+        offsets = np.arange(0, ids.size + 1, ids.shape[1])
         return csr_matrix((entries.ravel(), ids.ravel(), offsets), shape=(len(rows), self.n_samples_fit_))
 
-    def _search(self, rows: Array, k: int) -> tuple[Array, Array]:
-        """Ids and distances, (len(rows), k), of the rows' own precision."""
-        if k < 1:
-            raise ValueError(f"n_neighbors is {self.n_neighbors}, wanted 1 or more")
-        n = self.n_samples_fit_
+    def _search(self, rows: Array, n_neighbors: int, and_self: bool = False) -> tuple[Array, Array]:
+        """Ids and distances, (len(rows), n_neighbors), and one more with the row itself, of the rows' own precision."""
+        if n_neighbors < 1:
+            raise ValueError(f"n_neighbors is {n_neighbors}, wanted 1 or more")
+        k, n = n_neighbors + and_self, self.n_samples_fit_
         if k > n:
             raise ValueError(f"Expected n_neighbors <= n_samples_fit, but n_neighbors = {k}, n_samples_fit = {n}")
         ids, scores = self.index_.search(np.asarray(rows, np.float32), k)

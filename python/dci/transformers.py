@@ -57,6 +57,10 @@ class _Enabled:
         self.argument = _ARGUMENTS[0] if _ARGUMENTS[0] in inspect.signature(model.forward).parameters else _ARGUMENTS[1]
         self.hooks: list[Any] = []
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The model refers to this, so that copies and pickles of it, which would be enabled by half, are refused here.
+        raise InvalidError("a model that decodes through dci cannot be copied or pickled: dci.transformers.disable(model) first")
+
     def make(self, states: States, scaling: float) -> KVCache:
         query, key, value = states
         return KVCache(
@@ -183,13 +187,19 @@ def enable(
         for_model.update({name: state.own(for_model[name]) for name in _ARGUMENTS if for_model.get(name) is not None})
         return result
 
+    model._dci_enabled = state  # before what no pickle takes
     model._prepare_cache_for_generation = prepared
     _enabled[model] = state
 
 
 def _give_cache(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Before a forward: one that uses a cache gets one of dci's, by the name that the model has for it."""
-    state, wanted = _enabled[model], kwargs.get("use_cache")
+    state = _enabled[model]
+    names = list(inspect.signature(model.forward).parameters)
+    at = names.index(state.argument) if state.argument in names else len(args)
+    if len(args) > at:  # given by position
+        args, kwargs = args[:at], {**kwargs, **dict(zip(names[at:], args[at:]))}
+    wanted = kwargs.get("use_cache")
     caches = [cache for cache in [kwargs.pop(name, None) for name in _ARGUMENTS] if cache is not None]
     if len(caches) > 1:
         raise InvalidError("the model got two caches, as cache and as past_key_values: leave one out")
@@ -220,7 +230,7 @@ def disable(model: Any) -> None:
         return
     for hook in state.hooks:
         hook.remove()
-    del model._prepare_cache_for_generation
+    del model._prepare_cache_for_generation, model._dci_enabled
     model.set_attn_implementation(state.before)
 
 

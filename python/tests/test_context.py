@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 
@@ -131,6 +132,23 @@ def test_a_forked_child_searches_as_its_parent(executor, keys, queries):
     assert len(index) == len(keys)
     for got, want in zip(index.search(queries, 10), wanted):
         np.testing.assert_array_equal(got, want)
+
+
+def first_answer(index):
+    """In a worker: what the first row is asked to find, by an index and a context that are made there."""
+    return index.search(np.ones(64, np.float32), 3)[0].tolist(), index.context.threads
+
+
+def test_a_forked_worker_makes_contexts_of_its_own():
+    # OpenMP's threads are not there in a child, and would be waited for: the parent has used them, through a context that the child has not.
+    index = dci.Index(64, context=dci.Context(threads=2))
+    index.add(normal(30_000, 64))
+    asked = normal(64, 64)
+    wanted = index.search(asked, 10)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(first_answer, (index,)).get(timeout=60)[0] == first_answer(index)[0]
+        for got, want in zip(pool.apply_async(dci.Index.search, (index, asked, 10)).get(timeout=60), wanted):
+            np.testing.assert_array_equal(got, want)
 
 
 def test_version_and_isa_are_those_of_the_library_and_the_default_context():

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -174,6 +176,43 @@ def test_a_signal_whose_handler_returns_ends_nothing(index):
     finally:
         signal.signal(signal.SIGINT, former)
     assert seen == [signal.SIGINT] and (ids >= 0).all()
+
+
+def test_a_handler_that_a_handler_sets_is_there_afterwards(index):
+    def second(number, frame):
+        pass
+
+    former = signal.signal(signal.SIGINT, lambda number, frame: signal.signal(signal.SIGINT, second))
+    try:
+        index.search(normal(1, 16), 3, filter=lambda i: i != 0 or interrupt(i))
+        assert signal.getsignal(signal.SIGINT) is second
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+# A host that runs Python in a thread of its own: threading is imported there first, and takes it for the main thread.
+ELSEWHERE = """
+import _thread, sys
+assert "threading" not in sys.modules
+done = _thread.allocate_lock()
+done.acquire()
+def work():
+    try:
+        import numpy, dci
+        index = dci.Index(4)
+        index.add(numpy.eye(4, dtype="float32"))
+        index.check()
+        print(index.search(numpy.ones(4, "float32"), 2, filter=lambda i: i > 1)[0].tolist())
+    finally:
+        done.release()
+_thread.start_new_thread(work, ())
+done.acquire()
+"""
+
+
+def test_calls_are_watched_no_further_where_signals_are_handled_elsewhere():
+    done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{ELSEWHERE}"], capture_output=True, text=True, check=False)
+    assert done.stdout == "[2, 3]\n", done.stderr
 
 
 def test_a_watched_add_or_search_is_undone_by_a_signal(index, monkeypatch):

@@ -13,7 +13,8 @@ import pytest
 from conftest import normal, stored, to_bits
 
 import dci
-from dci._rows import as_rows, row_format
+from dci._kv_rows import as_counts
+from dci._rows import as_ids, as_rows, row_format
 
 FLOAT32 = row_format("float32", "dtype")
 
@@ -190,6 +191,15 @@ def test_borrowed_rows_survive_their_last_other_reference():
     np.testing.assert_array_equal(index.reconstruct(np.arange(10)), copy)
     index.close()
     assert alive() is None
+
+
+def test_ids_masks_and_counts_behind_a_header_are_aligned():
+    data = np.zeros(4, np.uint8).tobytes() + np.arange(5, dtype=np.int64).tobytes()
+    odd = np.frombuffer(data, np.int64, offset=4)
+    assert not odd.flags.aligned
+    for taken in (as_ids(odd), dci.Bitmap(odd.view(np.uint64)).words, as_counts(odd.view(np.uintp), 5, "n")):
+        assert taken.flags.aligned and taken.flags.c_contiguous
+        np.testing.assert_array_equal(taken, odd)
 
 
 def test_a_refused_add_keeps_nothing():

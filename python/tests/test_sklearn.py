@@ -86,6 +86,15 @@ def test_neighbours_of_training_rows_leave_out_the_row_itself(metric):
     np.testing.assert_array_equal(fitted.kneighbors(asked, 5, return_distance=False), fitted.kneighbors(asked, 5)[1])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_distances_have_the_dtype_of_the_rows(dtype):
+    rows = normal(50, 6).astype(dtype)
+    fitted = DCITransformer(n_neighbors=3).fit(rows)
+    assert fitted.kneighbors()[0].dtype == fitted.kneighbors(rows)[0].dtype == dtype
+    with pytest.raises(ValueError, match="n_neighbors is 0"):
+        fitted.kneighbors(rows, 0)
+
+
 @pytest.mark.parametrize("options", [{"kind": "mdci"}, {"kind": "pdci"}, {"sketch_bits": 2}], ids=str)
 def test_a_target_recall_is_reached_with_less_than_all_rows(options):
     rows = DIGITS.astype(np.float32)
@@ -188,4 +197,4 @@ def test_the_package_itself_needs_no_scikit_learn():
     subprocess.run([sys.executable, "-c", script], check=True)
     blocked = "import sys; sys.modules['sklearn'] = None\ntry:\n import dci.sklearn\nexcept ImportError as e: print(e)"
     said = subprocess.run([sys.executable, "-c", blocked], check=True, capture_output=True, text=True).stdout
-    assert "scikit-learn 1.6" in said and "dci[sklearn]" in said
+    assert "scikit-learn 1.6" in said and "pip install 'scikit-learn>=1.6'" in said

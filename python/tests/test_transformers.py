@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 from typing import Any
 
@@ -198,6 +199,35 @@ def test_another_preset_takes_the_prompt(model: Any) -> None:
             assert torch.allclose(a, b, atol=1e-5)
 
 
+def test_rows_of_a_batch_are_kept_by_numbers_from_its_end(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    cache = dt.new_cache(model)
+    with torch.no_grad():
+        model(prompt(50, 3), past_key_values=cache)
+        other = copy.deepcopy(cache)
+        with pytest.raises(IndexError):
+            cache.batch_select_indices(torch.tensor([0, 7]))
+        cache.batch_select_indices(torch.tensor([-1]))
+        other.batch_select_indices(torch.tensor([2]))
+        wanted, got = (model(prompt(1), past_key_values=c).logits for c in (other, cache))
+    assert torch.equal(got, wanted)
+
+
+def test_a_cache_that_was_cut_to_nothing_is_a_new_one(model: Any) -> None:
+    dt.enable(model, preset="snapkv", budget=64, window=16)
+    cache, new = dt.new_cache(model), dt.new_cache(model)
+    mask = torch.ones((2, 90), dtype=torch.long)
+    mask[0, :5] = 0
+    with torch.no_grad():
+        model(prompt(30, 2), past_key_values=cache)
+        model(prompt(1, 2), past_key_values=cache)
+        cache.crop(-31)
+        for asked in (cache, new):
+            model(prompt(90, 2), attention_mask=mask, past_key_values=asked)
+        wanted, got = (model(prompt(1, 2), past_key_values=c).logits for c in (new, cache))
+    assert torch.equal(got, wanted)
+
+
 def test_a_small_budget_is_kept(model: Any) -> None:
     dt.enable(model, preset="sketch", budget=64, window=16, rollback=16, sink=4, dense_layers=0)
     cache = dt.new_cache(model)
@@ -364,6 +394,23 @@ def test_a_forward_takes_its_cache_by_either_name(model: Any, name: str) -> None
     assert cache.get_seq_length() == 31
     with pytest.raises(dci.InvalidError, match="two caches"):
         model(prompt(1), cache=cache, past_key_values=dt.new_cache(model))
+
+
+def test_a_forward_takes_its_cache_by_position(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    cache = dt.new_cache(model)
+    with torch.no_grad():
+        model(prompt(30), None, None, cache)
+    assert cache.get_seq_length() == 30
+
+
+def test_an_enabled_model_is_not_copied_by_half(model: Any) -> None:
+    dt.enable(model, **EXACT)
+    for copied in (copy.deepcopy, lambda one: torch.save(one, io.BytesIO())):
+        with pytest.raises(dci.InvalidError, match="disable"):
+            copied(model)
+    dt.disable(model)
+    assert torch.equal(generate(copy.deepcopy(model), prompt(30), 3), generate(model, prompt(30), 3))
 
 
 class Adapted(torch.nn.Module):

@@ -53,7 +53,7 @@ def canvas() -> Iterator[None]:
     try:
         import matplotlib  # noqa: PLC0415 - only where it is used
     except ImportError:
-        raise ImportError("pictures need matplotlib 3.7 or newer: pip install 'dci[plot]'") from None
+        raise ImportError("pictures need matplotlib 3.7 or newer: pip install 'matplotlib>=3.7'") from None
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
