@@ -194,7 +194,7 @@ static dci_status check_together(ann_options *o)
         dci_status status = bench_source_check(&o->source, o->metric);
         if (status != DCI_OK)
                 return status;
-        if (o->source.truth != NULL && o->source.limit_base != BENCH_ALL)
+        if (o->source.truth != NULL && strcmp(o->source.truth, "own") != 0 && o->source.limit_base != BENCH_ALL)
                 return dci_fail(DCI_ERR_INVALID,
                                 "--truth names neighbours among all base rows and does not fit --limit-base");
         if (o->group_union && o->group == 0)

@@ -109,7 +109,7 @@ dci_status bench_read_ids(dci_context *context, const char *path, size_t limit, 
 
 static dci_status read_pair(dci_context *context, const bench_source *source, bench_dataset *out)
 {
-        snprintf(out->name, sizeof out->name, "%s", bench_base_name(source->base));
+        bench_name(out->name, sizeof out->name, bench_base_name(source->base));
         dci_status status = bench_read_rows(context, source->base, source->limit_base, &out->base);
         if (status == DCI_OK)
                 status = bench_read_rows(context, source->query, source->limit_queries, &out->queries);

@@ -253,6 +253,15 @@ static void note_memory(const decoding *d)
         gpubench_note(b, "device_taken", d->path.free_before > free_now ? (double)(d->path.free_before - free_now) : 0);
 }
 
+/* What stays in host memory is asked for and not fetched, and no hit either. */
+static double hit_rate(const decoding *d)
+{
+        const double asked = (double)(d->after.n_asked - d->before.n_asked),
+                     missed = (double)(d->after.n_missed - d->before.n_missed),
+                     stayed = (double)(d->after.n_stayed - d->before.n_stayed) / (double)d->after.unit_tokens;
+        return asked > 0 ? fmax(0, 1 - (missed + stayed) / asked) : 1;
+}
+
 static void note_times(const decoding *d, double ratio)
 {
         gpubench *b = d->b;
@@ -272,7 +281,7 @@ static void note_times(const decoding *d, double ratio)
                 gpubench_note(b, name, d->phases[phase]);
         }
         if (asked > 0)
-                gpubench_note(b, "hit_rate", 1 - missed / asked);
+                gpubench_note(b, "hit_rate", hit_rate(d));
         if (missed > 0)
                 gpubench_note(b, "resident_rate", (double)(d->after.n_resident - d->before.n_resident) / missed);
         gpubench_note(b, "bytes_fetched_step", fetched);
@@ -296,7 +305,7 @@ static dci_status report(decoding *d)
         const gpubench_path_config *c = &d->path.config;
         char codes[32], memory[32];
         kvbench_codes_name(&c->arm, codes, sizeof codes);
-        const double ratio = ratio_to_full(d), asked = (double)(d->after.n_asked - d->before.n_asked);
+        const double ratio = ratio_to_full(d);
         const dci_status status =
                 gpubench_row(d->b, "decode", dci_kv_preset_name(c->arm.preset), shape_of(d, codes), &d->whole, 0, 0);
         if (status != DCI_OK)
@@ -314,8 +323,7 @@ static dci_status report(decoding *d)
                phase_or_zero(d, PHASE_APPEND) + phase_or_zero(d, PHASE_FORM),
                phase_or_zero(d, PHASE_SCORE) + phase_or_zero(d, PHASE_CHOOSE), phase_or_zero(d, PHASE_RESIDENCY),
                phase_or_zero(d, PHASE_GATHER), phase_or_zero(d, PHASE_TAIL), phase_or_zero(d, PHASE_ATTEND),
-               asked > 0 ? 100 * (1 - (double)(d->after.n_missed - d->before.n_missed) / asked) : 100, memory,
-               d->fill_seconds);
+               100 * hit_rate(d), memory, d->fill_seconds);
         fflush(stdout);
         return DCI_OK;
 }

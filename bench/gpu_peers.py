@@ -108,15 +108,16 @@ def flash_attn_arm():
     return run
 
 
-def flashinfer_arm(layers):
-    """A wrapper planned for this shape, on the same memory cut into pages of 16."""
+def flashinfer_arm(layers, shuffled):
+    """A wrapper planned for this shape, on the same memory cut into pages of 16: in turn, as dci's are, or shuffled."""
     import flashinfer  # noqa: PLC0415 - not everywhere
 
     page = 16
     per = layers.tokens // page
     options = {"dtype": torch.int32, "device": "cuda"}
     indptr = torch.arange(0, (layers.batch + 1) * per, per, **options)
-    indices = torch.randperm(layers.batch * per, device="cuda").to(torch.int32)
+    order = torch.randperm if shuffled else torch.arange
+    indices = order(layers.batch * per, device="cuda").to(torch.int32)
     last = torch.full((layers.batch,), page, **options)
     work = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
@@ -143,7 +144,8 @@ def arms_of(layers, first):
             yield f"sdpa {name}, {way}", with_backend(call, backend), True
     # Whether they can be imported is said at the first shape.
     # These read the same memory in another order of its elements: other numbers, as many bytes.
-    for name, make in (("flash-attn", flash_attn_arm), ("flashinfer", lambda: flashinfer_arm(layers))):
+    for name, make in (("flash-attn", flash_attn_arm), ("flashinfer", lambda: flashinfer_arm(layers, shuffled=False)),
+                       ("flashinfer, shuffled", lambda: flashinfer_arm(layers, shuffled=True))):
         try:
             made = make()
         except Exception as error:

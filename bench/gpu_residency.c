@@ -6,6 +6,7 @@
  */
 #include "bench/gpu.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,7 +184,10 @@ static dci_status measure(gpubench *b, const gpubench_walk *walk, const char *tr
                 status = time_it(b, walk, n_frames, b->options->tiny ? 2 : 16, &batch);
         if (status != DCI_OK)
                 return status;
-        const double hits = (double)(counters[0] - counters[1]), last = (double)gpubench_walk_hits_last(walk);
+        /* Tokens that stay in host memory are asked for and not fetched, and no hits either. */
+        const double stayed = (double)(counters[2] >> walk->unit_shift);
+        const double hits = fmax(0, (double)(counters[0] - counters[1]) - stayed);
+        const double last = (double)gpubench_walk_hits_last(walk);
         const double all = unit_bytes * asked / (double)walk->n_steps;
         json_t *shape = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f}", "trace", trace,
                                   "budget", (json_int_t)walk->budget, "unit_tokens", (json_int_t)1 << walk->unit_shift,

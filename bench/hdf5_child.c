@@ -126,7 +126,7 @@ dci_status bench_read_hdf5(dci_context *context, const char *path, size_t limit_
         if (status != DCI_OK)
                 return status;
         fclose(file);
-        snprintf(out->name, sizeof out->name, "%s", bench_base_name(path));
+        bench_name(out->name, sizeof out->name, bench_base_name(path));
         snprintf(out->truth_file, sizeof out->truth_file, "%s", path);
         if (pipe(ends) != 0)
                 return dci_fail(BENCH_ERR_RUN, "%s: no pipe to read it through: %s", path, strerror(errno));

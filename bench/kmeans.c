@@ -301,7 +301,7 @@ static dci_status read_start(kmeans_state *s)
 
 static dci_status get_data(kmeans_state *s)
 {
-        snprintf(s->name, sizeof s->name, "%s", bench_base_name(s->options.base));
+        bench_name(s->name, sizeof s->name, bench_base_name(s->options.base));
         dci_status status = bench_read_rows(s->helper, s->options.base, s->options.limit, &s->base);
         if (status == DCI_OK)
                 status = convert_base(s);

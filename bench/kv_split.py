@@ -9,7 +9,7 @@
     python3 bench/kv_split.py short.json ..
 
 A row is a split: bytes per token that codes keep, and the error with them over that of `topk`, which reads every key and
-drops the rest, at the same budget: geometric mean over the traces (and worst of them). `*` marks what no cheaper split
+drops the rest, at the same budget: geometric mean over traces and budgets (and worst of them). `*` marks what no cheaper split
 undercuts.
 """
 import argparse
@@ -18,16 +18,17 @@ import math
 
 
 def read(paths):
-    """{trace: error of topk}, {(preset, learned, key bits, value bits): (bytes, {trace: error})}."""
+    """{(trace, budget): error of topk}, {(preset, learned, key bits, value bits): (bytes, {(trace, budget): error})}."""
     exact, splits = {}, {}
     for path in paths:
         with open(path, encoding="utf-8") as file:
             for row in json.load(file)["rows"]:
+                where = row["trace"], row["budget"]
                 if row["preset"] == "topk":
-                    exact[row["trace"]] = row["err"]
+                    exact[where] = row["err"]
                 elif row.get("err_tail") is not None:
                     key = (row["preset"], row["learned"], row["key_bits"], row["value_bits"])
-                    splits.setdefault(key, (row["resident_bytes_token"], {}))[1][row["trace"]] = row["err_tail"]
+                    splits.setdefault(key, (row["resident_bytes_token"], {}))[1][where] = row["err_tail"]
     return exact, splits
 
 
@@ -41,7 +42,7 @@ def main():
         arms = []
         for (name, learned, key_bits, value_bits), (n_bytes, errors) in splits.items():
             if name == preset:
-                ratios = [error / exact[trace] for trace, error in errors.items()]
+                ratios = [error / exact[where] for where, error in errors.items()]
                 mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
                 arms.append((n_bytes, mean, max(ratios), f"K{key_bits} V{value_bits}{' learned' if learned else ''}"))
         for n_bytes, mean, worst, codes in sorted(arms):

@@ -7,6 +7,7 @@
  */
 #include "bench/kv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,7 +274,8 @@ static dci_status play(dci_context *context, const layers_options *o, const kvbe
                 status = dci_kv_get_info(p.kv, &row->info);
         for (size_t t = 0; t < TENTHS && status == DCI_OK && o->steps >= TENTHS; t++) {
                 const size_t n = row->maintained[t + 1] - row->maintained[t];
-                row->late[t] = n > 0 ? bench_latency_of(row->seconds[MAINTAIN] + row->maintained[t], n).p99 : 0.0;
+                row->late[t] =
+                        n > 0 ? bench_latency_of(row->seconds[MAINTAIN] + row->maintained[t], n).p99 : (double)NAN;
         }
         for (int i = 0; i < TIMES; i++) {
                 if (status == DCI_OK && row->n[i] > 0)
@@ -327,7 +329,8 @@ static json_t *row_json(const layers_options *o, const layers_row *row)
                         json_object_set_new(json, "maintain_us_p99_tenths", json_array());
                         json_object_set_new(json, "bytes_token_tenths", json_array());
                 }
-                json_array_append_new(json_object_get(json, "maintain_us_p99_tenths"), json_real(row->late[t]));
+                json_array_append_new(json_object_get(json, "maintain_us_p99_tenths"),
+                                      isnan(row->late[t]) ? json_null() : json_real(row->late[t]));
                 json_array_append_new(json_object_get(json, "bytes_token_tenths"), json_real(row->bytes_token[t]));
         }
         for (int i = 0; i < TIMES && json != NULL; i++) {

@@ -198,7 +198,7 @@ static const yaml_node_t *choose_dataset(parse *p, const char *wanted)
                 dci_fail(DCI_ERR_FORMAT, "%s: holds %td data sets; --dataset names one", p->path, n);
                 return NULL;
         }
-        snprintf(p->book->dataset, sizeof p->book->dataset, "%s", name);
+        bench_name(p->book->dataset, sizeof p->book->dataset, name);
         const yaml_node_t *steps = value_of(p, root, name);
         if (steps != NULL && steps->type == YAML_MAPPING_NODE)
                 return steps;

@@ -152,7 +152,7 @@ dci_status bench_read_trace(dci_context *context, const char *folder, size_t lim
                             bench_dataset *out)
 {
         bench_trace *trace = &out->trace;
-        snprintf(out->name, sizeof out->name, "%s", bench_base_name(folder));
+        bench_name(out->name, sizeof out->name, bench_base_name(folder));
         dci_status status = read_meta(folder, trace);
         if (status == DCI_OK)
                 status = read_keys(context, folder, trace);

@@ -23,7 +23,7 @@ set(dci_pc_includedir "\${prefix}")
 cmake_path(APPEND dci_pc_libdir ${CMAKE_INSTALL_LIBDIR})
 cmake_path(APPEND dci_pc_includedir ${CMAKE_INSTALL_INCLUDEDIR})
 file(RELATIVE_PATH dci_pc_up ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-list(TRANSFORM dci_static_libraries PREPEND "-l" OUTPUT_VARIABLE dci_pc_libs_private)
+list(TRANSFORM dci_static_libraries PREPEND "-l" REGEX "^[^/]" OUTPUT_VARIABLE dci_pc_libs_private)
 list(JOIN dci_pc_libs_private " " dci_pc_libs_private)
 if(NOT TARGET dci_shared)
     # Nothing but the archive is installed: everyone is a static consumer.

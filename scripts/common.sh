@@ -3,6 +3,9 @@
 # Copyright (c) 2026 the dci authors
 # What demo, check and lint share: packages, the private Python environment, steps with a log. Sourced, not run.
 set -euo pipefail
+# Where the script that sources this lies, for its own words.
+# shellcheck disable=SC2034 # used by the scripts that source this file
+self=$(realpath "$0")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # To build everything and to install the Python package; check and lint add theirs.
@@ -30,7 +33,7 @@ missing_packages() {
 
 # Whether the packages are there, or can be installed without asking for a password: for steps that may be left out.
 can_have_packages() {
-    command -v apt-get >/dev/null || return 1
+    command -v dpkg-query >/dev/null || return 0 # taken to be installed, as need_packages has it
     [[ -z $(missing_packages "$@") || $EUID == 0 ]] || sudo -n true 2>/dev/null
 }
 

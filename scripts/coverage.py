@@ -48,7 +48,7 @@ def report(folder):
     """Prints the table; 1 below the bars."""
     folders, lines, reasons = collections.defaultdict(lambda: [0, 0, 0, 0]), [], {}
     for entry in export(folder, "-summary-only")["files"]:
-        path = os.path.relpath(entry["filename"])
+        path = os.path.relpath(os.path.realpath(entry["filename"]))
         if not path.startswith("src/"):
             continue
         reason = left_out(path)
@@ -65,6 +65,9 @@ def report(folder):
     for reason, paths in sorted(reasons.items()):
         print(f"left out ({reason}): {len(paths)} files")
     total = folders["all"]
+    if total[1] == 0:
+        print("coverage: no source was counted")
+        return 1
     if share(total[0], total[1]) < LINES or share(total[2], total[3]) < BRANCHES:
         print(f"coverage: below {LINES:g} % of lines or {BRANCHES:g} % of branches")
         return 1
@@ -85,7 +88,7 @@ def row(name, counts):
 def missing(folder, sources):
     """Prints the lines and branches of sources that nothing ran."""
     for entry in export(folder)["files"]:
-        path = os.path.relpath(entry["filename"])
+        path = os.path.relpath(os.path.realpath(entry["filename"]))
         if path not in sources:
             continue
         notes = collections.defaultdict(list)

@@ -87,7 +87,7 @@ class Run:
     def start(self):
         left = max(1, int(self.began + self.seconds - time.time()))
         self.part = time.time()
-        self.before = self.executions
+        self.before, self.found_before = self.executions, self.findings
         command = [
             PROGRAMS[self.fast] / self.target,
             f"-max_total_time={left}",
@@ -132,6 +132,8 @@ class Run:
             self.findings += re.search(r"Test unit written to .*-(crash|leak|oom|timeout)-", line) is not None
         if code is None:
             return False
+        if code != 0 and self.findings == self.found_before:
+            self.findings += 1  # it ended by itself, and left no input
         if code != 0 and self.findings < 10 and time.time() - self.began < self.seconds - 5:
             self.start()
             return False

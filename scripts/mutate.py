@@ -80,6 +80,14 @@ def part(name, seed, first, end):
     return {**entry, "refused": outcome[0], "accepted": outcome[1], "inputs": outcome[2]}
 
 
+def whole(line):
+    """An entry, or None where a line was cut off, by a full disk perhaps."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
 class Account:
     """One line per part that has ended, in a file of these sources."""
 
@@ -88,14 +96,14 @@ class Account:
         self.entries = []
         if self.path and self.path.exists():
             lines = self.path.read_text(encoding="utf-8").splitlines()
-            self.entries = [json.loads(line) for line in lines if line.endswith("}")]
+            self.entries = [entry for entry in map(whole, lines) if entry is not None]
 
     def add(self, entry):
         self.entries.append(entry)
         if self.path:
             FOLDER.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
+                file.write("\n" + json.dumps(entry) + "\n")  # whatever the last one left
 
     def has(self, name, seed, first, end):
         wanted = (name, seed, first, end)

@@ -228,6 +228,32 @@ START_TEST(mode_and_limits_are_obeyed)
 }
 END_TEST
 
+START_TEST(neighbours_of_its_own_fit_any_number_of_rows)
+{
+        json_t *report = bench_good(RUN("--metric", "l2", "--truth", "own", "--limit-base", "50", JSON));
+        ck_assert_double_eq(bench_number(report, 0, "n"), 50);
+        ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+        json_decref(report);
+}
+END_TEST
+
+/* The same name in Latin-1 and in UTF-8. */
+START_TEST(names_that_are_no_text_are_reported_in_ascii)
+{
+        static const char *const names[][2] = {{"tr\344ce.npy", "tr?ce.npy"}, {"tr\303\244ce.npy", "tr\303\244ce.npy"}};
+        for (size_t i = 0; i < 2; i++) {
+                char path[512];
+                bench_write_f32(names[i][0], base, N, DIM);
+                snprintf(path, sizeof path, "%s", scratch_path(names[i][0]));
+                json_t *report = bench_good(
+                        BENCH("ann", "--base", path, "--query", scratch_path("query.npy"), "--metric", "l2", JSON));
+                const json_t *row = json_array_get(json_object_get(report, "rows"), 0);
+                ck_assert_str_eq(json_string_value(json_object_get(row, "dataset")), names[i][1]);
+                json_decref(report);
+        }
+}
+END_TEST
+
 START_TEST(more_neighbours_than_rows_are_all_rows)
 {
         json_t *report = bench_good(RUN("--metric", "ip", "--k", "1000", JSON));
@@ -488,12 +514,13 @@ static Suite *suite(void)
         Suite *s = suite_create("bench");
         const struct {
                 const char *name;
-                const TTest *tests[10];
+                const TTest *tests[12];
         } cases[] = {
                 {"command line",
                  {help_names_every_option_and_code, version_is_the_librarys, a_level_this_machine_lacks_is_refused}},
                 {"report",
                  {json_and_table_hold_what_they_promise, mode_and_limits_are_obeyed,
+                  neighbours_of_its_own_fit_any_number_of_rows, names_that_are_no_text_are_reported_in_ascii,
                   more_neighbours_than_rows_are_all_rows, equal_rows_do_not_cost_recall,
                   scores_too_close_for_float_are_told_apart, recall_counts_what_rounded_rows_miss,
                   numbers_that_are_none_are_refused_by_name, a_report_that_cannot_be_written_is_said_before_and_after}},

@@ -43,6 +43,17 @@ if grep -rIl -e "$work/first" -e "$build" -e "$(realpath "$here/../..")" "$prefi
 fi
 echo "install: no installed text file names a folder of the build"
 
+# What does not go together is said when it is configured, before anything is looked for.
+source=$(realpath "$here/../..")
+refused() { # sentence, options
+    if cmake --fresh -S "$source" -B "$work/refused" -DCMAKE_C_COMPILER="$cc" "${@:2}" >"$work/log" 2>&1; then fail "taken: ${*:2}"; fi
+    tr -s ' \n' ' ' <"$work/log" | grep -qF "$1" || { cat "$work/log"; fail "not said: $1"; }
+}
+refused "DCI_SHARED and DCI_STATIC are both OFF" -DDCI_SHARED=OFF -DDCI_STATIC=OFF
+refused "DCI_STATIC is OFF and DCI_TESTS is ON" -DDCI_STATIC=OFF -DDCI_BENCH=OFF
+refused "DCI_STATIC is OFF and DCI_BENCH is ON" -DDCI_STATIC=OFF -DDCI_TESTS=OFF
+echo "install: options that do not go together are refused"
+
 for header in "$prefix"/include/dci/*.h; do
     for language in "c -std=c11" "c++ -std=c++11"; do
         # Not <dci/...>: the file itself must stand alone, and as a main file it may not rely on what was included before.
