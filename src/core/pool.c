@@ -118,7 +118,9 @@ bool dci_pool_run(struct dci_pool *pool, size_t n, void (*fn)(void *arg, size_t 
         pool->n = n;
         pool->next = 0;
         pool->job++;
-        pthread_cond_broadcast(&pool->wake);
+        /* One item is the caller's. Helpers that are not waiting look by themselves before they do. */
+        for (size_t i = 1; i < n && i <= pool->n_threads; i++)
+                pthread_cond_signal(&pool->wake);
         work(pool);
         while (pool->helpers_in_job > 0)
                 pthread_cond_wait(&pool->done, &pool->lock);
