@@ -190,6 +190,47 @@ START_TEST(refused_calls_change_nothing)
 }
 END_TEST
 
+/* Rows so far apart that their places overflow. */
+START_TEST(decoded_rows_too_far_apart_are_refused_before_one_is_written)
+{
+        static const size_t far[] = {SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX / 4, (size_t)1 << 62, SIZE_MAX / 8 + 1};
+        const int64_t numbers[] = {0, 1};
+        dci_sketch *s = sketch_of(context, DIM, 8, RANDOM, DCI_CENTRE_NONE, 2, rows);
+        float out[2 * DIM] = {0}, zero[2 * DIM] = {0};
+        for (size_t i = 0; i < COUNT(far); i++) {
+                ck_refused(dci_sketch_decode(s, 2, numbers, out, far[i]), DCI_ERR_LIMIT, "2 rows, ");
+                ck_assert_mem_eq(out, zero, sizeof out);
+        }
+        dci_sketch_destroy(s);
+}
+END_TEST
+
+/* At any length they are taken or refused, in a sentence that says what is wrong. */
+START_TEST(queries_whose_squares_vanish_are_refused_by_a_fit)
+{
+        float *asked = test_normal(64, DIM, 10), *scaled = malloc((size_t)64 * DIM * sizeof *scaled);
+        size_t refused = 0;
+        for (double size = 1e-18; size > 1e-40; size *= 0.5) {
+                for (size_t i = 0; i < (size_t)64 * DIM; i++)
+                        scaled[i] = (float)((double)asked[i] * size);
+                dci_sketch *s = sketch_of(context, DIM, 2, RANDOM, DCI_CENTRE_NONE, 0, NULL);
+                const dci_status status = dci_sketch_fit(s, N, rows, DIM, 64, scaled, DIM);
+                ck_assert_msg(status == DCI_OK ? size > 1e-24 : size < 1e-20, "%g: %s", size, dci_status_name(status));
+                if (status != DCI_OK) {
+                        refused++;
+                        ck_assert_int_eq(status, DCI_ERR_NUMBER);
+                        ck_assert_msg(strstr(dci_last_error(), "mean square is 0,") != NULL ||
+                                              strstr(dci_last_error(), "so small that their squares vanish") != NULL,
+                                      "%g: %s", size, dci_last_error());
+                }
+                dci_sketch_destroy(s);
+        }
+        ck_assert_uint_gt(refused, 10);
+        free(asked);
+        free(scaled);
+}
+END_TEST
+
 START_TEST(a_sketch_that_is_missing_is_named)
 {
         dci_sketch_config config = sketch_config(DIM, 4, RANDOM, DCI_CENTRE_RUNNING, NULL);
@@ -426,6 +467,8 @@ int main(void)
         tcase_add_test(edges, structs_that_were_not_prepared_are_refused);
         tcase_add_test(edges, defaults_are_those_of_the_header);
         tcase_add_test(edges, refused_calls_change_nothing);
+        tcase_add_test(edges, decoded_rows_too_far_apart_are_refused_before_one_is_written);
+        tcase_add_test(edges, queries_whose_squares_vanish_are_refused_by_a_fit);
         tcase_add_test(edges, a_sketch_that_is_missing_is_named);
         tcase_add_test(edges, fits_end_at_the_most_transforms_there_can_be);
         tcase_add_test(edges, centres_end_at_the_most_there_can_be);

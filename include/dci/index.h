@@ -332,7 +332,8 @@ DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *o
  * queries, ld as in dci_index_search.
  *
  * Errors: DCI_ERR_UNSUPPORTED without sketch_bits, DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM elements, DCI_ERR_NUMBER for queries
- * that are all zero or an empty index. Codes are made beside searches and swapped in. Cost: O(8192 dim^2 + dim^3 + n dim^2).
+ * that are all zero or all but zero (sketch.h), or an empty index. Codes are made beside searches and swapped in. Cost:
+ * O(8192 dim^2 + dim^3 + n dim^2).
  */
 DCI_API dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld);
 

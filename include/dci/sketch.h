@@ -104,8 +104,8 @@ DCI_API dci_status dci_sketch_truncate(dci_sketch *sketch, size_t n);
  *            positions of a prompt, all heads of a group.
  *
  * Errors: DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM, or when there are DCI_SKETCH_MAX_CENTRES transforms and centres;
- * DCI_ERR_NUMBER for queries that are all zero, and for rows so short or so long (deviations below some 1e-11 or above 1e15) that a
- * transform of them would overflow. To encode rows anew, which also ranks better than codes of several transforms side by side,
+ * DCI_ERR_NUMBER for queries that are all zero, or so short (below some 1e-21) that their squares vanish, and for rows so short or so
+ * long (deviations below some 1e-11 or above 1e15) that a transform of them would overflow. To encode rows anew, which also ranks better than codes of several transforms side by side,
  * truncate and append them. O(8192 dim^2 + dim^3), on the calling thread; about 4 ms at dim 64.
  */
 DCI_API dci_status dci_sketch_fit(dci_sketch *sketch, size_t n, const void *rows, size_t ld, size_t n_queries,
@@ -137,7 +137,10 @@ DCI_API dci_status dci_sketch_bound(const dci_sketch *sketch, size_t n_queries, 
 DCI_API dci_status dci_sketch_search(const dci_sketch *sketch, size_t n_queries, const void *queries, size_t ld,
                                      size_t k, int64_t *out_rows, float *out_scores);
 
-/** What codes say of rows: rows[i] (a number below the count) to out + i * ld, dim floats. O(dim log dim) each; learned O(dim^2). */
+/**
+ * What codes say of rows: rows[i] (a number below the count) to out + i * ld, dim floats. DCI_ERR_LIMIT where n * ld floats overflow.
+ * O(dim log dim) each; learned O(dim^2).
+ */
 DCI_API dci_status dci_sketch_decode(const dci_sketch *sketch, size_t n, const int64_t *rows, float *out, size_t ld);
 
 /** Figures of a sketch. Prepare with dci_sketch_info_init. */

@@ -214,7 +214,7 @@ dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *sc
                 trace += l[j * n + j];
         if (!(trace > 0.0) || !isfinite(trace))
                 return dci_fail(DCI_ERR_NUMBER, "the queries' mean square is %g, expected more than 0 and finite",
-                                trace);
+                                trace < 0.0 ? 0.0 : trace); /* what rounding leaves of squares that vanish */
         /* How long queries are does not matter, so their mean square coordinate becomes 1. */
         for (size_t i = 0; i < n * n; i++)
                 l[i] *= (double)n / trace;
@@ -222,7 +222,10 @@ dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *sc
                 l[j * n + j] += FLOOR;
         settle(rows, true, mean, c);
         if (!cholesky(kernels, n, l))
-                return dci_fail(DCI_ERR_NUMBER, "the queries' second moment, trace %g, is not finite", trace);
+                return dci_fail(
+                        DCI_ERR_NUMBER,
+                        "the queries' second moment, trace %g, is not finite, or so small that their squares vanish",
+                        trace);
         between(kernels, n, l, c, vectors, m);
         if (!dci_eigen(kernels, n, m, energy, vectors, work))
                 return dci_fail(DCI_ERR_NUMBER, "the rows' covariance is too large for a fit");

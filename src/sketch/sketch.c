@@ -362,6 +362,9 @@ dci_status dci_sketch_decode(const dci_sketch *sketch, size_t n, const int64_t *
                 return dci_fail(DCI_ERR_INVALID, "sketch, rows or out is NULL");
         if (n > 0 && ld < sketch->dim)
                 return dci_fail(DCI_ERR_INVALID, "stride is %zu, expected at least the dimension %zu", ld, sketch->dim);
+        size_t n_out;
+        if (!dci_mul(n, ld, &n_out) || n_out > SIZE_MAX / sizeof(float))
+                return dci_fail(DCI_ERR_LIMIT, "%zu rows, %zu apart, are too many", n, ld);
         for (size_t i = 0; i < n; i++)
                 if (rows[i] < 0 || (uint64_t)rows[i] >= sketch->n)
                         return dci_fail(DCI_ERR_NOT_FOUND, "row %lld is not among the %zu there are",
