@@ -224,12 +224,14 @@ void dci_coded_bound(const dci_frames *frames, const dci_coded *coded, size_t qu
                      size_t n_units, double probability, float *out)
 {
         const float share = (float)dci_bound_share(frames->dim, probability);
+        /* Residuals of long rows are sums of many numbers, four of them side by side. */
+        const float sums = 1.0f + fmaxf(0.0f, (float)frames->dim - 4096.0f) * 0x1p-26f;
         for (size_t u = 0; u < n_units; u++) {
                 const dci_area *area = units[u].area;
                 const size_t f = frame_of(&units[u]), block = units[u].unit / 2;
                 const dci_coded_query *q = dci_coded_at(coded, f, query);
                 const bool rotated = frames->frame[f]->coder.kind == DCI_CODER_ROTATED;
-                const float by_residual = (rotated ? share : 1.0f) * q->length;
+                const float by_residual = (rotated ? share : 1.0f) * q->length * sums;
                 const float always = area->reach[block] * q->rounding + q->slack;
                 for (size_t r = 0; r < DCI_CODE_UNIT; r++)
                         out[u * DCI_CODE_UNIT + r] =
