@@ -282,6 +282,32 @@ START_TEST(the_bytes_of_a_sketch_are_those_of_its_memory)
 }
 END_TEST
 
+/* Bytes of the largest piece that a search of so many queries takes. */
+static size_t search_bytes(const dci_sketch *sketch, test_memory *memory, size_t n_queries, size_t k, const float *rows)
+{
+        int64_t *best = malloc(n_queries * k * sizeof *best);
+        atomic_store(&memory->largest, 0);
+        ck_ok(dci_sketch_search(sketch, n_queries, rows, 8, k, best, NULL));
+        free(best);
+        return atomic_load(&memory->largest);
+}
+
+START_TEST(a_query_alone_takes_a_quarter_of_the_memory_of_eight)
+{
+        enum { MANY_ROWS = 12000 };
+        test_memory memory;
+        dci_context *context = test_context_with(&memory, 1);
+        float *rows = test_normal(MANY_ROWS, 8, 8);
+        dci_sketch *sketch = sketch_of(context, 8, 1, RANDOM, DCI_CENTRE_NONE, MANY_ROWS, rows);
+        const size_t eight = search_bytes(sketch, &memory, 8, 10000, rows);
+        const size_t alone = search_bytes(sketch, &memory, 1, 10000, rows);
+        ck_assert_msg(alone <= eight / 4, "%zu bytes, eight take %zu", alone, eight);
+        dci_sketch_destroy(sketch);
+        dci_context_destroy(context);
+        free(rows);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("sketch faults");
@@ -293,6 +319,7 @@ int main(void)
         tcase_add_test(memory, refused_calls_give_their_memory_back);
         tcase_add_test(memory, a_sketch_outlives_its_context);
         tcase_add_test(memory, the_bytes_of_a_sketch_are_those_of_its_memory);
+        tcase_add_test(memory, a_query_alone_takes_a_quarter_of_the_memory_of_eight);
         suite_add_tcase(suite, memory);
         return test_main(suite);
 }

@@ -130,6 +130,12 @@ static void take_best(asking *a, size_t task, size_t query, size_t n_queries, si
         }
 }
 
+/* Queries of a task, at most. */
+static size_t most_at_once(const asking *a)
+{
+        return a->n_queries < DCI_CODE_QUERIES ? a->n_queries : DCI_CODE_QUERIES;
+}
+
 static void search_task(void *arg, size_t task, size_t worker)
 {
         asking *a = arg;
@@ -139,7 +145,7 @@ static void search_task(void *arg, size_t task, size_t worker)
                              a->coded_bytes;
         dci_topk *topk = (dci_topk *)(void *)own;
         own += dci_lines(DCI_CODE_QUERIES * sizeof *topk);
-        for (size_t q = 0; q < DCI_CODE_QUERIES; q++)
+        for (size_t q = 0; q < most_at_once(a); q++)
                 dci_topk_init(&topk[q], kernels, (dci_slot_ids){NULL, NULL}, a->k_held, true,
                               own + q * dci_topk_bytes(a->k_held));
         ask_task(arg, task, worker);
@@ -288,5 +294,5 @@ dci_status dci_sketch_search(const dci_sketch *sketch, size_t n_queries, const v
                 return DCI_OK;
         }
         return ask(&a, search_task,
-                   dci_lines(DCI_CODE_QUERIES * sizeof(dci_topk)) + DCI_CODE_QUERIES * dci_topk_bytes(a.k_held));
+                   dci_lines(DCI_CODE_QUERIES * sizeof(dci_topk)) + most_at_once(&a) * dci_topk_bytes(a.k_held));
 }
