@@ -266,6 +266,21 @@ START_TEST(drift_tells_rows_that_have_changed)
 }
 END_TEST
 
+/* Zero rows are known exactly. */
+START_TEST(drift_tells_distortion_where_there_was_none)
+{
+        enum { N = 1024, DIM = 32 };
+        float *rows = test_normal(N, DIM, 43), *zero = calloc(N * DIM, sizeof *zero);
+        dci_sketch *sketch = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, N, zero);
+        ck_assert_double_eq(sketch_info(sketch).drift, 1.0);
+        ck_ok(dci_sketch_append(sketch, N, rows, DIM));
+        ck_assert_double_gt(sketch_info(sketch).drift, 1.5);
+        dci_sketch_destroy(sketch);
+        free(rows);
+        free(zero);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("sketch growth");
@@ -279,6 +294,7 @@ int main(void)
         tcase_add_loop_test(growth, learned_codes_recall_more_of_real_keys, 0, 2);
         tcase_add_loop_test(growth, codes_before_a_fit_stay_as_they_are, 0, N_TRANSFORMS * N_WIDTHS);
         tcase_add_test(growth, drift_tells_rows_that_have_changed);
+        tcase_add_test(growth, drift_tells_distortion_where_there_was_none);
         suite_add_tcase(suite, growth);
         return test_main(suite);
 }

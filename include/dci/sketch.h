@@ -152,7 +152,8 @@ typedef struct dci_sketch_info {
         size_t transforms; /**< that there have been: the config's, once there are rows, and one per fit */
         size_t centres;    /**< pairs of a transform and a centre that there have been */
         double drift; /**< mean squared distortion of the last 1024 rows, as a share of that of the first 1024 rows that use
-                                the last transform; well above 1 (say 1.5): fit anew. NaN without rows. */
+                                the last transform; well above 1 (say 1.5): fit anew. Infinite where only the last rows have any,
+                                1 where none have. NaN without rows. */
         const char *
                 isa; /**< the instructions that score: "avx512 vnni", "avx512", "avx2", "neon dot", "neon" or "scalar" */
 } dci_sketch_info;

@@ -406,7 +406,8 @@ static double drift(const dci_sketch *sketch)
                 first += DCI_CODE_ROWS;
         const size_t many = sketch->n - first < SLICE_ROWS ? sketch->n - first : SLICE_ROWS;
         const double before = distortion(sketch, first, first + many);
-        return before > 0.0 ? distortion(sketch, sketch->n - many, sketch->n) / before : 1.0;
+        const double now = distortion(sketch, sketch->n - many, sketch->n);
+        return before > 0.0 ? now / before : now > 0.0 ? INFINITY : 1.0;
 }
 
 dci_status dci_sketch_get_info(const dci_sketch *sketch, dci_sketch_info *out_info)
