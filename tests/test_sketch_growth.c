@@ -103,6 +103,195 @@ START_TEST(truncated_rows_were_never_there)
 }
 END_TEST
 
+/* --- rows that are gone, and rows that came before ------------------------------------------------------------------------------ */
+
+/* Rows about a place of their own, far off in units of their spread. */
+static float *rows_about(size_t n, size_t dim, float far, uint64_t seed)
+{
+        float *rows = test_normal(n, dim, seed), *place = test_normal(1, dim, seed + 1);
+        for (size_t i = 0; i < n * dim; i++)
+                rows[i] += far * place[i % dim];
+        free(place);
+        return rows;
+}
+
+/* Fails unless two sketches say the same and have as much to say it with. */
+static void same_sketches(const dci_sketch *a, const dci_sketch *b, size_t dim, const float *queries, const char *what)
+{
+        sketch_seen x = sketch_look(a, dim, QUERIES, queries, 10), y = sketch_look(b, dim, QUERIES, queries, 10);
+        sketch_same(&x, &y, what);
+        const dci_sketch_info of_a = sketch_info(a), of_b = sketch_info(b);
+        ck_assert_msg(of_a.centres == of_b.centres && of_a.transforms == of_b.transforms, "%s: %zu centres and %zu",
+                      what, of_a.centres, of_b.centres);
+        sketch_seen_free(&x);
+        sketch_seen_free(&y);
+}
+
+static double mean_distortion(const dci_sketch *sketch, size_t first, size_t end)
+{
+        double sum = 0.0;
+        for (size_t i = first; i < end; i++)
+                sum += (double)sketch->area.residuals[i] * (double)sketch->area.residuals[i];
+        return sum / (double)(end - first);
+}
+
+/* Loops over transforms, under RUNNING: whatever rows were there before, few or many, one by one or together. */
+START_TEST(a_batch_after_all_rows_were_cut_is_coded_as_in_a_new_sketch)
+{
+        enum { N = 1100, DIM = 24 };
+        static const size_t befores[] = {1, 5, 31, 32, 33, 300}, news[] = {32, 33, 500, N};
+        float *old = rows_about(300, DIM, 1000.0f, 31), *rows = sketch_rows(CLUSTERS, N, DIM, 32);
+        float *queries = sketch_rows(TAILS, QUERIES, DIM, 33);
+        for (size_t b = 0; b < COUNT(befores); b++)
+                for (size_t c = 0; c < COUNT(news); c++) {
+                        dci_sketch *again = sketch_of(context, DIM, 2, (size_t)_i, DCI_CENTRE_RUNNING, 0, NULL);
+                        dci_sketch *fresh = sketch_of(context, DIM, 2, (size_t)_i, DCI_CENTRE_RUNNING, 0, NULL);
+                        const size_t step = c % 2 == 0 ? 1 : befores[b];
+                        for (size_t at = 0; at < befores[b]; at += step)
+                                ck_ok(dci_sketch_append(again, step, old + at * DIM, DIM));
+                        if (_i == LEARNED) {
+                                sketch_fit(again, N, rows, DIM, QUERIES, queries);
+                                sketch_fit(fresh, N, rows, DIM, QUERIES, queries);
+                        }
+                        ck_ok(dci_sketch_truncate(again, 0));
+                        ck_ok(dci_sketch_append(again, news[c], rows, DIM));
+                        ck_ok(dci_sketch_append(fresh, news[c], rows, DIM));
+                        same_sketches(again, fresh, DIM, queries, "after a cut to nothing");
+                        dci_sketch_destroy(again);
+                        dci_sketch_destroy(fresh);
+                }
+        free(old);
+        free(rows);
+        free(queries);
+}
+END_TEST
+
+/* Nothing is cut: a batch is looked at as a whole, and what waited for a decision before it is not. */
+START_TEST(few_rows_do_not_move_the_centre_of_a_batch_behind_them)
+{
+        enum { N = 1000, DIM = 64, FEW = 31 };
+        float *old = rows_about(FEW, DIM, 1000.0f, 34), *rows = test_normal(N, DIM, 35);
+        dci_sketch *behind = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, 0, NULL);
+        dci_sketch *alone = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, N, rows);
+        for (size_t i = 0; i < FEW; i++)
+                ck_ok(dci_sketch_append(behind, 1, old + i * DIM, DIM));
+        ck_ok(dci_sketch_append(behind, N, rows, DIM));
+        const double here = mean_distortion(behind, 2 * DCI_CODE_ROWS, FEW + N), wanted = mean_distortion(alone, 0, N);
+        ck_assert_msg(here < 1.1 * wanted, "%g, alone %g", here, wanted);
+        dci_sketch_destroy(behind);
+        dci_sketch_destroy(alone);
+        free(old);
+        free(rows);
+}
+END_TEST
+
+/* Rows one by one, all of them cut before a decision: those that come then, near the centre there is, need no other. */
+START_TEST(rows_that_were_cut_begin_no_centre)
+{
+        enum { N = 64, DIM = 24 };
+        float *rows = test_normal(2 * N, DIM, 36), *far = rows_about(31, DIM, 1000.0f, 37);
+        dci_sketch *sketch = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, N, rows);
+        for (size_t i = 0; i < 31; i++)
+                ck_ok(dci_sketch_append(sketch, 1, far + i * DIM, DIM));
+        ck_ok(dci_sketch_truncate(sketch, N));
+        for (size_t i = N; i < 2 * N; i++)
+                ck_ok(dci_sketch_append(sketch, 1, rows + i * DIM, DIM));
+        const double here = mean_distortion(sketch, N, 2 * N), before = mean_distortion(sketch, 0, N);
+        ck_assert_msg(here < 1.5 * before, "%g after %g", here, before);
+        ck_assert_uint_eq(sketch_info(sketch).centres, 1);
+        dci_sketch_destroy(sketch);
+        free(rows);
+        free(far);
+}
+END_TEST
+
+/* As tokens do that are proposed and taken back: of each four that come two go again. */
+START_TEST(centres_follow_rows_of_which_some_are_cut_each_time)
+{
+        enum { N = 64, DIM = 24, STEPS = 100 };
+        float *rows = test_normal(N, DIM, 38), *far = rows_about(2 * STEPS + 2, DIM, 50.0f, 39);
+        dci_sketch *own = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, 2 * STEPS, far);
+        for (size_t phase = 0; phase < DCI_CODE_ROWS; phase += 5) {
+                dci_sketch *sketch = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, N - phase, rows);
+                for (size_t i = 0; i < STEPS; i++) {
+                        ck_ok(dci_sketch_append(sketch, 4, far + 2 * i * DIM, DIM));
+                        ck_ok(dci_sketch_truncate(sketch, N - phase + 2 * (i + 1)));
+                }
+                const size_t n = dci_sketch_count(sketch);
+                const double here = mean_distortion(sketch, n - STEPS, n), wanted = mean_distortion(own, 0, 2 * STEPS);
+                ck_assert_msg(here < 2.0 * wanted, "%g, alone %g", here, wanted);
+                dci_sketch_destroy(sketch);
+        }
+        dci_sketch_destroy(own);
+        free(rows);
+        free(far);
+}
+END_TEST
+
+/* One sketch for one sequence after another. Loops over fitting every fifth time, or never. */
+START_TEST(a_sketch_that_is_used_again_is_as_good_as_a_new_one)
+{
+        enum { ROUNDS = 300, N = 96, DIM = 16 };
+        float *queries = sketch_rows(TAILS, QUERIES, DIM, 40), *fitted = NULL;
+        const dci_sketch_config config = sketch_config(DIM, 4, RANDOM, DCI_CENTRE_RUNNING, NULL);
+        dci_sketch *sketch = sketch_create(context, &config);
+        for (size_t round = 0; round < ROUNDS; round++) {
+                float *rows = rows_about(N, DIM, 10.0f, 50 + 2 * round);
+                dci_sketch *fresh = sketch_create(context, &config);
+                ck_ok(dci_sketch_truncate(sketch, 0));
+                if (_i == 1 && round % 5 == 0) {
+                        sketch_fit(sketch, N, rows, DIM, QUERIES, queries);
+                        ck_ok(dci_sketch_truncate(sketch, 0)); /* what the last sequence had */
+                        free(fitted);
+                        fitted = test_copy(rows, N * DIM * sizeof *rows);
+                }
+                if (fitted != NULL)
+                        sketch_fit(fresh, N, fitted, DIM, QUERIES, queries);
+                ck_ok(dci_sketch_append(sketch, N, rows, DIM));
+                ck_ok(dci_sketch_append(fresh, N, rows, DIM));
+                same_sketches(sketch, fresh, DIM, queries, "used again");
+                ck_assert_uint_eq(sketch_info(sketch).bytes, sketch_info(fresh).bytes);
+                dci_sketch_destroy(fresh);
+                free(rows);
+        }
+        dci_sketch_destroy(sketch);
+        free(queries);
+        free(fitted);
+}
+END_TEST
+
+/* Continuations of one prefix, each about a place of its own. Loops over fitting every fifth time, or never. */
+START_TEST(continuations_that_were_cut_leave_no_centre_behind)
+{
+        enum { ROUNDS = 300, PREFIX = 80, N = 100, DIM = 16 };
+        float *prefix = test_normal(PREFIX, DIM, 41), *queries = sketch_rows(TAILS, QUERIES, DIM, 42);
+        dci_sketch *sketch = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, PREFIX, prefix);
+        sketch_seen before = sketch_look(sketch, DIM, QUERIES, queries, 0);
+        for (size_t round = 0; round < ROUNDS; round++) {
+                float *rows = rows_about(N, DIM, 10.0f, 60 + 2 * round);
+                if (_i == 1 && round % 5 == 4)
+                        sketch_fit(sketch, N, rows, DIM, QUERIES, queries);
+                ck_ok(dci_sketch_append(sketch, N, rows, DIM));
+                ck_assert_uint_le(sketch_info(sketch).centres, 4);
+                if (_i == 0) {
+                        dci_sketch *own = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, N, rows);
+                        const double here = mean_distortion(sketch, 96, PREFIX + N), there = mean_distortion(own, 0, N);
+                        ck_assert_msg(here < 1.5 * there, "%zu: %g, alone %g", round, here, there);
+                        dci_sketch_destroy(own);
+                }
+                ck_ok(dci_sketch_truncate(sketch, PREFIX));
+                sketch_seen seen = sketch_look(sketch, DIM, QUERIES, queries, 0);
+                sketch_same_rows(&before, &seen, PREFIX, false, "prefix");
+                sketch_seen_free(&seen);
+                free(rows);
+        }
+        sketch_seen_free(&before);
+        dci_sketch_destroy(sketch);
+        free(prefix);
+        free(queries);
+}
+END_TEST
+
 /* As the header states it: bits by coordinate, rounded up, and two floats. */
 START_TEST(rows_take_the_bytes_that_the_header_states)
 {
@@ -295,6 +484,12 @@ int main(void)
         tcase_add_loop_test(growth, codes_before_a_fit_stay_as_they_are, 0, N_TRANSFORMS * N_WIDTHS);
         tcase_add_test(growth, drift_tells_rows_that_have_changed);
         tcase_add_test(growth, drift_tells_distortion_where_there_was_none);
+        tcase_add_loop_test(growth, a_batch_after_all_rows_were_cut_is_coded_as_in_a_new_sketch, 0, N_TRANSFORMS);
+        tcase_add_test(growth, few_rows_do_not_move_the_centre_of_a_batch_behind_them);
+        tcase_add_test(growth, rows_that_were_cut_begin_no_centre);
+        tcase_add_test(growth, centres_follow_rows_of_which_some_are_cut_each_time);
+        tcase_add_loop_test(growth, a_sketch_that_is_used_again_is_as_good_as_a_new_one, 0, 2);
+        tcase_add_loop_test(growth, continuations_that_were_cut_leave_no_centre_behind, 0, 2);
         suite_add_tcase(suite, growth);
         return test_main(suite);
 }

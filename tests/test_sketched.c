@@ -374,6 +374,91 @@ START_TEST(a_loaded_index_codes_as_the_saved_one_would)
 }
 END_TEST
 
+/* Fails unless the rows of both have the same codes, in the same places. */
+static void same_codes(const dci_index *a, const dci_index *b)
+{
+        const dci_view x = dci_rows_view(&a->rows), y = dci_rows_view(&b->rows);
+        ck_assert_uint_eq(x.n, y.n);
+        for (size_t slot = 0; slot < x.n; slot++) {
+                const dci_unit u = dci_view_unit(&x, slot / DCI_CODE_UNIT), v = dci_view_unit(&y, slot / DCI_CODE_UNIT);
+                const size_t r = u.unit * DCI_CODE_UNIT + slot % DCI_CODE_UNIT, block = u.unit / 2,
+                             row = r % DCI_CODE_ROWS;
+                ck_assert_int_eq(dci_view_id(&x, (int32_t)slot), dci_view_id(&y, (int32_t)slot));
+                if (dci_view_id(&x, (int32_t)slot) < 0)
+                        continue;
+                const size_t bytes = a->rows.codes->frames.block_bytes;
+                for (size_t at = dci_code_word(row); at < bytes; at += 2 * DCI_CODE_LINE)
+                        test_hold(memcmp(u.area->blocks + block * bytes + at, v.area->blocks + block * bytes + at, 4) ==
+                                  0);
+                test_hold(u.area->scales[r] == v.area->scales[r] && u.area->residuals[r] == v.area->residuals[r]);
+                test_hold(u.area->frames[block] == v.area->frames[block]);
+        }
+}
+
+/* Loops over kinds, fitted or not: rows about a place of their own come and go, time after time, few or many. */
+START_TEST(an_index_that_was_emptied_codes_as_a_new_one)
+{
+        enum { ROUNDS = 140, MANY = 200, FEW = 31 };
+        const size_t n_rounds = test_short() ? 20 : ROUNDS;
+        const dci_index_config config = sketched(kinds[_i % 3], DCI_METRIC_L2, DCI_F32, 4);
+        dci_index *index = pdci_index(context, &config, 0, keys, NULL),
+                  *fresh = pdci_index(context, &config, 0, keys, NULL);
+        float *rows = test_normal(MANY, TRACE_DIM, 6), *place = test_normal(ROUNDS, TRACE_DIM, 7);
+        int64_t ids[MANY];
+        for (int64_t i = 0; i < MANY; i++)
+                ids[i] = i;
+        for (size_t round = 0; round < n_rounds; round++) {
+                const size_t n = round % 2 == 0 ? MANY : FEW;
+                for (size_t i = 0; i < n * TRACE_DIM; i++)
+                        rows[i] += 100.0f * place[round * TRACE_DIM + i % TRACE_DIM];
+                ck_ok(dci_index_add(index, n, rows, TRACE_DIM, ids, NULL));
+                if (_i / 3 > 0 && round == n_rounds - 2) {
+                        ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
+                        ck_ok(dci_index_add(fresh, n, rows, TRACE_DIM, ids, NULL));
+                        ck_ok(dci_index_fit(fresh, Q, queries, TRACE_DIM));
+                        ck_ok(dci_index_remove(fresh, n, ids));
+                }
+                ck_ok(dci_index_remove(index, n, ids));
+        }
+        for (size_t n = DCI_CODE_ROWS; n <= N; n += N - DCI_CODE_ROWS) {
+                int64_t *all = pdci_shuffled(n, 4);
+                ck_ok(dci_index_add(index, n, keys, TRACE_DIM, all, NULL));
+                ck_ok(dci_index_add(fresh, n, keys, TRACE_DIM, all, NULL));
+                same_codes(index, fresh);
+                ck_assert_uint_eq(atomic_load(&index->rows.codes->frames.n), atomic_load(&fresh->rows.codes->frames.n));
+                ck_ok(dci_index_remove(index, n, all));
+                ck_ok(dci_index_remove(fresh, n, all));
+                free(all);
+        }
+        dci_index_destroy(index);
+        dci_index_destroy(fresh);
+        free(rows);
+        free(place);
+}
+END_TEST
+
+/* Loops over kinds but MDCI, which looks at all of its rows when so many come: a few rows, one by one, then many elsewhere in one batch. */
+START_TEST(few_rows_do_not_move_the_centre_of_a_batch_behind_them)
+{
+        enum { FEW = 31, MANY = 1000 };
+        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F32, 4);
+        dci_index *index = pdci_index(context, &config, 0, keys, NULL);
+        float *rows = test_normal(FEW + MANY, TRACE_DIM, 8);
+        for (size_t i = 0; i < FEW * TRACE_DIM; i++)
+                rows[i] += 1000.0f;
+        for (size_t i = 0; i < FEW; i++)
+                ck_ok(dci_index_add(index, 1, rows + i * TRACE_DIM, TRACE_DIM, NULL, NULL));
+        ck_ok(dci_index_add(index, MANY, rows + FEW * TRACE_DIM, TRACE_DIM, NULL, NULL));
+        const dci_frames *frames = &index->rows.codes->frames;
+        const float *centre = frames->frame[dci_frames_last(frames)]->coder.centre;
+        for (size_t j = 0; j < TRACE_DIM; j++)
+                ck_assert_float_lt(fabsf(centre[j]), 1.0f);
+        check_sure(index, rows + (FEW + 7) * TRACE_DIM, Q, "behind a few");
+        free(rows);
+        dci_index_destroy(index);
+}
+END_TEST
+
 /* Loops over kinds: a target recall is reached with fewer rows scored than there are. */
 START_TEST(tuning_covers_codes)
 {
@@ -502,6 +587,8 @@ int main(void)
         tcase_add_loop_test(tcase, groups_find_what_their_queries_find, 0, 3);
         tcase_add_loop_test(tcase, files_hold_the_codes, 0, 18);
         tcase_add_loop_test(tcase, a_loaded_index_codes_as_the_saved_one_would, 0, 6);
+        tcase_add_loop_test(tcase, an_index_that_was_emptied_codes_as_a_new_one, 0, 6);
+        tcase_add_loop_test(tcase, few_rows_do_not_move_the_centre_of_a_batch_behind_them, 0, 2);
         tcase_add_loop_test(tcase, tuning_covers_codes, 0, 3);
         tcase_add_test(tcase, memory_and_config_tell_of_codes);
         tcase_add_test(tcase, bad_settings_are_refused);

@@ -46,8 +46,8 @@ enum {
         DCI_CENTRE_NONE = 1, /**< nothing */
         DCI_CENTRE_RUNNING =
                 2, /**< the mean of the first rows appended, and from then on of the latest 32 to 1024 whenever they lie off the
-                                     centre by more than a tenth of their variance, until there are DCI_SKETCH_MAX_CENTRES; every
-                                     block of rows names its centre */
+                                     centre by more than a tenth of their variance, until there are DCI_SKETCH_MAX_CENTRES; 32 or
+                                     more that come in a batch are looked at alone; every block of rows names its centre */
         DCI_CENTRE_GIVEN = 3 /**< the caller's */
 };
 
@@ -92,7 +92,11 @@ DCI_API dci_status dci_sketch_reserve(dci_sketch *sketch, size_t n_rows);
  */
 DCI_API dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, size_t ld);
 
-/** Forgets all rows from number n on; n beyond the count is refused. O(1). */
+/**
+ * Forgets all rows from number n on; n beyond the count is refused. So it does with the transforms and centres that only these had, but
+ * for the last one, which rows to come begin with; with n 0, as in a new sketch, only what was learned and a given centre stay. Bounds
+ * of the rows left in the block of 32 that is cut through may stay as wide as its longest row, forgotten or not, has made them. O(1).
+ */
 DCI_API dci_status dci_sketch_truncate(dci_sketch *sketch, size_t n);
 
 /**
@@ -147,10 +151,11 @@ DCI_API dci_status dci_sketch_decode(const dci_sketch *sketch, size_t n, const i
 typedef struct dci_sketch_info {
         size_t struct_size;
         size_t n_rows;
-        size_t bytes;      /**< of memory, in all */
-        size_t row_bytes;  /**< of a row's codes and its two floats */
-        size_t transforms; /**< that there have been: the config's, once there are rows, and one per fit */
-        size_t centres;    /**< pairs of a transform and a centre that there have been */
+        size_t bytes;     /**< of memory, in all */
+        size_t row_bytes; /**< of a row's codes and its two floats */
+        size_t transforms; /**< that there have been, without what dci_sketch_truncate forgot: the config's, once there are
+                                rows, and one per fit */
+        size_t centres;    /**< pairs of a transform and a centre that there have been, likewise */
         double drift; /**< mean squared distortion of the last 1024 rows, as a share of that of the first 1024 rows that use
                                 the last transform; well above 1 (say 1.5): fit anew. Infinite where only the last rows have any,
                                 1 where none have. NaN without rows. */

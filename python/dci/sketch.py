@@ -33,7 +33,7 @@ class SketchInfo(NamedTuple):
     transforms: int  #: in use: one from the first row on, and one per fit
     centres: int  #: transforms with their centres; the two together are at most 128
     #: Mean squared distortion of the last 1024 rows, as a share of that of the first 1024 that use the last row's transform.
-    #: Well above 1 (say 1.5): fit anew. NaN without rows.
+    #: Well above 1 (say 1.5): fit anew. Infinite where only the last rows have any; NaN without rows.
     drift: float
     isa: str  #: the instructions that score: "avx512 vnni", "avx512", "avx2", "neon dot", "neon" or "scalar"
 
@@ -129,7 +129,7 @@ class Sketch:
         check(self._turns.alone(lib.dci_sketch_append, handle.value, n, address(array), ld))
 
     def truncate(self, n: SupportsIndex) -> None:
-        """Forgets all rows from number n on; n is at most the count."""
+        """Forgets all rows from number n on, and transforms and centres that only they had; n is at most the count."""
         handle, left = self._open(), as_count(n, "n")
         check(self._turns.alone(lib.dci_sketch_truncate, handle.value, left))
 
@@ -144,7 +144,7 @@ class Sketch:
         rows    (n, dim) or (dim,): like those to come; at most 8192 of them, evenly spread, are looked at.
         queries (n, dim) or (dim,): like those to come, such as the last 64 positions of a prompt, all heads of a group.
 
-        The mean of these rows is the centre from then on; a "running" one goes on following the rows. Codes that are there
+        The mean of these rows is the centre from then on, until the next fit, also of a "running" one. Codes that are there
         stay as they are, and a block of 32 rows that was begun goes on with the transform it has; to encode rows anew,
         truncate and append them. dim is at most MAX_FIT_DIM.
         """

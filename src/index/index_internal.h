@@ -134,6 +134,8 @@ dci_status dci_rows_encode(dci_rows *rows, size_t first, size_t end);
 dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t end);
 /* Takes the last dci_rows_follow back, whether or not it failed: of rows that do not come after all. Without readers. */
 void dci_rows_unfollow(dci_rows *rows);
+/* All rows have gone, and nobody reads: what was learned stays, centres go, and those to come find codes as in a new index. */
+void dci_rows_codes_restart(dci_rows *rows);
 /* Begins with what the codes of other rows have learned. */
 dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from);
 /* The unit of codes that a slot belongs to. */

@@ -149,7 +149,7 @@ static dci_status emit_blocks(const void *ctx, const dci_sink *sink)
         return status;
 }
 
-/* Frames stay when all rows have gone: what was learned is used for those to come. */
+/* What was learned stays when all rows have gone, and is used for those to come. */
 void dci_codes_write(dci_saving *s)
 {
         if (s->index->rows.codes == NULL || atomic_load(&s->index->rows.codes->frames.n) == 0)

@@ -64,6 +64,8 @@ static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
         }
         atomic_store_explicit(&index->rows.n, left, memory_order_release);
         dci_rows_shrink(&index->rows, left);
+        if (left == 0)
+                dci_rows_codes_restart(&index->rows);
 }
 
 /* A map much larger than what it holds is made anew; when memory is short the old one stays, and the call succeeds. */

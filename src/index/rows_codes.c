@@ -159,7 +159,7 @@ void dci_rows_encode_one(dci_rows *rows, size_t slot)
                         put_row(rows, chunk, r);
 }
 
-/* What was learned, or centres, unless so many have come together that it is better to begin anew. */
+/* What was learned, or centres, unless so many have come together that it is better to begin anew, or no row is left that has them. */
 dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from)
 {
         const size_t n = rows->codes == NULL ? 0 : atomic_load(&from->codes->frames.n);
@@ -168,9 +168,22 @@ dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from)
                 return dci_frames_restore(&rows->codes->frames, &last->layout, last->centre, last->worth, last->to,
                                           last->from);
         dci_status status = DCI_OK;
-        for (size_t f = 0; f < n && n <= DCI_MAX_FRAMES / 2 && status == DCI_OK; f++)
+        const bool worth_it = n <= DCI_MAX_FRAMES / 2 && atomic_load(&rows->n) > 0;
+        for (size_t f = 0; f < n && worth_it && status == DCI_OK; f++)
                 status = dci_frames_begin(&rows->codes->frames, from->codes->frames.frame[f]->coder.centre);
         return status;
+}
+
+/* Whether a slot of `from` has a row, and the row, if floats are asked for. */
+static bool row_in(const dci_rows *rows, dci_rows *from, size_t slot, const float **out)
+{
+        size_t offset;
+        const dci_chunk *chunk = dci_rows_chunk(from, slot, &offset);
+        if (from->gaps && chunk->ids[offset] < 0)
+                return false;
+        if (out != NULL)
+                *out = floats_of(from, chunk, offset, rows->codes->wide);
+        return true;
 }
 
 dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t end)
@@ -181,19 +194,29 @@ dci_status dci_rows_follow(dci_rows *rows, dci_rows *from, size_t first, size_t 
         dci_rows_codes *codes = rows->codes;
         double *sums = (double *)(void *)((unsigned char *)codes->scratch + scratch_bytes(&codes->frames, true));
         dci_frames_remember(&codes->frames, sums, &codes->mark);
-        for (size_t slot = first; slot < end; slot += step) {
-                size_t offset;
-                const dci_chunk *chunk = dci_rows_chunk(from, slot, &offset);
-                if (!from->gaps || chunk->ids[offset] >= 0)
-                        dci_frames_note(&rows->codes->frames, floats_of(from, chunk, offset, rows->codes->wide));
-        }
-        return dci_frames_follow(&rows->codes->frames);
+        size_t n_taken = 0;
+        const float *row;
+        for (size_t slot = first; slot < end; slot += step)
+                n_taken += row_in(rows, from, slot, NULL);
+        dci_frames_expect(&codes->frames, n_taken);
+        for (size_t slot = first; slot < end; slot += step)
+                if (row_in(rows, from, slot, &row))
+                        dci_frames_note(&codes->frames, row);
+        return first == end ? DCI_OK : dci_frames_follow(&codes->frames);
 }
 
 void dci_rows_unfollow(dci_rows *rows)
 {
         if (rows->codes != NULL)
                 dci_frames_rewind(&rows->codes->frames, &rows->codes->mark);
+}
+
+void dci_rows_codes_restart(dci_rows *rows)
+{
+        if (rows->codes == NULL)
+                return;
+        dci_frames_drop(&rows->codes->frames, SIZE_MAX);
+        dci_frames_cut(&rows->codes->frames, 0);
 }
 
 typedef struct encoding {

@@ -167,6 +167,43 @@ static bool follows(const dci_frames *frames)
         return frames->centred && (n == 0 || frames->frame[n - 1]->coder.kind != DCI_CODER_LEARNED);
 }
 
+/* So many of the rows that are pending stay, for want of their own sums with the mean of all. */
+static void keep_pending(dci_frames *frames, size_t n)
+{
+        const double share = n == 0 ? 0.0 : (double)n / (double)frames->n_pending;
+        for (size_t j = 0; j < frames->dim; j++)
+                frames->pending_sum[j] = n == 0 ? 0.0 : share * frames->pending_sum[j];
+        frames->pending_square = n == 0 ? 0.0 : share * frames->pending_square;
+        frames->n_pending = n;
+}
+
+void dci_frames_expect(dci_frames *frames, size_t n)
+{
+        if (n >= ENOUGH)
+                keep_pending(frames, 0);
+}
+
+void dci_frames_drop(dci_frames *frames, size_t n)
+{
+        if (n > 0 && frames->n_pending > 0)
+                keep_pending(frames, n < frames->n_pending ? frames->n_pending - n : 0);
+}
+
+/* Between rows the last frame goes on even if its own rows have gone: rows that come and go by the dozen would never get theirs. */
+void dci_frames_cut(dci_frames *frames, size_t n_used)
+{
+        const size_t n = atomic_load(&frames->n);
+        const bool keeps_last = n > n_used && (n_used > 0 || !follows(frames));
+        for (size_t f = n_used; f + keeps_last < n; f++)
+                dci_free(frames->context, frames->frame[f], frames->frame[f]->n_bytes, 1);
+        if (keeps_last) {
+                dci_frame *last = frames->frame[n - 1];
+                last->transform = last->transform < n_used ? last->transform : n_used;
+                frames->frame[n_used] = last;
+        }
+        atomic_store(&frames->n, n_used + keeps_last);
+}
+
 void dci_frames_note(dci_frames *frames, const float *row)
 {
         if (!follows(frames))
@@ -212,10 +249,7 @@ dci_status dci_frames_follow(dci_frames *frames)
                 status = dci_frames_begin(frames, mean);
         dci_free(frames->context, mean, frames->dim, sizeof *mean);
         /* A centre that rests on few rows is looked at again with them. */
-        if (status == DCI_OK && frames->n_pending >= ENOUGH) {
-                memset(frames->pending_sum, 0, frames->dim * sizeof *frames->pending_sum);
-                frames->pending_square = 0.0;
-                frames->n_pending = 0;
-        }
+        if (status == DCI_OK && frames->n_pending >= ENOUGH)
+                keep_pending(frames, 0);
         return status;
 }

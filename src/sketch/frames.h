@@ -24,7 +24,7 @@ typedef struct dci_frame {
         size_t n_bytes;   /* of the memory behind this struct */
 } dci_frame;
 
-/* Readers may look at frames below n while one writer adds more; they stay where they are until the end. */
+/* Readers may look at frames below n while one writer adds more; they stay where they are until they are given back, without readers. */
 typedef struct dci_frames {
         dci_context *context;
         const dci_code_reader *reader;
@@ -58,10 +58,18 @@ dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout,
 /* What frames of these rows take for a block. */
 size_t dci_frames_block_bytes(size_t dim, int32_t bits);
 
+/* So many rows will be noted before the next decision: enough of them decide alone, whatever rows were pending. */
+void dci_frames_expect(dci_frames *frames, size_t n);
 /* Takes note of a row to come. */
 void dci_frames_note(dci_frames *frames, const float *row);
 /* Begins a frame if the last one's centre lies off the rows that were noted since this was last decided. After it there is a frame. */
 dci_status dci_frames_follow(dci_frames *frames);
+
+/* The last n rows are gone: as many of those pending have no say any more. */
+void dci_frames_drop(dci_frames *frames, size_t n);
+/* No block names a frame from number n_used on, and nobody reads: frees them, but the last if rows to come begin with it: while others are
+ * used, or where no rows decide about it (it was learned, or its centre is fixed). */
+void dci_frames_cut(dci_frames *frames, size_t n_used);
 
 /* What dci_frames_note and dci_frames_follow change, to go back to when a call fails. */
 typedef struct dci_frames_mark {

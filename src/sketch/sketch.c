@@ -223,6 +223,7 @@ static dci_status choose_frames(appending *a)
         for (size_t at = a->first, end; at < a->first + a->n; at = end) {
                 end = (at / SLICE_ROWS + 1) * SLICE_ROWS;
                 end = end > a->first + a->n ? a->first + a->n : end;
+                dci_frames_expect(&sketch->frames, end - at);
                 for (size_t i = at; i < end; i++) {
                         size_t ld;
                         const float *row =
@@ -301,6 +302,9 @@ dci_status dci_sketch_truncate(dci_sketch *sketch, size_t n)
         if (n > sketch->n)
                 return dci_fail(DCI_ERR_INVALID, "%zu rows are to be left, but there are %zu", n, sketch->n);
         forget(sketch, n, sketch->n);
+        dci_frames_drop(&sketch->frames, sketch->n - n);
+        /* Blocks name frames in the order in which these began. */
+        dci_frames_cut(&sketch->frames, n == 0 ? 0 : sketch->area.frames[(n - 1) / DCI_CODE_ROWS] + (size_t)1);
         sketch->n = n;
         return DCI_OK;
 }
