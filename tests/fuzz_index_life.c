@@ -141,6 +141,32 @@ static int32_t admits_callback(void *ctx, int64_t id)
         return admits(id);
 }
 
+/* The union of a group is what its queries find, in turn, rank by rank, repeats dropped. */
+static void unite(life *l, const float *queries, size_t group, size_t k, const dci_search_params *params,
+                  const int64_t *each, const float *each_scores)
+{
+        int64_t ids[MOST_K];
+        float scores[MOST_K];
+        size_t n = 0;
+        ck_ok(dci_index_search_group(l->index, 1, group, queries, l->config.dim, k, DCI_GROUP_UNION, params, ids,
+                                     scores));
+        for (size_t rank = 0; rank < k; rank++) {
+                for (size_t q = 0; q < group && n < k; q++) {
+                        const size_t at = q * k + rank;
+                        bool known = each[at] < 0;
+                        for (size_t i = 0; i < n; i++)
+                                known = known || ids[i] == each[at];
+                        if (known)
+                                continue;
+                        ck_assert_int_eq(ids[n], each[at]);
+                        ck_assert(scores[n] == each_scores[at]);
+                        n++;
+                }
+        }
+        for (; n < k; n++)
+                ck_assert(ids[n] == -1 && isnan(scores[n]));
+}
+
 static void search(life *l)
 {
         float query[MOST_DIM * 8], scores[MOST_K * 8];
@@ -185,6 +211,7 @@ static void search(life *l)
                         n++;
                 ck_assert_uint_eq(n, k < n_admitted ? k : n_admitted);
         }
+        unite(l, query, group, k, &params, ids, scores);
 }
 
 /* A copy of the pages, brought up to date by the log alone, equals them. */

@@ -91,6 +91,27 @@ bool pdci_same(const pdci_found *a, const pdci_found *b)
                memcmp(a->scores, b->scores, n * sizeof *a->scores) == 0;
 }
 
+void pdci_interleave(const pdci_found *lists, size_t first, size_t size, size_t k, int64_t *out_ids, float *out_scores)
+{
+        size_t n = 0;
+        for (size_t rank = 0; rank < lists->k; rank++) {
+                for (size_t q = 0; q < size && n < k; q++) {
+                        const size_t at = (first + q) * lists->k + rank;
+                        bool known = lists->ids[at] < 0;
+                        for (size_t i = 0; i < n; i++)
+                                known = known || out_ids[i] == lists->ids[at];
+                        if (known)
+                                continue;
+                        out_ids[n] = lists->ids[at];
+                        out_scores[n++] = lists->scores[at];
+                }
+        }
+        for (; n < k; n++) {
+                out_ids[n] = -1;
+                out_scores[n] = NAN;
+        }
+}
+
 void pdci_agree(const dci_index *index, const dci_filter *filter, const dci_index *other, size_t n_queries,
                 const float *queries, const char *what)
 {

@@ -39,6 +39,8 @@ pdci_found pdci_search(const dci_index *index, size_t n_queries, const float *qu
 void pdci_found_free(pdci_found *found);
 /* The same ids and the same bits of scores. */
 bool pdci_same(const pdci_found *a, const pdci_found *b);
+/* The lists of the `size` queries from `first` on taken in turn, rank by rank, repeats dropped, until there are k; the rest is padded. */
+void pdci_interleave(const pdci_found *lists, size_t first, size_t size, size_t k, int64_t *out_ids, float *out_scores);
 
 /* Asks both indices, at small and large budgets and at full effort, and fails unless they answer the same. filter: NULL, or
  * what the first may return. */

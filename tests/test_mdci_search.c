@@ -301,29 +301,6 @@ START_TEST(each_query_of_a_group_gets_the_best_of_what_the_group_opens)
 }
 END_TEST
 
-/* The lists of one group taken in turn, rank by rank, repeats dropped. */
-static void interleave(size_t size, size_t k_each, const pdci_found *lists, size_t first, size_t k, int64_t *out_ids,
-                       float *out_scores)
-{
-        size_t n = 0;
-        for (size_t rank = 0; rank < k_each; rank++) {
-                for (size_t q = 0; q < size && n < k; q++) {
-                        const size_t at = (first + q) * k_each + rank;
-                        bool known = lists->ids[at] < 0;
-                        for (size_t i = 0; i < n; i++)
-                                known = known || out_ids[i] == lists->ids[at];
-                        if (known)
-                                continue;
-                        out_ids[n] = lists->ids[at];
-                        out_scores[n++] = lists->scores[at];
-                }
-        }
-        for (; n < k; n++) {
-                out_ids[n] = -1;
-                out_scores[n] = NAN;
-        }
-}
-
 /* Loops over group sizes; kinds FLAT and MDCI, k up to more than there are rows. */
 START_TEST(the_union_of_a_group_is_its_lists_interleaved)
 {
@@ -342,7 +319,7 @@ START_TEST(the_union_of_a_group_is_its_lists_interleaved)
                         ck_ok(dci_index_search_group(index, n_groups, size, queries, DIM, k, DCI_GROUP_UNION, NULL, ids,
                                                      scores));
                         for (size_t g = 0; g < n_groups; g++) {
-                                interleave(size, FEW, &lists, g * size, k, want, want_scores);
+                                pdci_interleave(&lists, g * size, size, k, want, want_scores);
                                 ck_assert_msg(memcmp(ids + g * k, want, k * sizeof *ids) == 0, "k %zu, group %zu", k,
                                               g);
                                 for (size_t i = 0; i < k; i++)
@@ -371,7 +348,7 @@ START_TEST(a_union_below_full_effort_is_interleaved_from_the_groups_own_lists)
         float scores[2 * K];
         ck_ok(dci_index_search_group(index, Q / SIZE, SIZE, queries, DIM, 2 * K, DCI_GROUP_UNION, &params, ids, NULL));
         for (size_t g = 0; g < Q / SIZE; g++) {
-                interleave(SIZE, 2 * K, &lists, g * SIZE, 2 * K, want, scores);
+                pdci_interleave(&lists, g * SIZE, SIZE, 2 * K, want, scores);
                 ck_assert(memcmp(ids + g * 2 * K, want, sizeof want) == 0);
         }
         pdci_found_free(&lists);

@@ -268,7 +268,7 @@ enum {
 /**
  * Searches for groups of queries that belong together, such as the query heads that share a kv head (GQA): MDCI descends once
  * per group, opening the union of what its queries would open, and compares all queries of the group with a row while it is in
- * a register. FLAT and PDCI find what dci_index_search finds.
+ * a register. FLAT and PDCI find what dci_index_search finds. A union is made of the lists of EACH with the same k and effort.
  *
  * n_groups     0 does nothing.
  * group_size   1 to DCI_MAX_GROUP queries of each group.

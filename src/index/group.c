@@ -37,9 +37,9 @@ static bool enter(id_set *set, int64_t id)
         return true;
 }
 
-/* The lists of one group, k_each long, interleaved by rank until there are k ids. Returns how many there are. */
-static size_t interleave(id_set *set, size_t group_size, size_t k_each, const int64_t *ids, const float *scores,
-                         size_t k, int64_t *out_ids, float *out_scores)
+/* The lists of one group, k_each long, interleaved by rank until there are k ids; the rest is padded. */
+static void interleave(id_set *set, size_t group_size, size_t k_each, const int64_t *ids, const float *scores, size_t k,
+                       int64_t *out_ids, float *out_scores)
 {
         size_t n = 0;
         memset(set->ids, -1, (set->mask + 1) * sizeof *set->ids);
@@ -54,7 +54,11 @@ static size_t interleave(id_set *set, size_t group_size, size_t k_each, const in
                         n++;
                 }
         }
-        return n;
+        for (; n < k; n++) {
+                out_ids[n] = -1;
+                if (out_scores != NULL)
+                        out_scores[n] = NAN;
+        }
 }
 
 typedef struct joining {
@@ -85,52 +89,40 @@ static bool joining_allocate(dci_context *context, joining *j)
         return j->ids != NULL && j->scores != NULL && j->set.ids != NULL;
 }
 
-/* Lists of k_each, joined. *out_short: one group has fewer than k ids, and longer lists would give more. */
-static dci_status join(const dci_index *index, dci_reading *reading, joining *j, int64_t *out_ids, float *out_scores,
-                       dci_search_stats *stats, bool *out_short)
+/* The lists of k of each query, joined. Shorter ones would do unless the queries agree a lot, but what a search looks at, verifies
+ * and retrieves goes with its k. */
+static dci_status join(const dci_index *index, dci_reading *reading, size_t n_groups, size_t group_size, size_t k,
+                       int64_t *out_ids, float *out_scores, dci_search_stats *stats)
 {
-        dci_status status = joining_allocate(index->context, j) ? DCI_OK : DCI_ERR_MEMORY;
+        joining j = {.n_groups = n_groups, .group_size = group_size, .k = k, .k_each = k};
+        if (k > reading->flat.n) /* then everything is found, however large k is */
+                j.k_each = reading->flat.n > 0 ? reading->flat.n : 1;
+        dci_status status = joining_allocate(index->context, &j) ? DCI_OK : DCI_ERR_MEMORY;
         if (status == DCI_OK)
-                status = dci_search_kind(index, reading, j->group_size, j->k_each, j->ids, j->scores, stats);
-        for (size_t g = 0; status == DCI_OK && g < j->n_groups; g++) {
-                const size_t at = g * j->group_size * j->k_each;
-                float *scores = out_scores == NULL ? NULL : out_scores + g * j->k;
-                size_t n = interleave(&j->set, j->group_size, j->k_each, j->ids + at, j->scores + at, j->k,
-                                      out_ids + g * j->k, scores);
-                *out_short = *out_short || (n < j->k && j->k_each < j->k && j->k_each < reading->flat.n);
-                for (; n < j->k; n++) {
-                        out_ids[g * j->k + n] = -1;
-                        if (scores != NULL)
-                                scores[n] = NAN;
-                }
+                status = dci_search_kind(index, reading, group_size, j.k_each, j.ids, j.scores, stats);
+        for (size_t g = 0; status == DCI_OK && g < n_groups; g++) {
+                const size_t at = g * group_size * j.k_each;
+                interleave(&j.set, group_size, j.k_each, j.ids + at, j.scores + at, k, out_ids + g * k,
+                           out_scores == NULL ? NULL : out_scores + g * k);
         }
-        joining_free(index->context, j);
+        joining_free(index->context, &j);
         return status;
 }
 
-/* The lists need be no longer than the union takes of them: about twice k shared out, unless the queries agree a lot. */
+/* Where a tree chooses rows and no codes rank them, the union is taken from the scores themselves. */
 static dci_status search_union(const dci_index *index, dci_reading *reading, size_t n_groups, size_t group_size,
                                size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
 {
         dci_mdci_search mdci;
-        if (dci_mdci_effort(index, &reading->params, &reading->flat, k, &mdci)) {
-                dci_status status = dci_mdci_begin(&mdci, index, &reading->flat, group_size);
-                if (status == DCI_OK)
-                        status = dci_group_unite(&mdci.chooser, k, out_ids, out_scores, stats);
-                dci_mdci_end(&mdci);
-                return status;
-        }
-        size_t k_each = 2 * ((k + group_size - 1) / group_size);
-        for (;;) {
-                joining j = {.n_groups = n_groups, .group_size = group_size, .k = k};
-                bool too_short = false;
-                j.k_each = k_each < k ? k_each : k;
-                *stats = (dci_search_stats){0};
-                dci_status status = join(index, reading, &j, out_ids, out_scores, stats, &too_short);
-                if (status != DCI_OK || !too_short)
-                        return status;
-                k_each *= 2;
-        }
+        size_t keep;
+        if (dci_sketched_wanted(index, &reading->params, reading->flat.n, k, &keep) ||
+            !dci_mdci_effort(index, &reading->params, &reading->flat, k, &mdci))
+                return join(index, reading, n_groups, group_size, k, out_ids, out_scores, stats);
+        dci_status status = dci_mdci_begin(&mdci, index, &reading->flat, group_size);
+        if (status == DCI_OK)
+                status = dci_group_unite(&mdci.chooser, k, out_ids, out_scores, stats);
+        dci_mdci_end(&mdci);
+        return status;
 }
 
 dci_status dci_index_search_group(const dci_index *index, size_t n_groups, size_t group_size, const void *queries,
