@@ -466,7 +466,7 @@ START_TEST(tuning_covers_codes)
         dci_index *index = pdci_index(context, &config, N, keys, NULL);
         dci_tune_result result;
         ck_ok(dci_tune_result_init(&result, sizeof result));
-        ck_ok(dci_index_tune(index, Q, queries, TRACE_DIM, K, 0.95, &result));
+        ck_ok(dci_index_tune(index, MANY, many, TRACE_DIM, K, 0.95, &result));
         ck_assert_double_ge(result.recall, 0.95);
         ck_assert_double_ge(result.rerank, 1.0);
         ck_assert_double_lt(result.distances, 0.1 * N);
@@ -508,8 +508,10 @@ START_TEST(bad_settings_are_refused)
         ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_NUMBER, "empty");
         ck_ok(dci_index_add(index, 100, keys, TRACE_DIM, NULL, NULL));
         dci_search_params params = effort(0.5, 0.0);
+        enum { MANY = 200 }; /* half of them choose: of a few, they would tell little about others */
         int64_t ids[K];
         ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
+        float *many = pdci_trace("queries", MANY);
                    "rerank is 0.5");
         params = effort(0.0, 1.5);
         ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,

@@ -129,6 +129,97 @@ START_TEST(what_cannot_be_is_refused_and_the_defaults_stay)
 }
 END_TEST
 
+static dci_index *with_codes(dci_index_kind kind, int32_t bits)
+{
+        dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
+        config.kind = kind;
+        config.sketch_bits = bits;
+        return pdci_index(context, &config, N, keys, NULL);
+}
+
+static dci_search_stats stats_of(const dci_index *index, dci_search_params params)
+{
+        dci_search_stats stats;
+        ck_ok(dci_search_stats_init(&stats, sizeof stats));
+        params.stats = &stats;
+        pdci_found found = pdci_search(index, Q, queries, K, &params);
+        pdci_found_free(&found);
+        return stats;
+}
+
+/* Loops over kinds that choose rows. What codes rank is what was chosen, which was looked at already. */
+START_TEST(codes_look_at_no_more_rows_than_the_kind_does)
+{
+        dci_index *index = with_codes(DCI_KIND_PDCI + _i, 4);
+        dci_search_params params;
+        ck_ok(dci_search_params_init(&params, sizeof params));
+        params.prop_to_visit = params.prop_to_retrieve = 0.1;
+        params.rerank = INFINITY;
+        const dci_search_stats without = stats_of(index, params);
+        params.rerank = 2.0;
+        const dci_search_stats with = stats_of(index, params);
+        ck_assert_uint_eq(with.visited, without.visited);
+        ck_assert_uint_eq(with.proposed, without.candidates); /* those whose codes were read */
+        ck_assert_uint_le(with.distances, 2 * Q * K);
+        dci_index_destroy(index);
+}
+END_TEST
+
+/* Bytes of rows and codes that a query reads on average. */
+static double bytes_read(const dci_index *index, dci_search_params params)
+{
+        const double row = DIM * sizeof(float), code = DIM * (double)index->config.sketch_bits / 8.0;
+        const double scored = (double)stats_of(index, params).distances / Q;
+        if (isinf(params.rerank))
+                return scored * row;
+        params.rerank = INFINITY;
+        return scored * row + (double)stats_of(index, params).candidates / Q * code;
+}
+
+/* The same share of true results, of the queries that choose, as dci_index_tune counts it. */
+static double recall_of(const dci_index *index, const pdci_found *exact, const dci_search_params *params)
+{
+        pdci_found got = pdci_search(index, Q, queries, K, params);
+        size_t hits = 0;
+        for (size_t q = 0; q < Q; q += 2)
+                for (size_t i = 0; i < K; i++)
+                        hits += got.scores[q * K + i] <= exact->scores[q * K + K - 1];
+        pdci_found_free(&got);
+        return (double)hits / (Q / 2 * K);
+}
+
+/* Loops over kinds that choose rows and widths. */
+START_TEST(what_is_set_with_codes_reads_hardly_more_than_the_least_on_a_grid)
+{
+        const double target = 0.9;
+        dci_index *index = with_codes(DCI_KIND_PDCI + _i % 2, _i < 2 ? 4 : 8);
+        dci_search_params params;
+        ck_ok(dci_search_params_init(&params, sizeof params));
+        params.rerank = INFINITY;
+        pdci_found exact = pdci_search(index, Q, queries, K, &params);
+        const dci_tune_result r = tune(index, target);
+        params.prop_to_visit = r.prop_to_visit;
+        params.prop_to_retrieve = r.prop_to_retrieve;
+        params.rerank = r.rerank;
+        ck_assert_double_ge(recall_of(index, &exact, &params), target);
+        const double set = bytes_read(index, params);
+        double least = INFINITY;
+        for (double share = 0.002; share < 1.0; share *= 1.25) {
+                for (double rerank = 1.0; rerank <= 4.0; rerank *= 1.2) {
+                        params.prop_to_visit = index->config.kind == DCI_KIND_MDCI ? share : 1.0;
+                        params.prop_to_retrieve = index->config.kind == DCI_KIND_PDCI ? share : 1.0;
+                        params.rerank = rerank;
+                        if (recall_of(index, &exact, &params) >= target)
+                                least = fmin(least, bytes_read(index, params));
+                }
+        }
+        ck_assert_msg(set <= 1.1 * least, "%g bytes with visit %g, retrieve %g, rerank %g; %g are enough", set,
+                      r.prop_to_visit, r.prop_to_retrieve, r.rerank, least);
+        pdci_found_free(&exact);
+        dci_index_destroy(index);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("tune");
@@ -139,6 +230,8 @@ int main(void)
         tcase_add_test(tcase, everything_asks_for_full_effort_and_flat_has_no_other);
         tcase_add_test(tcase, a_lone_query_checks_nothing_and_an_empty_index_has_nothing_to_find);
         tcase_add_test(tcase, what_cannot_be_is_refused_and_the_defaults_stay);
+        tcase_add_loop_test(tcase, codes_look_at_no_more_rows_than_the_kind_does, 0, 2);
+        tcase_add_loop_test(tcase, what_is_set_with_codes_reads_hardly_more_than_the_least_on_a_grid, 0, 4);
         suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

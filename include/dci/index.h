@@ -188,7 +188,9 @@ typedef struct dci_search_stats {
         uint64_t queries;
         uint64_t visited;   /**< (query, row) pairs looked at, by whatever arithmetic */
         uint64_t distances; /**< canonical scores computed: the "dist_comps" of benchmarks */
-        uint64_t proposed;  /**< pairs ranked by cheaper arithmetic first; 0 when every pair was scored canonically */
+        uint64_t
+                proposed; /**< pairs ranked by cheaper arithmetic first (with codes: those whose codes were read); 0 when every
+                                 pair was scored canonically */
         uint64_t
                 candidates; /**< distinct (query, row) pairs that were chosen to be scored; FLAT: all rows. With a guarantee, pairs
                                   that its second pass scores again count again, here and in distances */

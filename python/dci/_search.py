@@ -37,7 +37,7 @@ class SearchStats(NamedTuple):
     queries: int
     visited: int  #: (query, row) pairs looked at, by whatever arithmetic
     distances: int  #: scores computed by the canonical kernel
-    proposed: int  #: pairs ranked by cheaper arithmetic first
+    proposed: int  #: pairs ranked by cheaper arithmetic first; with codes, those whose codes were read
     candidates: int  #: distinct (query, row) pairs that were chosen to be scored; "flat": all pairs
 
 

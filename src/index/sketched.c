@@ -389,8 +389,9 @@ static void report(const ranking *r, dci_search_stats *stats)
                 stats->distances += r->counts[i].scored;
                 stats->candidates += r->counts[i].scored;
         }
-        stats->visited += looked_at;
-        stats->proposed += looked_at;
+        if (r->chooser == NULL) /* a chooser has looked at what it finds already */
+                stats->visited = looked_at;
+        stats->proposed = looked_at;
 }
 
 static dci_status run(ranking *r, dci_search_stats *stats)

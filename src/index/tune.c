@@ -45,7 +45,7 @@ static dci_status search(const tuning *t, trial *out)
         out->distances = (double)stats.distances / (double)t->n_queries;
         out->cost = out->distances;
         if (!isinf(out->params.rerank))
-                out->cost += share_of_codes(&t->index->config) * (double)stats.visited / (double)t->n_queries;
+                out->cost += share_of_codes(&t->index->config) * (double)stats.proposed / (double)t->n_queries;
         return status;
 }
 
