@@ -420,6 +420,76 @@ START_TEST(a_small_index_is_small)
 }
 END_TEST
 
+/* Nothing that is retired can be freed while a search is inside; what adds replace does not pile up all the same. */
+START_TEST(rows_that_come_beside_a_search_leave_little_behind)
+{
+        enum { DIM = 64, CHUNKS = 1100 };
+        dci_context *context = test_context(1);
+        dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
+        dci_index *index = NULL;
+        dci_memory_report report;
+        ck_ok(dci_memory_report_init(&report, sizeof report));
+        ck_ok(dci_index_create(context, &config, &index));
+        const size_t full = (size_t)1 << index->rows.chunk_shift;
+        float *rows = calloc(full * DIM, sizeof *rows);
+        dci_index_read_begin(index);
+        const dci_view empty = dci_rows_view(&index->rows);
+        for (size_t i = 0; i < CHUNKS; i++)
+                ck_ok(dci_index_add(index, full, rows, DIM, NULL, NULL));
+        ck_ok(dci_index_memory(index, &report));
+        ck_assert_uint_lt(report.other, 1 << 20);
+        ck_assert_uint_eq(empty.n, 0);
+        dci_index_read_end(index);
+        ck_assert_uint_eq(index->rows.n_chunks, CHUNKS);
+        free(rows);
+        dci_index_destroy(index);
+        dci_context_destroy(context);
+}
+END_TEST
+
+/* Of several chunks that come in one call, each allocation fails once. */
+START_TEST(rows_that_find_no_memory_leave_the_chunks_as_they_were)
+{
+        enum { DIM = 64, BEFORE = 3, AFTER = 8 };
+        test_memory memory;
+        dci_context *context = test_context_with(&memory, 1);
+        dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
+        config.sketch_bits = 4; /* then a chunk takes two */
+        dci_index *index = NULL;
+        ck_ok(dci_index_create(context, &config, &index));
+        const size_t full = (size_t)1 << index->rows.chunk_shift;
+        ck_ok(dci_index_reserve(index, BEFORE * full));
+        const size_t before = atomic_load(&memory.live_bytes);
+        size_t n_failed = 0;
+        for (;; n_failed++) {
+                atomic_store(&memory.fail_at, atomic_load(&memory.calls) + 1 + n_failed);
+                if (dci_index_reserve(index, AFTER * full) == DCI_OK)
+                        break;
+                ck_assert_uint_eq(index->rows.n_chunks, BEFORE);
+                ck_assert_uint_eq(atomic_load(&memory.live_bytes), before);
+                atomic_store(&memory.fail_at, 0);
+                ck_ok(dci_index_reserve(index, (BEFORE + 1) * full)); /* there is room in the table for one more */
+                dci_rows_shrink(&index->rows, BEFORE * full);
+        }
+        atomic_store(&memory.fail_at, 0);
+        ck_assert_uint_ge(n_failed, 2 * (AFTER - BEFORE));
+        ck_assert_uint_eq(index->rows.n_chunks, AFTER);
+        n_failed = 0;
+        dci_rows_shrink(&index->rows, BEFORE * full);
+        for (;; n_failed++) { /* the same where the table has room for all of them */
+                atomic_store(&memory.fail_at, atomic_load(&memory.calls) + 1 + n_failed);
+                if (dci_index_reserve(index, AFTER * full) == DCI_OK)
+                        break;
+                ck_assert_uint_eq(index->rows.n_chunks, BEFORE);
+        }
+        ck_assert_uint_eq(n_failed, 2 * (AFTER - BEFORE));
+        atomic_store(&memory.fail_at, 0);
+        dci_index_destroy(index);
+        dci_context_destroy(context);
+        ck_assert_uint_eq(atomic_load(&memory.live_blocks), 0);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("index");
@@ -437,6 +507,8 @@ int main(void)
         tcase_add_test(changes, any_sequence_of_adds_and_removes_equals_the_model);
         tcase_add_test(changes, removing_gives_memory_back);
         tcase_add_test(changes, a_small_index_is_small);
+        tcase_add_test(changes, rows_that_come_beside_a_search_leave_little_behind);
+        tcase_add_test(changes, rows_that_find_no_memory_leave_the_chunks_as_they_were);
         suite_add_tcase(suite, answers);
         suite_add_tcase(suite, changes);
         return test_main(suite);

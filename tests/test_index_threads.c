@@ -178,6 +178,63 @@ START_TEST(searches_beside_a_writer_see_whole_batches)
 }
 END_TEST
 
+/* --- searches while chunk after chunk comes ---------------------------------------------------------------------------- */
+
+enum { LONG = 2048, FULL = 32, CHUNKS = 40 };
+
+/* All rows are equal, so the first ids are found; as many whole batches as had been added before, at least. */
+static const char *look_at_chunks(shared *s, int64_t *ids)
+{
+        static const float query[LONG] = {0};
+        const long long added = atomic_load(&s->added);
+        size_t n = 0;
+        if (dci_index_search(s->index, 1, query, LONG, FULL * CHUNKS, NULL, ids, NULL) != DCI_OK)
+                return "a search failed";
+        for (; n < FULL * CHUNKS && ids[n] >= 0; n++)
+                if (ids[n] != (int64_t)n)
+                        return "a search lost a row";
+        if (n % FULL != 0 || (long long)n < added * FULL)
+                return "a search saw a part of what had been added";
+        return NULL;
+}
+
+static void *reader_of_chunks(void *arg)
+{
+        shared *s = arg;
+        const char *complaint = NULL;
+        int64_t ids[FULL * CHUNKS];
+        while (complaint == NULL && !atomic_load(&s->done))
+                complaint = look_at_chunks(s, ids);
+        return (void *)(uintptr_t)complaint;
+}
+
+START_TEST(searches_beside_a_writer_see_each_chunk_that_comes)
+{
+        dci_context *context = test_context(1);
+        const dci_index_config config = index_config(LONG, DCI_METRIC_L2, DCI_F32);
+        shared s = {0};
+        pthread_t threads[READERS];
+        float *rows = calloc((size_t)FULL * LONG, sizeof *rows);
+        ck_ok(dci_index_create(context, &config, &s.index));
+        for (size_t i = 0; i < READERS; i++)
+                ck_assert_int_eq(pthread_create(&threads[i], NULL, reader_of_chunks, &s), 0);
+        for (long long b = 0; b < CHUNKS; b++) {
+                ck_ok(dci_index_add(s.index, FULL, rows, LONG, NULL, NULL));
+                atomic_store(&s.added, b + 1);
+        }
+        ck_assert_uint_eq(s.index->rows.n_chunks, CHUNKS);
+        atomic_store(&s.done, true);
+        for (size_t i = 0; i < READERS; i++) {
+                void *complaint = NULL;
+                pthread_join(threads[i], &complaint);
+                ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
+        }
+        free(rows);
+        dci_index_destroy(s.index);
+        dci_context_destroy(context);
+}
+END_TEST
+
 static void *adder(void *arg)
 {
         shared *s = arg;
@@ -244,6 +301,7 @@ int main(void)
         tcase_add_test(threads, results_are_the_same_bits_at_any_thread_count_and_batch_size);
         tcase_add_test(threads, one_query_over_many_rows_uses_all_threads_and_gives_the_same);
         tcase_add_test(threads, searches_beside_a_writer_see_whole_batches);
+        tcase_add_test(threads, searches_beside_a_writer_see_each_chunk_that_comes);
         tcase_add_test(threads, adds_from_many_threads_queue_up);
         tcase_add_test(threads, an_index_outlives_the_callers_hold_on_its_context);
         suite_add_tcase(suite, threads);

@@ -28,7 +28,8 @@ typedef struct dci_chunk {
         dci_area area;      /* codes of the rows, slot by slot */
 } dci_chunk;
 
-/* Grows by replacement, so that a reader that holds the old one can finish with it. */
+/* Places behind the chunks of published rows are filled in where they lie; a full table is replaced by one of twice the capacity, so
+ * that a reader that holds the old one can finish with it. */
 typedef struct dci_chunk_table {
         size_t capacity;
         dci_chunk chunk[];

@@ -192,10 +192,39 @@ static void retire(dci_retired **list, dci_retired *note, void *pointer, size_t 
         *list = note;
 }
 
+/* Has the present table room, and need its first chunk not grow? Readers look no further than the chunks of published rows, so the
+ * places behind may be written. A new table for every chunk would be as many bytes as the square of chunks, which all wait to be
+ * freed where searches never pause. */
+static bool fits_table(const dci_rows *rows, size_t wanted)
+{
+        const dci_chunk_table *table = atomic_load(&rows->table);
+        return rows->n_chunks > 0 && wanted <= table->capacity &&
+               table->chunk[0].capacity == (size_t)1 << rows->chunk_shift;
+}
+
+static dci_status append_chunks(dci_rows *rows, size_t wanted)
+{
+        dci_chunk_table *table = atomic_load(&rows->table);
+        const size_t before = rows->n_chunks;
+        while (rows->n_chunks < wanted) {
+                if (!chunk_create(rows, (size_t)1 << rows->chunk_shift, &table->chunk[rows->n_chunks]))
+                        break;
+                rows->n_chunks++;
+        }
+        if (rows->n_chunks == wanted)
+                return DCI_OK;
+        while (rows->n_chunks > before)
+                chunk_free(rows, &table->chunk[--rows->n_chunks]);
+        return DCI_ERR_MEMORY;
+}
+
 dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired)
 {
+        const size_t full = (size_t)1 << rows->chunk_shift, wanted = (n + full - 1) >> rows->chunk_shift;
         if (n <= capacity_of(rows))
                 return DCI_OK;
+        if (fits_table(rows, wanted))
+                return append_chunks(rows, wanted);
         growth g;
         if (!growth_prepare(rows, n, &g)) {
                 growth_undo(rows, &g);
