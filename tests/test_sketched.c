@@ -117,6 +117,25 @@ START_TEST(verifying_everything_needs_no_codes)
 }
 END_TEST
 
+/* Loops over kinds. What counts as zero under COSINE is as far from all rows, and the k best are those of lowest id. */
+START_TEST(a_guarantee_of_one_is_exact_for_the_shortest_queries)
+{
+        static const float lengths[] = {0.0f, 0x1p-41f, 0x1p-39f};
+        dci_index_config config = sketched(kinds[_i], DCI_METRIC_COSINE, DCI_F32, 4);
+        config.zero_rows = DCI_ZERO_KEEP;
+        dci_index *index = pdci_index(context, &config, N, keys, NULL);
+        for (size_t i = 0; i < COUNT(lengths); i++) {
+                float asked[TRACE_DIM], norm2 = 0.0f; /* away from the row of the lowest id */
+                for (size_t j = 0; j < TRACE_DIM; j++)
+                        norm2 += keys[j] * keys[j];
+                for (size_t j = 0; j < TRACE_DIM; j++)
+                        asked[j] = -keys[j] / sqrtf(norm2) * lengths[i];
+                check_sure(index, asked, 1, "short");
+        }
+        dci_index_destroy(index);
+}
+END_TEST
+
 static void set_scales(dci_index *index, float even, float odd)
 {
         const dci_view view = dci_rows_view(&index->rows);
@@ -462,15 +481,19 @@ END_TEST
 /* Loops over kinds: a target recall is reached with fewer rows scored than there are. */
 START_TEST(tuning_covers_codes)
 {
+        enum { MANY = 200 }; /* half of them choose: of a few, they would tell little about others */
         const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 4);
         dci_index *index = pdci_index(context, &config, N, keys, NULL);
+        float *many = pdci_trace("queries", MANY);
         dci_tune_result result;
         ck_ok(dci_tune_result_init(&result, sizeof result));
         ck_ok(dci_index_tune(index, MANY, many, TRACE_DIM, K, 0.95, &result));
         ck_assert_double_ge(result.recall, 0.95);
         ck_assert_double_ge(result.rerank, 1.0);
         ck_assert_double_lt(result.distances, 0.1 * N);
+        ck_assert_double_ge(result.recall_held_out, 0.9);
         ck_assert_double_ge(recall(index, NULL, K), 0.9);
+        free(many);
         ck_ok(dci_index_tune(index, Q, queries, TRACE_DIM, K, 1.0, &result));
         ck_assert_double_eq(result.recall, 1.0);
         ck_assert(isinf(result.rerank) && result.rerank > 0.0);
@@ -508,10 +531,8 @@ START_TEST(bad_settings_are_refused)
         ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_NUMBER, "empty");
         ck_ok(dci_index_add(index, 100, keys, TRACE_DIM, NULL, NULL));
         dci_search_params params = effort(0.5, 0.0);
-        enum { MANY = 200 }; /* half of them choose: of a few, they would tell little about others */
         int64_t ids[K];
         ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
-        float *many = pdci_trace("queries", MANY);
                    "rerank is 0.5");
         params = effort(0.0, 1.5);
         ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
@@ -580,6 +601,7 @@ int main(void)
         tcase_add_checked_fixture(tcase, setup, teardown);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact, 0, 45);
+        tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact_for_the_shortest_queries, 0, 3);
         tcase_add_loop_test(tcase, verifying_everything_needs_no_codes, 0, 3);
         tcase_add_loop_test(tcase, codes_that_overflow_lose_no_results, 0, 3);
         tcase_add_loop_test(tcase, defaults_find_nearly_all, 0, 9);

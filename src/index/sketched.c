@@ -270,6 +270,8 @@ static float reached(const ranking *r, task_state *t, size_t q)
         case DCI_METRIC_L2:
                 return norm2 - score - ARITHMETIC * (norm2 + score);
         case DCI_METRIC_COSINE:
+                if (r->flat->queries->inverse_norms[t->query + q] == 0.0f) /* it counts as zero: all scores are equal */
+                        return -INFINITY;
                 return sqrtf(norm2) * (score - ARITHMETIC);
         default:
                 return score - ARITHMETIC * fabsf(score);
