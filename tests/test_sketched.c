@@ -136,6 +136,33 @@ START_TEST(a_guarantee_of_one_is_exact_for_the_shortest_queries)
 }
 END_TEST
 
+/* Sums of the most elements that all round one way: a row that is scored far below its product may be the best nevertheless. */
+START_TEST(a_guarantee_of_one_knows_how_scores_round)
+{
+        enum { WIDE = DCI_SKETCH_MAX_DIM, ROWS = 128, BLOCK = 32 };
+        dci_index_config config = index_config(WIDE, DCI_METRIC_IP, DCI_F32);
+        config.sketch_bits = 8;
+        float *rows = malloc(sizeof(float) * ROWS * WIDE), *query = malloc(sizeof(float) * WIDE);
+        for (size_t i = 0; i < (size_t)ROWS * WIDE; i++)
+                rows[i] = i / WIDE == 2 * BLOCK ? 1.0f + 0x1p-14f + 0x1p-23f : 1.0f;
+        rows[3 * BLOCK * WIDE] += 2.6875f;
+        for (size_t j = 0; j < WIDE; j++)
+                query[j] = 1.0f;
+        dci_index *index = NULL;
+        ck_ok(dci_index_create(context, &config, &index));
+        for (size_t first = 0; first < ROWS; first += BLOCK)
+                ck_ok(dci_index_add(index, BLOCK, rows + first * WIDE, WIDE, NULL, NULL));
+        const dci_search_params exact = effort(INFINITY, 0.0), sure = effort(1.0, 1.0);
+        pdci_found want = pdci_search(index, 1, query, 1, &exact), got = pdci_search(index, 1, query, 1, &sure);
+        ck_assert_msg(pdci_same(&want, &got), "row %lld, wanted %lld", (long long)got.ids[0], (long long)want.ids[0]);
+        pdci_found_free(&want);
+        pdci_found_free(&got);
+        free(rows);
+        free(query);
+        dci_index_destroy(index);
+}
+END_TEST
+
 static void set_scales(dci_index *index, float even, float odd)
 {
         const dci_view view = dci_rows_view(&index->rows);
@@ -602,6 +629,7 @@ int main(void)
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact, 0, 45);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact_for_the_shortest_queries, 0, 3);
+        tcase_add_test(tcase, a_guarantee_of_one_knows_how_scores_round);
         tcase_add_loop_test(tcase, verifying_everything_needs_no_codes, 0, 3);
         tcase_add_loop_test(tcase, codes_that_overflow_lose_no_results, 0, 3);
         tcase_add_loop_test(tcase, defaults_find_nearly_all, 0, 9);

@@ -16,9 +16,6 @@
 
 _Static_assert(DCI_SCAN_ROWS == DCI_TOPK_BLOCK && DCI_CODE_QUERIES == DCI_MANY_QUERIES, "one scan, one block");
 
-/* Relative error of a canonical score and of goodness made of it (index.h), with room. */
-#define ARITHMETIC 0x1p-18f
-
 bool dci_sketched_wanted(const dci_index *index, const dci_search_params *params, size_t n, size_t k, size_t *out_keep)
 {
         static const double usual[9] = {0, 16, 8, 4, 3, 0, 0, 0, 2};
@@ -144,6 +141,7 @@ static void adjust(const ranking *r, const portion *p, size_t n_queries, float *
                 return;
         dci_view_norms(&r->flat->view, p->first_slot, p->slots, p->count, norms);
         const bool l2 = r->flat->metric == DCI_METRIC_L2;
+        const float error = dci_arithmetic_error(r->flat->view.rows->dim);
         for (size_t q = 0; q < n_queries; q++) {
                 float *g = goodness + q * DCI_SCAN_ROWS;
                 for (size_t i = 0; l2 && i < p->count; i++)
@@ -152,7 +150,7 @@ static void adjust(const ranking *r, const portion *p, size_t n_queries, float *
                         g[i] = g[i] * norms[i];
         }
         for (size_t i = 0; bounds != NULL && i < p->count; i++)
-                bounds[i] = l2 ? 2.0f * bounds[i] + ARITHMETIC * norms[i] : bounds[i] * norms[i];
+                bounds[i] = l2 ? 2.0f * bounds[i] + error * norms[i] : bounds[i] * norms[i];
 }
 
 /* What a task works with. */
@@ -265,16 +263,17 @@ static float reached(const ranking *r, task_state *t, size_t q)
                 return -INFINITY;
         const float score = dci_topk_score(t->best.keys[n - 1], dci_metric_descending(r->flat->metric));
         const float *query = r->flat->queries->rows + (t->query + q) * r->flat->queries->ld;
-        const float norm2 = r->flat->kernels->norm2[DCI_F32 - 1](query, r->flat->view.rows->dim);
+        const size_t dim = r->flat->view.rows->dim;
+        const float norm2 = r->flat->kernels->norm2[DCI_F32 - 1](query, dim), error = dci_arithmetic_error(dim);
         switch (r->flat->metric) {
         case DCI_METRIC_L2:
-                return norm2 - score - ARITHMETIC * (norm2 + score);
+                return norm2 - score - error * (norm2 + score);
         case DCI_METRIC_COSINE:
                 if (r->flat->queries->inverse_norms[t->query + q] == 0.0f) /* it counts as zero: all scores are equal */
                         return -INFINITY;
-                return sqrtf(norm2) * (score - ARITHMETIC);
+                return sqrtf(norm2) * (score - error);
         default:
-                return score - ARITHMETIC * fabsf(score);
+                return score - error * fabsf(score);
         }
 }
 

@@ -21,9 +21,6 @@ static const float normal_levels[5][8] = {{0},
 /* What is shorter is taken for nothing: its inverse would overflow. */
 #define NOTHING 0x1p-110f
 
-/* Relative error of the arithmetic in binary32 around an estimate: transforms of rows and queries, and their products. */
-#define ARITHMETIC 1e-5f
-
 static size_t padded(size_t n, size_t to)
 {
         return (n + to - 1) / to * to;
@@ -506,7 +503,7 @@ void dci_coder_query_again(const dci_coder *coder, const float *query, dci_coded
 {
         const float lengths = length_of(coder, query, coder->dim) * length_of(coder, coder->centre, coder->dim);
         out->fixed = dot(coder, query, coder->centre, coder->dim);
-        out->slack = ARITHMETIC * lengths;
+        out->slack = dci_arithmetic_error(coder->dim) * lengths;
 }
 
 void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes, dci_coded_query *out)
@@ -533,5 +530,5 @@ void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, 
         }
         memset(bytes + n, 0, coder->layout.n_all - n);
         out->half_step = 0.5f * step;
-        out->rounding = (float)sqrt(lost2) + ARITHMETIC * length_of(coder, y, n);
+        out->rounding = (float)sqrt(lost2) + dci_arithmetic_error(coder->dim) * length_of(coder, y, n);
 }

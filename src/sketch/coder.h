@@ -72,6 +72,14 @@ typedef struct dci_coded_query {
         float slack; /* what binary32 may cost in `fixed` */
 } dci_coded_query;
 
+/* What binary32 may cost, as a share of the lengths: in an estimate, by transforms of rows and queries, and in the canonical score that
+ * it stands for, which rounds the more the longer rows are (dci/index.h; four times that, as scalar C rounds products, too). */
+DCI_INLINE float dci_arithmetic_error(size_t dim)
+{
+        const float of_sums = ((float)dim / 16.0f + 8.0f) * 0x1p-22f;
+        return of_sums > 1e-5f ? of_sums : 1e-5f;
+}
+
 /* Bytes of a coder's memory, and of scratch for one row or query. */
 size_t dci_coder_bytes(int32_t kind, size_t dim);
 size_t dci_coder_scratch_bytes(size_t dim);
