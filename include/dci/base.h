@@ -16,8 +16,8 @@
  *    caller's sizeof; so a program built against an older header keeps its meaning with a newer library.
  *  - Objects are opaque: create, use, destroy. destroy(NULL) does nothing. There is no process-wide mutable state.
  *  - Callbacks run on the thread that made the call. Calling back into the object that is running the callback is refused
- *    with DCI_ERR_BUSY. Filters are asked with no lock held; a progress callback must not wait for another thread that changes
- *    the same object, which may be waiting for this call.
+ *    with DCI_ERR_BUSY. Filters are asked with no lock held; a progress callback must not wait for another thread that uses the
+ *    same object: it may be waiting for this call, or for one that waits for this call.
  */
 #ifndef DCI_BASE_H
 #define DCI_BASE_H

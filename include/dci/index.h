@@ -16,8 +16,9 @@
  *
  * Threads
  *  - Searches may run side by side, and beside one add or reserve: a batch is prepared outside the lock and published under
- *    a short writer lock, so a search sees all of a batch or none. Adds, removes and reserves queue up among themselves.
- *    A remove waits for running searches. Destroy must be the last call.
+ *    a short writer lock, so a search sees all of a batch or none. Adds, removes, reserves and fits queue up among themselves,
+ *    and saves, checks and dci_index_memory with them, so each of these may wait for a whole add or fit. A remove waits for
+ *    running searches. Destroy must be the last call.
  *  - MDCI: an add finds the places of its rows beside searches, then enters them while none runs (microseconds for a page of
  *    rows). What moves every row - a batch of a quarter of the index or more, a longer row under IP, reclaiming memory after
  *    removals - is built aside and swapped in.
