@@ -58,6 +58,13 @@ dci_context *test_context_with(test_memory *memory, int32_t n_threads)
         return make(&allocator, n_threads, DCI_ISA_AUTO);
 }
 
+static void raise_to(atomic_size_t *most, size_t value)
+{
+        size_t before = atomic_load(most);
+        while (value > before && !atomic_compare_exchange_weak(most, &before, value))
+                continue;
+}
+
 static void *counted_alloc(void *ctx, size_t size, size_t alignment)
 {
         test_memory *memory = ctx;
@@ -67,11 +74,9 @@ static void *counted_alloc(void *ctx, size_t size, size_t alignment)
                 return NULL;
         void *pointer = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
         if (pointer != NULL) {
-                atomic_fetch_add(&memory->live_bytes, size);
+                raise_to(&memory->most, atomic_fetch_add(&memory->live_bytes, size) + size);
                 atomic_fetch_add(&memory->live_blocks, 1);
-                size_t largest = atomic_load(&memory->largest);
-                while (size > largest && !atomic_compare_exchange_weak(&memory->largest, &largest, size))
-                        continue;
+                raise_to(&memory->largest, size);
         }
         return pointer;
 }

@@ -48,6 +48,7 @@ typedef struct test_memory {
         atomic_size_t fail_at; /* 1-based; 0: never */
         atomic_bool fails_on;  /* all that follow fail, too, until test_memory_recovers */
         atomic_size_t largest; /* bytes of one allocation, since it was set to 0 */
+        atomic_size_t most;    /* live_bytes, since it was set to 0 */
 } test_memory;
 dci_allocator test_allocator(test_memory *memory);
 dci_context *test_context_with(test_memory *memory, int32_t n_threads);

@@ -13,11 +13,12 @@ enum { N = 1500, SIZE = 8, GROUPS = 3, Q = GROUPS * SIZE, DIM = TRACE_DIM };
 static const size_t ks[] = {1, 2, 7, 64, N + 5};
 
 static dci_context *context;
+static test_memory memory;
 static float *keys, *queries;
 
 static void setup(void)
 {
-        context = test_context(1);
+        context = test_context_with(&memory, 1);
         keys = pdci_trace("keys", N);
         queries = pdci_trace("queries", Q);
 }
@@ -129,6 +130,34 @@ START_TEST(the_progress_of_a_union_ends_once)
 }
 END_TEST
 
+/* What the header says of scratch, on one thread: per node, per row, and of unions per row that the group looks at. */
+START_TEST(scratch_goes_with_the_rows_that_are_looked_at)
+{
+        enum { FEW_K = 10 };
+        const size_t lists = SIZE * dci_topk_bytes(FEW_K) + (16 << 10); /* O(k), and what does not grow */
+        dci_index *index = new_index(DCI_KIND_MDCI, 0, 0);
+        const dci_tree_stats tree = mdci_stats(index);
+        const dci_search_params params = effort_of(0.01, 1.0, 0, 0.0);
+        size_t n_nodes = 0;
+        for (size_t l = 0; l < tree.n_levels; l++)
+                n_nodes += tree.n_nodes[l];
+        for (int32_t result = DCI_GROUP_EACH; result <= DCI_GROUP_UNION; result++) {
+                dci_search_stats stats;
+                pdci_found found = room(SIZE, FEW_K);
+                const size_t before = atomic_load(&memory.live_bytes);
+                atomic_store(&memory.most, 0);
+                ask(index, 1, queries, result, params, &found, &stats);
+                const size_t looked_at = (size_t)stats.candidates / SIZE, taken = atomic_load(&memory.most) - before;
+                const size_t each = result == DCI_GROUP_UNION ? 12 * SIZE + 17 : 0;
+                ck_assert_uint_lt(looked_at, N / 4);
+                ck_assert_msg(taken < 60 * n_nodes + 4 * (size_t)N + each * looked_at + lists,
+                              "%zu bytes for %zu nodes and %zu rows", taken, n_nodes, looked_at);
+                pdci_found_free(&found);
+        }
+        dci_index_destroy(index);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("group");
@@ -137,6 +166,7 @@ int main(void)
         tcase_add_checked_fixture(laws, setup, teardown);
         tcase_add_loop_test(laws, a_union_is_the_lists_of_its_k_interleaved_at_any_effort, 0, 9);
         tcase_add_loop_test(laws, the_progress_of_a_union_ends_once, 0, 3);
+        tcase_add_test(laws, scratch_goes_with_the_rows_that_are_looked_at);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -250,7 +250,8 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  * out_ids      n_queries x k, best first; ties by lower id.
  * out_scores   n_queries x k: squared distance, inner product or cosine; may be NULL.
  *
- * Cost (MDCI): O(nodes dim + rows of the opened cells dim) per query. Scratch: 60 bytes per node and 4 per row, per thread.
+ * Cost (MDCI): O(nodes dim + rows of the opened cells dim) per query. Scratch: 60 bytes per node, 4 per row and O(k), per thread; with
+ * cell_simp_indices 41 bytes and 4 per simple index more per row.
  * Cost (PDCI): O(n simple indices + candidates dim) per query; at full effort as FLAT. Scratch: 40 bytes per row and thread.
  * Cost (with sketch_bits): O(rows looked at * bits dim) with small constants, and rerank * k rows scored; up to 8 queries read codes
  * together; a query runs on one thread. Scratch: O(rerank k) per query in flight.
@@ -282,7 +283,9 @@ enum {
  *              .., the second best of the first, .. Padded with id -1 and score NaN.
  * out_scores   of the same shape; UNION: for the query that brought the row; may be NULL.
  *
- * Otherwise as dci_index_search; the effort is that of each query.
+ * Otherwise as dci_index_search; the effort is that of each query. Scratch (MDCI): O(k) for each query of a group. Scratch (UNION)
+ * beside that: 12 bytes per query and k; or, MDCI without codes, 12 per query of a group and 17 more per row of its opened cells, per
+ * thread.
  */
 #define DCI_MAX_GROUP ((size_t)8)
 DCI_API dci_status dci_index_search_group(const dci_index *index, size_t n_groups, size_t group_size,

@@ -12,16 +12,22 @@
 #include "index/group.h"
 #include "simd/topk.h"
 
+/* Scratch of one worker, for as many rows as the groups that it had so far have chosen at most. */
+typedef struct room {
+        unsigned char *bytes;
+        size_t n_bytes;
+} room;
+
 typedef struct uniting {
         dci_chooser *chooser;
-        size_t k, most; /* rows chosen, at most */
+        size_t k;
         int64_t *out_ids;
         float *out_scores;
-        size_t worker_bytes;
-        unsigned char *scratch;
+        room *rooms; /* by worker */
+        atomic_bool out_of_memory;
 } uniting;
 
-/* Scratch of one worker. Rows go by their position among the chosen. */
+/* What lies in it. Rows go by their position among the chosen. */
 typedef struct part {
         float *good; /* by query and row: the score, negated where smaller is better */
         size_t ld;
@@ -31,9 +37,9 @@ typedef struct part {
         uint8_t *taken;           /* by row */
 } part;
 
-static size_t lay_out(const uniting *u, unsigned char *at, part *out)
+static size_t lay_out(size_t group, size_t n_chosen, unsigned char *at, part *out)
 {
-        const size_t n = u->most + DCI_TOPK_BLOCK, group = u->chooser->group;
+        const size_t n = n_chosen + DCI_TOPK_BLOCK;
         const size_t sizes[] = {group * n * sizeof(float),    n * sizeof(float),    n * sizeof(int32_t),
                                 group * n * sizeof(uint64_t), n * sizeof(uint64_t), n};
         void *parts[6];
@@ -44,6 +50,21 @@ static size_t lay_out(const uniting *u, unsigned char *at, part *out)
         }
         *out = (part){parts[0], n, parts[1], parts[2], parts[3], parts[4], parts[5]};
         return total;
+}
+
+/* Room for n_chosen rows; what was there is not kept. */
+static bool make_room(const uniting *u, room *here, size_t n_chosen, part *out)
+{
+        const size_t group = u->chooser->group, n_bytes = lay_out(group, n_chosen, NULL, out);
+        dci_context *context = u->chooser->flat->context;
+        if (n_bytes > here->n_bytes) {
+                dci_free(context, here->bytes, here->n_bytes, 1);
+                here->bytes = dci_alloc(context, n_bytes, 1);
+                here->n_bytes = here->bytes == NULL ? 0 : n_bytes;
+        }
+        if (here->bytes != NULL)
+                lay_out(group, n_chosen, here->bytes, out);
+        return here->bytes != NULL;
 }
 
 static void score(const dci_flat *flat, size_t query, size_t group, const part *p)
@@ -122,12 +143,15 @@ static size_t unite(const uniting *u, const dci_flat *flat, const part *p, int64
 
 static void unite_task(void *arg, size_t task, size_t worker)
 {
-        const uniting *u = arg;
+        uniting *u = arg;
         const size_t group = u->chooser->group, query = task * group;
         dci_selection chosen;
         part p;
-        lay_out(u, u->scratch + worker * u->worker_bytes, &p);
         dci_chooser_choose(u->chooser, query, worker, &chosen);
+        if (!make_room(u, &u->rooms[worker], chosen.n, &p)) {
+                atomic_store(&u->out_of_memory, true);
+                return;
+        }
         dci_flat flat = *u->chooser->flat;
         flat.selection = &chosen;
         flat.n = chosen.n;
@@ -144,15 +168,14 @@ static void unite_task(void *arg, size_t task, size_t worker)
 dci_status dci_group_unite(dci_chooser *chooser, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
 {
         const dci_flat *flat = chooser->flat;
-        uniting u = {.chooser = chooser, .k = k, .most = flat->n, .out_ids = out_ids, .out_scores = out_scores};
-        part sizes;
-        u.worker_bytes = lay_out(&u, NULL, &sizes);
+        uniting u = {.chooser = chooser, .k = k, .out_ids = out_ids, .out_scores = out_scores};
+        atomic_init(&u.out_of_memory, false);
         chooser->k_held = 0;
         dci_status status = dci_chooser_begin(chooser);
         if (status != DCI_OK)
                 return status;
-        u.scratch = dci_alloc(flat->context, chooser->n_workers, u.worker_bytes);
-        status = u.scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        u.rooms = dci_calloc(flat->context, chooser->n_workers, sizeof *u.rooms);
+        status = u.rooms == NULL ? DCI_ERR_MEMORY : DCI_OK;
         if (status == DCI_OK) {
                 const size_t n_groups = flat->queries->n / chooser->group;
                 dci_region region = {flat->context,
@@ -164,8 +187,13 @@ dci_status dci_group_unite(dci_chooser *chooser, size_t k, int64_t *out_ids, flo
                                      flat->n * flat->queries->n,
                                      flat->object};
                 status = dci_parallel(&region);
+                if (status == DCI_OK && atomic_load(&u.out_of_memory))
+                        status = dci_fail(DCI_ERR_MEMORY, "no memory for the scores of a group's rows, of %zu groups",
+                                          n_groups);
         }
-        dci_free(flat->context, u.scratch, chooser->n_workers, u.worker_bytes);
+        for (size_t w = 0; u.rooms != NULL && w < chooser->n_workers; w++)
+                dci_free(flat->context, u.rooms[w].bytes, u.rooms[w].n_bytes, 1);
+        dci_free(flat->context, u.rooms, chooser->n_workers, sizeof *u.rooms);
         dci_chooser_report(chooser, stats);
         dci_chooser_end(chooser);
         return status;
