@@ -196,6 +196,41 @@ START_TEST(every_form_of_filter_admits_the_same_rows)
 }
 END_TEST
 
+START_TEST(a_filter_of_few_ids_takes_a_bit_per_row)
+{
+        enum { N = 40000, DIM = 8, K = 4 };
+        test_memory memory;
+        dci_context *context = test_context_with(&memory, 1);
+        dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
+        dci_index *index = NULL;
+        float *rows = test_normal(N, DIM, 1);
+        const int64_t few[] = {1, 5, 9, 1000, 2000, 3000, 30000, N - 1};
+        dci_filter filter;
+        dci_selection selection;
+        dci_admitted admitted;
+        ck_ok(dci_filter_init(&filter, sizeof filter));
+        filter.kind = DCI_FILTER_IDS;
+        filter.n = sizeof few / sizeof few[0];
+        filter.ids = few;
+        ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_index_add(index, N, rows, DIM, NULL, NULL));
+        const size_t before = atomic_load(&memory.live_bytes);
+        const dci_view view = dci_rows_view(&index->rows);
+        atomic_store(&memory.most, 0);
+        ck_ok(dci_filter_ask(index, &filter, &admitted));
+        ck_ok(dci_filter_select(index, &view, &filter, &admitted, &selection));
+        ck_assert_uint_le(atomic_load(&memory.most) - before, N / 8 + 1024);
+        ck_assert_uint_eq(selection.n, filter.n);
+        for (size_t i = 0; i < selection.n; i++)
+                ck_assert_int_eq(selection.slots[i], few[i]);
+        dci_filter_free(index, &admitted, &selection);
+        ck_assert_uint_eq(atomic_load(&memory.live_bytes), before);
+        free(rows);
+        dci_index_destroy(index);
+        dci_context_destroy(context);
+}
+END_TEST
+
 START_TEST(range_search_returns_exactly_the_rows_within)
 {
         enum { N = 1200, DIM = 12, Q = 21 };
@@ -345,6 +380,7 @@ int main(void)
         tcase_add_test(forms, strides_and_formats_of_input_do_not_matter);
         tcase_add_test(forms, cosine_keeps_zero_rows_when_asked);
         tcase_add_test(forms, every_form_of_filter_admits_the_same_rows);
+        tcase_add_test(forms, a_filter_of_few_ids_takes_a_bit_per_row);
         tcase_add_test(forms, range_search_returns_exactly_the_rows_within);
         tcase_add_test(forms, a_guess_that_is_too_high_costs_time_alone);
         tcase_add_test(forms, an_empty_index_answers_with_padding);

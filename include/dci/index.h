@@ -139,7 +139,8 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  * rows, cosine's for COSINE); a promoted one draws those rows of the nearest cells that are nearer to it. A batch of a quarter
  * of the index or more builds the tree anew, O(n nodes dim) as tiles of matrix products, as does a longer row under IP that
  * raises c^2.
- * Cost: O(n dim), MDCI O(n dim nodes); memory grows in chunks of at most 256 KiB or 16 rows, existing rows do not move.
+ * Cost: O(n dim), MDCI O(n dim nodes); memory grows in chunks of at most 256 KiB, or of 16 rows (with sketch_bits 32, MDCI page_rows) where
+ * those are more; existing rows do not move.
  */
 DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                                  const dci_progress *progress);
@@ -370,7 +371,7 @@ DCI_API dci_status dci_tune_result_init(dci_tune_result *result, size_t struct_s
  * set. MDCI tunes prop_to_visit (with cell_simp_indices prop_to_retrieve too), PDCI prop_to_retrieve, FLAT is always exact; with
  * sketch_bits, rerank comes beside these and FLAT is tuned by it alone, and cheapest means the fewest bytes of rows and codes read. On
  * failure the defaults stay as they were. Searches may run beside it; a change of the index meanwhile spoils the measurement.
- * Cost: one exact and some 10 to 60 partial searches of all queries.
+ * Cost: one exact and some 10 to 60 partial searches of all queries; with cell_simp_indices or sketch_bits up to about 200.
  */
 DCI_API dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                                   double target_recall, dci_tune_result *out_result);

@@ -87,6 +87,21 @@ static void admit_bitmap(const dci_view *view, const dci_filter *filter, uint64_
         }
 }
 
+/* The slots whose bits are set: room for as many as there are. */
+static bool list_bits(const dci_index *index, const uint64_t *bits, size_t n_words, dci_selection *out)
+{
+        out->capacity = 0;
+        for (size_t w = 0; w < n_words; w++)
+                for (uint64_t rest = bits[w]; rest != 0; rest &= rest - 1)
+                        out->capacity++;
+        out->slots = dci_alloc(index->context, out->capacity, sizeof *out->slots);
+        out->n = 0;
+        for (size_t w = 0; out->slots != NULL && w < n_words; w++)
+                for (uint64_t rest = bits[w]; rest != 0; rest &= rest - 1)
+                        out->slots[out->n++] = (int32_t)(w * 64 + (size_t)dci_lowest_bit(rest));
+        return out->slots != NULL;
+}
+
 dci_status dci_filter_occupied(const dci_index *index, const dci_view *view, dci_selection *out)
 {
         *out = (dci_selection){.capacity = view->n};
@@ -117,17 +132,9 @@ dci_status dci_filter_select(const dci_index *index, const dci_view *view, const
         else
                 admit_ids(index, view, admitted->ids, admitted->n, bits);
 
-        out->capacity = view->n;
-        out->slots = dci_alloc(index->context, view->n, sizeof *out->slots);
-        if (out->slots != NULL) {
-                out->n = 0;
-                for (size_t slot = 0; slot < view->n; slot++) {
-                        out->slots[out->n] = (int32_t)slot;
-                        out->n += bits[slot / 64] >> (slot % 64) & 1;
-                }
-        }
+        const bool listed = list_bits(index, bits, n_words, out);
         dci_free(index->context, bits, n_words, sizeof *bits);
-        return out->slots == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        return listed ? DCI_OK : DCI_ERR_MEMORY;
 }
 
 void dci_filter_free(const dci_index *index, dci_admitted *admitted, dci_selection *selection)
