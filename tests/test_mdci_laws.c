@@ -441,6 +441,95 @@ START_TEST(a_level_comes_when_the_top_has_grown_and_goes_with_its_nodes)
 }
 END_TEST
 
+/* --- equal rows ------------------------------------------------------------------------------------------------------------ */
+
+enum { N_EQUAL = 1500, WIDE = 12 };
+
+/* N_EQUAL rows of floats, some of which are equal: all, zeros of either sign, a third, or each one of 60. */
+enum { ALL_EQUAL, ALL_ZERO, A_THIRD_EQUAL, OF_SIXTY, SORTS_OF_EQUAL };
+static float *equal_rows(int sort)
+{
+        float *out = test_normal(N_EQUAL, WIDE, 3);
+        for (size_t i = 0; i < N_EQUAL; i++) {
+                for (size_t p = 0; sort == ALL_ZERO && p < WIDE; p++)
+                        out[i * WIDE + p] = (i >> p % 10 & 1) == 0 ? 0.0f : -0.0f;
+                if (sort == ALL_EQUAL || (sort == A_THIRD_EQUAL && i % 3 == 0) || sort == OF_SIXTY)
+                        memcpy(out + i * WIDE, out + (sort == OF_SIXTY ? i % 60 : 0) * WIDE, WIDE * sizeof *out);
+        }
+        return out;
+}
+
+static dci_index *index_of_equal_rows(int sort, dci_metric metric, size_t top_nodes)
+{
+        dci_index_config config = mdci_config(WIDE, metric, DCI_F32);
+        float *equal = equal_rows(sort);
+        config.promotion_prob = 0.2;
+        config.top_nodes = top_nodes;
+        config.zero_rows = metric == DCI_METRIC_COSINE ? DCI_ZERO_KEEP : DCI_ZERO_REFUSE;
+        dci_index *index = pdci_index(context, &config, N_EQUAL, equal, NULL);
+        free(equal);
+        return index;
+}
+
+/* Loops over sorts and metrics. The first of the nodes that the canonical kernel finds nearest. */
+START_TEST(of_equal_nodes_the_first_gets_the_rows_of_a_build)
+{
+        dci_index *index = index_of_equal_rows(_i / 3, all_metrics[_i % 3], N_EQUAL);
+        const dci_tree *tree = index->tree;
+        const dci_level *level = &tree->levels[0];
+        const dci_view view = dci_rows_view(&index->rows);
+        const size_t wide = tree->dim + 1;
+        float point[WIDE + 1], *scores = malloc(level->n * sizeof *scores);
+        ck_assert_uint_eq(tree->n_levels, 1);
+        for (size_t slot = 0; slot < view.n; slot++) {
+                size_t best = 0;
+                if (dci_view_id(&view, (int32_t)slot) < 0)
+                        continue;
+                dci_tree_point_of_slot(tree, &view, (int32_t)slot, point);
+                context->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](point, level->points, wide * sizeof *point,
+                                                                           level->n, tree->n_coords, scores);
+                for (size_t i = 0; i < level->n; i++) {
+                        scores[i] -= level->nearest.offsets[i];
+                        best = scores[i] > scores[best] ? i : best;
+                }
+                ck_assert_int_eq(tree->page_node[slot / tree->page_rows], (int32_t)best);
+        }
+        tree_check(index);
+        free(scores);
+        dci_index_destroy(index);
+}
+END_TEST
+
+/* The kernels of the context, but for one that counts the scores that decide. */
+static dci_score_strided_fn strided;
+static size_t n_decided;
+static void count_strided(const float *query, const void *base, size_t stride, size_t n_rows, size_t dim, float *out)
+{
+        n_decided += n_rows;
+        strided(query, base, stride, n_rows, dim, out);
+}
+
+/* Loops over sorts and metrics, at one level of nodes and at several. Each with each would be some 300 scores a row. */
+START_TEST(a_build_does_not_compare_equal_rows_each_with_each)
+{
+        const dci_kernels *kernels = context->kernels;
+        dci_kernels counting = *kernels;
+        strided = kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT];
+        counting.score_strided[DCI_F32 - 1][DCI_FORM_DOT] = count_strided;
+        for (size_t top_nodes = 8; top_nodes <= N_EQUAL; top_nodes += N_EQUAL - 8) {
+                n_decided = 0;
+                context->kernels = &counting;
+                dci_index *index = index_of_equal_rows(_i / 3, all_metrics[_i % 3], top_nodes);
+                context->kernels = kernels;
+                ck_assert((index->tree->n_levels > 1) == (top_nodes == 8));
+                ck_assert_uint_ge(index->tree->levels[0].n, N_EQUAL / 6);
+                ck_assert_uint_le(n_decided, N_EQUAL);
+                tree_check(index);
+                dci_index_destroy(index);
+        }
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("mdci laws");
@@ -456,6 +545,8 @@ int main(void)
         tcase_add_test(laws, a_longer_row_that_comes_late_leaves_what_an_index_built_with_it_finds);
         tcase_add_loop_test(laws, trees_of_several_levels_obey_the_same_laws, 0, 3 * COUNT(shapes));
         tcase_add_test(laws, a_level_comes_when_the_top_has_grown_and_goes_with_its_nodes);
+        tcase_add_loop_test(laws, of_equal_nodes_the_first_gets_the_rows_of_a_build, 0, 3 * SORTS_OF_EQUAL);
+        tcase_add_loop_test(laws, a_build_does_not_compare_equal_rows_each_with_each, 0, 3 * SORTS_OF_EQUAL);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }
