@@ -343,6 +343,33 @@ START_TEST(reserved_memory_is_used_by_what_comes)
 }
 END_TEST
 
+/* Loops over metrics. Batches of any size, the last of longer rows: under IP each builds the tree anew, as the first one does. */
+START_TEST(what_a_reserve_took_stays_until_something_is_removed)
+{
+        static const size_t batches[] = {1, 500, 100, 3, 200, 900, 16, 680};
+        const dci_index_config config = mdci_config(DIM, all_metrics[_i], DCI_F16);
+        dci_index *index = pdci_index(context, &config, 0, NULL, NULL);
+        ck_ok(dci_index_reserve(index, N));
+        const size_t reserved = mdci_memory(index).rows;
+        size_t n = 0;
+        for (size_t i = 0; i < COUNT(batches); n += batches[i++]) {
+                for (size_t p = n * DIM; p < (n + batches[i]) * DIM; p++)
+                        keys[p] *= (float)(i + 1);
+                ck_ok(dci_index_add(index, batches[i], keys + n * DIM, DIM, NULL, NULL));
+                ck_assert_uint_eq(mdci_memory(index).rows, reserved);
+        }
+        ck_assert_uint_eq(n, N);
+        ck_assert_uint_ge(mdci_stats(index).rebuilds, all_metrics[_i] == DCI_METRIC_IP ? 5 : 2);
+        tree_check(index);
+        int64_t ids[N / 2];
+        for (size_t i = 0; i < COUNT(ids); i++)
+                ids[i] = (int64_t)i;
+        ck_ok(dci_index_remove(index, COUNT(ids), ids));
+        ck_assert_uint_lt(mdci_memory(index).rows, reserved);
+        dci_index_destroy(index);
+}
+END_TEST
+
 /* Loops over metrics: the report is what the allocator has handed out, but for what the context itself holds. */
 START_TEST(the_memory_report_is_what_was_allocated)
 {
@@ -405,6 +432,7 @@ int main(void)
         tcase_add_loop_test(edits, ids_counts_and_rows_follow_every_edit, 0, 3);
         tcase_add_test(edits, an_update_replaces_the_row_under_its_id);
         tcase_add_test(edits, reserved_memory_is_used_by_what_comes);
+        tcase_add_loop_test(edits, what_a_reserve_took_stays_until_something_is_removed, 0, 3);
         tcase_add_loop_test(edits, the_memory_report_is_what_was_allocated, 0, 3);
         tcase_add_test(edits, memory_is_given_back_when_most_rows_have_gone);
         suite_add_tcase(suite, pages);

@@ -150,13 +150,14 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
         return status;
 }
 
-/* Steps that a call can do without: when memory is short the tree stays as it is, and the call succeeds. */
-static void tidy(dci_index *index)
+/* Steps that a call can do without: when memory is short the tree stays as it is, and the call succeeds. Memory is
+ * reclaimed by removing: what adding finds unused may be reserved. */
+static void tidy(dci_index *index, bool removed)
 {
         dci_tree *tree = index->tree;
         int32_t *parents = NULL;
         dci_may_fail(true);
-        if (tree->n_pages >= FEW_PAGES && tree->n_free > tree->n_pages / 2) {
+        if (removed && tree->n_pages >= FEW_PAGES && tree->n_free > tree->n_pages / 2) {
                 dci_mdci_rebuild(index, NULL, NULL, tree->c_squared, index->next_id, NULL);
         } else if (dci_tree_plan_level(tree, &parents) == DCI_OK && parents != NULL) {
                 dci_index_exclusive_begin(index);
@@ -216,7 +217,7 @@ dci_status dci_mdci_add(dci_batch *b, const dci_progress *progress)
         }
         if (status == DCI_OK) {
                 index->next_id = dci_batch_end(b);
-                tidy(index);
+                tidy(index, false);
         }
         dci_rows_destroy(&b->staged);
         return status;
@@ -282,6 +283,6 @@ dci_status dci_mdci_remove(dci_index *index, size_t n, const int64_t *ids)
                 status = dci_mdci_rebuild(index, NULL, leaving, index->tree->c_squared, index->next_id, NULL);
         dci_idmap_destroy(index->context, leaving);
         if (status == DCI_OK)
-                tidy(index);
+                tidy(index, true);
         return status;
 }

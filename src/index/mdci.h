@@ -17,7 +17,8 @@ dci_status dci_mdci_add(dci_batch *b, const dci_progress *progress);
 dci_status dci_mdci_remove(dci_index *index, size_t n, const int64_t *ids);
 
 /* mdci_build.c: builds anew from the rows there are, less `leaving`, and those of `staged` (either may be NULL), aside, and swaps
- * it in. end: one more than the largest id ever used. */
+ * it in. With `staged` there is room for as many rows as before, in case it was reserved. end: one more than the largest id ever
+ * used. */
 dci_status dci_mdci_rebuild(dci_index *index, dci_rows *staged, const dci_idmap *leaving, float c_squared, int64_t end,
                             const dci_progress *progress);
 
