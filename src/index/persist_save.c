@@ -10,6 +10,7 @@
 
 #include "index/config.h"
 #include "index/persist.h"
+#include "index/persist_tree.h"
 
 #define BLOCK_ROWS 64
 
@@ -202,7 +203,7 @@ static dci_status gather(const dci_index *index, dci_saving *s)
                         "%zu simple indices of dim %zu are too many to draw anew from a file of %zu bytes: more "
                         "than 64 MiB and more than 16 times the file",
                         index->directions.n, dim, n_bytes);
-        return status;
+        return status == DCI_OK && index->tree != NULL ? dci_tree_check_proportion(index, n_bytes) : status;
 }
 
 /* --- where they go ------------------------------------------------------------------------------------------------------- */

@@ -34,6 +34,30 @@ enum {
         AT_END = 104
 };
 
+/* --- what is computed anew ------------------------------------------------------------------------------------------------ */
+
+#define FEW_FLOATS ((size_t)1 << 20) /* 4 MiB */
+#define NUMBERS ((size_t)16)         /* of a node besides: id, parent, cell, lift and so on, as floats */
+#define AT_ONCE ((size_t)32)         /* nodes, and coordinates, that products take together */
+
+static size_t padded(size_t n)
+{
+        return (n + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
+}
+
+/* A node is 20 bytes in a file, and a point and a mean in memory, also where many rows are equal and share pages, or were drawn for
+ * many levels: what that may cost beside a file of n_bytes. n_nodes: by level. */
+static bool nodes_are_in_proportion(size_t dim, size_t n_levels, const size_t *n_nodes, size_t n_bytes)
+{
+        /* The points once more in bf16, as CPUs with tiles have them: what can be loaded is the same everywhere. */
+        const size_t each = 2 * dim + NUMBERS, tiled = padded(dim + 1) / 2;
+        size_t n = 0; /* floats: 16 levels of 2^31 nodes of 2^22 */
+        for (size_t l = 0; l < n_levels; l++)
+                n += n_nodes[l] * each + padded(n_nodes[l]) * tiled;
+        /* 12 times the file, 3 floats for each of its bytes: a page of 4 rows in a chunk of 16 takes the other 4 times. */
+        return n <= FEW_FLOATS || n / 3 <= n_bytes;
+}
+
 /* --- saving ------------------------------------------------------------------------------------------------------------- */
 
 void dci_tree_write_config(const dci_index *index, const dci_search_params *defaults, unsigned char own[DCI_CONFIG_OWN])
@@ -144,6 +168,20 @@ void dci_tree_write(dci_saving *saving)
         dci_saving_add(saving, "items", n_items * sizeof(int32_t), emit_items);
 }
 
+dci_status dci_tree_check_proportion(const dci_index *index, size_t n_bytes)
+{
+        const dci_tree *tree = index->tree;
+        size_t n_nodes[DCI_MAX_LEVELS], total = 0;
+        for (size_t l = 0; l < tree->n_levels; l++)
+                total += n_nodes[l] = tree->levels[l].n;
+        if (nodes_are_in_proportion(tree->dim, tree->n_levels, n_nodes, n_bytes))
+                return DCI_OK;
+        return dci_fail(DCI_ERR_LIMIT,
+                        "%zu nodes of dim %zu in %zu levels are too many to make anew from a file of %zu bytes: more "
+                        "than 4 MiB and more than 12 times the file",
+                        total, tree->dim, tree->n_levels, n_bytes);
+}
+
 /* --- loading ------------------------------------------------------------------------------------------------------------ */
 
 static dci_status get_size(const unsigned char *at, const char *name, uint64_t most, size_t *out)
@@ -221,6 +259,10 @@ dci_status dci_tree_find(dci_loading *l)
                         status = dci_fail(DCI_ERR_FORMAT, "level %zu of the file has no nodes", i);
                 t->total_nodes += t->n_nodes[i]; /* 16 numbers below 2^31 */
         }
+        if (status == DCI_OK && !nodes_are_in_proportion(l->config.dim, t->n_levels, t->n_nodes, l->file->n_bytes))
+                status = dci_fail(DCI_ERR_FORMAT,
+                                  "%zu nodes of dim %zu in %zu levels are more than a file of %zu bytes may ask for",
+                                  t->total_nodes, l->config.dim, t->n_levels, l->file->n_bytes);
         if (status == DCI_OK)
                 status = dci_loading_take(l, "nodes", t->total_nodes, sizeof(int64_t), &t->nodes);
         if (status == DCI_OK)
