@@ -215,3 +215,30 @@ void persist_agree(const dci_index *a, const dci_index *b, const char *what)
         agree_on_searches(a, b, queries, what);
         free(queries);
 }
+
+static void *peak_alloc(void *ctx, size_t size, size_t alignment)
+{
+        persist_peak *p = ctx;
+        p->live += size;
+        p->most = p->live > p->most ? p->live : p->most;
+        return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+static void peak_free(void *ctx, void *ptr, size_t size)
+{
+        persist_peak *p = ctx;
+        p->live -= size;
+        free(ptr);
+}
+
+dci_context *persist_counted(persist_peak *peak)
+{
+        dci_context_config config;
+        dci_context *counted = NULL;
+        *peak = (persist_peak){0, 0};
+        ck_ok(dci_context_config_init(&config, sizeof config));
+        config.allocator = (dci_allocator){peak, peak_alloc, peak_free};
+        config.n_threads = 1;
+        ck_ok(dci_context_create(&config, &counted));
+        return counted;
+}

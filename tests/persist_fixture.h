@@ -47,6 +47,12 @@ dci_index *persist_load(dci_context *context, const persist_bytes *bytes);
 /* Fails unless both answer with the same bits, whatever they are asked; the config's storage may differ. */
 void persist_agree(const dci_index *a, const dci_index *b, const char *what);
 
+/* A context of one thread that knows how many bytes are taken, and the most that ever were. */
+typedef struct persist_peak {
+        size_t live, most;
+} persist_peak;
+dci_context *persist_counted(persist_peak *peak);
+
 /* Where a section lies in a valid file; NULL if there is none. */
 unsigned char *persist_section(const persist_bytes *bytes, const char *name, size_t *out_bytes);
 
