@@ -18,7 +18,8 @@ persist_bytes fuzz_index_file(dci_context *context, dci_rng *rng, size_t number)
 
 /* A call that worked, or found no memory where a few bytes had asked for rows or directions of many MiB (tests/fuzz/limited.c). */
 bool fuzz_fits(const dci_index *index, dci_status status);
-/* Searches, range searches, adds and removes; false where one of them fails. */
+/* Searches, range searches, adds and removes; false where one of them fails, or, without
+ * sketch_bits, what is left does not keep its structure and return from a file of its own. */
 bool fuzz_use_index(dci_index *index, fuzz_bytes *from);
 /* Whether it is the same when it is saved and loaded again, if it fits into the context's memory twice. */
 bool fuzz_index_returns(dci_context *context, const dci_index *index);

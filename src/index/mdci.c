@@ -34,6 +34,16 @@ void dci_mdci_destroy(dci_index *index)
         dci_tree_destroy(index->tree);
 }
 
+/* A change counts one, and one more where it ends with a tidy tree. */
+static dci_status check_version(const dci_index *index)
+{
+        const uint64_t version = index->tree->version;
+        return version <= DCI_MOST_VERSION - 2
+                       ? DCI_OK
+                       : dci_fail(DCI_ERR_LIMIT, "the tree is of version %llu, which leaves none for another change",
+                                  (unsigned long long)version);
+}
+
 /* --- adding ------------------------------------------------------------------------------------------------------------------ */
 
 /* None of the ids is there already, none comes twice. */
@@ -206,7 +216,9 @@ dci_status dci_mdci_add(dci_batch *b, const dci_progress *progress)
         b->staged.gaps = false;
         b->target = &b->staged;
         b->first = 0;
-        dci_status status = check_ids(b);
+        dci_status status = check_version(index);
+        if (status == DCI_OK)
+                status = check_ids(b);
         if (status == DCI_OK)
                 status = dci_rows_reserve(&b->staged, b->n, &none);
         if (status == DCI_OK)
@@ -273,7 +285,9 @@ dci_status dci_mdci_remove(dci_index *index, size_t n, const int64_t *ids)
 {
         const size_t n_live = atomic_load(&index->n_live);
         dci_idmap *leaving = NULL;
-        dci_status status = find_leaving(index, n, ids, &leaving);
+        dci_status status = check_version(index);
+        if (status == DCI_OK)
+                status = find_leaving(index, n, ids, &leaving);
         if (status != DCI_OK)
                 return status;
         bool alone = n >= n_live / MUCH;

@@ -240,6 +240,13 @@ dci_status dci_tree_find(dci_loading *l)
                         "%zu rows in %zu slots, pages of %zu of which there were %zu, %zu levels: these contradict "
                         "each other",
                         t->n_live, l->n, page_rows, t->n_pages_ever, t->n_levels);
+        if (t->version > DCI_MOST_VERSION || t->n_builds > t->version)
+                return dci_fail(
+                        DCI_ERR_FORMAT,
+                        "the tree is of version %llu and was built %llu times, at most %llu and no more often are "
+                        "possible",
+                        (unsigned long long)t->version, (unsigned long long)t->n_builds,
+                        (unsigned long long)DCI_MOST_VERSION);
         if (!dci_loading_has(l, "ids"))
                 return dci_fail(DCI_ERR_FORMAT, "the file has no section 'ids', which this kind always has");
         if (l->shape.n_simple > 0)
