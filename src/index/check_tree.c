@@ -149,6 +149,11 @@ static dci_status check_promoted(const dci_index *index, const dci_view *view)
         if (tree->lone_id >= 0 && tree->levels[0].n != 1)
                 return dci_fail(DCI_ERR_FORMAT, "row %lld is the only node for want of another, but there are %zu",
                                 (long long)tree->lone_id, tree->levels[0].n);
+        if (tree->lone_id < -1 || (tree->lone_id >= 0 && (tree->levels[0].ids[0] != tree->lone_id ||
+                                                          dci_tree_promotions(tree, tree->lone_id) > 0)))
+                return dci_fail(DCI_ERR_FORMAT,
+                                "row %lld is said to be the only node for want of another, which it is not",
+                                (long long)tree->lone_id);
         for (size_t l = 0; l < tree->n_levels; l++)
                 if (tree->levels[l].n != n_promoted[l])
                         return dci_fail(DCI_ERR_FORMAT, "level %zu has %zu nodes, but %zu rows are promoted to it", l,
