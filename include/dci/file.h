@@ -26,9 +26,12 @@
  *
  * Memory that loading takes: besides the index itself at most 3 times the bytes that the file really has, and the index at most
  * 16 times those bytes, whatever they claim (an index of one row takes room for 16; from some 16 rows on it is about the file's
- * size, and 16 to 64 bytes per row for the map of ids if they are not 0, 1, 2, ...), and 1 MiB. Directions of kind PDCI come on
- * top: at most 64 MiB or 16 times the file, whichever is more. An index that has more than that for its few rows (dim times
- * simple indices beyond 2^24) can be neither saved nor loaded, DCI_ERR_LIMIT and DCI_ERR_FORMAT.
+ * size, and 16 to 64 bytes per row for the map of ids if they are not 0, 1, 2, ...), and 1 MiB, MDCI 5 MiB; with sketch_bits
+ * 160 bytes x dim more. Directions of kind PDCI come on top: at most 64 MiB or 16 times the file, whichever is more. An index that
+ * has more than that for its few rows (dim times simple indices beyond 2^24) can be neither saved nor loaded, DCI_ERR_LIMIT and
+ * DCI_ERR_FORMAT. Nor can one of kind MDCI whose nodes would take more than 4 MiB and more than 12 times the file: long rows that
+ * are nodes of many levels, in few pages. Chance hardly makes one: it takes promotions near 0.5, more nodes than top_nodes, rows of
+ * some ten thousand elements, and a handful of them.
  */
 #ifndef DCI_FILE_H
 #define DCI_FILE_H
@@ -128,7 +131,8 @@ DCI_API dci_status dci_index_load_stream(dci_context *context, const dci_reader 
  *
  * The file must not be written to or shortened while the index exists: results would be wrong and the process could be ended by
  * a signal. Replacing it (as dci_index_save does) or deleting it is allowed; the index keeps what it has mapped.
- * Memory: the map of ids, if they are not 0, 1, 2, ..., and directions; dci_index_memory counts what is not in the file.
+ * Memory: the map of ids, if they are not 0, 1, 2, ..., directions, and the nodes of MDCI; dci_index_memory counts what is not in
+ * the file.
  *
  * Errors: as dci_index_load; DCI_ERR_UNSUPPORTED on a system without mapped files.
  * Cost: O(bytes + rows dim), as the whole file is read once to be checked.

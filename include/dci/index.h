@@ -118,7 +118,8 @@ DCI_API dci_status dci_index_get_config(const dci_index *index, dci_index_config
 DCI_API size_t dci_index_count(const dci_index *index);
 
 /** Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. MDCI: as long as
- *  its pages are two thirds full or more; cells of few rows in large pages take more. */
+ *  its pages are two thirds full or more; cells of few rows in large pages take more. An add that builds the tree anew keeps as
+ *  much, and takes it a second time while it does. */
 DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
 
 /**
@@ -139,8 +140,9 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  * rows, cosine's for COSINE); a promoted one draws those rows of the nearest cells that are nearer to it. A batch of a quarter
  * of the index or more builds the tree anew, O(n nodes dim) as tiles of matrix products, as does a longer row under IP that
  * raises c^2.
- * Cost: O(n dim), MDCI O(n dim nodes); memory grows in chunks of at most 256 KiB, or of 16 rows (with sketch_bits 32, MDCI page_rows) where
- * those are more; existing rows do not move.
+ * Cost: O(n dim); MDCI O(n dim nodes + dim x rows of the cells that change), the second term with no search running: many equal
+ * rows are one cell. Memory grows in chunks of at most 256 KiB, or of 16 rows (with sketch_bits 32, MDCI page_rows) where those are
+ * more; existing rows do not move.
  */
 DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                                  const dci_progress *progress);
@@ -150,7 +152,9 @@ DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, s
  * DCI_ERR_EXISTS. The last rows move into the gaps and memory is given back when a chunk is empty; what a former reserve
  * took beyond that is given back too. Cost: O(n dim), however many rows remain.
  * MDCI: a cell's last row moves into a gap in it, so other pages stay as they are. When a promoted row goes, the rows of its cell
- * go to the nearest of the other nodes. When more than half of the memory for rows is unused, the tree is built anew.
+ * go to the nearest of the other nodes. When more than half of its pages (64 or more) are free, or a quarter of the rows goes at
+ * once, the tree is built anew, and memory is given back then. Cost: O(n dim + nodes + dim x rows of the cells that change), with
+ * no search running; O(dim nodes) for each row that loses its node.
  */
 DCI_API dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids);
 
@@ -402,6 +406,7 @@ DCI_API dci_status dci_index_page_ids(const dci_index *index, int32_t page, int6
  * among them; and the version now. Every add and remove that changes anything makes a new version, so a caller asks, brings its
  * copy up to date, and asks again from *out_version. Nothing is forgotten and nothing piles up. capacity: room in out_pages; if
  * more have changed, *out_count says so and only the first are written. O(pages).
+ * Versions end at 2^63 - 1: only a file can say that an index is there, and adds and removes are DCI_ERR_LIMIT then.
  */
 DCI_API dci_status dci_index_changes(const dci_index *index, uint64_t version, size_t capacity, int32_t *out_pages,
                                      size_t *out_count, uint64_t *out_version);
