@@ -132,9 +132,6 @@ bool fuzz_use_index(dci_index *index, fuzz_bytes *from)
                 right = fuzz_fits(index, dci_index_remove(index, 1, &first));
         }
         free(query);
-        /* Centres and transforms of a file may make codes of new rows that are no numbers. */
-        if (index->config.sketch_bits != 0)
-                return right;
         right = right && fuzz_fits(index, dci_index_check(index, DCI_CHECK_STRUCTURE, NULL));
         return right && (!may_be_saved(index) || fuzz_index_returns(index->context, index));
 }

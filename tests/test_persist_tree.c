@@ -232,6 +232,48 @@ START_TEST(what_loads_can_be_saved_and_loaded_after_any_change)
 }
 END_TEST
 
+/* --- codes ------------------------------------------------------------------------------------------------------------------- */
+
+/* Loops over kinds, widths, and whether codes were learned. Numbers that only a file can claim make codes of rows to come overflow: such a
+ * row is stored and found all the same, and the index is one that can be saved. */
+START_TEST(rows_beside_centres_and_transforms_of_a_file_are_stored)
+{
+        static const int32_t widths[] = {1, 2, 3, 4, 8};
+        dci_index_config config = few_config();
+        dci_index *index = NULL, *loaded = NULL;
+        float *rows = test_normal(FEW + 1, FEW_DIM, 1), *last = rows + FEW * FEW_DIM, far;
+        dci_search_params sure;
+        int64_t id;
+        config.kind = 1 + (dci_index_kind)(_i % 3);
+        config.sketch_bits = widths[_i / 3 % 5];
+        config.page_rows = 16;
+        ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_index_add(index, FEW, rows, FEW_DIM, NULL, NULL));
+        if (_i >= 15)
+                ck_ok(dci_index_fit(index, FEW, rows, FEW_DIM));
+        persist_bytes bytes = persist_save(index);
+        size_t n_bytes;
+        unsigned char *section = persist_section(&bytes, _i >= 15 ? "learned" : "centres", &n_bytes);
+        far = 3e38f;
+        for (size_t at = 0; at < n_bytes; at += sizeof far)
+                memcpy(section + at, &far, sizeof far);
+        persist_reseal(&bytes);
+        ck_ok(dci_index_load_memory(context, bytes.data, bytes.n, &loaded));
+        ck_ok(dci_index_add(loaded, 1, last, FEW_DIM, NULL, NULL));
+        ck_ok(dci_index_check(loaded, DCI_CHECK_STRUCTURE, NULL));
+        ck_ok(dci_search_params_init(&sure, sizeof sure));
+        sure.guarantee = 1.0;
+        ck_ok(dci_index_search(loaded, 1, last, FEW_DIM, 1, &sure, &id, NULL));
+        persist_bytes again = persist_save(loaded);
+        dci_index_destroy(persist_load(context, &again));
+        persist_free(&again);
+        persist_free(&bytes);
+        dci_index_destroy(loaded);
+        dci_index_destroy(index);
+        free(rows);
+}
+END_TEST
+
 /* --- memory ------------------------------------------------------------------------------------------------------------------ */
 
 #define STATED(n_bytes) (16 * (n_bytes) + ((size_t)5 << 20))
@@ -389,6 +431,7 @@ int main(void)
         tcase_add_test(tcase, a_loaded_tree_is_whole_and_has_the_same_shape);
         tcase_add_loop_test(tcase, an_only_node_is_the_one_that_the_tree_has, 0, 2);
         tcase_add_test(tcase, what_loads_can_be_saved_and_loaded_after_any_change);
+        tcase_add_loop_test(tcase, rows_beside_centres_and_transforms_of_a_file_are_stored, 0, 30);
         tcase_add_test(tcase, nodes_out_of_proportion_are_refused_on_both_sides);
         tcase_add_test(tcase, nodes_that_chance_drew_are_saved_and_loaded_in_the_memory_stated);
         suite_add_tcase(suite, tcase);

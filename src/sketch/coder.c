@@ -2,6 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "core/internal.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -342,6 +343,15 @@ static void copy_words(const dci_coder *coder, const unsigned char *lines, size_
                                 memcpy(words + line * PAIR + r * 4, lines + (line * n + r) * 4, 4);
 }
 
+/* Of a row whose coordinates overflow, codes say nothing, and exclude nothing: centres and transforms of a file may be any numbers. */
+static dci_coded_row row_of(const dci_code_written *written, size_t r)
+{
+        const dci_coded_row row = {written->scale[r], written->residual[r], written->reach[r]};
+        if (isfinite(row.scale) && isfinite(row.residual) && isfinite(row.reach))
+                return row;
+        return (dci_coded_row){.scale = 0.0f, .residual = FLT_MAX, .reach = 0.0f};
+}
+
 /* As many rows as a writer takes: here[] has another where one is missing. */
 static void encode_lanes(const dci_coder *coder, const dci_code_writer *writer, const float *const *rows,
                          const float *const *here, const encoding *e, size_t first, size_t ld, unsigned char *block,
@@ -369,7 +379,7 @@ static void encode_lanes(const dci_coder *coder, const dci_code_writer *writer, 
                 copy_words(coder, lines, n, rows + first, words);
         for (size_t r = 0; r < n; r++)
                 if (rows[first + r] != NULL)
-                        out[first + r] = (dci_coded_row){written.scale[r], written.residual[r], written.reach[r]};
+                        out[first + r] = row_of(&written, r);
 }
 
 /* The rows from `first` on, or NULL if there are none; where one is missing another stands in. */
@@ -410,7 +420,7 @@ static void encode_single(const dci_coder *coder, const float *row, const encodi
         if (coder->kind == DCI_CODER_ROTATED)
                 dci_rotate(&coder->rotation, y, spare);
         coder->single->one(&coder->even, y, (uint32_t *)(void *)spare, words, PAIR, &written);
-        *out = (dci_coded_row){written.scale[0], written.residual[0], written.reach[0]};
+        *out = row_of(&written, 0);
 }
 
 static void encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], bool whole, void *scratch,
