@@ -47,7 +47,7 @@ void bench_format_count(char *out, size_t size, double value);
 /* "1.9 MiB" */
 void bench_format_bytes(char *out, size_t size, size_t n_bytes);
 
-/* A name that a report can hold: where it is no UTF-8, bytes beyond ASCII become '?'. */
+/* A name that a report can hold: bytes that are no UTF-8 become '?'. */
 void bench_name(char *out, size_t size, const char *text);
 
 /* --- main.c's table: one subcommand per file ---------------------------------------------------------------------- */

@@ -46,16 +46,6 @@ json_t *bench_machine_json(const dci_context *context)
                          "compiler", m.compiler, "library", m.library_version, "date", m.date);
 }
 
-void bench_name(char *out, size_t size, const char *text)
-{
-        snprintf(out, size, "%s", text);
-        json_t *valid = json_string(out);
-        for (char *p = out; valid == NULL && *p != '\0'; p++)
-                if ((unsigned char)*p >= 0x80)
-                        *p = '?';
-        json_decref(valid);
-}
-
 json_t *bench_command_json(int argc, char **argv)
 {
         json_t *command = json_array();

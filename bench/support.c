@@ -103,3 +103,30 @@ void bench_format_bytes(char *out, size_t size, size_t n_bytes)
         }
         snprintf(out, size, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
 }
+
+/* Bytes of the character that begins here, in UTF-8; 0 if none does. */
+static size_t character_bytes(const unsigned char *p)
+{
+        const size_t n = *p < 0x80                 ? 1
+                         : *p >= 0xc2 && *p < 0xe0 ? 2
+                         : *p >= 0xe0 && *p < 0xf0 ? 3
+                         : *p >= 0xf0 && *p < 0xf5 ? 4
+                                                   : 0;
+        for (size_t i = 1; i < n; i++)
+                if ((p[i] & 0xc0) != 0x80)
+                        return 0;
+        const bool odd = (*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
+                         (*p == 0xf4 && p[1] > 0x8f);
+        return odd ? 0 : n;
+}
+
+void bench_name(char *out, size_t size, const char *text)
+{
+        snprintf(out, size, "%s", text);
+        for (unsigned char *p = (unsigned char *)out; *p != '\0';) {
+                const size_t n = character_bytes(p);
+                if (n == 0)
+                        *p = '?';
+                p += n == 0 ? 1 : n;
+        }
+}
