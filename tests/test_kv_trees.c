@@ -210,6 +210,79 @@ START_TEST(a_search_may_end_in_tokens)
 }
 END_TEST
 
+/* Cells of any size fill the room, if only with what is left: lists end where the budget or the candidates do. Loops over chances of
+ * promotion. */
+START_TEST(searches_that_end_in_tokens_fill_the_room)
+{
+        static const double promotions[] = {0.03, 0.1, 0.25};
+        begin();
+        dci_kv_destroy(kv);
+        config.tree_tokens = 1;
+        config.tree_promotion = promotions[_i];
+        config.budget = 256;
+        config.n_query_heads = config.n_kv_heads;
+        kv_data_free(&data);
+        data = kv_random(&config, 2 * N, 17);
+        for (size_t row = 0; row < data.n * config.n_layers * config.n_kv_heads; row++) /* of many lengths */
+                for (size_t j = 0; j < config.dim_k; j++)
+                        data.keys[row * config.dim_k + j] *= 0.25f + (float)(row * 37 % 64) / 16.0f;
+        kv_data_store(&data);
+        kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 2 * N - 100);
+        for (size_t t = 2 * N - 100; t < 2 * N; t++) {
+                kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
+                for (size_t layer = 0; layer < config.n_layers; layer++)
+                        for (size_t h = 0; h < config.n_kv_heads; h++) {
+                                const dci_kv_plan *plan = &seen.plans[layer];
+                                const size_t recent = (size_t)(plan->n_tokens[0] - plan->recent_begin[0]);
+                                size_t n_list;
+                                kv_list(&seen, layer, 0, h, &n_list);
+                                ck_assert_uint_eq(n_list, config.budget - (size_t)plan->sink_end[0] - recent);
+                        }
+                kv_seen_free(&seen);
+        }
+        end();
+}
+END_TEST
+
+/* The latest candidates, which a query looks for, lie in cells of their own; after a truncation within the rollback they are in the window
+ * again, and those cells take no place of others. */
+START_TEST(cells_in_the_window_take_no_place)
+{
+        enum { LATE = 64 };
+        begin();
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+        config.window = config.rollback = LATE;
+        config.budget = config.sink + LATE + 3 * config.page_tokens;
+        config.tree_field_of_view = 1;
+        config.tree_promotion = 0.25;
+        data = kv_random(&config, N, 18);
+        const size_t n_keys = config.n_kv_heads * config.dim_k, n_queries = config.n_query_heads * config.dim_k;
+        for (size_t layer = 0; layer < config.n_layers; layer++)
+                for (size_t t = PROMPT - 2 * LATE; t < PROMPT; t++) {
+                        float *keys = data.keys + (layer * N + t) * n_keys,
+                              *queries = data.queries + (layer * N + t) * n_queries;
+                        for (size_t j = 0; j < n_keys; j++)
+                                keys[j] = j % config.dim_k == 0 ? 40.0f : 0.01f * keys[j];
+                        for (size_t j = 0; j < n_queries; j++)
+                                queries[j] = j % config.dim_k == 0 ? 1.0f : 0.0f;
+                }
+        kv_data_store(&data);
+        kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        ck_ok(dci_kv_truncate(kv, sequence, PROMPT - LATE));
+        kv_seen seen = kv_look(kv, 1, &(kv_turn){sequence, &data, PROMPT - LATE, 0});
+        ck_assert_uint_gt(tree_of(sequence, 0, 0)->n,
+                          (size_t)(seen.plans[0].recent_begin[0] - seen.plans[0].sink_end[0]));
+        for (size_t layer = 0; layer < config.n_layers; layer++)
+                for (size_t h = 0; h < config.n_kv_heads; h++)
+                        ck_assert_uint_eq(kv_tree_check_list(&seen, 0, layer, h, false, "window"), 3);
+        kv_seen_free(&seen);
+        end();
+}
+END_TEST
+
 /* A query's score of a page's mean key. */
 static double mean_score(const dci_kv_tree *tree, size_t page, const float *query, size_t head)
 {
@@ -485,6 +558,8 @@ int main(void)
         tcase_add_test(trees, inserted_rows_lie_where_building_would_have_them);
         tcase_add_test(trees, full_effort_finds_the_best_pages);
         tcase_add_test(trees, a_search_may_end_in_tokens);
+        tcase_add_loop_test(trees, searches_that_end_in_tokens_fill_the_room, 0, 3);
+        tcase_add_test(trees, cells_in_the_window_take_no_place);
         tcase_add_test(trees, pages_of_leaves_may_be_ranked_by_their_means);
         tcase_add_test(trees, each_query_head_gets_its_best_page);
         tcase_add_test(trees, unchanged_pages_keep_what_they_hold);

@@ -301,7 +301,8 @@ typedef struct dci_kv_config {
         double tree_promotion; /**< chance of a token to become a node, [0.001, 0.25]; default 0.03 */
         size_t tree_field_of_view; /**< nodes that each query head opens; 0 (default): max(30, 0.0015 candidates); as many as there
                                         are, or more: every key is looked at, and the best pages are exact */
-        int32_t tree_tokens; /**< 1: the search ends in tokens, not in their pages: the best ones that were found. Default 0 */
+        int32_t tree_tokens; /**< 1: the search ends in tokens, not in their pages: the best ones that were found, as many as there is room
+                                  for; it opens more nodes until they hold so many. Default 0 */
         /* DCI_KV_GROUP_SEGMENT (LouisKV; Wu et al. 2025, section 4.2). The prompt's candidates are clustered as above. Tokens behind them are
          * recent, and attended to, while segment_buffer holds them; when there are more, the oldest segments leave it, as many as lie in an eighth
          * of the buffer and at least one, as soon as they are older than the rollback. A segment ends before a token at which BOUNDARY found that

@@ -254,6 +254,20 @@ static void interleave(const search *s, size_t n_items)
                 }
 }
 
+/* Pages, or tokens, that could be taken of what was opened, as far as there is room: cells hold few tokens, and those of a page may all be
+ * young again. */
+static size_t n_held(const search *s, size_t n_pages)
+{
+        const dci_kv *kv = s->ask->kv;
+        int32_t members[DCI_KV_TILE];
+        size_t held = 0;
+        for (size_t p = 0; p < n_pages && held < s->k; p++) {
+                const size_t n = members_of(kv, s->tree, (size_t)s->pages[p], s->ask->n_candidates, members);
+                held += kv->config.tree_tokens != 0 ? n : n > 0;
+        }
+        return held;
+}
+
 /* Nodes that each query opens. */
 static size_t field_of_view(const dci_kv *kv, size_t n)
 {
@@ -275,10 +289,10 @@ void dci_kv_tree_search(dci_kv_ask *ask)
         if (s.k == 0)
                 return;
         rank_nodes(&s);
-        /* Nodes enough for the room: pages, or full pages' worth of tokens. */
-        const size_t least = kv->config.tree_tokens != 0 ? 2 * (s.k / kv->config.page_tokens + 1) : s.k;
+        /* Nodes enough for the room; where tokens are taken, twice as many pages as they would fill, to choose from. */
+        const size_t least = kv->config.tree_tokens != 0 ? 2 * (s.k / kv->config.page_tokens + 1) : 0;
         size_t wanted = field_of_view(kv, ask->n_candidates), n_pages = open_nodes(&s, wanted);
-        while (n_pages < least && wanted < s.tree->n_nodes) {
+        while ((n_pages < least || n_held(&s, n_pages) < s.k) && wanted < s.tree->n_nodes) {
                 wanted *= 2;
                 n_pages = open_nodes(&s, wanted);
         }
