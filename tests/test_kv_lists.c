@@ -378,6 +378,91 @@ START_TEST(more_is_estimated_of_more_clusters)
 }
 END_TEST
 
+/* One cluster, all keys and values of which have much in common. */
+typedef struct lone {
+        dci_kv_config config;
+        kv_data data;
+        size_t first, end; /* its tokens */
+} lone;
+
+/* What rounding a mean to the rows' format may change in a product with `weights` (NULL: in one coordinate, the most). */
+static double rounding(const double *mean, const float *weights, size_t dim)
+{
+        double sum = 0.0, most = 0.0;
+        for (size_t j = 0; j < dim; j++) {
+                const double of = ldexp(fabs(mean[j]), -8);
+                sum += weights != NULL ? of * fabs((double)weights[j]) : 0.0;
+                most = fmax(most, of);
+        }
+        return weights != NULL ? sum : most;
+}
+
+/* The tail of a plan that left r of its tokens, beside their mean score and their mean value. */
+static void check_rest(const lone *of, const kv_seen *seen, size_t layer, size_t q, size_t r)
+{
+        const dci_kv_config *c = &of->config;
+        const size_t head = q / 2, dim = c->dim_k;
+        const float *query = kv_query(&of->data, layer, of->data.n - 1, q);
+        double key[16] = {0}, value[16] = {0}, left_value[16] = {0}, score = 0.0;
+        size_t n_list, n = 0;
+        const int32_t *list = kv_list(seen, layer, 0, head, &n_list);
+        ck_assert_uint_eq(n_list, of->end - of->first - r);
+        for (size_t t = of->first, at = 0; t < of->end; t++) {
+                const bool left = at == n_list || (size_t)list[at] != t;
+                const float *k = kv_key(&of->data, layer, t, head), *v = kv_value(&of->data, layer, t, head);
+                at += !left;
+                n += left;
+                for (size_t j = 0; j < dim; j++) {
+                        key[j] += (double)k[j] / (double)(of->end - of->first);
+                        value[j] += (double)v[j] / (double)(of->end - of->first);
+                        left_value[j] += left ? (double)v[j] / (double)r : 0.0;
+                        score += left ? 0.25 * (double)query[j] * (double)k[j] / (double)r : 0.0;
+                }
+        }
+        ck_assert_uint_eq(n, r);
+        const double off = (double)seen->plans[layer].tail_lse[q] - score - log((double)r);
+        ck_assert_msg(fabs(off) <= 2 * 0.25 * rounding(key, query, dim) + 1e-3, "%zu left, head %zu: off by %g", r, q,
+                      off);
+        for (size_t j = 0; j < dim; j++)
+                ck_assert_double_eq_tol((double)seen->plans[layer].tail_out[q * dim + j], left_value[j],
+                                        2 * rounding(value, NULL, dim) + 1e-3);
+}
+
+/* Whatever is left of a cluster, its term is that of those tokens' mean key, within twice the rounding of the cluster's. Nearly nothing may be
+ * left of a large one: then the cluster's own mean says little about it. */
+START_TEST(the_rest_of_a_cluster_is_its_own_mean)
+{
+        enum { SIZE = 600 };
+        static const size_t rests[] = {1, 2, 3, 5, 33, 100, 299, 300, 301, 450, 590};
+        lone of = {.config = small(DCI_KV_RETROINFER)};
+        dci_kv_config *c = &of.config;
+        c->dtype = DCI_BF16;
+        c->cluster_tokens = c->cluster_every = 2 * SIZE;
+        c->cluster_segment = 4 * SIZE;
+        c->estimate_share = 1.0;
+        of.data = kv_random(c, 4 + SIZE + c->rollback, 14);
+        for (size_t i = 3; i < of.data.n * 2 * 2 * 16; i += 16) {
+                of.data.keys[i] += 30.0f;
+                of.data.values[i] -= 30.0f;
+        }
+        kv_data_store(&of.data);
+        for (size_t i = 0; i < COUNT(rests); i++) {
+                c->budget = 4 + c->window + SIZE - rests[i];
+                dci_kv *kv = kv_create(context, c);
+                const int64_t sequence = kv_begin(kv, &of.data, of.data.n);
+                kv_seen seen = kv_look(kv, 1, &(kv_turn){sequence, &of.data, of.data.n - 1, 0});
+                of.first = (size_t)seen.plans[0].sink_end[0];
+                of.end = (size_t)seen.plans[0].recent_begin[0];
+                ck_assert_uint_eq(layer_of(kv, sequence, 0)->batches[0]->heads[0].n_groups, 1);
+                for (size_t q = 0; q < 2 * 4; q++)
+                        check_rest(&of, &seen, q / 4, q % 4, rests[i]);
+                kv_seen_free(&seen);
+                dci_kv_destroy(kv);
+        }
+        kv_data_free(&of.data);
+}
+END_TEST
+
 START_TEST(figures_are_of_ids_and_rows)
 {
         dci_kv_config config = kv_small(DCI_KV_CLUSTERKV);
@@ -454,6 +539,7 @@ int main(void)
         tcase_add_loop_test(lists, plans_are_the_naive_choice, 0, 3);
         tcase_add_loop_test(lists, lists_of_heads_are_taken_in_turns, 0, 4);
         tcase_add_test(lists, more_is_estimated_of_more_clusters);
+        tcase_add_test(lists, the_rest_of_a_cluster_is_its_own_mean);
         tcase_add_test(lists, figures_are_of_ids_and_rows);
         tcase_add_test(lists, files_without_sound_groups_are_refused);
         suite_add_tcase(suite, lists);

@@ -232,6 +232,53 @@ START_TEST(extreme_rows_give_numbers)
 }
 END_TEST
 
+/* Rows of one length; those of few coordinates keep their direction. */
+static void lengthen(float *rows, size_t n, size_t dim, double length)
+{
+        for (size_t i = 0; i < n; i++, rows += dim) {
+                double sum = 0.0;
+                for (size_t j = 0; j < dim; j++)
+                        sum += (double)rows[j] * (double)rows[j];
+                for (size_t j = 0; j < dim; j++)
+                        rows[j] = (float)((double)rows[j] * length / sqrt(sum));
+        }
+}
+
+/* Keys and queries nearly as long as they may be, all nearly alike, so that sums of their products would overflow: any plan's numbers are some. */
+START_TEST(the_longest_rows_give_numbers)
+{
+        dci_kv_config config = kv_small(kv_presets[_i]);
+        config.dtype = DCI_F32;
+        config.page_tokens = 32;
+        kv_data data = kv_random(&config, N, 96);
+        const size_t rows = data.n * data.n_layers * data.n_kv_heads;
+        for (size_t i = 0; i < rows; i++)
+                data.keys[i * data.dim_k] += i % 50 == 0 ? -60.0f : 60.0f;
+        for (size_t i = 0; i < rows * data.group; i++)
+                data.queries[i * data.dim_k] += i % 3 == 0 ? -60.0f : 60.0f;
+        lengthen(data.keys, rows, data.dim_k, 1.5e19);
+        lengthen(data.queries, rows * data.group, data.dim_k, 1.5e19);
+        kv_data_store(&data);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        for (size_t t = PROMPT; t < N; t++) {
+                kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
+                kv_lawful(&seen, &config, 0, dci_kv_preset_name(kv_presets[_i]));
+                for (size_t j = 0; j < 2 * 4 * 16; j++)
+                        ck_assert_msg(isfinite(seen.out[j]), "%s, token %zu: output %zu is %g",
+                                      dci_kv_preset_name(kv_presets[_i]), t, j, (double)seen.out[j]);
+                for (size_t j = 0; j < 4 && kv_presets[_i] == DCI_KV_SKETCH_SUMS; j++)
+                        test_hold(isfinite(seen.plans[0].tail_lse[j])); /* no plan leaves nothing to it */
+                for (size_t j = 0; j < 2 * 4; j++)
+                        ck_assert_msg(isfinite(seen.lse[j]), "%s, token %zu: log sum %zu is %g",
+                                      dci_kv_preset_name(kv_presets[_i]), t, j, (double)seen.lse[j]);
+                kv_seen_free(&seen);
+        }
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
 START_TEST(rows_that_are_too_long_are_refused)
 {
         dci_kv_config config = kv_small(DCI_KV_SKETCH);
@@ -499,6 +546,7 @@ int main(void)
         tcase_add_loop_test(numbers, bad_queries_are_named_and_refused, 0, KV_N_KINDS);
         tcase_add_loop_test(numbers, bad_observed_queries_are_named_and_refused, 0, 2);
         tcase_add_loop_test(numbers, extreme_rows_give_numbers, 0, KV_N_KINDS);
+        tcase_add_loop_test(numbers, the_longest_rows_give_numbers, 0, KV_N_KINDS);
         tcase_add_test(numbers, rows_that_are_too_long_are_refused);
         tcase_add_test(numbers, values_as_long_as_they_may_be_have_a_tail_of_numbers);
         tcase_add_test(numbers, queries_of_zeros_turn_from_all_but_their_like);

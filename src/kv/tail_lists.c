@@ -5,6 +5,9 @@
  * mean score is (s q.mean - sum of those q.k) / (s - r), and their values add up to s mean - sum of those values. Few groups have
  * both: the one that was cut at the budget, and after a truncation those that reach into the window. Of the others either nothing is
  * estimated or all.
+ *
+ * The mean's rounding counts s / (s - r) times in that, without bound. So where no more are left than are attended to, those that are left
+ * are read in place of the others: their scores and values are had without the means, and the rounding never counts more than twice.
  */
 #include "core/internal.h"
 
@@ -51,23 +54,25 @@ static size_t late_of(const adding *a, const place *p)
         return late;
 }
 
-/* A tile of the members that are attended to, from number `at` on: the chosen ones come first, the late ones last. */
-static size_t attended_rows(const adding *a, const place *p, size_t at, const void **keys, const void **values)
+/* Members of a group that are read for its term, in tiles: those that are left, or those that are attended to. */
+typedef struct reading {
+        bool left;
+        size_t n;
+} reading;
+
+/* A tile of them, from number `at` on: of a group's members the chosen ones come first, the late ones last. */
+static size_t rows_of(const adding *a, const place *p, const reading *r, size_t at, const void **keys,
+                      const void **values)
 {
         const dci_kv_ask *ask = a->ask;
-        const size_t taken = (size_t)ask->taken[p->number], late = late_of(a, p), left = taken + late - at;
-        const size_t n = left < DCI_KV_TILE ? left : DCI_KV_TILE;
+        const size_t taken = (size_t)ask->taken[p->number], rest = (size_t)a->rest[p->number], more = r->n - at;
+        const size_t n = more < DCI_KV_TILE ? more : DCI_KV_TILE;
         for (size_t i = 0; i < n; i++) {
-                const size_t m = at + i < taken ? at + i : p->size - (taken + late - (at + i));
+                const size_t m = at + i + (r->left ? taken : at + i < taken ? 0 : rest);
                 dci_kv_rows_of(ask->kv, ask->layer, ask->head, ask->kv->config.sink + (size_t)p->ids[m], 1,
                                keys != NULL ? keys + i : NULL, values != NULL ? values + i : NULL);
         }
         return n;
-}
-
-static size_t n_attended(const adding *a, const place *p)
-{
-        return p->size - (size_t)a->rest[p->number];
 }
 
 static bool is_partial(const adding *a, const place *p)
@@ -75,29 +80,51 @@ static bool is_partial(const adding *a, const place *p)
         return a->rest[p->number] > 0 && (size_t)a->rest[p->number] < p->size;
 }
 
+/* The fewer ones of a group whose members are attended to in part. */
+static reading fewer_of(const adding *a, const place *p)
+{
+        const size_t rest = (size_t)a->rest[p->number], attended = p->size - rest;
+        return rest <= attended ? (reading){true, rest} : (reading){false, attended};
+}
+
+/* By query, the mean score of the members that are left. In binary64: a sum of the largest scores there may be overflows. */
+static void score_left(const adding *a, const place *p, double *out)
+{
+        const dci_kv_ask *ask = a->ask;
+        const dci_kv *kv = ask->kv;
+        const void *rows[DCI_KV_TILE];
+        const dci_kv_ask part = {.kv = kv, .scores = a->part, .ld = DCI_KV_TILE};
+        const reading r = fewer_of(a, p);
+        const double sign = r.left ? 1.0 : -1.0;
+        memset(out, 0, kv->group * sizeof *out);
+        if (!r.left) {
+                rows[0] = dci_kv_batch_means(kv, p->batch, ask->head, false) + p->g * kv->dim_k * kv->es;
+                dci_kv_score_rows(&part, ask->queries, kv->dim_k, kv->config.dtype, rows, 1, 0);
+                for (size_t q = 0; q < kv->group; q++)
+                        out[q] = (double)a->part[q * DCI_KV_TILE] * (double)p->size;
+        }
+        for (size_t at = 0, n; at < r.n; at += n) {
+                n = rows_of(a, p, &r, at, rows, NULL);
+                dci_kv_score_rows(&part, ask->queries, kv->dim_k, kv->config.dtype, rows, n, 0);
+                for (size_t q = 0; q < kv->group; q++)
+                        for (size_t t = 0; t < n; t++)
+                                out[q] += sign * (double)a->part[q * DCI_KV_TILE + t];
+        }
+        for (size_t q = 0; q < kv->group; q++)
+                out[q] /= (double)a->rest[p->number];
+}
+
 /* The term of a group whose members are attended to in part. Its score may be above all others. */
 static void correct(const adding *a, const place *p)
 {
         dci_kv_ask *ask = a->ask;
         const dci_kv *kv = ask->kv;
-        const void *rows[DCI_KV_TILE];
-        float sums[DCI_KV_MAX_GROUP] = {0};
-        const dci_kv_ask part = {.kv = kv, .scores = a->part, .ld = DCI_KV_TILE};
-        rows[0] = dci_kv_batch_means(kv, p->batch, ask->head, false) + p->g * kv->dim_k * kv->es;
-        dci_kv_score_rows(&part, ask->queries, kv->dim_k, kv->config.dtype, rows, 1, 0);
-        for (size_t q = 0; q < kv->group; q++)
-                sums[q] = a->part[q * DCI_KV_TILE] * (float)p->size;
-        for (size_t at = 0, n; at < n_attended(a, p); at += n) {
-                n = attended_rows(a, p, at, rows, NULL);
-                dci_kv_score_rows(&part, ask->queries, kv->dim_k, kv->config.dtype, rows, n, 0);
-                for (size_t q = 0; q < kv->group; q++)
-                        for (size_t t = 0; t < n; t++)
-                                sums[q] -= a->part[q * DCI_KV_TILE + t];
-        }
+        double scores[DCI_KV_MAX_GROUP];
+        score_left(a, p, scores);
         const size_t n_groups = kv->stages->group.count(kv, ask->layer, ask->head, ask->n_candidates);
         for (size_t q = 0; q < kv->group; q++) {
                 float *terms = ask->scores + q * ask->ld;
-                const float score = sums[q] / (float)a->rest[p->number], more = score - ask->most[q];
+                const float score = (float)scores[q], more = score - ask->most[q];
                 for (size_t g = 0; g < n_groups && more > 0.0f; g++)
                         terms[g] *= expf(-more);
                 ask->most[q] = more > 0.0f ? score : ask->most[q];
@@ -147,17 +174,18 @@ static void put(const adding *a, tile *t, size_t q, size_t n_queries, size_t num
         t->rows[t->n++] = row;
 }
 
-static void put_attended(const adding *a, tile *t, size_t q, size_t n_queries, const place *p)
+/* Of a group whose members are attended to in part: the values that are left, or less those that are attended to. */
+static void put_rows(const adding *a, tile *t, size_t q, size_t n_queries, const place *p, const reading *r)
 {
         const void *rows[DCI_KV_TILE];
-        for (size_t at = 0, n; at < n_attended(a, p); at += n) {
-                n = attended_rows(a, p, at, NULL, rows);
+        for (size_t at = 0, n; at < r->n; at += n) {
+                n = rows_of(a, p, r, at, NULL, rows);
                 for (size_t i = 0; i < n; i++)
-                        put(a, t, q, n_queries, p->number, -1.0f, rows[i]);
+                        put(a, t, q, n_queries, p->number, r->left ? 1.0f : -1.0f, rows[i]);
         }
 }
 
-/* out += term (s mean value - sum of the attended values). */
+/* out += term (s mean value - sum of the attended values), or the sum of the values that are left. */
 static void add_values(const adding *a, size_t q, size_t n_queries)
 {
         const dci_kv_ask *ask = a->ask;
@@ -171,9 +199,10 @@ static void add_values(const adding *a, size_t q, size_t n_queries)
                         if (a->rest[number] <= 0)
                                 continue;
                         const place p = place_of(a, batch, g);
-                        put(a, &t, q, n_queries, number, (float)p.size, means + g * kv->dim_v * kv->es);
-                        if (is_partial(a, &p))
-                                put_attended(a, &t, q, n_queries, &p);
+                        const reading r = is_partial(a, &p) ? fewer_of(a, &p) : (reading){false, 0};
+                        if (!r.left)
+                                put(a, &t, q, n_queries, number, (float)p.size, means + g * kv->dim_v * kv->es);
+                        put_rows(a, &t, q, n_queries, &p, &r);
                 }
         }
         flush(a, &t, q, n_queries);

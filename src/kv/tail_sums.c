@@ -60,6 +60,9 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
         }
 }
 
+/* Sums of a page's scores are counted in these, which rounds nothing: of the largest scores there may be the sums overflow. */
+#define PART 0.015625f /* 1 / 64, the most tokens of a page */
+
 typedef struct adding {
         dci_kv_ask *ask;
         size_t n_pages;
@@ -119,7 +122,7 @@ static void score_pages(const adding *a)
         }
         for (size_t p = 0; p < a->n_pages; p++)
                 for (size_t q = 0; q < kv->group && a->taken[p] > 0; q++)
-                        ask->scores[q * ask->ld + p] *= (float)size_of_page(a, p);
+                        ask->scores[q * ask->ld + p] *= PART * (float)size_of_page(a, p);
         const dci_kv_ask part = {.kv = kv, .scores = a->chosen, .ld = DCI_KV_TILE};
         for (size_t i = 0, n; i < ask->n_chosen; i += n) {
                 n = rows_of_chosen(a, i, rows, NULL);
@@ -127,13 +130,13 @@ static void score_pages(const adding *a)
                 for (size_t q = 0; q < kv->group; q++)
                         for (size_t t = 0; t < n; t++)
                                 ask->scores[q * ask->ld + (size_t)ask->chosen[i + t] / per_page] -=
-                                        a->chosen[q * DCI_KV_TILE + t];
+                                        PART * a->chosen[q * DCI_KV_TILE + t];
         }
         for (size_t p = 0; p < a->n_pages; p++) {
                 const size_t rest = size_of_page(a, p) - a->taken[p];
                 for (size_t q = 0; q < kv->group && a->taken[p] > 0; q++) {
                         float *score = &ask->scores[q * ask->ld + p];
-                        *score = rest > 0 ? *score / (float)rest : -FLT_MAX;
+                        *score = rest > 0 ? *score / (PART * (float)rest) : -FLT_MAX;
                 }
         }
 }
