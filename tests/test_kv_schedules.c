@@ -31,12 +31,13 @@ static void teardown(void)
 /* What goes with every schedule. */
 static const struct {
         int32_t preset, tail, combine;
-} kinds[] = {{DCI_KV_SKETCH, 0, 0},       {DCI_KV_SKETCH_LOWBIT, 0, 0},
-             {DCI_KV_SKETCH_SUMS, 0, 0},  {DCI_KV_QUEST, 0, 0},
-             {DCI_KV_TOPK, 0, 0},         {DCI_KV_ARKVALE, DCI_KV_TAIL_SUMS, DCI_KV_COMBINE_SOFTMAX},
-             {DCI_KV_FREEKV, 0, 0},       {DCI_KV_SKETCH_LOWBIT, 0, DCI_KV_COMBINE_MEAN},
-             {KV_LEARNED, 0, 0},          {DCI_KV_ICECACHE, 0, 0},
-             {DCI_KV_SKETCH_GROUPS, 0, 0}};
+} kinds[] = {{DCI_KV_SKETCH, 0, 0},        {DCI_KV_SKETCH_LOWBIT, 0, 0},
+             {DCI_KV_SKETCH_SUMS, 0, 0},   {DCI_KV_QUEST, 0, 0},
+             {DCI_KV_TOPK, 0, 0},          {DCI_KV_ARKVALE, DCI_KV_TAIL_SUMS, DCI_KV_COMBINE_SOFTMAX},
+             {DCI_KV_FREEKV, 0, 0},        {DCI_KV_SKETCH_LOWBIT, 0, DCI_KV_COMBINE_MEAN},
+             {KV_LEARNED, 0, 0},           {DCI_KV_ICECACHE, 0, 0},
+             {DCI_KV_SKETCH_GROUPS, 0, 0}, {DCI_KV_SKETCH_VERIFY, DCI_KV_TAIL_DROP, 0},
+             {DCI_KV_SKETCH_VERIFY, 0, 0}};
 
 static dci_kv_config config_of(size_t kind, int32_t schedule)
 {
@@ -46,6 +47,7 @@ static dci_kv_config config_of(size_t kind, int32_t schedule)
         config.combine = kinds[kind].combine;
         if (kinds[kind].tail != 0)
                 config.tail = kinds[kind].tail;
+        config.verify = kinds[kind].preset == DCI_KV_SKETCH_VERIFY ? 1.5 : 0.0;
         return config;
 }
 
@@ -579,7 +581,8 @@ int main(void)
         tcase_add_loop_test(tcase, lists_that_are_kept_do_not_change, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, plans_are_those_of_the_model, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
         tcase_add_loop_test(tcase, kept_lists_are_those_of_the_groups_there_were, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
-        tcase_add_loop_test(tcase, queries_that_stay_decide_once, 0, COUNT(kinds));
+        /* but for the last kind: a plan that keeps its list reads no keys for what it leaves to the tail */
+        tcase_add_loop_test(tcase, queries_that_stay_decide_once, 0, COUNT(kinds) - 1);
         tcase_add_loop_test(tcase, a_plan_ahead_is_that_of_the_queries_before, 0, COUNT(kinds));
         tcase_add_test(tcase, boundaries_are_the_tokens_whose_queries_turn);
         tcase_add_loop_test(tcase, rings_hold_the_queries_of_the_last_plans, DCI_KV_EVERY_STEP, DCI_KV_EVERY_STEP + 1);

@@ -310,8 +310,9 @@ typedef struct dci_kv_config {
          * layer have the same. When recent tokens would take more than half of the budget, dci_kv_reserve lets segments leave earlier,
          * and cuts them if it must. A cut through the prompt's clusters makes dci_kv_maintain or dci_kv_reserve find those of what is left anew. */
         size_t segment_buffer; /**< tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
-        double verify; /**< CHOOSE_SCAN over codes: so many times as many tokens as there is room for are ranked again by their keys, which
-                          are read for it; 1 to 64; 0 (default): the preset's, 1, codes decide; sketch+verify 4 */
+        double verify; /**< CHOOSE_SCAN over codes: so many times as many tokens as there is room for (budget - sink - window, if that is more)
+                          are ranked again by their keys, which are read for it. A plan that uses a kept list reads none, and its tail
+                          goes by codes alone. 1 to 64; 0 (default): the preset's, 1, codes decide; sketch+verify 4 */
         /* DCI_KV_GROUP_RESTRUCTURED (PRKV, section 4.1). The queries of the prompt's last positions, and after each `period` plans of a layer
          * those of the last `ring` plans (in both cases not of more positions than the rollback has), are held against all candidates: the
          * sum over queries and group of the softmax over the candidates is a candidate's importance. At the level avx512 its

@@ -55,7 +55,9 @@ static void weigh_tile(const dci_kv_ask *ask, const int32_t *candidates, size_t 
 
 void dci_kv_choose_verified(dci_kv_ask *ask, size_t n)
 {
-        const size_t wanted = dci_kv_verified(ask->kv, ask->room);
+        /* As many as the plan's room asks for, also where a schedule asks for a longer list: that begins as the plan's own would. */
+        const size_t most = dci_kv_most_room(ask->kv), some = dci_kv_verified(ask->kv, ask->plan_room);
+        const size_t wanted = some > most ? some : most;
         int32_t *candidates = ask->lists;
         dci_topk topk;
         dci_topk_init(&topk, ask->kv->context->kernels, (dci_slot_ids){NULL, NULL}, wanted < n ? wanted : n, true,

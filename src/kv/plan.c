@@ -329,7 +329,7 @@ static void plan_task(void *arg, size_t task, size_t worker)
                 return;
         dci_kv_ask ask = prepare(p, i, head, kv->plans.memory + worker * kv->plans.area_bytes);
         ask.n_candidates = n_candidates;
-        ask.room = room;
+        ask.room = ask.plan_room = room;
         dci_kv_schedule_choose(layer, &ask);
         write_list(p, i, &ask);
         const size_t first = i * kv->config.n_query_heads + head * kv->group;

@@ -27,6 +27,7 @@ typedef struct dci_kv_ask {
         float weights[DCI_KV_MAX_GROUP]; /* by query, once they are combined: what a term exp(score - most) counts */
         int32_t *chosen;                 /* candidates, ascending */
         size_t n_chosen, room;
+        size_t plan_room; /* what the plan has; `room` is what it is asked for, which a schedule makes the most of a list */
         int32_t *taken; /* by listed group, for its tail: members chosen, or DCI_KV_DROPPED */
         /* The best groups, with COMBINE_EACH those of each query head; with `verify` the best candidates, and what they count. */
         int32_t *lists;
