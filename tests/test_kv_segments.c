@@ -276,6 +276,53 @@ START_TEST(forks_go_on_with_their_turns)
 }
 END_TEST
 
+/* Queries of tokens from `first` on turn around. */
+static void turn_queries(kv_data *data, size_t first)
+{
+        const size_t row = data->n_kv_heads * data->group * data->dim_k;
+        for (size_t layer = 0; layer < data->n_layers; layer++)
+                for (size_t i = (layer * data->n + first) * row; i < (layer + 1) * data->n * row; i++)
+                        data->queries[i] = -data->queries[i];
+        kv_data_store(data);
+}
+
+/* A turn that a plan finds before the next reservation is one, of a fork and of what was loaded, too. Loops over both. */
+START_TEST(turns_before_a_reservation_are_kept)
+{
+        enum { LAST = PROMPT + 60 };
+        dci_kv_config config = small();
+        config.tau = -0.9;
+        kv_data data = kv_random(&config, N, 14), turned = kv_random(&config, N, 14);
+        turn_queries(&turned, 0);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        kv_decode_all(kv, sequence, &data, PROMPT, LAST - PROMPT);
+        int64_t other;
+        if (_i == 0) {
+                ck_ok(dci_kv_fork(kv, sequence, LAST, &other));
+        } else {
+                ck_ok(dci_kv_save(kv, sequence, LAST, scratch_path("before")));
+                ck_ok(dci_kv_load(kv, scratch_path("before"), &other));
+        }
+        const int64_t both[] = {sequence, other};
+        for (size_t i = 0; i < 2; i++)
+                for (size_t way = 0; way < 2; way++) { /* what was loaded decides first */
+                        kv_seen seen = kv_look(kv, 1, &(kv_turn){both[i], way == 0 ? &data : &turned, LAST - 1, 0});
+                        kv_seen_free(&seen);
+                }
+        for (size_t layer = 0; layer < 2; layer++) {
+                const dci_kv_layer *l = layer_of(kv, sequence, layer);
+                ck_assert_int_eq(l->boundaries[l->n_boundaries - 1], LAST - 1);
+        }
+        kv_decode_all(kv, sequence, &turned, LAST, 150);
+        kv_decode_all(kv, other, &turned, LAST, 150);
+        check_same_batches(kv, sequence, kv, other);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+        kv_data_free(&turned);
+}
+END_TEST
+
 /* A cut through segments drops their batch; one through the prompt's clusters makes it a shorter prompt. */
 START_TEST(cuts_drop_batches_and_a_cut_prompt_is_clustered_anew)
 {
@@ -461,6 +508,7 @@ int main(void)
         tcase_add_test(segments, a_small_budget_lets_segments_leave_early);
         tcase_add_test(segments, a_long_rollback_does_not_make_groups_of_one);
         tcase_add_test(segments, forks_go_on_with_their_turns);
+        tcase_add_loop_test(segments, turns_before_a_reservation_are_kept, 0, 2);
         tcase_add_test(segments, cuts_drop_batches_and_a_cut_prompt_is_clustered_anew);
         tcase_add_loop_test(segments, plans_are_the_naive_choice, 0, 2 * DCI_KV_COMBINES);
         tcase_add_loop_test(segments, a_calibrated_tau_decides_as_often, 0, 3);

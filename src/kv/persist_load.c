@@ -361,6 +361,8 @@ static dci_status load_into(loading *l)
                 status = dci_fail(DCI_ERR_FORMAT, "the file's sections 'frames', 'fixed' or 'groups' are too long");
         if (status == DCI_OK)
                 status = dci_kv_forming_ready(kv);
+        if (status == DCI_OK)
+                status = dci_kv_boundaries_ready(kv, l->sequence, 0); /* of plans before the next reservation */
         if (status != DCI_OK)
                 return status;
         const size_t n_tasks = kv->config.n_layers * kv->config.n_kv_heads;

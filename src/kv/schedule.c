@@ -83,8 +83,10 @@ void dci_kv_place_decided(const dci_kv *kv, dci_kv_sequence *sequence)
 
 dci_status dci_kv_copy_decided(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
 {
-        const dci_status status = dci_kv_grow(kv, (void **)&to->boundaries, &to->boundary_capacity, from->n_boundaries,
-                                              sizeof *to->boundaries);
+        /* A plan may come before the next reservation, and its token be a turn. */
+        const size_t room = from->n_boundaries + (kv->config.schedule == DCI_KV_BOUNDARY && to->decided != NULL);
+        const dci_status status =
+                dci_kv_grow(kv, (void **)&to->boundaries, &to->boundary_capacity, room, sizeof *to->boundaries);
         if (status != DCI_OK)
                 return status;
         if (from->n_boundaries > 0)
