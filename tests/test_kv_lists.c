@@ -378,6 +378,29 @@ START_TEST(more_is_estimated_of_more_clusters)
 }
 END_TEST
 
+/* Without a choice nothing is ranked that a share could be the best of. */
+START_TEST(without_a_choice_all_clusters_are_estimated)
+{
+        static const double shares[] = {1.0, 0.01, 0.3};
+        float wanted[4] = {0};
+        for (size_t i = 0; i < COUNT(shares); i++) {
+                dci_kv_config config = small(DCI_KV_RETROINFER);
+                config.choose = DCI_KV_CHOOSE_NONE;
+                config.estimate_share = shares[i];
+                kv_data data = kv_random(&config, 400, 13);
+                dci_kv *kv = kv_create(context, &config);
+                kv_seen seen = kv_look(kv, 1, &(kv_turn){kv_begin(kv, &data, 400), &data, 399, 0});
+                ck_assert_int_eq(seen.plans[0].counts[0], 0);
+                if (i == 0)
+                        memcpy(wanted, seen.plans[0].tail_lse, sizeof wanted);
+                ck_assert_mem_eq(seen.plans[0].tail_lse, wanted, sizeof wanted);
+                kv_seen_free(&seen);
+                dci_kv_destroy(kv);
+                kv_data_free(&data);
+        }
+}
+END_TEST
+
 /* One cluster, all keys and values of which have much in common. */
 typedef struct lone {
         dci_kv_config config;
@@ -539,6 +562,7 @@ int main(void)
         tcase_add_loop_test(lists, plans_are_the_naive_choice, 0, 3);
         tcase_add_loop_test(lists, lists_of_heads_are_taken_in_turns, 0, 4);
         tcase_add_test(lists, more_is_estimated_of_more_clusters);
+        tcase_add_test(lists, without_a_choice_all_clusters_are_estimated);
         tcase_add_test(lists, the_rest_of_a_cluster_is_its_own_mean);
         tcase_add_test(lists, figures_are_of_ids_and_rows);
         tcase_add_test(lists, files_without_sound_groups_are_refused);

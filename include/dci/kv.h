@@ -289,7 +289,8 @@ typedef struct dci_kv_config {
         int32_t cluster_by;    /**< DCI_KV_CLUSTER_*; clusterkv RAW, retroinfer CENTRED */
         int32_t reserved;      /**< zero */
         double estimate_share; /**< with TAIL_SUMS over clusters: of all clusters, those that are estimated, the best after the chosen
-                                     ones; 0 to 1, 1: all. 0 (default): the preset's, retroinfer 0.232, others 1 */
+                                     ones; 0 to 1, 1: all, and so with choices that rank none. 0 (default): the preset's, retroinfer 0.232,
+                                     others 1 */
         double tau;    /**< BOUNDARY and AHEAD: in (-1, 1], see dci_kv_calibrate; 0 (default): 0.85 and 0.8 */
         size_t period; /**< PERIODIC and GROUP_RESTRUCTURED: plans; 1 or more; default DCI_KV_PRESET: 128 */
         size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
