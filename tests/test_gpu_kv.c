@@ -185,6 +185,24 @@ START_TEST(every_shape_is_that_of_the_cpu)
 }
 END_TEST
 
+/* Logits of lone query heads, so far apart that most of a softmax would be zeros: lists are the CPU's, by scores. Loops over presets. */
+START_TEST(lone_query_heads_are_those_of_the_cpu)
+{
+        static const int32_t presets[] = {DCI_KV_SKETCH, DCI_KV_SKETCH_LOWBIT, DCI_KV_PAGEMEAN, DCI_KV_CLUSTERKV};
+        dci_kv_config config = twin_small(presets[_i]);
+        config.n_query_heads = config.n_kv_heads;
+        const dci_gpu_kv_config on_device = twin_planned_for(1);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 460, 9);
+        for (size_t i = 0; i < data.n * data.n_layers * data.n_kv_heads * data.dim_k; i++)
+                data.queries[i] *= 40.0f;
+        kv_data_store(&data);
+        twin_decode(&t, twin_prefill(&t, &data, 400, 0), &data, 400, 30);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
 /* One step's outputs of all layers, as floats. */
 static size_t outputs_as(int32_t out_dtype, const dci_kv_config *config, const kv_data *data, float *out)
 {
@@ -245,6 +263,7 @@ int main(void)
         tcase_add_loop_test(laws, ragged_batches_are_those_of_the_cpu, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, prompts_end_beside_plans, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, every_shape_is_that_of_the_cpu, 0, 6);
+        tcase_add_loop_test(laws, lone_query_heads_are_those_of_the_cpu, 0, 4);
         tcase_add_test(laws, outputs_are_of_the_wanted_format);
         suite_add_tcase(suite, laws);
         return test_main(suite);

@@ -279,6 +279,38 @@ START_TEST(the_longest_rows_give_numbers)
 }
 END_TEST
 
+/* One query head's ranking is that of its scores, however far they lie apart: exponentials of most of them would be zeros. Loops over
+ * kinds. */
+START_TEST(a_lone_query_head_ranks_by_its_scores)
+{
+        static const struct {
+                int32_t preset, tail;
+        } kinds[] = {{DCI_KV_TOPK, 0},          {DCI_KV_SKETCH, 0},      {DCI_KV_SKETCH_VERIFY, DCI_KV_TAIL_DROP},
+                     {DCI_KV_SKETCH_VERIFY, 0}, {DCI_KV_PAGEMEAN, 0},    {DCI_KV_CLUSTERKV, 0},
+                     {DCI_KV_RETROINFER, 0},    {DCI_KV_SKETCH_SUMS, 0}, {DCI_KV_SKETCH_LOWBIT, 0}};
+        static const float scales[] = {1e-3f, 1.0f, 100.0f};
+        for (size_t s = 0; s < COUNT(scales); s++) {
+                dci_kv_config config = kv_small(kinds[_i].preset), mean;
+                config.n_query_heads = config.n_kv_heads;
+                if (kinds[_i].tail != 0)
+                        config.tail = kinds[_i].tail;
+                mean = config;
+                config.combine = DCI_KV_COMBINE_SOFTMAX;
+                mean.combine = DCI_KV_COMBINE_MEAN;
+                kv_data data = kv_random(&config, N, 97);
+                for (size_t i = 0; i < data.n * data.n_layers * data.n_kv_heads * data.dim_k; i++)
+                        data.queries[i] *= scales[s];
+                kv_data_store(&data);
+                dci_kv *one = kv_create(context, &config), *other = kv_create(context, &mean);
+                kv_alike(one, kv_begin(one, &data, PROMPT), other, kv_begin(other, &data, PROMPT), &data, PROMPT,
+                         N - PROMPT, dci_kv_preset_name(kinds[_i].preset));
+                dci_kv_destroy(one);
+                dci_kv_destroy(other);
+                kv_data_free(&data);
+        }
+}
+END_TEST
+
 START_TEST(rows_that_are_too_long_are_refused)
 {
         dci_kv_config config = kv_small(DCI_KV_SKETCH);
@@ -547,6 +579,7 @@ int main(void)
         tcase_add_loop_test(numbers, bad_observed_queries_are_named_and_refused, 0, 2);
         tcase_add_loop_test(numbers, extreme_rows_give_numbers, 0, KV_N_KINDS);
         tcase_add_loop_test(numbers, the_longest_rows_give_numbers, 0, KV_N_KINDS);
+        tcase_add_loop_test(numbers, a_lone_query_head_ranks_by_its_scores, 0, 9);
         tcase_add_test(numbers, rows_that_are_too_long_are_refused);
         tcase_add_test(numbers, values_as_long_as_they_may_be_have_a_tail_of_numbers);
         tcase_add_test(numbers, queries_of_zeros_turn_from_all_but_their_like);

@@ -169,7 +169,9 @@ enum {
 /** How the query heads of a group agree on one list. */
 enum {
         DCI_KV_COMBINE_SOFTMAX =
-                1, /**< sum over the heads of the softmax: of tokens over the whole sequence, kept ones too, of groups over groups */
+                1, /**< sum over the heads of the softmax: of tokens over the whole sequence, kept ones too, of groups over groups; one head
+                        alone ranks by its scores. What lies 88 and more below the best in the logits of every head counts 0, and comes
+                        last by position */
         DCI_KV_COMBINE_MEAN = 2, /**< mean over the heads of the scores */
         DCI_KV_COMBINE_EACH =
                 3, /**< each head ranks for itself; their lists are taken in turns, best first, repeats dropped */

@@ -70,9 +70,9 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         kv->host->elsewhere = true;
         p->kind = kind_of(c);
         p->group_shift = c->group == DCI_KV_GROUP_PAGE ? kv->page_shift : 0;
-        p->weigh = c->combine == DCI_KV_COMBINE_MEAN ? DCI_GPU_WEIGH_EVEN
-                   : c->group == DCI_KV_GROUP_TOKEN  ? DCI_GPU_WEIGH_KEPT
-                                                     : DCI_GPU_WEIGH_GROUPS;
+        p->weigh = !dci_kv_by_softmax(kv->host)     ? DCI_GPU_WEIGH_EVEN
+                   : c->group == DCI_KV_GROUP_TOKEN ? DCI_GPU_WEIGH_KEPT
+                                                    : DCI_GPU_WEIGH_GROUPS;
         kv->host->fits_only = p->kind == DCI_GPU_LEARNED && kv->host->tail_bytes == 0;
         while (kv->layers[p->first_layer].dense)
                 p->first_layer++;

@@ -80,7 +80,7 @@ static void weigh_queries(const dci_kv_ask *ask, const float *sums, float *out)
 static void combine(dci_kv_ask *ask, size_t n)
 {
         const size_t group = ask->kv->group;
-        const bool softmax = ask->kv->config.combine == DCI_KV_COMBINE_SOFTMAX;
+        const bool softmax = dci_kv_by_softmax(ask->kv);
         float *weights = ask->weights, sums[DCI_KV_MAX_GROUP];
         for (size_t q = 0; q < group && softmax; q++)
                 sums[q] = dci_kv_soften(ask, q, n);

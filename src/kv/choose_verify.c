@@ -24,7 +24,7 @@ static void weigh_tile(const dci_kv_ask *ask, const int32_t *candidates, size_t 
 {
         const dci_kv *kv = ask->kv;
         const dci_kernels *kernels = kv->context->kernels;
-        const bool softmax = kv->config.combine == DCI_KV_COMBINE_SOFTMAX, terms = kv->stages->tail.scored;
+        const bool softmax = dci_kv_by_softmax(kv), terms = kv->stages->tail.scored;
         const void *rows[DCI_KV_TILE];
         float scores[DCI_MANY_QUERIES * DCI_KV_TILE];
         for (size_t i = 0; i < n; i++) {

@@ -235,6 +235,13 @@ DCI_INLINE int32_t dci_kv_scored(const dci_kv_ask *ask, size_t number)
                                             (int32_t)(number % DCI_CODE_UNIT);
 }
 
+/* Whether query heads agree by their softmax. One alone has nobody to agree with, and ranks by its scores: terms that are far below the
+ * greatest are zeros, and know no order. */
+DCI_INLINE bool dci_kv_by_softmax(const dci_kv *kv)
+{
+        return kv->config.combine == DCI_KV_COMBINE_SOFTMAX && kv->group > 1;
+}
+
 /* choose_verify.c: the best by their codes, ranked again by their keys. */
 void dci_kv_choose_verified(dci_kv_ask *ask, size_t n);
 /* How many of them, for so much room. */
