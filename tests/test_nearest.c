@@ -181,6 +181,48 @@ START_TEST(offsets_and_closed_centres_decide)
 }
 END_TEST
 
+static dci_score_strided_fn canonical;
+static size_t n_canonical;
+
+static void counted(const float *query, const void *base, size_t stride, size_t n, size_t dim, float *out)
+{
+        n_canonical += n;
+        canonical(query, base, stride, n, dim, out);
+}
+
+/* Every instruction set. The closed ones come first, whole tiles of them: what is open is all that is looked at. */
+START_TEST(closed_centres_are_never_scored)
+{
+        enum { DIM = 32, N = 2048, OPEN = 64, POINTS = 100 };
+        dci_isa isas[6];
+        const size_t n_isas = test_isas(isas);
+        float *centres = test_normal(N, DIM, 20), *points = test_normal(POINTS, DIM, 21);
+        for (size_t i = 0; i < n_isas; i++) {
+                ready r = make_ready(test_context_isa(isas[i]), centres, DIM, N, DIM);
+                dci_kernels kernels = *r.nearest.kernels;
+                int32_t found[POINTS];
+                canonical = kernels.score_strided[DCI_F32 - 1][DCI_FORM_DOT];
+                kernels.score_strided[DCI_F32 - 1][DCI_FORM_DOT] = counted;
+                r.nearest.kernels = &kernels;
+                n_canonical = 0;
+                for (size_t c = 0; c < N - OPEN; c++)
+                        dci_nearest_close(&r.nearest, c);
+                dci_nearest_find(&r.nearest, points, DIM, POINTS, r.scratch, found, NULL);
+                ck_assert_uint_lt(n_canonical, POINTS * OPEN);
+                for (size_t q = 0; q < POINTS; q++) {
+                        float ignored;
+                        ck_assert_int_eq(found[q],
+                                         N - OPEN +
+                                                 nearest_by_all(r.context->kernels, centres + (N - OPEN) * DIM, DIM,
+                                                                OPEN, DIM, points + q * DIM, &ignored));
+                }
+                drop(&r);
+        }
+        free(centres);
+        free(points);
+}
+END_TEST
+
 START_TEST(centres_that_come_go_and_change_are_as_if_made_ready_anew)
 {
         enum { DIM = 40, N = 120, POINTS = 40 };
@@ -363,6 +405,7 @@ int main(void)
         tcase_add_loop_test(tcase, the_nearest_is_what_the_canonical_kernel_says, 0, sizeof shapes / sizeof shapes[0]);
         tcase_add_loop_test(tcase, points_that_were_made_ready_find_the_same, 0, sizeof shapes / sizeof shapes[0]);
         tcase_add_test(tcase, offsets_and_closed_centres_decide);
+        tcase_add_test(tcase, closed_centres_are_never_scored);
         tcase_add_test(tcase, products_and_their_hits_are_those_of_a_loop);
         tcase_add_test(tcase, centres_that_come_go_and_change_are_as_if_made_ready_anew);
         tcase_add_test(tcase, long_centres_cost_time_and_nothing_else);

@@ -2,6 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "core/internal.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -339,7 +340,9 @@ static void scan_tile(search *s, size_t block, size_t first, size_t n_centres)
         for (size_t i = 0; i < BLOCK; i++) {
                 float *proposed = s->proposed + block + i;
                 *proposed = best[i] > *proposed ? best[i] : *proposed;
-                thresholds[i] = *proposed - s->slack[block + i];
+                /* Above the -infinity of closed centres, also where all so far are closed. */
+                const float least = *proposed - s->slack[block + i];
+                thresholds[i] = least > -FLT_MAX ? least : -FLT_MAX;
         }
         const size_t n_hits = nearest->kernels->rows_hit(s->scratch.products, n_centres, nearest->offsets + first,
                                                          thresholds, s->scratch.hit_rows, s->scratch.hit_bits);
