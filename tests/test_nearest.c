@@ -223,6 +223,60 @@ START_TEST(closed_centres_are_never_scored)
 }
 END_TEST
 
+/* Two groups, `far` from the origin on both sides of it. */
+static void fill_groups(float *rows, size_t n, size_t dim, float far)
+{
+        for (size_t i = 0; i < n; i++)
+                rows[i * dim] += i % 2 == 0 ? far : -far;
+}
+
+/* Loops over how far; every instruction set. Canonical distances decide, and a move to larger memory changes nothing. */
+START_TEST(by_distance_the_nearest_is_what_the_canonical_distance_says)
+{
+        enum { DIM = 17, N = 150, POINTS = 70 };
+        dci_isa isas[6];
+        const size_t n_isas = test_isas(isas);
+        float *centres = test_normal(N, DIM, 22), *points = test_normal(POINTS, DIM, 23);
+        fill_groups(centres, N, DIM, (float)pow(10.0, _i));
+        fill_groups(points, POINTS, DIM, (float)pow(10.0, _i));
+        memcpy(centres + 9 * DIM, centres + 5 * DIM, DIM * sizeof *centres);
+        for (size_t i = 0; i < n_isas; i++) {
+                dci_nearest moved;
+                ready r = make_ready(test_context_isa(isas[i]), centres, DIM, N, DIM);
+                const size_t bytes = dci_nearest_bytes(r.context, 2 * N, DIM);
+                void *memory = dci_alloc(r.context, bytes, 1);
+                r.nearest.by_distance = true;
+                for (size_t c = 0; c < N; c += 7)
+                        dci_nearest_close(&r.nearest, c);
+                dci_nearest_move(r.context, &r.nearest, centres, 2 * N, memory, &moved);
+                for (int again = 0; again < 4; again++) {
+                        int32_t found[POINTS];
+                        float scores[POINTS];
+                        dci_nearest_find(again % 2 == 0 ? &r.nearest : &moved, points, DIM, POINTS, r.scratch, found,
+                                         again < 2 ? scores : NULL);
+                        for (size_t q = 0; q < POINTS; q++) {
+                                int32_t best = -1;
+                                float least = INFINITY, distance2;
+                                for (size_t c = 0; c < N; c++) {
+                                        r.context->kernels->score_strided[DCI_F32 - 1][DCI_FORM_L2](
+                                                points + q * DIM, centres + c * DIM, 0, 1, DIM, &distance2);
+                                        if (c % 7 != 0 && distance2 < least) {
+                                                least = distance2;
+                                                best = (int32_t)c;
+                                        }
+                                }
+                                ck_assert_int_eq(found[q], best);
+                                ck_assert(again >= 2 || scores[q] == -least);
+                        }
+                }
+                dci_free(r.context, memory, bytes, 1);
+                drop(&r);
+        }
+        free(centres);
+        free(points);
+}
+END_TEST
+
 START_TEST(centres_that_come_go_and_change_are_as_if_made_ready_anew)
 {
         enum { DIM = 40, N = 120, POINTS = 40 };
@@ -406,6 +460,7 @@ int main(void)
         tcase_add_loop_test(tcase, points_that_were_made_ready_find_the_same, 0, sizeof shapes / sizeof shapes[0]);
         tcase_add_test(tcase, offsets_and_closed_centres_decide);
         tcase_add_test(tcase, closed_centres_are_never_scored);
+        tcase_add_loop_test(tcase, by_distance_the_nearest_is_what_the_canonical_distance_says, 0, 7);
         tcase_add_test(tcase, products_and_their_hits_are_those_of_a_loop);
         tcase_add_test(tcase, centres_that_come_go_and_change_are_as_if_made_ready_anew);
         tcase_add_test(tcase, long_centres_cost_time_and_nothing_else);

@@ -19,7 +19,8 @@
  * tells what is left. The centroid of an empty cluster stays where it was.
  *
  * Numbers: means are sums in ascending order of rows; labels are decided by the canonical kernel, products of lower precision only
- * propose (bf16 tiles where the CPU has them). The same seed, rows and instruction set give the same bits at any thread count and
+ * propose (bf16 tiles where the CPU has them). Under L2 that is the distance itself, so that rows in groups far apart keep the digits
+ * of what lies within a group. The same seed, rows and instruction set give the same bits at any thread count and
  * for any number of problems in a call.
  *
  * Threads: a call uses the context's threads, one parallel region per phase of a round, or, where there are problems enough for

@@ -106,6 +106,7 @@ static dci_status bring_up_to_date(spread *s)
         km_problem *p = s->view->problem;
         const float *centres = p->centroids + (s->view->first_cluster + s->first) * p->dim;
         dci_nearest_prepare(p->context, centres, p->dim, s->n_batch, p->dim, p->nearest_memory, &s->batch);
+        s->batch.by_distance = !dci_km_cosine(p); /* unit rows are never far from each other beside their lengths */
         return dci_km_for(p, dci_km_tasks(s->view->n), 8 * s->view->n * p->dim, spread_task, s);
 }
 

@@ -7,7 +7,8 @@
  * COSINE) and m nearly the mean of the x. Nearest by any metric is then the highest p . c - offset(c) for centroids c = C - m:
  *   L2, COSINE   offset |c|^2 / 2: the nearest point, which on the unit sphere is that of the highest cosine
  *   IP           offset -m . c: x . C = p . c + m . c + what does not depend on C
- * Small numbers make the error bounds of products small, so that few labels need the canonical kernel.
+ * Small numbers make the error bounds of products small, so that few labels need the canonical kernel. Under L2 rows may still be
+ * far from the origin beside what lies between them: there |p - c|^2 decides, and m is 0 if it is far from the rows.
  */
 #ifndef DCI_CLUSTER_KMEANS_INTERNAL_H
 #define DCI_CLUSTER_KMEANS_INTERNAL_H

@@ -24,6 +24,7 @@ void dci_km_ready(km_view *view)
         const float *centroids = p->centroids + view->first_cluster * p->dim;
         dci_nearest_init(p->context, centroids, p->dim, view->k, p->dim, p->nearest_memory, &view->nearest);
         dci_nearest_resize(&view->nearest, view->k);
+        view->nearest.by_distance = p->config->metric == DCI_METRIC_L2;
         for (size_t c = 0; c < view->k; c++)
                 if (p->config->metric == DCI_METRIC_IP)
                         dci_nearest_put_offset(&view->nearest, c, ip_offset(p, centroids + c * p->dim));

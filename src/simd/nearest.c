@@ -148,6 +148,7 @@ void dci_nearest_move(const dci_context *context, const dci_nearest *nearest, co
         out->longest = nearest->longest;
         out->lost = nearest->lost;
         out->highest = nearest->highest;
+        out->by_distance = nearest->by_distance;
         memcpy(out->offsets, nearest->offsets, nearest->n * sizeof *out->offsets);
         if (out->packed != NULL)
                 memcpy(out->packed, nearest->packed, padded(nearest->n, 16) * out->dim_padded * sizeof *out->packed);
@@ -240,8 +241,12 @@ static float error_bound(const dci_nearest *s, float length, float lost)
 {
         const float dim = (float)s->dim;
         const float gamma = (2.0f * dim + dim / 16.0f + 160.0f) * 0x1p-24f;
+        /* Half of what the canonical distance and |centre|^2 lose: both sum as many squares, none beyond far^2. */
+        const float far = length + s->longest;
+        const float distance = s->by_distance ? (dim / 8.0f + 16.0f) * 0x1p-24f * far * far : 0.0f;
         return lost * s->longest + (length + lost) * s->lost + gamma * (length + lost) * (s->longest + s->lost) +
-               dim * 0x1p-120f * (1.0f + length + s->longest) + 0x1p-22f * fmaxf(s->longest * s->longest, s->highest);
+               dim * 0x1p-120f * (1.0f + length + s->longest) + 0x1p-22f * fmaxf(s->longest * s->longest, s->highest) +
+               distance;
 }
 
 static void take_points(search *s)
@@ -298,10 +303,10 @@ static void settle(search *s)
                         s->at[point] = centre;
                         continue;
                 }
-                nearest->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](
+                nearest->kernels->score_strided[DCI_F32 - 1][nearest->by_distance ? DCI_FORM_L2 : DCI_FORM_DOT](
                         s->points->points + (s->first + (size_t)point) * s->points->ld, row, nearest->ld * sizeof *row,
                         1, nearest->dim, &score);
-                score -= nearest->offsets[centre];
+                score = nearest->by_distance ? -score : score - nearest->offsets[centre];
                 if (score > s->best[point]) {
                         s->best[point] = score;
                         s->at[point] = centre;

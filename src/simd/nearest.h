@@ -7,6 +7,9 @@
  * arithmetic of the CPU (bf16 tiles on AMX, else float products), a few points against all centres at a time; what their error
  * bound cannot exclude is decided by the canonical dot product, equal ones by lower centre. So the answer depends neither on how
  * points are grouped nor, from avx2 on, on the instruction set; and a point that one centre alone is left for needs no decision. Centre the data first: the bound is in proportion to lengths.
+ *
+ * So is what the products themselves tell: where centres lie closer together than 2^-12 of their lengths or so, it is rounding that
+ * decides among them. by_distance lets the canonical |point - centre|^2 decide instead, which has no such difference to take.
  */
 #ifndef DCI_SIMD_NEAREST_H
 #define DCI_SIMD_NEAREST_H
@@ -24,6 +27,7 @@ typedef struct dci_nearest {
         uint16_t *packed;    /* AMX: capacity x dim_padded, finite numbers everywhere */
         float longest, lost; /* of all centres that there have been: |centre|, and what rounding took away */
         float highest;       /* of all offsets that there have been: |offset| */
+        bool by_distance;    /* set behind init or prepare, with offsets of put alone: |point - centre|^2 decides */
 } dci_nearest;
 
 /* Points made ready once to be compared with centres often. Memory is the caller's. */
@@ -61,7 +65,8 @@ void dci_nearest_put_offset(dci_nearest *nearest, size_t i, float offset);
 /* Centre i is the nearest of no point until it is put again. */
 void dci_nearest_close(dci_nearest *nearest, size_t i);
 
-/* out[i]: the centre nearest to point i; out_score, unless NULL: point . centre - |centre|^2 / 2. */
+/* out[i]: the centre nearest to point i; out_score, unless NULL: point . centre - |centre|^2 / 2, by distance
+ * -|point - centre|^2. */
 void dci_nearest_find(const dci_nearest *nearest, const float *points, size_t ld, size_t n_points, void *scratch,
                       int32_t *out, float *out_score);
 
