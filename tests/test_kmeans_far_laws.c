@@ -94,6 +94,65 @@ START_TEST(drawn_starts_in_groups_far_apart_are_all_the_different_rows)
 }
 END_TEST
 
+/* Loops over metrics. Row 0 has a centroid of its own; the others lie about three of the axes, and go with those. */
+START_TEST(one_row_far_from_all_changes_no_other_label)
+{
+        static const float lengths[] = {1e4f, 1e6f, 1e8f, 1e9f, 1e12f, 1e15f};
+        enum { AXES = 4 };
+        float *rows = test_normal(N, AXES, 4), given[AXES * AXES] = {0};
+        dci_kmeans_config config = kmeans_config(2 + (size_t)_i, DCI_F32, AXES, AXES);
+        dci_kmeans_input input = kmeans_input(N, rows);
+        for (size_t i = 0; i < N; i++)
+                for (size_t j = 0; j < AXES; j++)
+                        rows[i * AXES + j] = 0.03f * rows[i * AXES + j] + (j == i % 3 ? 1.0f : 0.0f);
+        for (size_t i = 0; i < N; i++)
+                rows[i * AXES + 3] = -1.0f; /* under IP, too, none goes with row 0 */
+        for (size_t c = 0; c < 3; c++)
+                given[c * AXES + c] = 1.0f;
+        memset(rows, 0, AXES * sizeof *rows);
+        config.init = DCI_KMEANS_INIT_GIVEN;
+        input.centroids = given;
+        for (size_t l = 0; l < COUNT(lengths); l++) {
+                rows[3] = given[3 * AXES + 3] = lengths[l];
+                kmeans_out out = kmeans_run(context, &config, &input);
+                ck_assert_int_eq(out.result.labels[0], 3);
+                for (size_t i = 1; i < N; i++)
+                        ck_assert_msg(out.result.labels[i] == (int32_t)(i % 3), "length %g: label %zu is %d",
+                                      (double)lengths[l], i, out.result.labels[i]);
+                kmeans_out_free(&out);
+        }
+        free(rows);
+}
+END_TEST
+
+/* Loops over how many. A few rows are far shorter than the others, which have a large mean; what lies between the short ones decides
+ * their labels. */
+START_TEST(a_mean_far_from_a_few_rows_leaves_them_their_labels)
+{
+        enum { PLACES = 2 };
+        const size_t step = _i == 0 ? N / 40 : N / 4;
+        float *rows = test_normal(N, PLACES, 5), given[3 * PLACES] = {1, 0, -1, 0, 1e8f, 1e8f};
+        dci_kmeans_config config = kmeans_config(2, DCI_F32, PLACES, 3);
+        dci_kmeans_input input = kmeans_input(N, rows);
+        for (size_t i = 0; i < N; i++)
+                for (size_t j = 0; j < PLACES; j++)
+                        if (i % step != 0)
+                                rows[i * PLACES + j] = 1e8f + 1e3f * rows[i * PLACES + j];
+                        else
+                                rows[i * PLACES + j] = 0.1f * rows[i * PLACES + j] + (j > 0        ? 0.0f
+                                                                                      : i % 2 == 0 ? 1.0f
+                                                                                                   : -1.0f);
+        config.init = DCI_KMEANS_INIT_GIVEN;
+        config.n_iter = 3;
+        input.centroids = given;
+        kmeans_out out = kmeans_run(context, &config, &input);
+        for (size_t i = 0; i < N; i++)
+                test_hold(out.result.labels[i] == (i % step != 0 ? 2 : (int32_t)(i % 2)));
+        kmeans_out_free(&out);
+        free(rows);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kmeans far laws");
@@ -103,6 +162,8 @@ int main(void)
         tcase_add_checked_fixture(laws, setup, teardown);
         tcase_add_loop_test(laws, labels_of_groups_far_apart_name_the_nearest_centroid_and_become_stable, 0, n_fars);
         tcase_add_loop_test(laws, drawn_starts_in_groups_far_apart_are_all_the_different_rows, 0, 2 * n_fars);
+        tcase_add_loop_test(laws, one_row_far_from_all_changes_no_other_label, 0, 2);
+        tcase_add_loop_test(laws, a_mean_far_from_a_few_rows_leaves_them_their_labels, 0, 2);
         suite_add_tcase(suite, laws);
         return test_main(suite);
 }

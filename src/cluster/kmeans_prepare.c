@@ -3,12 +3,19 @@
 /* From rows to points: checked, their mean taken away on demand, scaled to unit length under COSINE, moved near the origin. */
 #include "core/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cluster/kmeans_internal.h"
 
 /* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors small. */
 #define MIDDLE_ROWS ((size_t)1024) /* or a quarter of the rows */
+
+/* But one that is 2^b times as long as a row takes b of the row's bits, and with them what lies between such rows. It may be FAR times
+ * as long as all but one row in FEW, and VERY_FAR times as long as those. */
+#define FAR 16.0f
+#define VERY_FAR 256.0f
+#define FEW ((size_t)64)
 
 /* The value beside a row holds NaN or infinity, or is too long for sums of it. */
 static bool is_bad_value(const km_problem *p, size_t i)
@@ -137,11 +144,27 @@ static dci_status find_mean(km_problem *p)
         return DCI_OK;
 }
 
+static int ascending(const void *a, const void *b)
+{
+        const float *x = a, *y = b;
+        return *x < *y ? -1 : *x > *y;
+}
+
+/* Whether the middle is too far from rows with these squared lengths. Rows of unit length never have one that far. */
+static bool is_far(const km_problem *p, float *norms2, size_t n)
+{
+        if (dci_km_cosine(p) || n == 0)
+                return false;
+        qsort(norms2, n, sizeof *norms2, ascending);
+        return p->middle_norm2 > FAR * FAR * norms2[n / FEW] || p->middle_norm2 > VERY_FAR * VERY_FAR * norms2[0];
+}
+
 /* Bad rows are left out here, and found when their turn comes. */
 static void guess_middle(km_problem *p)
 {
         const size_t step = p->n / MIDDLE_ROWS + 4;
-        float *sum = p->middle, *row = p->workers[0].row;
+        float *sum = p->middle, *row = p->workers[0].row, *norms2 = p->row_scratch;
+        size_t n_long = 0; /* but for zeros, which lose nothing */
         size_t n_used = 0;
         memset(sum, 0, p->dim * sizeof *sum);
         for (size_t i = 0; i < p->n; i += step) {
@@ -149,6 +172,8 @@ static void guess_middle(km_problem *p)
                 if (take_row(p, i, row, &zero) != KM_BAD_NONE)
                         continue;
                 n_used++;
+                norms2[n_long] = p->kernels->norm2[DCI_F32 - 1](row, p->dim);
+                n_long += norms2[n_long] > 0.0f;
                 for (size_t j = 0; j < p->dim; j++)
                         sum[j] += row[j]; /* KM_MOST_NORM2 leaves room for the sum */
         }
@@ -156,6 +181,10 @@ static void guess_middle(km_problem *p)
         for (size_t j = 0; j < p->dim; j++)
                 sum[j] *= scale;
         p->middle_norm2 = p->kernels->norm2[DCI_F32 - 1](p->middle, p->dim);
+        if (is_far(p, norms2, n_long)) {
+                memset(p->middle, 0, p->dim * sizeof *p->middle);
+                p->middle_norm2 = 0.0f;
+        }
 }
 
 dci_status dci_km_prepare(km_problem *p)
