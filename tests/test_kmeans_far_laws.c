@@ -53,6 +53,19 @@ static kmeans_out cluster(const float *rows, size_t n_iter, double tolerance)
         return kmeans_run(context, &config, &input);
 }
 
+/* Each row with the nearest of these centroids. */
+static double best_objective(const float *rows, const float *centroids)
+{
+        double sum = 0.0;
+        for (size_t i = 0; i < N; i++) {
+                double least = INFINITY;
+                for (size_t c = 0; c < K; c++)
+                        least = fmin(least, distance2(rows + i * DIM, centroids + c * DIM, DIM));
+                sum += least;
+        }
+        return sum;
+}
+
 /* Loops over how far. */
 START_TEST(labels_of_groups_far_apart_name_the_nearest_centroid_and_become_stable)
 {
@@ -67,6 +80,42 @@ START_TEST(labels_of_groups_far_apart_name_the_nearest_centroid_and_become_stabl
         }
         kmeans_out_free(&out);
         free(rows);
+}
+END_TEST
+
+/* Loops over how far. What a round begins with is what a call of so many rounds returns. */
+START_TEST(rounds_over_groups_far_apart_report_the_objective_of_their_assignment)
+{
+        enum { ROUNDS = 5 };
+        float *rows = two_groups(N, fars[_i], 2);
+        kmeans_out all = cluster(rows, ROUNDS, 0.0);
+        ck_assert_uint_eq(all.result.reports->n_recorded, ROUNDS);
+        for (size_t i = 0; i < ROUNDS; i++) {
+                kmeans_out out = cluster(rows, i, 0.0);
+                const double wanted = best_objective(rows, out.result.centroids);
+                ck_assert_uint_eq(all.rounds[i].n_empty, 0);
+                ck_assert_double_le(fabs(out.result.reports->objective - wanted), 1e-5 * wanted);
+                ck_assert_msg(fabs(all.rounds[i].objective - wanted) <= 1e-3 * wanted, "round %zu: %.9g, not %.9g", i,
+                              all.rounds[i].objective, wanted);
+                kmeans_out_free(&out);
+        }
+        kmeans_out_free(&all);
+        free(rows);
+}
+END_TEST
+
+/* Loops over how far. */
+START_TEST(a_tolerance_ends_no_run_that_still_gains)
+{
+        for (uint64_t seed = 0; seed < 10; seed++) {
+                float *rows = two_groups(N, fars[_i], 10 + seed);
+                kmeans_out whole = cluster(rows, 200, 0.0), soon = cluster(rows, 200, 1e-3);
+                ck_assert_int_eq(soon.result.reports->stop, DCI_KMEANS_STOP_TOLERANCE);
+                ck_assert_double_le(soon.result.reports->objective, 1.02 * whole.result.reports->objective);
+                kmeans_out_free(&whole);
+                kmeans_out_free(&soon);
+                free(rows);
+        }
 }
 END_TEST
 
@@ -161,6 +210,8 @@ int main(void)
         tcase_set_timeout(laws, 120);
         tcase_add_checked_fixture(laws, setup, teardown);
         tcase_add_loop_test(laws, labels_of_groups_far_apart_name_the_nearest_centroid_and_become_stable, 0, n_fars);
+        tcase_add_loop_test(laws, rounds_over_groups_far_apart_report_the_objective_of_their_assignment, 0, n_fars);
+        tcase_add_loop_test(laws, a_tolerance_ends_no_run_that_still_gains, 0, n_fars);
         tcase_add_loop_test(laws, drawn_starts_in_groups_far_apart_are_all_the_different_rows, 0, 2 * n_fars);
         tcase_add_loop_test(laws, one_row_far_from_all_changes_no_other_label, 0, 2);
         tcase_add_loop_test(laws, a_mean_far_from_a_few_rows_leaves_them_their_labels, 0, 2);

@@ -203,7 +203,7 @@ void dci_km_sort(km_view *view);
 void dci_km_score(const km_problem *problem, km_worker *worker, int form, const float *query, size_t begin, size_t end);
 /* Gives empty clusters a row each, and sorts; returns how many it could. Sorted before. */
 size_t dci_km_repair(km_view *view);
-/* Adds up the rows of every cluster: what the present centroids are worth, and where they go next. */
+/* Adds up the rows of every cluster: what the present centroids are worth (NULL: that is not wanted), and where they go next. */
 dci_status dci_km_add_up(km_view *view, double *out_objective);
 /* There they go. */
 void dci_km_move(km_view *view);

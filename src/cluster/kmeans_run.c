@@ -115,7 +115,6 @@ static dci_status balance(km_view *view)
 {
         km_problem *p = view->problem;
         km_assigned assigned;
-        double ignored;
         dci_status status = DCI_OK;
         if (p->config->n_iter + p->config->n_iter_global > 0) {
                 status = dci_km_assign(view, &assigned);
@@ -123,13 +122,13 @@ static dci_status balance(km_view *view)
                         status = dci_km_divide(p);
                 view->k = p->k;
                 if (status == DCI_OK)
-                        status = dci_km_add_up(view, &ignored);
+                        status = dci_km_add_up(view, NULL);
                 if (status == DCI_OK)
                         dci_km_move(view);
                 for (int i = 0; i < BALANCED_ROUNDS && status == DCI_OK; i++) {
                         status = dci_km_assign_balanced(view, NULL);
                         if (status == DCI_OK)
-                                status = dci_km_add_up(view, &ignored);
+                                status = dci_km_add_up(view, NULL);
                         if (status == DCI_OK)
                                 dci_km_move(view);
                 }

@@ -245,18 +245,25 @@ static void add_up_task(void *arg, size_t task, size_t worker)
         each_cluster_of(arg, task, worker, add_up_one);
 }
 
+/* Of the squared lengths of the points, what is left of them as the objective under L2: less is mostly rounding of binary32 sums. */
+#define LEAST_LEFT 0x1p-8
+
 dci_status dci_km_add_up(km_view *view, double *out_objective)
 {
         km_problem *p = view->problem;
         dci_status status = dci_km_for(p, dci_km_tasks(view->n), 8 * view->n * p->dim, add_up_task, view);
-        double objective = 0.0;
+        double squares = 0.0, value = 0.0;
+        if (status != DCI_OK || out_objective == NULL)
+                return status;
         if (p->config->metric == DCI_METRIC_L2)
                 for (size_t i = view->first_row; i < view->first_row + view->n; i += DCI_NEAREST_BLOCK)
-                        objective += p->block_norm2[i / DCI_NEAREST_BLOCK];
+                        squares += p->block_norm2[i / DCI_NEAREST_BLOCK];
         for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
-                objective += p->cluster_value[c];
-        *out_objective = p->config->metric == DCI_METRIC_L2 ? fmax(objective, 0.0) : objective;
-        return status;
+                value += p->cluster_value[c];
+        *out_objective = squares + value;
+        if (p->config->metric == DCI_METRIC_L2 && *out_objective < LEAST_LEFT * squares)
+                return dci_km_measure(view, out_objective);
+        return DCI_OK;
 }
 
 void dci_km_move(km_view *view)
