@@ -376,6 +376,36 @@ START_TEST(an_empty_cluster_gets_the_row_that_fits_worst)
 }
 END_TEST
 
+/* Loops over means: none, and one that is given. One round moves the outer centroids to where both rows of the middle one are nearer to
+ * them; the last assignment repairs it with one of those. */
+START_TEST(a_raw_centroid_after_the_last_repair_is_a_row_minus_the_mean)
+{
+        enum { N = 4, K = 3 };
+        static const float angles[N] = {27, 30, 50, 53}, starts[K] = {40, 15, 65}, degree = 0.0174532925f;
+        float rows[N * 2], given[K * 2], mean[2] = {300.0f, -20.0f};
+        for (size_t i = 0; i < N * 2; i++)
+                rows[i] = 50.0f * sinf(degree * (i % 2 == 0 ? 90 - angles[i / 2] : angles[i / 2])) +
+                          (_i == 0 ? 0.0f : mean[i % 2]);
+        for (size_t i = 0; i < K * 2; i++)
+                given[i] = sinf(degree * (i % 2 == 0 ? 90 - starts[i / 2] : starts[i / 2]));
+        dci_kmeans_config config = kmeans_config(1, DCI_F32, 2, K);
+        dci_kmeans_input input = kmeans_input(N, rows);
+        config.init = DCI_KMEANS_INIT_GIVEN;
+        config.n_iter = 1;
+        config.subtract_mean = _i == 0 ? DCI_MEAN_NONE : DCI_MEAN_GIVEN;
+        input.centroids = given;
+        input.means = _i == 0 ? NULL : mean;
+        kmeans_out out = lawful(&config, &input, "the last repair");
+        ck_assert_uint_eq(out.rounds[0].n_empty, 0);
+        ck_assert_uint_eq(out.result.reports->n_repaired, 1);
+        ck_assert(out.result.sizes[0] == 1 && (out.result.labels[1] == 0 || out.result.labels[2] == 0));
+        const float *row = rows + (out.result.labels[1] == 0 ? 2 : 4);
+        for (size_t j = 0; j < 2; j++)
+                ck_assert(out.result.centroids[j] == row[j] - (_i == 0 ? 0.0f : mean[j]));
+        kmeans_out_free(&out);
+}
+END_TEST
+
 /* Loops over forms but IP, where the nearest of a row need not be itself. Starts that all lie together on one row. */
 START_TEST(clusters_without_rows_are_repaired_while_rows_differ)
 {
@@ -542,6 +572,7 @@ int main(void)
         tcase_add_test(laws, sizes_of_segments_are_rounded_up_to_a_multiple_of_32);
         tcase_add_test(laws, global_rounds_after_segments_do_not_make_it_worse);
         tcase_add_test(laws, an_empty_cluster_gets_the_row_that_fits_worst);
+        tcase_add_loop_test(laws, a_raw_centroid_after_the_last_repair_is_a_row_minus_the_mean, 0, 2);
         tcase_add_loop_test(laws, clusters_without_rows_are_repaired_while_rows_differ, 0, 3);
         tcase_add_loop_test(laws, rows_without_direction_get_label_0_and_no_part_in_unit_centroids, 0, 2);
         tcase_add_test(laws, rows_without_direction_do_not_hinder_repairs);

@@ -7,18 +7,23 @@
 
 #include "cluster/kmeans_internal.h"
 
+void dci_km_put_raw(km_problem *p, size_t c, size_t row)
+{
+        if (p->raw == NULL)
+                return;
+        float *raw = p->raw + c * p->dim;
+        p->kernels->widen[p->config->dtype - 1](dci_km_row(p, row), p->dim, raw);
+        for (size_t j = 0; j < p->dim; j++)
+                raw[j] -= p->mean[j];
+}
+
 /* Cluster `c` of the view starts at a row. */
 static void start_at(km_view *view, size_t c, size_t row)
 {
         km_problem *p = view->problem;
         float *centroid = p->centroids + (view->first_cluster + c) * p->dim;
         memcpy(centroid, p->points + row * p->dim, p->dim * sizeof *centroid);
-        if (p->raw == NULL)
-                return;
-        float *raw = p->raw + (view->first_cluster + c) * p->dim;
-        p->kernels->widen[p->config->dtype - 1](dci_km_row(p, row), p->dim, raw);
-        for (size_t j = 0; j < p->dim; j++)
-                raw[j] -= p->mean[j];
+        dci_km_put_raw(p, view->first_cluster + c, row);
 }
 
 /* The view's rows that have a direction, in p->order; all but under COSINE with zero rows kept. */

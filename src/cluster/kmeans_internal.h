@@ -183,6 +183,8 @@ bool dci_km_put_centroid(const km_problem *problem, const float *in_rows, float 
 /* The rows, ascending, that the k <= n clusters of a problem begin at by INIT_RANDOM, in its first run and without segments, if all n rows have a
  * direction: for who clusters elsewhere (src/gpu). */
 void dci_km_draw(uint64_t seed, size_t problem, size_t n, size_t k, int32_t *out);
+/* The raw mean of the problem's cluster c, if there are such, is this row, minus the problem's mean. */
+void dci_km_put_raw(km_problem *problem, size_t c, size_t row);
 /* The first centroids of run `redo`. */
 dci_status dci_km_start(km_view *view, size_t redo, size_t segment);
 

@@ -140,9 +140,7 @@ size_t dci_km_repair(km_view *view)
                 sizes[c]++;
                 p->labels[row] = (int32_t)c;
                 memcpy(p->centroids + c * p->dim, p->points + (size_t)row * p->dim, p->dim * sizeof *p->centroids);
-                if (p->raw != NULL)
-                        for (size_t j = 0; j < p->dim; j++) /* its direction is what matters until means are taken */
-                                p->raw[c * p->dim + j] = p->centroids[c * p->dim + j] + p->middle[j];
+                dci_km_put_raw(p, c, (size_t)row);
                 n_repaired++;
         }
         dci_km_sort(view);
