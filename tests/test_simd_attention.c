@@ -253,6 +253,73 @@ START_TEST(blends_are_the_sums_of_each_query)
 }
 END_TEST
 
+/* --- weights as whole numbers --------------------------------------------------------------------------------------------------- */
+
+typedef struct split {
+        float unit;
+        int64_t total;
+        int8_t high[DCI_SPLIT_MOST], low[DCI_SPLIT_MOST];
+} split;
+
+static split split_of(const dci_kernels *kernels, const float *terms, const float *scales, size_t n)
+{
+        split out = {0};
+        out.unit = kernels->split_weights(terms, scales, n, out.high, out.low, &out.total);
+        return out;
+}
+
+/* Loops over levels. Within half a unit, of which the greatest has DCI_SPLIT_UNITS. */
+START_TEST(split_weights_are_products_to_14_bits)
+{
+        const dci_kernels *kernels = kernels_of((size_t)_i);
+        float *terms = test_normal(1, DCI_SPLIT_MOST, 1), *scales = test_normal(1, DCI_SPLIT_MOST, 2);
+        for (size_t n = 1; n <= DCI_SPLIT_MOST; n += 13) {
+                int64_t total = 0, most = 0;
+                for (size_t i = 0; i < n; i++) {
+                        terms[i] = fabsf(terms[i]);
+                        scales[i] = fabsf(scales[i]);
+                }
+                const split got = split_of(kernels, terms, scales, n);
+                for (size_t i = 0; i < n; i++) {
+                        const int64_t w = 128 * got.high[i] + got.low[i];
+                        total += w;
+                        most = w > most ? w : most;
+                        test_hold(fabs((double)w * (double)got.unit - (double)terms[i] * (double)scales[i]) <=
+                                  0.501 * (double)got.unit);
+                }
+                ck_assert(total == got.total && most == (int64_t)DCI_SPLIT_UNITS);
+        }
+        free(terms);
+        free(scales);
+}
+END_TEST
+
+/* Loops over levels. What no scale of ours can be is as if it were 0, wherever it lies, and alone. */
+START_TEST(scales_that_are_no_weights_count_nothing_and_change_no_other)
+{
+        enum { N = 37 };
+        static const float bad[] = {INFINITY, -INFINITY, NAN, -1.0f, -3e38f};
+        const dci_kernels *kernels = kernels_of((size_t)_i);
+        for (size_t b = 0; b < COUNT(bad); b++)
+                for (size_t at = 0; at < N; at++) {
+                        float terms[N], scales[N];
+                        for (size_t i = 0; i < N; i++) {
+                                terms[i] = 1.0f / (float)(1 + i % 5);
+                                scales[i] = (float)(1 + i % 7);
+                        }
+                        scales[at] = 0.0f;
+                        const split without = split_of(kernels, terms, scales, N);
+                        scales[at] = bad[b];
+                        const split got = split_of(kernels, terms, scales, N),
+                                    alone = split_of(kernels, terms + at, scales + at, 1);
+                        ck_assert(isfinite(got.unit) && got.unit == without.unit && got.total == without.total);
+                        ck_assert_mem_eq(got.high, without.high, sizeof got.high);
+                        ck_assert_mem_eq(got.low, without.low, sizeof got.low);
+                        ck_assert(alone.unit == 0.0f && alone.total == 0);
+                }
+}
+END_TEST
+
 int main(void)
 {
         dci_isa isas[6];
@@ -264,6 +331,8 @@ int main(void)
         tcase_add_loop_test(tcase, exponentials_end_in_zero, 0, n_levels);
         tcase_add_loop_test(tcase, exponentials_are_summed_in_the_canonical_order, 0, n_levels);
         tcase_add_loop_test(tcase, exponentials_are_the_same_bits_at_every_level, 0, n_levels);
+        tcase_add_loop_test(tcase, split_weights_are_products_to_14_bits, 0, n_levels);
+        tcase_add_loop_test(tcase, scales_that_are_no_weights_count_nothing_and_change_no_other, 0, n_levels);
         tcase_add_loop_test(tcase, blends_are_the_sums_of_each_query, DCI_F32, DCI_BF16 + 1);
         suite_add_tcase(suite, tcase);
         return test_main(suite);

@@ -132,7 +132,8 @@ typedef struct dci_kernels {
         void (*weigh)(const float *rows, size_t ld, size_t n_rows, const float *weights, size_t n, float *out);
 
         /* terms[i] * scales[i], not negative, as whole numbers of 14 bits, rounded: 128 high[i] + low[i], of which the greatest is
-         * DCI_SPLIT_UNITS. Returns what one of them is worth; out_total: their sum. n <= DCI_SPLIT_MOST. */
+         * DCI_SPLIT_UNITS. Returns what one of them is worth, a finite number; out_total: their sum. n <= DCI_SPLIT_MOST. A product that
+         * is negative, infinite or NaN counts nothing, and changes no other. */
         float (*split_weights)(const float *terms, const float *scales, size_t n, int8_t *high, int8_t *low,
                                int64_t *out_total);
 

@@ -88,14 +88,14 @@ static float split_weights(const float *terms, const float *scales, size_t n, in
         float most = 0.0f, product[DCI_SPLIT_MOST];
         int32_t total = 0;
         for (size_t i = 0; i < n; i++) {
-                product[i] = terms[i] * scales[i];
+                /* NaN, infinity and what is negative, which no scale of a coder brings, count nothing. */
+                const float weight = terms[i] * scales[i];
+                product[i] = weight > 0.0f && weight < INFINITY ? weight : 0.0f;
                 most = product[i] > most ? product[i] : most;
         }
         const float inverse = most > 0x1p-100f ? DCI_SPLIT_UNITS / most : 0.0f;
         for (size_t i = 0; i < n; i++) {
-                /* At most DCI_SPLIT_UNITS; NaN and infinity, which only a file's scales can bring, count nothing. */
-                const float rounded = product[i] * inverse + 0.5f;
-                const int32_t w = rounded < DCI_SPLIT_UNITS + 1.0f ? (int32_t)rounded : 0;
+                const int32_t w = (int32_t)(product[i] * inverse + 0.5f); /* at most DCI_SPLIT_UNITS */
                 high[i] = (int8_t)(w >> 7);
                 low[i] = (int8_t)(w & 127);
                 total += w;
