@@ -283,6 +283,45 @@ START_TEST(the_first_bad_row_is_named_at_any_thread_count)
 }
 END_TEST
 
+/* Bad rows, bad values and rows without direction, before and behind each other. Rows come in pairs whose sum is zero, so that all
+ * three means are. */
+START_TEST(the_first_bad_row_is_named_whatever_mean_is_subtracted)
+{
+        enum { ROWS = 600, NONE = ROWS };
+        static const struct {
+                size_t row, value, zero;
+                const char *part;
+        } cases[] = {{500, 5, NONE, "value 5 of problem 0"},   {5, 500, NONE, "row 5 of problem 0 holds"},
+                     {300, 300, NONE, "row 300 of problem 0"}, {NONE, 599, NONE, "value 599 of problem 0"},
+                     {NONE, 400, 8, "row 8 of problem 0 has"}, {NONE, 8, 400, "value 8 of problem 0"}};
+        const float zeros[DIM] = {0};
+        float *normal = test_normal(ROWS, DIM, 7), rows[ROWS * DIM], values[ROWS * DIM];
+        int32_t labels[ROWS];
+        dci_kmeans_result result;
+        ck_ok(dci_kmeans_result_init(&result, sizeof result));
+        result.labels = labels;
+        for (size_t i = 0; i < 3 * COUNT(cases); i++) {
+                const size_t row = cases[i / 3].row, value = cases[i / 3].value, zero = cases[i / 3].zero;
+                dci_kmeans_config config = kmeans_config(0, DCI_F32, DIM, K);
+                dci_kmeans_input input = kmeans_input(ROWS, rows);
+                config.subtract_mean = (int32_t)i % 3;
+                input.means = config.subtract_mean == DCI_MEAN_GIVEN ? zeros : NULL;
+                input.values = values;
+                input.value_dim = DIM;
+                for (size_t j = 0; j < ROWS * DIM; j++) {
+                        const size_t r = j / DIM;
+                        rows[j] =
+                                r / 2 == zero / 2 ? 0.0f : (r % 2 == 0 ? 1.0f : -1.0f) * normal[j % DIM + r / 2 * DIM];
+                        values[j] = r == value ? NAN : 1.0f;
+                        if (r == row)
+                                rows[j] = INFINITY;
+                }
+                ck_refused(dci_kmeans(context, &config, &input, NULL, &result), DCI_ERR_NUMBER, cases[i / 3].part);
+        }
+        free(normal);
+}
+END_TEST
+
 /* --- rows that tempt ------------------------------------------------------------------------------------------------------------ */
 
 /* Loops over forms. */
@@ -499,6 +538,7 @@ int main(void)
         tcase_add_test(edges, choices_that_are_unknown_or_contradict_each_other_are_refused);
         tcase_add_test(edges, bad_numbers_are_named);
         tcase_add_test(edges, the_first_bad_row_is_named_at_any_thread_count);
+        tcase_add_test(edges, the_first_bad_row_is_named_whatever_mean_is_subtracted);
         tcase_add_loop_test(edges, rows_that_are_all_alike_leave_clusters_empty, 0, KMEANS_FORMS);
         tcase_add_loop_test(edges, fewer_different_rows_than_clusters_get_a_cluster_each, 0, 3);
         tcase_add_loop_test(edges, rows_that_cancel_out_leave_centroids_where_they_were, 0, KMEANS_FORMS);

@@ -124,6 +124,16 @@ static bool met_bad_row(km_problem *p)
         return false;
 }
 
+/* The row that ends the sums may not be the first bad one: a value beside one before it may be bad, which the sums need not know. */
+static void look_for_bad_value(km_problem *p)
+{
+        for (size_t i = 0; i < p->bad_row; i++)
+                if (is_bad_value(p, i)) {
+                        p->bad_row = i;
+                        p->bad_kind = KM_BAD_VALUE;
+                }
+}
+
 /* The mean of all rows, exact to binary32: tasks are added in their order. */
 static dci_status find_mean(km_problem *p)
 {
@@ -133,8 +143,12 @@ static dci_status find_mean(km_problem *p)
         if (p->config->subtract_mean != DCI_MEAN_OWN)
                 return DCI_OK;
         dci_status status = dci_km_for(p, p->n_tasks, p->n * p->dim, sum_task, p);
-        if (status != DCI_OK || met_bad_row(p))
+        if (status != DCI_OK)
                 return status;
+        if (met_bad_row(p)) {
+                look_for_bad_value(p);
+                return DCI_OK;
+        }
         memset(total, 0, p->dim * sizeof *total);
         for (size_t task = 0; task < p->n_tasks; task++)
                 for (size_t j = 0; j < p->dim; j++)
