@@ -166,32 +166,57 @@ static int32_t measure(void *ctx, size_t done, size_t total)
         return 0;
 }
 
+/* What the header states. */
+static size_t stated(const dci_kmeans_config *c, const dci_kmeans_input *in, size_t rounds, bool amx, size_t n_threads)
+{
+        const size_t n = in->n, k = c->n_clusters, dim = c->dim, rounded = (dim + 31) / 32 * 32;
+        const size_t longer = dim > in->value_dim ? dim : in->value_dim, capacity = c->capacity > 0;
+        const size_t raw = c->centroid == DCI_CENTROID_MEAN, redo = c->n_redo > 1;
+        const size_t rows = n * (amx ? 4 * dim + 2 * rounded + 40 : 8 * dim + 40);
+        const size_t clusters = k * (amx ? 8 * dim + 2 * rounded + 24 : 8 * dim + 24);
+        return rows + clusters + 8 * raw * k * dim + redo * (4 * n + 4 * (1 + raw) * k * dim) +
+               (c->subtract_mean == DCI_MEAN_OWN ? n * dim / 64 : 0) + 12 * capacity * n + 32 * (1 + redo) * rounds +
+               n_threads * ((512 << 10) + 320 * longer + 1024 * capacity * dim);
+}
+
 /* Loops over forms. The header's figure for one problem at work, on one thread and two. */
 START_TEST(memory_is_what_the_header_says)
 {
-        enum { ROWS = 20000, LONG = 64, K = 200 };
-        float *rows = test_normal(ROWS, LONG, 4);
-        for (int32_t n_threads = 1; n_threads <= 2; n_threads++) {
+        static const struct {
+                size_t n, k, dim, n_redo, capacity, value_dim;
+                int32_t mean;
+        } cases[] = {{20000, 200, 64, 1, 0, 0, DCI_MEAN_NONE}, {3000, 2900, 1, 1, 0, 0, DCI_MEAN_OWN},
+                     {4000, 2000, 64, 3, 0, 0, DCI_MEAN_OWN},  {4000, 400, 33, 1, 12, 5, DCI_MEAN_NONE},
+                     {4000, 400, 33, 2, 12, 0, DCI_MEAN_OWN},  {40, 4, 20000, 1, 0, 0, DCI_MEAN_NONE},
+                     {3, 2, 100000, 2, 2, 0, DCI_MEAN_OWN},    {40, 4, 7, 1, 0, 100000, DCI_MEAN_NONE}};
+        for (size_t i = 0; i < 2 * COUNT(cases); i++) {
+                const size_t n = cases[i / 2].n, dim = cases[i / 2].dim, n_threads = 1 + i % 2;
+                float *rows = test_normal(n, dim, 4), *values = test_normal(n, cases[i / 2].value_dim + 1, 5);
                 test_memory memory;
-                dci_context *context = test_context_with(&memory, n_threads);
+                dci_context *context = test_context_with(&memory, (int32_t)n_threads);
                 const size_t before = atomic_load(&memory.live_bytes);
-                dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, LONG, K);
-                dci_kmeans_input input = kmeans_input(ROWS, rows);
+                dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, dim, cases[i / 2].k);
+                dci_kmeans_input input = kmeans_input(n, rows);
                 gauge g = {&memory, 0};
                 const dci_progress progress = {&g, measure};
-                const size_t per_row = (dci_context_isa(context) == DCI_ISA_AMX ? 6 : 8) * (size_t)LONG + 40;
-                const size_t per_element = config.centroid == DCI_CENTROID_MEAN ? 20 : 10;
-                const size_t stated = ROWS * per_row + per_element * K * LONG + ((size_t)n_threads << 20);
                 config.n_iter = 2;
+                config.n_redo = cases[i / 2].n_redo;
+                config.capacity = cases[i / 2].capacity;
+                config.subtract_mean = cases[i / 2].mean;
+                input.value_dim = cases[i / 2].value_dim;
+                input.values = input.value_dim > 0 ? values : NULL;
                 kmeans_out out = kmeans_room(&config, &input);
                 ck_ok(dci_kmeans(context, &config, &input, &progress, &out.result));
-                ck_assert_msg(g.most - before <= stated + stated / 50, "%zu bytes, %zu stated", g.most - before,
-                              stated);
-                ck_assert_uint_ge(g.most - before, (size_t)4 * LONG * ROWS); /* it was measured */
+                const size_t most =
+                        stated(&config, &input, config.n_iter, dci_context_isa(context) == DCI_ISA_AMX, n_threads);
+                ck_assert_msg(g.most - before <= most, "%zu rows of %zu: %zu bytes, %zu stated", n, dim,
+                              g.most - before, most);
+                ck_assert_uint_ge(g.most - before, (size_t)4 * dim * n); /* it was measured */
                 kmeans_out_free(&out);
                 dci_context_destroy(context);
+                free(rows);
+                free(values);
         }
-        free(rows);
 }
 END_TEST
 

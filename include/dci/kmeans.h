@@ -26,9 +26,11 @@
  * Threads: a call uses the context's threads, one parallel region per phase of a round, or, where there are problems enough for
  * all threads, one region in all, a problem per thread at a time. Calls may run side by side.
  *
- * Memory while it runs, per problem at work (one, or one per thread): n (8 dim + 40) bytes - with AMX tiles n (6 dim + 40), dim
- * rounded up to a multiple of 32 for a third of it -, 10 k dim for k clusters (20 with DCI_CENTROID_MEAN), and less than 1 MiB per
- * thread; with a capacity 12 n more, and 1 KiB x dim per thread. Never n x k.
+ * Memory while it runs, in bytes, per problem at work (one, or one per thread): n (8 dim + 40), for k clusters k (8 dim + 24) - with
+ * AMX tiles n (6 dim + 40) and k (10 dim + 24), dim rounded up to a multiple of 32 for 2 dim of both -, and per thread less than
+ * 512 KiB + 320 x the longer of dim and value_dim. DCI_CENTROID_MEAN takes 8 k dim more, n_redo > 1 takes 4 n + 4 k dim (with
+ * DCI_CENTROID_MEAN 4 n + 8 k dim), DCI_MEAN_OWN n dim / 64, a capacity 12 n, and 1 KiB x dim per thread; a round that a report has
+ * room for 32, or 64 with n_redo > 1. Never n x k.
  */
 #ifndef DCI_KMEANS_H
 #define DCI_KMEANS_H
@@ -79,8 +81,8 @@ typedef struct dci_kmeans_config {
         int32_t init;     /**< default DCI_KMEANS_INIT_RANDOM */
         int32_t centroid; /**< COSINE only: DCI_CENTROID_UNIT (default) or DCI_CENTROID_MEAN */
         int32_t zero_rows; /**< COSINE only: DCI_ZERO_REFUSE (default) or DCI_ZERO_KEEP: a row shorter than 2^-40 after the mean is
-                                taken from it has no direction; it is refused, or gets label 0, cosine 0, and no part in
-                                DCI_CENTROID_UNIT */
+                                taken from it has no direction; it is refused, or gets label 0 (with a capacity that of any cluster
+                                with room), cosine 0, and no part in DCI_CENTROID_UNIT */
         int32_t subtract_mean; /**< DCI_MEAN_NONE (default), _OWN or _GIVEN */
         size_t n_iter;         /**< most rounds, 0 or more; default 20. 0: rows are assigned to the first centroids. */
         double tolerance; /**< stops when a round changes the objective by no more than this share of it, 0 to 1; default 0: only
@@ -145,7 +147,8 @@ enum {
 typedef struct dci_kmeans_round {
         double objective;
         double seconds; /**< since the call began on this problem */
-        size_t n_moved; /**< rows whose label is not that of the round before; all in the first */
+        size_t n_moved; /**< rows whose label is not that of the round before; all in the first. With segments, in the first over
+                             all rows those that leave the cluster of their segment, and those whose segment has none */
         size_t n_empty; /**< clusters that the assignment left empty */
 } dci_kmeans_round;
 
@@ -219,7 +222,7 @@ DCI_API dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *con
  * infinite, no centroid that is zero under COSINE. Arrays that are NULL are left out, and of the input only sizes are looked at.
  * For results that come back from disk or another program.
  *
- * DCI_ERR_FORMAT with a sentence that names problem, array, place and both values; DCI_ERR_MEMORY for n_clusters x 4 bytes.
+ * DCI_ERR_FORMAT with a sentence that names problem, array, place and both values; DCI_ERR_MEMORY for n_clusters x 4 + n / 8 bytes.
  * Cost: O(n + n_clusters dim).
  */
 DCI_API dci_status dci_kmeans_check(dci_context *context, const dci_kmeans_config *config,
