@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "core/executor.h"
+#include "dci/check.h"
+#include "kv/tree.h"
 #include "tests/scratch.h"
 
 #ifndef __has_feature
@@ -235,6 +237,136 @@ START_TEST(a_child_finishes_the_prompts_that_its_parents_worker_was_at)
 }
 END_TEST
 
+/* How far the worker is in the first layer when the process forks. */
+enum { AT_SECOND_HEAD, AT_THE_END, FINISHED, N_PLACES };
+enum { LONG_PROMPT = 1300, LONG_TOKENS = 1340 };
+
+/* The worker's part of a prompt, up to that place, which it leaves in the middle of something. */
+static void work_up_to(dci_kv *kv, dci_kv_layer *layer, int place)
+{
+        const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                dci_kv_head *head = &layer->heads[h];
+                if (kv->listed)
+                        dci_kv_batch_form(kv, layer, layer->batches[0], h, 1);
+                else
+                        dci_kv_form_anew(kv, layer, h, 0, n, kv->forming.memory + kv->forming.area_bytes);
+                if (place != AT_SECOND_HEAD || h == 0)
+                        continue;
+                /* What dci_coder_init sets first, and nothing else. */
+                if (head->keys != NULL)
+                        head->keys->coder = (dci_coder){.kind = DCI_CODER_ROTATED, .dim = kv->dim_k};
+                if (head->values != NULL)
+                        head->values->coder = (dci_coder){.kind = DCI_CODER_ROTATED, .dim = kv->dim_v};
+                if (head->tree != NULL)
+                        head->tree->n = head->tree->n_nodes = 1;
+                head->n_fixed /= 2;
+        }
+        layer->next_head = kv->config.n_kv_heads;
+        layer->n_running = 1;
+        if (place != FINISHED)
+                return;
+        layer->n_grouped = dci_kv_groups(kv, layer->number) ? n : 0;
+        atomic_store(&layer->prompt, DCI_KV_PROMPT_DONE);
+        kv->last_job = NULL;
+}
+
+/* A sequence whose prompt has ended. holds: and nobody has found a row of it, since map_lock is taken. */
+static dci_status long_prompt(dci_kv *kv, const work_data *own, bool holds, int64_t *out_sequence)
+{
+        const kv_data *d = &own->data;
+        const size_t n = LONG_PROMPT, es = dci_dtype_size(d->dtype);
+        dci_kv_rows rows;
+        dci_status status = dci_kv_rows_init(&rows, sizeof rows);
+        if (status == DCI_OK)
+                status = dci_kv_open(kv, out_sequence);
+        if (status == DCI_OK)
+                status = dci_kv_reserve(kv, 1, out_sequence, &n);
+        if (holds)
+                pthread_mutex_lock(&kv->map_lock);
+        for (size_t layer = 0; layer < d->n_layers && status == DCI_OK; layer++) {
+                const size_t first = layer * d->n * d->n_kv_heads;
+                rows.keys = (const char *)d->stored_keys + first * d->dim_k * es;
+                rows.values = (const char *)d->stored_values + first * d->dim_v * es;
+                status = dci_kv_append(kv, layer, 1, out_sequence, &n, &rows);
+                if (status == DCI_OK)
+                        status = dci_kv_prompt(kv, layer, *out_sequence, 20, kv_query(d, layer, n - 20, 0), d->dim_k);
+        }
+        return status == DCI_OK ? dci_kv_step_end(kv, 1, out_sequence) : status;
+}
+
+/* Everything that a cache says of its only sequence, and the sum of what it has watched in its codes. */
+static dci_status say_all(dci_kv *kv, const work_data *own, int64_t sequence, uint64_t *hash, double *codes)
+{
+        dci_kv_sequence_info info;
+        dci_status status = dci_kv_wait(kv, sequence);
+        for (size_t i = 0; i < kv->config.n_layers * kv->config.n_kv_heads; i++) {
+                const dci_kv_head *head = &kv->sequences[0]->layers[0].heads[i]; /* of all layers, side by side */
+                *codes += head->keys == NULL ? 0.0 : head->keys->distortion;
+                *codes += head->sum_latest + head->sum_now + head->n_latest + head->n_now;
+        }
+        if (status == DCI_OK)
+                status = dci_kv_check(kv, DCI_CHECK_FULL, NULL);
+        for (size_t t = LONG_PROMPT; t < LONG_TOKENS && status == DCI_OK; t++)
+                status = work_decode(kv, own, sequence, t, hash);
+        if (status == DCI_OK)
+                status = dci_kv_check(kv, DCI_CHECK_FULL, NULL);
+        dci_kv_sequence_info_init(&info, sizeof info);
+        if (status == DCI_OK)
+                status = dci_kv_get_sequence(kv, sequence, &info);
+        *codes += info.refits;
+        return status;
+}
+
+/* In a child: a prompt that its parent's worker was at is as one of this process alone. */
+static void begin_again_at(dci_kv *kv, const work_data *own, int64_t sequence, int place)
+{
+        uint64_t hash = WORK_HASH, alone = WORK_HASH;
+        double codes = 0.0, codes_alone = 0.0;
+        int64_t other = -1;
+        dci_kv *fresh = NULL;
+        alarm(100);
+        dci_kv_jobs_init(kv); /* the locks that the parent has */
+        work_up_to(kv, &kv->sequences[0]->layers[0], place);
+        OR_EXIT(say_all(kv, own, sequence, &hash, &codes) == DCI_OK, 1);
+        OR_EXIT(dci_kv_create(kv->context, &own->config, &fresh) == DCI_OK, 2);
+        OR_EXIT(long_prompt(fresh, own, false, &other) == DCI_OK, 3);
+        OR_EXIT(say_all(fresh, own, other, &alone, &codes_alone) == DCI_OK, 4);
+        OR_EXIT(hash == alone, 5);
+        OR_EXIT(codes == codes_alone, 6);
+        OR_EXIT(atomic_load(&kv->bytes) == atomic_load(&fresh->bytes), 7);
+        dci_kv_destroy(fresh);
+        dci_kv_destroy(kv);
+        _exit(0);
+}
+
+/* Loops over presets. */
+START_TEST(wherever_a_fork_falls_a_prompt_is_as_if_there_had_been_none)
+{
+        work_data own = {.config = kv_small(presets[_i])};
+        own.data = kv_random(&own.config, LONG_TOKENS, 12);
+        dci_context *context = test_context(2);
+        for (int place = 0; place < N_PLACES; place++) {
+                dci_kv *kv = kv_create(context, &own.config);
+                int64_t sequence = -1;
+                int status = 0;
+                ck_ok(long_prompt(kv, &own, true, &sequence));
+                fflush(NULL);
+                const pid_t child = fork();
+                ck_assert_int_ge(child, 0);
+                if (child == 0)
+                        begin_again_at(kv, &own, sequence, place);
+                pthread_mutex_unlock(&kv->map_lock);
+                ck_assert_int_eq(waitpid(child, &status, 0), child);
+                ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "place %d: status %x", place,
+                              (unsigned)status);
+                dci_kv_destroy(kv);
+        }
+        dci_context_destroy(context);
+        kv_data_free(&own.data);
+}
+END_TEST
+
 /* --- limits ----------------------------------------------------------------------------------------------------------------------------- */
 
 static size_t address_space(void)
@@ -398,6 +530,7 @@ int main(void)
                                     dci_openmp_built() ? DCI_EXECUTOR_OPENMP : DCI_EXECUTOR_PTHREADS,
                                     DCI_EXECUTOR_PTHREADS + 1);
         tcase_add_loop_test(tcase, a_child_finishes_the_prompts_that_its_parents_worker_was_at, 0, COUNT(presets));
+        tcase_add_loop_test(tcase, wherever_a_fork_falls_a_prompt_is_as_if_there_had_been_none, 0, COUNT(presets));
         if (!UNDER_SANITIZER)
                 tcase_add_test(tcase, too_little_address_space_is_out_of_memory_and_no_worse);
         tcase_add_test(tcase, too_few_bytes_for_a_cache_are_refused_and_no_worse);

@@ -107,6 +107,18 @@ dci_status dci_kv_frame_take(dci_kv *kv, int32_t kind, size_t dim, dci_kv_frame 
         return DCI_OK;
 }
 
+void dci_kv_frame_empty(dci_kv_frame *frame, size_t dim)
+{
+        if (frame == NULL)
+                return;
+        /* The kind that was asked for, since a transform that cannot be learned is made a random one in the same memory. */
+        const bool learned = frame->n_bytes == frame_bytes(DCI_CODER_LEARNED, dim);
+        frame->coder.kind = learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED;
+        frame->coder.dim = 0;
+        frame->distortion = -1.0;
+        frame->n_queries = 0;
+}
+
 void *dci_kv_frame_memory(dci_kv_frame *frame)
 {
         return (unsigned char *)frame + dci_lines(sizeof *frame);

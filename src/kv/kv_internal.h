@@ -344,6 +344,8 @@ unsigned char *dci_kv_chunk_head(const dci_kv *kv, const dci_kv_layer *layer, si
 
 dci_status dci_kv_frame_take(dci_kv *kv, int32_t kind, size_t dim, dci_kv_frame **out);
 void dci_kv_frame_drop(dci_kv *kv, dci_kv_frame *frame);
+/* As it was when it was taken for this dim, whatever has been filled in; NULL is allowed. */
+void dci_kv_frame_empty(dci_kv_frame *frame, size_t dim);
 /* Frames that a head's codes need, empty: dci_kv_form_anew fills them in. */
 dci_status dci_kv_take_frames(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned);
 

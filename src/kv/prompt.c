@@ -66,6 +66,14 @@ static bool leaves_codes(const dci_kv *kv, const dci_kv_layer *layer)
         return some;
 }
 
+static void drop_observed(dci_kv *kv, dci_kv_layer *layer)
+{
+        float *observed = layer->observed;
+        layer->observed = NULL; /* first: a child of fork must not give back what its parent's worker was about to */
+        dci_kv_give(kv, observed, layer->observed_bytes);
+        layer->n_observed = layer->observed_bytes = 0;
+}
+
 /* Under jobs_lock. */
 static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
 {
@@ -74,10 +82,9 @@ static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
         layer->n_grouped = dci_kv_groups(kv, layer->number) ? dci_kv_prompt_candidates(kv, layer->n_prompt) : 0;
         layer->uncoded = leaves_codes(kv, layer);
         layer->n_missing = layer->uncoded ? layer->n_grouped / DCI_KV_CHUNK * DCI_KV_CHUNK : 0;
-        dci_kv_give(kv, layer->observed, layer->observed_bytes);
-        layer->observed = NULL;
-        layer->n_observed = layer->observed_bytes = 0;
+        /* From here on a child of fork goes on with this layer; up to here it begins again, and needs the queries. */
         layer->prompt = DCI_KV_PROMPT_DONE;
+        drop_observed(kv, layer);
         unlink_job(kv, layer);
         pthread_cond_broadcast(&kv->done);
 }
@@ -201,13 +208,36 @@ void dci_kv_jobs_init(dci_kv *kv)
         pthread_cond_init(&kv->done, NULL);
 }
 
+/* Nothing of a layer's work has been done: what is half made must not be taken for made, nor what is made be counted twice. */
+static void begin_again(const dci_kv *kv, dci_kv_layer *layer)
+{
+        layer->next_head = layer->n_running = 0;
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                dci_kv_head *head = &layer->heads[h];
+                dci_kv_frame_empty(head->keys, kv->dim_k);
+                dci_kv_frame_empty(head->values, kv->dim_v);
+                if (head->tree != NULL)
+                        dci_kv_tree_clear(head->tree);
+                head->n_fixed = 0;
+        }
+}
+
 void dci_kv_jobs_inherit(dci_kv *kv)
 {
         if (!kv->has_worker || kv->worker_pid == (int64_t)getpid())
                 return;
         dci_kv_jobs_init(kv);
-        for (dci_kv_layer *layer = kv->jobs; layer != NULL; layer = layer->next_job)
-                layer->next_head = layer->n_running = 0;
+        kv->last_job = NULL; /* the worker may have been unlinking a layer */
+        for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
+                next = layer->next_job;
+                kv->last_job = layer;
+                if (layer->prompt != DCI_KV_PROMPT_DONE) {
+                        begin_again(kv, layer);
+                        continue;
+                }
+                drop_observed(kv, layer);
+                unlink_job(kv, layer);
+        }
         kv->has_worker = false;
 }
 
