@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "dci/check.h"
+#include "kv/kv_internal.h"
 #include "tests/kv_fixture.h"
 #include "tests/scratch.h"
 
@@ -324,6 +326,52 @@ START_TEST(a_cache_outlives_its_context)
 }
 END_TEST
 
+/* Owners of transforms that no codes were made with are one each. */
+static void empty_frames_are_not_shared(const dci_kv *kv)
+{
+        for (size_t s = 0; s < kv->n_sequences; s++)
+                for (size_t i = 0; i < kv->config.n_layers * kv->config.n_kv_heads; i++) {
+                        const dci_kv_head *head =
+                                &kv->sequences[s]->layers[0].heads[i]; /* of all layers, side by side */
+                        dci_kv_frame *const frames[] = {head->keys, head->values};
+                        for (size_t f = 0; f < COUNT(frames); f++)
+                                ck_assert(frames[f] == NULL || frames[f]->coder.dim != 0 ||
+                                          atomic_load(&frames[f]->refs) == 1);
+                }
+}
+
+/* Loops over numbers of threads. First groups that dci_kv_maintain forms, of a prompt without any, whose memory ends somewhere. */
+START_TEST(a_failed_maintenance_leaves_nothing_that_two_would_fill_in)
+{
+        test_memory memory;
+        dci_context *context = test_context_with(&memory, _i);
+        dci_kv_config config = kv_small(DCI_KV_SKETCH_LOWBIT);
+        config.budget = 1200; /* the reservation forms none */
+        kv_data data = kv_random(&config, 560, 103), others = kv_random(&config, 560, 104);
+        dci_status status = DCI_ERR_MEMORY;
+        for (size_t nth = 1; status != DCI_OK; nth++) {
+                dci_kv *kv = kv_create(context, &config);
+                const int64_t sequence = kv_begin(kv, &data, 20);
+                int64_t fork = -1;
+                kv_feed(kv, 1, &(kv_turn){sequence, &data, 20, 500});
+                atomic_store(&memory.fail_at, atomic_load(&memory.calls) + nth);
+                status = dci_kv_maintain(kv, 1, &sequence);
+                ck_assert(status == DCI_OK || status == DCI_ERR_MEMORY);
+                atomic_store(&memory.fail_at, 0);
+                ck_ok(dci_kv_fork(kv, sequence, 500, &fork));
+                empty_frames_are_not_shared(kv);
+                kv_feed(kv, 1, &(kv_turn){fork, &others, 500, 60});
+                ck_ok(dci_kv_maintain(kv, 0, NULL));
+                ck_ok(dci_kv_check(kv, DCI_CHECK_FULL, NULL));
+                dci_kv_destroy(kv);
+        }
+        dci_context_destroy(context);
+        kv_data_free(&data);
+        kv_data_free(&others);
+        ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kv faults");
@@ -335,6 +383,7 @@ int main(void)
         tcase_add_loop_test(memory, steps_allocate_nothing_after_their_reservation, 0, KV_N_KINDS);
         tcase_add_loop_test(memory, the_bytes_of_a_cache_are_those_of_its_memory, 0, KV_N_KINDS);
         tcase_add_test(memory, a_cache_outlives_its_context);
+        tcase_add_loop_test(memory, a_failed_maintenance_leaves_nothing_that_two_would_fill_in, 1, 3);
         suite_add_tcase(suite, memory);
         return test_main(suite);
 }

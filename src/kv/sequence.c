@@ -338,6 +338,12 @@ static dci_status fork_batches(dci_kv *kv, const dci_kv_layer *from, size_t n_gr
         return status;
 }
 
+/* An empty frame is of a maintenance that had no memory for the rest: no codes are in it, and two heads would fill it in. */
+static dci_kv_frame *made(dci_kv_frame *frame)
+{
+        return frame != NULL && frame->coder.dim != 0 ? frame : NULL;
+}
+
 /* Shares a layer's summaries as far as they lie within n tokens. */
 static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
 {
@@ -356,6 +362,8 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
                 *head = *source;
                 head->fixed = fixed;
                 head->fixed_capacity = capacity;
+                head->keys = made(source->keys);
+                head->values = made(source->values);
                 head->n_plans = head->n_decisions = head->n_corrections = 0;
                 head->n_fixed = dci_kv_fixed_within(kv, source, n, fixed);
                 status = dci_kv_tree_share(kv, from, h, n_grouped, &head->tree);
