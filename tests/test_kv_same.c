@@ -415,6 +415,42 @@ START_TEST(sequences_are_resident_until_pressure)
 }
 END_TEST
 
+/* Loops over how the step ends. The anchor layer left no lists, since everything was attended to, and the one behind it needs none. */
+START_TEST(what_a_step_attends_to_is_not_changed_by_another_sequence)
+{
+        dci_kv_config config = kv_small(DCI_KV_SKETCH);
+        config.schedule = DCI_KV_ANCHOR;
+        config.anchor_first = 0;
+        config.anchor_period = 2;
+        kv_data data = kv_random(&config, 340, 41);
+        dci_kv *kv = kv_create(context, &config);
+        config.resident_bytes = 400 * kv_info(kv).token_bytes;
+        dci_kv_destroy(kv);
+        kv = kv_create(context, &config);
+        const kv_turn turn = {kv_begin(kv, &data, 300), &data, 300, 1}, other = {kv_open(kv), &data, 0, 250};
+        kv_seen seen = kv_seen_room(kv, 1, &turn);
+        kv_reserve(kv, 1, &turn);
+        for (size_t layer = 0; layer < 2; layer++) {
+                kv_append(kv, layer, 1, &turn);
+                kv_look_at(&seen, layer, 1, &turn);
+                ck_assert_int_eq(seen.plans[layer].recent_begin[0], 0);
+                if (layer == 0)
+                        kv_reserve(kv, 1, &other);
+                ck_assert_int_eq(kv_sequence_info(kv, turn.sequence).resident, 1);
+        }
+        ck_ok((_i == 0 ? dci_kv_step_end : dci_kv_step_abort)(kv, 1, &turn.sequence));
+        ck_assert_int_eq(kv_sequence_info(kv, turn.sequence).resident, 0);
+        ck_assert_int_eq(kv_sequence_info(kv, other.sequence).resident, 1);
+        kv_seen_free(&seen);
+        const size_t next = _i == 0 ? 301 : 300;
+        seen = kv_decode(kv, 1, &(kv_turn){turn.sequence, &data, next, 1});
+        ck_assert_int_gt(seen.plans[1].recent_begin[0], 0);
+        kv_seen_free(&seen);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("kv same");
@@ -434,6 +470,7 @@ int main(void)
         tcase_add_test(same, the_rest_of_a_step_goes_on);
         tcase_add_loop_test(same, late_maintenance_catches_up, 0, KV_N_KINDS);
         tcase_add_loop_test(same, sequences_are_resident_until_pressure, 0, KV_N_KINDS);
+        tcase_add_loop_test(same, what_a_step_attends_to_is_not_changed_by_another_sequence, 0, 2);
         suite_add_tcase(suite, same);
         return test_main(suite);
 }

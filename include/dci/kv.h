@@ -274,7 +274,8 @@ typedef struct dci_kv_config {
         dci_kv_hook hook;            /**< none by default */
         size_t max_bytes;            /**< of memory in all; 0 (default): no limit */
         size_t resident_bytes; /**< "resident until pressure": while the keys and values of sequences fit in it, they are attended to in
-                                    full; when they no longer do, the longest ones turn sparse. 0 (default): all are sparse */
+                                    full; when they no longer do, the longest ones turn sparse, one that is in the middle of a step when
+                                    that ends. 0 (default): all are sparse */
         double refit;  /**< codes are made anew when their distortion has grown by this factor; default 1.5, 0: never */
         uint64_t seed; /**< of rotations, promotions, and of what clusters begin with; default 0 */
         /* DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Tokens that come later are

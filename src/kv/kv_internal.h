@@ -173,6 +173,7 @@ typedef struct dci_kv_sequence {
         size_t n, n_reserved; /* tokens of whole steps; of the one that is open */
         bool open;            /* a step */
         bool resident;
+        bool leaves;    /* resident until the step that is open ends */
         int32_t *table; /* blocks */
         size_t n_table, table_capacity;
         dci_kv_layer *layers;

@@ -62,7 +62,8 @@ static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
         dci_kv_pool_drop(kv, old);
 }
 
-/* While keys and values are more than what may be resident, the longest sequence turns sparse. */
+/* While keys and values are more than what may be resident, the longest sequence turns sparse: in the middle of a step of its own, of
+ * which layers may have been planned, when that ends. */
 static void press(dci_kv *kv)
 {
         const size_t token_bytes = kv->config.n_layers * kv->config.n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es;
@@ -71,7 +72,7 @@ static void press(dci_kv *kv)
                 size_t tokens = 0;
                 for (size_t i = 0; i < kv->n_sequences; i++) {
                         dci_kv_sequence *sequence = kv->sequences[i];
-                        if (!sequence->resident)
+                        if (!sequence->resident || sequence->leaves)
                                 continue;
                         tokens += sequence->n + sequence->n_reserved;
                         if (longest == NULL || sequence->n + sequence->n_reserved > longest->n + longest->n_reserved)
@@ -79,8 +80,19 @@ static void press(dci_kv *kv)
                 }
                 if (longest == NULL || tokens <= kv->config.resident_bytes / token_bytes)
                         return;
-                longest->resident = false;
+                if (longest->open && longest->mark != kv->mark)
+                        longest->leaves = true;
+                else
+                        longest->resident = false;
         }
+}
+
+static void close_step(dci_kv_sequence *sequence)
+{
+        sequence->n_reserved = 0;
+        sequence->open = false;
+        sequence->resident = sequence->resident && !sequence->leaves;
+        sequence->leaves = false;
 }
 
 /* The groups that are due form when recent tokens would take more than half of the budget; otherwise dci_kv_maintain has time. Listed
@@ -463,8 +475,7 @@ dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequen
         status = check_end(kv, n_sequences, found, true);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 found[i]->n += found[i]->n_reserved;
-                found[i]->n_reserved = 0;
-                found[i]->open = false;
+                close_step(found[i]);
                 for (size_t l = 0; l < kv->config.n_layers; l++)
                         found[i]->layers[l].prompt_now = false;
         }
@@ -491,8 +502,7 @@ dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequ
                 /* Lent blocks stay lent. */
                 if (!kv->pool.lent)
                         dci_kv_cut_table(kv, found[i], found[i]->n);
-                found[i]->n_reserved = 0;
-                found[i]->open = false;
+                close_step(found[i]);
         }
         dci_kv_unlock(kv);
         return status;
