@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/stages.h"
 #include "tests/kv_fixture.h"
 
 enum { PROMPT = 200, N = 330 };
@@ -57,6 +58,81 @@ START_TEST(a_calibrated_tau_meets_its_rate)
                 dci_kv_destroy(kv);
                 kv_data_free(&data);
         }
+}
+END_TEST
+
+enum { TIED = 40 };
+
+static size_t count_below(const double *turns, size_t n, double tau)
+{
+        size_t below = 0;
+        for (size_t i = 0; i < n; i++)
+                below += turns[i] < tau;
+        return below;
+}
+
+/* The least distance from a share that any tau gives: the count changes at the turns alone. */
+static double least_miss(const double *turns, size_t n, double share)
+{
+        double least = fmin(fabs((double)count_below(turns, n, nextafter(-1.0, 0.0)) - share),
+                            fabs((double)count_below(turns, n, 1.0) - share));
+        for (size_t i = 0; i < n; i++)
+                if (turns[i] > -1.0 && turns[i] <= 1.0)
+                        least = fmin(least, fabs((double)count_below(turns, n, turns[i]) - share));
+        return least;
+}
+
+/* Loops over seeds. Queries of few directions, so that most turns are equal to others, to 0, 1 or -1. */
+START_TEST(rates_of_tied_samples_are_met_as_nearly_as_any_tau_does)
+{
+        static const float directions[][2] = {{1.0f, 0.0f}, {0.6f, 0.8f}, {0.0f, 1.0f}, {-1.0f, 0.0f}, {0.0f, 0.0f}};
+        dci_kv_config config = kv_config(DCI_KV_SKETCH, 1, 1, 1, 8);
+        config.schedule = DCI_KV_BOUNDARY;
+        float queries[TIED * 8] = {0};
+        double turns[TIED - 1];
+        const size_t few = 2 + (size_t)_i % 4;
+        uint64_t state = (uint64_t)_i;
+        for (size_t t = 0; t < TIED; t++) {
+                state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+                memcpy(queries + t * 8, directions[(state >> 33) % few + (few == 2 && _i % 8 > 3)], 2 * sizeof(float));
+        }
+        for (size_t t = 1; t < TIED; t++)
+                turns[t - 1] = dci_kv_turn(context->kernels, queries + t * 8, queries + (t - 1) * 8, 1, 8);
+        for (size_t i = 0; i <= 200; i++) {
+                const double rate = (double)i / 200.0, share = rate * (TIED - 1);
+                double tau = 7.0;
+                ck_ok(dci_kv_calibrate(context, &config, 1, TIED, queries, 8, rate, &tau));
+                ck_assert(tau > -1.0 && tau <= 1.0 && tau != 0.0);
+                const double miss = fabs((double)count_below(turns, TIED - 1, tau) - share);
+                ck_assert_msg(miss <= least_miss(turns, TIED - 1, share) + 1e-9, "rate %g: %g off, %g is possible",
+                              rate, miss, least_miss(turns, TIED - 1, share));
+        }
+}
+END_TEST
+
+/* Two queries in turns, and the last one again: plans see them times a scale that rounds. Loops over seeds. */
+START_TEST(plans_decide_where_tied_samples_say)
+{
+        enum { PLANS = 11, LONG = 300 };
+        dci_kv_config config = kv_config(DCI_KV_SKETCH, 1, 1, 1, 24);
+        config.schedule = DCI_KV_BOUNDARY;
+        kv_data data = kv_random(&config, LONG, 431);
+        float *two = test_normal(2, 24, 10 + (uint64_t)_i), queries[PLANS * 24];
+        for (size_t t = 0; t < PLANS; t++)
+                memcpy(queries + t * 24, two + (t < PLANS - 1 ? t % 2 : 1) * 24, 24 * sizeof *two);
+        for (size_t i = 0; i <= 10; i++) {
+                ck_ok(dci_kv_calibrate(context, &config, 1, PLANS, queries, 24, (double)i / 10.0, &config.tau));
+                dci_kv *kv = kv_create(context, &config);
+                const int64_t sequence = kv_begin(kv, &data, LONG);
+                dci_kv_plan plan = kv_plan(kv, 1);
+                for (size_t t = 0; t < PLANS; t++)
+                        ck_ok(dci_kv_plan_make(kv, 0, 1, &sequence, queries + t * 24, 24, &plan));
+                ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_decisions, i < 5 ? 1 : PLANS - 1);
+                dci_kv_plan_destroy(kv, &plan);
+                dci_kv_destroy(kv);
+        }
+        free(two);
+        kv_data_free(&data);
 }
 END_TEST
 
@@ -128,6 +204,8 @@ int main(void)
         TCase *tcase = tcase_create("calibration");
         tcase_add_checked_fixture(tcase, setup, teardown);
         tcase_add_loop_test(tcase, a_calibrated_tau_meets_its_rate, 0, 11);
+        tcase_add_loop_test(tcase, rates_of_tied_samples_are_met_as_nearly_as_any_tau_does, 0, 32);
+        tcase_add_loop_test(tcase, plans_decide_where_tied_samples_say, 0, 20);
         tcase_add_test(tcase, calibration_refuses_what_says_nothing);
         tcase_add_test(tcase, calibration_may_fail_for_memory);
         suite_add_tcase(suite, tcase);

@@ -574,7 +574,8 @@ DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);
  *           counts layers whose queries turn, AHEAD counts kv heads. Other schedules are refused.
  * queries   for each of n_layers layers n_positions x n_query_heads rows of dim_k, ld elements apart, of positions one behind the other, as
  *           plans get them. At least one layer and two positions. Refused: NaN and infinity.
- * rate      0 to 1: share of the layers' (kv heads') positions after the first one that decide again, met as nearly as the samples can.
+ * rate      0 to 1: share of the layers' (kv heads') positions after the first one that decide again, met as nearly as the samples can:
+ *           those that turn equally far decide together.
  * out_tau   in (-1, 1]. With 1, all decide but those whose queries keep their direction.
  *
  * Cost: O(n_layers n_positions n_query_heads dim_k), and 8 bytes for each share counted, for the time of the call.

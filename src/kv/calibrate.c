@@ -65,20 +65,40 @@ static int ascending(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* Halfway between the last one that is to decide and the first one that is not; ties are on one side. */
+/* How many of the ascending turns are to decide. Equal ones do together, those of -1 whatever tau is, and those of 1 never. */
+static size_t deciding(const double *turns, size_t n, double rate)
+{
+        const double share = rate * (double)n;
+        const size_t wanted = (size_t)(share + 0.5);
+        size_t low = wanted, high = wanted;
+        if (wanted == 0 || wanted == n || turns[wanted - 1] < turns[wanted])
+                return wanted;
+        while (low > 0 && turns[low - 1] == turns[wanted])
+                low--;
+        while (high < n && turns[high] == turns[wanted])
+                high++;
+        if (turns[wanted] == 1.0 || turns[wanted] == -1.0)
+                return turns[wanted] > 0.0 ? low : high;
+        return share - (double)low <= (double)high - share ? low : high;
+}
+
+/* Halfway between the last one that is to decide, or all there could be, and the first one that is not: plans see queries times the
+ * scale, whose cosines are rounded otherwise. */
 static double between(double *turns, size_t n, double rate)
 {
+        for (size_t i = 0; i < n; i++) /* a mean of cosines may be a little more */
+                turns[i] = fmin(fmax(turns[i], -1.0), 1.0);
         qsort(turns, n, sizeof *turns, ascending);
-        const size_t wanted = (size_t)(rate * (double)n + 0.5);
+        const size_t wanted = deciding(turns, n, rate);
         if (wanted == n)
                 return 1.0;
-        double tau = turns[wanted];
-        if (wanted > 0 && turns[wanted - 1] < tau)
-                tau = turns[wanted - 1] + (tau - turns[wanted - 1]) / 2.0;
-        tau = tau > 1.0 ? 1.0 : tau;
-        /* 0 would mean the default. */
+        const double last = wanted > 0 ? turns[wanted - 1] : -1.0, first = turns[wanted];
+        double tau = last + (first - last) / 2.0;
+        if (!(tau > last)) /* neighbours */
+                tau = first;
+        /* 0 would mean the default; turns of 0 are to stay. */
         if (tau == 0.0)
-                tau = DBL_MIN;
+                tau = -DBL_MIN;
         return tau > -1.0 ? tau : nextafter(-1.0, 0.0);
 }
 
