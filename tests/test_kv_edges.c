@@ -470,6 +470,41 @@ START_TEST(caches_may_be_destroyed_in_the_middle_of_a_step)
 END_TEST
 
 /* Blocks that came back in no order: those of a long prompt are neighbours again. What is shared stays where it is. */
+/* The best keys of the last query, of which most lie behind the first ones. */
+START_TEST(without_a_window_the_last_position_chooses)
+{
+        enum { PROMPT = 200 };
+        dci_kv_config own = kv_config(DCI_KV_SNAPKV, 1, 1, 1, 16);
+        own.sink = own.window = own.rollback = 0;
+        own.page_tokens = 8;
+        own.budget = 24;
+        kv_data rows = kv_random(&own, PROMPT, 81);
+        dci_kv *of = kv_create(context, &own);
+        const int64_t sequence = kv_begin(of, &rows, PROMPT);
+        kv_seen seen = kv_look(of, 1, &(kv_turn){sequence, &rows, PROMPT - 1, 0});
+        const float *query = kv_query(&rows, 0, PROMPT - 1, 0);
+        double scores[PROMPT], least = (double)INFINITY;
+        bool taken[PROMPT] = {false};
+        size_t n;
+        const int32_t *list = kv_list(&seen, 0, 0, 0, &n);
+        for (size_t t = 0; t < PROMPT; t++) {
+                scores[t] = 0.0;
+                for (size_t j = 0; j < 16; j++)
+                        scores[t] += (double)query[j] * (double)kv_key(&rows, 0, t, 0)[j];
+        }
+        ck_assert_uint_eq(n, own.budget);
+        for (size_t i = 0; i < n; i++) {
+                taken[list[i]] = true;
+                least = fmin(least, scores[list[i]]);
+        }
+        for (size_t t = 0; t < PROMPT; t++)
+                ck_assert(taken[t] || scores[t] <= least + 1e-4);
+        kv_seen_free(&seen);
+        dci_kv_destroy(of);
+        kv_data_free(&rows);
+}
+END_TEST
+
 START_TEST(prompts_get_neighbouring_blocks)
 {
         enum { MANY = 40, EACH = 8 };
@@ -513,6 +548,7 @@ int main(void)
         tcase_add_test(edges, sequences_may_be_closed_in_the_middle_of_a_step);
         tcase_add_test(edges, caches_may_be_destroyed_in_the_middle_of_a_step);
         tcase_add_test(edges, prompts_get_neighbouring_blocks);
+        tcase_add_test(edges, without_a_window_the_last_position_chooses);
         suite_add_tcase(suite, edges);
         return test_main(suite);
 }

@@ -375,8 +375,8 @@ void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
                                 (kv->config.n_kv_heads - head) * dci_kv_observed_bytes(kv, n);
         float *relevance = (float *)(void *)memory, *scores = (float *)(void *)(memory + dci_lines(n * sizeof(float)));
         memset(relevance, 0, n * sizeof *relevance);
-        /* Queries older than the window would look at keys that came after them. */
-        const size_t young = kv->config.window * kv->group;
+        /* Queries older than the window would look at keys that came after them. Without one the last sees all. */
+        const size_t young = (kv->config.window > 0 ? kv->config.window : 1) * kv->group;
         const size_t oldest =
                 kv->config.frozen_prompt == 0 && layer->n_observed > young ? layer->n_observed - young : 0;
         for (size_t q = oldest; q < layer->n_observed; q++) {
