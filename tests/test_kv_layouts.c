@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "dci/check.h"
 #include "kv/kv_internal.h"
 #include "tests/kv_model.h"
 
@@ -470,6 +471,32 @@ START_TEST(hooks_are_told_of_all_memory_of_rows)
 }
 END_TEST
 
+/* Slots of blocks beyond most_blocks have no numbers; here that is soon. Loops over blocks in a piece, 1 to 16. */
+START_TEST(all_blocks_of_a_pool_have_slots_with_numbers)
+{
+        enum { MOST = 10 };
+        const size_t per_piece = (size_t)1 << _i;
+        dci_kv_config config = kv_config(DCI_KV_SKETCH, 1, 1, 1, 32);
+        config.page_tokens = 16;
+        config.piece_bytes = per_piece * 16 * 2 * 32 * 2;
+        for (size_t k = 0; k < (MOST + 3) * (MOST + 3); k++) {
+                dci_kv *kv = kv_create(context, &config);
+                ck_assert_uint_eq(kv->pool.piece_blocks, per_piece);
+                kv->pool.most_blocks = MOST;
+                for (size_t i = 0, there = 0; i < 2; i++) {
+                        const size_t n_blocks = i == 0 ? k / (MOST + 3) : k % (MOST + 3), n_tokens = 16 * n_blocks;
+                        const int64_t sequence = kv_open(kv);
+                        const bool fits = there + n_blocks <= MOST;
+                        ck_assert_int_eq(dci_kv_reserve(kv, 1, &sequence, &n_tokens), fits ? DCI_OK : DCI_ERR_FULL);
+                        ck_assert_uint_le(kv->pool.n_blocks, MOST);
+                        there += fits ? n_blocks : 0;
+                        ck_ok(dci_kv_check(kv, DCI_CHECK_STRUCTURE, NULL));
+                }
+                dci_kv_destroy(kv);
+        }
+}
+END_TEST
+
 /* Pieces are of the wanted size or the next power of two of blocks, and whole memory pages. Loops over sizes. */
 START_TEST(pieces_are_as_large_as_is_wanted)
 {
@@ -533,6 +560,7 @@ int main(void)
         tcase_add_test(layouts, lent_blocks_are_not_written_by_two);
         tcase_add_test(layouts, hooks_are_told_of_all_memory_of_rows);
         tcase_add_loop_test(layouts, pieces_are_as_large_as_is_wanted, 0, 4);
+        tcase_add_loop_test(layouts, all_blocks_of_a_pool_have_slots_with_numbers, 0, 5);
         tcase_add_loop_test(layouts, a_hook_that_refuses_refuses_the_call, 0, 2);
         suite_add_tcase(suite, layouts);
         return test_main(suite);

@@ -41,7 +41,7 @@ static dci_status check_pool(const dci_kv *kv)
                         pool->n_blocks, pool->most_blocks, pool->n_free, pool->block_capacity, pool->free_capacity);
         if (kv->config.layout != NULL)
                 return DCI_OK;
-        if (pool->n_pieces > pool->piece_capacity || pool->n_pieces << pool->piece_shift != pool->n_blocks ||
+        if (pool->n_pieces > pool->piece_capacity || dci_kv_pool_blocks(pool, pool->n_pieces) != pool->n_blocks ||
             pool->n_pieces * pool->piece_bytes != kv->row_bytes)
                 return dci_fail(DCI_ERR_FORMAT, "%zu pieces of %zu blocks and %zu bytes for %zu blocks and %zu bytes",
                                 pool->n_pieces, pool->piece_blocks, pool->piece_bytes, pool->n_blocks, kv->row_bytes);

@@ -56,6 +56,8 @@ typedef struct dci_kv_pool {
         uint32_t *seen, stamp; /* lent blocks: marks of one call */
 } dci_kv_pool;
 
+/* Blocks of so many pieces. Slots of more than most_blocks have no numbers: what is behind them, of the last piece, is nobody's. */
+size_t dci_kv_pool_blocks(const dci_kv_pool *pool, size_t n_pieces);
 dci_status dci_kv_pool_init(dci_kv *kv);
 void dci_kv_pool_destroy(dci_kv *kv);
 /* That n blocks are free afterwards; if they are many, lowest numbers come first, so that neighbours are taken where there are some. */

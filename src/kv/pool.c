@@ -85,10 +85,16 @@ void dci_kv_pool_destroy(dci_kv *kv)
         dci_kv_give(kv, pool->free_list, pool->free_capacity * sizeof *pool->free_list);
 }
 
+size_t dci_kv_pool_blocks(const dci_kv_pool *pool, size_t n_pieces)
+{
+        const size_t n = n_pieces << pool->piece_shift;
+        return n < pool->most_blocks ? n : pool->most_blocks;
+}
+
 static dci_status grow_lists(dci_kv *kv, size_t n_pieces)
 {
         dci_kv_pool *pool = &kv->pool;
-        const size_t n = pool->n_blocks + n_pieces * pool->piece_blocks;
+        const size_t n = dci_kv_pool_blocks(pool, pool->n_pieces + n_pieces);
         pthread_mutex_lock(&kv->map_lock);
         dci_status status = dci_kv_grow(kv, (void **)&pool->pieces, &pool->piece_capacity, pool->n_pieces + n_pieces,
                                         sizeof *pool->pieces);
@@ -103,7 +109,7 @@ static dci_status grow_lists(dci_kv *kv, size_t n_pieces)
 static dci_status add_piece(dci_kv *kv)
 {
         dci_kv_pool *pool = &kv->pool;
-        const size_t n = pool->n_blocks + pool->piece_blocks;
+        const size_t n = dci_kv_pool_blocks(pool, pool->n_pieces + 1), more = n - pool->n_blocks;
         void *memory;
         const dci_status status = dci_kv_take_pages(kv, pool->piece_bytes, &memory);
         if (status != DCI_OK)
@@ -117,12 +123,12 @@ static dci_status add_piece(dci_kv *kv)
         pool->pieces[pool->n_pieces++] = memory;
         kv->row_bytes += pool->piece_bytes;
         /* Low numbers are taken first. */
-        memmove(pool->free_list + pool->piece_blocks, pool->free_list, pool->n_free * sizeof *pool->free_list);
-        for (size_t i = 0; i < pool->piece_blocks; i++) {
+        memmove(pool->free_list + more, pool->free_list, pool->n_free * sizeof *pool->free_list);
+        for (size_t i = 0; i < more; i++) {
                 pool->refs[pool->n_blocks + i] = 0;
                 pool->free_list[i] = (int32_t)(n - 1 - i);
         }
-        pool->n_free += pool->piece_blocks;
+        pool->n_free += more;
         pool->n_blocks = n;
         return DCI_OK;
 }
@@ -133,7 +139,7 @@ size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n)
         if (n <= pool->n_free || kv->config.layout != NULL)
                 return 0;
         const size_t n_pieces = (n - pool->n_free + pool->piece_blocks - 1) >> pool->piece_shift;
-        const size_t n_blocks = pool->n_blocks + n_pieces * pool->piece_blocks;
+        const size_t n_blocks = dci_kv_pool_blocks(pool, pool->n_pieces + n_pieces);
         size_t n_bytes;
         if (!dci_mul(n_pieces, pool->piece_bytes, &n_bytes) || n_bytes > SIZE_MAX / 2)
                 return SIZE_MAX / 2;
@@ -160,8 +166,7 @@ static dci_status add_pieces(dci_kv *kv, size_t n)
 {
         dci_kv_pool *pool = &kv->pool;
         const size_t missing = n - pool->n_free;
-        if (kv->config.layout != NULL || missing > pool->most_blocks - pool->n_blocks ||
-            pool->n_blocks + pool->piece_blocks > pool->most_blocks)
+        if (kv->config.layout != NULL || missing > pool->most_blocks - pool->n_blocks)
                 return dci_fail(DCI_ERR_FULL, "%zu blocks are wanted, %zu of %zu are free", n, pool->n_free,
                                 pool->n_blocks);
         const size_t n_pieces = (missing + pool->piece_blocks - 1) >> pool->piece_shift;
