@@ -54,6 +54,8 @@ START_TEST(bad_shapes_are_refused)
         INVALID(c.scale = -1.0, "scale is -1", "positive");
         INVALID(c.scale = (double)NAN, "scale is nan", "positive");
         INVALID(c.scale = (double)INFINITY, "scale is inf", "positive");
+        INVALID(c.scale = 1e39, "scale is 1e+39", "binary32");
+        INVALID(c.scale = 1e-50, "scale is 1e-50", "binary32");
         INVALID(c.page_tokens = 7, "page_tokens is 7", "64");
         INVALID(c.page_tokens = 128, "page_tokens is 128", "64");
 }

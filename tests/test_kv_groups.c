@@ -3,6 +3,7 @@
 /* The KV cache: `preselect`, groups first by their means and then their tokens by codes, beside a naive choice in two stages. */
 #include "tests/common.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -329,18 +330,29 @@ START_TEST(groups_that_count_nothing_add_no_rows)
 }
 END_TEST
 
-/* A scale by which scores overflow: means say nothing then, and lists are those of a scan of all codes. By a
- * softmax they would be empty, wherever scores come from. */
+/* Keys as long as they may be, eight of one direction and eight of the other, and queries like them: what codes, whose scales are rounded, say
+ * of their means overflows. Means say nothing then, and lists are those of a scan of all codes. By a softmax they would be empty, wherever
+ * scores come from. */
 START_TEST(scores_that_overflow_read_all_codes)
 {
         enum { N = 200, BEGIN = 190 };
+        const float longest = 0.9999f * sqrtf(FLT_MAX);
         dci_kv_config config = kv_small(DCI_KV_SKETCH_GROUPS), plain;
-        config.scale = 1e38;
+        config.dtype = DCI_F32;
+        config.scale = 1.0;
         config.combine = DCI_KV_COMBINE_MEAN;
         config.preselect_least = 1;
         plain = config;
         plain.preselect = 1.0;
         kv_data data = kv_random(&config, N, 34);
+        for (size_t i = 0; i < data.n * data.n_layers * data.n_kv_heads * data.dim_k; i++) {
+                const size_t token = i / data.dim_k / data.n_kv_heads % data.n;
+                const float noise = 1e-4f * data.keys[i];
+                data.keys[i] = i % data.dim_k == 0 ? (token / 8 % 2 == 0 ? -longest : longest) : noise * longest;
+        }
+        for (size_t i = 0; i < data.n * data.n_layers * data.n_kv_heads * data.group * data.dim_k; i++)
+                data.queries[i] = i % data.dim_k == 0 ? longest : 0.0f;
+        kv_data_store(&data);
         dci_kv *kv = kv_create(context, &config), *other = kv_create(context, &plain);
         const int64_t one = kv_begin(kv, &data, BEGIN), two = kv_begin(other, &data, BEGIN);
         for (size_t t = BEGIN; t < N; t++) {

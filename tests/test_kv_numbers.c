@@ -335,6 +335,43 @@ START_TEST(rows_that_are_too_long_are_refused)
 }
 END_TEST
 
+/* Two keys that are each other's opposites, at any scale and of any length: what attention should be, or it is refused. */
+START_TEST(scores_are_numbers_at_any_scale)
+{
+        static const double scales[] = {1e-45, 1e-38, 0.25, 1.0, 4.0, 1e10, 3e38};
+        static const float sizes[] = {0.0f, 1e-20f, 1.0f, 3e9f, 1.5e19f};
+        size_t refused = 0;
+        for (size_t i = 0; i < COUNT(scales) * COUNT(sizes) * COUNT(sizes); i++) {
+                const float size = sizes[i % COUNT(sizes)], asked = sizes[i / COUNT(sizes) % COUNT(sizes)];
+                dci_kv_config config = kv_config(DCI_KV_FULL, 1, 1, 1, 8);
+                config.dtype = DCI_F32;
+                config.scale = scales[i / COUNT(sizes) / COUNT(sizes)];
+                dci_kv *kv = kv_create(context, &config);
+                const int64_t sequence = kv_open(kv);
+                const size_t two = 2;
+                float keys[16] = {size}, values[16] = {1.0f}, query[8] = {asked}, out[8], lse;
+                keys[8] = -size;
+                dci_kv_rows rows;
+                ck_ok(dci_kv_rows_init(&rows, sizeof rows));
+                rows.keys = keys;
+                rows.values = values;
+                ck_ok(dci_kv_reserve(kv, 1, &sequence, &two));
+                ck_ok(dci_kv_append(kv, 0, 1, &sequence, &two, &rows));
+                const dci_status status = dci_kv_attend(kv, 0, 1, &sequence, query, 8, NULL, out, 8, &lse);
+                const double logit = (double)size * (double)asked * config.scale;
+                ck_assert(status == DCI_OK || (status == DCI_ERR_NUMBER && (double)asked * config.scale > 1e15));
+                refused += status != DCI_OK;
+                if (status == DCI_OK) {
+                        ck_assert(fabs((double)out[0] - 1.0 / (1.0 + exp(-2.0 * logit))) < 1e-5);
+                        ck_assert(isfinite(lse));
+                        ck_assert(fabs((double)lse - logit - log1p(exp(-2.0 * logit))) <= 1e-5 * (1.0 + logit));
+                }
+                dci_kv_destroy(kv);
+        }
+        ck_assert_uint_gt(refused, 0);
+}
+END_TEST
+
 /* Half as long again as their centre may be from the origin, so that the square of what is between them overflows. */
 START_TEST(values_as_long_as_they_may_be_have_a_tail_of_numbers)
 {
@@ -581,6 +618,7 @@ int main(void)
         tcase_add_loop_test(numbers, the_longest_rows_give_numbers, 0, KV_N_KINDS);
         tcase_add_loop_test(numbers, a_lone_query_head_ranks_by_its_scores, 0, 9);
         tcase_add_test(numbers, rows_that_are_too_long_are_refused);
+        tcase_add_test(numbers, scores_are_numbers_at_any_scale);
         tcase_add_test(numbers, values_as_long_as_they_may_be_have_a_tail_of_numbers);
         tcase_add_test(numbers, queries_of_zeros_turn_from_all_but_their_like);
         tcase_add_test(numbers, plans_without_room_are_refused);

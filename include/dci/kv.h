@@ -251,7 +251,7 @@ typedef struct dci_kv_config {
         size_t dim_v;                                   /**< 0 (default): dim_k */
         dci_dtype dtype;                                /**< of keys and values; default DCI_F16 */
         dci_dtype query_dtype;                          /**< default DCI_F32 */
-        double scale;                                   /**< of q . k; 0 (default): 1 / sqrt(dim_k) */
+        double scale;                                   /**< of q . k, in binary32; 0 (default): 1 / sqrt(dim_k) */
         size_t page_tokens;                             /**< 8, 16, 32 or 64; 0 (default): the preset's, 16 or 32 */
         int32_t preset;                                 /**< DCI_KV_*; default DCI_KV_SKETCH */
         int32_t group, summary, choose, schedule, tail; /**< 0 (default): the preset's */

@@ -3,6 +3,7 @@
 /* Configs: defaults, checks, and what the preset says where the caller said nothing. */
 #include "core/internal.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -100,6 +101,8 @@ static dci_status check_shape(dci_kv_config *c)
                 return dci_fail(DCI_ERR_INVALID, "scale is %g, expected a positive number or 0", c->scale);
         if (c->scale == 0.0)
                 c->scale = 1.0 / sqrt((double)c->dim_k);
+        if (c->scale > (double)FLT_MAX || (float)c->scale == 0.0f)
+                return dci_fail(DCI_ERR_INVALID, "scale is %g, which is no number in binary32", c->scale);
         return DCI_OK;
 }
 

@@ -3,6 +3,7 @@
 /* Plans: for each sequence and kv head, the stages of the config in their order. */
 #include "core/internal.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -352,10 +353,15 @@ size_t dci_kv_bad_query(const dci_kv *kv, size_t n, const void *queries, size_t 
 {
         const dci_dtype dtype = kv->config.query_dtype;
         const unsigned char *rows = queries;
+        const double by = kv->scale > 1.0f ? (double)kv->scale : 1.0; /* they are scored times the scale */
         size_t i = 0;
-        while (i < n &&
-               isfinite(kv->context->kernels->norm2[dtype - 1](rows + i * ld * dci_dtype_size(dtype), kv->dim_k)))
+        while (i < n) {
+                const float norm2 =
+                        kv->context->kernels->norm2[dtype - 1](rows + i * ld * dci_dtype_size(dtype), kv->dim_k);
+                if (!((double)norm2 * by * by <= (double)FLT_MAX)) /* nor is it if this is no number */
+                        break;
                 i++;
+        }
         return i;
 }
 
