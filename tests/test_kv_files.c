@@ -231,6 +231,29 @@ START_TEST(rounding_that_cannot_be_is_refused)
 }
 END_TEST
 
+/* In every head as many as a file may say. */
+START_TEST(refits_of_a_file_are_added_up_to_the_most_there_can_be)
+{
+        begin(DCI_KV_SKETCH);
+        const int64_t saved = kv_begin(kv, &data, 150);
+        int64_t loaded = -1;
+        size_t n_bytes;
+        persist_bytes file;
+        ck_ok(dci_kv_save(kv, saved, 150, scratch_path("file")));
+        file.data = scratch_get("file", &file.n);
+        unsigned char *heads = persist_section(&file, "heads", &n_bytes);
+        ck_assert_uint_eq(n_bytes, 4 * 56);
+        for (size_t i = 0; i < 4; i++)
+                dci_store_le32(heads + 56 * i + 48, INT32_MAX / 2);
+        persist_reseal(&file);
+        scratch_put("file", file.data, file.n);
+        ck_ok(dci_kv_load(control, scratch_path("file"), &loaded));
+        ck_assert_int_eq(kv_sequence_info(control, loaded).refits, INT32_MAX);
+        free(file.data);
+        end();
+}
+END_TEST
+
 /* One number of a section that contradicts the others, under checksums that hold. */
 static const struct lie {
         int32_t preset;
@@ -365,6 +388,7 @@ int main(void)
         tcase_add_test(files, centres_that_no_rows_can_have_are_refused);
         tcase_add_test(files, choices_that_cannot_be_are_refused);
         tcase_add_test(files, rounding_that_cannot_be_is_refused);
+        tcase_add_test(files, refits_of_a_file_are_added_up_to_the_most_there_can_be);
         tcase_add_loop_test(files, numbers_that_contradict_each_other_are_refused, 0, (int)COUNT(lies));
         tcase_add_test(files, files_of_another_config_are_refused);
         tcase_add_test(files, paths_that_are_no_files_are_refused);

@@ -531,7 +531,7 @@ typedef struct dci_kv_sequence_info {
         size_t n_grouped;  /**< tokens that groups cover, in the least advanced sparse layer, after the sink */
         size_t n_blocks, n_shared_blocks;
         int32_t resident; /**< 1: attended to in full, see resident_bytes */
-        int32_t refits;   /**< times that codes of a head were made anew */
+        int32_t refits;   /**< times that codes of a head were made anew; no more than INT32_MAX */
         double drift; /**< greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none */
         uint64_t
                 n_plans; /**< lists in plans that left tokens out, of layers and kv heads, since dci_kv_open, _fork or _load */

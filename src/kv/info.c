@@ -35,6 +35,11 @@ static double resident_bytes(const dci_kv *kv)
         return (double)(kv->summary_bytes + kv->tail_bytes) / (double)DCI_KV_CHUNK;
 }
 
+static int32_t add_refits(int32_t a, int32_t b)
+{
+        return a > INT32_MAX - b ? INT32_MAX : a + b;
+}
+
 dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info)
 {
         if (out_info == NULL)
@@ -72,7 +77,7 @@ dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_inf
                                                         : layer->batches[b]->n < kv->config.cluster_every;
                 }
                 for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
-                        info.refits += layer->heads[h].refits;
+                        info.refits = add_refits(info.refits, layer->heads[h].refits);
                         info.n_plans += layer->heads[h].n_plans;
                         info.n_decisions += layer->heads[h].n_decisions;
                         info.n_corrections += layer->heads[h].n_corrections;
