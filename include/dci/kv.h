@@ -441,8 +441,8 @@ DCI_API dci_status dci_kv_wait(dci_kv *kv, int64_t sequence);
 /** Ends the step: all layers have all tokens that were reserved. Refused if one has not. */
 DCI_API dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
-/** Takes the step back: the sequences are as before dci_kv_reserve, but for lists that a schedule keeps. Prompts that ended in it have
- *  not. Lent blocks stay lent. */
+/** Takes the step back: the sequences are as before dci_kv_reserve, but for lists that a schedule keeps, groups that the reservation formed,
+ *  blocks that it copied from a fork, and sequences that it turned sparse. Prompts that ended in it have not. Lent blocks stay lent. */
 DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
 /** Between steps: forms groups of tokens that left the window, makes codes anew that no longer fit, and gives back what finding a prompt's
