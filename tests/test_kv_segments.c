@@ -449,6 +449,32 @@ START_TEST(files_keep_the_turns)
 }
 END_TEST
 
+/* The first plan decides, the second one turns. */
+START_TEST(what_is_loaded_turns_before_its_first_step)
+{
+        dci_kv_config config = small();
+        config.tau = 1.0;
+        kv_data data = kv_random(&config, N, 11);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t saved = kv_begin(kv, &data, PROMPT);
+        int64_t loaded;
+        ck_ok(dci_kv_save(kv, saved, PROMPT, scratch_path("file")));
+        ck_ok(dci_kv_load(kv, scratch_path("file"), &loaded));
+        for (size_t t = PROMPT; t < PROMPT + 2; t++) {
+                kv_seen seen = kv_look(kv, 2, (kv_turn[]){{saved, &data, t, 0}, {loaded, &data, t, 0}});
+                kv_seen_free(&seen);
+        }
+        for (size_t layer = 0; layer < 2; layer++)
+                for (size_t i = 0; i < 2; i++) {
+                        const dci_kv_layer *of = layer_of(kv, i == 0 ? saved : loaded, layer);
+                        ck_assert_uint_eq(of->n_boundaries, 1);
+                        ck_assert_int_eq(of->boundaries[0], PROMPT - 1);
+                }
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
 /* The last layer's last turn lies last in its section. */
 START_TEST(files_with_unsound_turns_are_refused)
 {
@@ -513,6 +539,7 @@ int main(void)
         tcase_add_loop_test(segments, plans_are_the_naive_choice, 0, 2 * DCI_KV_COMBINES);
         tcase_add_loop_test(segments, a_calibrated_tau_decides_as_often, 0, 3);
         tcase_add_test(segments, files_keep_the_turns);
+        tcase_add_test(segments, what_is_loaded_turns_before_its_first_step);
         tcase_add_test(segments, files_with_unsound_turns_are_refused);
         suite_add_tcase(suite, segments);
         return test_main(suite);
