@@ -591,7 +591,7 @@ DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, co
 /** Begins a sequence with what a file holds: under the same budget, window, combine and estimate_share, plans are those of the sequence that was saved.
  *  The config must have the same shape, dtype, scale, page_tokens, stages, bits, sink, rollback, frozen_prompt and seed; what
  *  differs is named. Clusters are those that were saved; the config's say
- *  what later ones are like. */
+ *  what later ones are like. The file's length is taken meanwhile, beside max_bytes. */
 DCI_API dci_status dci_kv_load(dci_kv *kv, const char *path, int64_t *out_sequence);
 
 #ifdef __cplusplus
