@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "kv/kv_internal.h"
 #include "tests/kv_model.h"
 
 static dci_context *context;
@@ -374,6 +375,40 @@ START_TEST(late_maintenance_catches_up)
 }
 END_TEST
 
+/* Loops over tails. Values that nobody may read any more are overwritten before the keys' codes are made anew. */
+START_TEST(codes_made_anew_leave_tails_as_they_are)
+{
+        enum { LENGTH = 2400, OLD = 2 * DCI_KV_CHUNK };
+        dci_kv_config config = kv_small(_i == 0 ? DCI_KV_SKETCH_LOWBIT : DCI_KV_SKETCH_SUMS);
+        config.budget = LENGTH; /* nothing is formed but by dci_kv_maintain */
+        kv_data data = kv_random(&config, LENGTH, 42);
+        for (size_t i = 0; i < data.n * data.n_layers * data.n_kv_heads; i++)
+                for (size_t j = 0; j < data.dim_k && i / data.n_kv_heads % data.n >= 1200; j++)
+                        data.keys[i * data.dim_k + j] = 3.0f * data.keys[i * data.dim_k + j] + 9.0f;
+        kv_data_store(&data);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 1200);
+        dci_kv_layer *layer = &kv->sequences[0]->layers[1];
+        unsigned char *tails[2];
+        for (size_t c = 0; c < 2; c++)
+                tails[c] = test_copy(dci_kv_chunk_head(kv, layer, c, 1) + kv->summary_bytes, kv->tail_bytes);
+        for (size_t t = kv->config.sink; t < kv->config.sink + OLD; t++) {
+                const void *value;
+                dci_kv_rows_of(kv, layer, 1, t, 1, NULL, &value);
+                memset((void *)(uintptr_t)value, 0x5A, data.dim_v * kv->es);
+        }
+        kv_feed(kv, 1, &(kv_turn){sequence, &data, 1200, LENGTH - 1200});
+        ck_ok(dci_kv_maintain(kv, 1, &sequence));
+        ck_assert_int_eq(layer->heads[1].refits, 1);
+        for (size_t c = 0; c < 2; c++) {
+                ck_assert_mem_eq(tails[c], dci_kv_chunk_head(kv, layer, c, 1) + kv->summary_bytes, kv->tail_bytes);
+                free(tails[c]);
+        }
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+}
+END_TEST
+
 /* --- resident until pressure -------------------------------------------------------------------------------------------------- */
 
 /* Loops over presets. Two sequences fit, a third does not: the longest one turns sparse, and is what it would have been. */
@@ -469,6 +504,7 @@ int main(void)
         tcase_add_loop_test(same, an_aborted_prompt_has_not_ended, 0, KV_N_KINDS);
         tcase_add_test(same, the_rest_of_a_step_goes_on);
         tcase_add_loop_test(same, late_maintenance_catches_up, 0, KV_N_KINDS);
+        tcase_add_loop_test(same, codes_made_anew_leave_tails_as_they_are, 0, 2);
         tcase_add_loop_test(same, sequences_are_resident_until_pressure, 0, KV_N_KINDS);
         tcase_add_loop_test(same, what_a_step_attends_to_is_not_changed_by_another_sequence, 0, 2);
         suite_add_tcase(suite, same);

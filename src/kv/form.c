@@ -517,6 +517,14 @@ void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
         end_keys(&layer->heads[head]);
 }
 
+void dci_kv_form_codes_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        begin_keys(kv, layer, head, end, &f);
+        form_some(kv, layer, head, 0, end, true, false, &f);
+        end_keys(&layer->heads[head]);
+}
+
 void dci_kv_form_fit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch)
 {
         forming f = parts_of(kv, scratch);

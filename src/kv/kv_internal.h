@@ -368,6 +368,8 @@ void dci_kv_form_rest(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
                       void *scratch);
 /* Before them the frames, and the choice that is made once, from the first `end` candidates. */
 void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
+/* The keys' frame, and their codes alone: of tails nothing changes with it. */
+void dci_kv_form_codes_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch);
 
 /* Random frames about these centres, a row for each head (of values: only if a tail has such), for a layer that has no candidates yet and
  * someone else's codes (kv->elsewhere). */

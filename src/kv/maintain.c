@@ -215,7 +215,7 @@ static void refit_task(void *arg, size_t task, size_t worker)
         dci_kv *kv = r->kv;
         const size_t head = r->heads[task];
         void *scratch = kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
-        dci_kv_form_anew(kv, r->layer, head, 0, r->layer->n_grouped, scratch);
+        dci_kv_form_codes_anew(kv, r->layer, head, r->layer->n_grouped, scratch);
         r->layer->heads[head].refits++;
 }
 
