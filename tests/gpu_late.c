@@ -226,18 +226,28 @@ static void late_stream_give(dci_gpu *gpu, void *object)
         pthread_mutex_unlock(&lock);
 }
 
-static dci_status late_stream_wait(dci_gpu *gpu, void *object)
+static dci_status late_stream_runs(dci_gpu *gpu, void *object)
 {
         const dci_status status = late_stream_check(gpu, object);
         if (status != DCI_OK)
                 return status;
         pthread_mutex_lock(&lock);
-        late_stream *s = stream_of(gpu, object);
-        const bool captures = s->graph != NULL;
-        if (!captures)
-                run_until(s, s->n_queued);
+        const bool captures = stream_of(gpu, object)->graph != NULL;
         pthread_mutex_unlock(&lock);
-        return captures ? dci_fail(DCI_ERR_DEVICE, "a stream that captures cannot be waited for") : DCI_OK;
+        return captures ? dci_fail(DCI_ERR_INVALID, "the stream %p is being captured: it cannot be waited for", object)
+                        : DCI_OK;
+}
+
+static dci_status late_stream_wait(dci_gpu *gpu, void *object)
+{
+        const dci_status status = late_stream_runs(gpu, object);
+        if (status != DCI_OK)
+                return status;
+        pthread_mutex_lock(&lock);
+        late_stream *s = stream_of(gpu, object);
+        run_until(s, s->n_queued);
+        pthread_mutex_unlock(&lock);
+        return DCI_OK;
 }
 
 static dci_status late_event_take(dci_gpu *gpu, bool timed, void **out)
@@ -414,6 +424,7 @@ void late_become(dci_gpu *gpu)
         ops.stream_take = late_stream_take;
         ops.stream_give = late_stream_give;
         ops.stream_check = late_stream_check;
+        ops.stream_runs = late_stream_runs;
         ops.stream_wait = late_stream_wait;
         ops.copy = late_copy;
         ops.fill = late_fill;

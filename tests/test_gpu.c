@@ -296,7 +296,7 @@ START_TEST(streams_belong_to_their_device)
         ck_refused(ops->capture_end(gpu, stream, &graph), DCI_ERR_DEVICE, "capture");
         ck_ok(ops->capture_begin(gpu, stream));
         ck_refused(ops->capture_begin(gpu, stream), DCI_ERR_DEVICE, "already");
-        ck_refused(ops->stream_wait(gpu, stream), DCI_ERR_DEVICE, "captures");
+        ck_refused(ops->stream_wait(gpu, stream), DCI_ERR_INVALID, "is being captured");
         ck_ok(ops->fill(gpu, stream, &byte, 1, 1));
         ck_ok(ops->capture_end(gpu, stream, &graph));
         ck_assert_int_eq(byte, 0);

@@ -339,13 +339,25 @@ static dci_status cuda_stream_check(dci_gpu *gpu, void *stream)
         return status;
 }
 
-static dci_status cuda_stream_wait(dci_gpu *gpu, void *stream)
+static dci_status cuda_stream_runs(dci_gpu *gpu, void *stream)
 {
         enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+        (void)gpu;
+        if (stream == NULL)
+                return DCI_OK;
+        if (cudaStreamIsCapturing((cudaStream_t)stream, &capturing) != cudaSuccess)
+                (void)cudaGetLastError(); /* who waits is told what is wrong */
+        return capturing == cudaStreamCaptureStatusNone
+                       ? DCI_OK
+                       : dci_fail(DCI_ERR_INVALID, "the stream %p is being captured: it cannot be waited for", stream);
+}
+
+static dci_status cuda_stream_wait(dci_gpu *gpu, void *stream)
+{
         /* Waiting would spoil the capture. */
-        if (stream != NULL && cudaStreamIsCapturing((cudaStream_t)stream, &capturing) == cudaSuccess &&
-            capturing != cudaStreamCaptureStatusNone)
-                return dci_fail(DCI_ERR_DEVICE, "the stream %p is being captured: it cannot be waited for", stream);
+        const dci_status status = cuda_stream_runs(gpu, stream);
+        if (status != DCI_OK)
+                return status;
         ON_DEVICE(gpu, cudaStreamSynchronize((cudaStream_t)stream), "work on GPU %d failed", gpu->device);
 }
 
@@ -537,6 +549,7 @@ static const dci_gpu_ops ops = {
         .copy_rows = cuda_copy_rows,
         .copy_batch = cuda_copy_batch,
         .fill = cuda_fill,
+        .stream_runs = cuda_stream_runs,
         .pointer_check = cuda_pointer_check,
         .event_take = cuda_event_take,
         .event_give = cuda_event_give,

@@ -258,13 +258,19 @@ static dci_status host_stream_check(dci_gpu *gpu, void *object)
         return stream != NULL ? DCI_OK : dci_fail(DCI_ERR_INVALID, "%p is no stream of this host device", object);
 }
 
-static dci_status host_stream_wait(dci_gpu *gpu, void *object)
+static dci_status host_stream_runs(dci_gpu *gpu, void *object)
 {
         const host_stream *stream = object;
         dci_status status = host_stream_check(gpu, object);
         if (status == DCI_OK && stream != NULL && stream->graph != NULL)
-                status = dci_fail(DCI_ERR_DEVICE, "a stream that captures cannot be waited for");
+                status = dci_fail(DCI_ERR_INVALID, "the stream %p is being captured: it cannot be waited for", object);
         return status;
+}
+
+/* All that it was given is done. */
+static dci_status host_stream_wait(dci_gpu *gpu, void *object)
+{
+        return host_stream_runs(gpu, object);
 }
 
 /* Does a call, or writes it down where its stream captures. */
@@ -548,6 +554,7 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .fill = host_fill,
                                       .pointer_check = host_pointer_check,
                                       .event_take = host_event_take,
+                                      .stream_runs = host_stream_runs,
                                       .event_give = host_event_give,
                                       .event_record = host_event_record,
                                       .event_wait = host_event_wait,

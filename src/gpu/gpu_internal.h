@@ -47,6 +47,8 @@ typedef struct dci_gpu_ops {
         dci_status (*copy_batch)(dci_gpu *gpu, void *stream, size_t n, void *const *to, const void *const *from,
                                  const size_t *n_bytes);
         dci_status (*fill)(dci_gpu *gpu, void *stream, void *to, int byte, size_t n_bytes);
+        /* That it is not being captured: else DCI_ERR_INVALID, here and where the host waits, and the capture goes on. */
+        dci_status (*stream_runs)(dci_gpu *gpu, void *stream);
         /* That the device can read and write what a caller's pointer names. */
         dci_status (*pointer_check)(dci_gpu *gpu, const void *pointer, const char *name);
         dci_status (*event_take)(dci_gpu *gpu, bool timed, void **out);

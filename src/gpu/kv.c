@@ -370,7 +370,10 @@ dci_status dci_gpu_kv_told(dci_gpu_kv *kv, dci_status status)
 
 dci_status dci_gpu_kv_settle(dci_gpu_kv *kv)
 {
-        dci_status status = kv->step.open ? dci_gpu_kv_schedule_join(kv) : kv->ops->event_wait(kv->gpu, kv->step_event);
+        dci_status status = dci_gpu_kv_check_runs(kv);
+        if (status != DCI_OK)
+                return status;
+        status = kv->step.open ? dci_gpu_kv_schedule_join(kv) : kv->ops->event_wait(kv->gpu, kv->step_event);
         if (status == DCI_OK && kv->step.open)
                 status = kv->ops->stream_wait(kv->gpu, kv->step.stream);
         if (status == DCI_OK)
@@ -380,7 +383,10 @@ dci_status dci_gpu_kv_settle(dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_rows_wait(dci_gpu_kv *kv)
 {
-        dci_status status = kv->ops->event_wait(kv->gpu, kv->step_event);
+        dci_status status = dci_gpu_kv_check_runs(kv);
+        if (status != DCI_OK)
+                return status;
+        status = kv->ops->event_wait(kv->gpu, kv->step_event);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
         return dci_gpu_kv_did(kv, status);
@@ -399,6 +405,11 @@ dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
                 }
         dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
         return NULL;
+}
+
+dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv)
+{
+        return kv->step.open ? kv->ops->stream_runs(kv->gpu, kv->step.stream) : DCI_OK;
 }
 
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)

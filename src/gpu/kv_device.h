@@ -297,6 +297,8 @@ dci_status dci_gpu_kv_told(dci_gpu_kv *kv, dci_status status);
 /* The last error's, as far as there is room. */
 void dci_gpu_kv_keep_sentence(char *out, size_t n_bytes);
 /* Until all that was queued is done. */
+/* That nobody captures the step that is open: before anything that waits. Nothing has failed if somebody does, and nothing has changed. */
+dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_settle(dci_gpu_kv *kv);
 /* Until the rows of whole steps are in host memory. */
 dci_status dci_gpu_kv_rows_wait(dci_gpu_kv *kv);

@@ -401,6 +401,8 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
         if (!kv->step.open)
                 status = dci_fail(DCI_ERR_INVALID, "no step is open");
         if (status == DCI_OK)
+                status = dci_gpu_kv_check_runs(kv);
+        if (status == DCI_OK)
                 status = dci_gpu_kv_planner_abort(kv);
         if (status == DCI_OK)
                 status = dci_gpu_kv_settle(kv);
