@@ -458,6 +458,9 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
 dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n);
 
 /* Codes in frames of a row's own. */
+/* Candidates that the host has in all layers which form any: a prompt may end in one of them later than in another. */
+size_t dci_gpu_kv_host_grouped(const dci_gpu_kv *kv, const dci_kv_sequence *sequence);
+
 DCI_INLINE bool dci_gpu_kv_coded(const dci_gpu_kv_planner *p)
 {
         return p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED;

@@ -49,18 +49,28 @@ dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, co
         return status;
 }
 
+/* Layers whose prompt ended in an earlier step have fewer candidates than those in which it ends now: there is no number for all, and plans attend to
+ * everything until all have ended. */
+static bool some_ended(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
+        bool some = false;
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                some = some ||
+                       (dci_kv_groups(kv->host, l) && atomic_load(&sequence->layers[l].prompt) != DCI_KV_PROMPT_OPEN);
+        return some;
+}
+
 dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after)
 {
-        const size_t first = kv->planner.first_layer;
         if (row->prompting) {
-                row->forming = dci_kv_prompt_candidates(kv->host, after);
+                row->forming = some_ended(kv, row) ? 0 : dci_kv_prompt_candidates(kv->host, after);
                 return DCI_OK;
         }
         dci_status status = dci_kv_wait(kv->host, row->id);
         if (status != DCI_OK)
                 return status;
-        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        if (due > row->grouped || sequence->layers[first].n_grouped > row->grouped)
+        if (due > row->grouped || dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > row->grouped)
                 status = dci_gpu_kv_bring_up(kv, row);
         row->from = row->forming = row->grouped;
         return status;
@@ -166,17 +176,40 @@ static bool uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
         return some;
 }
 
+/* Candidates that codes are made of in some layer: all chunks of them are there then, though other layers may have fewer. */
+static size_t most_uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
+{
+        size_t most = 0;
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                const dci_kv_layer *layer = &sequence->layers[l];
+                most = layer->uncoded && layer->n_missing > most ? layer->n_missing : most;
+        }
+        return most;
+}
+
+/* Where some layer has nothing to be chosen by yet, the device has no use for what others have. */
+static dci_status code_on_host(dci_gpu_kv *kv, dci_kv_sequence *sequence)
+{
+        dci_status status = DCI_OK;
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
+                if (sequence->layers[l].uncoded)
+                        status = dci_kv_give_codes(kv->host, &sequence->layers[l], NULL, 0);
+        return status;
+}
+
 dci_status dci_gpu_kv_learned_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        const size_t n = sequence->layers[kv->planner.first_layer].n_grouped;
+        const size_t n = dci_gpu_kv_host_grouped(kv, sequence), coded = most_uncoded(kv, sequence);
         dci_status status = DCI_OK;
         if (!kv->host->fits_only)
                 return DCI_OK;
-        const bool brings = uncoded(kv, sequence);
+        const bool brings = n > 0 && uncoded(kv, sequence);
+        if (n == 0)
+                status = code_on_host(kv, sequence);
         if (brings)
                 status = dci_gpu_kv_store_own(kv, &kv->planner.summaries, kv->side, dci_gpu_kv_row_at(kv, row), 0,
-                                              dci_gpu_kv_chunks_of(n));
+                                              dci_gpu_kv_chunks_of(n > coded ? n : coded));
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK && brings; l++)
                 if (dci_kv_groups(kv->host, l))
                         status = bring_layer(kv, row, l, &sequence->layers[l], n);

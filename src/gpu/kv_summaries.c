@@ -54,6 +54,15 @@ static size_t centres_at(const dci_gpu_kv *kv, size_t sparse, size_t row)
 
 /* --- from the host ------------------------------------------------------------------------------------------------------------- */
 
+size_t dci_gpu_kv_host_grouped(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
+{
+        size_t n = SIZE_MAX;
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (dci_kv_groups(kv->host, l) && sequence->layers[l].n_grouped < n)
+                        n = sequence->layers[l].n_grouped;
+        return n == SIZE_MAX ? 0 : n;
+}
+
 /* A layer's chunks from number `first` on. They lie in ordinary memory, and go through the locked buffer. */
 dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
                                    size_t first, size_t n)
@@ -105,7 +114,7 @@ static size_t refits_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 
 static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_kv_sequence *sequence, size_t before)
 {
-        const size_t n = sequence->layers[kv->planner.first_layer].n_grouped, first = before / DCI_KV_CHUNK;
+        const size_t n = dci_gpu_kv_host_grouped(kv, sequence), first = before / DCI_KV_CHUNK;
         dci_status status = own_chunks(kv, kv->side, row, first, n);
         if (status != DCI_OK)
                 return status;
@@ -168,7 +177,7 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 status = dci_gpu_kv_learned_bring(kv, row);
         if (status != DCI_OK)
                 return status;
-        const size_t before = sequence->layers[kv->planner.first_layer].n_grouped, refits = refits_of(kv, sequence);
+        const size_t before = dci_gpu_kv_host_grouped(kv, sequence), refits = refits_of(kv, sequence);
         if (before == 0 && row->framed && !row->behind && kv->planner.kind == DCI_GPU_CODES)
                 status = bring_frames(kv, row, sequence);
         /* Candidates that came to lie within the rollback when the sequence was cut are kept, here and there. */
@@ -178,7 +187,7 @@ dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 status = dci_kv_maintain(kv->host, 1, &row->id);
         if (status != DCI_OK)
                 return status;
-        const size_t n = sequence->layers[kv->planner.first_layer].n_grouped;
+        const size_t n = dci_gpu_kv_host_grouped(kv, sequence);
         if (refits_of(kv, sequence) != refits)
                 row->behind = true;
         /* What the host had before is what the device has, as far as both go. */
