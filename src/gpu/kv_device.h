@@ -51,6 +51,7 @@ typedef struct dci_gpu_kv_layer {
         bool dense;
         size_t index; /* among the dense ones, or the sparse ones */
         bool appended, planned;
+        bool formed;             /* learned codes: what prompts gave that ended in this step is on the device */
         dci_kv_plan plan;        /* its arrays lie in `pinned`; but for slots, which all layers share */
         size_t n_longest;        /* tokens attended to by the plan's longest list */
         int32_t *answer;         /* baselines: header, counts and slots as the device has them in kv->answer; pinned */
@@ -523,7 +524,8 @@ size_t dci_gpu_kv_coding_bytes(const dci_gpu_kv *kv);
  * is written to next, it forms. The rows are there, and the host's work is done. settle: waits for both, before the sequence is shared or cut. */
 dci_status dci_gpu_kv_learned_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_learned_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
-/* Before a layer's plan: prompts that ended in the step are told to the host and formed there, and what comes of it is brought up. */
+/* Before a layer's plan, when its prompts have ended and the host knows: what those of the step gave is formed, and brought up, all of it or (without
+ * memory) nothing that counts. */
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);
 
 /* --- kv_choose.c ---------------------------------------------------------------------------------------------------------------- */

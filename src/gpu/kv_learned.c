@@ -240,18 +240,22 @@ dci_status dci_gpu_kv_learned_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer)
 {
         dci_status status = DCI_OK;
-        if (kv->planner.kind != DCI_GPU_LEARNED || kv->layers[layer].planned)
+        if (kv->planner.kind != DCI_GPU_LEARNED || kv->layers[layer].formed)
                 return DCI_OK;
-        status = dci_gpu_kv_hand_over_layer(kv, layer);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                dci_kv_layer *from = &dci_gpu_kv_host_sequence(kv, row)->layers[layer];
-                if (!row->prompting || row->forming == 0 || atomic_load(&from->prompt) == DCI_KV_PROMPT_OPEN)
+                if (!row->prompting || row->forming == 0)
                         continue;
                 status = dci_kv_wait(kv->host, row->id);
                 if (status == DCI_OK && dci_kv_groups(kv->host, layer)) /* others use another layer's lists */
-                        status = bring_layer(kv, row, layer, from, row->forming);
-                row->n_formed += status == DCI_OK;
+                        status = bring_layer(kv, row, layer, &dci_gpu_kv_host_sequence(kv, row)->layers[layer],
+                                             row->forming);
         }
+        /* Without memory for one row the plan is asked for again: so they are counted together. */
+        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
+                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                row->n_formed += row->prompting && row->forming > 0;
+        }
+        kv->layers[layer].formed = status == DCI_OK;
         return status;
 }

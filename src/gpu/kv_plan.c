@@ -57,6 +57,17 @@ static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
         }
 }
 
+static dci_status check_ended(const dci_gpu_kv *kv, size_t layer)
+{
+        for (size_t i = 0; i < kv->step.n; i++) {
+                const dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                if (atomic_load(&dci_gpu_kv_host_sequence(kv, row)->layers[layer].prompt) == DCI_KV_PROMPT_OPEN)
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in layer %zu",
+                                        (long long)row->id, layer);
+        }
+        return DCI_OK;
+}
+
 /* Nothing is known of the lists here: any token may be in a hot slot, and none is longer than the budget, but for sequences without
  * summaries, whose attention is slow anyway. */
 static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
@@ -64,17 +75,15 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
         dci_gpu_kv_layer *at = &kv->layers[layer];
         dci_status status = dci_gpu_kv_check_anchor(kv, layer);
         if (status == DCI_OK)
+                status = dci_gpu_kv_hand_over_layer(kv, layer);
+        if (status == DCI_OK)
+                status = check_ended(kv, layer);
+        if (status == DCI_OK)
                 status = dci_gpu_kv_learned_plan(kv, layer);
         if (status != DCI_OK)
                 return status;
-        for (size_t i = 0; i < kv->step.n; i++) {
-                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-                if (sequence->layers[layer].prompt == DCI_KV_PROMPT_OPEN)
-                        return dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in layer %zu",
-                                        (long long)row->id, layer);
-                row->listed = row->n + kv->step.wanted[i];
-        }
+        for (size_t i = 0; i < kv->step.n; i++)
+                kv->rows[kv->step.at[i]].listed = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
         at->n_longest = kv->shape.budget;
         kv->planner.at_hand = layer;
         status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));

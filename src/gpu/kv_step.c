@@ -155,7 +155,7 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
                 kv->rows[kv->step.at[i]].stepped = kv->now;
         }
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
-                kv->layers[l].appended = kv->layers[l].planned = false;
+                kv->layers[l].appended = kv->layers[l].planned = kv->layers[l].formed = false;
                 kv->layers[l].prompt_rows.keys = NULL;
         }
         return dci_gpu_kv_did(kv, begin_step(kv));
