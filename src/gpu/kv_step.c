@@ -442,11 +442,28 @@ static dci_status bring_up(dci_gpu_kv *kv, size_t n_sequences, const int64_t *se
         return status;
 }
 
+/* Before anything is done for one of them: what the host is told of a step that is open it could not take back. */
+static dci_status check_between(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
+{
+        for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
+                const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
+                if (row == NULL)
+                        return DCI_ERR_NOT_FOUND;
+                if (row->stepping)
+                        return dci_fail(DCI_ERR_INVALID,
+                                        "sequence %lld is in the middle of a step: end it, or take it back",
+                                        (long long)sequences[i]);
+        }
+        return DCI_OK;
+}
+
 /* All sequences that are in no step and have good rows; or those that are named, if they are good. */
 static dci_status maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         size_t n = 0;
-        dci_status status = dci_gpu_kv_rows_wait(kv);
+        dci_status status = check_between(kv, n_sequences, sequences);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_rows_wait(kv);
         if (status == DCI_OK && kv->planner.on)
                 return bring_up(kv, n_sequences, sequences);
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
