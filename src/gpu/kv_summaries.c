@@ -351,7 +351,10 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
                                          .centres = p->centres + at->index * kv->n_lists * kv->dim,
                                          .sums = p->scores};
         dci_gpu_kv_form_prompt_values(kv, layer, rows, &args);
-        dci_status status = kv->ops->form_prompt(kv->gpu, kv->step.stream, &args);
+        /* Scores that lists of the next step are chosen by may still be where sums go. */
+        dci_status status = dci_gpu_kv_schedule_join(kv);
+        if (status == DCI_OK)
+                status = kv->ops->form_prompt(kv->gpu, kv->step.stream, &args);
         if (status == DCI_OK)
                 status = dci_gpu_kv_form_prompt_means(kv, &args);
         status = dci_gpu_kv_did(kv, status);
