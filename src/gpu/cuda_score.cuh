@@ -45,13 +45,13 @@ static __device__ __forceinline__ ScoreJob score_job_of(const dci_gpu_score_args
 }
 
 /* Whether the list has scores to be made; the same for all of its blocks. The job is known, and what chunks hold is asked for, before the kernel
- * that came before has ended (plans.h); whether a list is due is not, nor what is attended to anyway, nor the queries. */
+ * that came before has ended (plans.h), unless that has written it; whether a list is due is not, nor what is attended to anyway, nor the queries. */
 static __device__ __forceinline__ bool score_begins(const dci_gpu_score_args &a, const ScoreJob &job)
 {
-        if (job.sparse && a.due == nullptr)
+        if (job.sparse && a.due == nullptr && a.fresh == 0)
                 return true;
         ptx_take_turn();
-        return job.sparse && __ldca(a.due + job.list) == a.due_is;
+        return job.sparse && (a.due == nullptr || __ldca(a.due + job.list) == a.due_is);
 }
 
 /* Units [first, last) of a part. */

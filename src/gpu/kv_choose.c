@@ -33,6 +33,16 @@ int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
                                    group_bytes(kv));
 }
 
+/* Whether what some of these rows are chosen by may have been formed by the last kernel that was queued: at a prompt's end, which a plan may follow at
+ * once, or where there is no append in between. */
+static bool fresh(const dci_gpu_kv *kv, size_t first, size_t n)
+{
+        bool some = kv->step.n_tokens == 0;
+        for (size_t i = first; i < first + n; i++)
+                some = some || kv->rows[kv->step.at[i]].prompting;
+        return some;
+}
+
 /* Of sequences [first, first + n) of the step. */
 static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const unsigned char *queries, size_t ld,
                                      size_t first, size_t n)
@@ -60,7 +70,8 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                                    .summaries = dci_gpu_kv_chunks(kv, layer),
                                    .signs = p->signs,
                                    .scores = p->scores,
-                                   .parts = p->parts};
+                                   .parts = p->parts,
+                                   .fresh = fresh(kv, first, n)};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
         if (p->listed) {

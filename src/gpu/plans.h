@@ -87,7 +87,8 @@ enum {
  * Nothing is written for lists of sequences that are not sparse, or that are not due.
  *
  * What was queued behind the last call of `form` and the last copy to chunks, tables, centres and frames may be under way still when a kernel
- * reads those: only queries, `due`, lanes and the pool are read when it has ended.
+ * reads those: only queries, `due`, lanes and the pool are read when it has ended. With nothing queued behind that last call, `fresh` is set:
+ * then nothing is read before it has ended.
  *
  * CODES: as src/kv/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs` (sketch/rotate.h: 6 x part, part the
  * largest power of two that is not above dim), and rounded to bytes; score = (scales[i] * (half_step * (float)(2 sum - twice_bias))) +
@@ -123,7 +124,7 @@ typedef struct dci_gpu_score_args {
         float *scores; /* [list][most_groups][group] */
         float *parts;
         const int32_t *due; /* NULL, or by list: only those are due for which it says due_is */
-        int32_t due_is, reserved;
+        int32_t due_is, fresh;
         const unsigned char *frames; /* LEARNED: [row][head], DCI_GPU_FRAME_BYTES(dim) apart */
 } dci_gpu_score_args;
 
