@@ -68,6 +68,15 @@ static dci_status check_ended(const dci_gpu_kv *kv, size_t layer)
         return DCI_OK;
 }
 
+/* Whole blocks of a prompt in the same step go to the host on their own way, and what is planned and attended to may be read there. */
+static dci_status behind_packed(dci_gpu_kv *kv)
+{
+        if (!kv->step.packed)
+                return DCI_OK;
+        const dci_status status = kv->ops->event_record(kv->gpu, kv->side_event, kv->side);
+        return status == DCI_OK ? kv->ops->event_order(kv->gpu, kv->step.stream, kv->side_event) : status;
+}
+
 /* Nothing is known of the lists here: any token may be in a hot slot, and none is longer than the budget, but for sequences without
  * summaries, whose attention is slow anyway. */
 static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
@@ -86,7 +95,9 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
                 kv->rows[kv->step.at[i]].listed = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
         at->n_longest = kv->shape.budget;
         kv->planner.at_hand = layer;
-        status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));
+        status = dci_gpu_kv_did(kv, behind_packed(kv));
+        if (status == DCI_OK)
+                status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));
         at->planned = status == DCI_OK;
         return status;
 }
