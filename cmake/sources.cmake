@@ -176,7 +176,7 @@ set(dci_sources
 
 # Kernels for GPUs, or what says that this build has none.
 if(DCI_CUDA)
-    list(APPEND dci_sources src/gpu/device_cuda.c src/gpu/pin.c)
+    list(APPEND dci_sources src/gpu/cuda_fits.c src/gpu/device_cuda.c src/gpu/pin.c)
     set(dci_cuda_sources
         src/gpu/cuda_append.cu
         src/gpu/cuda_attend.cu

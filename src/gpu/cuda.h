@@ -79,6 +79,21 @@ typedef struct dci_gpu_fetch {
 dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
                                   const dci_gpu_fetch *fetch);
 
+/* The least shared memory that a block may have on any device which there are kernels for (8.6, 8.9, 12.0): what needs no more is not asked for. */
+#define DCI_GPU_CUDA_LEAST_SHARED ((size_t)99 * 1024)
+#define DCI_GPU_CUDA_MOST_LISTS 65535 /* of a gather, and of a choice */
+
+/* Shared memory of a block, with what its kernel has besides; SIZE_MAX: there is no kernel. */
+size_t dci_gpu_cuda_attend_bytes(int32_t dim, int32_t group);
+size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames);
+size_t dci_gpu_cuda_choose_bytes(int32_t stride);
+size_t dci_gpu_cuda_take_kept_bytes(int32_t stride);
+size_t dci_gpu_cuda_form_learned_bytes(int32_t dim);
+
+/* cuda_fits.c: see dci_gpu_ops. */
+struct dci_gpu_needs;
+dci_status dci_gpu_cuda_fits(const dci_gpu_cuda *cuda, const struct dci_gpu_needs *needs);
+
 #ifdef __cplusplus
 }
 #endif

@@ -14,10 +14,11 @@ extern "C" dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, con
         if (args->n_sequences > UINT16_MAX || args->n_heads > UINT16_MAX)
                 return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d kv heads, expected at most %d of each",
                                 args->n_sequences, args->n_heads, UINT16_MAX);
-        const bool bulk = dci_gpu_cuda_of(gpu)->major >= 9;
-        const GpuStream on = stream_of(dci_gpu_cuda_of(gpu), stream);
-        const cudaError_t error = args->dtype == DCI_F16 ? dci_gpu_cuda_attend_f16(args, bulk, on)
-                                                         : dci_gpu_cuda_attend_bf16(args, bulk, on);
+        const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
+        const size_t bulk_bytes = cuda->major >= 9 ? cuda->shared_bytes : 0;
+        const GpuStream on = stream_of(cuda, stream);
+        const cudaError_t error = args->dtype == DCI_F16 ? dci_gpu_cuda_attend_f16(args, bulk_bytes, on)
+                                                         : dci_gpu_cuda_attend_bf16(args, bulk_bytes, on);
         return dci_gpu_cuda_status(error, "attention over %d sequences of %d kv heads and dimension %d",
                                    args->n_sequences, args->n_heads, args->dim);
 }

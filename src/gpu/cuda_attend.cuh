@@ -422,6 +422,8 @@ static __global__ __launch_bounds__(warps_of<D> * 32,
                 merge_parts<D>(a, job);
 }
 
+template <int D, bool PARTS> constexpr size_t block_bytes = sizeof(Shared<D, PARTS ? 8 : 16, warps_of<D>>);
+
 typedef void (*AttendKernel)(dci_gpu_attend_args);
 
 static cudaError_t launch_blocks(AttendKernel kernel, int n_warps, size_t shared_bytes, const dci_gpu_attend_args &args,
@@ -441,9 +443,7 @@ static cudaError_t launch_blocks(AttendKernel kernel, int n_warps, size_t shared
 template <class T, int D, bool PARTS, bool SPARSE>
 static cudaError_t launch(const dci_gpu_attend_args &args, const GpuStream &stream)
 {
-        constexpr int W = warps_of<D>;
-        return launch_blocks(attend_kernel<T, D, PARTS, SPARSE>, W, sizeof(Shared < D, PARTS ? 8 : 16, W >), args,
-                             stream);
+        return launch_blocks(attend_kernel<T, D, PARTS, SPARSE>, warps_of<D>, block_bytes<D, PARTS>, args, stream);
 }
 
 #endif

@@ -10,9 +10,10 @@
 extern "C" {
 #endif
 
-/* bulk: the device can fetch whole pages (compute capability 9.0). cudaErrorInvalidValue: there is no kernel for the dimension. */
-cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, bool bulk, const GpuStream &stream);
-cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, bool bulk, const GpuStream &stream);
+/* bulk_bytes: shared memory of a block where the device can fetch whole pages (compute capability 9.0), else 0. cudaErrorInvalidValue: there is no
+ * kernel for the dimension. */
+cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, size_t bulk_bytes, const GpuStream &stream);
+cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, size_t bulk_bytes, const GpuStream &stream);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
 
 #include "gpu/cuda_attend_bulk.cuh"
 
-cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, bool bulk, const GpuStream &stream)
+cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, size_t bulk_bytes, const GpuStream &stream)
 {
-        return launch_type<Bf16>(*args, bulk, stream);
+        return launch_type<Bf16>(*args, bulk_bytes, stream);
 }

@@ -151,36 +151,40 @@ static __global__ void attend_bulk_kernel(const __grid_constant__ dci_gpu_attend
 }
 #endif
 
+/* Not all devices that can fetch pages have room for their stages (compute capability 12.0): there rows go into registers as elsewhere. */
 template <class T, int D, bool PARTS>
-static cudaError_t launch_bulk(const dci_gpu_attend_args &args, const GpuStream &stream)
+static cudaError_t launch_dense(const dci_gpu_attend_args &args, size_t bulk_bytes, const GpuStream &stream)
 {
         using Memory = BulkShared<D, PARTS ? 8 : 16>;
-        const size_t n_bytes = sizeof(Memory) > BULK_ALONE ? sizeof(Memory) : BULK_ALONE;
-        return launch_blocks(attend_bulk_kernel<T, D, PARTS>, bulk_warps<D>, n_bytes, args, stream);
+        const size_t alone = bulk_bytes < BULK_ALONE ? bulk_bytes : BULK_ALONE;
+        if (bulk_bytes < sizeof(Memory))
+                return launch<T, D, PARTS, false>(args, stream);
+        return launch_blocks(attend_bulk_kernel<T, D, PARTS>, bulk_warps<D>,
+                             sizeof(Memory) > alone ? sizeof(Memory) : alone, args, stream);
 }
 
 template <class T, int D>
-static cudaError_t launch_dim(const dci_gpu_attend_args &args, bool bulk, const GpuStream &stream)
+static cudaError_t launch_dim(const dci_gpu_attend_args &args, size_t bulk_bytes, const GpuStream &stream)
 {
         const bool parts = args.group <= 8;
         if (args.slots != nullptr)
                 return parts ? launch<T, D, true, true>(args, stream) : launch<T, D, false, true>(args, stream);
-        if (bulk)
-                return parts ? launch_bulk<T, D, true>(args, stream) : launch_bulk<T, D, false>(args, stream);
-        return parts ? launch<T, D, true, false>(args, stream) : launch<T, D, false, false>(args, stream);
+        return parts ? launch_dense<T, D, true>(args, bulk_bytes, stream)
+                     : launch_dense<T, D, false>(args, bulk_bytes, stream);
 }
 
-template <class T> static cudaError_t launch_type(const dci_gpu_attend_args &args, bool bulk, const GpuStream &stream)
+template <class T>
+static cudaError_t launch_type(const dci_gpu_attend_args &args, size_t bulk_bytes, const GpuStream &stream)
 {
         switch (args.dim) {
         case 64:
-                return launch_dim<T, 64>(args, bulk, stream);
+                return launch_dim<T, 64>(args, bulk_bytes, stream);
         case 96:
-                return launch_dim<T, 96>(args, bulk, stream);
+                return launch_dim<T, 96>(args, bulk_bytes, stream);
         case 128:
-                return launch_dim<T, 128>(args, bulk, stream);
+                return launch_dim<T, 128>(args, bulk_bytes, stream);
         case 256:
-                return launch_dim<T, 256>(args, bulk, stream);
+                return launch_dim<T, 256>(args, bulk_bytes, stream);
         default:
                 return cudaErrorInvalidValue;
         }

@@ -43,6 +43,11 @@ static __host__ __device__ inline size_t room_bytes(const Plan &plan, int stride
         return plan.alone ? first + last : first > last ? first : last;
 }
 
+static inline int key_room_of(int stride)
+{
+        return stride <= DCI_GPU_FOUND ? DCI_GPU_FOUND : DCI_GPU_MAX_LIST;
+}
+
 static __device__ __forceinline__ Rooms rooms_of(unsigned char *base, const Plan &plan)
 {
         Rooms r;
@@ -428,7 +433,7 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
                n_blocks * block_groups < args->most_groups)
                 n_blocks *= 2;
         Plan plan;
-        plan.key_room = args->stride <= DCI_GPU_FOUND ? DCI_GPU_FOUND : DCI_GPU_MAX_LIST;
+        plan.key_room = key_room_of(args->stride);
         plan.room = (DCI_GPU_FOUND - most_blocks) / n_blocks;
         const int enough = (2 * asked_of(args->stride, n_blocks) + 31) / 32 * 32;
         plan.room = plan.room < enough ? plan.room : enough;
@@ -462,6 +467,14 @@ static dci_status launch_as(const dci_gpu_cuda *cuda, const GpuStream &stream, c
                                                  : launch<G, false>(cuda, stream, args);
 }
 
+/* Without relevances that are kept. */
+extern "C" size_t dci_gpu_cuda_choose_bytes(int32_t stride)
+{
+        Plan plan = {};
+        plan.key_room = key_room_of(stride);
+        return room_bytes(plan, stride) + sizeof(Shared) + 1024;
+}
+
 static dci_status check(const dci_gpu_choose_args *args)
 {
         if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
@@ -483,10 +496,10 @@ static dci_status check(const dci_gpu_choose_args *args)
                         args->weigh, args->group_shift, DCI_GPU_WEIGH_EVEN);
         if (args->n_listed != nullptr && args->group_shift != 0)
                 return dci_fail(DCI_ERR_LIMIT, "listed groups that are pages of 2^%d tokens, too", args->group_shift);
-        if ((int64_t)args->n_sequences * args->n_heads > 65535 || args->most_groups > 1 << 28)
+        if ((int64_t)args->n_sequences * args->n_heads > DCI_GPU_CUDA_MOST_LISTS || args->most_groups > 1 << 28)
                 return dci_fail(DCI_ERR_LIMIT,
-                                "%d sequences of %d heads, of %d groups: the device's kernel takes 65535 lists of %d",
-                                args->n_sequences, args->n_heads, args->most_groups, 1 << 28);
+                                "%d sequences of %d heads, of %d groups: the device's kernel takes %d lists of %d",
+                                args->n_sequences, args->n_heads, args->most_groups, DCI_GPU_CUDA_MOST_LISTS, 1 << 28);
         return DCI_OK;
 }
 

@@ -363,6 +363,22 @@ static cudaError_t launch_as(const dci_gpu_cuda *cuda, void *stream, const dci_g
         return args.fused != 0 ? launch<DIM, true>(cuda, stream, args) : launch<DIM, false>(cuda, stream, args);
 }
 
+extern "C" size_t dci_gpu_cuda_form_learned_bytes(int32_t dim)
+{
+        switch (dim) {
+        case 64:
+                return Shape<64>::shared_bytes;
+        case 96:
+                return Shape<96>::shared_bytes;
+        case 128:
+                return Shape<128>::shared_bytes;
+        case 256:
+                return Shape<256>::shared_bytes;
+        default:
+                return SIZE_MAX;
+        }
+}
+
 extern "C" dci_status dci_gpu_cuda_form_learned(struct dci_gpu *gpu, void *stream,
                                                 const dci_gpu_form_learned_args *args)
 {

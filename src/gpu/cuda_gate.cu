@@ -211,10 +211,22 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
                 a.counts[list] = (int32_t)written;
 }
 
+static constexpr size_t spare = sizeof(Shared) + 1024;
+
+static size_t shared_of(int stride)
+{
+        return (size_t)window_words * 4 + (size_t)stride * 4;
+}
+
+extern "C" size_t dci_gpu_cuda_take_kept_bytes(int32_t stride)
+{
+        return shared_of(stride) + spare;
+}
+
 extern "C" dci_status dci_gpu_cuda_take_kept(struct dci_gpu *gpu, void *stream, const dci_gpu_take_kept_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
-        const size_t shared = (size_t)window_words * 4 + (size_t)args->stride * 4, spare = sizeof(Shared) + 1024;
+        const size_t shared = shared_of(args->stride);
         if (args->n_sequences <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         if (args->stride < 1 || args->stride > DCI_GPU_MAX_LIST || args->n_sequences > 65535)

@@ -325,6 +325,11 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         }
 }
 
+extern "C" size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames)
+{
+        return shared_bytes(stride, n_frames) + 1024;
+}
+
 extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);

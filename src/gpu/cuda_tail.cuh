@@ -510,6 +510,7 @@ static cudaError_t launch(const dci_gpu_tail_args &args, const GpuStream &stream
 {
         const auto kernel = tail_kernel<D, BITS, TILES, GROUP>;
         const size_t bytes = sizeof(Shared<D, TILES>);
+        static_assert(sizeof(Shared<D, TILES>) <= DCI_GPU_CUDA_LEAST_SHARED, "some device has less");
         const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
         if (error != cudaSuccess)
                 return error;

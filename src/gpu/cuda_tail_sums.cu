@@ -15,9 +15,9 @@
 #include "gpu/cuda_rows.cuh"
 #include "gpu/cuda_tail_merge.cuh"
 
-constexpr int QUERIES = 4;          /* of a block */
-constexpr int AT_ONCE = 4;          /* rows of a span that are on their way */
-constexpr int MOST_PAGES = 1 << 16; /* of a part: bits of the bitmap */
+constexpr int QUERIES = 4;                          /* of a block */
+constexpr int AT_ONCE = 4;                          /* rows of a span that are on their way */
+constexpr int MOST_PAGES = DCI_GPU_MOST_PART_PAGES; /* bits of the bitmap */
 
 struct Half {
         static __device__ __forceinline__ float2 widen(uint32_t x)
@@ -400,6 +400,7 @@ template <class T, int D> static cudaError_t launch(const dci_gpu_tail_sums_args
 {
         const auto kernel = tail_sums_kernel<T, D>;
         const size_t bytes = sizeof(Shared<D>);
+        static_assert(sizeof(Shared<D>) <= DCI_GPU_CUDA_LEAST_SHARED, "some device has less");
         const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
         if (error != cudaSuccess)
                 return error;

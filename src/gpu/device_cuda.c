@@ -514,6 +514,11 @@ static void cuda_graph_give(dci_gpu *gpu, void *graph)
                 ON_DEVICE_QUIETLY(gpu, cudaGraphExecDestroy((cudaGraphExec_t)graph));
 }
 
+static dci_status cuda_fits(dci_gpu *gpu, const dci_gpu_needs *needs)
+{
+        return dci_gpu_cuda_fits(dci_gpu_cuda_of(gpu), needs);
+}
+
 /* --- kernels ----------------------------------------------------------------------------------------------------------- */
 
 #define KERNEL(name)                                                                                                   \
@@ -544,12 +549,12 @@ static const dci_gpu_ops ops = {
         .stream_take = cuda_stream_take,
         .stream_give = cuda_stream_give,
         .stream_check = cuda_stream_check,
+        .stream_runs = cuda_stream_runs,
         .stream_wait = cuda_stream_wait,
         .copy = cuda_copy,
         .copy_rows = cuda_copy_rows,
         .copy_batch = cuda_copy_batch,
         .fill = cuda_fill,
-        .stream_runs = cuda_stream_runs,
         .pointer_check = cuda_pointer_check,
         .event_take = cuda_event_take,
         .event_give = cuda_event_give,
@@ -562,6 +567,7 @@ static const dci_gpu_ops ops = {
         .capture_end = cuda_capture_end,
         .graph_launch = cuda_graph_launch,
         .graph_give = cuda_graph_give,
+        .fits = cuda_fits,
         DCI_GPU_EACH_KERNEL(ENTRY) /* with its comma */
 };
 

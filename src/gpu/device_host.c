@@ -534,6 +534,13 @@ static dci_status host_attend(dci_gpu *gpu, void *stream, const dci_gpu_attend_a
         return status == DCI_OK ? dci_gpu_host_call(gpu, stream, run_attend, args, sizeof *args) : status;
 }
 
+static dci_status host_fits(dci_gpu *gpu, const dci_gpu_needs *needs)
+{
+        (void)gpu;
+        (void)needs;
+        return DCI_OK;
+}
+
 #define ENTRY(name) .name = host_##name,
 const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .count = host_count,
@@ -547,6 +554,7 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .stream_take = host_stream_take,
                                       .stream_give = host_stream_give,
                                       .stream_check = host_stream_check,
+                                      .stream_runs = host_stream_runs,
                                       .stream_wait = host_stream_wait,
                                       .copy = host_copy,
                                       .copy_rows = host_copy_rows,
@@ -554,7 +562,6 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .fill = host_fill,
                                       .pointer_check = host_pointer_check,
                                       .event_take = host_event_take,
-                                      .stream_runs = host_stream_runs,
                                       .event_give = host_event_give,
                                       .event_record = host_event_record,
                                       .event_wait = host_event_wait,
@@ -565,4 +572,5 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .capture_end = host_capture_end,
                                       .graph_launch = host_graph_launch,
                                       .graph_give = host_graph_give,
+                                      .fits = host_fits,
                                       DCI_GPU_EACH_KERNEL(ENTRY)};

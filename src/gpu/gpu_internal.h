@@ -18,6 +18,15 @@
 #include "gpu/schedules.h"
 #include "gpu/tails.h"
 
+/* What kernels of a KV cache are launched for, at most. */
+typedef struct dci_gpu_needs {
+        int32_t dim, group;
+        int32_t stride, n_frames; /* of lists; of a lane */
+        size_t n_lists;           /* of a step */
+        bool resolves, gathers;   /* on the device, lists and what they miss */
+        bool plans, keeps, codes; /* the device chooses; keeps lists between plans; makes prompts' learned codes */
+} dci_gpu_needs;
+
 typedef struct dci_gpu_ops {
         const char *name; /* "cuda", "host" */
         /* How many devices there are; an error's sentence says why there is none. */
@@ -38,6 +47,8 @@ typedef struct dci_gpu_ops {
         void (*stream_give)(dci_gpu *gpu, void *stream);
         dci_status (*stream_check)(dci_gpu *gpu,
                                    void *stream); /* that it is one of this device's, and that it is not broken */
+        /* That it is not being captured: else DCI_ERR_INVALID, here and where the host waits, and the capture goes on. */
+        dci_status (*stream_runs)(dci_gpu *gpu, void *stream);
         dci_status (*stream_wait)(dci_gpu *gpu, void *stream); /* the host waits */
         dci_status (*copy)(dci_gpu *gpu, void *stream, void *to, const void *from, size_t n_bytes);
         /* n rows of n_bytes, from_step bytes apart, one behind the other. */
@@ -47,8 +58,6 @@ typedef struct dci_gpu_ops {
         dci_status (*copy_batch)(dci_gpu *gpu, void *stream, size_t n, void *const *to, const void *const *from,
                                  const size_t *n_bytes);
         dci_status (*fill)(dci_gpu *gpu, void *stream, void *to, int byte, size_t n_bytes);
-        /* That it is not being captured: else DCI_ERR_INVALID, here and where the host waits, and the capture goes on. */
-        dci_status (*stream_runs)(dci_gpu *gpu, void *stream);
         /* That the device can read and write what a caller's pointer names. */
         dci_status (*pointer_check)(dci_gpu *gpu, const void *pointer, const char *name);
         dci_status (*event_take)(dci_gpu *gpu, bool timed, void **out);
@@ -62,6 +71,8 @@ typedef struct dci_gpu_ops {
         dci_status (*capture_end)(dci_gpu *gpu, void *stream, void **out_graph);
         dci_status (*graph_launch)(dci_gpu *gpu, void *graph, void *stream);
         void (*graph_give)(dci_gpu *gpu, void *graph);
+        /* That the device has kernels for so much: else DCI_ERR_UNSUPPORTED, and what is too much. */
+        dci_status (*fits)(dci_gpu *gpu, const dci_gpu_needs *needs);
         /* Kernels. They allocate nothing, wait for nothing, and may be captured. */
 #define DCI_GPU_OP(name) dci_status (*(name))(dci_gpu * gpu, void *stream, const dci_gpu_##name##_args *args);
         DCI_GPU_EACH_KERNEL(DCI_GPU_OP)

@@ -241,7 +241,38 @@ static size_t object_bytes(size_t n_layers, size_t n_rows)
                dci_lines(n_rows * sizeof(dci_gpu_kv_row)) + power_of_two(n_rows) * sizeof(uint16_t);
 }
 
-static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config)
+static dci_status check_fits(const dci_gpu_kv *kv, bool plans)
+{
+        const dci_kv_config *c = &kv->shape;
+        const bool sparse = kv->n_sparse > 0;
+        const dci_gpu_needs needs = {.dim = (int32_t)kv->dim,
+                                     .group = (int32_t)kv->group,
+                                     .stride = (int32_t)kv->stride,
+                                     .n_frames = (int32_t)kv->n_frames,
+                                     .n_lists = kv->n_lists,
+                                     .resolves = sparse && !kv->resolves_on_host,
+                                     .gathers = sparse && kv->n_frames > 0 &&
+                                                (!kv->resolves_on_host || kv->config.gather == DCI_GPU_GATHER_STAGED),
+                                     .plans = sparse && plans,
+                                     .keeps = kv->host->stages->schedule.lists,
+                                     .codes = c->summary == DCI_KV_SUMMARY_LEARNED && c->tail == DCI_KV_TAIL_DROP};
+        return kv->ops->fits(kv->gpu, &needs);
+}
+
+/* A launch that the device refuses in the middle of a step cannot be taken back: so what it will be asked for is known before anything is taken of
+ * it. may_leave: the host plans if the device has no kernel for that alone. */
+static dci_status settle_planner(dci_gpu_kv *kv, bool may_leave)
+{
+        if (kv->config.planner == DCI_GPU_PLAN_DEVICE && may_leave) {
+                dci_may_fail(true);
+                if (check_fits(kv, true) != DCI_OK)
+                        kv->config.planner = DCI_GPU_PLAN_HOST;
+                dci_may_fail(false);
+        }
+        return check_fits(kv, kv->config.planner == DCI_GPU_PLAN_DEVICE);
+}
+
+static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config, bool may_leave)
 {
         dci_kv_config host = *config;
         host.hook = dci_gpu_kv_hook(kv);
@@ -250,7 +281,9 @@ static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config)
         if (status != DCI_OK)
                 return status;
         set_layers(kv);
-        status = take_events(kv);
+        status = settle_planner(kv, may_leave);
+        if (status == DCI_OK)
+                status = take_events(kv);
         return status == DCI_OK ? dci_gpu_kv_take_all(kv) : status;
 }
 
@@ -287,7 +320,7 @@ dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gp
         dci_gpu_retain(gpu);
         pthread_mutex_init(&made->lock, NULL);
         set_up(made);
-        status = create(made, kv);
+        status = create(made, kv, config == NULL || config->planner == DCI_GPU_PLAN_AUTO);
         if (status == DCI_OK)
                 *out_kv = made;
         else
@@ -368,6 +401,11 @@ dci_status dci_gpu_kv_told(dci_gpu_kv *kv, dci_status status)
         return status != DCI_OK && refused != DCI_OK ? dci_fail(refused, "%s", kv->refusal) : status;
 }
 
+dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv)
+{
+        return kv->step.open ? kv->ops->stream_runs(kv->gpu, kv->step.stream) : DCI_OK;
+}
+
 dci_status dci_gpu_kv_settle(dci_gpu_kv *kv)
 {
         dci_status status = dci_gpu_kv_check_runs(kv);
@@ -405,11 +443,6 @@ dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
                 }
         dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
         return NULL;
-}
-
-dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv)
-{
-        return kv->step.open ? kv->ops->stream_runs(kv->gpu, kv->step.stream) : DCI_OK;
 }
 
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)

@@ -297,9 +297,9 @@ dci_status dci_gpu_kv_did(dci_gpu_kv *kv, dci_status status);
 dci_status dci_gpu_kv_told(dci_gpu_kv *kv, dci_status status);
 /* The last error's, as far as there is room. */
 void dci_gpu_kv_keep_sentence(char *out, size_t n_bytes);
-/* Until all that was queued is done. */
 /* That nobody captures the step that is open: before anything that waits. Nothing has failed if somebody does, and nothing has changed. */
 dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv);
+/* Until all that was queued is done. */
 dci_status dci_gpu_kv_settle(dci_gpu_kv *kv);
 /* Until the rows of whole steps are in host memory. */
 dci_status dci_gpu_kv_rows_wait(dci_gpu_kv *kv);
@@ -458,10 +458,10 @@ void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
 dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n);
 
-/* Codes in frames of a row's own. */
 /* Candidates that the host has in all layers which form any: a prompt may end in one of them later than in another. */
 size_t dci_gpu_kv_host_grouped(const dci_gpu_kv *kv, const dci_kv_sequence *sequence);
 
+/* Codes in frames of a row's own. */
 DCI_INLINE bool dci_gpu_kv_coded(const dci_gpu_kv_planner *p)
 {
         return p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED;
@@ -540,7 +540,7 @@ int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences);
 /* --- kv_tails.c ----------------------------------------------------------------------------------------------------------------- */
 
 /* Whether the device has this tail, or a sentence. */
-dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape);
+dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens);
 /* What forming codes forms besides, in the same call, and in calls of its own; of a step, and of a prompt's end. */
 void dci_gpu_kv_form_values(const dci_gpu_kv *kv, dci_gpu_form_args *args);
 dci_status dci_gpu_kv_form_means(dci_gpu_kv *kv, const dci_gpu_form_args *codes);

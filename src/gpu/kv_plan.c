@@ -93,7 +93,8 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
                 return status;
         for (size_t i = 0; i < kv->step.n; i++)
                 kv->rows[kv->step.at[i]].listed = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
-        at->n_longest = kv->shape.budget;
+        /* What is left of parts has room for sequences of max_tokens. */
+        at->n_longest = kv->shape.budget < kv->config.max_tokens ? kv->shape.budget : kv->config.max_tokens;
         kv->planner.at_hand = layer;
         status = dci_gpu_kv_did(kv, behind_packed(kv));
         if (status == DCI_OK)

@@ -10,7 +10,18 @@
 
 #include "gpu/kv_device.h"
 
-dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape)
+/* Pages of a list, at most; and parts that these must be cut into. */
+static size_t most_pages(size_t max_tokens, size_t page_tokens)
+{
+        return max_tokens / page_tokens + 1;
+}
+
+static size_t least_parts(size_t n_pages)
+{
+        return n_pages / DCI_GPU_MOST_PART_PAGES + 1;
+}
+
+dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens)
 {
         if (shape->tail == DCI_KV_TAIL_DROP)
                 return DCI_OK;
@@ -19,6 +30,11 @@ dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with a tail but by codes of tokens");
         if (shape->tail == DCI_KV_TAIL_LOWBIT && shape->value_bits == 8)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with values of 8 bits, but of 4, 2 and 1");
+        if (shape->tail == DCI_KV_TAIL_SUMS &&
+            least_parts(most_pages(max_tokens, shape->page_tokens)) > DCI_GPU_MAX_PARTS)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the device cannot plan with a tail by means of pages of %zu for max_tokens of %zu",
+                                shape->page_tokens, max_tokens);
         return DCI_OK;
 }
 
@@ -89,16 +105,25 @@ dci_status dci_gpu_kv_form_prompt_means(dci_gpu_kv *kv, const dci_gpu_form_promp
 
 /* --- attending ------------------------------------------------------------------------------------------------------------------ */
 
+/* That no part has more pages than the kernel has bits for. */
+static size_t fewest_parts(const dci_gpu_kv *kv)
+{
+        return kv->shape.tail == DCI_KV_TAIL_SUMS
+                       ? least_parts(most_pages(kv->config.max_tokens, kv->shape.page_tokens))
+                       : 1;
+}
+
 /* Parts of a list: about two for each multiprocessor in all. */
 static int32_t parts_for(const dci_gpu_kv *kv, size_t n_sequences)
 {
-        const size_t n = 2 * (size_t)kv->gpu->info.multiprocessors / (n_sequences * kv->shape.n_kv_heads);
-        return n < 1 ? 1 : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : (int32_t)n;
+        const size_t n = 2 * (size_t)kv->gpu->info.multiprocessors / (n_sequences * kv->shape.n_kv_heads),
+                     fewest = fewest_parts(kv);
+        return (int32_t)(n < fewest ? fewest : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : n);
 }
 
 size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv)
 {
-        const size_t parts = 2 * (size_t)kv->gpu->info.multiprocessors + kv->n_lists;
+        const size_t parts = 2 * (size_t)kv->gpu->info.multiprocessors + kv->n_lists * fewest_parts(kv);
         return kv->shape.tail == DCI_KV_TAIL_DROP ? 0 : parts * kv->group * (kv->dim + 2);
 }
 
@@ -147,7 +172,8 @@ dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *qu
                                              .page_shift = kv->page_shift,
                                              .whole = whole,
                                              .n_parts = parts_for(kv, kv->step.n),
-                                             .most_pages = (int32_t)((kv->config.max_tokens >> kv->page_shift) + 1),
+                                             .most_pages =
+                                                     (int32_t)most_pages(kv->config.max_tokens, kv->shape.page_tokens),
                                              .stride = (int32_t)kv->stride,
                                              .scale = (float)kv->shape.scale,
                                              .keys_at = (uint32_t)kv->host->summary_bytes,

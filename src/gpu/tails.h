@@ -32,6 +32,8 @@ typedef struct dci_gpu_tail_args {
         float *out, *lse;
 } dci_gpu_tail_args;
 
+#define DCI_GPU_MOST_PART_PAGES 65536 /* each part of a list has fewer */
+
 /**
  * The same by means of pages: candidate c is of page c >> page_shift, whose mean key and mean value lie keys_at and values_at bytes into
  * each head's part of a chunk, in the type of the rows, one behind the other (src/kv/tail_sums.c). With s tokens in a page, r of them
@@ -44,7 +46,8 @@ typedef struct dci_gpu_tail_args {
 typedef struct dci_gpu_tail_sums_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t dtype, query_dtype, page_shift, whole;
-        int32_t n_parts, most_pages, stride; /* most_pages: of a list, at most */
+        int32_t n_parts, most_pages,
+                stride; /* most_pages: of a list, at most; less than DCI_GPU_MOST_PART_PAGES in each part */
         float scale;
         uint32_t keys_at, values_at;
         dci_gpu_sizes sizes;

@@ -11,6 +11,7 @@
 #include "gpu/cuda.h"
 
 void emulated_run(const void *launch);
+size_t emulated_shared(void);
 int emulated_queue(void *stream, const void *launch, size_t n_bytes);
 
 /* The device whose launcher runs on this thread. */
@@ -27,13 +28,19 @@ int emulated_queue(void *stream, const void *launch, size_t n_bytes)
         return queued == DCI_OK ? 0 : 2; /* cudaErrorMemoryAllocation */
 }
 
+size_t emulated_shared(void)
+{
+        const char *n_bytes = getenv("DCI_EMULATED_SHARED");
+        return n_bytes == NULL ? EMULATED_MOST_SHARED : (size_t)strtoul(n_bytes, NULL, 10);
+}
+
 const dci_gpu_cuda *dci_gpu_cuda_of(const dci_gpu *gpu)
 {
         static _Thread_local dci_gpu_cuda cuda;
         const char *major = getenv("DCI_EMULATED_MAJOR");
         cuda = (dci_gpu_cuda){.multiprocessors = gpu->info.multiprocessors,
                               .major = major == NULL ? 9 : (int32_t)strtol(major, NULL, 10),
-                              .shared_bytes = (size_t)227 * 1024};
+                              .shared_bytes = emulated_shared()};
         return &cuda;
 }
 
@@ -60,6 +67,11 @@ dci_status dci_gpu_cuda_status(int error, const char *format, ...)
         }
 DCI_GPU_EACH_KERNEL(KERNEL)
 
+static dci_status emulated_fits(dci_gpu *gpu, const dci_gpu_needs *needs)
+{
+        return dci_gpu_cuda_fits(dci_gpu_cuda_of(gpu), needs);
+}
+
 #define SET(name) ops.name = emulated_##name;
 
 void emulated_become(dci_gpu *gpu)
@@ -67,6 +79,7 @@ void emulated_become(dci_gpu *gpu)
         static dci_gpu_ops ops;
         ops = dci_gpu_ops_host;
         ops.name = "emulated";
+        ops.fits = emulated_fits;
         DCI_GPU_EACH_KERNEL(SET)
         gpu->ops = &ops;
         gpu->device = 0;

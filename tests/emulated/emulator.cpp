@@ -241,7 +241,7 @@ static std::unordered_map<const void *, int> allowed;
 
 int emulated_allow(const void *kernel, int n_bytes)
 {
-        if (n_bytes < 0 || (size_t)n_bytes > MOST_SHARED)
+        if (n_bytes < 0 || (size_t)n_bytes > emulated_shared())
                 return 1;
         pthread_mutex_lock(&one_at_a_time);
         allowed[kernel] = n_bytes;

@@ -67,6 +67,8 @@ enum emulated_what {
 /* Queues a launch on a stream of the device that a call is for (device.c), or runs it where there is none. Returns a cudaError_t. */
 extern "C" int emulated_queue(void *stream, const void *launch, size_t n_bytes);
 extern "C" void emulated_run(const void *launch);
+/* Shared memory that a block may have when it asks for it (device.c). */
+extern "C" size_t emulated_shared();
 /* cudaFuncSetAttribute and what it was told. */
 int emulated_allow(const void *kernel, int n_bytes);
 int emulated_check(const void *kernel, const emulated_launch *launch);
