@@ -79,7 +79,11 @@
  * which runs each kernel's reference, with host memory in place of device memory. It is for tests and for trying programs out.
  *
  * Limits: keys and values of f16 or bf16; dim_k = dim_v = 64, 96, 128 or 256; at most 16 query heads per kv head; pages of 8 to 64; the
- * library's own memory (no dci_kv_layout).
+ * library's own memory (no dci_kv_layout). By keys of f16 a GPU attends to queries whose elements are within 65,504: with larger ones outputs are NaN.
+ * What a GPU has no kernel for is refused by dci_gpu_kv_create: more than 65,535 lists in a step (max_sequences * n_kv_heads) that are fetched by MAPPED
+ * or STAGED, and, where a block has 99 KiB of shared memory (compute capability 8.6, 8.9, 12.0), more than 8 query heads per kv head of 256 elements, or a
+ * budget b and h units of the hot buffer with 8 b + 4 h beyond 67,520. With so little the host plans budgets above 4,096, and learned codes of 256
+ * elements. max_tokens of 2^22 - 1 pages and more are too many for the tail SUMS of a device's plan.
  * Threads: as dci/kv.h: calls on one dci_gpu_kv are served one after another. A dci_gpu may serve many of them.
  * Errors: DCI_ERR_DEVICE when the device's runtime refuses or fails; its sentence is quoted. Bad input and want of memory are refused before
  * anything changes; a kernel that fails later shows in a later call, and the dci_gpu_kv can then only be destroyed.
@@ -177,7 +181,8 @@ DCI_API dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t stru
 typedef struct dci_gpu_kv dci_gpu_kv;
 
 /**
- * Creates a KV cache on a device. kv: as for dci_kv_create, of any preset; its layout and hook must not be set (DCI_ERR_UNSUPPORTED).
+ * Creates a KV cache on a device. kv: as for dci_kv_create, of any preset; its layout and hook must not be set (DCI_ERR_UNSUPPORTED). Refused likewise:
+ * what the device has no kernel for (see "Limits"); where that is so of its plans alone, AUTO lets the host plan.
  * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens) rows; device_resident_bytes, as
  * far as all sequences may need them; tables; where the device
  * plans, scores of one layer: max_tokens floats for each query head (pages: a float for each page), of as many sequences as 256 MiB hold, at
@@ -232,7 +237,9 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  *  step back.
  *  A device that plans does that work itself, queued by this call, from the rows of this step's dci_gpu_kv_append, which must lie there unchanged
  *  until it is done (what the stream does afterwards may overwrite them), and looks at no queries. Of a prompt that came in several steps see
- *  dci_gpu_kv_prompt_rows; plans of the step that ends such a prompt attend to everything. */
+ *  dci_gpu_kv_prompt_rows; plans of the step that ends such a prompt attend to everything. A prompt may end in some layers in a later step than in
+ *  others: there, plans of later steps attend to everything until it has ended in all, and when its end is cut they choose among as many tokens in all
+ *  layers as in the one that has the fewest. */
 DCI_API dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
                                      const void *queries, size_t ld);
 
@@ -250,7 +257,7 @@ DCI_API dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t l
  *  the step's last tokens, whose rows were appended before. The device queues its choice on the stream and returns; its lists last until it plans
  *  another layer, so dci_gpu_kv_attend of this one comes before that. The host waits until the stream has brought the queries; cost as
  *  dci_kv_plan_make. Layers that attend to everything wait for nothing, and must be planned, too. DCI_ERR_INVALID: the prompt has not ended in
- *  the layer. */
+ *  the layer. A plan that is refused leaves nothing behind: it may be asked for again. */
 DCI_API dci_status dci_gpu_kv_plan(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld);
 
 /** Attention over the layer's plan of this step, after dci_gpu_kv_plan, by the same queries. out: device memory, n_sequences x n_query_heads rows of out_dtype,
@@ -266,6 +273,8 @@ DCI_API dci_status dci_gpu_kv_attend(dci_gpu_kv *kv, void *stream, size_t layer,
  * 128 k tokens say. The calls themselves queue nothing that a stream cannot capture; a step whose layers were captured has done nothing until the
  * graph is launched, which the caller does before dci_gpu_kv_step_end. Taken back by dci_gpu_kv_step_abort, launched or not, it has formed
  * nothing of what the device chooses by: the next step forms that. A step for which nothing is captured after all is a step like any other.
+ * Calls that wait for the device (of others: dci_gpu_kv_sync, _get_info, _maintain, _step_abort, _fork, _truncate, _close, _save, _load) are refused while
+ * the step's stream is captured (DCI_ERR_INVALID), and change nothing: capture, launch and step go on.
  * Refused: layers that the host plans (DCI_ERR_UNSUPPORTED), sequences of more than max_tokens (DCI_ERR_LIMIT), steps with other than one token
  * each, a layer that has its rows already.
  */
@@ -283,7 +292,8 @@ DCI_API dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream);
  *  dci_gpu_kv_capture; prompts that ended in the step have not. */
 DCI_API dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv);
 /**
- * Between steps, as dci_kv_maintain. Waits for the last step's rows. sequences NULL: all that are in no step and have good rows.
+ * Between steps, as dci_kv_maintain. Waits for the last step's rows. sequences NULL: all that are in no step and have good rows; one that is named
+ * and in the middle of a step is refused (DCI_ERR_INVALID), and nothing is done for any.
  * Where the device plans, steps form what is chosen by, and this is needed for one thing: codes that no longer fit are made anew (`refit` of the
  * dci_kv_config). The host catches up, which costs it time and memory for all codes of the sequence once and for those of new tokens afterwards;
  * where codes are due it makes them, and the device gets all of the sequence's. Once in some thousand tokens is enough. A decode without it goes on
