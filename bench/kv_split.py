@@ -9,8 +9,8 @@
     python3 bench/kv_split.py short.json ..
 
 A row is a split: bytes per token that codes keep, and the error with them over that of `topk`, which reads every key and
-drops the rest, at the same budget: geometric mean over traces and budgets (and worst of them). `*` marks what no cheaper split
-undercuts.
+drops the rest, at the same budget: geometric mean over traces and budgets (and worst of them). `*` marks what no cheaper
+split undercuts.
 """
 import argparse
 import json

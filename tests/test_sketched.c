@@ -528,98 +528,6 @@ START_TEST(tuning_covers_codes)
 }
 END_TEST
 
-START_TEST(memory_and_config_tell_of_codes)
-{
-        dci_index_config config = sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F16, 4), got;
-        dci_index *index = pdci_index(context, &config, N, keys, NULL);
-        const dci_memory_report report = mdci_memory(index);
-        ck_assert_uint_ge(report.codes, N * (TRACE_DIM / 2 + 8));
-        ck_assert_uint_le(report.codes, 2 * N * (TRACE_DIM / 2 + 8));
-        ck_ok(dci_index_config_init(&got, sizeof got));
-        ck_ok(dci_index_get_config(index, &got));
-        ck_assert_int_eq(got.sketch_bits, 4);
-        dci_index_destroy(index);
-}
-END_TEST
-
-START_TEST(bad_settings_are_refused)
-{
-        dci_index_config config = sketched(DCI_KIND_MDCI, DCI_METRIC_IP, DCI_F16, 5);
-        dci_index *index = NULL;
-        ck_refused(dci_index_create(context, &config, &index), DCI_ERR_INVALID, "sketch_bits is 5");
-        config.sketch_bits = 4;
-        config.page_rows = 8;
-        ck_refused(dci_index_create(context, &config, &index), DCI_ERR_INVALID, "page_rows is 8");
-        config.page_rows = 16;
-        config.dim = DCI_SKETCH_MAX_DIM + 1;
-        ck_refused(dci_index_create(context, &config, &index), DCI_ERR_LIMIT, "32737");
-        config.dim = TRACE_DIM;
-        index = pdci_index(context, &config, 0, keys, NULL);
-        ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_NUMBER, "empty");
-        ck_ok(dci_index_add(index, 100, keys, TRACE_DIM, NULL, NULL));
-        dci_search_params params = effort(0.5, 0.0);
-        int64_t ids[K];
-        ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
-                   "rerank is 0.5");
-        params = effort(0.0, 1.5);
-        ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
-                   "guarantee is 1.5");
-        params = effort((double)NAN, 0.0);
-        ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID, "rerank is");
-        float zero[TRACE_DIM] = {0};
-        ck_refused(dci_index_fit(index, 1, zero, TRACE_DIM), DCI_ERR_NUMBER, "mean square is 0");
-        ck_refused(dci_index_fit(index, 0, zero, TRACE_DIM), DCI_ERR_INVALID, "n_queries is 0");
-        dci_index_destroy(index);
-        config.sketch_bits = 0;
-        index = pdci_index(context, &config, 100, keys, NULL);
-        ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_UNSUPPORTED, "sketch_bits is 0");
-        dci_index_destroy(index);
-        enum { WIDE = DCI_SKETCH_MAX_FIT_DIM + 1 };
-        float *wide = test_normal(20, WIDE, 1);
-        config = sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F32, 4);
-        config.dim = WIDE;
-        index = pdci_index(context, &config, 20, wide, NULL);
-        ck_refused(dci_index_fit(index, 20, wide, WIDE), DCI_ERR_LIMIT, "dimension 1025 is more than");
-        dci_index_destroy(index);
-        free(wide);
-}
-END_TEST
-
-/* --- every allocation failing in turn ---------------------------------------------------------------------------------- */
-
-static void *prepare(dci_context *own, const void *arg)
-{
-        const dci_index_config config = sketched(*(const dci_index_kind *)arg, DCI_METRIC_IP, DCI_F16, 2);
-        return pdci_index(own, &config, 200, keys, NULL);
-}
-
-static size_t life(void *prepared)
-{
-        dci_index *index = prepared;
-        const dci_search_params sure = effort(0.0, 1.0), all = effort(INFINITY, 0.0);
-        int64_t ids[K], want[K];
-        float scores[K];
-        size_t failures = 0;
-        failures += dci_index_add(index, 40, keys + 200 * TRACE_DIM, TRACE_DIM, NULL, NULL) != DCI_OK;
-        failures += dci_index_fit(index, Q, queries, TRACE_DIM) != DCI_OK;
-        failures += dci_index_add(index, 90, keys + 240 * TRACE_DIM, TRACE_DIM, NULL, NULL) != DCI_OK;
-        failures += dci_index_remove(index, 1, (const int64_t[]){17}) != DCI_OK;
-        const bool exact = dci_index_search(index, 1, queries, TRACE_DIM, K, &all, want, scores) == DCI_OK;
-        const bool sketched_too = dci_index_search(index, 1, queries, TRACE_DIM, K, &sure, ids, scores) == DCI_OK;
-        if (exact && sketched_too)
-                ck_assert_mem_eq(ids, want, sizeof ids);
-        failures += !exact + !sketched_too;
-        dci_index_destroy(index);
-        return failures;
-}
-
-/* Loops over kinds. */
-START_TEST(an_allocation_that_fails_leaves_codes_in_step)
-{
-        ck_assert_uint_gt(test_each_allocation_failing(1, prepare, life, &kinds[_i]), 20);
-}
-END_TEST
-
 int main(void)
 {
         Suite *suite = suite_create("sketched");
@@ -642,9 +550,6 @@ int main(void)
         tcase_add_loop_test(tcase, an_index_that_was_emptied_codes_as_a_new_one, 0, 6);
         tcase_add_loop_test(tcase, few_rows_do_not_move_the_centre_of_a_batch_behind_them, 0, 2);
         tcase_add_loop_test(tcase, tuning_covers_codes, 0, 3);
-        tcase_add_test(tcase, memory_and_config_tell_of_codes);
-        tcase_add_test(tcase, bad_settings_are_refused);
-        tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_codes_in_step, 0, 3);
         suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

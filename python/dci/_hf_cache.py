@@ -402,9 +402,11 @@ class DCICache(Cache):
         self.session.select([row for row in range(len(self.session.sequences)) for _ in range(repeats)])
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forgets the last -tokens_to_remove tokens; a positive number is how many stay, as in earlier versions. Queries that a prompt
-        was observed by go with their tokens: where none is left, presets that choose by them (snapkv) need another part of the prompt
-        before they decode."""
+        """Forgets the last -tokens_to_remove tokens; a positive number is how many stay, as in earlier versions.
+
+        Queries that a prompt was observed by go with their tokens: where none is left, presets that choose by them (snapkv)
+        need another part of the prompt before they decode.
+        """
         n = tokens_to_remove if tokens_to_remove > 0 else self.session.seen + tokens_to_remove
         self.session.crop(n)
 

@@ -25,8 +25,9 @@ class KVPlan:
     Made by KVCache.plan, or with room for later ones by KVCache.new_plan. The arrays are views of the sequences that were
     planned last, and hold what is next planned into the same object:
 
-    slots       (n_sequences, n_kv_heads, stride) int32: where the listed rows lie, (block * n_kv_heads + kv head) * page_tokens +
-                offset, in the order of their positions. What follows counts[i, h] of them means nothing.
+    slots       (n_sequences, n_kv_heads, stride) int32: where the listed rows lie,
+                (block * n_kv_heads + kv head) * page_tokens + offset, in the order of their positions. What follows
+                counts[i, h] of them means nothing.
     positions   the same as positions of the sequence.
     counts      (n_sequences, n_kv_heads) int32.
     sink_end, recent_begin, n_tokens

@@ -59,7 +59,7 @@ class _Enabled:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # The model refers to this, so that copies and pickles of it, which would be enabled by half, are refused here.
-        raise InvalidError("a model that decodes through dci cannot be copied or pickled: dci.transformers.disable(model) first")
+        raise InvalidError("a model that decodes through dci cannot be copied: dci.transformers.disable(model) first")
 
     def make(self, states: States, scaling: float) -> KVCache:
         query, key, value = states

@@ -140,7 +140,7 @@ def first_answer(index):
 
 
 def test_a_forked_worker_makes_contexts_of_its_own():
-    # OpenMP's threads are not there in a child, and would be waited for: the parent has used them, through a context that the child has not.
+    # OpenMP's threads are not there in a child, and would be waited for: the parent has used them, through another context.
     index = dci.Index(64, context=dci.Context(threads=2))
     index.add(normal(30_000, 64))
     asked = normal(64, 64)

@@ -211,7 +211,8 @@ done.acquire()
 
 
 def test_calls_are_watched_no_further_where_signals_are_handled_elsewhere():
-    done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{ELSEWHERE}"], capture_output=True, text=True, check=False)
+    program = f"import sys; sys.path[:] = {sys.path!r}\n{ELSEWHERE}"
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == "[2, 3]\n", done.stderr
 
 

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Indices with sketch_bits: settings that are none, what reports say of codes, and every allocation failing in turn. */
+#include "tests/mdci_fixture.h"
+#include "tests/scratch.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "dci/file.h"
+
+enum { N = 2000, Q = 16, K = 10 };
+
+static const dci_index_kind kinds[] = {DCI_KIND_FLAT, DCI_KIND_PDCI, DCI_KIND_MDCI};
+
+static dci_context *context;
+static float *keys, *queries;
+
+static void setup(void)
+{
+        context = test_context(2);
+        keys = pdci_trace("keys", N);
+        queries = pdci_trace("queries", Q);
+}
+
+static void teardown(void)
+{
+        free(keys);
+        free(queries);
+        dci_context_destroy(context);
+}
+
+static dci_index_config sketched(dci_index_kind kind, dci_metric metric, dci_dtype dtype, int32_t bits)
+{
+        dci_index_config config = index_config(TRACE_DIM, metric, dtype);
+        config.kind = kind;
+        config.sketch_bits = bits;
+        config.add_dtype = config.query_dtype = DCI_F32;
+        return config;
+}
+
+static dci_search_params effort(double rerank, double guarantee)
+{
+        dci_search_params params;
+        ck_ok(dci_search_params_init(&params, sizeof params));
+        params.rerank = rerank;
+        params.guarantee = guarantee;
+        return params;
+}
+START_TEST(memory_and_config_tell_of_codes)
+{
+        dci_index_config config = sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F16, 4), got;
+        dci_index *index = pdci_index(context, &config, N, keys, NULL);
+        const dci_memory_report report = mdci_memory(index);
+        ck_assert_uint_ge(report.codes, N * (TRACE_DIM / 2 + 8));
+        ck_assert_uint_le(report.codes, 2 * N * (TRACE_DIM / 2 + 8));
+        ck_ok(dci_index_config_init(&got, sizeof got));
+        ck_ok(dci_index_get_config(index, &got));
+        ck_assert_int_eq(got.sketch_bits, 4);
+        dci_index_destroy(index);
+}
+END_TEST
+
+START_TEST(bad_settings_are_refused)
+{
+        dci_index_config config = sketched(DCI_KIND_MDCI, DCI_METRIC_IP, DCI_F16, 5);
+        dci_index *index = NULL;
+        ck_refused(dci_index_create(context, &config, &index), DCI_ERR_INVALID, "sketch_bits is 5");
+        config.sketch_bits = 4;
+        config.page_rows = 8;
+        ck_refused(dci_index_create(context, &config, &index), DCI_ERR_INVALID, "page_rows is 8");
+        config.page_rows = 16;
+        config.dim = DCI_SKETCH_MAX_DIM + 1;
+        ck_refused(dci_index_create(context, &config, &index), DCI_ERR_LIMIT, "32737");
+        config.dim = TRACE_DIM;
+        index = pdci_index(context, &config, 0, keys, NULL);
+        ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_NUMBER, "empty");
+        ck_ok(dci_index_add(index, 100, keys, TRACE_DIM, NULL, NULL));
+        dci_search_params params = effort(0.5, 0.0);
+        int64_t ids[K];
+        ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
+                   "rerank is 0.5");
+        params = effort(0.0, 1.5);
+        ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
+                   "guarantee is 1.5");
+        params = effort((double)NAN, 0.0);
+        ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID, "rerank is");
+        float zero[TRACE_DIM] = {0};
+        ck_refused(dci_index_fit(index, 1, zero, TRACE_DIM), DCI_ERR_NUMBER, "mean square is 0");
+        ck_refused(dci_index_fit(index, 0, zero, TRACE_DIM), DCI_ERR_INVALID, "n_queries is 0");
+        dci_index_destroy(index);
+        config.sketch_bits = 0;
+        index = pdci_index(context, &config, 100, keys, NULL);
+        ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_UNSUPPORTED, "sketch_bits is 0");
+        dci_index_destroy(index);
+        enum { WIDE = DCI_SKETCH_MAX_FIT_DIM + 1 };
+        float *wide = test_normal(20, WIDE, 1);
+        config = sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F32, 4);
+        config.dim = WIDE;
+        index = pdci_index(context, &config, 20, wide, NULL);
+        ck_refused(dci_index_fit(index, 20, wide, WIDE), DCI_ERR_LIMIT, "dimension 1025 is more than");
+        dci_index_destroy(index);
+        free(wide);
+}
+END_TEST
+
+/* --- every allocation failing in turn ---------------------------------------------------------------------------------- */
+
+static void *prepare(dci_context *own, const void *arg)
+{
+        const dci_index_config config = sketched(*(const dci_index_kind *)arg, DCI_METRIC_IP, DCI_F16, 2);
+        return pdci_index(own, &config, 200, keys, NULL);
+}
+
+static size_t life(void *prepared)
+{
+        dci_index *index = prepared;
+        const dci_search_params sure = effort(0.0, 1.0), all = effort(INFINITY, 0.0);
+        int64_t ids[K], want[K];
+        float scores[K];
+        size_t failures = 0;
+        failures += dci_index_add(index, 40, keys + 200 * TRACE_DIM, TRACE_DIM, NULL, NULL) != DCI_OK;
+        failures += dci_index_fit(index, Q, queries, TRACE_DIM) != DCI_OK;
+        failures += dci_index_add(index, 90, keys + 240 * TRACE_DIM, TRACE_DIM, NULL, NULL) != DCI_OK;
+        failures += dci_index_remove(index, 1, (const int64_t[]){17}) != DCI_OK;
+        const bool exact = dci_index_search(index, 1, queries, TRACE_DIM, K, &all, want, scores) == DCI_OK;
+        const bool sketched_too = dci_index_search(index, 1, queries, TRACE_DIM, K, &sure, ids, scores) == DCI_OK;
+        if (exact && sketched_too)
+                ck_assert_mem_eq(ids, want, sizeof ids);
+        failures += !exact + !sketched_too;
+        dci_index_destroy(index);
+        return failures;
+}
+
+/* Loops over kinds. */
+START_TEST(an_allocation_that_fails_leaves_codes_in_step)
+{
+        ck_assert_uint_gt(test_each_allocation_failing(1, prepare, life, &kinds[_i]), 20);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("sketched edges");
+        TCase *tcase = tcase_create("edges");
+        tcase_set_timeout(tcase, 60);
+        tcase_add_checked_fixture(tcase, setup, teardown);
+        tcase_add_test(tcase, memory_and_config_tell_of_codes);
+        tcase_add_test(tcase, bad_settings_are_refused);
+        tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_codes_in_step, 0, 3);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
+}
