@@ -34,6 +34,24 @@ dci_search_params pdci_effort(size_t visit, size_t retrieve)
         return params;
 }
 
+dci_index_config pdci_sketched(dci_index_kind kind, dci_metric metric, dci_dtype dtype, int32_t bits)
+{
+        dci_index_config config = index_config(TRACE_DIM, metric, dtype);
+        config.kind = kind;
+        config.sketch_bits = bits;
+        config.add_dtype = config.query_dtype = DCI_F32;
+        return config;
+}
+
+dci_search_params pdci_verifying(double rerank, double guarantee)
+{
+        dci_search_params params;
+        ck_ok(dci_search_params_init(&params, sizeof params));
+        params.rerank = rerank;
+        params.guarantee = guarantee;
+        return params;
+}
+
 float *pdci_trace(const char *name, size_t n)
 {
         dci_context *context = test_context(1);

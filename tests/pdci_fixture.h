@@ -21,6 +21,10 @@ dci_index *pdci_index(dci_context *context, const dci_index_config *config, size
 /* Budgets in rows; 0: all. */
 dci_search_params pdci_effort(size_t visit, size_t retrieve);
 
+/* Any kind with codes, of rows of the trace that come as floats; what a search of such an index verifies. */
+dci_index_config pdci_sketched(dci_index_kind kind, dci_metric metric, dci_dtype dtype, int32_t bits);
+dci_search_params pdci_verifying(double rerank, double guarantee);
+
 /* n rows of the trace's "keys" or "queries", evenly spread, as floats. */
 enum { TRACE_DIM = 64 };
 float *pdci_trace(const char *name, size_t n);

@@ -35,24 +35,6 @@ static void teardown(void)
         dci_context_destroy(context);
 }
 
-static dci_index_config sketched(dci_index_kind kind, dci_metric metric, dci_dtype dtype, int32_t bits)
-{
-        dci_index_config config = index_config(TRACE_DIM, metric, dtype);
-        config.kind = kind;
-        config.sketch_bits = bits;
-        config.add_dtype = config.query_dtype = DCI_F32;
-        return config;
-}
-
-static dci_search_params effort(double rerank, double guarantee)
-{
-        dci_search_params params;
-        ck_ok(dci_search_params_init(&params, sizeof params));
-        params.rerank = rerank;
-        params.guarantee = guarantee;
-        return params;
-}
-
 /* What is sure is what is exact, all rows looked at or a part of them, with a filter or without. */
 static void check_sure(const dci_index *index, const float *asked, size_t n_asked, const char *what)
 {
@@ -67,7 +49,7 @@ static void check_sure(const dci_index *index, const float *asked, size_t n_aske
         filter.n = 64 * COUNT(bits);
         for (size_t v = 0; v < COUNT(visits); v++)
                 for (int filtered = 0; filtered < 2; filtered++) {
-                        dci_search_params exact = effort(INFINITY, 0.0), sure = effort(0.0, 1.0);
+                        dci_search_params exact = pdci_verifying(INFINITY, 0.0), sure = pdci_verifying(0.0, 1.0);
                         exact.filter = sure.filter = filtered ? &filter : NULL;
                         exact.prop_to_visit = sure.prop_to_visit = visits[v];
                         exact.prop_to_retrieve = sure.prop_to_retrieve = visits[v];
@@ -85,7 +67,7 @@ START_TEST(a_guarantee_of_one_is_exact)
         const dci_index_kind kind = kinds[_i % 3];
         const dci_metric metric = all_metrics[_i / 3 % 3];
         const int32_t bits = widths[_i / 9];
-        const dci_index_config config = sketched(kind, metric, all_dtypes[(_i + _i / 3 + _i / 9) % 3], bits);
+        const dci_index_config config = pdci_sketched(kind, metric, all_dtypes[(_i + _i / 3 + _i / 9) % 3], bits);
         dci_index *index = pdci_index(context, &config, N, keys, NULL);
         check_sure(index, queries, Q, "built");
         ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
@@ -98,11 +80,12 @@ END_TEST
 START_TEST(verifying_everything_needs_no_codes)
 {
         for (size_t m = 0; m < COUNT(all_metrics); m++) {
-                dci_index_config config = sketched(kinds[_i], all_metrics[m], DCI_F32, 2);
+                dci_index_config config = pdci_sketched(kinds[_i], all_metrics[m], DCI_F32, 2);
                 dci_index *index = pdci_index(context, &config, N, keys, NULL);
                 config.sketch_bits = 0;
                 dci_index *plain = pdci_index(context, &config, N, keys, NULL);
-                const dci_search_params all = effort(INFINITY, 0.0), beyond = effort((double)N / K, 0.0);
+                const dci_search_params all = pdci_verifying(INFINITY, 0.0),
+                                        beyond = pdci_verifying((double)N / K, 0.0);
                 pdci_found want = pdci_search(plain, Q, queries, K, NULL),
                            got = pdci_search(index, Q, queries, K, &all);
                 ck_assert(pdci_same(&want, &got));
@@ -121,7 +104,7 @@ END_TEST
 START_TEST(a_guarantee_of_one_is_exact_for_the_shortest_queries)
 {
         static const float lengths[] = {0.0f, 0x1p-41f, 0x1p-39f};
-        dci_index_config config = sketched(kinds[_i], DCI_METRIC_COSINE, DCI_F32, 4);
+        dci_index_config config = pdci_sketched(kinds[_i], DCI_METRIC_COSINE, DCI_F32, 4);
         config.zero_rows = DCI_ZERO_KEEP;
         dci_index *index = pdci_index(context, &config, N, keys, NULL);
         for (size_t i = 0; i < COUNT(lengths); i++) {
@@ -152,7 +135,7 @@ START_TEST(a_guarantee_of_one_knows_how_scores_round)
         ck_ok(dci_index_create(context, &config, &index));
         for (size_t first = 0; first < ROWS; first += BLOCK)
                 ck_ok(dci_index_add(index, BLOCK, rows + first * WIDE, WIDE, NULL, NULL));
-        const dci_search_params exact = effort(INFINITY, 0.0), sure = effort(1.0, 1.0);
+        const dci_search_params exact = pdci_verifying(INFINITY, 0.0), sure = pdci_verifying(1.0, 1.0);
         pdci_found want = pdci_search(index, 1, query, 1, &exact), got = pdci_search(index, 1, query, 1, &sure);
         ck_assert_msg(pdci_same(&want, &got), "row %lld, wanted %lld", (long long)got.ids[0], (long long)want.ids[0]);
         pdci_found_free(&want);
@@ -177,9 +160,10 @@ static void set_scales(dci_index *index, float even, float odd)
 START_TEST(codes_that_overflow_lose_no_results)
 {
         const dci_metric metric = all_metrics[_i];
-        const dci_index_config config = sketched(DCI_KIND_FLAT, metric, DCI_F32, 4);
+        const dci_index_config config = pdci_sketched(DCI_KIND_FLAT, metric, DCI_F32, 4);
         dci_index *index = pdci_index(context, &config, N, keys, NULL);
-        const dci_search_params all = effort(INFINITY, 0.0), ranked = effort(2.0, 0.0), sure = effort(0.0, 1.0);
+        const dci_search_params all = pdci_verifying(INFINITY, 0.0), ranked = pdci_verifying(2.0, 0.0),
+                                sure = pdci_verifying(0.0, 1.0);
         pdci_found rows = pdci_search(index, Q, queries, N, &all), want = pdci_search(index, Q, queries, K, &all);
         set_scales(index, FLT_MAX, -FLT_MAX);
         pdci_found got = pdci_search(index, Q, queries, K, &ranked);
@@ -212,7 +196,7 @@ END_TEST
 
 static double recall(const dci_index *index, const dci_search_params *params, size_t k)
 {
-        const dci_search_params all = effort(INFINITY, 0.0);
+        const dci_search_params all = pdci_verifying(INFINITY, 0.0);
         pdci_found want = pdci_search(index, Q, queries, k, &all), got = pdci_search(index, Q, queries, k, params);
         const double share = mdci_share_found(&want, &got);
         pdci_found_free(&want);
@@ -224,9 +208,10 @@ static double recall(const dci_index *index, const dci_search_params *params, si
 START_TEST(defaults_find_nearly_all)
 {
         for (size_t b = 0; b < COUNT(widths); b++) {
-                const dci_index_config config = sketched(kinds[_i % 3], all_metrics[_i / 3], DCI_F16, widths[b]);
+                const dci_index_config config = pdci_sketched(kinds[_i % 3], all_metrics[_i / 3], DCI_F16, widths[b]);
                 dci_index *index = pdci_index(context, &config, N, keys, NULL);
-                const dci_search_params few = effort(1.0, 0.0), more = effort(4.0, 0.0), likely = effort(0.0, 0.99);
+                const dci_search_params few = pdci_verifying(1.0, 0.0), more = pdci_verifying(4.0, 0.0),
+                                        likely = pdci_verifying(0.0, 0.99);
                 const double found = recall(index, NULL, 50);
                 ck_assert_double_ge(found, 0.95);
                 ck_assert_double_ge(recall(index, &more, 50) + 1e-9, recall(index, &few, 50));
@@ -254,7 +239,7 @@ static void churn(dci_index *index, const float *rows)
 /* Loops over kinds and metrics. */
 START_TEST(codes_keep_in_step_with_rows)
 {
-        const dci_index_config config = sketched(kinds[_i % 3], all_metrics[_i / 3], DCI_F16, 3);
+        const dci_index_config config = pdci_sketched(kinds[_i % 3], all_metrics[_i / 3], DCI_F16, 3);
         dci_index *index = pdci_index(context, &config, N, keys, NULL);
         churn(index, keys + (N / 2) * TRACE_DIM);
         check_sure(index, queries, Q, "after churn");
@@ -270,7 +255,7 @@ END_TEST
 START_TEST(a_drifting_mean_is_followed)
 {
         enum { STEPS = 1200 };
-        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F32, 4);
+        const dci_index_config config = pdci_sketched(kinds[_i], DCI_METRIC_IP, DCI_F32, 4);
         dci_index *index = pdci_index(context, &config, 0, keys, NULL);
         float *rows = test_normal(STEPS, TRACE_DIM, 5);
         for (size_t i = 0; i < STEPS; i++) {
@@ -289,8 +274,8 @@ END_TEST
 /* Loops over kinds: whatever the threads and the batch. */
 START_TEST(answers_depend_on_neither_threads_nor_batches)
 {
-        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 2);
-        const dci_search_params some = effort(3.0, 0.0), likely = effort(1.0, 0.9);
+        const dci_index_config config = pdci_sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 2);
+        const dci_search_params some = pdci_verifying(3.0, 0.0), likely = pdci_verifying(1.0, 0.9);
         for (int p = 0; p < 2; p++) {
                 const dci_search_params *params = p == 0 ? &some : &likely;
                 pdci_found first = {0};
@@ -321,9 +306,9 @@ END_TEST
 /* Loops over kinds: groups of queries share what they read. */
 START_TEST(groups_find_what_their_queries_find)
 {
-        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 4);
+        const dci_index_config config = pdci_sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 4);
         dci_index *index = pdci_index(context, &config, N, keys, NULL);
-        const dci_search_params sure = effort(0.0, 1.0);
+        const dci_search_params sure = pdci_verifying(0.0, 1.0);
         int64_t ids[Q * K];
         float scores[Q * K];
         pdci_found want = pdci_search(index, Q, queries, K, &sure);
@@ -346,8 +331,8 @@ static unsigned char *bytes_of(const dci_index *index, size_t *out_n)
 /* Loops over kinds and metrics, fitted or not: saved, loaded, mapped, and saved again. */
 START_TEST(files_hold_the_codes)
 {
-        const dci_index_config config = sketched(kinds[_i % 3], all_metrics[_i / 3 % 3], DCI_F16, widths[_i % 5]);
-        const dci_search_params some = effort(2.0, 0.0);
+        const dci_index_config config = pdci_sketched(kinds[_i % 3], all_metrics[_i / 3 % 3], DCI_F16, widths[_i % 5]);
+        const dci_search_params some = pdci_verifying(2.0, 0.0);
         const char *path = scratch_path("index");
         dci_index *index = pdci_index(context, &config, N, keys, NULL), *other = NULL;
         if (_i / 9 == 1)
@@ -393,7 +378,7 @@ static void remove_all(dci_index *index)
 /* Loops over kinds, fitted or not: in the middle of rows that decide about a centre, and when all rows have gone. */
 START_TEST(a_loaded_index_codes_as_the_saved_one_would)
 {
-        const dci_index_config config = sketched(kinds[_i % 3], DCI_METRIC_IP, DCI_F32, 2);
+        const dci_index_config config = pdci_sketched(kinds[_i % 3], DCI_METRIC_IP, DCI_F32, 2);
         dci_index *index = pdci_index(context, &config, 5, keys, NULL);
         if (_i / 3 > 0)
                 ck_ok(dci_index_fit(index, Q, queries, TRACE_DIM));
@@ -446,7 +431,7 @@ START_TEST(an_index_that_was_emptied_codes_as_a_new_one)
 {
         enum { ROUNDS = 140, MANY = 200, FEW = 31 };
         const size_t n_rounds = test_short() ? 20 : ROUNDS;
-        const dci_index_config config = sketched(kinds[_i % 3], DCI_METRIC_L2, DCI_F32, 4);
+        const dci_index_config config = pdci_sketched(kinds[_i % 3], DCI_METRIC_L2, DCI_F32, 4);
         dci_index *index = pdci_index(context, &config, 0, keys, NULL),
                   *fresh = pdci_index(context, &config, 0, keys, NULL);
         float *rows = test_normal(MANY, TRACE_DIM, 6), *place = test_normal(ROUNDS, TRACE_DIM, 7);
@@ -487,7 +472,7 @@ END_TEST
 START_TEST(few_rows_do_not_move_the_centre_of_a_batch_behind_them)
 {
         enum { FEW = 31, MANY = 1000 };
-        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F32, 4);
+        const dci_index_config config = pdci_sketched(kinds[_i], DCI_METRIC_IP, DCI_F32, 4);
         dci_index *index = pdci_index(context, &config, 0, keys, NULL);
         float *rows = test_normal(FEW + MANY, TRACE_DIM, 8);
         for (size_t i = 0; i < FEW * TRACE_DIM; i++)
@@ -509,7 +494,7 @@ END_TEST
 START_TEST(tuning_covers_codes)
 {
         enum { MANY = 200 }; /* half of them choose: of a few, they would tell little about others */
-        const dci_index_config config = sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 4);
+        const dci_index_config config = pdci_sketched(kinds[_i], DCI_METRIC_IP, DCI_F16, 4);
         dci_index *index = pdci_index(context, &config, N, keys, NULL);
         float *many = pdci_trace("queries", MANY);
         dci_tune_result result;

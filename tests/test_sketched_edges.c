@@ -31,26 +31,9 @@ static void teardown(void)
         dci_context_destroy(context);
 }
 
-static dci_index_config sketched(dci_index_kind kind, dci_metric metric, dci_dtype dtype, int32_t bits)
-{
-        dci_index_config config = index_config(TRACE_DIM, metric, dtype);
-        config.kind = kind;
-        config.sketch_bits = bits;
-        config.add_dtype = config.query_dtype = DCI_F32;
-        return config;
-}
-
-static dci_search_params effort(double rerank, double guarantee)
-{
-        dci_search_params params;
-        ck_ok(dci_search_params_init(&params, sizeof params));
-        params.rerank = rerank;
-        params.guarantee = guarantee;
-        return params;
-}
 START_TEST(memory_and_config_tell_of_codes)
 {
-        dci_index_config config = sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F16, 4), got;
+        dci_index_config config = pdci_sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F16, 4), got;
         dci_index *index = pdci_index(context, &config, N, keys, NULL);
         const dci_memory_report report = mdci_memory(index);
         ck_assert_uint_ge(report.codes, N * (TRACE_DIM / 2 + 8));
@@ -64,7 +47,7 @@ END_TEST
 
 START_TEST(bad_settings_are_refused)
 {
-        dci_index_config config = sketched(DCI_KIND_MDCI, DCI_METRIC_IP, DCI_F16, 5);
+        dci_index_config config = pdci_sketched(DCI_KIND_MDCI, DCI_METRIC_IP, DCI_F16, 5);
         dci_index *index = NULL;
         ck_refused(dci_index_create(context, &config, &index), DCI_ERR_INVALID, "sketch_bits is 5");
         config.sketch_bits = 4;
@@ -77,14 +60,14 @@ START_TEST(bad_settings_are_refused)
         index = pdci_index(context, &config, 0, keys, NULL);
         ck_refused(dci_index_fit(index, Q, queries, TRACE_DIM), DCI_ERR_NUMBER, "empty");
         ck_ok(dci_index_add(index, 100, keys, TRACE_DIM, NULL, NULL));
-        dci_search_params params = effort(0.5, 0.0);
+        dci_search_params params = pdci_verifying(0.5, 0.0);
         int64_t ids[K];
         ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
                    "rerank is 0.5");
-        params = effort(0.0, 1.5);
+        params = pdci_verifying(0.0, 1.5);
         ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID,
                    "guarantee is 1.5");
-        params = effort((double)NAN, 0.0);
+        params = pdci_verifying((double)NAN, 0.0);
         ck_refused(dci_index_search(index, 1, queries, TRACE_DIM, K, &params, ids, NULL), DCI_ERR_INVALID, "rerank is");
         float zero[TRACE_DIM] = {0};
         ck_refused(dci_index_fit(index, 1, zero, TRACE_DIM), DCI_ERR_NUMBER, "mean square is 0");
@@ -96,7 +79,7 @@ START_TEST(bad_settings_are_refused)
         dci_index_destroy(index);
         enum { WIDE = DCI_SKETCH_MAX_FIT_DIM + 1 };
         float *wide = test_normal(20, WIDE, 1);
-        config = sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F32, 4);
+        config = pdci_sketched(DCI_KIND_FLAT, DCI_METRIC_IP, DCI_F32, 4);
         config.dim = WIDE;
         index = pdci_index(context, &config, 20, wide, NULL);
         ck_refused(dci_index_fit(index, 20, wide, WIDE), DCI_ERR_LIMIT, "dimension 1025 is more than");
@@ -109,14 +92,14 @@ END_TEST
 
 static void *prepare(dci_context *own, const void *arg)
 {
-        const dci_index_config config = sketched(*(const dci_index_kind *)arg, DCI_METRIC_IP, DCI_F16, 2);
+        const dci_index_config config = pdci_sketched(*(const dci_index_kind *)arg, DCI_METRIC_IP, DCI_F16, 2);
         return pdci_index(own, &config, 200, keys, NULL);
 }
 
 static size_t life(void *prepared)
 {
         dci_index *index = prepared;
-        const dci_search_params sure = effort(0.0, 1.0), all = effort(INFINITY, 0.0);
+        const dci_search_params sure = pdci_verifying(0.0, 1.0), all = pdci_verifying(INFINITY, 0.0);
         int64_t ids[K], want[K];
         float scores[K];
         size_t failures = 0;
