@@ -121,7 +121,7 @@ START_TEST(configs_that_a_device_has_not_are_refused)
         REFUSED(d.reserved = 7, DCI_ERR_INVALID, "dci_gpu_kv_config.reserved is 7, expected 0");
         REFUSED(d.piece_bytes = SIZE_MAX, DCI_ERR_INVALID, "piece_bytes is");
         REFUSED(d.max_device_bytes = 1000, DCI_ERR_FULL, "max_device_bytes 1000");
-        REFUSED((c.n_layers = 1024, c.n_kv_heads = 1024, c.n_query_heads = 1024, d.max_sequences = 4096,
+        REFUSED((c.n_layers = 1024, c.n_kv_heads = 15, c.n_query_heads = 15, d.max_sequences = 4096,
                  d.ring_tokens = (size_t)1 << 24),
                 DCI_ERR_LIMIT, "too many");
         ck_refused(dci_gpu_kv_create(NULL, &c, &d, &kv), DCI_ERR_INVALID, "gpu is NULL");
