@@ -81,7 +81,6 @@ dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const 
 
 /* The least shared memory that a block may have on any device which there are kernels for (8.6, 8.9, 12.0): what needs no more is not asked for. */
 #define DCI_GPU_CUDA_LEAST_SHARED ((size_t)99 * 1024)
-#define DCI_GPU_CUDA_MOST_LISTS 65535 /* of a gather, and of a choice */
 
 /* Shared memory of a block, with what its kernel has besides; SIZE_MAX: there is no kernel. */
 size_t dci_gpu_cuda_attend_bytes(int32_t dim, int32_t group);

@@ -496,10 +496,10 @@ static dci_status check(const dci_gpu_choose_args *args)
                         args->weigh, args->group_shift, DCI_GPU_WEIGH_EVEN);
         if (args->n_listed != nullptr && args->group_shift != 0)
                 return dci_fail(DCI_ERR_LIMIT, "listed groups that are pages of 2^%d tokens, too", args->group_shift);
-        if ((int64_t)args->n_sequences * args->n_heads > DCI_GPU_CUDA_MOST_LISTS || args->most_groups > 1 << 28)
+        if ((int64_t)args->n_sequences * args->n_heads > DCI_GPU_MOST_LISTS || args->most_groups > 1 << 28)
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%d sequences of %d heads, of %d groups: the device's kernel takes %d lists of %d",
-                                args->n_sequences, args->n_heads, args->most_groups, DCI_GPU_CUDA_MOST_LISTS, 1 << 28);
+                                args->n_sequences, args->n_heads, args->most_groups, DCI_GPU_MOST_LISTS, 1 << 28);
         return DCI_OK;
 }
 

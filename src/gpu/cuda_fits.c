@@ -40,9 +40,9 @@ dci_status dci_gpu_cuda_fits(const dci_gpu_cuda *cuda, const dci_gpu_needs *n)
                                 "a budget of %d and %d hot units need %zu bytes of shared memory, this GPU has %zu: "
                                 "lower the budget or hot_tokens",
                                 (int)n->stride, (int)n->n_frames, resolve, cuda->shared_bytes);
-        if (n->gathers && n->n_lists > DCI_GPU_CUDA_MOST_LISTS)
+        if (n->gathers && n->n_lists > DCI_GPU_MOST_LISTS)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "a step of max_sequences has %zu lists, but a GPU gathers for %d at most", n->n_lists,
-                                DCI_GPU_CUDA_MOST_LISTS);
+                                DCI_GPU_MOST_LISTS);
         return n->plans ? check_choice(cuda, n) : DCI_OK;
 }

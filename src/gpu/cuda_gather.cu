@@ -385,9 +385,9 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
         const uint64_t n_lists = (uint64_t)args->n_sequences * (uint64_t)args->n_heads;
         if (n_lists == 0 || args->most_items <= 0)
                 return DCI_OK;
-        if (n_lists > DCI_GPU_CUDA_MOST_LISTS)
+        if (n_lists > DCI_GPU_MOST_LISTS)
                 return dci_fail(DCI_ERR_LIMIT, "a gather has %llu lists, the device's kernel takes %d",
-                                (unsigned long long)n_lists, DCI_GPU_CUDA_MOST_LISTS);
+                                (unsigned long long)n_lists, DCI_GPU_MOST_LISTS);
         if (fetch->warps < 1 || fetch->warps > 16)
                 return dci_fail(DCI_ERR_INVALID, "warps is %d, expected 1 to 16", fetch->warps);
         cudaLaunchConfig_t config = {};

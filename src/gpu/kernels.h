@@ -25,9 +25,10 @@ extern "C" {
 /* Shapes that kernels are built for. */
 #define DCI_GPU_MAX_GROUP 16
 #define DCI_GPU_MAX_DIM 256
-#define DCI_GPU_AGES 1024       /* of frames: how long ago is told apart up to so many steps */
-#define DCI_GPU_MAX_FRAMES 8192 /* per lane */
-#define DCI_GPU_MAX_LIST 8192   /* slots of a plan's list */
+#define DCI_GPU_AGES 1024        /* of frames: how long ago is told apart up to so many steps */
+#define DCI_GPU_MAX_FRAMES 8192  /* per lane */
+#define DCI_GPU_MAX_LIST 8192    /* slots of a plan's list */
+#define DCI_GPU_MOST_LISTS 65535 /* that a GPU gathers or chooses for at once */
 
 /* All kernels of a device, by name; one that is called NAME takes a dci_gpu_NAME_args: rows (this header), plans (plans.h, learned.h, schedules.h, tails.h),
  * and what plans choose among (clusters.h). */

@@ -8,7 +8,6 @@
 
 #define UPLOAD_BYTES ((size_t)4 << 20)
 #define SCORE_BYTES ((size_t)256 << 20) /* of scores at once; a sequence at least */
-#define MOST_LISTS ((size_t)65535)      /* that are chosen at once: what CUDA's kernels take */
 
 /* --- what can be planned ------------------------------------------------------------------------------------------------------- */
 
@@ -91,8 +90,8 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         p->most_groups = (most + 64) / 32 * 32;
         const size_t each = c->n_query_heads * p->most_groups * sizeof(float), some = SCORE_BYTES / each;
         p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
-        if (p->at_once > MOST_LISTS / c->n_kv_heads)
-                p->at_once = MOST_LISTS / c->n_kv_heads;
+        if (p->at_once > DCI_GPU_MOST_LISTS / c->n_kv_heads)
+                p->at_once = DCI_GPU_MOST_LISTS / c->n_kv_heads;
         dci_gpu_kv_schedule_init(kv);
 }
 

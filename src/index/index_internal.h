@@ -83,6 +83,8 @@ typedef struct dci_retired {
 void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config *config);
 void dci_rows_destroy(dci_rows *rows);
 
+/* Rows that the present chunks hold. */
+size_t dci_rows_capacity(const dci_rows *rows);
 /* Makes room for n rows in all without publishing any. What it replaces goes to `retired`. On failure nothing changed. */
 dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired);
 

@@ -79,18 +79,11 @@ static void replacement_free(dci_index *index, replacement *r)
         dci_idmap_destroy(index->context, r->map);
 }
 
-/* Slots that there is memory for. */
-static size_t room_of(const dci_rows *rows)
-{
-        const size_t n = rows->n_chunks;
-        return n == 0 ? 0 : ((n - 1) << rows->chunk_shift) + atomic_load(&rows->table)->chunk[n - 1].capacity;
-}
-
 static dci_status fill(dci_index *index, dci_rows *staged, const gathered *g, int64_t end, replacement *r)
 {
         const size_t n_slots = r->tree->n_pages * r->tree->page_rows;
-        const size_t room = staged == NULL ? 0 : room_of(&index->rows); /* adding keeps what a reserve took */
-        dci_retired *none = NULL;                                       /* nothing is there that could retire */
+        const size_t room = staged == NULL ? 0 : dci_rows_capacity(&index->rows); /* adding keeps what a reserve took */
+        dci_retired *none = NULL; /* nothing is there that could retire */
         dci_status status = dci_rows_reserve(&r->rows, n_slots > room ? n_slots : room, &none);
         if (status != DCI_OK)
                 return status;

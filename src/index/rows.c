@@ -100,8 +100,7 @@ void dci_rows_destroy(dci_rows *rows)
         rows->codes = NULL;
 }
 
-/* Rows that the present chunks hold. */
-static size_t capacity_of(const dci_rows *rows)
+size_t dci_rows_capacity(const dci_rows *rows)
 {
         if (rows->n_chunks == 0)
                 return 0;
@@ -221,7 +220,7 @@ static dci_status append_chunks(dci_rows *rows, size_t wanted)
 dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired)
 {
         const size_t full = (size_t)1 << rows->chunk_shift, wanted = (n + full - 1) >> rows->chunk_shift;
-        if (n <= capacity_of(rows))
+        if (n <= dci_rows_capacity(rows))
                 return DCI_OK;
         if (fits_table(rows, wanted))
                 return append_chunks(rows, wanted);

@@ -221,10 +221,8 @@ static dci_status load_turns(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *word
         dci_status status = take_word(words, &n);
         if (status == DCI_OK && n > words->left / 4)
                 status = dci_fail(DCI_ERR_FORMAT, "the file's section 'groups' is too short");
-        /* And one more: plans may come before the first reservation. */
-        const size_t room = n + (kv->config.schedule == DCI_KV_BOUNDARY ? 1 : 0);
         if (status == DCI_OK)
-                status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity, room,
+                status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity, n,
                                      sizeof *layer->boundaries);
         for (size_t i = 0; i < n && status == DCI_OK; i++, least = word + 1) {
                 status = take_word(words, &word);
