@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-#include "bench/bench.h"
+#include "bench/common/bench.h"
 
 #include <stdio.h>
 #include <string.h>

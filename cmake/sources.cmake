@@ -14,19 +14,19 @@ set(dci_sources
     src/core/pool.c
     src/core/rng.c
     src/core/status.c
-    src/simd/codes.c
-    src/simd/codes_across.c
-    src/simd/codes_write.c
     src/simd/cpu.c
     src/simd/kernels.c
     src/simd/kernels_scalar.c
     src/simd/nearest.c
     src/simd/select.c
     src/simd/topk.c
+    src/simd/codes/codes.c
+    src/simd/codes/encode.c
+    src/simd/codes/transpose.c
     src/transform/cosine.c
     src/transform/mips.c
     src/transform/transform.c
-    src/sketch/area.c
+    src/sketch/code_block.c
     src/sketch/coder.c
     src/sketch/eigen.c
     src/sketch/fit.c
@@ -46,179 +46,179 @@ set(dci_sources
     src/cluster/kmeans_problem.c
     src/cluster/kmeans_run.c
     src/cluster/kmeans_step.c
-    src/index/check.c
-    src/index/check_codes.c
-    src/index/check_rows.c
-    src/index/check_tree.c
-    src/index/chooser.c
+    src/index/candidates.c
     src/index/config.c
     src/index/filter.c
-    src/index/flat.c
-    src/index/flat_batch.c
-    src/index/flat_batch_rows.c
-    src/index/flat_batch_sample.c
-    src/index/flat_batch_state.c
     src/index/group.c
     src/index/group_union.c
     src/index/idmap.c
     src/index/index.c
     src/index/insert.c
-    src/index/mdci.c
-    src/index/mdci_build.c
-    src/index/mdci_search.c
-    src/index/pages.c
-    src/index/pdci.c
-    src/index/pdci_search.c
-    src/index/persist_check.c
-    src/index/persist_codes.c
-    src/index/persist_kinds.c
-    src/index/persist_load.c
-    src/index/persist_save.c
-    src/index/persist_tree.c
-    src/index/project.c
     src/index/range.c
     src/index/remove.c
     src/index/rows.c
-    src/index/rows_codes.c
     src/index/search.c
-    src/index/sketched.c
-    src/index/sketched_fit.c
-    src/index/tree.c
-    src/index/tree_assign.c
-    src/index/tree_build.c
-    src/index/tree_edit.c
-    src/index/tree_insert.c
-    src/index/tree_near.c
-    src/index/tree_plan.c
-    src/index/tree_remove.c
-    src/index/tree_route.c
-    src/index/tree_search.c
     src/index/tune.c
+    src/index/check/check.c
+    src/index/check/codes.c
+    src/index/check/rows.c
+    src/index/check/tree.c
+    src/index/codes/fit.c
+    src/index/codes/rows.c
+    src/index/codes/search.c
+    src/index/flat/batch.c
+    src/index/flat/batch_rows.c
+    src/index/flat/batch_sample.c
+    src/index/flat/batch_state.c
+    src/index/flat/flat.c
+    src/index/mdci/build.c
+    src/index/mdci/mdci.c
+    src/index/mdci/pages.c
+    src/index/mdci/search.c
+    src/index/pdci/pdci.c
+    src/index/pdci/project.c
+    src/index/pdci/search.c
+    src/index/persist/check.c
+    src/index/persist/codes.c
+    src/index/persist/kinds.c
+    src/index/persist/load.c
+    src/index/persist/save.c
+    src/index/persist/tree.c
+    src/index/tree/assign.c
+    src/index/tree/build.c
+    src/index/tree/edit.c
+    src/index/tree/insert.c
+    src/index/tree/near.c
+    src/index/tree/plan.c
+    src/index/tree/remove.c
+    src/index/tree/route.c
+    src/index/tree/search.c
+    src/index/tree/tree.c
+    src/gpu/gpu.c
+    src/gpu/args/frames.c
+    src/gpu/host/append.c
+    src/gpu/host/attend.c
+    src/gpu/host/device.c
+    src/gpu/host/encode.c
+    src/gpu/host/encode_learned.c
+    src/gpu/host/gate.c
+    src/gpu/host/gather.c
+    src/gpu/host/kmeans.c
+    src/gpu/host/learned.c
+    src/gpu/host/resolve.c
+    src/gpu/host/score.c
+    src/gpu/host/select.c
+    src/gpu/host/tail.c
+    src/gpu/host/tail_sums.c
     src/kv/attend.c
-    src/kv/batch.c
     src/kv/calibrate.c
-    src/kv/check.c
-    src/kv/check_again.c
-    src/kv/check_groups.c
-    src/kv/check_tree.c
-    src/kv/choose.c
-    src/kv/choose_verify.c
+    src/kv/clusters.c
     src/kv/config.c
-    src/kv/elsewhere.c
-    src/kv/form.c
-    src/kv/group.c
-    src/kv/group_cluster.c
-    src/kv/group_restructured.c
-    src/kv/group_segment.c
-    src/kv/importance.c
+    src/kv/external_codes.c
     src/kv/info.c
     src/kv/kv.c
     src/kv/maintain.c
     src/kv/memory.c
-    src/kv/persist_batches.c
-    src/kv/persist_load.c
-    src/kv/persist_save.c
     src/kv/plan.c
     src/kv/pool.c
     src/kv/presets.c
     src/kv/prompt.c
-    src/kv/restructure.c
-    src/kv/schedule.c
     src/kv/sequence.c
     src/kv/step.c
-    src/kv/summary_codes.c
-    src/kv/summary_keys.c
-    src/kv/summary_pages.c
-    src/kv/tail_drop.c
-    src/kv/tail_lists.c
-    src/kv/tail_lowbit.c
-    src/kv/tail_sums.c
-    src/kv/tree.c
-    src/kv/tree_choose.c
-    src/kv/tree_file.c
-    src/kv/tree_form.c
-    src/gpu/device_host.c
-    src/gpu/frames.c
-    src/gpu/gpu.c
-    src/gpu/kv.c
-    src/gpu/kv_choose.c
-    src/gpu/kv_clusters.c
-    src/gpu/kv_fetch.c
-    src/gpu/kv_graph.c
-    src/gpu/kv_learned.c
-    src/gpu/kv_listed.c
-    src/gpu/kv_memory.c
-    src/gpu/kv_plan.c
-    src/gpu/kv_planner.c
-    src/gpu/kv_pool.c
-    src/gpu/kv_prompt.c
-    src/gpu/kv_resident.c
-    src/gpu/kv_schedule.c
-    src/gpu/kv_sequence.c
-    src/gpu/kv_step.c
-    src/gpu/kv_store.c
-    src/gpu/kv_summaries.c
-    src/gpu/kv_tails.c
-    src/gpu/kv_turns.c
-    src/gpu/ref_append.c
-    src/gpu/ref_attend.c
-    src/gpu/ref_choose.c
-    src/gpu/ref_form.c
-    src/gpu/ref_form_learned.c
-    src/gpu/ref_gate.c
-    src/gpu/ref_gather.c
-    src/gpu/ref_kmeans.c
-    src/gpu/ref_learned.c
-    src/gpu/ref_resolve.c
-    src/gpu/ref_score.c
-    src/gpu/ref_tail.c
-    src/gpu/ref_tail_sums.c)
+    src/kv/summaries.c
+    src/kv/check/check.c
+    src/kv/check/groups.c
+    src/kv/check/recompute.c
+    src/kv/check/tree.c
+    src/kv/persist/clusters.c
+    src/kv/persist/load.c
+    src/kv/persist/save.c
+    src/kv/stages/group.c
+    src/kv/stages/group_cluster.c
+    src/kv/stages/group_reordered.c
+    src/kv/stages/group_segment.c
+    src/kv/stages/importance.c
+    src/kv/stages/reorder.c
+    src/kv/stages/schedule.c
+    src/kv/stages/select.c
+    src/kv/stages/select_verify.c
+    src/kv/stages/summary_codes.c
+    src/kv/stages/summary_keys.c
+    src/kv/stages/summary_pages.c
+    src/kv/stages/tail_drop.c
+    src/kv/stages/tail_lists.c
+    src/kv/stages/tail_lowbit.c
+    src/kv/stages/tail_sums.c
+    src/kv/tree/build.c
+    src/kv/tree/file.c
+    src/kv/tree/search.c
+    src/kv/tree/tree.c
+    src/offload/boundaries.c
+    src/offload/cache.c
+    src/offload/chunk_store.c
+    src/offload/clusters.c
+    src/offload/fetch_baselines.c
+    src/offload/graph.c
+    src/offload/layout.c
+    src/offload/learned_codes.c
+    src/offload/plan.c
+    src/offload/planner.c
+    src/offload/pool.c
+    src/offload/prompt.c
+    src/offload/prompt_kmeans.c
+    src/offload/resident.c
+    src/offload/schedule.c
+    src/offload/select.c
+    src/offload/sequence.c
+    src/offload/step.c
+    src/offload/summaries.c
+    src/offload/tail.c)
 
-# Kernels for GPUs, or what says that this build has none.
+# Kernels for GPUs (tests/emulated compiles them for the CPU), or what says that this build has none.
+set(dci_cuda_sources
+    src/gpu/cuda/append.cu
+    src/gpu/cuda/gather.cu
+    src/gpu/cuda/resolve.cu
+    src/gpu/cuda/attend/attend.cu
+    src/gpu/cuda/attend/attend_bf16.cu
+    src/gpu/cuda/attend/attend_f16.cu
+    src/gpu/cuda/encode/encode.cu
+    src/gpu/cuda/encode/encode_learned.cu
+    src/gpu/cuda/kmeans/kmeans.cu
+    src/gpu/cuda/kmeans/kmeans_assign.cu
+    src/gpu/cuda/score/score.cu
+    src/gpu/cuda/score/score_codes1.cu
+    src/gpu/cuda/score/score_codes2.cu
+    src/gpu/cuda/score/score_codes4.cu
+    src/gpu/cuda/score/score_learned.cu
+    src/gpu/cuda/score/score_learned_wide.cu
+    src/gpu/cuda/score/score_rows.cu
+    src/gpu/cuda/select/gate.cu
+    src/gpu/cuda/select/select.cu
+    src/gpu/cuda/tail/tail.cu
+    src/gpu/cuda/tail/tail_1.cu
+    src/gpu/cuda/tail/tail_2.cu
+    src/gpu/cuda/tail/tail_4.cu
+    src/gpu/cuda/tail/tail_sums.cu)
 if(DCI_CUDA)
-    list(APPEND dci_sources src/gpu/cuda_fits.c src/gpu/device_cuda.c src/gpu/pin.c)
-    set(dci_cuda_sources
-        src/gpu/cuda_append.cu
-        src/gpu/cuda_attend.cu
-        src/gpu/cuda_attend_bf16.cu
-        src/gpu/cuda_attend_f16.cu
-        src/gpu/cuda_choose.cu
-        src/gpu/cuda_form.cu
-        src/gpu/cuda_form_learned.cu
-        src/gpu/cuda_gate.cu
-        src/gpu/cuda_gather.cu
-        src/gpu/cuda_kmeans.cu
-        src/gpu/cuda_kmeans_assign.cu
-        src/gpu/cuda_resolve.cu
-        src/gpu/cuda_score.cu
-        src/gpu/cuda_score_codes1.cu
-        src/gpu/cuda_score_codes2.cu
-        src/gpu/cuda_score_codes4.cu
-        src/gpu/cuda_score_learned.cu
-        src/gpu/cuda_score_learned_wide.cu
-        src/gpu/cuda_score_rows.cu
-        src/gpu/cuda_tail.cu
-        src/gpu/cuda_tail_1.cu
-        src/gpu/cuda_tail_2.cu
-        src/gpu/cuda_tail_4.cu
-        src/gpu/cuda_tail_sums.cu)
+    list(APPEND dci_sources src/gpu/cuda/device.c src/gpu/cuda/limits.c src/gpu/cuda/pin.c)
 else()
-    list(APPEND dci_sources src/gpu/stub.c)
+    list(APPEND dci_sources src/gpu/cuda/stub.c)
 endif()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     list(APPEND dci_sources src/simd/kernels_avx2.c src/simd/kernels_avx512.c src/simd/kernels_amx.c
-        src/simd/codes_avx2.c src/simd/codes_avx512.c src/simd/codes_vnni.c src/simd/looks_avx512.c src/simd/looks_vnni.c
-        src/simd/codes_write_sse2.c src/simd/codes_write_avx2.c src/simd/codes_write_avx512.c)
-    set_source_files_properties(src/simd/kernels_avx2.c src/simd/codes_avx2.c src/simd/codes_write_avx2.c PROPERTIES
+        src/simd/codes/dot_avx2.c src/simd/codes/dot_avx512.c src/simd/codes/dot_vnni.c src/simd/softmax/softmax_avx512.c src/simd/softmax/softmax_vnni.c
+        src/simd/codes/encode_sse2.c src/simd/codes/encode_avx2.c src/simd/codes/encode_avx512.c)
+    set_source_files_properties(src/simd/kernels_avx2.c src/simd/codes/dot_avx2.c src/simd/codes/encode_avx2.c PROPERTIES
         COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
     set(dci_avx512_flags "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;-mbmi;-mbmi2;-mpopcnt")
-    set_source_files_properties(src/simd/kernels_avx512.c src/simd/codes_avx512.c src/simd/codes_write_avx512.c src/simd/looks_avx512.c PROPERTIES
+    set_source_files_properties(src/simd/kernels_avx512.c src/simd/codes/dot_avx512.c src/simd/codes/encode_avx512.c src/simd/softmax/softmax_avx512.c PROPERTIES
         COMPILE_OPTIONS "${dci_avx512_flags}")
-    set_source_files_properties(src/simd/codes_vnni.c src/simd/looks_vnni.c PROPERTIES COMPILE_OPTIONS "${dci_avx512_flags};-mavx512vnni")
+    set_source_files_properties(src/simd/codes/dot_vnni.c src/simd/softmax/softmax_vnni.c PROPERTIES COMPILE_OPTIONS "${dci_avx512_flags};-mavx512vnni")
     set_source_files_properties(src/simd/kernels_amx.c PROPERTIES COMPILE_OPTIONS
         "${dci_avx512_flags};-mavx512bf16;-mamx-tile;-mamx-bf16")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
-    list(APPEND dci_sources src/simd/kernels_neon.c src/simd/codes_neon.c src/simd/codes_dot.c src/simd/codes_write_neon.c)
-    set_source_files_properties(src/simd/codes_dot.c PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod")
+    list(APPEND dci_sources src/simd/kernels_neon.c src/simd/codes/dot_neon.c src/simd/codes/dot_sdot.c src/simd/codes/encode_neon.c)
+    set_source_files_properties(src/simd/codes/dot_sdot.c PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod")
 endif()

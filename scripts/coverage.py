@@ -13,23 +13,23 @@ LINES, BRANCHES = 95.0, 85.0
 # Sources of instruction sets, and what /proc/cpuinfo calls what they need.
 NEEDS = {
     "src/simd/kernels_avx2.c": ["avx2", "fma", "f16c"],
-    "src/simd/codes_avx2.c": ["avx2"],
-    "src/simd/codes_write_avx2.c": ["avx2"],
+    "src/simd/codes/dot_avx2.c": ["avx2"],
+    "src/simd/codes/encode_avx2.c": ["avx2"],
     "src/simd/kernels_avx512.c": ["avx512bw"],
-    "src/simd/codes_avx512.c": ["avx512bw"],
-    "src/simd/codes_avx512.h": ["avx512bw"],
-    "src/simd/codes_write_avx512.c": ["avx512bw"],
-    "src/simd/codes_vnni.c": ["avx512_vnni"],
-    "src/simd/looks_avx512.c": ["avx512bw"],
-    "src/simd/looks_template.h": ["avx512bw"],
-    "src/simd/looks_vnni.c": ["avx512_vnni"],
+    "src/simd/codes/dot_avx512.c": ["avx512bw"],
+    "src/simd/codes/dot_avx512.h": ["avx512bw"],
+    "src/simd/codes/encode_avx512.c": ["avx512bw"],
+    "src/simd/codes/dot_vnni.c": ["avx512_vnni"],
+    "src/simd/softmax/softmax_avx512.c": ["avx512bw"],
+    "src/simd/softmax/softmax_template.h": ["avx512bw"],
+    "src/simd/softmax/softmax_vnni.c": ["avx512_vnni"],
     "src/simd/kernels_amx.c": ["amx_tile", "amx_bf16"],
 }
 
 
 def left_out(path):
     """Why a source does not count, or None."""
-    if path.startswith("src/gpu/"):
+    if path.startswith(("src/gpu/", "src/offload/")):
         return "devices: scripts/check-gpu"
     with open("/proc/cpuinfo") as file:
         has = set(next((line for line in file if line.startswith("flags")), "").split())

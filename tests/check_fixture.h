@@ -4,7 +4,7 @@
 #ifndef DCI_TESTS_CHECK_FIXTURE_H
 #define DCI_TESTS_CHECK_FIXTURE_H
 
-#include "index/mdci.h"
+#include "index/mdci/mdci.h"
 #include "tests/index_fixture.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

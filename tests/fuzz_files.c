@@ -8,7 +8,7 @@
 
 #include "dci/check.h"
 #include "dci/file.h"
-#include "index/tree.h"
+#include "index/tree/tree.h"
 
 void fuzz_must(bool right, const char *what)
 {

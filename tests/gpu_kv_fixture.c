@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/gpu_kv_fixture.h"
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 
 #include <math.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "tests/kv_fixture.h"
 
-#include "gpu/kv_device.h"
+#include "offload/offload_internal.h"
 
 /* Outputs may differ by this share of their norm, log sums by this share of 1 and their size; more where more than 8 query heads share a
  * kv head, since queries and weights are rounded there. */

@@ -3,7 +3,7 @@
 /* Lists of plans that a device made, beside the CPU's. */
 #include "tests/gpu_kv_fixture.h"
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 
 #include <float.h>
 #include <math.h>
@@ -280,7 +280,7 @@ static void check_ahead(twin *t, const which *of, const int32_t *a, const int32_
         count_end(&c);
 }
 
-/* What AHEAD has chosen for a sequence's next plan, as kv_schedule.c keeps it. */
+/* What AHEAD has chosen for a sequence's next plan, as offload/schedule.c keeps it. */
 static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_list)
 {
         const dci_gpu_kv_schedule *s = &t->kv->planner.schedule;

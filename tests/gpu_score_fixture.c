@@ -355,7 +355,7 @@ static void check_number(const list *l, size_t g, double got, double wanted, dou
                       l->name, l->number, l->q, g, got, wanted, tolerance);
 }
 
-/* As src/kv/summary_codes.c scans them. */
+/* As src/kv/stages/summary_codes.c scans them. */
 static void check_codes(const list *l)
 {
         const score_state *s = l->s;

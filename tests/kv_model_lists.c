@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 #include "tests/kv_model.h"
 
 /* Groups of one head: candidates, and those of them that a plan may choose. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The query of Prioritized DCI as Li and Malik published it (2017), step by step: the measure of src/index/pdci.c.
+ * The query of Prioritized DCI as Li and Malik published it (2017), step by step: the measure of src/index/pdci/pdci.c.
  *
  * A simple index is an array of rows sorted by projection. Two cursors per simple index go outward from the query; a composite
  * index always visits next the (row, simple index) pair of the smallest projected difference (ties: lower id, then lower
@@ -10,7 +10,7 @@
 #ifndef DCI_TESTS_PDCI_WALK_H
 #define DCI_TESTS_PDCI_WALK_H
 
-#include "index/pdci.h"
+#include "index/pdci/pdci.h"
 #include "tests/common.h"
 
 typedef struct pdci_walk pdci_walk;

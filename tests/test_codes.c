@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "simd/codes.h"
+#include "simd/codes/codes.h"
 
 /* Coordinates of each width: one section at a time, the smallest and longer ones; sections side by side. */
 static const size_t layouts[][DCI_CODE_WIDTHS] = {

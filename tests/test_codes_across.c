@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "simd/codes_across.h"
+#include "simd/codes/transpose.h"
 
 enum { ROWS = 32, TOKENS = 128, MOST_DIM = 288, MOST_BYTES = MOST_DIM / 32 * 32 * TOKENS };
 

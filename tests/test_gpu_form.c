@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kv/stages.h"
-#include "simd/codes_across.h"
+#include "kv/stages/stages.h"
+#include "simd/codes/transpose.h"
 #include "simd/convert.h"
 #include "sketch/coder.h"
 #include "sketch/frames.h"
@@ -23,7 +23,7 @@
 #define MOST 1200   /* candidates of a sequence */
 #define CHUNKS 3    /* of a row */
 #define SLACK 128   /* bytes of a head's part that nobody may write */
-#define CODE_SEED 7 /* keys' frames; values have the complement, as in src/kv/form.c */
+#define CODE_SEED 7 /* keys' frames; values have the complement, as in src/kv/summaries.c */
 
 typedef struct shape {
         const char *name;
@@ -231,7 +231,7 @@ static void model_codes(world *w, size_t list, size_t first, size_t n, unsigned 
                 scales[at + i] = dci_float_to_bf16(coded[i].scale);
 }
 
-/* As put_rows of src/kv/tail_lowbit.c. */
+/* As put_rows of src/kv/stages/tail_lowbit.c. */
 static void model_values(world *w, size_t list, size_t first, size_t n, unsigned char *tail)
 {
         static unsigned char block[DCI_CODE_ROWS * DCI_GPU_MAX_DIM];

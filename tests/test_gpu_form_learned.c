@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/npy.h"
-#include "gpu/frames_fill.h"
+#include "gpu/args/frames_fill.h"
 #include "simd/convert.h"
 #include "sketch/fit.h"
 #include "sketch/frames.h"
@@ -357,7 +357,7 @@ START_TEST(recorded_keys_too)
 }
 END_TEST
 
-/* What the macros of learned.h say of blocks, one by one. */
+/* What the macros of gpu/args/learned.h say of blocks, one by one. */
 START_TEST(residuals_have_places_without_gaps)
 {
         int32_t next = 0;

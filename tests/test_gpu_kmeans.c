@@ -126,7 +126,7 @@ static void run(world *w)
         }
 }
 
-/* What src/kv/group_cluster.c would make of the rows. */
+/* What src/kv/stages/group_cluster.c would make of the rows. */
 static void cpu_clusters(const world *w, int32_t *offsets, int32_t *ids, float *centroids)
 {
         const shape *s = w->s;

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 #include "tests/gpu_kv_fixture.h"
 #include "tests/scratch.h"
 

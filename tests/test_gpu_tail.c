@@ -9,7 +9,7 @@
 
 #include "tests/gpu_tail_fixture.h"
 
-#include "simd/codes_across.h"
+#include "simd/codes/transpose.h"
 #include "simd/convert.h"
 #include "sketch/coder.h"
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/tree.h"
+#include "kv/tree/tree.h"
 #include "tests/kv_check_fixture.h"
 
 static dci_kv_sequence *first(dci_kv *kv)

@@ -6,7 +6,7 @@
  */
 #include <math.h>
 
-#include "kv/tree.h"
+#include "kv/tree/tree.h"
 #include "tests/kv_check_fixture.h"
 
 /* Leak checkers find here what damage hides from them. */

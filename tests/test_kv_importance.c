@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages.h"
-#include "simd/looks.h"
+#include "kv/stages/stages.h"
+#include "simd/softmax/softmax.h"
 #include "tests/kv_fixture.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

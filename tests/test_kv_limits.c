@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kv/kv_internal.h"
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 #include "simd/kernels.h"
 #include "tests/kv_model.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kv/kv_internal.h"
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 #include "tests/kv_schedule.h"
 #include "tests/scratch.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/file.h"
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 #include "tests/kv_model.h"
 #include "tests/kv_schedule.h"
 #include "tests/persist_fixture.h"

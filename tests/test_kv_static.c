@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages.h"
-#include "simd/looks.h"
+#include "kv/stages/stages.h"
+#include "simd/softmax/softmax.h"
 #include "tests/kv_model.h"
 #include "tests/persist_fixture.h"
 #include "tests/persist_seal.h"

@@ -16,7 +16,7 @@
 
 #include "core/executor.h"
 #include "dci/check.h"
-#include "kv/tree.h"
+#include "kv/tree/tree.h"
 #include "tests/scratch.h"
 
 #ifndef __has_feature

@@ -94,7 +94,7 @@ static void fill_scene(scene *s, dci_dtype dtype, size_t dim)
         s->queries = queries;
 }
 
-/* Fills `wanted`, which must itself keep the tolerance that kernels.h states. */
+/* Fills `wanted`, which must itself keep the tolerance that gpu/args/rows.h states. */
 static void score_scene(scene *s, int form)
 {
         for (size_t q = 0; q < DCI_MANY_QUERIES; q++)

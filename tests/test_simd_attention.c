@@ -11,7 +11,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define SWEEP ((size_t)400000)
-#define EXP_ERROR 1.5e-7 /* as kernels.h states it */
+#define EXP_ERROR 1.5e-7 /* as gpu/args/rows.h states it */
 
 static const dci_kernels *kernels_of(size_t level)
 {

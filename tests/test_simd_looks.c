@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "simd/looks.h"
+#include "simd/softmax/softmax.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 enum { MOST_DIM = 300, MOST_QUERIES = 32, ROWS = DCI_LOOK_ROWS, LANES = DCI_LOOK_LANES };

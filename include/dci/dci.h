@@ -11,7 +11,8 @@
  *   file.h       indexes saved, loaded and mapped
  *   kmeans.h     clusters of rows: cosine and Euclidean k-means, one problem or a layer's heads at once
  *   kv.h         a KV cache that keeps every token and attends to few: paged rows, plans, attention
- *   gpu.h        that cache in host memory, with attention on a GPU
+ *   gpu.h        devices: opening a GPU
+ *   offload.h    the KV cache in host memory, with attention on a GPU
  *   check.h      indexes and caches that check themselves
  *
  * A first program is in README.md and is compiled by the test suite (tests/install/consumer.c).
@@ -26,6 +27,7 @@
 #include "dci/index.h"
 #include "dci/kmeans.h"
 #include "dci/kv.h"
+#include "dci/offload.h"
 #include "dci/sketch.h"
 #include "dci/transform.h"
 

@@ -15,7 +15,7 @@
  *    the best rows among those ranked first at 1 and 2 bits, sometimes at 3 and 4, never at 8 (docs/sketches.md). Blocks of 32
  *    rows that begin from then on use it; codes that are there keep the transform they were made with and stay valid. Estimates of
  *    learned codes are drawn towards the mean of what they learned from, so they are not unbiased.
- *  - Layout: blocks of 32 rows, lines of 64 bytes, each line 16 rows times one 32-bit word of codes (src/simd/codes.h), so that
+ *  - Layout: blocks of 32 rows, lines of 64 bytes, each line 16 rows times one 32-bit word of codes (src/simd/codes/codes.h), so that
  *    1 to 8 queries read a line once. bits * dim / 8 bytes per row, dim rounded up to 8 coordinates at 4 bits, 16 at 2, 32 at 1 and 3,
  *    and 8 bytes for the two floats.
  *

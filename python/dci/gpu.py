@@ -10,7 +10,7 @@ one. A library that was built with `cmake --preset cuda` is used where the envir
 
     DCI_LIBRARY=build/cuda/libdci.so python program.py
 
-include/dci/gpu.h says what each call promises, docs/gpu.md how it works and what it costs.
+include/dci/offload.h says what each call promises, docs/gpu.md how it works and what it costs.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class GPUKVCache(KVBase):
             kv.maintain()                               # what the host chooses by; a device does it in its steps
 
     Attention among a prompt's own tokens is the model's. A step is of one or more sequences, and its calls are of all of
-    them, in the order that reserve was given; rows are those of one behind the other. include/dci/gpu.h has all limits.
+    them, in the order that reserve was given; rows are those of one behind the other. include/dci/offload.h has all limits.
 
     gpu         a GPU; it may serve many KV caches.
     n_layers, n_query_heads, n_kv_heads, dim_k
@@ -198,7 +198,7 @@ class GPUKVCache(KVBase):
                 over the bus; 0: none. No output depends on it (resident_bytes, an option of KVCache, is another thing).
     planner     who chooses what is attended to: "host"; "device", which queues its choice behind what was queued before
                 and lets nothing wait (UnsupportedError, with the reason, where it cannot); "auto": the device where it can,
-                else the host; info().planner says which. include/dci/gpu.h lists what the device can plan.
+                else the host; info().planner says which. include/dci/offload.h lists what the device can plan.
     options     all others of KVCache, by name: preset, budget, dtype ("float16" or "bfloat16"), query_dtype, ... A layout is
                 refused.
 

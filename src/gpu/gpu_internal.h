@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A device and what it can do. Everything above it (kv*.c) asks through dci_gpu_ops, of which there are two: CUDA (device_cuda.cu, or
- * stub.c in builds without) and the host device, whose memory is the host's, whose streams do their work at once and whose kernels are the
+ * A device and what it can do. Everything above it (src/offload) asks through dci_gpu_ops, of which there are two: CUDA (cuda/device.c, or
+ * cuda/stub.c in builds without) and the host device, whose memory is the host's, whose streams do their work at once and whose kernels are the
  * references: so the objects above are tested where there is no GPU.
  */
 #ifndef DCI_GPU_INTERNAL_H
@@ -11,12 +11,12 @@
 #include "core/internal.h"
 
 #include "dci/gpu.h"
-#include "gpu/clusters.h"
-#include "gpu/kernels.h"
-#include "gpu/learned.h"
-#include "gpu/plans.h"
-#include "gpu/schedules.h"
-#include "gpu/tails.h"
+#include "gpu/args/kmeans.h"
+#include "gpu/args/learned.h"
+#include "gpu/args/rows.h"
+#include "gpu/args/schedule.h"
+#include "gpu/args/select.h"
+#include "gpu/args/tail.h"
 
 /* What kernels of a KV cache are launched for, at most. */
 typedef struct dci_gpu_needs {
@@ -91,13 +91,13 @@ struct dci_gpu {
 /* An object that is made on a device holds it, and gives it back with dci_gpu_destroy. */
 void dci_gpu_retain(dci_gpu *gpu);
 
-extern const dci_gpu_ops dci_gpu_ops_host; /* device_host.c */
+extern const dci_gpu_ops dci_gpu_ops_host; /* host/device.c */
 /* On a stream (`object`) of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the graph that is captured
  * runs. */
 dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
                              size_t n_bytes);
 const dci_gpu_ops *
-dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORTED) in builds without: stub.c */
+dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORTED) in builds without: cuda/stub.c */
 
 /* That kernels which attend, or score, are built for it: query heads of a kv head, and elements of a row. */
 dci_status dci_gpu_check_shape(int32_t group, int32_t dim);

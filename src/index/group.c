@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "index/group.h"
-#include "index/mdci.h"
+#include "index/mdci/mdci.h"
 
 static dci_status check_group(size_t n_groups, size_t group_size, int32_t result, size_t *out_queries)
 {

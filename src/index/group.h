@@ -3,7 +3,7 @@
 #ifndef DCI_INDEX_GROUP_H
 #define DCI_INDEX_GROUP_H
 
-#include "index/chooser.h"
+#include "index/candidates.h"
 
 /* For each group of the chooser's: the first k distinct rows of its queries' lists, interleaved by rank. */
 dci_status dci_group_unite(dci_chooser *chooser, size_t k, int64_t *out_ids, float *out_scores,

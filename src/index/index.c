@@ -8,7 +8,7 @@
 
 #include "core/file.h"
 #include "index/config.h"
-#include "index/mdci.h"
+#include "index/mdci/mdci.h"
 
 dci_status dci_index_create(dci_context *context, const dci_index_config *config, dci_index **out_index)
 {

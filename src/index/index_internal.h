@@ -108,7 +108,7 @@ void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t t
 void dci_rows_swap(dci_rows *a, dci_rows *b);
 size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report);
 
-/* --- rows_codes.c: the codes of rows, in chunks like them ------------------------------------------------------------ */
+/* --- codes/rows.c: the codes of rows, in chunks like them ------------------------------------------------------------ */
 
 /* Frames of the codes, and what a writer needs to encode one row. */
 typedef struct dci_rows_codes {
@@ -180,7 +180,7 @@ void dci_idmap_set(dci_idmap *map, int64_t id, int32_t slot);
 void dci_idmap_remove(dci_idmap *map, int64_t id);
 size_t dci_idmap_bytes(const dci_idmap *map);
 
-/* --- project.c: projections on random directions -------------------------------------------------------------------- */
+/* --- pdci/project.c: projections on random directions -------------------------------------------------------------------- */
 
 typedef struct dci_directions {
         size_t n, dim;
@@ -270,7 +270,7 @@ int32_t dci_index_slot(const dci_index *index, const dci_view *view, int64_t id)
 dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *row, const char *what, size_t number,
                          float *out_norm);
 
-/* --- search.c, filter.c, flat.c, flat_batch.c, range.c -------------------------------------------------------------- */
+/* --- search.c, filter.c, flat/flat.c, flat/batch.c, range.c -------------------------------------------------------------- */
 
 /* Queries as the cores want them: float rows, checked. */
 typedef struct dci_queries dci_queries;
@@ -345,7 +345,7 @@ bool dci_flat_batch_suits(const dci_flat *flat, size_t k);
 dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
                                  dci_search_stats *stats);
 
-/* --- sketched.c: rows ranked by their codes first ---------------------------------------------------------------------- */
+/* --- codes/search.c: rows ranked by their codes first ---------------------------------------------------------------------- */
 
 struct dci_chooser;
 /* How many rows are scored per query out of n; false: all, and codes are of no use. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "index/insert.h"
-#include "index/mdci.h"
+#include "index/mdci/mdci.h"
 
 #define TASK_BYTES ((size_t)128 << 10)
 

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/mdci.h"
-#include "index/pdci_search.h"
+#include "index/mdci/mdci.h"
+#include "index/pdci/search.h"
 
 /* Matches of one group of queries, in growing lists. */
 typedef struct matches {

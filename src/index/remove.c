@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "index/mdci.h"
+#include "index/mdci/mdci.h"
 
 static int compare_slots(const void *a, const void *b)
 {

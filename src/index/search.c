@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/mdci.h"
-#include "index/pdci_search.h"
+#include "index/mdci/mdci.h"
+#include "index/pdci/search.h"
 
 #define MAX_K ((size_t)1 << 24)
 #define MAX_RESULTS ((size_t)1 << 40)

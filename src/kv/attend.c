@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 
 typedef struct attending {
         dci_kv *kv;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 
 typedef struct samples {
         const dci_kernels *kernels;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
 {

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "kv/tree.h"
+#include "kv/tree/tree.h"
 
 /* Where nothing came since it was built, no page is stale. */
 static void count_pages(const dci_kv_tree *tree, dci_kv_sequence_info *info)

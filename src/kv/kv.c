@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 
 /* The layout's arrays are the caller's: copies of them. */
 static dci_status copy_layout(dci_kv *kv)

@@ -7,7 +7,7 @@
  * sequence has one table for all its layers. Summaries live in chunks of DCI_KV_CHUNK tokens of one layer and all its heads, which forks
  * share by counted references and copy before they write. Tokens with summaries are numbered from the end of the sink on: candidates.
  *
- * The five choices are small tables of functions (stages.h); presets.c names their combinations.
+ * The five choices are small tables of functions (stages/stages.h); presets.c names their combinations.
  */
 #ifndef DCI_KV_INTERNAL_H
 #define DCI_KV_INTERNAL_H
@@ -23,7 +23,7 @@
 #define DCI_KV_CHUNK ((size_t)512) /* tokens: a multiple of every page and of DCI_CODE_ROWS */
 #define DCI_KV_TILE ((size_t)64)   /* tokens that loops over rows take at a time */
 
-typedef struct dci_kv_stages dci_kv_stages; /* stages.h */
+typedef struct dci_kv_stages dci_kv_stages; /* stages/stages.h */
 
 /* --- memory (memory.c) ---------------------------------------------------------------------------------------------- */
 
@@ -85,7 +85,7 @@ typedef struct dci_kv_chunk {
         atomic_size_t refs;
 } dci_kv_chunk;
 
-/* Groups that are not by position, of consecutive candidates (batch.c): never changed once made, and shared by forks. By head:
+/* Groups that are not by position, of consecutive candidates (clusters.c): never changed once made, and shared by forks. By head:
  *
  *      offsets   n_groups + 1: where the members of each begin in ids
  *      ids       candidates by group, ascending within one
@@ -113,7 +113,7 @@ typedef struct dci_kv_frame {
         size_t n_queries; /* learned: of the moments behind the coder, which a refit begins with; 0: none yet */
 } dci_kv_frame;
 
-typedef struct dci_kv_tree dci_kv_tree; /* tree.h */
+typedef struct dci_kv_tree dci_kv_tree; /* tree/tree.h */
 
 typedef struct dci_kv_head {
         dci_kv_frame *keys, *values; /* NULL where there are none */
@@ -128,7 +128,7 @@ typedef struct dci_kv_head {
 
 enum { DCI_KV_PROMPT_OPEN, DCI_KV_PROMPT_WAITING, DCI_KV_PROMPT_DONE };
 
-/* What plans of a layer leave to the next ones (schedule.c): it lies in its sequence's memory, and forks copy it. */
+/* What plans of a layer leave to the next ones (stages/schedule.c): it lies in its sequence's memory, and forks copy it. */
 typedef struct dci_kv_decided {
         bool listed;     /* there are lists, and `queries` are those of the last plan that could use them */
         bool decides;    /* of the call that runs */
@@ -271,7 +271,7 @@ void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, si
 dci_status dci_kv_append_later(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
                                const size_t *n_tokens, const dci_kv_rows *rows);
 
-/* --- listed groups (batch.c) ------------------------------------------------------------------------------------------- */
+/* --- listed groups (clusters.c) ------------------------------------------------------------------------------------------- */
 
 /* An empty batch of candidates [first, first + n) with room for so many groups in each head. */
 dci_status dci_kv_batch_take(dci_kv *kv, size_t first, size_t n, size_t room, dci_kv_batch **out);
@@ -304,13 +304,13 @@ void dci_kv_batch_form(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch, siz
 /* The same from members that are there already. */
 void dci_kv_batch_summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch, size_t head, size_t area);
 
-/* --- groups (form.c) -------------------------------------------------------------------------------------------------- */
+/* --- groups (summaries.c) -------------------------------------------------------------------------------------------------- */
 
 /* Candidates that a sequence of n tokens may have: none of them younger than the rollback, whole pages. */
 size_t dci_kv_may_group(const dci_kv *kv, size_t n);
 /* Whether this layer forms groups at all. */
 bool dci_kv_groups(const dci_kv *kv, size_t layer);
-/* Whether groups are leaves of trees (tree.h). */
+/* Whether groups are leaves of trees (tree/tree.h). */
 DCI_INLINE bool dci_kv_has_trees(const dci_kv *kv)
 {
         return kv->config.group == DCI_KV_GROUP_TREE;
@@ -399,7 +399,7 @@ typedef struct dci_kv_given {
  * gives other than n candidates, are passed over. Counts the others to *io_given. */
 dci_status dci_kv_give_prompt(dci_kv *kv, int64_t sequence, size_t n, size_t n_given, const dci_kv_given *given,
                               uint64_t *io_given);
-/* elsewhere.c: the first n_missing candidates of a layer that is `uncoded` have codes elsewhere: residuals, ld for each head, are those that
+/* external_codes.c: the first n_missing candidates of a layer that is `uncoded` have codes elsewhere: residuals, ld for each head, are those that
  * dci_kv_watch_codes asks for. What is behind them is formed here; all of it if residuals is NULL. */
 dci_status dci_kv_give_codes(dci_kv *kv, dci_kv_layer *layer, const float *residuals, size_t ld);
 /* Codes from candidate `first` on, where a chunk begins, are in chunks afterwards. All candidates behind n_missing lie in others, or in none. */
@@ -449,7 +449,7 @@ double dci_kv_drift(const dci_kv_head *head);
 /* attend.c */
 size_t dci_kv_attend_bytes(const dci_kv *kv);
 
-/* --- the schedule (schedule.c) ---------------------------------------------------------------------------------------- */
+/* --- the schedule (stages/schedule.c) ---------------------------------------------------------------------------------------- */
 
 /* The layer whose lists this one uses: itself, or with ANCHOR the one before it that searches. */
 size_t dci_kv_anchor_of(const dci_kv *kv, size_t layer);
@@ -470,7 +470,7 @@ DCI_INLINE size_t dci_kv_most_room(const dci_kv *kv)
         return kv->config.budget - kv->config.sink - kv->config.window;
 }
 
-/* --- stored orders (restructure.c) -------------------------------------------------------------------------------------- */
+/* --- stored orders (stages/reorder.c) -------------------------------------------------------------------------------------- */
 
 #define DCI_KV_STATIC_SHARE 0.25
 

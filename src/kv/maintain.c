@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "kv/tree.h"
+#include "kv/tree/tree.h"
 
 typedef struct due {
         dci_kv_layer *layer;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/tree.h"
+#include "kv/tree/tree.h"
 
 size_t dci_kv_stride(const dci_kv *kv)
 {

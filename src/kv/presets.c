@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 
 /* clang-format off */
 static const dci_kv_preset presets[] = {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kv/tree.h"
+#include "kv/tree/tree.h"
 
 /* A unit of this sequence (NULL: any), or NULL. Under jobs_lock. */
 static dci_kv_layer *take_unit(dci_kv *kv, const dci_kv_sequence *sequence, size_t *out_head)

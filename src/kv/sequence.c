@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "kv/tree.h"
+#include "kv/tree/tree.h"
 
 /* Where a sequence is, or would be, among the ascending ids. */
 static size_t place_of(const dci_kv *kv, int64_t id)

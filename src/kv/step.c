@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages.h"
+#include "kv/stages/stages.h"
 
 static dci_status grow_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks)
 {

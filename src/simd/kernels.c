@@ -5,7 +5,7 @@
 
 #include "simd/cpu.h"
 #include "simd/kernels.h"
-#include "simd/looks.h"
+#include "simd/softmax/softmax.h"
 
 const dci_kernels *dci_kernels_for(dci_isa isa)
 {

@@ -236,7 +236,7 @@ typedef struct search {
         int32_t at[MOST_POINTS];
 } search;
 
-/* |product - what the canonical kernel computes| is at most this for every centre (see flat_batch.c for the terms). */
+/* |product - what the canonical kernel computes| is at most this for every centre (see index/flat/batch.c for the terms). */
 static float error_bound(const dci_nearest *s, float length, float lost)
 {
         const float dim = (float)s->dim;

@@ -28,8 +28,8 @@
 
 #include "core/internal.h"
 
-#include "simd/codes.h"
-#include "simd/codes_write.h"
+#include "simd/codes/codes.h"
+#include "simd/codes/encode.h"
 #include "simd/kernels.h"
 #include "sketch/rotate.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-# The dependency order: core, simd | transform | sketch | index, cluster (not each other) | kv | gpu. A folder under src includes
+# The dependency order: core, simd | transform | sketch | index, cluster, gpu (not each other) | kv | offload. A folder under src includes
 # only itself and folders to its left; a public header counts as a part of its folder. Usage: tests/deps/check.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,11 +13,12 @@ declare -A left=(
     [sketch]="core simd transform sketch"
     [index]="core simd transform sketch index"
     [cluster]="core simd transform sketch cluster"
+    [gpu]="core simd transform sketch gpu"
     [kv]="core simd transform sketch index cluster kv"
-    [gpu]="core simd transform sketch index cluster kv gpu"
+    [offload]="core simd transform sketch index cluster gpu kv offload"
 )
 declare -A folder_of_header=(
-    [base]=core [check]=core [transform]=transform [sketch]=sketch [index]=index [file]=index [kmeans]=cluster [kv]=kv [gpu]=gpu
+    [base]=core [check]=core [transform]=transform [sketch]=sketch [index]=index [file]=index [kmeans]=cluster [kv]=kv [gpu]=gpu [offload]=offload
 )
 
 wrong=0
@@ -72,7 +73,7 @@ check_files() {
 shopt -s nullglob
 n=0
 for path in src/*/; do
-    files=("$path"*.c "$path"*.h "$path"*.cu "$path"*.cuh)
+    mapfile -t files < <(find "$path" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
     n=$((n + ${#files[@]}))
     folder=$(basename "$path")
     if [[ ${#files[@]} -gt 0 ]]; then

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu/cuda.h"
+#include "gpu/cuda/launchers.h"
 
 void emulated_run(const void *launch);
 size_t emulated_shared(void);

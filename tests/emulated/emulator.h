@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * CUDA kernels on a CPU: what src/gpu/cuda_*.cu compute, where there is no GPU.
+ * CUDA kernels on a CPU: what the kernels of src/gpu/cuda compute, where there is no GPU.
  *
  * The sources are compiled as C++ against the headers in include/, which have of CUDA what kernels use, each in a namespace of its own
  * (kernel.cpp.in). A launch runs its blocks one after another in an order of chance, a block's threads as fibers: a thread goes on until it

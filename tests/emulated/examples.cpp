@@ -5,8 +5,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "gpu/cuda_bulk.cuh"
-#include "gpu/cuda_ptx.cuh"
+#include "gpu/cuda/bulk.cuh"
+#include "gpu/cuda/ptx.cuh"
 
 extern "C" {
 #include "emulated/examples.h"

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/dataset.h"
-#include "bench/runbook.h"
+#include "bench/ann/runbook.h"
+#include "bench/common/dataset.h"
 #include "core/file.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/scratch.h"

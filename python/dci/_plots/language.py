@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""A language model that decodes through dci, beside its own cache: what bench/language_model.py wrote."""
+"""A language model that decodes through dci, beside its own cache: what bench/scripts/language_model.py wrote."""
 
 from __future__ import annotations
 

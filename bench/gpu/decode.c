@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The part decode: what the KV path of a decode step takes, preset by preset, over lengths and batches: all layers' append, plan and attend. What
+ * the device plans, and full attention, is a graph of all layers that is replayed; what the host plans runs call by call. Queries walk on from
+ * step to step (bench/gpu/stream.c); they and the new rows are brought to their places before each step, outside the clock.
+ */
+#include "bench/gpu/path.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MODEL_LAYERS = 32, WARM_STEPS = 8, PREFIX_STEPS = 16, PREFIX_WARM = 3, WALK_STEPS = 1024, MOST_FULL = 128 };
+enum { OVERLAP_TOKENS = 16384, OVERLAP_STEPS = 192 };
+#define DEVICE_SHARE 0.9 /* of what is free, for layers that are kept whole */
+
+/* What full attention took, for ratios. */
+typedef struct full_time {
+        size_t batch, tokens;
+        double us; /* of one layer */
+} full_time;
+
+/* What steps of the walk share, of each length: it is found once. */
+typedef struct walk_shares {
+        size_t tokens;
+        double last, kept;
+} walk_shares;
+
+typedef struct decoding {
+        gpubench *b;
+        gpubench_stream stream;
+        gpubench_path path;
+        int32_t planner;
+        bool graphed;
+        size_t batch, tokens, host_bytes;
+        double fill_seconds, *samples;
+        size_t n_shares;
+        walk_shares shares[BENCH_MAX_SHARES], share; /* share: of `tokens` */
+        dci_gpu_kv_info before, after;
+        gpubench_time whole, wall, plan, maintain;
+        double mean;           /* microseconds; with what is formed once for many tokens */
+        double phases[PHASES]; /* NAN: there is none */
+        full_time full[MOST_FULL];
+        size_t n_full;
+} decoding;
+
+static bool is_full(const kvbench_arm *arm)
+{
+        return arm->preset == DCI_KV_FULL;
+}
+
+/* --- how many layers there is room for ------------------------------------------------------------------------------------------- */
+
+static size_t number_in(const char *path, const char *before)
+{
+        char line[256];
+        size_t out = 0;
+        FILE *file = fopen(path, "r");
+        while (file != NULL && out == 0 && fgets(line, sizeof line, file) != NULL)
+                if (strncmp(line, before, strlen(before)) == 0)
+                        out = (size_t)strtoull(line + strlen(before), NULL, 10);
+        if (file != NULL)
+                fclose(file);
+        return out;
+}
+
+/* What of the host's memory may be locked: some of what the system, and a container around us, still have. */
+static size_t host_bytes(const gpubench_options *o)
+{
+        if (o->host_gib > 0)
+                return o->host_gib << 30;
+        size_t free_bytes = number_in("/proc/meminfo", "MemAvailable:") << 10;
+        const size_t most = number_in("/sys/fs/cgroup/memory.max", ""),
+                     used = number_in("/sys/fs/cgroup/memory.current", "");
+        if (most > 0 && (free_bytes == 0 || most - (used < most ? used : most) < free_bytes))
+                free_bytes = most - (used < most ? used : most);
+        return free_bytes / 10 * 8;
+}
+
+static size_t layer_bytes(const decoding *d, size_t tokens, bool forks)
+{
+        return (forks ? 1 : d->batch) * tokens * d->b->options->heads * GPUBENCH_DIM * 4;
+}
+
+static size_t most_layers(const decoding *d, const kvbench_arm *arm, size_t tokens)
+{
+        const gpubench_options *o = d->b->options;
+        const bool by_host = !is_full(arm) && d->planner == DCI_GPU_PLAN_HOST;
+        size_t n = by_host && o->host_layers < o->decode_layers ? o->host_layers : o->decode_layers;
+        const size_t per_layer = layer_bytes(d, tokens, o->forks);
+        n = n < d->host_bytes / per_layer ? n : d->host_bytes / per_layer;
+        if (is_full(arm)) {
+                /* Beside them lie a layer's rows as the prompt brings them. */
+                const size_t room = (size_t)(DEVICE_SHARE * (double)gpubench_free_bytes(d->b)),
+                             rows = layer_bytes(d, tokens, true), fit = room > rows ? (room - rows) / per_layer : 0;
+                n = n < fit ? n : fit;
+        }
+        return n;
+}
+
+/* --- measuring ----------------------------------------------------------------------------------------------------------------------- */
+
+/* So many steps; their times into samples, of `wall` if there is no graph. */
+static dci_status steps(decoding *d, size_t n, size_t warm, gpubench_time *out)
+{
+        gpubench_path_times times = {0};
+        dci_status status = DCI_OK;
+        for (size_t s = 0; s < warm + n && status == DCI_OK; s++) {
+                status = gpubench_path_bring(&d->path);
+                if (status == DCI_OK)
+                        status = gpubench_path_step(&d->path, &times);
+                if (s >= warm)
+                        d->samples[s - warm] = d->path.graph != NULL ? times.device : times.wall;
+        }
+        if (status == DCI_OK)
+                *out = gpubench_time_of(d->samples, n);
+        return status;
+}
+
+/* The steps that count: all of their times, and what they moved. */
+static dci_status measure_whole(decoding *d)
+{
+        const size_t n = d->b->options->steps;
+        double *kinds[] = {d->samples, d->samples + n, d->samples + 2 * n, d->samples + 3 * n};
+        gpubench_time ignored;
+        dci_status status = steps(d, 1, WARM_STEPS, &ignored);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_get_info(d->path.kv, &d->before);
+        for (size_t s = 0; s < n && status == DCI_OK; s++) {
+                gpubench_path_times times = {0};
+                status = gpubench_path_bring(&d->path);
+                if (status == DCI_OK)
+                        status = gpubench_path_step(&d->path, &times);
+                kinds[0][s] = d->path.graph != NULL ? times.device : times.wall;
+                kinds[1][s] = times.wall;
+                kinds[2][s] = times.plan;
+                kinds[3][s] = times.maintain;
+        }
+        if (status == DCI_OK)
+                status = dci_gpu_kv_get_info(d->path.kv, &d->after);
+        if (status == DCI_OK)
+                status = gpubench_path_look(&d->path);
+        d->mean = 0;
+        for (size_t s = 0; s < n; s++)
+                d->mean += 1e6 * kinds[0][s] / (double)n;
+        d->whole = gpubench_time_of(kinds[0], n);
+        d->wall = gpubench_time_of(kinds[1], n);
+        d->plan = gpubench_time_of(kinds[2], n);
+        d->maintain = gpubench_time_of(kinds[3], n);
+        return status;
+}
+
+/* Graphs that end before each phase, from the last one on: what is resident goes on as in earnest as long as there is a phase that says so.
+ * Rows that such a graph did not fetch are taken for resident, so the sequences are of no use afterwards. */
+static dci_status split_graph(decoding *d, size_t max_tokens, const bool *present)
+{
+        double longer = d->whole.median;
+        dci_status status = DCI_OK;
+        int first = 0;
+        while (first < PHASES - 1 && !present[first])
+                first++;
+        const size_t n = d->b->options->steps < PREFIX_STEPS ? d->b->options->steps : PREFIX_STEPS;
+        for (int phase = PHASES - 1; phase > first && status == DCI_OK; phase--) {
+                gpubench_time shorter = {0};
+                if (!present[phase])
+                        continue;
+                gpubench_tap_allow((1U << phase) - 1);
+                status = gpubench_path_capture(&d->path, max_tokens);
+                if (status == DCI_OK)
+                        status = steps(d, n, PREFIX_WARM, &shorter);
+                d->phases[phase] = longer - shorter.median;
+                longer = shorter.median;
+        }
+        d->phases[first] = longer;
+        gpubench_tap_allow(PHASES_ALL);
+        gpubench_path_forget(&d->path);
+        return status;
+}
+
+/* Call by call: events around each kernel; the host's choice is what its calls take. */
+static dci_status split_calls(decoding *d, const bool *present)
+{
+        const size_t n = d->b->options->steps < PREFIX_STEPS ? d->b->options->steps : PREFIX_STEPS;
+        double seconds[PHASES] = {0};
+        dci_status status = DCI_OK;
+        for (size_t s = 0; s < n && status == DCI_OK; s++) {
+                gpubench_path_times times = {0};
+                status = gpubench_path_bring(&d->path);
+                gpubench_tap_time();
+                if (status == DCI_OK)
+                        status = gpubench_path_step(&d->path, &times);
+                if (status == DCI_OK)
+                        status = gpubench_tap_times(d->b, seconds);
+        }
+        for (int phase = 0; phase < PHASES; phase++)
+                if (present[phase])
+                        d->phases[phase] = 1e6 * seconds[phase] / (double)n;
+        if (!is_full(&d->path.config.arm)) {
+                d->phases[PHASE_CHOOSE] = d->plan.median;
+                d->phases[PHASE_FORM] = d->maintain.median;
+        }
+        return status;
+}
+
+static size_t steps_taken(const gpubench_options *o)
+{
+        return o->steps + WARM_STEPS + (PHASES + 1) * (PREFIX_STEPS + PREFIX_WARM + 2);
+}
+
+/* --- a row ----------------------------------------------------------------------------------------------------------------------------- */
+
+static double ratio_to_full(decoding *d)
+{
+        const gpubench_path_config *c = &d->path.config;
+        const double us = d->whole.median / (double)c->layers;
+        if (is_full(&c->arm) && d->n_full < MOST_FULL)
+                d->full[d->n_full++] = (full_time){d->batch, d->tokens, us};
+        for (size_t i = 0; i < d->n_full; i++)
+                if (d->full[i].batch == d->batch && d->full[i].tokens == d->tokens)
+                        return us / d->full[i].us;
+        return NAN;
+}
+
+static json_t *shape_of(const decoding *d, const char *codes)
+{
+        const gpubench_path_config *c = &d->path.config;
+        const gpubench_options *o = d->b->options;
+        const char *planner = is_full(&c->arm) ? "none" : d->planner == DCI_GPU_PLAN_DEVICE ? "device" : "host";
+        json_t *shape = json_pack(
+                "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:s, s:I}", "codes", codes, "planner",
+                planner, "runs_as", d->graphed ? "graph" : "calls", "budget", (json_int_t)o->budgets.values[0],
+                "layers", (json_int_t)c->layers, "model_layers", (json_int_t)MODEL_LAYERS, "heads",
+                (json_int_t)c->heads, "batch", (json_int_t)d->batch, "tokens", (json_int_t)d->tokens, "steps",
+                (json_int_t)o->steps, "forks", (int)(o->forks && d->batch > 1), "max_tokens", (json_int_t)c->max_tokens,
+                "gather", gpubench_gather_name(o->gather), "resident_mib", (json_int_t)o->resident_mib);
+        return shape;
+}
+
+static void note_memory(const decoding *d)
+{
+        const gpubench_path_config *c = &d->path.config;
+        gpubench *b = d->b;
+        const size_t free_now = gpubench_free_bytes(b);
+        gpubench_note(b, "device_bytes", (double)d->after.device_bytes);
+        gpubench_note(b, "lane_bytes", (double)d->after.lane_bytes);
+        gpubench_note(b, "summary_bytes", (double)d->after.summary_bytes);
+        gpubench_note(b, "pinned_bytes", (double)d->after.pinned_bytes);
+        gpubench_note(b, "resident_bytes", (double)d->after.resident_bytes);
+        gpubench_note(b, "resident_used_bytes", (double)d->after.resident_used_bytes);
+        gpubench_note(b, "full_bytes", (double)c->layers * (double)layer_bytes(d, d->tokens, false));
+        gpubench_note(b, "device_taken", d->path.free_before > free_now ? (double)(d->path.free_before - free_now) : 0);
+}
+
+/* What stays in host memory is asked for and not fetched, and no hit either. */
+static double hit_rate(const decoding *d)
+{
+        const double asked = (double)(d->after.n_asked - d->before.n_asked),
+                     missed = (double)(d->after.n_missed - d->before.n_missed),
+                     stayed = (double)(d->after.n_stayed - d->before.n_stayed) / (double)d->after.unit_tokens;
+        return asked > 0 ? fmax(0, 1 - (missed + stayed) / asked) : 1;
+}
+
+static void note_times(const decoding *d, double ratio)
+{
+        gpubench *b = d->b;
+        const gpubench_path_config *c = &d->path.config;
+        const double n_steps = (double)b->options->steps, asked = (double)(d->after.n_asked - d->before.n_asked);
+        const double fetched = (double)(d->after.bytes_fetched - d->before.bytes_fetched) / n_steps;
+        const double missed = (double)(d->after.n_missed - d->before.n_missed);
+        const double model = d->whole.median * MODEL_LAYERS / (double)c->layers;
+        gpubench_note(b, "us_mean", d->mean);
+        gpubench_note(b, "us_model", model);
+        gpubench_note(b, "step_us", d->wall.median);
+        gpubench_note(b, "tokens_per_s", 1e6 * (double)d->batch / model);
+        gpubench_note(b, "ratio_full", ratio);
+        for (int phase = 0; phase < PHASES; phase++) {
+                char name[32];
+                snprintf(name, sizeof name, "%s_us", gpubench_phase_names[phase]);
+                gpubench_note(b, name, d->phases[phase]);
+        }
+        if (asked > 0)
+                gpubench_note(b, "hit_rate", hit_rate(d));
+        if (missed > 0)
+                gpubench_note(b, "resident_rate", (double)(d->after.n_resident - d->before.n_resident) / missed);
+        gpubench_note(b, "bytes_fetched_step", fetched);
+        gpubench_note(b, "bytes_written_step", (double)(d->after.bytes_written - d->before.bytes_written) / n_steps);
+        gpubench_note(b, "stayed", (double)(d->after.n_stayed - d->before.n_stayed));
+        if (fetched > 0 && d->phases[PHASE_GATHER] > 0)
+                gpubench_note(b, "fetched_gb_s", fetched / (1e3 * d->phases[PHASE_GATHER]));
+        gpubench_note(b, "bulk_gb_s", 1e-9 * b->limits.to_device);
+        gpubench_note(b, "fill_s", d->fill_seconds);
+        gpubench_note(b, "walk_overlap", d->share.last);
+        gpubench_note(b, "walk_kept", d->share.kept);
+}
+
+static double phase_or_zero(const decoding *d, int phase)
+{
+        return isnan(d->phases[phase]) ? 0 : d->phases[phase];
+}
+
+static dci_status report(decoding *d)
+{
+        const gpubench_path_config *c = &d->path.config;
+        char codes[32], memory[32];
+        kvbench_codes_name(&c->arm, codes, sizeof codes);
+        const double ratio = ratio_to_full(d);
+        const dci_status status =
+                gpubench_row(d->b, "decode", dci_kv_preset_name(c->arm.preset), shape_of(d, codes), &d->whole, 0, 0);
+        if (status != DCI_OK)
+                return status;
+        note_memory(d);
+        note_times(d, ratio);
+        bench_format_bytes(memory, sizeof memory, d->after.device_bytes);
+        printf("%-14s %-6s %5zu %8zu %6zu %10.1f %10.1f %6.2f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %6.1f%% %10s %6.1f "
+               "s\n",
+               dci_kv_preset_name(c->arm.preset),
+               is_full(&c->arm)                    ? "-"
+               : d->planner == DCI_GPU_PLAN_DEVICE ? "device"
+                                                   : "HOST",
+               d->batch, d->tokens, c->layers, d->whole.median, d->wall.median, ratio,
+               phase_or_zero(d, PHASE_APPEND) + phase_or_zero(d, PHASE_FORM),
+               phase_or_zero(d, PHASE_SCORE) + phase_or_zero(d, PHASE_CHOOSE), phase_or_zero(d, PHASE_RESIDENCY),
+               phase_or_zero(d, PHASE_GATHER), phase_or_zero(d, PHASE_TAIL), phase_or_zero(d, PHASE_ATTEND),
+               100 * hit_rate(d), memory, d->fill_seconds);
+        fflush(stdout);
+        return DCI_OK;
+}
+
+/* --- lengths ------------------------------------------------------------------------------------------------------------------------------ */
+
+static dci_status prepare_walk(decoding *d)
+{
+        dci_status status = gpubench_stream_walk(&d->stream, d->tokens, WALK_STEPS);
+        for (size_t i = 0; i < d->n_shares; i++)
+                if (d->shares[i].tokens == d->tokens) {
+                        d->share = d->shares[i];
+                        return status;
+                }
+        d->share.tokens = d->tokens;
+        if (status == DCI_OK)
+                status = gpubench_stream_overlap(&d->stream, OVERLAP_TOKENS, d->b->options->tiny ? 8 : OVERLAP_STEPS,
+                                                 &d->share.last, &d->share.kept);
+        if (status == DCI_OK && d->n_shares < BENCH_MAX_SHARES)
+                d->shares[d->n_shares++] = d->share;
+        return status;
+}
+
+/* One length, with the cache that is there. */
+static dci_status measure_length(decoding *d)
+{
+        const gpubench_options *o = d->b->options;
+        const size_t max_tokens = d->tokens + steps_taken(o);
+        bool present[PHASES];
+        dci_status status = prepare_walk(d);
+        const double begin = bench_seconds();
+        for (int phase = 0; phase < PHASES; phase++) {
+                d->phases[phase] = NAN;
+                (void)gpubench_tap_calls(phase);
+        }
+        if (status == DCI_OK)
+                status = gpubench_path_fill(&d->path, d->tokens, o->forks);
+        d->fill_seconds = bench_seconds() - begin;
+        if (status == DCI_OK)
+                status = gpubench_path_bring(&d->path);
+        if (status == DCI_OK && (is_full(&d->path.config.arm) || d->planner == DCI_GPU_PLAN_DEVICE))
+                status = gpubench_path_capture(&d->path, max_tokens);
+        /* Kernels are counted in the step that was captured and the one before it, or in the first ones. */
+        const bool captured = d->graphed = d->path.graph != NULL;
+        for (int phase = 0; phase < PHASES && captured; phase++)
+                present[phase] = gpubench_tap_calls(phase) > 0;
+        if (status == DCI_OK)
+                status = measure_whole(d);
+        for (int phase = 0; phase < PHASES && !captured; phase++)
+                present[phase] = gpubench_tap_calls(phase) > 0;
+        if (status == DCI_OK)
+                status = captured ? split_graph(d, max_tokens, present) : split_calls(d, present);
+        if (status == DCI_OK)
+                status = report(d);
+        gpubench_path_forget(&d->path);
+        const dci_status emptied = d->path.kv != NULL ? gpubench_path_empty(&d->path) : DCI_OK;
+        return status == DCI_OK ? emptied : status;
+}
+
+/* Lengths [first, end) in one cache: memory that is locked for one serves the next. */
+static dci_status measure_cache(decoding *d, const kvbench_arm *arm, const size_t *lengths, size_t n, size_t layers)
+{
+        gpubench *b = d->b;
+        const size_t mark = b->n_areas;
+        const gpubench_path_config config = {.arm = *arm,
+                                             .layers = layers,
+                                             .heads = b->options->heads,
+                                             .batch = d->batch,
+                                             .max_tokens = lengths[n - 1] + steps_taken(b->options),
+                                             .max_prompt = lengths[n - 1],
+                                             .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : b->options->planner,
+                                             .out_dtype = DCI_BF16};
+        dci_status status = gpubench_path_open(b, &d->stream, &config, &d->path);
+        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+                d->tokens = lengths[i];
+                status = measure_length(d);
+        }
+        gpubench_path_close(&d->path);
+        gpubench_release(b, mark);
+        return status;
+}
+
+static int compare_sizes(const void *a, const void *b)
+{
+        const size_t x = *(const size_t *)a, y = *(const size_t *)b;
+        return (x > y) - (x < y);
+}
+
+/* Says why a length is left out. */
+static bool is_wanted(const decoding *d, const kvbench_arm *arm, size_t tokens)
+{
+        const gpubench_options *o = d->b->options;
+        const char *name = dci_kv_preset_name(arm->preset);
+        if (most_layers(d, arm, tokens) == 0) {
+                printf("%-14s %5zu x %zu left out: not one layer fits\n", name, d->batch, tokens);
+                return false;
+        }
+        if (!is_full(arm) && d->planner == DCI_GPU_PLAN_HOST && d->batch * tokens > o->host_tokens) {
+                printf("%-14s %5zu x %zu left out: the host plans, and --host-tokens is %zu\n", name, d->batch, tokens,
+                       o->host_tokens);
+                return false;
+        }
+        return true;
+}
+
+static dci_status measure_arm(decoding *d, const kvbench_arm *arm)
+{
+        bench_sizes lengths = d->b->options->lengths;
+        gpubench_path_config config = {.arm = *arm,
+                                       .heads = d->b->options->heads,
+                                       .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : d->b->options->planner,
+                                       .out_dtype = DCI_BF16};
+        dci_status status = gpubench_path_planner(d->b, &config, &d->planner);
+        qsort(lengths.values, lengths.n, sizeof *lengths.values, compare_sizes);
+        for (size_t i = 0, end; i < lengths.n && status == DCI_OK; i = end) {
+                end = i + 1;
+                if (!is_wanted(d, arm, lengths.values[i]))
+                        continue;
+                const size_t layers = most_layers(d, arm, lengths.values[i]);
+                while (end < lengths.n && most_layers(d, arm, lengths.values[end]) == layers &&
+                       is_wanted(d, arm, lengths.values[end]))
+                        end++;
+                status = measure_cache(d, arm, lengths.values + i, end - i, layers);
+        }
+        return status;
+}
+
+static dci_status open_decoding(decoding *d)
+{
+        const gpubench_options *o = d->b->options;
+        size_t longest = 0;
+        for (size_t i = 0; i < o->lengths.n; i++)
+                longest = o->lengths.values[i] > longest ? o->lengths.values[i] : longest;
+        d->host_bytes = host_bytes(o);
+        d->samples = calloc(4 * (o->steps + PREFIX_STEPS), sizeof *d->samples);
+        dci_status status = d->samples != NULL ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "samples could not be had");
+        if (status == DCI_OK)
+                status = dci_gpu_kv_info_init(&d->before, sizeof d->before);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_info_init(&d->after, sizeof d->after);
+        if (status == DCI_OK)
+                status = gpubench_stream_open(d->b->context, o->heads, GPUBENCH_GROUP, longest + 1, o->arms.seed,
+                                              &d->stream);
+        char memory[32];
+        bench_format_bytes(memory, sizeof memory, d->host_bytes);
+        printf("\ndecode: %zu kv heads of %d query heads, d %d, bf16, budget %zu in all, up to %zu layers (locked host "
+               "memory: up to %s); us of the KV path of a step, all layers: on the device, and by the host's clock "
+               "from reserve to the end\n"
+               "%-14s %-6s %5s %8s %6s %10s %10s %6s %8s %8s %8s %8s %8s %8s %7s %10s %8s\n",
+               o->heads, GPUBENCH_GROUP, GPUBENCH_DIM, o->budgets.values[0], o->decode_layers, memory, "preset",
+               "plans", "batch", "tokens", "layers", "us", "wall", "/ full", "append", "choose", "resid.", "gather",
+               "tail", "attend", "hits", "device", "filled");
+        return status;
+}
+
+dci_status gpubench_decode(gpubench *b)
+{
+        const gpubench_options *o = b->options;
+        decoding d = {.b = b};
+        char failure[1024] = "";
+        kvbench_arm *arms = calloc(kvbench_arms(&o->arms, NULL) + 1, sizeof *arms);
+        if (arms == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "arms could not be had");
+        dci_status status = open_decoding(&d), failed = DCI_OK;
+        const size_t n_arms = kvbench_arms(&o->arms, arms);
+        gpubench_tap_open(b);
+        /* A preset that fails does not keep the others from running. */
+        for (size_t i = 0; i < n_arms && status == DCI_OK; i++)
+                for (size_t j = 0; j < o->batches.n; j++) {
+                        d.batch = o->batches.values[j];
+                        if (!o->presets_given && !gpubench_is_decoded(arms[i].preset))
+                                continue;
+                        const dci_status ran = measure_arm(&d, &arms[i]);
+                        if (ran == DCI_OK)
+                                continue;
+                        printf("%-14s failed: %s\n", dci_kv_preset_name(arms[i].preset), dci_last_error());
+                        if (failed == DCI_OK)
+                                snprintf(failure, sizeof failure, "%s: %s", dci_kv_preset_name(arms[i].preset),
+                                         dci_last_error());
+                        failed = failed == DCI_OK ? ran : failed;
+                }
+        gpubench_tap_close(b);
+        for (size_t i = 0; i < d.n_shares; i++)
+                printf("walk over %zu tokens: of a step's 176 best tokens by exact keys, %.0f %% are among the step's "
+                       "before, %.0f %% among the 512 that were so last\n",
+                       d.shares[i].tokens, 100 * d.shares[i].last, 100 * d.shares[i].kept);
+        gpubench_stream_close(&d.stream);
+        free(d.samples);
+        free(arms);
+        return failed == DCI_OK ? status : dci_fail(failed, "%s", failure);
+}

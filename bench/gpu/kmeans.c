@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The part kmeans: what a layer's clusters take that the device makes of a prompt's keys (gpu/args/kmeans.h), as clusterkv divides them: 80 tokens to a
+ * cluster, 20 rounds. Keys are made up: topics with noise about a mean with some large coordinates.
+ */
+#include "bench/gpu/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/kmeans_internal.h"
+#include "simd/convert.h"
+
+enum { DIM = 128, TOKENS_OF_CLUSTER = 80, TOPICS = 512, CHECKED = 1500, MOST_HEADS = 8 };
+#define ROW_BYTES ((size_t)DIM * 2)
+
+typedef struct clustering {
+        gpubench *b;
+        size_t n, k, n_heads, n_rounds;
+        gpubench_area rows;
+        dci_gpu_kmeans_args args;
+} clustering;
+
+static dci_status run(void *arg, size_t set)
+{
+        const clustering *c = arg;
+        (void)set;
+        return c->b->ops->kmeans(c->b->gpu, c->b->stream, &c->args);
+}
+
+/* Tokens of all heads, one behind the other. Sums of four uniform numbers are near enough to normal ones, and quick. */
+static float noise(dci_rng *rng)
+{
+        const uint64_t bits = dci_rng_next(rng);
+        int32_t sum = 0;
+        for (int i = 0; i < 4; i++)
+                sum += (int32_t)(bits >> (16 * i) & 0xffff) - 32768;
+        return (float)sum * (1.0f / 37837.0f);
+}
+
+static void make_keys(size_t n, size_t n_heads, uint64_t seed, uint16_t *out)
+{
+        static float mean[MOST_HEADS * DIM], topics[TOPICS * DIM];
+        dci_rng rng;
+        dci_rng_seed(&rng, seed);
+        for (size_t j = 0; j < n_heads * DIM; j++)
+                mean[j] = (j % 29 == 3 ? 8.0f : 1.0f) * noise(&rng);
+        for (size_t j = 0; j < TOPICS * DIM; j++)
+                topics[j] = noise(&rng);
+        for (size_t i = 0; i < n * n_heads; i++) {
+                const float *topic = topics + dci_rng_below(&rng, TOPICS) * DIM, *centre = mean + i % n_heads * DIM;
+                for (size_t j = 0; j < DIM; j++)
+                        out[i * DIM + j] = dci_float_to_bf16(centre[j] + topic[j] + noise(&rng));
+        }
+}
+
+/* Room for everything, with keys and first rows there. */
+static dci_status prepare(clustering *c, uint16_t *keys, int32_t *first)
+{
+        gpubench *b = c->b;
+        const size_t heads = c->n_heads;
+        const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work((int32_t)heads, DIM, (int32_t)c->n, (int32_t)c->k);
+        gpubench_area out = {0}, work = {0};
+        void *there = NULL;
+        make_keys(c->n, heads, b->options->arms.seed + 1, keys);
+        for (size_t h = 0; h < heads; h++)
+                dci_km_draw(b->options->arms.seed, h, c->n, c->k, first + h * c->k);
+        const size_t order = heads * c->n * sizeof(int32_t), starts = heads * (c->k + 1) * sizeof(int32_t),
+                     means = heads * c->k * ROW_BYTES, states = heads * DCI_GPU_KMEANS_STATES * sizeof(int32_t);
+        dci_status status = gpubench_take(b, c->n * heads * ROW_BYTES, GPUBENCH_ON_DEVICE, &c->rows);
+        if (status == DCI_OK)
+                status = gpubench_upload(b, c->rows.device, keys, c->n * heads * ROW_BYTES);
+        if (status == DCI_OK)
+                status = gpubench_put(b, first, heads * c->k * sizeof *first, &there);
+        if (status == DCI_OK)
+                status = gpubench_take(b, means + order + starts + states, GPUBENCH_ON_DEVICE, &out);
+        if (status == DCI_OK)
+                status = gpubench_take(b, (size_t)parts.n_bytes, GPUBENCH_ON_DEVICE, &work);
+        if (status != DCI_OK)
+                return status;
+        c->args = (dci_gpu_kmeans_args){.n_heads = (int32_t)heads,
+                                        .dim = DIM,
+                                        .dtype = DCI_BF16,
+                                        .n_rows = (int32_t)c->n,
+                                        .n_clusters = (int32_t)c->k,
+                                        .n_rounds = (int32_t)c->n_rounds,
+                                        .isa = (int32_t)dci_context_isa(b->context),
+                                        .rows = c->rows.device,
+                                        .row_step = heads * ROW_BYTES,
+                                        .head_step = ROW_BYTES,
+                                        .first = there,
+                                        .means = out.device,
+                                        .order = (int32_t *)(void *)(out.device + means),
+                                        .starts = (int32_t *)(void *)(out.device + means + order),
+                                        .states = (int32_t *)(void *)(out.device + means + order + starts),
+                                        .work = work.device};
+        return DCI_OK;
+}
+
+/* Members and sizes are the reference's. */
+static dci_status check(clustering *c, const uint16_t *keys, const int32_t *first)
+{
+        const size_t ints = c->n_heads * (c->n + c->k + 1), means = c->n_heads * c->k * ROW_BYTES,
+                     states = c->n_heads * DCI_GPU_KMEANS_STATES;
+        const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work((int32_t)c->n_heads, DIM, (int32_t)c->n, (int32_t)c->k);
+        int32_t *model = calloc(ints + states, sizeof *model), *made = calloc(ints, sizeof *made);
+        unsigned char *rest = calloc(means + (size_t)parts.n_bytes, 1);
+        const bool had = model != NULL && made != NULL && rest != NULL;
+        dci_status status = had ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "memory for a check could not be had");
+        if (had) {
+                dci_gpu_kmeans_args args = c->args;
+                args.rows = (const unsigned char *)keys;
+                args.first = first;
+                args.order = model;
+                args.starts = model + c->n_heads * c->n;
+                args.states = model + ints;
+                args.means = rest;
+                args.work = rest + means;
+                dci_gpu_ref_kmeans(&args);
+                status = run(c, 0);
+        }
+        if (status == DCI_OK)
+                status = gpubench_download(c->b, made, c->args.order, ints * sizeof *made);
+        for (size_t i = 0; had && i < ints && status == DCI_OK; i++)
+                if (model[i] != made[i])
+                        status = dci_fail(BENCH_ERR_RUN, "kmeans: number %zu is %d, the reference makes %d", i,
+                                          (int)made[i], (int)model[i]);
+        free(model);
+        free(made);
+        free(rest);
+        return status;
+}
+
+/* Rounds are those that were needed; `exact`: labels that matrix units left in doubt, of all that were given. */
+static dci_status report(clustering *c, const gpubench_time *time)
+{
+        gpubench *b = c->b;
+        int32_t states[MOST_HEADS * DCI_GPU_KMEANS_STATES];
+        dci_status status =
+                gpubench_download(b, states, c->args.states, c->n_heads * DCI_GPU_KMEANS_STATES * sizeof *states);
+        double rounds = 0, exact = 0;
+        for (size_t h = 0; h < c->n_heads; h++) {
+                rounds += states[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_ROUNDS];
+                exact += states[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_EXACT];
+        }
+        rounds /= (double)c->n_heads;
+        const double assignments = rounds + 1, labels = assignments * (double)(c->n * c->n_heads),
+                     operations = 2.0 * labels * (double)c->k * DIM;
+        const double bytes = (2 * rounds + 3) * (double)(c->n * c->n_heads * ROW_BYTES);
+        json_t *shape = json_pack("{s:I, s:I, s:i, s:i}", "tokens", (json_int_t)c->n, "clusters", (json_int_t)c->k,
+                                  "heads", (int)c->n_heads, "dim", DIM);
+        printf("%9zu %9zu %8.1f %10.1f %10.1f %10.1f %10.2f %9.2f %%\n", c->n, c->k, rounds, time->median, time->p10,
+               time->p90, operations / time->median * 1e-6, 100 * exact / labels);
+        if (status == DCI_OK)
+                status = gpubench_row(b, "kmeans", "clusterkv", shape, time, bytes, b->limits.specified);
+        if (status != DCI_OK)
+                return status;
+        gpubench_note(b, "rounds", rounds);
+        gpubench_note(b, "operations", operations);
+        gpubench_note(b, "exact_share", exact / labels);
+        return DCI_OK;
+}
+
+static dci_status measure(gpubench *b, size_t n, bool checked)
+{
+        const size_t mark = b->n_areas;
+        clustering c = {.b = b, .n = n, .k = n / TOKENS_OF_CLUSTER};
+        gpubench_time time = {0};
+        c.n_heads = b->options->tiny || checked ? 2 : MOST_HEADS;
+        c.n_rounds = b->options->tiny ? 3 : 20;
+        uint16_t *keys = malloc(n * c.n_heads * ROW_BYTES);
+        int32_t *first = malloc(c.n_heads * c.k * sizeof *first);
+        dci_status status = keys != NULL && first != NULL
+                                    ? prepare(&c, keys, first)
+                                    : dci_fail(DCI_ERR_MEMORY, "%zu keys could not be had", n * c.n_heads);
+        if (status == DCI_OK && checked)
+                status = check(&c, keys, first);
+        if (status == DCI_OK && !checked)
+                status = gpubench_on_device(b, run, &c, 1, &time);
+        if (status == DCI_OK && !checked)
+                status = report(&c, &time);
+        free(keys);
+        free(first);
+        gpubench_release(b, mark);
+        return status;
+}
+
+dci_status gpubench_kmeans(gpubench *b)
+{
+        static const size_t lengths[] = {36864, 131072};
+        printf("\nkmeans: clusters of a layer's keys, %d heads of d %d, %d tokens to a cluster; us of one call\n"
+               "%9s %9s %8s %10s %10s %10s %10s %11s\n",
+               MOST_HEADS, DIM, TOKENS_OF_CLUSTER, "tokens", "clusters", "rounds", "us", "p10", "p90", "TFLOP/s",
+               "exact");
+        if (b->options->tiny)
+                return measure(b, 800, false);
+        dci_status status = measure(b, CHECKED, true);
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths && status == DCI_OK; i++)
+                status = measure(b, lengths[i], false);
+        return status;
+}

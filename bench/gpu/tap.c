@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * A tap into a device's operations: the object under measurement calls through it, with the arguments that it always has, and kernels of some
+ * phases are left out. What a phase takes is then the difference of two graphs, one of which ends before it: with all that phases share, such
+ * as what overlaps.
+ */
+#include "core/internal.h"
+
+#include "bench/gpu/path.h"
+#include "gpu/cuda/pin.h"
+
+#include <stdlib.h>
+
+const char *const gpubench_phase_names[PHASES] = {"append",    "form",   "score", "choose",
+                                                  "residency", "gather", "tail",  "attend"};
+
+typedef struct span {
+        int phase;
+        void *begin, *end;
+} span;
+
+/* One for the program: an operation is told of its device and nothing else. */
+static struct {
+        const dci_gpu_ops *below;
+        dci_gpu_ops ops;
+        uint32_t allowed;
+        uint64_t calls[PHASES];
+        bool times;
+        span *spans;
+        size_t n_spans, n_used;
+} tap;
+
+static dci_status begin(dci_gpu *gpu, void *stream, int phase)
+{
+        if (!tap.times)
+                return DCI_OK;
+        if (tap.n_used == tap.n_spans) {
+                span *more = realloc(tap.spans, (tap.n_spans + 1) * sizeof *more);
+                if (more == NULL)
+                        return dci_fail(DCI_ERR_MEMORY, "%zu events could not be had", tap.n_spans + 1);
+                tap.spans = more;
+                more[tap.n_spans++] = (span){.phase = phase};
+        }
+        span *s = &tap.spans[tap.n_used];
+        dci_status status = s->begin != NULL ? DCI_OK : tap.below->event_take(gpu, true, &s->begin);
+        if (status == DCI_OK && s->end == NULL)
+                status = tap.below->event_take(gpu, true, &s->end);
+        s->phase = phase;
+        return status == DCI_OK ? tap.below->event_record(gpu, s->begin, stream) : status;
+}
+
+static dci_status end(dci_gpu *gpu, void *stream)
+{
+        return tap.times ? tap.below->event_record(gpu, tap.spans[tap.n_used++].end, stream) : DCI_OK;
+}
+
+static bool enters(int phase)
+{
+        tap.calls[phase]++;
+        return (tap.allowed & 1U << phase) != 0;
+}
+
+#define TAPPED(name, type, phase)                                                                                      \
+        static dci_status tap_##name(dci_gpu *gpu, void *stream, const type *args)                                     \
+        {                                                                                                              \
+                if (!enters(phase))                                                                                    \
+                        return DCI_OK;                                                                                 \
+                dci_status status = begin(gpu, stream, phase);                                                         \
+                if (status == DCI_OK)                                                                                  \
+                        status = tap.below->name(gpu, stream, args);                                                   \
+                return status == DCI_OK ? end(gpu, stream) : status;                                                   \
+        }
+TAPPED(append, dci_gpu_append_args, PHASE_APPEND)
+TAPPED(pack, dci_gpu_pack_args, PHASE_APPEND)
+TAPPED(form, dci_gpu_form_args, PHASE_FORM)
+TAPPED(score, dci_gpu_score_args, PHASE_SCORE)
+TAPPED(choose, dci_gpu_choose_args, PHASE_CHOOSE)
+TAPPED(resolve, dci_gpu_resolve_args, PHASE_RESIDENCY)
+TAPPED(gather, dci_gpu_gather_args, PHASE_GATHER)
+TAPPED(tail, dci_gpu_tail_args, PHASE_TAIL)
+TAPPED(tail_sums, dci_gpu_tail_sums_args, PHASE_TAIL)
+TAPPED(attend, dci_gpu_attend_args, PHASE_ATTEND)
+
+#if defined(BENCH_HAS_CUDA)
+/* --- locking ------------------------------------------------------------------------------------------------------------------ */
+
+enum { TOUCH_BYTES = 16 << 20 };
+
+typedef struct touching {
+        volatile unsigned char *memory;
+        size_t n_bytes;
+} touching;
+
+static void touch(void *arg, size_t task, size_t worker)
+{
+        const touching *t = arg;
+        const size_t end = (task + 1) * TOUCH_BYTES < t->n_bytes ? (task + 1) * TOUCH_BYTES : t->n_bytes;
+        (void)worker;
+        for (size_t i = task * TOUCH_BYTES; i < end; i += DCI_MEMORY_PAGE)
+                t->memory[i] = t->memory[i]; /* cppcheck-suppress selfAssignment */
+}
+
+/* Memory is made present by all threads where it will be locked: the runtime would do it with one, several seconds for what is wanted here. */
+static dci_status tap_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address)
+{
+        touching t = {memory, n_bytes};
+        const size_t n_tasks = (n_bytes + TOUCH_BYTES - 1) / TOUCH_BYTES;
+        const dci_region region = {.context = gpu->context,
+                                   .n_tasks = n_tasks,
+                                   .n_workers = dci_workers_for(gpu->context, n_tasks, n_bytes),
+                                   .fn = touch,
+                                   .arg = &t};
+        dci_gpu_place(memory, n_bytes, gpu->info.numa_node);
+        const dci_status status = dci_parallel(&region);
+        return status == DCI_OK ? tap.below->pin(gpu, memory, n_bytes, out_address) : status;
+}
+#endif
+
+void gpubench_tap_open(gpubench *b)
+{
+        tap.below = b->gpu->ops;
+        tap.allowed = PHASES_ALL;
+        tap.ops = *tap.below;
+#if defined(BENCH_HAS_CUDA)
+        tap.ops.pin = tap_pin;
+#endif
+        tap.ops.append = tap_append;
+        tap.ops.pack = tap_pack;
+        tap.ops.form = tap_form;
+        tap.ops.score = tap_score;
+        tap.ops.choose = tap_choose;
+        tap.ops.resolve = tap_resolve;
+        tap.ops.gather = tap_gather;
+        tap.ops.tail = tap_tail;
+        tap.ops.tail_sums = tap_tail_sums;
+        tap.ops.attend = tap_attend;
+        b->gpu->ops = &tap.ops;
+}
+
+void gpubench_tap_close(gpubench *b)
+{
+        for (size_t i = 0; i < tap.n_spans; i++) {
+                if (tap.spans[i].begin != NULL)
+                        b->ops->event_give(b->gpu, tap.spans[i].begin);
+                if (tap.spans[i].end != NULL)
+                        b->ops->event_give(b->gpu, tap.spans[i].end);
+        }
+        free(tap.spans);
+        tap.spans = NULL;
+        tap.n_spans = tap.n_used = 0;
+        tap.times = false;
+        b->gpu->ops = tap.below;
+}
+
+void gpubench_tap_allow(uint32_t phases)
+{
+        tap.allowed = phases;
+}
+
+uint64_t gpubench_tap_calls(int phase)
+{
+        const uint64_t n = tap.calls[phase];
+        tap.calls[phase] = 0;
+        return n;
+}
+
+void gpubench_tap_time(void)
+{
+        tap.times = true;
+        tap.n_used = 0;
+}
+
+dci_status gpubench_tap_times(gpubench *b, double *seconds)
+{
+        dci_status status = b->ops->stream_wait(b->gpu, b->stream);
+        tap.times = false;
+        for (size_t i = 0; i < tap.n_used && status == DCI_OK; i++) {
+                double took = 0;
+                status = b->ops->event_elapsed(b->gpu, tap.spans[i].begin, tap.spans[i].end, &took);
+                seconds[tap.spans[i].phase] += took;
+        }
+        tap.n_used = 0;
+        return status;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * What kernels are told that make plans on a device: scores of groups (score), the choice among them (choose), attention to the rest
+ * (tail), and what scores are made from (form). As args/rows.h: for each there is a reference on the CPU of the same struct, and all pointers
+ * are the device's.
+ *
+ * Words, besides those of args/rows.h and dci/kv.h
+ *  - candidate: a token behind the sink that has summaries, numbered from the end of the sink on.
+ *  - group: what has one score: a candidate, 2^group_shift consecutive ones (a page), or a listed group, whose members are named.
+ *  - list: what one sequence and kv head chooses; number sequence of the call * n_heads + head.
+ *
+ * Determinism: what a kernel writes does not depend on how its work is divided but for the last bits of sums of exponentials (`parts`).
+ */
+#ifndef DCI_GPU_ARGS_SELECT_H
+#define DCI_GPU_ARGS_SELECT_H
+
+#include <stdint.h>
+
+#include "gpu/args/rows.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DCI_GPU_CHUNK 512    /* candidates, or listed groups, of a chunk: DCI_KV_CHUNK */
+#define DCI_GPU_FOUND 4096   /* a list's groups that the last block of `choose` can hold */
+#define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
+
+/* Summaries of one layer, in chunks as src/kv/summary_*.c fill them: a part for each head, head_bytes apart. Chunk number i of row r is
+ * chunk c = numbers[r * stride + i] of the device, in every layer under the same number, and lies at
+ *
+ *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
+ *
+ * aligned to 128 bytes, as is head_bytes. */
+typedef struct dci_gpu_chunks {
+        unsigned char *const *pieces; /* a table of fixed capacity, on the device */
+        const int32_t *numbers;
+        uint64_t stride, layer_at, chunk_bytes;
+        uint32_t head_bytes;
+        int32_t piece_shift;
+} dci_gpu_chunks;
+
+/* What says how many candidates a sequence has, and how many tokens its lists may hold. */
+typedef struct dci_gpu_sizes {
+        int32_t sink, window, budget, unit; /* unit: candidates come and go by so many */
+} dci_gpu_sizes;
+
+typedef struct dci_gpu_view {
+        int32_t sparse; /* 0: the sequence attends to all it has, and chooses nothing */
+        int32_t n_candidates, room;
+} dci_gpu_view;
+
+/* As is_sparse of src/kv/plan.c. n: tokens; n_grouped: of them, those that have summaries. */
+#define DCI_GPU_VIEW(out, sizes, n, n_grouped)                                                                         \
+        do {                                                                                                           \
+                const int32_t kept_ = (sizes).sink + (sizes).window;                                                   \
+                const int32_t old_ = (n) <= kept_ ? 0 : ((n)-kept_) / (sizes).unit * (sizes).unit;                     \
+                (out).n_candidates = old_ < (n_grouped) ? old_ : (n_grouped);                                          \
+                (out).room = (sizes).budget - ((n) - (out).n_candidates);                                              \
+                (out).room = (out).room > 0 ? (out).room : 0;                                                          \
+                (out).sparse = (n) > (sizes).budget && (out).n_candidates > (out).room;                                \
+        } while (0)
+
+/* What plans of one layer leave to its next ones (args/schedule.h), of row 0; of row r they lie r times row_bytes further. */
+typedef struct dci_gpu_decided {
+        int32_t *state;  /* DCI_GPU_DECIDED_* */
+        int32_t *counts; /* [head] */
+        int32_t *lists;  /* [head][room]: candidates, best first */
+        float *queries;  /* [query head][dim], times the scale; NULL: they are not kept */
+        uint64_t row_bytes;
+        int32_t room, reserved; /* as long as any list can get */
+} dci_gpu_decided;
+
+/* Summaries. */
+enum {
+        DCI_GPU_CODES = 1, /* 16 blocks of 32 rows in even steps (simd/codes.h), then 512 scales as bf16 */
+        DCI_GPU_MEANS,     /* rows of dim elements in the keys' type: products with the query */
+        DCI_GPU_MINMAX,    /* rows of 2 dim: greatest, least; the query's positive part, its negative part */
+        DCI_GPU_CUBOIDS,   /* rows of 2 dim: centre, mean distance; the query, its magnitudes */
+        DCI_GPU_SUMMARIES = DCI_GPU_CUBOIDS,
+        DCI_GPU_LEARNED /* as codes, of any width, each head's in a frame of its own (args/frames.h); args/learned.h says who makes them */
+};
+
+/**
+ * Scores: query . summary, times `scale`, of each group and query head, in units of logits. Group g (by position) is row g of the chunks.
+ * Nothing is written for lists of sequences that are not sparse, or that are not due.
+ *
+ * What was queued behind the last call of `form` and the last copy to chunks, tables, centres and frames may be under way still when a kernel
+ * reads those: only queries, `due`, lanes and the pool are read when it has ended. With nothing queued behind that last call, `fresh` is set:
+ * then nothing is read before it has ended.
+ *
+ * CODES: as src/kv/stages/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs` (sketch/rotate.h: 6 x part, part the
+ * largest power of two that is not above dim), and rounded to bytes; score = (scales[i] * (half_step * (float)(2 sum - twice_bias))) +
+ * fixed with no fused multiply-add, fixed = q . centre. But for `fixed`, whose order of summation is free, the CPU's numbers to the bit.
+ * LEARNED: blocks of 4 dim bits bytes; the query is turned by its head's frame. Coordinates are sums in binary32 in any order, so that a
+ * byte which they leave next to a half may be one more or less than the CPU's.
+ * Others: sums of products in binary32 of rows and (in two parts, if need be) queries: no worse than the rows' rounding times 2^-8.
+ *
+ * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part (-FLT_MAX and 0 where
+ *        a part is empty); at n_parts, the same of tokens that are attended to anyway, [0, sink) and from sink + n_candidates on, by their
+ *        exact keys from the lanes or, beyond the ring, from the pool; only if lanes.keys is given, else -FLT_MAX and 0.
+ */
+typedef struct dci_gpu_score_args {
+        int32_t n_sequences, n_heads, group, dim;
+        int32_t kind, bits; /* bits: 4, 2 or 1; LEARNED: also 3, and 8 */
+        int32_t dtype, query_dtype;
+        int32_t group_shift;
+        int32_t n_parts;     /* 1 to DCI_GPU_MAX_PARTS */
+        int32_t most_groups; /* of a list, at most: what scores have room for */
+        float scale;
+        dci_gpu_sizes sizes;
+        const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
+        uint64_t query_ld;
+        const int32_t *rows, *n_tokens; /* by sequence of the call */
+        const int32_t *n_grouped;       /* by sequence of the call: tokens behind the sink that have summaries */
+        const int32_t *n_listed;        /* NULL, or listed groups of [row][head] */
+        dci_gpu_chunks summaries;
+        const float *signs;
+        const float *centres; /* [row][head][dim] */
+        dci_gpu_lanes lanes;
+        dci_gpu_pool pool;
+        dci_gpu_tables tables;
+        float *scores; /* [list][most_groups][group] */
+        float *parts;
+        const int32_t *due; /* NULL, or by list: only those are due for which it says due_is */
+        int32_t due_is, fresh;
+        const unsigned char *frames; /* LEARNED: [row][head], DCI_GPU_FRAME_BYTES(dim) apart */
+} dci_gpu_score_args;
+
+enum {
+        DCI_GPU_WEIGH_KEPT = 1,
+        /* softmax over all tokens, kept ones too */ DCI_GPU_WEIGH_GROUPS,
+        /* over groups */ DCI_GPU_WEIGH_EVEN /* the mean of scores */
+};
+
+/**
+ * The choice: relevance of a group = sum over the query heads of exp(score - lse of the head), lse over groups and kept tokens or over
+ * groups alone; or the mean of scores. The groups of greatest relevance (equal ones by number) until the room is full, the last one cut to
+ * its first members; as choose_scan of src/kv/stages/select.c. Listed groups without a candidate (ids are ascending within a group, and may lie
+ * beyond n_candidates) come last.
+ *
+ * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens, after (0, 0, n
+ * where a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
+ * lasts: [row][head] of the layer, out: the relevance of the last group chosen.
+ * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
+ * kept, if it has lists: what is chosen goes there, best first, members of a group one after another, as far as its room goes whatever the
+ * plan's is. Nothing else is written out then but ranked, n_ranked and lasts. Of lists that are not due (see the scores) nothing is
+ * written.
+ * none: nothing is chosen, whatever room there is, and scores are not looked at.
+ * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
+ */
+typedef struct dci_gpu_choose_args {
+        int32_t n_sequences, n_heads, group, group_shift;
+        int32_t weigh, n_parts, most_groups, stride;
+        int32_t drop, none, due_is, reserved;
+        dci_gpu_sizes sizes;
+        const int32_t *rows, *n_tokens, *n_grouped, *n_listed;
+        const int32_t *due;
+        float *scores;
+        const float *parts;
+        dci_gpu_chunks spans; /* listed: by group, {first, number} of its members as two int32_t, at the head's part */
+        dci_gpu_chunks ids;   /* listed: by first + 0, 1, ..: candidates as int32_t, at the head's part */
+        float *lasts;
+        uint64_t *found;
+        int32_t *n_found;
+        int32_t *positions, *counts;
+        int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
+        int32_t *ranked, *n_ranked;
+        dci_gpu_decided kept;
+} dci_gpu_choose_args;
+
+/**
+ * What scores are made from, for tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most 2
+ * DCI_GPU_CHUNK of them, usually none; `from` is a multiple of a page and of 16. Their keys lie in the ring. All layers in one call: what
+ * belongs to layer l begins l times its step further. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1
+ * bits, rotated) and src/kv/stages/summary_pages.c. Where the first candidate of a chunk is formed, the rest of what the chunk has for it becomes
+ * zeros.
+ *
+ * value_bits, if not 0: of the same candidates also the values of a low-bit tail (args/tail.h), from lanes.values, 4, 2 or 1 bits, tail_at
+ * bytes into each head's part, as src/kv/stages/tail_lowbit.c: 4 times [128 tokens][32 coordinates] codes across, then 512 scales as bf16.
+ */
+typedef struct dci_gpu_form_args {
+        int32_t n_layers, n_sequences, n_heads, dim;
+        int32_t kind, bits, dtype, group_shift;
+        int32_t sink, value_bits, tail_at, reserved;
+        const int32_t *rows, *from, *to; /* by sequence of the call */
+        dci_gpu_lanes lanes;             /* of the first layer */
+        uint64_t lane_step, value_step;  /* bytes from one layer's keys, or values, to the next one's */
+        dci_gpu_chunks chunks;           /* of the first layer */
+        uint64_t layer_step;             /* from one layer's layer_at to the next one's */
+        const float *signs;
+        const float *centres;
+        uint64_t centres_step;
+        const float *value_signs, *value_centres; /* as those of the keys */
+} dci_gpu_form_args;
+
+/**
+ * The same of a prompt's end, for one layer and row, from the caller's rows: the centre (the mean of the candidates' keys: binary32 sums of
+ * 64 rows each, one after another, then binary64 sums of those, as mean_of in src/kv/summaries.c), written to centre, then all candidates. keys:
+ * of token `sink`, key_token bytes from one to the next, key_head between heads, addresses that are multiples of 16. sums: [head]
+ * [ceil(n / 64)][dim] floats of scratch, twice that with values; only CODES need it, and have a centre. Places of the last chunk behind
+ * candidate n are zeros.
+ * value_bits, if not 0: values likewise, with a centre and signs of their own; see dci_gpu_form_args.
+ */
+typedef struct dci_gpu_form_prompt_args {
+        int32_t n_heads, dim, kind, bits;
+        int32_t dtype, group_shift, n_candidates, row;
+        int32_t value_bits, tail_at;
+        const unsigned char *keys, *values;
+        uint64_t key_token, key_head, value_token, value_head;
+        dci_gpu_chunks chunks;
+        const float *signs, *value_signs;
+        float *centres, *value_centres; /* [row][head][dim] */
+        float *sums;
+} dci_gpu_form_prompt_args;
+
+void dci_gpu_ref_score(const dci_gpu_score_args *args);
+void dci_gpu_ref_choose(const dci_gpu_choose_args *args);
+void dci_gpu_ref_form(const dci_gpu_form_args *args);
+void dci_gpu_ref_form_prompt(const dci_gpu_form_prompt_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

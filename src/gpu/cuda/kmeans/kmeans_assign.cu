@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Every row to the best centre (args/kmeans.h). A warp has 32 rows, 16 of dimension 256, as points rounded to f16 in registers, and goes through all
+ * centres, which come to shared memory tile by tile. Of its part of the centres a lane keeps for each row the two greatest proposals and the
+ * value of a third; four lanes share a row and put together what they have. Where the error's bound leaves a doubt, canonical sums decide:
+ * between two centres, or, rarely, among all.
+ */
+#include "gpu/cuda/bulk.cuh"
+#include "gpu/cuda/kmeans/kmeans.cuh"
+#include "gpu/cuda/ptx.cuh"
+
+/* Of rows: tiles of 16 of a warp, threads of a block of km_tile rows; of centres: those that come at a time. */
+template <int DIM> struct KmShape {
+        static constexpr int pieces = DIM / 32, row_tiles = DIM == 256 ? 1 : 2;
+        static constexpr int n_warps = km_tile / (16 * row_tiles), n_threads = 32 * n_warps;
+        static constexpr int centres = DIM == 256 ? 16 : 32;
+        static constexpr int stage_bytes = centres * DIM * 2;
+};
+
+/* The greatest proposals of a lane's part of the centres, for one row; each has its centre's number among the lane's in its last bits, so that
+ * a proposal costs a few instructions without a branch. */
+struct KmProposals {
+        float first, second, third;
+
+        __device__ __forceinline__ void begin()
+        {
+                first = second = third = -FLT_MAX;
+        }
+
+        __device__ __forceinline__ void take(float score, uint32_t keep, uint32_t number)
+        {
+                const float numbered = __uint_as_float((__float_as_uint(score) & keep) | number);
+                third = fmaxf(third, fminf(second, numbered));
+                second = fmaxf(second, fminf(first, numbered));
+                first = fmaxf(first, numbered);
+        }
+};
+
+/* Bits of a proposal that are its number's: a lane has every fourth pair of centres. */
+static __device__ __forceinline__ int number_bits(int padded)
+{
+        return 32 - __clz(padded / 4 - 1);
+}
+
+/* The lane's centre of that number. */
+static __device__ __forceinline__ uint32_t centre_of(float proposal, uint32_t keep)
+{
+        const uint32_t number = __float_as_uint(proposal) & ~keep;
+        return (number >> 1) * 8 + 2 * (threadIdx.x & 3) + (number & 1);
+}
+
+/* Of more and more of the centres, for one row. */
+struct KmTop {
+        float first, second, third;
+        uint32_t centres; /* of the first in the lower half, of the second in the upper one */
+
+        __device__ __forceinline__ void begin(const KmProposals &own, uint32_t keep)
+        {
+                first = own.first;
+                second = own.second;
+                third = own.third;
+                centres = centre_of(first, keep) | centre_of(second, keep) << 16;
+        }
+
+        __device__ __forceinline__ void take(float score, uint32_t centre)
+        {
+                if (!(score > third))
+                        return;
+                if (!(score > second)) {
+                        third = score;
+                        return;
+                }
+                third = second;
+                if (score > first) {
+                        second = first;
+                        first = score;
+                        centres = centres << 16 | centre;
+                } else {
+                        second = score;
+                        centres = (centres & 0xffff) | centre << 16;
+                }
+        }
+
+        /* What the lane `with` away has: its third is below two others at least. */
+        __device__ __forceinline__ void join(int with)
+        {
+                const float other = __shfl_xor_sync(km_all, first, with),
+                            other2 = __shfl_xor_sync(km_all, second, with),
+                            other3 = __shfl_xor_sync(km_all, third, with);
+                const uint32_t there = __shfl_xor_sync(km_all, centres, with);
+                take(other, there & 0xffff);
+                take(other2, there >> 16);
+                take(other3, 0);
+        }
+};
+
+/* A row that is in doubt between two centres, or, next < 0, among all. */
+struct KmDoubt {
+        int32_t row, at, next;
+};
+
+template <int DIM> struct KmShared {
+        __align__(16) unsigned char stage[2][KmShape<DIM>::stage_bytes];
+        __align__(16) float offsets[2][KmShape<DIM>::centres];
+        float middle[DIM];
+        KmDoubt doubts[km_tile]; /* between two from the front, among all from the back */
+        int32_t labels[km_tile];
+        float lengths2[km_tile];
+        union {
+                uint4 slots[KmShape<DIM>::n_threads]; /* first */
+                int32_t counts[DCI_GPU_KMEANS_MOST];
+        };
+        uint64_t best; /* of a row in doubt among all: its score's order, and the centre's complement */
+        int32_t n_doubts, n_wide, head;
+};
+
+/* Eight elements of a row as a point, rounded to f16; adds up its squared length. */
+static __device__ __forceinline__ uint4 pack_eight(const uint4 &raw, const KmHead &h, float scale, const float *middle,
+                                                   float *length2)
+{
+        const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+        uint32_t out[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+                const float a = km_point(km_widen(words[j] & 0xffff, h.is_f16), scale, middle[2 * j]);
+                const float b = km_point(km_widen(words[j] >> 16, h.is_f16), scale, middle[2 * j + 1]);
+                *length2 += a * a + b * b;
+                const __half2 both = __floats2half2_rn(a, b);
+                out[j] = *reinterpret_cast<const uint32_t *>(&both);
+        }
+        return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
+/* Twice what a proposal may be off from the canonical score, from above, for a point of this length: rounding to f16 of both (2^-11 of it, and 2^-25
+ * of small elements), sums in binary32 in any order, cut or rounded, canonical ones besides; the difference to the offset; and the last
+ * bits, which are a number's. */
+template <int DIM> static __device__ __forceinline__ float slack_of(float length2, float longest, int bits)
+{
+        const float tiny = sqrtf((float)DIM) * 0x1p-25f, gamma = (4.0f * DIM + 320.0f) * 0x1p-24f;
+        const float length = sqrtf(length2) * 1.001f + 0x1p-60f, most = longest * 1.001f + 0x1p-60f;
+        const float lost = length * 0x1p-11f + tiny, lost_there = most * 0x1p-11f + tiny;
+        const float numbered = __int_as_float((127 - 23 + bits) << 23) * 1.0625f;
+        const float bound = lost * most + (length + lost) * lost_there + gamma * (length + lost) * (most + lost_there) +
+                            (0x1p-21f + numbered) * (length * most + most * most);
+        return 2.0f * bound;
+}
+
+template <int DIM> static __device__ __forceinline__ void bring_stage(KmShared<DIM> &s, const KmHead &h, int number)
+{
+        constexpr int bytes = KmShape<DIM>::stage_bytes;
+        const unsigned char *from = reinterpret_cast<const unsigned char *>(h.packed) + (uint64_t)number * bytes,
+                            *offsets =
+                                    reinterpret_cast<const unsigned char *>(h.offsets + number * KmShape<DIM>::centres);
+        const uint32_t to = shared_address(s.stage[number & 1]);
+        const int i = (int)threadIdx.x * 16;
+#pragma unroll
+        for (int at = 0; at < bytes; at += KmShape<DIM>::n_threads * 16)
+                if (bytes % (KmShape<DIM>::n_threads * 16) == 0 || at + i < bytes)
+                        ptx_copy16_begin(to + (uint32_t)(at + i), from + at + i);
+        if (i < KmShape<DIM>::centres * 4)
+                ptx_copy16_begin(shared_address(s.offsets[number & 1]) + (uint32_t)i, offsets + i);
+}
+
+/* Proposals of all centres. */
+template <int DIM>
+static __device__ __forceinline__ void propose(KmShared<DIM> &s, const KmCall &call,
+                                               const uint4 (&points)[KmShape<DIM>::row_tiles][2][DIM / 32],
+                                               KmProposals (&tops)[KmShape<DIM>::row_tiles][2], uint32_t keep)
+{
+        constexpr int per = KmShape<DIM>::centres, n_tiles = KmShape<DIM>::row_tiles;
+        const int lane = (int)threadIdx.x & 31, c = lane & 3, n_stages = call.padded / per;
+        for (int stage = 0; stage < n_stages; stage++) {
+                ptx_copy16_wait();
+                __syncthreads(); /* it is there, and the one before has been read */
+                if (stage + 1 < n_stages)
+                        bring_stage(s, km_head(call, s.head), stage + 1);
+#pragma unroll 2
+                for (int eight = 0; eight < per / 8; eight++) {
+                        const uint32_t number = (uint32_t)(stage * (per / 8) + eight) * 2;
+                        const float2 offsets = reinterpret_cast<const float2 *>(s.offsets[stage & 1])[4 * eight + c];
+                        float sums[n_tiles][4] = {};
+#pragma unroll
+                        for (int j = 0; j < DIM / 32; j++) {
+                                const uint4 b = reinterpret_cast<const uint4 *>(
+                                        s.stage[stage & 1])[(eight * (DIM / 32) + j) * 32 + lane];
+#pragma unroll
+                                for (int t = 0; t < n_tiles; t++) {
+                                        const uint4 &x = points[t][0][j], &y = points[t][1][j];
+                                        ptx_mma_f16(sums[t], x.x, y.x, x.y, y.y, b.x, b.y);
+                                        ptx_mma_f16(sums[t], x.z, y.z, x.w, y.w, b.z, b.w);
+                                }
+                        }
+#pragma unroll
+                        for (int t = 0; t < n_tiles; t++)
+#pragma unroll
+                                for (int r = 0; r < 2; r++) {
+                                        tops[t][r].take(sums[t][2 * r] - offsets.x, keep, number);
+                                        tops[t][r].take(sums[t][2 * r + 1] - offsets.y, keep, number + 1);
+                                }
+                }
+        }
+}
+
+/* The canonical score of a centre, by half a warp; both halves get their own. */
+template <int DIM>
+static __device__ __forceinline__ float score_of(const KmHead &h, const float (&point)[DIM / 16], int centre)
+{
+        const float *at = h.centres + (uint64_t)centre * DIM + (threadIdx.x & 15);
+        float sum = 0.0f;
+#pragma unroll
+        for (int t = 0; t < DIM / 16; t++)
+                sum = km_step(point[t], __ldcg(at + 16 * t), sum, h.fused);
+        return __fsub_rn(km_tree(sum), __ldcg(h.offsets + centre));
+}
+
+/* A row in doubt as half a warp has it. */
+template <int DIM>
+static __device__ __forceinline__ void point_of(const KmShared<DIM> &s, const KmHead &h, int row,
+                                                float (&point)[DIM / 16])
+{
+        const int l = (int)threadIdx.x & 15;
+        const float scale = __ldcg(h.scales + row);
+#pragma unroll
+        for (int t = 0; t < DIM / 16; t++)
+                point[t] = km_point(km_element(h, row, l + 16 * t), scale, s.middle[l + 16 * t]);
+}
+
+/* Between two centres, by a warp: each half has one; equal ones by number. */
+template <int DIM>
+static __device__ __forceinline__ int32_t decide(const KmShared<DIM> &s, const KmHead &h, int first_row,
+                                                 const KmDoubt &doubt)
+{
+        const bool upper = (threadIdx.x >> 4 & 1) != 0;
+        const int32_t at = upper ? doubt.next : doubt.at;
+        float point[DIM / 16];
+        point_of<DIM>(s, h, first_row + doubt.row, point);
+        const float score = score_of<DIM>(h, point, at), other = __shfl_xor_sync(km_all, score, 16);
+        const int32_t there = __shfl_xor_sync(km_all, at, 16);
+        return other > score || (other == score && there < at) ? there : at;
+}
+
+/* Among all centres, by the whole block: half a warp has every so manieth. */
+template <int DIM>
+static __device__ __forceinline__ void decide_widely(KmShared<DIM> &s, const KmHead &h, int first_row, int32_t row)
+{
+        constexpr int n_halves = KmShape<DIM>::n_threads / 16, at_once = 4;
+        const int half = (int)threadIdx.x >> 4;
+        float point[DIM / 16], best = -FLT_MAX;
+        int32_t at = 0;
+        if (threadIdx.x == 0)
+                s.best = 0;
+        __syncthreads();
+        point_of<DIM>(s, h, first_row + row, point);
+        for (int first = half; first - half < h.k; first += at_once * n_halves) { /* the same count for all */
+                float scores[at_once];
+#pragma unroll
+                for (int i = 0; i < at_once; i++)
+                        scores[i] = score_of<DIM>(h, point, min(first + i * n_halves, h.k - 1));
+#pragma unroll
+                for (int i = 0; i < at_once; i++)
+                        if (first + i * n_halves < h.k && scores[i] > best) {
+                                best = scores[i];
+                                at = first + i * n_halves;
+                        }
+        }
+        const uint32_t bits = __float_as_uint(__fadd_rn(best, 0.0f)); /* no zero below another */
+        const uint32_t order = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+        if ((threadIdx.x & 15) == 0)
+                atomicMax(reinterpret_cast<unsigned long long *>(&s.best),
+                          (unsigned long long)order << 32 | (uint32_t)~at);
+        __syncthreads();
+        if (threadIdx.x == 0)
+                s.labels[row] = (int32_t) ~(uint32_t)s.best;
+}
+
+/* What the lanes have, put together: a label, or a doubt. */
+template <int DIM>
+static __device__ __forceinline__ void settle(KmShared<DIM> &s, const KmHead &h, int first_row, const KmProposals &own,
+                                              int row, float longest, uint32_t keep)
+{
+        KmTop top;
+        top.begin(own, keep);
+        top.join(1);
+        top.join(2);
+        if ((threadIdx.x & 3) != 0 || first_row + row >= h.n)
+                return;
+        const float least = top.first - slack_of<DIM>(s.lengths2[row], longest, __popc(~keep));
+        const int32_t at = (int32_t)(top.centres & 0xffff);
+        s.labels[row] = at;
+        if (top.second < least)
+                return;
+        if (top.third < least)
+                s.doubts[atomicAdd(&s.n_doubts, 1)] = {row, at, (int32_t)(top.centres >> 16)};
+        else
+                s.doubts[km_tile - 1 - atomicAdd(&s.n_wide, 1)] = {row, at, -1};
+}
+
+/* Rows in doubt get their labels. Needs all threads. */
+template <int DIM> static __device__ __forceinline__ void decide_all(KmShared<DIM> &s, const KmHead &h, int first_row)
+{
+        const int warp = (int)threadIdx.x >> 5;
+        for (int i = warp; i < s.n_doubts; i += KmShape<DIM>::n_warps) {
+                const int32_t label = decide<DIM>(s, h, first_row, s.doubts[i]);
+                if ((threadIdx.x & 31) == 0)
+                        s.labels[s.doubts[i].row] = label;
+        }
+        for (int i = 0; i < s.n_wide; i++)
+                decide_widely<DIM>(s, h, first_row, s.doubts[km_tile - 1 - i].row);
+}
+
+/* What the block found out to memory: labels, who moved, and how many of each. */
+template <int DIM> static __device__ __forceinline__ void leave(KmShared<DIM> &s, const KmHead &h, int first_row)
+{
+        const int i = (int)threadIdx.x, row = first_row + i;
+        bool moved = false;
+        if (i < km_tile && row < h.n) {
+                moved = h.labels[row] != s.labels[i];
+                h.labels[row] = s.labels[i];
+                atomicAdd(&s.counts[s.labels[i]], 1);
+        }
+        const int n_moved = __popc(__ballot_sync(km_all, moved));
+        if ((i & 31) == 0 && n_moved > 0)
+                atomicAdd(h.state + DCI_GPU_KMEANS_MOVED, n_moved);
+        if (i == 0 && s.n_doubts + s.n_wide > 0)
+                atomicAdd(h.state + DCI_GPU_KMEANS_EXACT, s.n_doubts + s.n_wide);
+        __syncthreads();
+        for (int c = i; c < h.padded; c += KmShape<DIM>::n_threads) {
+                const int32_t count = s.counts[c];
+                h.counts[(uint64_t)blockIdx.x * h.padded + c] = count;
+                if (count > 0)
+                        atomicAdd(h.sizes + c, count);
+        }
+}
+
+/* The warp's rows as points, of which a lane has eight elements of each 32; their squared lengths. They go through shared memory, so that the
+ * compiler does not work on many at once: there are no registers for that. */
+template <int DIM>
+static __device__ __forceinline__ void take_points(KmShared<DIM> &s, const KmHead &h, int first_row,
+                                                   uint4 (&points)[KmShape<DIM>::row_tiles][2][DIM / 32])
+{
+        const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
+        uint4 *slot = s.slots + threadIdx.x;
+#pragma unroll
+        for (int t = 0; t < KmShape<DIM>::row_tiles; t++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                        /* Rows behind the end are the last one. */
+                        const int at = (warp * KmShape<DIM>::row_tiles + t) * 16 + 8 * r + g,
+                                  row = min(first_row + at, h.n - 1);
+                        const unsigned char *from = h.rows + (uint64_t)row * h.row_step + 16 * c;
+                        const float scale = h.scales[row];
+                        float length2 = 0.0f;
+                        uint4 raw[DIM / 32];
+#pragma unroll
+                        for (int j = 0; j < DIM / 32; j++)
+                                raw[j] = __ldg(reinterpret_cast<const uint4 *>(from + 64 * j));
+#pragma unroll
+                        for (int j = 0; j < DIM / 32; j++) {
+                                *slot = pack_eight(raw[j], h, scale, s.middle + 32 * j + 8 * c, &length2);
+                                __syncwarp();
+                                points[t][r][j] = *slot;
+                        }
+                        length2 += __shfl_xor_sync(km_all, length2, 1);
+                        length2 += __shfl_xor_sync(km_all, length2, 2);
+                        if (c == 0)
+                                s.lengths2[at] = length2; /* read by the same thread */
+                }
+}
+
+template <int DIM>
+static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1 : 2)
+        assign_kernel(const __grid_constant__ KmCall call)
+{
+        constexpr int n_tiles = KmShape<DIM>::row_tiles, n_threads = KmShape<DIM>::n_threads;
+        __shared__ __align__(16) unsigned char memory[sizeof(KmShared<DIM>)];
+        KmShared<DIM> &s = *reinterpret_cast<KmShared<DIM> *>(memory);
+        const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, first_row = (int)blockIdx.x * km_tile;
+        uint4 points[n_tiles][2][DIM / 32];
+        KmProposals tops[n_tiles][2];
+        const uint32_t keep = ~0u << number_bits(call.padded);
+        const KmHead before = km_head(call, (int)blockIdx.y);
+        if (before.state[DCI_GPU_KMEANS_DONE] != 0) /* the same for all */
+                return;
+        bring_stage(s, before, 0);
+        for (int i = (int)threadIdx.x; i < DIM; i += n_threads)
+                s.middle[i] = before.middle[i];
+        if (threadIdx.x == 0) {
+                s.n_doubts = s.n_wide = 0;
+                s.head = (int32_t)blockIdx.y;
+        }
+        __syncthreads();
+        take_points(s, before, first_row, points);
+#pragma unroll
+        for (int t = 0; t < n_tiles; t++)
+                for (int r = 0; r < 2; r++)
+                        tops[t][r].begin();
+        __syncthreads(); /* slots have been read */
+        for (int i = (int)threadIdx.x; i < call.padded; i += n_threads)
+                s.counts[i] = 0;
+        propose(s, call, points, tops, keep);
+        /* Anew, by a number that the compiler does not know, as in `propose`: there are no registers for addresses that wait. */
+        const KmHead h = km_head(call, s.head);
+        const float longest = __int_as_float(h.state[DCI_GPU_KMEANS_LONGEST]);
+#pragma unroll
+        for (int t = 0; t < n_tiles; t++)
+#pragma unroll
+                for (int r = 0; r < 2; r++)
+                        settle(s, h, first_row, tops[t][r], (warp * n_tiles + t) * 16 + 8 * r + (lane >> 2), longest,
+                               keep);
+        __syncthreads();
+        decide_all(s, h, first_row);
+        __syncthreads();
+        leave(s, h, first_row);
+}
+
+template <int DIM> static cudaError_t launch_assign(const KmCall &call, cudaStream_t stream)
+{
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3((unsigned)call.n_tiles, (unsigned)call.args.n_heads);
+        config.blockDim = dim3(KmShape<DIM>::n_threads);
+        config.stream = stream;
+        return cudaLaunchKernelEx(&config, assign_kernel<DIM>, call);
+}
+
+extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream)
+{
+        switch (call->args.dim) {
+        case 64:
+                return launch_assign<64>(*call, stream);
+        case 96:
+                return launch_assign<96>(*call, stream);
+        case 128:
+                return launch_assign<128>(*call, stream);
+        default:
+                return launch_assign<256>(*call, stream);
+        }
+}

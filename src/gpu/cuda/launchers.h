@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * What the CUDA device (cuda/device.c) and its kernels (cuda/) share. Read by C and by CUDA C++: so it stays clear of core/internal.h,
+ * whose <stdatomic.h> CUDA C++ does not have.
+ *
+ * A launcher queues its kernel and returns; cuda/device.c makes the device current around it.
+ */
+#ifndef DCI_GPU_CUDA_LAUNCHERS_H
+#define DCI_GPU_CUDA_LAUNCHERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dci/base.h"
+#include "gpu/args/kmeans.h"
+#include "gpu/args/learned.h"
+#include "gpu/args/rows.h"
+#include "gpu/args/schedule.h"
+#include "gpu/args/select.h"
+#include "gpu/args/tail.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dci_gpu;
+
+/* What a launcher asks about its device. */
+typedef struct dci_gpu_cuda {
+        int32_t device, multiprocessors, major, minor;
+        size_t shared_bytes; /* that a block may have when it asks for it */
+} dci_gpu_cuda;
+
+const dci_gpu_cuda *dci_gpu_cuda_of(const struct dci_gpu *gpu);
+
+/* A cudaError_t as a status: DCI_OK for 0; else "<sentence>: <what CUDA says>", and the runtime's note of it is taken back, so that a
+ * caller's own checks do not find it. */
+dci_status dci_gpu_cuda_status(int error, const char *format, ...)
+#if defined(__GNUC__)
+        __attribute__((format(printf, 2, 3)))
+#endif
+        ;
+
+/* core/status.c */
+dci_status dci_fail(dci_status status, const char *format, ...)
+#if defined(__GNUC__)
+        __attribute__((format(printf, 2, 3)))
+#endif
+        ;
+
+/* gpu.c */
+dci_status dci_gpu_check_shape(int32_t group, int32_t dim);
+
+/* sketch/coder.c */
+int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16_t *out_inverse);
+
+/* Launchers, by the name of their kernel. */
+#define DCI_GPU_LAUNCHER(name)                                                                                         \
+        dci_status dci_gpu_cuda_##name(struct dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args);
+DCI_GPU_EACH_KERNEL(DCI_GPU_LAUNCHER)
+#undef DCI_GPU_LAUNCHER
+
+/* How gather's kernels bring rows over the bus; bench/gpu/gather_variants.c compares them. */
+enum {
+        DCI_GPU_FETCH_REGISTERS = 0, /* 16-byte loads, some per thread before the first store */
+        DCI_GPU_FETCH_SHARED = 1,    /* cp.async, 16 bytes each, into shared memory */
+        DCI_GPU_FETCH_BULK =
+                2 /* cp.async.bulk of whole rows, or pieces of pages, in and out (compute capability 9.0) */
+};
+typedef struct dci_gpu_fetch {
+        int32_t how;    /* DCI_GPU_FETCH_* */
+        int32_t depth;  /* loads of a thread in flight: 1, 2, 4, 8; BULK: pieces of a warp, 4, 8, 16, 32 */
+        int32_t hint;   /* of REGISTERS: 0 none, 1 L2::128B, 2 L2::256B, 3 evict first */
+        int32_t blocks; /* per list; 0: as many as there is work for */
+        int32_t warps;  /* per block: 1 to 16 */
+} dci_gpu_fetch;
+/* gpu may be NULL: nothing is checked against a device then. */
+dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
+                                  const dci_gpu_fetch *fetch);
+
+/* The least shared memory that a block may have on any device which there are kernels for (8.6, 8.9, 12.0): what needs no more is not asked for. */
+#define DCI_GPU_CUDA_LEAST_SHARED ((size_t)99 * 1024)
+
+/* Shared memory of a block, with what its kernel has besides; SIZE_MAX: there is no kernel. */
+size_t dci_gpu_cuda_attend_bytes(int32_t dim, int32_t group);
+size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames);
+size_t dci_gpu_cuda_choose_bytes(int32_t stride);
+size_t dci_gpu_cuda_take_kept_bytes(int32_t stride);
+size_t dci_gpu_cuda_form_learned_bytes(int32_t dim);
+
+/* cuda/limits.c: see dci_gpu_ops. */
+struct dci_gpu_needs;
+dci_status dci_gpu_cuda_fits(const dci_gpu_cuda *cuda, const struct dci_gpu_needs *needs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

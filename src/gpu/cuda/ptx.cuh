@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Instructions that C++ has no words for, under a name each. They are here and in cuda/bulk.cuh, nowhere else: tests that run kernels on a
+ * CPU put headers of their own in the place of both (tests/emulated).
+ */
+#ifndef DCI_GPU_CUDA_PTX_CUH
+#define DCI_GPU_CUDA_PTX_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* Shared memory whose size the launch says. */
+#define PTX_DYNAMIC_SHARED(alignment, type, name)                                                                      \
+        extern __shared__ __align__(alignment)                                                                         \
+        type name[]
+
+/* --- turns of kernels on a stream (cuda/launch.cuh) ------------------------------------------------------------------- */
+
+/* Behind it all that kernels queued before have written is to be seen. */
+static __device__ __forceinline__ void ptx_after_earlier(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The kernel that is queued behind may come to the multiprocessors. */
+static __device__ __forceinline__ void ptx_let_later_begin(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* In turn: the begin of most kernels. */
+static __device__ __forceinline__ void ptx_take_turn(void)
+{
+        ptx_after_earlier();
+        ptx_let_later_begin();
+}
+
+/* --- loads. Volatile: asked for where they stand, not where they are used. None is of the kind that takes memory for unchanged as long as a
+ * kernel runs (ld.global.nc, __ldg): the assembler moves those before a kernel's turn. ------------------------------------ */
+
+static __device__ __forceinline__ int32_t ptx_load_int(const int32_t *at)
+{
+        int32_t x;
+        asm volatile("ld.global.s32 %0, [%1];" : "=r"(x) : "l"(at));
+        return x;
+}
+
+/* From the second-level cache: what is read before a kernel's turn (cuda/launch.cuh). */
+static __device__ __forceinline__ uint32_t ptx_load4_early(const unsigned char *at)
+{
+        uint32_t x;
+        asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(at));
+        return x;
+}
+
+static __device__ __forceinline__ uint2 ptx_load8_early(const unsigned char *at)
+{
+        uint2 x;
+        asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
+        return x;
+}
+
+/* Read once: no place in the first-level cache. The number is what the second level fetches from memory at once. */
+static __device__ __forceinline__ uint4 ptx_load16_once(const unsigned char *at)
+{
+        uint4 x;
+        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                     : "l"(at));
+        return x;
+}
+
+static __device__ __forceinline__ uint2 ptx_load8_once_128(const unsigned char *at)
+{
+        uint2 x;
+        asm volatile("ld.global.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
+        return x;
+}
+
+static __device__ __forceinline__ uint4 ptx_load16_once_128(const unsigned char *at)
+{
+        uint4 x;
+        asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                     : "l"(at));
+        return x;
+}
+
+static __device__ __forceinline__ uint4 ptx_load16_once_256(const unsigned char *at)
+{
+        uint4 x;
+        asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                     : "l"(at));
+        return x;
+}
+
+/* As a policy says: here, first to leave the second-level cache. */
+static __device__ __forceinline__ uint64_t ptx_leave_first()
+{
+        uint64_t policy;
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        return policy;
+}
+
+static __device__ __forceinline__ uint4 ptx_load16_once_as(const unsigned char *at, uint64_t policy)
+{
+        uint4 x;
+        asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                     : "l"(at), "l"(policy));
+        return x;
+}
+
+/* --- stores, counters, copies ------------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ void ptx_store_pair(float *at, float x, float y)
+{
+        asm volatile("st.global.v2.f32 [%0], {%1,%2};" : : "l"(at), "f"(x), "f"(y) : "memory");
+}
+
+/* What later kernels read, and is soon written again: the last to leave the second-level cache. */
+static __device__ __forceinline__ void ptx_store_four_kept(float *at, float4 x)
+{
+        uint64_t policy;
+        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1,%2,%3,%4}, %5;"
+                     :
+                     : "l"(at), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "l"(policy)
+                     : "memory");
+}
+
+/* Counts one up; what this thread knows of was written before, and what the ones before it knew of is known afterwards. */
+static __device__ __forceinline__ int ptx_arrive(int32_t *at)
+{
+        int before;
+        asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(at) : "memory");
+        return before;
+}
+
+/* 16 bytes to shared memory, which are there when the thread has waited. */
+static __device__ __forceinline__ void ptx_copy16_begin(uint32_t to, const unsigned char *from)
+{
+        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+static __device__ __forceinline__ void ptx_copy16_wait()
+{
+        asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
+
+static __device__ __forceinline__ float ptx_exp2(float x)
+{
+        float y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
+}
+
+/* d += A (16 x 16) B (16 x 8), of binary16, and of bf16. */
+static __device__ __forceinline__ void ptx_mma_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                   uint32_t b0, uint32_t b1)
+{
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+static __device__ __forceinline__ void ptx_mma_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                    uint32_t b0, uint32_t b1)
+{
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* d += A (16 x 32) B (32 x 8), of bytes: those of A have no sign, those of B may. */
+static __device__ __forceinline__ void ptx_mma_u8s8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                    uint32_t b0, uint32_t b1)
+{
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+static __device__ __forceinline__ void ptx_mma_u8u8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                    uint32_t b0, uint32_t b1)
+{
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* Four bytes of eight by nibbles of a selector; a nibble of 8 or more takes eight times the byte's sign. */
+static __device__ __forceinline__ uint32_t ptx_select_bytes(uint32_t a, uint32_t b, uint32_t selector)
+{
+        uint32_t x;
+        asm("prmt.b32 %0, %1, %2, %3;" : "=r"(x) : "r"(a), "r"(b), "r"(selector));
+        return x;
+}
+
+#endif

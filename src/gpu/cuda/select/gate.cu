@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * When lists are decided again: one block for a sequence, a warp for a query head. And lists from what is kept: one block for a list, which
+ * puts candidates in order as the choice does.
+ */
+#include <math_constants.h>
+
+#include "gpu/cuda/launch.cuh"
+#include "gpu/cuda/score/score_ptx.cuh"
+#include "gpu/cuda/select/select.cuh"
+
+constexpr int gate_threads = 1024, gate_warps = gate_threads / 32;
+
+/* A row's part of what is kept. */
+template <typename T> static __device__ __forceinline__ T *part_of_row(T *first, const dci_gpu_decided &d, int row)
+{
+        return reinterpret_cast<T *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * d.row_bytes);
+}
+
+/* --- the gate --------------------------------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ float query_at(const dci_gpu_gate_args &a, uint64_t at)
+{
+        if (a.query_dtype == DCI_F32)
+                return static_cast<const float *>(a.queries)[at];
+        const unsigned short half = static_cast<const unsigned short *>(a.queries)[at];
+        return a.query_dtype == DCI_F16 ? __half2float(__ushort_as_half(half)) : __uint_as_float((unsigned)half << 16);
+}
+
+static __device__ __forceinline__ double sum_of_warp(double x)
+{
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2)
+                x += __shfl_xor_sync(all_lanes, x, d);
+        return x;
+}
+
+/* The cosine of a query with the one that is kept, whose place it takes; by one warp. */
+static __device__ __forceinline__ double turn_query(const dci_gpu_gate_args &a, uint64_t from, float *kept)
+{
+        constexpr int most = DCI_GPU_MAX_DIM / 32;
+        const int lane = threadIdx.x & 31, n = a.dim / 32;
+        float x[most], y[most];
+        double of_now = 0.0, of_both = 0.0, of_kept = 0.0;
+#pragma unroll
+        for (int e = 0; e < most; e++) {
+                x[e] = e < n ? query_at(a, from + 32 * e + lane) : 0.0f;
+                y[e] = e < n ? kept[32 * e + lane] : 0.0f;
+        }
+#pragma unroll
+        for (int e = 0; e < most; e++) {
+                x[e] = __fmul_rn(x[e], a.scale);
+                of_now += (double)x[e] * (double)x[e];
+                of_both += (double)x[e] * (double)y[e];
+                of_kept += (double)y[e] * (double)y[e];
+                if (e < n)
+                        kept[32 * e + lane] = x[e];
+        }
+        const float now = __double2float_rn(sum_of_warp(of_now)), both = __double2float_rn(sum_of_warp(of_both)),
+                    before = __double2float_rn(sum_of_warp(of_kept));
+        if (now == 0.0f || before == 0.0f)
+                return now == before ? 1.0 : 0.0;
+        return __ddiv_rn((double)both, sqrt(__dmul_rn((double)now, (double)before)));
+}
+
+static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __grid_constant__ dci_gpu_gate_args a)
+{
+        __shared__ double cosines[DCI_GPU_MAX_HEADS], turns[DCI_GPU_MAX_HEADS];
+        __shared__ int decides;
+        const int sequence = blockIdx.x, thread = threadIdx.x, warp = thread >> 5;
+        ptx_take_turn();
+        const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence),
+                  n_grouped = __ldca(a.n_grouped + sequence);
+        const int n_queries = a.n_heads * a.group;
+        dci_gpu_view view;
+        DCI_GPU_VIEW(view, a.sizes, n, n_grouped);
+        int32_t *state = part_of_row(a.decided.state, a.decided, row), *due = a.due + (uint64_t)sequence * a.n_heads;
+        if (!view.sparse) {
+                for (int h = thread; h < a.n_heads; h += gate_threads)
+                        due[h] = 0;
+                return;
+        }
+        const bool listed = state[DCI_GPU_DECIDED_LISTED] != 0;
+        const int since = state[DCI_GPU_DECIDED_SINCE];
+        if (a.how != DCI_GPU_GATE_PERIOD) { /* the same for all threads, as all that barriers depend on */
+                float *kept = part_of_row(a.decided.queries, a.decided, row);
+                for (int q = warp; q < n_queries; q += gate_warps) {
+                        const double cosine = turn_query(a, ((uint64_t)sequence * n_queries + q) * a.query_ld,
+                                                         kept + (uint64_t)q * a.dim);
+                        if ((thread & 31) == 0)
+                                cosines[q] = cosine;
+                }
+        }
+        __syncthreads();
+        for (int h = thread; h < a.n_heads && a.how != DCI_GPU_GATE_PERIOD; h += gate_threads) {
+                double sum = 0.0;
+                for (int q = 0; q < a.group; q++)
+                        sum = __dadd_rn(sum, cosines[h * a.group + q]);
+                turns[h] = __ddiv_rn(sum, (double)a.group);
+        }
+        __syncthreads();
+        if (thread == 0) {
+                bool again = !listed || a.how == DCI_GPU_GATE_HEAD;
+                if (a.how == DCI_GPU_GATE_PERIOD) {
+                        again = again || since >= a.period;
+                } else if (a.how == DCI_GPU_GATE_TURN) {
+                        double sum = 0.0;
+                        for (int h = 0; h < a.n_heads; h++)
+                                sum = __dadd_rn(sum, turns[h]);
+                        /* What is no number, of queries that are too large, decides. */
+                        again = again || !(__ddiv_rn(sum, (double)a.n_heads) >= a.tau);
+                }
+                decides = again;
+                state[DCI_GPU_DECIDED_SINCE] = again ? 1 : since + 1;
+                /* Where a segment begins that the host will form. */
+                if (again && listed && a.turned != nullptr)
+                        a.turned[(uint64_t)row * a.turned_step + (uint64_t)((n - 1) & a.turned_mask)] = 1;
+                if (again) {
+                        state[DCI_GPU_DECIDED_LISTED] = 1;
+                        state[DCI_GPU_DECIDED_END] = view.n_candidates;
+                }
+        }
+        __syncthreads();
+        for (int h = thread; h < a.n_heads; h += gate_threads) {
+                const bool keeps = a.how == DCI_GPU_GATE_HEAD && listed && turns[h] >= a.tau;
+                due[h] = !decides ? 0 : keeps ? DCI_GPU_DUE_LATER : DCI_GPU_DUE_NOW;
+        }
+}
+
+extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const dci_gpu_gate_args *args)
+{
+        if (args->n_sequences <= 0 || args->n_heads <= 0)
+                return DCI_OK;
+        if (args->group < 1 || args->n_heads > DCI_GPU_MAX_HEADS / args->group)
+                return dci_fail(DCI_ERR_LIMIT,
+                                "%d kv heads of %d query heads: the device's kernel takes %d query heads",
+                                args->n_heads, args->group, DCI_GPU_MAX_HEADS);
+        if (args->dim < 32 || args->dim > DCI_GPU_MAX_DIM || args->dim % 32 != 0)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected a multiple of 32 up to %d",
+                                args->dim, DCI_GPU_MAX_DIM);
+        if (args->how < DCI_GPU_GATE_PERIOD || args->how > DCI_GPU_GATE_HEAD)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "a gate of kind %d, expected %d to %d", args->how,
+                                DCI_GPU_GATE_PERIOD, DCI_GPU_GATE_HEAD);
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3((unsigned)args->n_sequences);
+        config.blockDim = gate_threads;
+        return dci_gpu_cuda_status(launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, gate_kernel, *args),
+                                   "the gate of %d sequences cannot be queued", args->n_sequences);
+}
+
+/* --- lists ------------------------------------------------------------------------------------------------------------ */
+
+/* Scores of n candidates are no part of what a tail sums up. */
+template <typename Candidate>
+static __device__ __forceinline__ void drop_scores(const dci_gpu_take_kept_args &a, int list, int n,
+                                                   Candidate candidate)
+{
+        for (int i = threadIdx.x; a.scores != nullptr && i < n * a.group; i += n_threads)
+                a.scores[((uint64_t)list * a.most_groups + candidate(i / a.group)) * a.group + i % a.group] = -FLT_MAX;
+}
+
+static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_constant__ dci_gpu_take_kept_args a)
+{
+        PTX_DYNAMIC_SHARED(16, unsigned char, base);
+        __shared__ Shared s;
+        uint32_t *bits = reinterpret_cast<uint32_t *>(base);
+        int32_t *tokens = reinterpret_cast<int32_t *>(bits + window_words);
+        const int head = blockIdx.x, sequence = blockIdx.y, list = sequence * a.n_heads + head, thread = threadIdx.x;
+        ptx_take_turn();
+        const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence),
+                  n_grouped = __ldca(a.n_grouped + sequence);
+        if (a.decided.lists == nullptr) {
+                const int32_t *positions = a.positions + (uint64_t)list * a.stride;
+                drop_scores(a, list, a.counts[list], [&](int i) { return positions[i] - a.sizes.sink; });
+                return;
+        }
+        dci_gpu_view view;
+        DCI_GPU_VIEW(view, a.sizes, n, n_grouped);
+        if (thread == 0 && head == 0) {
+                a.sink_end[sequence] = view.sparse ? a.sizes.sink : 0;
+                a.recent_begin[sequence] = view.sparse ? a.sizes.sink + view.n_candidates : 0;
+                a.after[sequence] = n;
+        }
+        if (!view.sparse) {
+                if (thread == 0)
+                        a.counts[list] = 0;
+                return;
+        }
+        const int32_t *kept = part_of_row(a.decided.lists, a.decided, row) + (uint64_t)head * a.decided.room;
+        const int count = part_of_row(a.decided.counts, a.decided, row)[head], room = min(view.room, a.stride);
+        uint32_t taken = 0;
+        /* In the order of choice, as far as there is room. */
+        for (int first = 0; first < count && taken < (uint32_t)room; first += n_threads) {
+                const int i = first + thread, token = i < count ? kept[i] : view.n_candidates;
+                const bool counts = token < view.n_candidates;
+                uint32_t total;
+                const uint32_t at = taken + block_prefix(counts, s.sums, &total);
+                if (counts && at < (uint32_t)room)
+                        tokens[at] = token;
+                taken += total;
+        }
+        taken = min(taken, (uint32_t)room);
+        __syncthreads();
+        drop_scores(a, list, (int)taken, [&](int i) { return tokens[i]; });
+        __syncthreads();
+        const uint32_t written = put_in_order(s, bits, tokens, (int)taken, view.n_candidates, a.sizes.sink,
+                                              a.positions + (uint64_t)list * a.stride);
+        if (thread == 0)
+                a.counts[list] = (int32_t)written;
+}
+
+static constexpr size_t spare = sizeof(Shared) + 1024;
+
+static size_t shared_of(int stride)
+{
+        return (size_t)window_words * 4 + (size_t)stride * 4;
+}
+
+extern "C" size_t dci_gpu_cuda_take_kept_bytes(int32_t stride)
+{
+        return shared_of(stride) + spare;
+}
+
+extern "C" dci_status dci_gpu_cuda_take_kept(struct dci_gpu *gpu, void *stream, const dci_gpu_take_kept_args *args)
+{
+        const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
+        const size_t shared = shared_of(args->stride);
+        if (args->n_sequences <= 0 || args->n_heads <= 0)
+                return DCI_OK;
+        if (args->stride < 1 || args->stride > DCI_GPU_MAX_LIST || args->n_sequences > 65535)
+                return dci_fail(DCI_ERR_LIMIT,
+                                "lists of %d of %d sequences: the device's kernel takes lists of %d of 65535",
+                                args->stride, args->n_sequences, DCI_GPU_MAX_LIST);
+        if (shared + spare > cuda->shared_bytes)
+                return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
+                                args->stride, shared + spare, cuda->shared_bytes);
+        const cudaError_t error =
+                cudaFuncSetAttribute(take_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        if (error != cudaSuccess)
+                return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3((unsigned)args->n_heads, (unsigned)args->n_sequences);
+        config.blockDim = n_threads;
+        config.dynamicSmemBytes = shared;
+        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, take_kernel, *args),
+                                   "lists of %d sequences cannot be queued", args->n_sequences);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* How a list of the choice (cuda/select/select.cu) begins, and how the block that ends it writes it. */
+#ifndef DCI_GPU_CUDA_SELECT_SELECT_LIST_CUH
+#define DCI_GPU_CUDA_SELECT_SELECT_LIST_CUH
+
+#include "gpu/cuda/select/select.cuh"
+
+/* A block's rooms in shared memory: candidates as bits; relevances that are kept; keys and chosen candidates. Some of them take turns. */
+struct Rooms {
+        uint32_t *bits, *kept;
+        uint64_t *keys;
+        int32_t *tokens;
+};
+
+/* A row's part of what is kept. */
+static __device__ __forceinline__ int32_t *kept_part(int32_t *first, const dci_gpu_decided &kept, int row)
+{
+        return reinterpret_cast<int32_t *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * kept.row_bytes);
+}
+
+/* A list that chooses nothing; by one block. */
+static __device__ __forceinline__ void put_nothing(const dci_gpu_choose_args &args, int list, int row, int head)
+{
+        if (threadIdx.x == 0) {
+                if (args.kept.lists != nullptr)
+                        kept_part(args.kept.counts, args.kept, row)[head] = 0;
+                else
+                        args.counts[list] = 0;
+                if (args.n_ranked != nullptr)
+                        args.n_ranked[list] = 0;
+        }
+}
+
+static __device__ __forceinline__ void put_header(const dci_gpu_choose_args &args, int sequence,
+                                                  const dci_gpu_view &view, int n)
+{
+        args.sink_end[sequence] = view.sparse ? args.sizes.sink : 0;
+        args.recent_begin[sequence] = view.sparse ? args.sizes.sink + view.n_candidates : 0;
+        args.after[sequence] = n;
+}
+
+/* What a list's kernel asks about its sequence before its turn: no kernel writes it. */
+struct Asked {
+        int n, n_grouped, n_listed;
+};
+
+template <int G> static __device__ __forceinline__ Asked ask(const dci_gpu_choose_args &args, Job &job)
+{
+        const int sequence = blockIdx.z;
+        Asked asked;
+        job.head = blockIdx.y;
+        job.list = sequence * args.n_heads + job.head;
+        job.group = G > 0 ? G : args.group;
+        job.scores = args.scores + (uint64_t)job.list * args.most_groups * job.group;
+        job.row = __ldcg(args.rows + sequence);
+        asked.n = __ldcg(args.n_tokens + sequence);
+        asked.n_grouped = __ldcg(args.n_grouped + sequence);
+        asked.n_listed =
+                args.n_listed != nullptr ? __ldcg(args.n_listed + (uint64_t)job.row * args.n_heads + job.head) : 0;
+        return asked;
+}
+
+/* Whether the list has a choice to make; the same for all its blocks. If not, its first block says so. */
+static __device__ __forceinline__ bool settle(const dci_gpu_choose_args &args, Job &job, const Asked &asked)
+{
+        const bool keeps = args.kept.lists != nullptr;
+        dci_gpu_view view;
+        DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
+        if (threadIdx.x == 0 && blockIdx.x == 0 && job.head == 0 && !keeps)
+                put_header(args, blockIdx.z, view, asked.n);
+        job.n_candidates = view.n_candidates;
+        job.room = args.none ? 0 : min(keeps ? args.kept.room : view.room, args.stride);
+        job.look = args.n_listed != nullptr && view.n_candidates != asked.n_grouped;
+        const int per = 1 << args.group_shift;
+        job.n_groups =
+                min(args.n_listed != nullptr ? asked.n_listed : (view.n_candidates + per - 1) >> args.group_shift,
+                    args.most_groups);
+        if (args.due != nullptr && __ldca(args.due + job.list) != args.due_is)
+                return false;
+        if (!view.sparse || job.room == 0 || job.n_groups <= 0) {
+                if (blockIdx.x == 0)
+                        put_nothing(args, job.list, job.row, job.head);
+                return false;
+        }
+        /* Of pages one more, since the last one of all may be partial. Listed groups have one member at least. */
+        const bool pages = args.n_listed == nullptr && per > 1;
+        job.wanted = min(pages ? ((job.room + per - 1) >> args.group_shift) + 1 : job.room, job.n_groups);
+        return true;
+}
+
+/* The wanted of n keys move to the front, in pieces: what is written has been read. */
+static __device__ __forceinline__ void move_best(Shared &s, uint64_t *keys, uint32_t n, uint64_t threshold)
+{
+        __syncthreads();
+        if (threadIdx.x == 0)
+                s.count = 0;
+        for (uint32_t base = 0; base < n; base += n_threads) {
+                const uint32_t i = base + threadIdx.x;
+                const uint64_t own = i < n ? keys[i] : 0;
+                __syncthreads();
+                const uint32_t at = take_place(own >= threshold, &s.count);
+                if (at != ~0u)
+                        keys[at] = own;
+        }
+        __syncthreads();
+}
+
+/* Members of ranked groups until the room is full; returns how many. Each group's key becomes where its members begin, and its number. */
+static __device__ __forceinline__ int take_members(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                   const Rooms &r)
+{
+        const int per = 1 << args.group_shift;
+        uint32_t begin = 0, n_ranked = 0, total;
+        for (int base = 0; base < job.wanted; base += n_threads) {
+                const int i = base + (int)threadIdx.x;
+                const int group = i < job.wanted ? group_of(r.keys[i]) : 0;
+                int n = 0;
+                if (i < job.wanted && args.n_listed != nullptr)
+                        n = listed_members(args, job, group);
+                else if (i < job.wanted)
+                        n = min(per, job.n_candidates - (group << args.group_shift));
+                n = min(max(n, 0), job.room);
+                const uint32_t at = min(begin + block_prefix((uint32_t)n, s.sums, &total), (uint32_t)job.room);
+                begin = min(begin + total, (uint32_t)job.room);
+                const bool is_taken = n > 0 && at < (uint32_t)job.room;
+                if (i < job.wanted)
+                        r.keys[i] = (uint64_t)at << 32 | (uint32_t)group;
+                if (args.ranked == nullptr)
+                        continue;
+                const uint32_t rank = n_ranked + block_prefix(is_taken, s.sums, &total);
+                if (is_taken)
+                        args.ranked[(uint64_t)job.list * args.stride + rank] = group;
+                n_ranked += total;
+        }
+        if (threadIdx.x == 0 && args.n_ranked != nullptr)
+                args.n_ranked[job.list] = (int32_t)n_ranked;
+        __syncthreads();
+        for (int token = threadIdx.x; token < (int)begin; token += n_threads) {
+                int low = 0, high = job.wanted; /* the last group that begins there or before */
+                while (high - low > 1) {
+                        const int middle = (low + high) >> 1;
+                        if ((int)(r.keys[middle] >> 32) <= token)
+                                low = middle;
+                        else
+                                high = middle;
+                }
+                const int group = (int)(uint32_t)r.keys[low], member = token - (int)(r.keys[low] >> 32);
+                r.tokens[token] =
+                        args.n_listed == nullptr
+                                ? (group << args.group_shift) + member
+                                : id_at(args, job, listed_at(args.spans, job.row, job.head, group, 2)[0] + member);
+        }
+        __syncthreads();
+        return (int)begin;
+}
+
+/* Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance is the list's last. sorted:
+ * they are the first ones, best first. */
+static __device__ __forceinline__ void put_list(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+                                                const Rooms &r, int n, uint64_t low, bool sorted)
+{
+        const bool simple = args.group_shift == 0 && args.n_listed == nullptr;
+        int32_t *out = args.positions + (uint64_t)job.list * args.stride;
+        if (threadIdx.x == 0)
+                args.lasts[(uint64_t)job.row * args.n_heads + job.head] = from_ordered((uint32_t)(low >> 32));
+        if (simple && args.drop)
+                for (int i = threadIdx.x; i < n; i += n_threads)
+                        for (int q = 0; q < job.group && r.keys[i] >= low; q++)
+                                args.scores[((uint64_t)job.list * args.most_groups + group_of(r.keys[i])) * job.group +
+                                            q] = -FLT_MAX;
+        int n_tokens = job.wanted;
+        if (simple && args.ranked == nullptr && args.kept.lists == nullptr) {
+                __syncthreads();
+                if (threadIdx.x == 0)
+                        s.count = 0;
+                __syncthreads();
+                for (int i = threadIdx.x; i < n; i += n_threads)
+                        if (r.keys[i] >= low)
+                                r.tokens[atomicAdd(&s.count, 1u)] = group_of(r.keys[i]);
+        } else {
+                if (!sorted) {
+                        move_best(s, r.keys, (uint32_t)n, low);
+                        sort_keys(r.keys, job.wanted);
+                }
+                n_tokens = take_members(args, job, s, r);
+        }
+        if (args.kept.lists != nullptr) {
+                int32_t *list = kept_part(args.kept.lists, args.kept, job.row) + (uint64_t)job.head * args.kept.room;
+                for (int i = threadIdx.x; i < n_tokens; i += n_threads)
+                        list[i] = r.tokens[i];
+                if (threadIdx.x == 0)
+                        kept_part(args.kept.counts, args.kept, job.row)[job.head] = n_tokens;
+                return;
+        }
+        const uint32_t count = put_in_order(s, r.bits, r.tokens, n_tokens, job.n_candidates, args.sizes.sink, out);
+        if (threadIdx.x == 0)
+                args.counts[job.list] = (int32_t)count;
+}
+
+#endif

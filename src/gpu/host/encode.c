@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* What scores are made from: codes by the CPU's own writer, rows of pages, and the values of a low-bit tail. What cuda/encode/encode.cu must do. */
+#include "gpu/gpu_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "simd/codes/encode.h"
+#include "simd/codes/transpose.h"
+#include "simd/convert.h"
+#include "sketch/coder.h"
+
+#define SUM_ROWS 64 /* of a partial sum */
+#define BLOCK 128   /* tokens of a block of values */
+#define PAIR (2 * DCI_CODE_LINE)
+
+/* Where candidates lie: candidate c at base + ((c + offset) & mask) * step. */
+typedef struct rows {
+        const unsigned char *base;
+        uint64_t step, offset, mask;
+} rows;
+
+/* What one head of a layer has. */
+typedef struct forming {
+        int32_t dim, kind, bits, dtype, group_shift;
+        int32_t value_bits, tail_at;
+        rows keys, values;
+        const float *signs, *centre, *value_signs, *value_centre;
+        dci_gpu_chunks chunks;
+        int32_t row, head;
+} forming;
+
+static unsigned char *part_of(const forming *f, int32_t candidate)
+{
+        const dci_gpu_chunks *c = &f->chunks;
+        const uint64_t number =
+                (uint64_t)c->numbers[(uint64_t)f->row * c->stride + (uint64_t)(candidate / DCI_GPU_CHUNK)];
+        return c->pieces[number >> c->piece_shift] + c->layer_at +
+               (number & (((uint64_t)1 << c->piece_shift) - 1)) * c->chunk_bytes + (uint64_t)f->head * c->head_bytes;
+}
+
+static void widen(const rows *r, int32_t candidate, int32_t dtype, int32_t dim, float *out)
+{
+        const unsigned char *at = r->base + (((uint64_t)candidate + r->offset) & r->mask) * r->step;
+        for (int32_t j = 0; j < dim; j++) {
+                uint16_t half;
+                memcpy(&half, at + 2 * j, sizeof half);
+                out[j] = dtype == DCI_F16 ? dci_f16_to_float(half) : dci_bf16_to_float(half);
+        }
+}
+
+static void narrow(const float *from, int32_t n, int32_t dtype, unsigned char *to)
+{
+        for (int32_t j = 0; j < n; j++) {
+                const uint16_t half = dtype == DCI_F16 ? dci_float_to_f16(from[j]) : dci_float_to_bf16(from[j]);
+                memcpy(to + 2 * j, &half, sizeof half);
+        }
+}
+
+/* --- codes ------------------------------------------------------------------------------------------------------------ */
+
+/* A row less its centre to the words of place `at` in a block. */
+static dci_coded_row encode(const rows *r, int32_t candidate, const forming *f, int32_t bits, const float *signs,
+                            const float *centre, unsigned char *block)
+{
+        float y[DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM];
+        dci_code_even even = {.turn = {.dim = (size_t)f->dim}};
+        dci_rotation rotation = {.dim = (size_t)f->dim, .part = 1, .signs = (float *)(uintptr_t)signs};
+        dci_code_written written;
+        while (rotation.part <= rotation.dim / 2)
+                rotation.part *= 2;
+        even.bits = (int)dci_coder_even_steps((size_t)f->dim, bits, &even.spread, even.inverse);
+        widen(r, candidate, f->dtype, f->dim, y);
+        for (int32_t j = 0; j < f->dim; j++)
+                y[j] -= centre[j];
+        dci_rotate(&rotation, y, spare);
+        dci_code_writer_portable.one(&even, y, (uint32_t *)(void *)spare,
+                                     block + dci_code_word((size_t)candidate % DCI_CODE_ROWS), PAIR, &written);
+        return (dci_coded_row){written.scale[0], written.residual[0], written.reach[0]};
+}
+
+static size_t codes_bytes(const forming *f, int32_t bits)
+{
+        return (size_t)(DCI_GPU_CHUNK * f->dim * bits / 8);
+}
+
+static void put_scale(const forming *f, int32_t bits, unsigned char *table, int32_t candidate, float scale)
+{
+        const uint16_t half = dci_float_to_bf16(scale);
+        memcpy(table + codes_bytes(f, bits) + candidate % DCI_GPU_CHUNK * 2, &half, sizeof half);
+}
+
+static void put_code(const forming *f, int32_t candidate)
+{
+        unsigned char *part = part_of(f, candidate);
+        const size_t block = (size_t)(candidate % DCI_GPU_CHUNK) / DCI_CODE_ROWS;
+        const size_t block_bytes = codes_bytes(f, f->bits) / (DCI_GPU_CHUNK / DCI_CODE_ROWS);
+        const dci_coded_row coded =
+                encode(&f->keys, candidate, f, f->bits, f->signs, f->centre, part + block * block_bytes);
+        put_scale(f, f->bits, part, candidate, coded.scale);
+}
+
+/* As nearest_scale of src/kv/stages/tail_lowbit.c. */
+static float nearest_scale(const dci_coded_row *row)
+{
+        const float reach2 = row->reach * row->reach, square = reach2 - row->residual * row->residual;
+        return reach2 > 0.0f && square > 0.0f ? row->scale * (square / reach2) : 0.0f;
+}
+
+static void put_value(const forming *f, int32_t candidate)
+{
+        unsigned char rows_of[DCI_CODE_ROWS * DCI_GPU_MAX_DIM / 2] = {0}, *part = part_of(f, candidate) + f->tail_at;
+        const dci_coded_row coded =
+                encode(&f->values, candidate, f, f->value_bits, f->value_signs, f->value_centre, rows_of);
+        const size_t bits = (size_t)f->value_bits, at = (size_t)candidate % DCI_GPU_CHUNK, row = at % DCI_CODE_ROWS;
+        const size_t n_blocks = (size_t)f->dim / 32, apart = 32 * BLOCK * bits / 8;
+        const size_t line = (at - row) % BLOCK * bits / 32;
+        dci_code_across((int)bits, rows_of, (size_t)f->dim * bits / 32, row, row + 1,
+                        part + at / BLOCK * n_blocks * apart + line * PAIR, n_blocks, apart);
+        put_scale(f, f->value_bits, part, candidate, nearest_scale(&coded));
+}
+
+/* --- rows of pages ---------------------------------------------------------------------------------------------------- */
+
+static void extremes(const forming *f, int32_t first, int32_t n, float *most, float *least)
+{
+        float x[DCI_GPU_MAX_DIM];
+        for (int32_t i = 0; i < n; i++) {
+                widen(&f->keys, first + i, f->dtype, f->dim, x);
+                for (int32_t j = 0; j < f->dim; j++) {
+                        most[j] = i == 0 || x[j] > most[j] ? x[j] : most[j];
+                        least[j] = i == 0 || x[j] < least[j] ? x[j] : least[j];
+                }
+        }
+        for (int32_t j = 0; j < f->dim; j++)
+                least[j] += 0.0f; /* the CPU's zeros have no sign here */
+}
+
+static void cuboid(const forming *f, int32_t first, int32_t n, float *centre, float *distance)
+{
+        float x[DCI_GPU_MAX_DIM];
+        extremes(f, first, n, centre, distance);
+        for (int32_t j = 0; j < f->dim; j++) {
+                centre[j] = 0.5f * (centre[j] + distance[j]);
+                distance[j] = 0.0f;
+        }
+        for (int32_t i = 0; i < n; i++) {
+                widen(&f->keys, first + i, f->dtype, f->dim, x);
+                for (int32_t j = 0; j < f->dim; j++)
+                        distance[j] += fabsf(x[j] - centre[j]);
+        }
+        for (int32_t j = 0; j < f->dim; j++)
+                distance[j] /= (float)n;
+}
+
+static void mean(const forming *f, int32_t first, int32_t n, float *out)
+{
+        float x[DCI_GPU_MAX_DIM];
+        widen(&f->keys, first, f->dtype, f->dim, out);
+        for (int32_t i = 1; i < n; i++) {
+                widen(&f->keys, first + i, f->dtype, f->dim, x);
+                for (int32_t j = 0; j < f->dim; j++)
+                        out[j] += x[j];
+        }
+        for (int32_t j = 0; j < f->dim; j++)
+                out[j] /= (float)n;
+}
+
+static int32_t width_of(const forming *f)
+{
+        return f->kind == DCI_GPU_MEANS ? f->dim : 2 * f->dim;
+}
+
+/* The page that begins with this candidate, as far as there is some of it. */
+static void put_page(const forming *f, int32_t first, int32_t to)
+{
+        float row[2 * DCI_GPU_MAX_DIM] = {0.0f};
+        const int32_t per = 1 << f->group_shift, n = to - first < per ? to - first : per;
+        if (f->kind == DCI_GPU_MEANS)
+                mean(f, first, n, row);
+        else if (f->kind == DCI_GPU_MINMAX)
+                extremes(f, first, n, row, row + f->dim);
+        else
+                cuboid(f, first, n, row, row + f->dim);
+        narrow(row, width_of(f), f->dtype, part_of(f, first) + first % DCI_GPU_CHUNK / per * width_of(f) * 2);
+}
+
+/* --- both --------------------------------------------------------------------------------------------------------------- */
+
+static size_t summary_bytes(const forming *f)
+{
+        if (f->kind == DCI_GPU_CODES)
+                return codes_bytes(f, f->bits) + 2 * DCI_GPU_CHUNK;
+        return (size_t)(DCI_GPU_CHUNK >> f->group_shift) * (size_t)width_of(f) * 2;
+}
+
+static void form(const forming *f, int32_t from, int32_t to)
+{
+        for (int32_t c = from; c < to; c++) {
+                if (c % DCI_GPU_CHUNK == 0) {
+                        unsigned char *part = part_of(f, c);
+                        memset(part, 0, summary_bytes(f));
+                        if (f->value_bits != 0)
+                                memset(part + f->tail_at, 0, codes_bytes(f, f->value_bits) + 2 * DCI_GPU_CHUNK);
+                }
+                if (f->kind == DCI_GPU_CODES)
+                        put_code(f, c);
+                else if (c % (1 << f->group_shift) == 0)
+                        put_page(f, c, to);
+                if (f->value_bits != 0)
+                        put_value(f, c);
+        }
+}
+
+static rows ring_of(const dci_gpu_form_args *args, const unsigned char *base, uint32_t row_bytes, uint64_t list)
+{
+        const dci_gpu_lanes *lanes = &args->lanes;
+        const uint64_t slot = list * (uint64_t)lanes->n_slots + (uint64_t)lanes->sink;
+        return (rows){base + slot * row_bytes, row_bytes, (uint64_t)args->sink, (uint64_t)lanes->ring - 1};
+}
+
+/* What the arguments of both kernels have in common. */
+#define FORMING(a)                                                                                                     \
+        .dim = (a)->dim, .kind = (a)->kind, .bits = (a)->bits, .dtype = (a)->dtype, .group_shift = (a)->group_shift,   \
+        .value_bits = (a)->value_bits, .tail_at = (a)->tail_at, .signs = (a)->signs, .value_signs = (a)->value_signs,  \
+        .chunks = (a)->chunks
+
+void dci_gpu_ref_form(const dci_gpu_form_args *args)
+{
+        forming f = {FORMING(args)};
+        for (int32_t i = 0; i < args->n_sequences; i++)
+                for (int32_t l = 0; l < args->n_layers && args->to[i] > args->from[i]; l++)
+                        for (f.head = 0; f.head < args->n_heads; f.head++) {
+                                const uint64_t layer = (uint64_t)l;
+                                const uint64_t list =
+                                        (uint64_t)args->rows[i] * (uint64_t)args->n_heads + (uint64_t)f.head;
+                                const uint64_t at = layer * args->centres_step + list * (uint64_t)args->dim;
+                                f.row = args->rows[i];
+                                f.keys = ring_of(args, args->lanes.keys + layer * args->lane_step,
+                                                 args->lanes.key_bytes, list);
+                                f.centre = args->kind == DCI_GPU_CODES ? args->centres + at : NULL;
+                                if (args->value_bits != 0) {
+                                        f.values = ring_of(args, args->lanes.values + layer * args->value_step,
+                                                           args->lanes.value_bytes, list);
+                                        f.value_centre = args->value_centres + at;
+                                }
+                                f.chunks.layer_at = args->chunks.layer_at + layer * args->layer_step;
+                                form(&f, args->from[i], args->to[i]);
+                        }
+}
+
+/* The mean of n rows, in the order of mean_of in src/kv/summaries.c. */
+static void centre_of(const rows *r, int32_t n, int32_t dtype, int32_t dim, float *out)
+{
+        double sum[DCI_GPU_MAX_DIM] = {0.0};
+        for (int32_t first = 0; first < n; first += SUM_ROWS) {
+                float part[DCI_GPU_MAX_DIM] = {0.0f}, x[DCI_GPU_MAX_DIM];
+                for (int32_t i = first; i < n && i < first + SUM_ROWS; i++) {
+                        widen(r, i, dtype, dim, x);
+                        for (int32_t j = 0; j < dim; j++)
+                                part[j] += x[j];
+                }
+                for (int32_t j = 0; j < dim; j++)
+                        sum[j] += (double)part[j];
+        }
+        for (int32_t j = 0; j < dim; j++)
+                out[j] = (float)(sum[j] / (double)n);
+}
+
+void dci_gpu_ref_form_prompt(const dci_gpu_form_prompt_args *args)
+{
+        forming f = {FORMING(args), .row = args->row};
+        for (f.head = 0; f.head < args->n_heads && args->n_candidates > 0; f.head++) {
+                const uint64_t head = (uint64_t)f.head;
+                const uint64_t at = ((uint64_t)args->row * (uint64_t)args->n_heads + head) * (uint64_t)args->dim;
+                f.keys = (rows){args->keys + head * args->key_head, args->key_token, 0, UINT64_MAX};
+                if (args->kind == DCI_GPU_CODES) {
+                        centre_of(&f.keys, args->n_candidates, args->dtype, args->dim, args->centres + at);
+                        f.centre = args->centres + at;
+                }
+                if (args->value_bits != 0) {
+                        f.values = (rows){args->values + head * args->value_head, args->value_token, 0, UINT64_MAX};
+                        centre_of(&f.values, args->n_candidates, args->dtype, args->dim, args->value_centres + at);
+                        f.value_centre = args->value_centres + at;
+                }
+                form(&f, 0, args->n_candidates);
+        }
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* When lists are decided again, and lists from what is kept: what cuda/select/gate.cu must do. */
+#include "gpu/gpu_internal.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "gpu/host/reference.h"
+#include "simd/convert.h"
+
+/* --- the gate ------------------------------------------------------------------------------------------------------- */
+
+static float load(const void *from, uint64_t at, int32_t dtype)
+{
+        if (dtype == DCI_F32)
+                return ((const float *)from)[at];
+        const uint16_t half = ((const uint16_t *)from)[at];
+        return dtype == DCI_F16 ? dci_f16_to_float(half) : dci_bf16_to_float(half);
+}
+
+/* Of a query with the one that is kept, whose place it takes. */
+static double turn_query(const dci_gpu_gate_args *args, uint64_t query, float *kept)
+{
+        double of_now = 0.0, of_both = 0.0, of_kept = 0.0;
+        for (uint64_t j = 0; j < (uint64_t)args->dim; j++) {
+                const float x = load(args->queries, query * args->query_ld + j, args->query_dtype) * args->scale;
+                of_now += (double)x * (double)x;
+                of_both += (double)x * (double)kept[j];
+                of_kept += (double)kept[j] * (double)kept[j];
+                kept[j] = x;
+        }
+        const float now = (float)of_now, both = (float)of_both, before = (float)of_kept;
+        if (now == 0.0f || before == 0.0f)
+                return now == before ? 1.0 : 0.0;
+        return (double)both / sqrt((double)now * (double)before);
+}
+
+/* By kv head, the mean cosine of its queries; returns the mean of all. */
+static double turn(const dci_gpu_gate_args *args, uint64_t sequence, double *out)
+{
+        const dci_gpu_decided *d = &args->decided;
+        float *kept = dci_gpu_of_row(d->queries, d->row_bytes, args->rows[sequence]);
+        double of_all = 0.0;
+        for (int32_t h = 0; h < args->n_heads; h++) {
+                double sum = 0.0;
+                for (int32_t q = 0; q < args->group; q++) {
+                        const uint64_t at = (uint64_t)(h * args->group + q);
+                        sum += turn_query(args, sequence * (uint64_t)(args->n_heads * args->group) + at,
+                                          kept + at * (uint64_t)args->dim);
+                }
+                out[h] = sum / (double)args->group;
+                of_all += out[h];
+        }
+        return of_all / (double)args->n_heads;
+}
+
+/* Where a segment begins that the host will form. */
+static void note_turn(const dci_gpu_gate_args *args, int32_t sequence)
+{
+        const int32_t last = args->n_tokens[sequence] - 1;
+        if (args->turned != NULL)
+                args->turned[(uint64_t)args->rows[sequence] * args->turned_step +
+                             (uint64_t)(last & args->turned_mask)] = 1;
+}
+
+static void gate(const dci_gpu_gate_args *args, int32_t sequence, const dci_gpu_view *view, double *turns)
+{
+        const dci_gpu_decided *d = &args->decided;
+        int32_t *state = dci_gpu_of_row(d->state, d->row_bytes, args->rows[sequence]);
+        int32_t *due = args->due + sequence * args->n_heads;
+        const bool listed = state[DCI_GPU_DECIDED_LISTED] != 0;
+        bool decides = !listed;
+        double all = 0.0;
+        if (args->how != DCI_GPU_GATE_PERIOD)
+                all = turn(args, (uint64_t)sequence, turns);
+        /* What is no number, of queries that are too large, decides. */
+        if (args->how == DCI_GPU_GATE_PERIOD)
+                decides = decides || state[DCI_GPU_DECIDED_SINCE] >= args->period;
+        else if (args->how == DCI_GPU_GATE_TURN)
+                decides = decides || !(all >= args->tau);
+        else
+                decides = true;
+        for (int32_t h = 0; h < args->n_heads; h++) {
+                const bool keeps = args->how == DCI_GPU_GATE_HEAD && listed && turns[h] >= args->tau;
+                due[h] = !decides ? 0 : keeps ? DCI_GPU_DUE_LATER : DCI_GPU_DUE_NOW;
+        }
+        state[DCI_GPU_DECIDED_SINCE] = decides ? 1 : state[DCI_GPU_DECIDED_SINCE] + 1;
+        if (!decides)
+                return;
+        if (listed)
+                note_turn(args, sequence);
+        state[DCI_GPU_DECIDED_LISTED] = 1;
+        state[DCI_GPU_DECIDED_END] = view->n_candidates;
+}
+
+void dci_gpu_ref_gate(const dci_gpu_gate_args *args)
+{
+        double turns[DCI_GPU_MAX_HEADS];
+        for (int32_t i = 0; i < args->n_sequences; i++) {
+                dci_gpu_view view;
+                DCI_GPU_VIEW(view, args->sizes, args->n_tokens[i], args->n_grouped[i]);
+                for (int32_t h = 0; h < args->n_heads; h++)
+                        args->due[i * args->n_heads + h] = 0;
+                if (view.sparse)
+                        gate(args, i, &view, turns);
+        }
+}
+
+/* --- lists ---------------------------------------------------------------------------------------------------------- */
+
+/* Their scores are no part of what a tail sums up. */
+static void drop(const dci_gpu_take_kept_args *args, uint64_t list)
+{
+        const int32_t *positions = args->positions + list * (uint64_t)args->stride;
+        for (int32_t i = 0; i < args->counts[list] && args->scores != NULL; i++) {
+                const uint64_t candidate = (uint64_t)(positions[i] - args->sizes.sink);
+                for (int32_t q = 0; q < args->group; q++)
+                        args->scores[(list * (uint64_t)args->most_groups + candidate) * (uint64_t)args->group +
+                                     (uint64_t)q] = -FLT_MAX;
+        }
+}
+
+static void take(const dci_gpu_take_kept_args *args, uint64_t list, int32_t row, int32_t head, const dci_gpu_view *view)
+{
+        const dci_gpu_decided *d = &args->decided;
+        const int32_t *counts = dci_gpu_of_row(d->counts, d->row_bytes, row);
+        const int32_t *kept =
+                (const int32_t *)dci_gpu_of_row(d->lists, d->row_bytes, row) + (uint64_t)head * (uint64_t)d->room;
+        const int32_t room = view->room < args->stride ? view->room : args->stride;
+        int32_t *positions = args->positions + list * (uint64_t)args->stride, n = 0, each = 0;
+        for (int32_t i = 0; i < counts[head] && n < room; i++) {
+                int32_t at = each;
+                if (kept[i] >= view->n_candidates)
+                        continue;
+                n++;
+                const int32_t position = args->sizes.sink + kept[i];
+                while (at > 0 && positions[at - 1] > position)
+                        at--;
+                if (at > 0 && positions[at - 1] == position) /* a damaged file may name a token twice */
+                        continue;
+                memmove(positions + at + 1, positions + at, (size_t)(each++ - at) * sizeof *positions);
+                positions[at] = position;
+        }
+        args->counts[list] = each;
+}
+
+void dci_gpu_ref_take_kept(const dci_gpu_take_kept_args *args)
+{
+        for (int32_t i = 0; i < args->n_sequences; i++) {
+                dci_gpu_view view;
+                DCI_GPU_VIEW(view, args->sizes, args->n_tokens[i], args->n_grouped[i]);
+                for (int32_t h = 0; h < args->n_heads; h++) {
+                        const uint64_t list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)h;
+                        if (args->decided.lists != NULL) {
+                                args->counts[list] = 0;
+                                if (view.sparse)
+                                        take(args, list, args->rows[i], h, &view);
+                        }
+                        drop(args, list);
+                }
+                if (args->decided.lists == NULL)
+                        continue;
+                args->sink_end[i] = view.sparse ? args->sizes.sink : 0;
+                args->recent_begin[i] = view.sparse ? args->sizes.sink + view.n_candidates : 0;
+                args->after[i] = args->n_tokens[i];
+        }
+}

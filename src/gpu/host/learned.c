@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Scores of learned codes, one code after the other: what cuda/score/score_learned.cuh must do. */
+#include "gpu/gpu_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gpu/host/learned.h"
+#include "simd/codes/codes.h"
+#include "simd/convert.h"
+#include "simd/cpu.h"
+#include "simd/kernels.h"
+#include "sketch/rotate.h"
+
+#define NOTHING 0x1p-110f /* as sketch/coder.c: what is shorter is taken for nothing */
+
+static const float *centre_of(const dci_gpu_frame *frame)
+{
+        return (const float *)(const void *)(frame + 1);
+}
+
+#define TOGETHER ((size_t)32) /* coordinates */
+
+/* With the CPU's own kernels, so that the host device plans as the CPU does: another order of summation would now and then leave a byte one
+ * unit beside. */
+static void turn(const float *matrix, size_t dim, size_t n, const float *query, float *out)
+{
+        dci_isa isa = DCI_ISA_SCALAR;
+        float rows[TOGETHER * DCI_GPU_MAX_DIM];
+        dci_isa_choose(DCI_ISA_AUTO, &isa);
+        const dci_kernels *kernels = dci_kernels_for(isa);
+        for (size_t first = 0; first < n; first += TOGETHER) {
+                const size_t here = n - first < TOGETHER ? n - first : TOGETHER;
+                for (size_t i = 0; i < dim; i++)
+                        for (size_t j = 0; j < here; j++)
+                                rows[j * dim + i] = matrix[i * dim + first + j];
+                kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](query, rows, dim * sizeof *rows, here, dim,
+                                                                  out + first);
+        }
+}
+
+void dci_gpu_ref_rotate(const dci_gpu_score_args *args, const float *query, float *y)
+{
+        float signs[2 * DCI_ROTATE_ROUNDS * DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM];
+        dci_rotation rotation = {.dim = (size_t)args->dim, .part = 1, .signs = signs};
+        while (rotation.part <= rotation.dim / 2)
+                rotation.part *= 2;
+        memcpy(signs, args->signs, 2 * DCI_ROTATE_ROUNDS * rotation.part * sizeof *signs);
+        memcpy(y, query, rotation.dim * sizeof *y);
+        dci_rotate(&rotation, y, spare);
+}
+
+void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, const float *y, size_t n,
+                       dci_gpu_coded_query *out)
+{
+        float most = 0.0f;
+        double fixed = 0.0;
+        for (size_t i = 0; i < dim; i++)
+                fixed += (double)query[i] * (double)centre[i];
+        for (size_t j = 0; j < n; j++)
+                most = fmaxf(most, fabsf(y[j]));
+        const bool some = most > NOTHING;
+        const float step = some ? most / 127.0f : 0.0f, inverse = some ? 127.0f / most : 0.0f;
+        out->half_step = 0.5f * step;
+        out->fixed = (float)fixed;
+        for (size_t j = 0; j < n; j++) {
+                const float whole = y[j] * inverse;
+                out->bytes[j] = (int8_t)(isnan(whole) ? 0 : lrintf(whole));
+        }
+}
+
+void dci_gpu_learned_ask(const dci_gpu_score_args *args, const dci_gpu_frame *frame, const float *query,
+                         dci_gpu_coded_query *out)
+{
+        const size_t dim = (size_t)args->dim, n = 4 * (size_t)frame->n_groups;
+        const float *centre = centre_of(frame);
+        float y[DCI_GPU_MAX_DIM];
+        if (frame->turned != 0)
+                turn(centre + dim, dim, n, query, y);
+        else
+                dci_gpu_ref_rotate(args, query, y);
+        dci_gpu_ref_coded(query, centre, dim, y, n, out);
+        out->twice_bias = 0;
+        for (size_t j = 0; j < n; j++)
+                out->twice_bias += frame->groups[j / 4].twice_zero * out->bytes[j];
+}
+
+/* The level of coordinate i of a group, from a row's words, which lie 128 bytes apart. */
+static int32_t level_of(const dci_gpu_frame *frame, const dci_gpu_frame_group *g, const unsigned char *words, size_t i)
+{
+        const size_t low_bits = g->split ? 2 : g->bits;
+        uint32_t code = (uint32_t)words[g->line * 2 * DCI_CODE_LINE + i] >> g->shift & ((1u << low_bits) - 1);
+        if (g->split)
+                code |= ((uint32_t)words[g->high_line * 2 * DCI_CODE_LINE + i] >> g->high_shift & 1u) << 2;
+        if (g->by_table)
+                return frame->levels[g->bits - 1][code];
+        return (int32_t)(code << dci_code_rise(g->bits));
+}
+
+float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_frame *frame, const unsigned char *chunk,
+                            int32_t at, const dci_gpu_coded_query *query)
+{
+        const int32_t rows = DCI_CODE_ROWS, block_bytes = 4 * args->dim * args->bits;
+        const unsigned char *words = chunk + at / rows * block_bytes + dci_code_word((size_t)(at % rows));
+        const uint16_t *scales = (const uint16_t *)(const void *)(chunk + DCI_GPU_CHUNK / rows * block_bytes);
+        int32_t sum = 0;
+        for (int32_t g = 0; g < frame->n_groups; g++)
+                for (size_t i = 0; i < 4; i++)
+                        sum += level_of(frame, &frame->groups[g], words, i) * query->bytes[4 * g + (int32_t)i];
+        const float product = query->half_step * (float)(2 * sum - query->twice_bias),
+                    scaled = dci_bf16_to_float(scales[at]) * product;
+        return scaled + query->fixed;
+}

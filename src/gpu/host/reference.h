@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* What the references share: where rows lie. */
+#ifndef DCI_GPU_HOST_REFERENCE_H
+#define DCI_GPU_HOST_REFERENCE_H
+
+#include "core/internal.h"
+
+#include "gpu/args/rows.h"
+
+typedef struct dci_gpu_place {
+        unsigned char *key, *value;
+} dci_gpu_place;
+
+/* Of one position of a sequence and one head in a pool. */
+DCI_INLINE dci_gpu_place dci_gpu_pool_place(const dci_gpu_pool *pool, const dci_gpu_tables *tables, int32_t row,
+                                            int32_t position, int32_t head)
+{
+        const uint64_t number = (uint64_t)position >> pool->page_shift;
+        const uint64_t slot = (uint64_t)position & (((uint64_t)1 << pool->page_shift) - 1);
+        const uint64_t block = (uint64_t)tables->blocks[(uint64_t)row * tables->stride + number];
+        unsigned char *at = pool->pieces[block >> pool->block_shift] + pool->layer_at +
+                            (block & (((uint64_t)1 << pool->block_shift) - 1)) * pool->block_bytes +
+                            (uint64_t)head * pool->head_bytes;
+        return (dci_gpu_place){at + slot * pool->key_bytes, at + pool->value_at + slot * pool->value_bytes};
+}
+
+/* The same in the resident pages of a layer whose pool this is; key NULL: the page is not there. */
+DCI_INLINE dci_gpu_place dci_gpu_resident_place(const dci_gpu_resident *resident, const dci_gpu_pool *pool,
+                                                const dci_gpu_tables *tables, int32_t row, int32_t position,
+                                                int32_t head)
+{
+        const uint64_t number = (uint64_t)position >> pool->page_shift;
+        const uint64_t slot = (uint64_t)position & (((uint64_t)1 << pool->page_shift) - 1);
+        const int32_t place = resident->pages == NULL
+                                      ? -1
+                                      : resident->places[tables->blocks[(uint64_t)row * tables->stride + number]];
+        if (place < 0)
+                return (dci_gpu_place){NULL, NULL};
+        unsigned char *at = resident->pages + (uint64_t)place * pool->block_bytes + (uint64_t)head * pool->head_bytes;
+        return (dci_gpu_place){at + slot * pool->key_bytes, at + pool->value_at + slot * pool->value_bytes};
+}
+
+/* Of a part of dci_gpu_decided, whose row 0 begins at `first`. */
+DCI_INLINE void *dci_gpu_of_row(void *first, uint64_t row_bytes, int32_t row)
+{
+        return (unsigned char *)first + (uint64_t)row * row_bytes;
+}
+
+/* Of one slot of a lane; list: row * n_heads + head. */
+DCI_INLINE dci_gpu_place dci_gpu_lane_place(const dci_gpu_lanes *lanes, uint64_t list, int32_t slot)
+{
+        const uint64_t at = list * (uint64_t)lanes->n_slots + (uint64_t)slot;
+        return (dci_gpu_place){lanes->keys + at * lanes->key_bytes, lanes->values + at * lanes->value_bytes};
+}
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The choice among groups that have scores. What cuda/select/select.cu must do; relevances are sums in double precision, rounded once. */
+#include "gpu/gpu_internal.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/host/reference.h"
+
+#define MOST_GROUPS (DCI_GPU_MAX_LIST + 1) /* of a list: the last page of all may be partial */
+
+/* One list under way. */
+typedef struct choice {
+        const dci_gpu_choose_args *args;
+        uint64_t list;
+        int32_t row, head, n_candidates, room, n_groups;
+        bool look; /* for groups without a candidate: after a truncation */
+        const float *scores;
+        double most[DCI_GPU_MAX_GROUP], lse[DCI_GPU_MAX_GROUP]; /* lse: less most */
+        int32_t n_best, n_tokens;
+        uint64_t best[MOST_GROUPS]; /* a heap, the least on top; then in order */
+        int32_t tokens[DCI_GPU_MAX_LIST];
+} choice;
+
+/* Greater floats have greater numbers, NaN too has one; never 0. */
+static uint32_t ordered(float x)
+{
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+        return bits > 0 ? bits : 1;
+}
+
+static float from_ordered(uint32_t bits)
+{
+        float x;
+        bits = (bits & 0x80000000u) != 0 ? bits & 0x7fffffffu : ~bits;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+}
+
+static const unsigned char *chunk_of(const dci_gpu_chunks *chunks, int32_t row, int32_t head, int32_t number)
+{
+        const int32_t c = chunks->numbers[(uint64_t)row * chunks->stride + (uint64_t)number];
+        return chunks->pieces[c >> chunks->piece_shift] + chunks->layer_at +
+               (uint64_t)(c & (int32_t)((1u << chunks->piece_shift) - 1)) * chunks->chunk_bytes +
+               (uint64_t)head * chunks->head_bytes;
+}
+
+static const int32_t *listed(const choice *c, const dci_gpu_chunks *chunks, int32_t at, size_t width)
+{
+        const unsigned char *chunk = chunk_of(chunks, c->row, c->head, at / DCI_GPU_CHUNK);
+        return (const int32_t *)(const void *)chunk + (size_t)(at % DCI_GPU_CHUNK) * width;
+}
+
+static int32_t members_of(const choice *c, int32_t group)
+{
+        const dci_gpu_choose_args *args = c->args;
+        if (args->n_listed != NULL) {
+                const int32_t *span = listed(c, &args->spans, group, 2);
+                int32_t n = span[1];
+                while (n > 0 && *listed(c, &args->ids, span[0] + n - 1, 1) >= c->n_candidates)
+                        n--;
+                return n;
+        }
+        const int32_t per = 1 << args->group_shift, left = c->n_candidates - group * per;
+        return left < per ? left : per;
+}
+
+static int32_t member_of(const choice *c, int32_t group, int32_t i)
+{
+        const dci_gpu_choose_args *args = c->args;
+        if (args->n_listed != NULL)
+                return *listed(c, &args->ids, listed(c, &args->spans, group, 2)[0] + i, 1);
+        return (group << args->group_shift) + i;
+}
+
+/* By query head, the logarithm of the sum over all that compete, relative to the greatest score. As much as all heads have in common beyond
+ * 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all of the attention. */
+static void weigh_queries(choice *c)
+{
+        const dci_gpu_choose_args *args = c->args;
+        const int32_t n_parts = args->n_parts, group = args->group;
+        const float *parts = args->parts + c->list * (uint64_t)(n_parts + 1) * (uint64_t)group * 2;
+        const double most_common = 32 * log(2.0);
+        double least = INFINITY;
+        for (int32_t q = 0; q < group; q++) {
+                double most = -INFINITY, sum = 0;
+                for (int32_t p = 0; p < n_parts; p++)
+                        most = parts[(p * group + q) * 2] > most ? parts[(p * group + q) * 2] : most;
+                for (int32_t p = 0; p < n_parts; p++)
+                        sum += parts[(p * group + q) * 2 + 1] * exp(parts[(p * group + q) * 2] - most);
+                c->most[q] = most;
+                c->lse[q] = log(sum); /* cppcheck-suppress invalidFunctionArg */
+                const float *kept = parts + (n_parts * group + q) * 2;
+                if (args->weigh == DCI_GPU_WEIGH_KEPT && kept[1] > 0) {
+                        const double other = (double)kept[0] - most + log((double)kept[1]);
+                        const double more = other > c->lse[q] ? other : c->lse[q];
+                        c->lse[q] = more + log(exp(c->lse[q] - more) + exp(other - more));
+                }
+                least = c->lse[q] < least ? c->lse[q] : least;
+        }
+        for (int32_t q = 0; q < group; q++)
+                c->lse[q] -= least > most_common ? least - most_common : 0;
+}
+
+static float relevance_of(const choice *c, int32_t group)
+{
+        const dci_gpu_choose_args *args = c->args;
+        const float *scores = c->scores + (uint64_t)group * (uint64_t)args->group;
+        double sum = 0;
+        if (c->look && members_of(c, group) == 0)
+                return -FLT_MAX;
+        for (int32_t q = 0; q < args->group; q++)
+                sum += args->weigh == DCI_GPU_WEIGH_EVEN ? (double)scores[q] / args->group
+                                                         : exp((double)scores[q] - c->most[q] - c->lse[q]);
+        return (float)sum;
+}
+
+/* The least of the heap, which has n keys, sinks to where it belongs. */
+static void sink(uint64_t *heap, int32_t n)
+{
+        for (int32_t at = 0, next; (next = 2 * at + 1) < n; at = next) {
+                next += next + 1 < n && heap[next + 1] < heap[next];
+                if (heap[at] <= heap[next])
+                        return;
+                const uint64_t key = heap[at];
+                heap[at] = heap[next];
+                heap[next] = key;
+        }
+}
+
+static void offer(choice *c, int32_t wanted, uint64_t key)
+{
+        uint64_t *heap = c->best;
+        if (c->n_best < wanted) {
+                int32_t at = c->n_best++;
+                for (; at > 0 && key < heap[(at - 1) / 2]; at = (at - 1) / 2)
+                        heap[at] = heap[(at - 1) / 2];
+                heap[at] = key;
+        } else if (wanted > 0 && key > heap[0]) {
+                heap[0] = key;
+                sink(heap, wanted);
+        }
+}
+
+/* The groups of greatest relevance, best first. */
+static void find_best(choice *c)
+{
+        const dci_gpu_choose_args *args = c->args;
+        const int32_t per = args->n_listed != NULL ? 1 : 1 << args->group_shift;
+        const int32_t filling = (c->room + per - 1) / per + (per > 1);
+        const int32_t wanted = filling < c->n_groups ? filling : c->n_groups;
+        if (args->weigh != DCI_GPU_WEIGH_EVEN)
+                weigh_queries(c);
+        for (int32_t g = 0; g < c->n_groups; g++)
+                offer(c, wanted, (uint64_t)ordered(relevance_of(c, g)) << 32 | ~(uint32_t)g);
+        for (int32_t n = c->n_best - 1; n > 0; n--) { /* the least goes to the end */
+                const uint64_t key = c->best[0];
+                c->best[0] = c->best[n];
+                c->best[n] = key;
+                sink(c->best, n);
+        }
+}
+
+static int32_t group_of(uint64_t key)
+{
+        return (int32_t) ~(uint32_t)key;
+}
+
+/* Members of the best groups until the room is full. */
+static void take_members(choice *c)
+{
+        const dci_gpu_choose_args *args = c->args;
+        const uint64_t first = c->list * (uint64_t)args->stride;
+        int32_t n_ranked = 0;
+        for (int32_t i = 0; i < c->n_best && c->n_tokens < c->room; i++) {
+                const int32_t group = group_of(c->best[i]), left = c->room - c->n_tokens;
+                int32_t n = members_of(c, group);
+                n = n < left ? n : left;
+                for (int32_t m = 0; m < n; m++)
+                        c->tokens[c->n_tokens++] = member_of(c, group, m);
+                if (args->ranked != NULL && n > 0)
+                        args->ranked[first + (uint64_t)n_ranked++] = group;
+        }
+        if (args->n_ranked != NULL)
+                args->n_ranked[c->list] = n_ranked;
+}
+
+static int by_number(const void *a, const void *b)
+{
+        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+        return (x > y) - (x < y);
+}
+
+static void put_in_order(choice *c)
+{
+        const dci_gpu_choose_args *args = c->args;
+        int32_t *positions = args->positions + c->list * (uint64_t)args->stride, n = 0;
+        qsort(c->tokens, (size_t)c->n_tokens, sizeof *c->tokens, by_number);
+        for (int32_t i = 0; i < c->n_tokens; i++) /* a damaged file may name a token twice */
+                if (i == 0 || c->tokens[i] != c->tokens[i - 1])
+                        positions[n++] = args->sizes.sink + c->tokens[i];
+        args->counts[c->list] = n;
+        for (int32_t i = 0; i < c->n_tokens && args->drop != 0; i++)
+                for (int32_t q = 0; q < args->group; q++)
+                        args->scores[(c->list * (uint64_t)args->most_groups + (uint64_t)c->tokens[i]) *
+                                             (uint64_t)args->group +
+                                     (uint64_t)q] = -FLT_MAX;
+}
+
+/* For later plans: in the order of choice. */
+static void keep(const choice *c)
+{
+        const dci_gpu_decided *kept = &c->args->kept;
+        int32_t *list = dci_gpu_of_row(kept->lists, kept->row_bytes, c->row);
+        int32_t *counts = dci_gpu_of_row(kept->counts, kept->row_bytes, c->row);
+        memcpy(list + (uint64_t)c->head * (uint64_t)kept->room, c->tokens, (size_t)c->n_tokens * sizeof *list);
+        counts[c->head] = c->n_tokens;
+}
+
+static void choose(const dci_gpu_choose_args *args, int32_t sequence, int32_t head, const dci_gpu_view *view)
+{
+        choice c = {.args = args,
+                    .list = (uint64_t)sequence * (uint64_t)args->n_heads + (uint64_t)head,
+                    .row = args->rows[sequence],
+                    .head = head,
+                    .n_candidates = view->n_candidates,
+                    .room = view->room};
+        const uint64_t held = (uint64_t)c.row * (uint64_t)args->n_heads + (uint64_t)head;
+        const int32_t per = 1 << args->group_shift;
+        const bool keeps = args->kept.lists != NULL;
+        if (args->due != NULL && args->due[c.list] != args->due_is)
+                return;
+        if (args->n_ranked != NULL)
+                args->n_ranked[c.list] = 0;
+        if (keeps)
+                keep(&c);
+        else
+                args->counts[c.list] = 0;
+        if (!view->sparse)
+                return;
+        c.room = keeps ? args->kept.room : c.room;
+        c.room = args->none ? 0 : c.room < args->stride ? c.room : args->stride;
+        c.scores = args->scores + c.list * (uint64_t)args->most_groups * (uint64_t)args->group;
+        c.n_groups = args->n_listed != NULL ? args->n_listed[held] : (c.n_candidates + per - 1) / per;
+        c.look = args->n_listed != NULL && c.n_candidates != args->n_grouped[sequence];
+        c.n_groups = c.n_groups < args->most_groups ? c.n_groups : args->most_groups;
+        if (c.room == 0 || c.n_groups <= 0)
+                return;
+        find_best(&c);
+        args->lasts[held] = from_ordered((uint32_t)(c.best[c.n_best - 1] >> 32));
+        take_members(&c);
+        if (keeps)
+                keep(&c);
+        else
+                put_in_order(&c);
+}
+
+void dci_gpu_ref_choose(const dci_gpu_choose_args *args)
+{
+        for (int32_t i = 0; i < args->n_sequences; i++) {
+                dci_gpu_view view;
+                const int32_t n = args->n_tokens[i];
+                DCI_GPU_VIEW(view, args->sizes, n, args->n_grouped[i]);
+                for (int32_t h = 0; h < args->n_heads; h++)
+                        choose(args, i, h, &view);
+                if (args->kept.lists != NULL)
+                        continue;
+                args->sink_end[i] = view.sparse ? args->sizes.sink : 0;
+                args->recent_begin[i] = view.sparse ? args->sizes.sink + view.n_candidates : 0;
+                args->after[i] = n;
+        }
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * A search that looks at some of the rows: an index kind chooses them query by query, the canonical kernel scores them. What a
+ * kind chooses is a selection like a filter's, so the flat core does the rest.
+ */
+#ifndef DCI_INDEX_CANDIDATES_H
+#define DCI_INDEX_CANDIDATES_H
+
+#include "index/index_internal.h"
+
+typedef struct dci_chooser dci_chooser;
+
+/* Writes the slots of the rows that `group` queries from `query` on should be compared with, and how many rows were looked at to find them. `scratch`
+ * is own_bytes of the worker's. Returns how many slots there are. */
+typedef size_t (*dci_choose_fn)(const dci_chooser *chooser, size_t query, void *scratch, int32_t *slots,
+                                uint64_t *visited);
+
+struct dci_chooser {
+        const dci_flat *flat;
+        dci_choose_fn choose;
+        const void *ctx;  /* the kind's */
+        size_t own_bytes; /* a multiple of a cache line */
+        size_t group;     /* queries that share what is chosen, at most DCI_MANY_QUERIES; divides their number */
+        size_t most;      /* slots at most */
+        size_t k_held;    /* size of the selection in each worker's scratch; 0: none */
+        size_t work;      /* of one group, in multiply-adds or so */
+        /* set by begin */
+        size_t n_workers, worker_bytes;
+        unsigned char *scratch;
+        struct dci_chooser_count {
+                uint64_t visited, candidates;
+        } * counts; /* by worker */
+};
+
+/* Takes scratch for as many workers as pay. On failure nothing is held. */
+dci_status dci_chooser_begin(dci_chooser *chooser);
+void dci_chooser_end(dci_chooser *chooser);
+
+/* The rows of the group that begins with a query, in the worker's scratch; returns what of that is left for its selections of
+ * k_held. */
+void *dci_chooser_choose(dci_chooser *chooser, size_t query, size_t worker, dci_selection *out);
+void dci_chooser_report(const dci_chooser *chooser, dci_search_stats *stats);
+
+/* The k best of what is chosen, for all queries. */
+dci_status dci_chooser_search(dci_chooser *chooser, size_t k, int64_t *out_ids, float *out_scores,
+                              dci_search_stats *stats);
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Codes against the rows they stand for. Codes of another machine may have taken the other of two levels that are equally near, so those
+ * of a loaded index are held against what they are for: they must be as near to the row as its own codes are.
+ */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/file.h"
+#include "index/check/check.h"
+
+/* How much farther from its row a code of another machine may lie; a learned transform does not measure by that distance. */
+#define FARTHER 1.05
+#define FARTHER_LEARNED 1.5
+
+dci_status dci_check_codes(const dci_index *index, const dci_view *view)
+{
+        const dci_rows_codes *codes = index->rows.codes;
+        if ((codes == NULL) != (index->config.sketch_bits == 0))
+                return dci_fail(DCI_ERR_FORMAT, "sketch_bits is %d, but the index has %s codes",
+                                (int)index->config.sketch_bits, codes == NULL ? "no" : "such");
+        const size_t n_frames = codes == NULL ? 0 : atomic_load(&((dci_rows_codes *)(uintptr_t)codes)->frames.n);
+        if (n_frames > DCI_MAX_FRAMES)
+                return dci_fail(DCI_ERR_FORMAT, "codes have %zu centres, the most there can be are %zu", n_frames,
+                                DCI_MAX_FRAMES);
+        if (codes != NULL && codes->frames.n_pending > DCI_PENDING)
+                return dci_fail(DCI_ERR_FORMAT, "%zu rows wait for a centre, the most there can be are %zu",
+                                codes->frames.n_pending, DCI_PENDING);
+        for (size_t slot = 0; codes != NULL && slot < view->n; slot++) {
+                const dci_unit unit = dci_view_unit(view, slot / DCI_CODE_UNIT);
+                const size_t at = unit.unit * DCI_CODE_UNIT + slot % DCI_CODE_UNIT, block = unit.unit / 2;
+                const uint8_t frame = unit.area->frames[block];
+                const bool empty = view->rows->gaps && dci_view_id(view, (int32_t)slot) < 0;
+                if (frame >= n_frames && !(empty && frame == DCI_NO_FRAME))
+                        return dci_fail(DCI_ERR_FORMAT, "the codes of the row in slot %zu name centre %d of %zu", slot,
+                                        (int)frame, n_frames);
+                if (!empty && !(unit.area->residuals[at] >= 0.0f && isfinite(unit.area->residuals[at]) &&
+                                isfinite(unit.area->scales[at]) && isfinite(unit.area->reach[block])))
+                        return dci_fail(DCI_ERR_FORMAT,
+                                        "the codes of the row in slot %zu have scale %g, residual %g and reach %g",
+                                        slot, (double)unit.area->scales[at], (double)unit.area->residuals[at],
+                                        (double)unit.area->reach[block]);
+        }
+        return DCI_OK;
+}
+
+static dci_status check_frame(const dci_frames *frames, size_t f, void *memory)
+{
+        const dci_coder *there = &frames->frame[f]->coder;
+        const size_t dim = frames->dim;
+        if (there->dim != dim || there->bits != frames->bits || !dci_floats_finite(there->centre, dim))
+                return dci_fail(DCI_ERR_FORMAT, "centre %zu of the codes holds NaN or infinity, or another shape", f);
+        if (dci_coder_is_sound(frames->context, there, frames->seed, memory))
+                return DCI_OK;
+        if (there->kind == DCI_CODER_LEARNED)
+                return dci_fail(DCI_ERR_FORMAT, "the learned transform of the codes holds NaN or infinity");
+        return dci_fail(DCI_ERR_FORMAT, "the rotation of centre %zu of the codes is not the one that the seed gives",
+                        f);
+}
+
+dci_status dci_check_frames(const dci_index *index)
+{
+        dci_status status = DCI_OK;
+        if (index->rows.codes == NULL)
+                return DCI_OK;
+        const dci_frames *frames = &index->rows.codes->frames;
+        const size_t n_bytes = dci_coder_bytes(DCI_CODER_ROTATED, frames->dim);
+        void *memory = dci_alloc(index->context, n_bytes, 1);
+        if (memory == NULL)
+                return DCI_ERR_MEMORY;
+        for (size_t f = 0; f < atomic_load(&index->rows.codes->frames.n) && status == DCI_OK; f++)
+                status = check_frame(frames, f, memory);
+        dci_free(index->context, memory, n_bytes, 1);
+        return status;
+}
+
+/* --- codes again ------------------------------------------------------------------------------------------------------------------- */
+
+/* A worker's scratch. */
+typedef struct parts {
+        unsigned char *block, *encode, *decode; /* decode: behind what decoding takes, a row's codes */
+        float *wide, *decoded;
+} parts;
+
+static size_t lay_out(const dci_index *index, unsigned char *memory, parts *out)
+{
+        const dci_frames *frames = &index->rows.codes->frames;
+        const size_t dim = frames->dim;
+        const size_t sizes[] = {frames->block_bytes, dci_frames_encode_bytes(frames, false),
+                                dci_frames_scratch_bytes(frames), DCI_CODE_ROWS * dim * sizeof(float),
+                                dim * sizeof(float)};
+        void *at[sizeof sizes / sizeof *sizes];
+        size_t total = 0;
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                at[i] = memory == NULL ? NULL : memory + total;
+                total += dci_lines(sizes[i]);
+        }
+        *out = (parts){at[0], at[1], at[2], at[3], at[4]};
+        return total;
+}
+
+size_t dci_check_codes_bytes(const dci_index *index)
+{
+        parts sizes;
+        return index->rows.codes == NULL ? 0 : lay_out(index, NULL, &sizes);
+}
+
+/* Whether a row's words are the same in both blocks. */
+static bool same_words(const dci_frames *frames, const unsigned char *a, const unsigned char *b, size_t row)
+{
+        for (size_t at = dci_code_word(row); at < frames->block_bytes; at += 2 * DCI_CODE_LINE)
+                if (memcmp(a + at, b + at, 4) != 0)
+                        return false;
+        return true;
+}
+
+static double distance_of(const parts *p, const dci_coder *coder, const unsigned char *block, size_t row, float scale,
+                          const float *wanted)
+{
+        double sum = 0.0;
+        uint8_t *codes = p->decode + dci_coder_scratch_bytes(coder->dim);
+        dci_code_get(&coder->layout, block, row, codes);
+        dci_coder_decode(coder, codes, scale, p->decode, p->decoded);
+        for (size_t i = 0; i < coder->dim; i++)
+                sum += ((double)p->decoded[i] - (double)wanted[i]) * ((double)p->decoded[i] - (double)wanted[i]);
+        return sqrt(sum);
+}
+
+/* Codes that are not these, in an index of another machine. */
+static bool as_near(const parts *p, const dci_coder *coder, const unsigned char *there, size_t row, float scale,
+                    const dci_coded_row *again, const float *wanted)
+{
+        const double factor = coder->kind == DCI_CODER_LEARNED ? FARTHER_LEARNED : FARTHER;
+        const double least = distance_of(p, coder, p->block, row, again->scale, wanted);
+        double length = 0.0;
+        for (size_t i = 0; i < coder->dim; i++)
+                length += (double)wanted[i] * (double)wanted[i];
+        return distance_of(p, coder, there, row, scale, wanted) <= factor * least + 1e-5 * sqrt(length);
+}
+
+static bool is_about(float a, float b, double share)
+{
+        return fabs((double)a - (double)b) <= share * (fabs((double)a) + fabs((double)b)) + 1e-30;
+}
+
+/* The rows of a block as floats; NULL where there is none. */
+static void take_rows(const dci_row_check *c, size_t slot, size_t n, const parts *p, const float **out)
+{
+        const dci_kernels *kernels = c->index->context->kernels;
+        for (size_t i = 0; i < n; i++) {
+                const size_t r = (slot + i) % DCI_CODE_ROWS;
+                const int32_t at = (int32_t)(slot + i);
+                const void *row;
+                if (c->view.rows->gaps && dci_view_id(&c->view, at) < 0)
+                        continue;
+                dci_view_pointers(&c->view, 0, &at, 1, &row);
+                out[r] = p->wide + r * c->index->config.dim;
+                kernels->widen[c->index->config.dtype - 1](row, c->index->config.dim,
+                                                           p->wide + r * c->index->config.dim);
+        }
+}
+
+dci_status dci_check_block(const dci_row_check *c, size_t slot, size_t n, void *scratch)
+{
+        const dci_frames *frames = &c->index->rows.codes->frames;
+        const float *rows[DCI_CODE_ROWS] = {NULL};
+        dci_coded_row again[DCI_CODE_ROWS];
+        parts p;
+        const dci_unit unit = dci_view_unit(&c->view, slot / DCI_CODE_UNIT);
+        const size_t block = unit.unit / 2, base = block * DCI_CODE_ROWS;
+        const unsigned char *there = unit.area->blocks + block * frames->block_bytes;
+        if (unit.area->frames[block] == DCI_NO_FRAME) /* dci_check_codes saw to it that there are no rows */
+                return DCI_OK;
+        const dci_coder *coder = &frames->frame[unit.area->frames[block]]->coder;
+        lay_out(c->index, scratch, &p);
+        take_rows(c, slot, n, &p, rows);
+        memcpy(p.block, there, frames->block_bytes);
+        dci_coder_encode(coder, rows, p.encode, p.block, again);
+        for (size_t r = 0; r < DCI_CODE_ROWS; r++) {
+                if (rows[r] == NULL)
+                        continue;
+                const float scale = unit.area->scales[base + r], residual = unit.area->residuals[base + r];
+                const bool same = same_words(frames, there, p.block, r);
+                const size_t of = slot - slot % DCI_CODE_ROWS + r;
+                if (!same && (c->exact || !as_near(&p, coder, there, r, scale, &again[r], rows[r])))
+                        return dci_fail(DCI_ERR_FORMAT, "the code of the row in slot %zu is not that of the row", of);
+                if (c->exact ? scale != again[r].scale || residual != again[r].residual
+                             : (same && !is_about(scale, again[r].scale, 1e-4)) ||
+                                       !is_about(residual, again[r].residual, 0.1))
+                        return dci_fail(DCI_ERR_FORMAT,
+                                        "the code of the row in slot %zu has scale %.9g and residual %.9g, the row "
+                                        "gives %.9g and %.9g",
+                                        of, (double)scale, (double)residual, (double)again[r].scale,
+                                        (double)again[r].residual);
+                const float reach = unit.area->reach[block];
+                if (!((double)reach >= (double)again[r].reach * (c->exact ? 1.0 : 1.0 - 1e-4)))
+                        return dci_fail(DCI_ERR_FORMAT, "codes reach %.9g around slot %zu, the row there %.9g",
+                                        (double)reach, of, (double)again[r].reach);
+        }
+        return DCI_OK;
+}

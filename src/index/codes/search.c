@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Search with codes: the rows that a search looks at are ranked by estimates from their codes, and the best of them are scored by the
+ * canonical kernel. With a guarantee, every row whose estimate plus its bound reaches the k-th best score is scored as well.
+ *
+ * Goodness is what estimates are made of: the inner product for IP, times the row's inverse norm for COSINE, and for L2
+ * 2 q . x - |x|^2, which is |q|^2 less the distance.
+ */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "index/candidates.h"
+
+_Static_assert(DCI_SCAN_ROWS == DCI_TOPK_BLOCK && DCI_CODE_QUERIES == DCI_MANY_QUERIES, "one scan, one block");
+
+bool dci_sketched_wanted(const dci_index *index, const dci_search_params *params, size_t n, size_t k, size_t *out_keep)
+{
+        static const double usual[9] = {0, 16, 8, 4, 3, 0, 0, 0, 2};
+        if (index->config.sketch_bits == 0)
+                return false;
+        const double rerank = params->rerank == 0.0 ? usual[index->config.sketch_bits] : params->rerank;
+        const double keep = ceil(rerank * (double)k);
+        if (!(keep < (double)n))
+                return false;
+        *out_keep = (size_t)keep;
+        return true;
+}
+
+/* One call. */
+typedef struct ranking {
+        const dci_flat *flat;
+        const dci_frames *frames;
+        dci_chooser *chooser;
+        size_t n_frames, keep, k, k_held, group;
+        double guarantee;
+        size_t coding_bytes, coded_bytes, worker_bytes, n_workers;
+        unsigned char *scratch;
+        struct counts {
+                uint64_t looked_at, scored;
+        } * counts; /* by worker */
+        int64_t *out_ids;
+        float *out_scores;
+} ranking;
+
+/* Rows that follow one another in one unit: estimates [from, from + n) of a portion's. */
+typedef struct stretch {
+        uint16_t from, n;
+} stretch;
+
+/* Up to DCI_SCAN_ROWS rows of the selection, and where their estimates lie among those of their units. */
+typedef struct portion {
+        dci_unit units[DCI_SCAN_UNITS];
+        size_t n_units, count;
+        const int32_t *slots; /* NULL: from first_slot on */
+        size_t first_slot;
+        bool dense; /* estimate i is that of row i */
+        size_t n_stretches;
+        stretch stretches[DCI_SCAN_ROWS];
+        int32_t listed[DCI_SCAN_ROWS]; /* room for slots */
+} portion;
+
+static void take_run(const ranking *r, size_t first, portion *out)
+{
+        const size_t left = r->flat->view.n - first;
+        out->count = left < DCI_SCAN_ROWS ? left : DCI_SCAN_ROWS;
+        out->n_units = (out->count + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT;
+        out->slots = NULL;
+        out->first_slot = first;
+        out->dense = true;
+        for (size_t u = 0; u < out->n_units; u++)
+                out->units[u] = dci_view_unit(&r->flat->view, first / DCI_CODE_UNIT + u);
+}
+
+/* How many of the n slots here follow one another within a unit. Those of a unit ascend and stand side by side, in every list there is:
+ * so where the last of them is in its place, all are. */
+static size_t stretch_of(const int32_t *slots, size_t n)
+{
+        const size_t left = DCI_CODE_UNIT - (size_t)slots[0] % DCI_CODE_UNIT, most = left < n ? left : n;
+        size_t m = 1;
+        if (slots[most - 1] == slots[0] + (int32_t)(most - 1))
+                return most;
+        while (slots[m] == slots[0] + (int32_t)m)
+                m++;
+        return m;
+}
+
+static void take_listed(const ranking *r, const dci_selection *selection, size_t first, portion *out)
+{
+        size_t last = SIZE_MAX;
+        const size_t left = selection->n - first, most = left < DCI_SCAN_ROWS ? left : DCI_SCAN_ROWS;
+        out->slots = selection->slots + first;
+        out->n_units = out->count = out->first_slot = out->n_stretches = 0;
+        while (out->count < most) {
+                const size_t slot = (size_t)out->slots[out->count], unit = slot / DCI_CODE_UNIT;
+                if (unit != last) {
+                        if (out->n_units == DCI_SCAN_UNITS)
+                                break;
+                        out->units[out->n_units++] = dci_view_unit(&r->flat->view, unit);
+                        last = unit;
+                }
+                const size_t n = stretch_of(out->slots + out->count, most - out->count);
+                const size_t from = (out->n_units - 1) * DCI_CODE_UNIT + slot % DCI_CODE_UNIT;
+                out->stretches[out->n_stretches++] = (stretch){(uint16_t)from, (uint16_t)n};
+                out->count += n;
+        }
+        out->dense = out->count == out->n_units * DCI_CODE_UNIT;
+}
+
+static void estimate(const ranking *r, const dci_coded *coded, const portion *p, float *out)
+{
+        if (p->slots == NULL)
+                dci_coded_estimate_run(r->frames, coded, p->units, p->n_units, out);
+        else
+                dci_coded_estimate(r->frames, coded, p->units, p->n_units, out);
+}
+
+static void compact(const portion *p, const float *from, float *to)
+{
+        if (p->dense) {
+                memcpy(to, from, p->count * sizeof *to);
+                return;
+        }
+        for (size_t i = 0; i < p->n_stretches; i++) {
+                const stretch here = p->stretches[i];
+                if (here.n == DCI_CODE_UNIT)
+                        memcpy(to, from + here.from, DCI_CODE_UNIT * sizeof *to);
+                else
+                        memcpy(to, from + here.from, here.n * sizeof *to);
+                to += here.n;
+        }
+}
+
+/* Estimates of inner products to goodness, and bounds on them to bounds on that, unless those are NULL. */
+static void adjust(const ranking *r, const portion *p, size_t n_queries, float *goodness, float *bounds)
+{
+        float norms[DCI_SCAN_ROWS];
+        if (r->flat->metric == DCI_METRIC_IP)
+                return;
+        dci_view_norms(&r->flat->view, p->first_slot, p->slots, p->count, norms);
+        const bool l2 = r->flat->metric == DCI_METRIC_L2;
+        const float error = dci_arithmetic_error(r->flat->view.rows->dim);
+        for (size_t q = 0; q < n_queries; q++) {
+                float *g = goodness + q * DCI_SCAN_ROWS;
+                for (size_t i = 0; l2 && i < p->count; i++)
+                        g[i] = 2.0f * g[i] - norms[i];
+                for (size_t i = 0; !l2 && i < p->count; i++)
+                        g[i] = g[i] * norms[i];
+        }
+        for (size_t i = 0; bounds != NULL && i < p->count; i++)
+                bounds[i] = l2 ? 2.0f * bounds[i] + error * norms[i] : bounds[i] * norms[i];
+}
+
+/* What a task works with. */
+typedef struct task_state {
+        const dci_selection *selection;
+        size_t query, n_queries;
+        dci_coded coded;
+        dci_topk best;                     /* by score */
+        dci_topk ranked[DCI_MANY_QUERIES]; /* by estimate */
+        struct counts *counts;
+} task_state;
+
+/* The next portion from position `first` of the selection on; false at its end. */
+static bool next_portion(const ranking *r, const task_state *t, size_t *first, portion *out)
+{
+        const size_t n = t->selection->all ? r->flat->view.n : t->selection->n;
+        if (*first >= n)
+                return false;
+        if (t->selection->all)
+                take_run(r, *first, out);
+        else
+                take_listed(r, t->selection, *first, out);
+        *first += out->count;
+        return true;
+}
+
+/*
+ * Where to start: a sample of rows, evenly spread, tells about where the last estimate that is kept will lie. The guess is set low
+ * enough to hold but once in a thousand queries (as in flat/batch_sample.c); where it did not, rows are ranked again without.
+ */
+#define SAMPLE_UNITS (4 * DCI_SCAN_UNITS)
+#define SAMPLE_ROWS (SAMPLE_UNITS * DCI_CODE_UNIT)
+
+static void guess(const ranking *r, task_state *t)
+{
+        const size_t n = r->flat->view.n, step = n / DCI_CODE_UNIT / SAMPLE_UNITS;
+        const double expected = (double)r->keep * SAMPLE_ROWS / (double)n;
+        const double rank = ceil(expected + 3.0 * sqrt(expected) + 2.0);
+        float estimates[DCI_MANY_QUERIES * DCI_SCAN_ROWS], sample[DCI_MANY_QUERIES][SAMPLE_ROWS];
+        int32_t order[SAMPLE_ROWS];
+        if (!t->selection->all || step < 4 || rank > SAMPLE_ROWS / 4)
+                return;
+        for (size_t s = 0; s < SAMPLE_UNITS; s += DCI_SCAN_UNITS) {
+                portion p = {.n_units = DCI_SCAN_UNITS, .count = DCI_SCAN_ROWS, .slots = p.listed, .dense = true};
+                for (size_t u = 0; u < DCI_SCAN_UNITS; u++) {
+                        const size_t unit = (s + u) * step;
+                        p.units[u] = dci_view_unit(&r->flat->view, unit);
+                        for (size_t i = 0; i < DCI_CODE_UNIT; i++)
+                                p.listed[u * DCI_CODE_UNIT + i] = (int32_t)(unit * DCI_CODE_UNIT + i);
+                }
+                estimate(r, &t->coded, &p, estimates);
+                adjust(r, &p, t->n_queries, estimates, NULL);
+                for (size_t q = 0; q < t->n_queries; q++)
+                        memcpy(sample[q] + s * DCI_CODE_UNIT, estimates + q * DCI_SCAN_ROWS, sizeof sample[q] / 4);
+        }
+        for (size_t q = 0; q < t->n_queries; q++) {
+                float sum = 0.0f;
+                for (size_t i = 0; i < SAMPLE_ROWS; i++)
+                        sum += sample[q][i];
+                if (sum == sum) /* a file may hold codes that overflow */
+                        t->ranked[q].threshold =
+                                r->flat->kernels->reached_by(sample[q], SAMPLE_ROWS, (size_t)rank, order);
+        }
+}
+
+static void rank_all(const ranking *r, task_state *t)
+{
+        float estimates[DCI_MANY_QUERIES * DCI_SCAN_ROWS], goodness[DCI_MANY_QUERIES * DCI_SCAN_ROWS];
+        portion p;
+        for (size_t first = 0; next_portion(r, t, &first, &p);) {
+                float *values = p.dense ? estimates : goodness;
+                estimate(r, &t->coded, &p, estimates);
+                for (size_t q = 0; q < t->n_queries && !p.dense; q++)
+                        compact(&p, estimates + q * DCI_SCAN_ROWS, goodness + q * DCI_SCAN_ROWS);
+                adjust(r, &p, t->n_queries, values, NULL);
+                for (size_t q = 0; q < t->n_queries; q++)
+                        dci_topk_add(&t->ranked[q], values + q * DCI_SCAN_ROWS, p.count, (int32_t)p.first_slot,
+                                     p.slots);
+                t->counts->looked_at += p.count * t->n_queries;
+        }
+}
+
+/* One query, without a guess. */
+static void rank_again(const ranking *r, task_state *t, size_t q, void *memory)
+{
+        task_state alone = {.selection = t->selection, .query = t->query + q, .n_queries = 1, .counts = t->counts};
+        dci_topk_init(&alone.ranked[0], r->flat->kernels, r->flat->ids, r->keep, true, memory);
+        alone.coded = dci_coded_one(&t->coded, q);
+        rank_all(r, &alone);
+        t->ranked[q] = alone.ranked[0];
+}
+
+/* Scores listed rows for one query. */
+static void score(const ranking *r, task_state *t, size_t q, const int32_t *slots, size_t n)
+{
+        float scores[DCI_TOPK_BLOCK];
+        for (size_t i = 0; i < n; i += DCI_TOPK_BLOCK) {
+                const size_t count = n - i < DCI_TOPK_BLOCK ? n - i : DCI_TOPK_BLOCK;
+                dci_flat_score(r->flat, t->query + q, 1, 0, slots + i, count, scores);
+                dci_topk_add(&t->best, scores, count, 0, slots + i);
+        }
+        t->counts->scored += n;
+}
+
+/* The k-th best goodness found so far, from below; -infinity while there are fewer. */
+static float reached(const ranking *r, task_state *t, size_t q)
+{
+        const size_t n = dci_topk_finish(&t->best);
+        if (n < r->k_held)
+                return -INFINITY;
+        const float score = dci_topk_score(t->best.keys[n - 1], dci_metric_descending(r->flat->metric));
+        const float *query = r->flat->queries->rows + (t->query + q) * r->flat->queries->ld;
+        const size_t dim = r->flat->view.rows->dim;
+        const float norm2 = r->flat->kernels->norm2[DCI_F32 - 1](query, dim), error = dci_arithmetic_error(dim);
+        switch (r->flat->metric) {
+        case DCI_METRIC_L2:
+                return norm2 - score - error * (norm2 + score);
+        case DCI_METRIC_COSINE:
+                if (r->flat->queries->inverse_norms[t->query + q] == 0.0f) /* it counts as zero: all scores are equal */
+                        return -INFINITY;
+                return sqrtf(norm2) * (score - error);
+        default:
+                return score - error * fabsf(score);
+        }
+}
+
+/* Scores every row that may still be among the k best. */
+static void make_sure(const ranking *r, task_state *t, size_t q, void *best_memory)
+{
+        const float limit = reached(r, t, q);
+        const dci_coded one = dci_coded_one(&t->coded, q);
+        float estimates[DCI_SCAN_ROWS], goodness[DCI_SCAN_ROWS], bounds[DCI_SCAN_ROWS];
+        portion p;
+        dci_topk_init(&t->best, r->flat->kernels, r->flat->ids, r->k_held, dci_metric_descending(r->flat->metric),
+                      best_memory);
+        for (size_t first = 0; next_portion(r, t, &first, &p);) {
+                int32_t slots[DCI_SCAN_ROWS];
+                float raw[DCI_SCAN_ROWS];
+                size_t n = 0;
+                estimate(r, &one, &p, estimates);
+                compact(&p, estimates, goodness);
+                dci_coded_bound(r->frames, &one, 0, p.units, p.n_units, r->guarantee, raw);
+                compact(&p, raw, bounds);
+                adjust(r, &p, 1, goodness, bounds);
+                for (size_t i = 0; i < p.count; i++) {
+                        slots[n] = p.slots == NULL ? (int32_t)(p.first_slot + i) : p.slots[i];
+                        n += !(goodness[i] + bounds[i] < limit); /* NaN counts as "may be" */
+                }
+                score(r, t, q, slots, n);
+        }
+}
+
+/* Estimates of codes that overflow, as a file may hold them, rank nothing: then all rows are scored. */
+static void score_all(const ranking *r, task_state *t, size_t q)
+{
+        portion p;
+        for (size_t first = 0; next_portion(r, t, &first, &p);) {
+                int32_t slots[DCI_SCAN_ROWS];
+                for (size_t i = 0; i < p.count; i++)
+                        slots[i] = p.slots == NULL ? (int32_t)(p.first_slot + i) : p.slots[i];
+                score(r, t, q, slots, p.count);
+        }
+}
+
+/* Scores the rows that rank first. */
+static void score_best(const ranking *r, task_state *t, size_t q)
+{
+        const size_t all = t->selection->all ? r->flat->view.n : t->selection->n;
+        const size_t n = dci_topk_gather(&t->ranked[q]);
+        if (n < r->keep && n < all)
+                score_all(r, t, q);
+        else
+                score(r, t, q, t->ranked[q].slots, n);
+}
+
+static void rank_task(void *arg, size_t task, size_t worker)
+{
+        const ranking *r = arg;
+        const dci_queries *queries = r->flat->queries;
+        const bool descending = dci_metric_descending(r->flat->metric);
+        unsigned char *at = r->scratch + worker * r->worker_bytes;
+        dci_selection chosen;
+        task_state t = {.selection = r->flat->selection, .query = task * r->group, .counts = &r->counts[worker]};
+        t.n_queries = queries->n - t.query < r->group ? queries->n - t.query : r->group;
+        if (r->chooser != NULL) {
+                dci_chooser_choose(r->chooser, t.query, worker, &chosen);
+                t.selection = &chosen;
+        }
+        dci_coded_make(r->frames, r->n_frames, queries->rows + t.query * queries->ld, queries->ld, t.n_queries,
+                       at + r->coding_bytes, at, &t.coded);
+        at += r->coding_bytes + r->coded_bytes;
+        void *best_memory = at;
+        at += dci_topk_bytes(r->k_held);
+        for (size_t q = 0; q < t.n_queries; q++)
+                dci_topk_init(&t.ranked[q], r->flat->kernels, r->flat->ids, r->keep, true,
+                              at + q * dci_topk_bytes(r->keep));
+        guess(r, &t);
+        rank_all(r, &t);
+        for (size_t q = 0; q < t.n_queries; q++) {
+                if (t.ranked[q].n < r->keep && t.ranked[q].threshold > -INFINITY)
+                        rank_again(r, &t, q, at + q * dci_topk_bytes(r->keep));
+                dci_topk_init(&t.best, r->flat->kernels, r->flat->ids, r->k_held, descending, best_memory);
+                score_best(r, &t, q);
+                if (r->guarantee > 0.0)
+                        make_sure(r, &t, q, best_memory);
+                const size_t out = (t.query + q) * r->k, n = dci_topk_finish(&t.best);
+                dci_flat_emit(r->flat, t.best.keys, n, r->k, r->out_ids + out,
+                              r->out_scores == NULL ? NULL : r->out_scores + out);
+        }
+}
+
+/* Queries of a task: the chooser's group, else as many as one pass takes, but no fewer tasks than workers. */
+static void plan(ranking *r)
+{
+        const dci_flat *flat = r->flat;
+        const size_t n_queries = flat->queries->n;
+        if (r->chooser != NULL) {
+                r->group = r->chooser->group;
+                r->n_workers = r->chooser->n_workers;
+                return;
+        }
+        const double work = (double)n_queries * (double)flat->n * (double)flat->view.rows->dim / 8.0;
+        r->n_workers = dci_workers_for(flat->context, n_queries, work < 1e18 ? (size_t)work : SIZE_MAX);
+        r->group = (n_queries + r->n_workers - 1) / r->n_workers;
+        r->group = r->group < DCI_MANY_QUERIES ? r->group : DCI_MANY_QUERIES;
+}
+
+static void report(const ranking *r, dci_search_stats *stats)
+{
+        if (r->chooser != NULL)
+                dci_chooser_report(r->chooser, stats);
+        stats->queries = r->flat->queries->n;
+        stats->distances = stats->candidates = 0;
+        uint64_t looked_at = 0;
+        for (size_t i = 0; i < r->n_workers; i++) {
+                looked_at += r->counts[i].looked_at;
+                stats->distances += r->counts[i].scored;
+                stats->candidates += r->counts[i].scored;
+        }
+        if (r->chooser == NULL) /* a chooser has looked at what it finds already */
+                stats->visited = looked_at;
+        stats->proposed = looked_at;
+}
+
+static dci_status run(ranking *r, dci_search_stats *stats)
+{
+        const dci_flat *flat = r->flat;
+        plan(r);
+        r->n_frames = atomic_load(&r->frames->n);
+        r->coding_bytes = dci_frames_scratch_bytes(r->frames);
+        r->coded_bytes = dci_coded_bytes(r->frames, r->n_frames, r->group);
+        r->worker_bytes =
+                r->coding_bytes + r->coded_bytes + dci_topk_bytes(r->k_held) + r->group * dci_topk_bytes(r->keep);
+        r->scratch = dci_alloc(flat->context, r->n_workers, r->worker_bytes);
+        r->counts = dci_calloc(flat->context, r->n_workers, sizeof *r->counts);
+        dci_status status = DCI_ERR_MEMORY;
+        if (r->scratch != NULL && r->counts != NULL) {
+                const dci_region region = {flat->context,
+                                           (flat->queries->n + r->group - 1) / r->group,
+                                           r->n_workers,
+                                           rank_task,
+                                           r,
+                                           flat->progress,
+                                           flat->n * flat->queries->n,
+                                           flat->object};
+                status = dci_parallel(&region);
+                report(r, stats);
+        }
+        dci_free(flat->context, r->counts, r->n_workers, sizeof *r->counts);
+        dci_free(flat->context, r->scratch, r->n_workers, r->worker_bytes);
+        return status;
+}
+
+dci_status dci_sketched_search(const dci_flat *flat, dci_chooser *chooser, const dci_search_params *params, size_t keep,
+                               size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
+{
+        ranking r = {.flat = flat,
+                     .frames = &flat->view.rows->codes->frames,
+                     .chooser = chooser,
+                     .keep = keep,
+                     .k = k,
+                     .k_held = k < flat->n ? k : flat->n,
+                     .guarantee = params->guarantee,
+                     .out_ids = out_ids,
+                     .out_scores = out_scores};
+        dci_status status = DCI_OK;
+        if (chooser != NULL) {
+                chooser->k_held = 0;
+                status = dci_chooser_begin(chooser);
+        }
+        if (status == DCI_OK) {
+                status = run(&r, stats);
+                if (chooser != NULL)
+                        dci_chooser_end(chooser);
+        }
+        return status;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Search of kind MDCI: the tree chooses rows, and P-DCI among them if the cells have simple indices. */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "index/mdci/mdci.h"
+#include "index/pdci/pdci.h"
+
+/* Are all nodes opened? */
+static bool opens_all(const dci_tree *tree, const dci_descent *descent)
+{
+        bool all = true;
+        for (size_t l = 0; l < tree->n_levels; l++)
+                all = all && descent->field_of_view >= tree->levels[l].n;
+        return descent->field_of_view != 0 ? all : descent->share >= 1.0;
+}
+
+bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, const dci_flat *flat, size_t k,
+                     dci_mdci_search *out)
+{
+        if (index->config.kind != DCI_KIND_MDCI || flat->n == 0)
+                return false;
+        const dci_tree *tree = index->tree;
+        const double n = (double)tree->n_rows;
+        memset(out, 0, sizeof *out);
+        out->descent.share = params->prop_to_visit;
+        if (params->num_to_visit != 0) /* any number may be asked for, also more than there are rows */
+                out->descent.share = fmin((double)params->num_to_visit / n, 1.0);
+        out->descent.field_of_view = params->field_of_view;
+        out->descent.at_least = k;
+        out->descent.n_admitted = flat->n;
+        out->retrieve = params->prop_to_retrieve;
+        out->num_to_retrieve = params->num_to_retrieve;
+        if (index->config.cell_simp_indices == 0) {
+                out->retrieve = 1.0;
+                out->num_to_retrieve = 0;
+        }
+        const bool retrieves_all = out->num_to_retrieve != 0 ? out->num_to_retrieve >= flat->n : out->retrieve >= 1.0;
+        if (k >= flat->n || (opens_all(tree, &out->descent) && retrieves_all))
+                return false;
+        /* Few rows count: all of them are soon looked at. */
+        const double share = out->descent.field_of_view == 0
+                                     ? out->descent.share
+                                     : (double)out->descent.field_of_view / (double)tree->levels[0].n;
+        return flat->selection->all || (double)flat->n > share * n;
+}
+
+/* Scratch of one worker after the descent's: P-DCI over the rows found. */
+typedef struct ranking {
+        float *query, *projections, *lifts, *norms;
+        uint64_t *bits;
+        void *rest;
+} ranking;
+
+static size_t ranking_lay_out(const dci_mdci_search *s, unsigned char *at, ranking *out)
+{
+        const size_t n = s->chooser.flat->n, m = s->index->directions.n;
+        if (m == 0)
+                return 0;
+        const size_t sizes[] = {m * sizeof(float),
+                                m * n * sizeof(float),
+                                n * sizeof(float),
+                                n * sizeof(float),
+                                (n + 63) / 64 * sizeof(uint64_t),
+                                dci_pdci_scratch_bytes(n)};
+        void *parts[6];
+        size_t total = 0;
+        for (int i = 0; i < 6; i++) {
+                parts[i] = at == NULL ? NULL : at + total;
+                total += dci_lines(sizes[i]);
+        }
+        *out = (ranking){parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]};
+        return total;
+}
+
+/* Of n rows found, those that P-DCI retrieves for any query of the group. */
+static size_t retrieve(const dci_mdci_search *s, size_t query, const ranking *r, int32_t *slots, size_t n)
+{
+        const dci_flat *flat = s->chooser.flat;
+        const dci_view *view = &flat->view;
+        const size_t m = s->index->directions.n, full = (size_t)1 << view->rows->chunk_shift;
+        const size_t words = (n + 63) / 64;
+        const double share = ceil(s->retrieve * (double)n);
+        const dci_positions positions = {view, slots};
+        for (size_t i = 0; i < n; i++) {
+                const size_t slot = (size_t)slots[i], offset = slot & (full - 1);
+                const dci_chunk *chunk = &view->table->chunk[slot >> view->rows->chunk_shift];
+                for (size_t j = 0; j < m; j++)
+                        r->projections[j * n + i] = chunk->projections[j * chunk->stride + offset];
+        }
+        dci_pdci_run run = {r->projections, n, n};
+        dci_pdci_cell cell = {.kernels = flat->kernels,
+                              .n_comp = 1,
+                              .n_simp = m,
+                              .runs = &run,
+                              .n_runs = 1,
+                              .n = n,
+                              .ids = {dci_position_id, &positions},
+                              .n_admitted = n};
+        if (s->index->directions.weights != NULL) {
+                dci_view_norms(view, 0, slots, n, r->norms);
+                flat->kernels->lift(r->norms, n, s->c_squared, r->lifts);
+                cell.weights = s->index->directions.weights;
+                cell.lifts = r->lifts;
+        }
+        dci_pdci_effort effort = {.visit = (uint64_t)n * m, .at_least = s->k};
+        effort.retrieve = s->num_to_retrieve != 0 ? s->num_to_retrieve : (size_t)share;
+        memset(r->bits, 0, words * sizeof *r->bits);
+        for (size_t q = 0; q < s->chooser.group; q++) {
+                dci_project_query(s->index, flat->queries, query + q, s->c_squared, r->query);
+                dci_pdci_candidates(&cell, r->query, &effort, r->rest, r->bits);
+        }
+        size_t kept = 0;
+        for (size_t i = 0; i < n; i++) {
+                slots[kept] = slots[i];
+                kept += r->bits[i / 64] >> (i % 64) & 1;
+        }
+        return kept;
+}
+
+static size_t choose(const dci_chooser *chooser, size_t query, void *scratch, int32_t *slots, uint64_t *visited)
+{
+        const dci_mdci_search *s = chooser->ctx;
+        const dci_queries *queries = chooser->flat->queries;
+        const dci_tree *tree = s->index->tree;
+        ranking r;
+        size_t n = dci_tree_descend(tree, queries->rows + query * queries->ld, queries->ld, chooser->group, &s->descent,
+                                    scratch, slots, visited);
+        if (ranking_lay_out(s, (unsigned char *)scratch + dci_tree_descend_bytes(tree), &r) > 0 &&
+            (s->retrieve < 1.0 || s->num_to_retrieve != 0) && n > s->k)
+                n = retrieve(s, query, &r, slots, n);
+        return n;
+}
+
+dci_status dci_mdci_begin(dci_mdci_search *s, const dci_index *index, const dci_flat *flat, size_t group)
+{
+        const dci_tree *tree = index->tree;
+        ranking r;
+        s->index = index;
+        s->k = s->descent.at_least;
+        s->c_squared = tree->c_squared;
+        s->chooser = (dci_chooser){.flat = flat, .choose = choose, .ctx = s, .group = group};
+        s->chooser.most = flat->n;
+        s->chooser.own_bytes = dci_tree_descend_bytes(tree) + ranking_lay_out(s, NULL, &r);
+        s->chooser.work = (size_t)(s->descent.share * (double)flat->n) * flat->view.rows->dim;
+        const size_t n_nodes = tree->levels[0].n,
+                     opened = s->descent.field_of_view < n_nodes ? s->descent.field_of_view : n_nodes;
+        if (opened != 0)
+                s->chooser.work = (flat->n / n_nodes + 1) * opened * flat->view.rows->dim;
+        s->chooser.work += tree->levels[tree->n_levels - 1].n * tree->dim;
+        if (flat->selection->all)
+                return DCI_OK;
+        const size_t words = (flat->view.n + 63) / 64;
+        s->admitted = dci_calloc(flat->context, words, sizeof *s->admitted);
+        if (s->admitted == NULL)
+                return DCI_ERR_MEMORY;
+        for (size_t i = 0; i < flat->n; i++)
+                s->admitted[(size_t)flat->selection->slots[i] / 64] |= UINT64_C(1) << (flat->selection->slots[i] % 64);
+        s->descent.admitted = s->admitted;
+        return DCI_OK;
+}
+
+void dci_mdci_end(dci_mdci_search *s)
+{
+        const dci_flat *flat = s->chooser.flat;
+        dci_free(flat->context, s->admitted, (flat->view.n + 63) / 64, sizeof *s->admitted);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Search of kind PDCI: the composite indices choose candidates. Budgets, the cell as a view shows it, one query at a time.
+ */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "index/pdci/search.h"
+
+/* ceil(share * n), at least 1 and at most n. */
+static uint64_t share_of(double share, uint64_t n)
+{
+        double part = ceil(share * (double)n);
+        uint64_t count = part >= (double)n ? n : (uint64_t)part;
+        return count > 0 ? count : 1;
+}
+
+bool dci_pdci_budget(const dci_index *index, const dci_search_params *params, size_t n, size_t k, dci_pdci_effort *out)
+{
+        const size_t m = index->config.num_simp_indices;
+        const uint64_t pairs = (uint64_t)n * m; /* n < 2^31, m <= 2^12 */
+        if (index->config.kind != DCI_KIND_PDCI)
+                return false;
+        uint64_t visit = share_of(params->prop_to_visit, pairs);
+        uint64_t retrieve = share_of(params->prop_to_retrieve, n);
+        if (params->num_to_visit != 0)
+                visit = params->num_to_visit < n ? (uint64_t)params->num_to_visit * m : pairs;
+        if (params->num_to_retrieve != 0)
+                retrieve = params->num_to_retrieve;
+        if (k >= n || (visit >= pairs && retrieve >= n))
+                return false;
+        *out = (dci_pdci_effort){.visit = visit, .retrieve = (size_t)retrieve, .at_least = k};
+        return true;
+}
+
+static size_t count_runs(const dci_view *view)
+{
+        const size_t full = (size_t)1 << view->rows->chunk_shift;
+        return (view->n + full - 1) / full;
+}
+
+static void fill_runs(const dci_view *view, dci_pdci_run *runs)
+{
+        size_t left = view->n;
+        for (size_t r = 0; left > 0; r++) {
+                const dci_chunk *chunk = &view->table->chunk[r];
+                size_t n = chunk->capacity < left ? chunk->capacity : left;
+                runs[r] = (dci_pdci_run){chunk->projections, chunk->stride, n};
+                left -= n;
+        }
+}
+
+/* Bits of the rows that the filter admits, and lifts: shared by all queries of a call. */
+static dci_status prepare_cell(dci_pdci_search *s)
+{
+        const dci_index *index = s->index;
+        const dci_flat *flat = s->chooser.flat;
+        const size_t n = flat->view.n, words = (n + 63) / 64;
+        dci_context *context = flat->context;
+        dci_pdci_cell *cell = &s->cell;
+        cell->kernels = flat->kernels;
+        cell->n_comp = index->config.num_comp_indices;
+        cell->n_simp = index->config.num_simp_indices;
+        cell->weights = index->directions.weights;
+        cell->ids = flat->ids;
+        cell->n = n;
+        cell->n_admitted = flat->n;
+        cell->n_runs = count_runs(&flat->view);
+        s->runs = dci_alloc(context, cell->n_runs, sizeof *s->runs);
+        s->admitted = flat->selection->all ? NULL : dci_calloc(context, words, sizeof *s->admitted);
+        s->lifts = cell->weights == NULL ? NULL : dci_alloc(context, n, sizeof *s->lifts);
+        if (s->runs == NULL || (s->admitted == NULL && !flat->selection->all) ||
+            (s->lifts == NULL && cell->weights != NULL))
+                return DCI_ERR_MEMORY;
+        fill_runs(&flat->view, s->runs);
+        for (size_t i = 0; s->admitted != NULL && i < flat->n; i++) {
+                size_t slot = (size_t)flat->selection->slots[i];
+                s->admitted[slot / 64] |= UINT64_C(1) << (slot % 64);
+        }
+        size_t at = 0;
+        for (size_t r = 0; s->lifts != NULL && r < cell->n_runs; at += s->runs[r++].n)
+                flat->kernels->lift(flat->view.table->chunk[r].norms, s->runs[r].n, s->c_squared, s->lifts + at);
+        cell->runs = s->runs;
+        cell->admitted = s->admitted;
+        cell->lifts = s->lifts;
+        return DCI_OK;
+}
+
+static size_t slots_of(const uint64_t *bits, size_t words, int32_t *out)
+{
+        size_t n = 0;
+        for (size_t w = 0; w < words; w++)
+                for (uint64_t rest = bits[w]; rest != 0; rest &= rest - 1)
+                        out[n++] = (int32_t)(w * 64 + (size_t)dci_lowest_bit(rest));
+        return n;
+}
+
+/* Scratch: bits of the candidates, projections of the query, the core's own. */
+static size_t choose(const dci_chooser *chooser, size_t query, void *scratch, int32_t *slots, uint64_t *visited)
+{
+        const dci_pdci_search *s = chooser->ctx;
+        const size_t words = (s->cell.n + 63) / 64;
+        unsigned char *at = scratch;
+        uint64_t *bits = (uint64_t *)(void *)at;
+        float *projections = (float *)(void *)(at + dci_lines(words * sizeof *bits));
+        void *rest = (unsigned char *)projections + dci_lines(s->index->directions.n * sizeof *projections);
+        memset(bits, 0, words * sizeof *bits);
+        dci_project_query(s->index, chooser->flat->queries, query, s->c_squared, projections);
+        dci_pdci_candidates(&s->cell, projections, &s->effort, rest, bits);
+        *visited += s->cell.n_admitted;
+        return slots_of(bits, words, slots);
+}
+
+dci_status dci_pdci_begin(dci_pdci_search *s, const dci_index *index, const dci_flat *flat,
+                          const dci_pdci_effort *effort)
+{
+        const size_t n = flat->view.n, n_simple = index->directions.n;
+        memset(s, 0, sizeof *s);
+        s->index = index;
+        s->effort = *effort;
+        /* After the view: whatever c it finds covers the rows of the view. */
+        s->c_squared = atomic_load(&((dci_index *)(uintptr_t)index)->c_squared);
+        s->chooser.flat = flat;
+        s->chooser.choose = choose;
+        s->chooser.ctx = s;
+        s->chooser.group = 1;
+        s->chooser.most = flat->n;
+        s->chooser.work = flat->n * (n_simple + flat->view.rows->dim);
+        s->chooser.own_bytes = dci_lines((n + 63) / 64 * sizeof(uint64_t)) + dci_lines(n_simple * sizeof(float)) +
+                               dci_pdci_scratch_bytes(n);
+        dci_status status = prepare_cell(s);
+        if (status != DCI_OK)
+                dci_pdci_end(s);
+        return status;
+}
+
+void dci_pdci_end(dci_pdci_search *s)
+{
+        const dci_flat *flat = s->chooser.flat;
+        dci_free(flat->context, s->runs, s->cell.n_runs, sizeof *s->runs);
+        dci_free(flat->context, s->admitted, (flat->view.n + 63) / 64, sizeof *s->admitted);
+        dci_free(flat->context, s->lifts, flat->view.n, sizeof *s->lifts);
+}

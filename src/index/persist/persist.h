@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Saving and loading: what the kinds share, and what each adds. docs/format.md has the bytes.
+ *
+ * A kind is one entry of the table in persist/kinds.c. Its hooks may be NULL: nothing to do there.
+ */
+#ifndef DCI_INDEX_PERSIST_PERSIST_H
+#define DCI_INDEX_PERSIST_PERSIST_H
+
+#include "index/index_internal.h"
+
+#include "core/file.h"
+#include "dci/file.h"
+
+#define DCI_INDEX_FILE_KIND UINT32_C(0x58444e49) /* "INDX" */
+#define DCI_INDEX_FILE_VERSION UINT32_C(1)
+
+/* The section "config": 128 bytes for all kinds, then 128 of the kind's own, zero where it has no use for them. */
+#define DCI_CONFIG_COMMON 128
+#define DCI_CONFIG_OWN 128
+#define DCI_CONFIG_BYTES (DCI_CONFIG_COMMON + DCI_CONFIG_OWN)
+
+/* One save. The index's writers are held off from the beginning to the end. */
+typedef struct dci_saving {
+        const dci_index *index;
+        dci_view view;
+        unsigned char config[DCI_CONFIG_BYTES];
+        size_t n_parts;
+        dci_part parts[24];
+} dci_saving;
+
+/* Appends a section; emit's ctx will be the dci_saving. */
+void dci_saving_add(dci_saving *saving, const char *name, size_t n_bytes,
+                    dci_status (*emit)(const void *ctx, const dci_sink *sink));
+
+/* Writes n things of `size` bytes of a chunk, zeros in the place of those of empty slots: what lies there is left over. */
+dci_status dci_saving_emit(const dci_saving *saving, const dci_chunk *chunk, const void *things, size_t n, size_t size,
+                           const dci_sink *sink);
+
+/* Rows that chunk number `chunk` contributes to the view. */
+size_t dci_saving_chunk_rows(const dci_saving *saving, size_t chunk);
+
+/* Of kind MDCI: what the file says of its tree, and its sections. */
+typedef struct dci_loading_tree {
+        size_t n_live, n_levels, n_pages, n_pages_ever, n_free, n_items, total_nodes, n_nodes[DCI_MAX_LEVELS];
+        uint64_t version, built_version, n_builds;
+        int64_t lone_id;
+        const void *mean, *versions, *free_pages, *levels, *nodes, *counts, *items;
+} dci_loading_tree;
+
+/* With sketch_bits: what the file says of codes. */
+typedef struct dci_loading_codes {
+        bool learns;
+        size_t n_frames;
+        const void *frames, *centres, *learned, *pending, *blocks, *scales, *by_block;
+} dci_loading_codes;
+
+/* One load. */
+typedef struct dci_loading {
+        const dci_file *file;
+        dci_index_config config;
+        dci_search_params defaults;
+        const unsigned char *own; /* the kind's part of the config */
+        size_t n;                 /* slots; MDCI: some are empty */
+        int64_t next_id;
+        float c_squared;
+        dci_loading_tree tree;
+        dci_loading_codes codes;
+        dci_rows shape;       /* what rows of this config look like: row_bytes, with_norms, n_simple */
+        dci_rows_parts parts; /* in the file */
+        uint64_t taken;       /* bits of the file's sections that were asked for */
+        dci_index *index;     /* from `accept` on: rows, ids, norms and projections are in place, but not yet checked */
+        dci_view view;
+} dci_loading;
+
+/* The data of a section that must have exactly count * size bytes. Refuses with DCI_ERR_FORMAT. */
+dci_status dci_loading_take(dci_loading *loading, const char *name, size_t count, size_t size, const void **out_data);
+/* The same for any number of things. */
+dci_status dci_loading_take_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
+                                size_t *out_count);
+bool dci_loading_has(const dci_loading *loading, const char *name);
+
+typedef struct dci_kind_format {
+        dci_index_kind kind;
+        /* Fields of the config and of the search defaults that only this kind has. */
+        void (*write_config)(const dci_index *index, const dci_search_params *defaults,
+                             unsigned char own[DCI_CONFIG_OWN]);
+        /* Own bytes are zero where the hook is NULL. Values are checked later, by dci_index_config_check. */
+        dci_status (*read_config)(const unsigned char own[DCI_CONFIG_OWN], dci_index_config *config,
+                                  dci_search_params *defaults);
+        /* Appends the kind's own sections. */
+        void (*write)(dci_saving *saving);
+        /* Takes the kind's own sections and checks their lengths. Allocates nothing. */
+        dci_status (*find)(dci_loading *loading);
+        /* Checks what they hold and gives it to loading->index. */
+        dci_status (*accept)(dci_loading *loading);
+} dci_kind_format;
+
+/* NULL for a kind that is not known. */
+const dci_kind_format *dci_kind_format_of(dci_index_kind kind);
+
+/* persist/codes.c: the same steps for the codes of any kind; nothing to do without sketch_bits. */
+void dci_codes_write(dci_saving *saving);
+dci_status dci_codes_find(dci_loading *loading);
+dci_status dci_codes_place(dci_loading *loading);
+dci_status dci_codes_accept(const dci_loading *loading);
+
+/* persist/check.c: what can be wrong with the contents, given that every length is right. */
+dci_status dci_loading_check_rows(const dci_loading *loading);
+dci_status dci_loading_check_ids(const dci_loading *loading);
+dci_status dci_loading_check_c_squared(const dci_loading *loading);
+/* All are finite and no larger than a projection on a unit vector can be. */
+dci_status dci_loading_check_projections(const dci_loading *loading);
+
+/* Directions are drawn from a seed of 8 bytes: what that may cost beside a file of n_bytes. */
+bool dci_directions_are_in_proportion(const dci_index_config *config, size_t n_bytes);
+
+/* Files hold the numbers as this machine has them, or it can neither write nor read them. */
+dci_status dci_persist_supported(void);
+
+#endif

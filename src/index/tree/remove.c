@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Removal: the rows leave their cells. A promoted row takes its node with it; what lay beneath that goes to the nearest of the
+ * nodes that stay.
+ */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "index/tree/tree.h"
+
+#define AT_ONCE 32
+
+/* Which nodes go, level by level: those of the rows that leave. */
+static void mark_gone(dci_tree_plan *plan)
+{
+        const dci_tree *tree = plan->tree;
+        for (size_t i = 0; i < plan->n_leaving; i++) {
+                for (size_t l = 0; l < tree->n_levels; l++) {
+                        const dci_level *level = &tree->levels[l];
+                        const bool lone = l == 0 && plan->leaving[i] == tree->lone_id;
+                        if (!lone && dci_tree_promotions(tree, plan->leaving[i]) <= l)
+                                break;
+                        size_t at = 0;
+                        while (at < level->n && level->ids[at] != plan->leaving[i])
+                                at++;
+                        if (at < level->n)
+                                plan->gone[l][at] = 1;
+                }
+        }
+}
+
+/* Things on their way to the nearest of the nodes that stay. */
+typedef struct homeless {
+        dci_tree_plan *plan;
+        size_t l, n;
+        float *points; /* AT_ONCE x (dim + 1) */
+        int64_t ids[AT_ONCE];
+        void *scratch;
+} homeless;
+
+/* Offsets of nodes that go are infinite meanwhile, so tiles of products pass them by. Only writers look at these. */
+static bool find_by_tiles(const homeless *h)
+{
+        const dci_tree *tree = h->plan->tree;
+        return h->l == 0 && tree->n_levels == 1;
+}
+
+/* False if memory is short. */
+static bool settle(homeless *h)
+{
+        const dci_tree *tree = h->plan->tree;
+        const size_t wide = tree->dim + 1;
+        int32_t nodes[AT_ONCE] = {0};
+        bool whole = true;
+        if (find_by_tiles(h))
+                dci_nearest_find(&tree->levels[0].nearest, h->points, wide, h->n, h->scratch, nodes, NULL);
+        for (size_t i = 0; !find_by_tiles(h) && i < h->n; i += DCI_MANY_QUERIES) {
+                dci_near near[DCI_MANY_QUERIES];
+                size_t n_near[DCI_MANY_QUERIES];
+                const size_t here = h->n - i < DCI_MANY_QUERIES ? h->n - i : DCI_MANY_QUERIES;
+                dci_tree_near(tree, h->l, h->points + i * wide, here, 1, h->plan->gone[h->l], h->scratch, near, n_near);
+                for (size_t j = 0; j < here; j++)
+                        nodes[i + j] = near[j].node;
+        }
+        for (size_t i = 0; i < h->n && whole; i++)
+                whole = dci_tree_plan_move(h->plan, (dci_tree_move){h->ids[i], 0.0f, nodes[i], (uint32_t)h->l});
+        h->n = 0;
+        return whole;
+}
+
+static bool dissolve_cell(homeless *h, const dci_idmap *leaving, size_t node)
+{
+        const dci_tree *tree = h->plan->tree;
+        const dci_cell *cell = &tree->levels[0].cells[node];
+        const dci_view view = dci_rows_view(h->plan->rows);
+        for (size_t i = 0; i < cell->n_rows; i++) {
+                const int32_t slot =
+                        cell->items[i / tree->page_rows] * (int32_t)tree->page_rows + (int32_t)(i % tree->page_rows);
+                const int64_t id = dci_view_id(&view, slot);
+                if (dci_idmap_find(leaving, id) >= 0)
+                        continue;
+                dci_tree_point_of_slot(tree, &view, slot, h->points + h->n * (tree->dim + 1));
+                h->ids[h->n++] = id;
+                if (h->n == AT_ONCE && !settle(h))
+                        return false;
+        }
+        return true;
+}
+
+static bool dissolve_node(homeless *h, size_t node)
+{
+        const dci_tree *tree = h->plan->tree;
+        const size_t wide = tree->dim + 1;
+        const dci_cell *cell = &tree->levels[h->l].cells[node];
+        for (uint32_t i = 0; i < cell->n; i++) {
+                const int32_t child = cell->items[i];
+                if (h->plan->gone[h->l - 1][child] != 0)
+                        continue;
+                memcpy(h->points + h->n * wide, tree->levels[h->l - 1].points + (size_t)child * wide,
+                       wide * sizeof *h->points);
+                h->ids[h->n++] = child;
+                if (h->n == AT_ONCE && !settle(h))
+                        return false;
+        }
+        return true;
+}
+
+static bool dissolve_level(homeless *h, const dci_idmap *leaving)
+{
+        dci_level *level = &h->plan->tree->levels[h->l];
+        const uint8_t *gone = h->plan->gone[h->l];
+        bool whole = true;
+        for (size_t node = 0; node < level->n; node++)
+                if (gone[node] != 0)
+                        level->nearest.offsets[node] = INFINITY;
+        for (size_t node = 0; node < level->n && whole; node++)
+                if (gone[node] != 0)
+                        whole = h->l == 0 ? dissolve_cell(h, leaving, node) : dissolve_node(h, node);
+        whole = whole && settle(h);
+        for (size_t node = 0; node < level->n; node++)
+                if (gone[node] != 0)
+                        dci_nearest_put(&level->nearest, node);
+        return whole;
+}
+
+/* True too if nothing is left to go to: at the top, the level will vanish; below it, *out_alone. */
+static bool dissolve(dci_tree_plan *plan, const dci_idmap *leaving, homeless *h, bool *out_alone)
+{
+        const dci_tree *tree = plan->tree;
+        for (h->l = 0; h->l < tree->n_levels; h->l++) {
+                const size_t n = tree->levels[h->l].n;
+                size_t n_gone = 0;
+                for (size_t i = 0; i < n; i++)
+                        n_gone += plan->gone[h->l][i];
+                if (n_gone == n)
+                        *out_alone = *out_alone || h->l == 0 || h->l + 1 < tree->n_levels;
+                else if (n_gone > 0 && !dissolve_level(h, leaving))
+                        return false;
+        }
+        return true;
+}
+
+dci_status dci_tree_plan_remove(dci_tree *tree, dci_rows *rows, const dci_idmap *leaving, size_t n, const int64_t *ids,
+                                dci_tree_plan *out, bool *out_alone)
+{
+        dci_context *context = tree->context;
+        memset(out, 0, sizeof *out);
+        *out_alone = false;
+        out->tree = tree;
+        out->rows = rows;
+        out->n_leaving = n;
+        out->leaving = ids;
+        out->scratch = dci_alloc(context, tree->dim + 1, sizeof *out->scratch);
+        bool whole = out->scratch != NULL;
+        for (size_t l = 0; l < tree->n_levels; l++) {
+                out->n_nodes[l] = tree->levels[l].n;
+                out->gone[l] = dci_calloc(context, out->n_nodes[l], sizeof *out->gone[l]);
+                whole = whole && out->gone[l] != NULL;
+        }
+        const size_t near_bytes = dci_tree_near_bytes(),
+                     nearest_bytes = dci_lines(dci_nearest_scratch_bytes(tree->context, tree->n_coords)),
+                     n_bytes = near_bytes > nearest_bytes ? near_bytes : nearest_bytes;
+        homeless h = {.plan = out, .scratch = dci_alloc(context, n_bytes, 1)};
+        h.points = dci_alloc(context, AT_ONCE * (tree->dim + 1), sizeof *h.points);
+        whole = whole && h.scratch != NULL && h.points != NULL;
+        if (whole) {
+                mark_gone(out);
+                whole = dissolve(out, leaving, &h, out_alone);
+        }
+        dci_free(context, h.points, AT_ONCE * (tree->dim + 1), sizeof *h.points);
+        dci_free(context, h.scratch, n_bytes, 1);
+        if (!whole)
+                dci_tree_plan_free(out);
+        return whole ? DCI_OK : DCI_ERR_MEMORY;
+}
+
+/* With nobody above them, those below are the top. */
+static void drop_top(dci_tree *tree)
+{
+        dci_level *level = &tree->levels[tree->n_levels - 1];
+        dci_level_forget(tree, level);
+        tree->n_levels--;
+        level--;
+        for (size_t i = 0; i < level->n; i++)
+                level->parents[i] = -1;
+}
+
+void dci_tree_remove(dci_tree_plan *plan, const dci_tree_store *store)
+{
+        dci_tree *tree = plan->tree;
+        tree->version++;
+        dci_tree_plan_carry_out(plan, store);
+        for (size_t i = 0; i < plan->n_leaving; i++) {
+                const int32_t slot = dci_idmap_find(store->map, plan->leaving[i]);
+                plan->dirty[0][tree->page_node[(size_t)slot / tree->page_rows]] = 1;
+                dci_tree_detach(tree, store, slot);
+                dci_idmap_remove(store->map, plan->leaving[i]);
+        }
+        for (size_t i = 0; i < plan->n_leaving; i++)
+                if (plan->leaving[i] == tree->lone_id)
+                        tree->lone_id = -1;
+        tree->n_rows -= plan->n_leaving;
+        for (size_t l = 0; l < tree->n_levels; l++)
+                for (size_t node = tree->levels[l].n; node-- > 0;)
+                        if (plan->gone[l][node] != 0) { /* from the end: the last one, which takes the number, stays */
+                                if (tree->levels[l].parents[node] >= 0)
+                                        plan->dirty[l + 1][tree->levels[l].parents[node]] = 1;
+                                dci_tree_remove_node(tree, l, node, plan->dirty[l]);
+                        }
+        while (tree->n_levels > 1 && tree->levels[tree->n_levels - 1].n == 0)
+                drop_top(tree);
+}

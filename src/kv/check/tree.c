@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* A head's tree: that it has every candidate once, and that what it keeps of cells is that of their rows. */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kv/check/check.h"
+
+#define AT "sequence %lld, layer %zu, kv head %zu: "
+#define OF(layer, head) (long long)(layer)->sequence->id, (layer)->number, (head)
+
+/* Candidates that are looked at to see whether they lie with the nearest node. */
+#define LOOKED_AT ((size_t)256)
+
+static dci_status check_counts(const dci_kv *kv, const dci_kv_layer *layer, size_t head)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        const float c2 = tree->c_squared;
+        size_t nodes = 0;
+        int exponent;
+        if (tree->n > tree->token_capacity || tree->n_nodes > tree->node_capacity || tree->n_nodes == 0 ||
+            tree->n_pages > tree->page_capacity || tree->n_free > tree->n_pages || tree->built_version > tree->version)
+                return dci_fail(DCI_ERR_FORMAT,
+                                AT "a tree of %zu tokens, %zu nodes and %zu pages, %zu of them free, with room for "
+                                   "%zu, %zu and %zu",
+                                OF(layer, head), tree->n, tree->n_nodes, tree->n_pages, tree->n_free,
+                                tree->token_capacity, tree->node_capacity, tree->page_capacity);
+        if (!(c2 >= 0.0f) || (c2 > 0.0f && !isinf(c2) && frexpf(c2, &exponent) != 0.5f))
+                return dci_fail(DCI_ERR_FORMAT, AT "the tree's c^2 is %g, no power of two", OF(layer, head),
+                                (double)c2);
+        for (size_t c = 0; c < tree->n; c++) {
+                if (!dci_kv_tree_promoted(kv, c))
+                        continue;
+                if (nodes >= tree->n_nodes || tree->node_tokens[nodes] != (int32_t)c)
+                        return dci_fail(DCI_ERR_FORMAT, AT "node %zu of %zu is not candidate %zu, which is promoted",
+                                        OF(layer, head), nodes, tree->n_nodes, c);
+                nodes++;
+        }
+        return nodes == tree->n_nodes ? DCI_OK
+                                      : dci_fail(DCI_ERR_FORMAT, AT "%zu nodes, but %zu candidates are promoted",
+                                                 OF(layer, head), tree->n_nodes, nodes);
+}
+
+/* One cell's pages, full but for the last; counts pages and rows. */
+static dci_status check_cell(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t node, size_t *pages,
+                             size_t *found, dci_kv_marks *marks)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        const size_t per_page = kv->config.page_tokens;
+        size_t rows = 0;
+        int32_t last = -1;
+        for (int32_t p = tree->node_first[node]; p >= 0; p = tree->page_next[p]) {
+                if ((size_t)p >= tree->n_pages || ++*pages > tree->n_pages || tree->page_node[p] != (int32_t)node)
+                        return dci_fail(DCI_ERR_FORMAT, AT "page %d of %zu is in cell %zu, and is not, or twice",
+                                        OF(layer, head), (int)p, tree->n_pages, node);
+                const size_t left = tree->node_rows[node] - rows, fill = left < per_page ? left : per_page;
+                if (fill == 0 || (tree->page_next[p] >= 0) != (left > per_page))
+                        return dci_fail(DCI_ERR_FORMAT, AT "page %d holds %zu of the %u tokens of cell %zu",
+                                        OF(layer, head), (int)p, fill, (unsigned)tree->node_rows[node], node);
+                for (size_t i = 0; i < fill; i++) {
+                        const int32_t member = tree->members[(size_t)p * per_page + i];
+                        if (member < 0 || (size_t)member >= tree->n || !dci_kv_mark(marks, (size_t)member))
+                                return dci_fail(DCI_ERR_FORMAT,
+                                                AT "candidate %d of %zu is in page %d, and is not, or twice",
+                                                OF(layer, head), (int)member, tree->n, (int)p);
+                }
+                if (tree->page_versions[p] > tree->version)
+                        return dci_fail(DCI_ERR_FORMAT, AT "page %d changed in version %u, but the tree is of %u",
+                                        OF(layer, head), (int)p, (unsigned)tree->page_versions[p],
+                                        (unsigned)tree->version);
+                rows += fill;
+                last = p;
+        }
+        if (rows != tree->node_rows[node] || last != tree->node_last[node])
+                return dci_fail(DCI_ERR_FORMAT, AT "cell %zu has %zu tokens and ends with page %d, but says %u and %d",
+                                OF(layer, head), node, rows, (int)last, (unsigned)tree->node_rows[node],
+                                (int)tree->node_last[node]);
+        *found += rows;
+        return DCI_OK;
+}
+
+dci_status dci_kv_check_tree(const dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_marks *marks)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        size_t pages = 0, found = 0, n_free = 0;
+        dci_status status = check_counts(kv, layer, head);
+        if (status == DCI_OK)
+                status = dci_kv_marks_clear(marks, tree->n);
+        for (size_t c = 0; c < tree->n_nodes && status == DCI_OK; c++)
+                status = check_cell(kv, layer, head, c, &pages, &found, marks);
+        for (size_t p = 0; p < tree->n_pages && status == DCI_OK; p++)
+                n_free += tree->page_node[p] < 0;
+        if (status == DCI_OK && (found != tree->n || pages + tree->n_free != tree->n_pages || n_free != tree->n_free))
+                return dci_fail(DCI_ERR_FORMAT,
+                                AT
+                                "cells have %zu of %zu tokens in %zu of %zu pages, %zu are free and %zu are said to be",
+                                OF(layer, head), found, tree->n, pages, tree->n_pages, n_free, tree->n_free);
+        return status;
+}
+
+/* --- made again --------------------------------------------------------------------------------------------------------------------- */
+
+size_t dci_kv_check_tree_bytes(const dci_kv *kv, const dci_kv_tree *tree)
+{
+        return tree == NULL ? 0 : dci_lines(tree->n_bytes) + dci_lines(2 * kv->dim_k * sizeof(float));
+}
+
+/* A candidate's row, its lift, and where its tree's node lies in comparison. */
+static dci_status check_lifts(dci_kv *kv, const dci_kv_layer *layer, size_t head)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        for (size_t c = 0, node = 0; c < tree->n; c++) {
+                const int32_t candidate = (int32_t)c;
+                const void *row;
+                dci_kv_tree_rows(kv, layer, head, &candidate, 1, true, &row);
+                const float norm2 = kv->context->kernels->norm2[kv->config.dtype - 1](row, kv->dim_k);
+                if (norm2 > tree->c_squared)
+                        return dci_fail(DCI_ERR_FORMAT,
+                                        AT "the key of candidate %zu has the squared norm %g, c^2 is %g",
+                                        OF(layer, head), c, (double)norm2, (double)tree->c_squared);
+                if (node >= tree->n_nodes || tree->node_tokens[node] != candidate)
+                        continue;
+                if (tree->node_lifts[node] != dci_kv_tree_lift(tree, norm2))
+                        return dci_fail(DCI_ERR_FORMAT, AT "node %zu is lifted by %.9g, its key by %.9g",
+                                        OF(layer, head), node, (double)tree->node_lifts[node],
+                                        (double)dci_kv_tree_lift(tree, norm2));
+                node++;
+        }
+        return DCI_OK;
+}
+
+static dci_status compare(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_tree *again)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        const bool of_nodes = kv->config.summary == DCI_KV_SUMMARY_TREE;
+        const size_t n_means = of_nodes ? tree->n_nodes : tree->n_pages, row_bytes = kv->dim_k * kv->es;
+        for (size_t i = 0; i < tree->n_nodes; i++)
+                if (tree->node_radii2[i] != again->node_radii2[i])
+                        return dci_fail(DCI_ERR_FORMAT, AT "cell %zu reaches %.9g, but says %.9g", OF(layer, head), i,
+                                        (double)again->node_radii2[i], (double)tree->node_radii2[i]);
+        for (size_t i = 0; i < n_means; i++)
+                if (memcmp(tree->means + i * row_bytes, again->means + i * row_bytes, row_bytes) != 0)
+                        return dci_fail(DCI_ERR_FORMAT, AT "the mean of %s %zu is not that of its keys",
+                                        OF(layer, head), of_nodes ? "cell" : "page", i);
+        return DCI_OK;
+}
+
+/* The score of a candidate with a node: the greater, the nearer. */
+static double score_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, const float *key, float lift, size_t node)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        const void *row;
+        float product;
+        dci_kv_tree_rows(kv, layer, head, &tree->node_tokens[node], 1, true, &row);
+        kv->context->kernels->score_rows[kv->config.dtype - 1][DCI_FORM_DOT](key, &row, 1, kv->dim_k, &product);
+        return (double)product + (double)lift * (double)tree->node_lifts[node];
+}
+
+/* Inserting looks at the cells around only, so a few may lie elsewhere; where half of them do, the tree is no use. */
+static dci_status check_nearness(dci_kv *kv, const dci_kv_layer *layer, size_t head, float *key)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        const size_t per_page = kv->config.page_tokens, step = (tree->n + LOOKED_AT - 1) / LOOKED_AT;
+        size_t n = 0, away = 0, seen = 0;
+        for (size_t p = 0; p < tree->n_pages && !isinf(tree->c_squared); p++)
+                for (size_t i = 0; i < dci_kv_tree_page_fill(kv, tree, p); i++) {
+                        const void *row;
+                        if (seen++ % step != 0)
+                                continue;
+                        dci_kv_tree_rows(kv, layer, head, &tree->members[p * per_page + i], 1, true, &row);
+                        const float norm2 = kv->context->kernels->norm2[kv->config.dtype - 1](row, kv->dim_k);
+                        kv->context->kernels->widen[kv->config.dtype - 1](row, kv->dim_k, key);
+                        const float lift = dci_kv_tree_lift(tree, norm2);
+                        const double own = score_of(kv, layer, head, key, lift, (size_t)tree->page_node[p]);
+                        double most = own;
+                        for (size_t node = 0; node < tree->n_nodes; node++) {
+                                const double score = score_of(kv, layer, head, key, lift, node);
+                                most = score > most ? score : most;
+                        }
+                        /* Products round in proportion to c^2. */
+                        away += own < most - ((double)kv->dim_k / 4 + 32) * 0x1p-22 * (double)tree->c_squared;
+                        n++;
+                }
+        return 2 * away <= n || n < 16
+                       ? DCI_OK
+                       : dci_fail(DCI_ERR_FORMAT, AT "of %zu candidates %zu lie with another node than the nearest",
+                                  OF(layer, head), n, away);
+}
+
+dci_status dci_kv_check_tree_again(dci_kv *kv, const dci_kv_layer *layer, size_t head, unsigned char *memory)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        float *scratch = (float *)(void *)(memory + dci_lines(tree->n_bytes));
+        dci_status status = check_lifts(kv, layer, head);
+        if (status != DCI_OK)
+                return status;
+        dci_kv_tree *again = dci_kv_tree_mirror(kv, tree, memory);
+        memset(again->node_dirty, 1, again->n_nodes);
+        dci_kv_tree_refresh(kv, layer, head, again, scratch);
+        status = compare(kv, layer, head, again);
+        return status == DCI_OK ? check_nearness(kv, layer, head, scratch) : status;
+}

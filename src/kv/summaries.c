@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Groups: chunks that hold summaries, frames that make codes, and filling both. */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "kv/tree/tree.h"
+
+size_t dci_kv_may_group(const dci_kv *kv, size_t n)
+{
+        const dci_kv_config *config = &kv->config;
+        const size_t young = config->sink + config->rollback;
+        return n > young ? (n - young) / dci_kv_unit(kv) * dci_kv_unit(kv) : 0;
+}
+
+bool dci_kv_groups(const dci_kv *kv, size_t layer)
+{
+        /* A layer that uses another one's lists ranks nothing. */
+        const bool borrows = dci_kv_anchor_of(kv, layer) != layer;
+        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && (borrows ? dci_kv_tailed(kv) : dci_kv_summarised(kv));
+}
+
+/* --- chunks ----------------------------------------------------------------------------------------------------------- */
+
+static dci_status take_chunk(dci_kv *kv, const dci_kv_chunk *like, dci_kv_chunk **out)
+{
+        dci_kv_chunk *chunk;
+        const dci_status status = dci_kv_take(kv, kv->chunk_bytes, (void **)&chunk);
+        if (status != DCI_OK)
+                return status;
+        const size_t head = dci_lines(sizeof *chunk);
+        /* A new one is cleared by those who form its beginning, head by head: fresh memory costs as much as codes. */
+        if (like != NULL)
+                memcpy((unsigned char *)chunk + head, (const unsigned char *)like + head, kv->chunk_bytes - head);
+        atomic_init(&chunk->refs, 1);
+        atomic_fetch_add(&kv->chunk_total, kv->chunk_bytes);
+        *out = chunk;
+        return DCI_OK;
+}
+
+static void drop_chunk(dci_kv *kv, dci_kv_chunk *chunk)
+{
+        if (atomic_fetch_sub(&chunk->refs, 1) != 1)
+                return;
+        atomic_fetch_sub(&kv->chunk_total, kv->chunk_bytes);
+        dci_kv_give(kv, chunk, kv->chunk_bytes);
+}
+
+void dci_kv_drop_chunks(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
+{
+        while (layer->n_chunks > n_left)
+                drop_chunk(kv, layer->chunks[--layer->n_chunks]);
+}
+
+dci_status dci_kv_own_chunks(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n)
+{
+        const size_t n_chunks = (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK, before = layer->n_chunks;
+        dci_status status =
+                dci_kv_grow(kv, (void **)&layer->chunks, &layer->chunk_capacity, n_chunks, sizeof(dci_kv_chunk *));
+        for (size_t c = first / DCI_KV_CHUNK; c < n_chunks && status == DCI_OK; c++) {
+                dci_kv_chunk *own;
+                if (c < before && atomic_load(&layer->chunks[c]->refs) == 1)
+                        continue;
+                status = take_chunk(kv, c < before ? layer->chunks[c] : NULL, &own);
+                if (status != DCI_OK)
+                        break;
+                if (c < before)
+                        drop_chunk(kv, layer->chunks[c]);
+                else
+                        layer->n_chunks = c + 1;
+                layer->chunks[c] = own;
+        }
+        if (status != DCI_OK)
+                dci_kv_drop_chunks(kv, layer, before);
+        return status;
+}
+
+unsigned char *dci_kv_chunk_head(const dci_kv *kv, const dci_kv_layer *layer, size_t chunk, size_t head)
+{
+        return (unsigned char *)layer->chunks[chunk] + dci_lines(sizeof(dci_kv_chunk)) +
+               head * (kv->summary_bytes + kv->tail_bytes);
+}
+
+/* --- frames ----------------------------------------------------------------------------------------------------------- */
+
+static size_t frame_bytes(int32_t kind, size_t dim)
+{
+        size_t n_bytes = dci_lines(sizeof(dci_kv_frame)) + dci_coder_bytes(kind, dim);
+        if (kind == DCI_CODER_LEARNED)
+                n_bytes += dci_moments_kept_bytes(dim);
+        return n_bytes;
+}
+
+dci_status dci_kv_frame_take(dci_kv *kv, int32_t kind, size_t dim, dci_kv_frame **out)
+{
+        dci_kv_frame *frame;
+        const dci_status status = dci_kv_take(kv, frame_bytes(kind, dim), (void **)&frame);
+        if (status != DCI_OK)
+                return status;
+        memset(frame, 0, sizeof *frame);
+        atomic_init(&frame->refs, 1);
+        frame->n_bytes = frame_bytes(kind, dim);
+        frame->coder.kind = kind;
+        frame->distortion = -1.0;
+        *out = frame;
+        return DCI_OK;
+}
+
+void dci_kv_frame_empty(dci_kv_frame *frame, size_t dim)
+{
+        if (frame == NULL)
+                return;
+        /* The kind that was asked for, since a transform that cannot be learned is made a random one in the same memory. */
+        const bool learned = frame->n_bytes == frame_bytes(DCI_CODER_LEARNED, dim);
+        frame->coder.kind = learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED;
+        frame->coder.dim = 0;
+        frame->distortion = -1.0;
+        frame->n_queries = 0;
+}
+
+void *dci_kv_frame_memory(dci_kv_frame *frame)
+{
+        return (unsigned char *)frame + dci_lines(sizeof *frame);
+}
+
+void *dci_kv_frame_moments(dci_kv_frame *frame, size_t dim)
+{
+        return (unsigned char *)dci_kv_frame_memory(frame) + dci_coder_bytes(DCI_CODER_LEARNED, dim);
+}
+
+void dci_kv_frame_drop(dci_kv *kv, dci_kv_frame *frame)
+{
+        if (frame != NULL && atomic_fetch_sub(&frame->refs, 1) == 1)
+                dci_kv_give(kv, frame, frame->n_bytes);
+}
+
+dci_status dci_kv_take_frames(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned)
+{
+        dci_kv_head *h = &layer->heads[head];
+        dci_status status = DCI_OK;
+        const int32_t kind = kv->stages->summary.frame;
+        if (kind != 0 && h->keys == NULL)
+                status = dci_kv_frame_take(kv, learned ? kind : DCI_CODER_ROTATED, kv->dim_k, &h->keys);
+        if (status == DCI_OK && kv->stages->tail.values && h->values == NULL)
+                status = dci_kv_frame_take(kv, DCI_CODER_ROTATED, kv->dim_v, &h->values);
+        return status;
+}
+
+/* --- forming ---------------------------------------------------------------------------------------------------------- */
+
+/* The parts of an area of scratch. */
+typedef struct forming {
+        const void **keys, **values, **next_keys, **next_values;
+        float *wide_keys, *wide_values;
+        double *sum;
+        unsigned char *stage, *moments, *query_moments, *fit;
+} forming;
+
+static size_t most(size_t a, size_t b)
+{
+        return a > b ? a : b;
+}
+
+static size_t stage_bytes(const dci_kv *kv)
+{
+        const dci_kv_stages *stages = kv->stages;
+        const size_t summary = stages->summary.put_bytes != NULL ? stages->summary.put_bytes(kv) : 0;
+        const size_t tail = stages->tail.put_bytes != NULL ? stages->tail.put_bytes(kv) : 0;
+        return dci_lines(most(most(summary, tail), dci_kv_tree_scratch_bytes(kv)));
+}
+
+static size_t fit_bytes(const dci_kv *kv)
+{
+        return kv->config.summary != DCI_KV_SUMMARY_LEARNED
+                       ? 0
+                       : 2 * dci_lines(dci_moments_bytes(kv->dim_k)) + dci_lines(dci_fit_scratch_bytes(kv->dim_k));
+}
+
+static size_t area_bytes(const dci_kv *kv)
+{
+        return 4 * dci_lines(DCI_KV_TILE * sizeof(void *)) + dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float)) +
+               dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float)) +
+               dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float))) + stage_bytes(kv) +
+               fit_bytes(kv);
+}
+
+static forming parts_of(const dci_kv *kv, void *scratch)
+{
+        unsigned char *at = scratch;
+        forming f;
+        f.keys = scratch;
+        at += dci_lines(DCI_KV_TILE * sizeof(void *));
+        f.values = (const void **)(void *)at;
+        at += dci_lines(DCI_KV_TILE * sizeof(void *));
+        f.next_keys = (const void **)(void *)at;
+        at += dci_lines(DCI_KV_TILE * sizeof(void *));
+        f.next_values = (const void **)(void *)at;
+        at += dci_lines(DCI_KV_TILE * sizeof(void *));
+        f.wide_keys = (float *)(void *)at;
+        at += dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float));
+        f.wide_values = (float *)(void *)at;
+        at += dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float));
+        f.sum = (double *)(void *)at;
+        at += dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float)));
+        f.stage = at;
+        at += stage_bytes(kv);
+        f.moments = at;
+        f.query_moments = f.moments + dci_lines(dci_moments_bytes(kv->dim_k));
+        f.fit = f.query_moments + dci_lines(dci_moments_bytes(kv->dim_k));
+        return f;
+}
+
+dci_status dci_kv_forming_ready(dci_kv *kv)
+{
+        if (kv->forming.memory != NULL)
+                return DCI_OK;
+        const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads) + 1;
+        const size_t bytes = dci_lines(area_bytes(kv));
+        void *memory;
+        const dci_status status = dci_kv_take(kv, n_areas * bytes, &memory);
+        if (status == DCI_OK)
+                kv->forming = (dci_kv_scratch){memory, n_areas, bytes};
+        return status;
+}
+
+/* Candidates that are passed over tile by tile. Pages lie far from one another, which no prefetcher foresees, so that the rows of the
+ * next tile are found, and asked for, before those of this one are worked on. */
+typedef struct walk {
+        dci_kv *kv;
+        const dci_kv_layer *layer;
+        size_t head;
+        size_t n, n_rows; /* candidates, and how many of them, evenly spread, are visited: numbers [at, end) of these */
+        size_t at, end, tile;
+        size_t here, n_next; /* rows of this tile and of the next one */
+        forming *f;
+} walk;
+
+/* Where the next tile's rows lie; the tables that say so may grow meanwhile. */
+static void find_next(walk *w, size_t at)
+{
+        const size_t sink = w->kv->config.sink, left = w->end - at, room = w->tile - at % w->tile;
+        w->n_next = room < left ? room : left;
+        if (w->n_next == 0)
+                return;
+        pthread_mutex_lock(&w->kv->map_lock);
+        if (w->n == w->n_rows)
+                dci_kv_rows_of(w->kv, w->layer, w->head, sink + at, w->n_next, w->f->next_keys, w->f->next_values);
+        for (size_t i = 0; i < w->n_next && w->n > w->n_rows; i++)
+                dci_kv_rows_of(w->kv, w->layer, w->head, sink + (at + i) * w->n / w->n_rows, 1, w->f->next_keys + i,
+                               w->f->next_values + i);
+        pthread_mutex_unlock(&w->kv->map_lock);
+}
+
+/* A chunk is a multiple of a tile, and `first` of a page: no tile crosses a chunk if tiles begin at their multiples. */
+static walk walk_from(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t end, size_t tile,
+                      forming *f)
+{
+        walk w = {.kv = kv, .layer = layer, .head = head, .at = first, .end = end, .tile = tile, .f = f};
+        find_next(&w, first);
+        return w;
+}
+
+/* On to the next tile; false behind the last. */
+static bool walk_on(walk *w)
+{
+        const void **keys = w->f->keys, **values = w->f->values;
+        w->at += w->here;
+        w->here = w->n_next;
+        w->f->keys = w->f->next_keys;
+        w->f->values = w->f->next_values;
+        w->f->next_keys = keys;
+        w->f->next_values = values;
+        if (w->here == 0)
+                return false;
+        find_next(w, w->at + w->here);
+        return true;
+}
+
+static void ask_for(const void *const *rows, size_t n, size_t row_bytes)
+{
+        for (size_t i = 0; i < n; i++)
+                for (size_t at = 0; at < row_bytes; at += DCI_CACHE_LINE)
+                        DCI_PREFETCH((const unsigned char *)rows[i] + at);
+}
+
+/* The rows of this tile, and those of the next one asked for, one by one, since a CPU waits for only so many. */
+static void widen(const walk *w, const void *const *rows, const void *const *next, size_t dim, float *out)
+{
+        const dci_kv *kv = w->kv;
+        for (size_t i = 0; i < w->here; i++) {
+                if (i < w->n_next)
+                        ask_for(next + i, 1, dim * kv->es);
+                kv->context->kernels->widen[kv->config.dtype - 1](rows[i], dim, out + i * dim);
+        }
+}
+
+/* The mean of n candidates' keys or values, in a fixed order. */
+static void mean_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, bool of_keys, forming *f, float *out)
+{
+        const size_t dim = of_keys ? kv->dim_k : kv->dim_v;
+        float *part = (float *)(void *)(f->sum + dim);
+        memset(f->sum, 0, dim * sizeof *f->sum);
+        for (walk w = walk_from(kv, layer, head, 0, n, DCI_KV_TILE, f); walk_on(&w);) {
+                ask_for(of_keys ? f->next_keys : f->next_values, w.n_next, dim * kv->es);
+                memset(part, 0, dim * sizeof *part);
+                kv->context->kernels->add_rows[kv->config.dtype - 1](of_keys ? f->keys : f->values, NULL, w.here, dim,
+                                                                     part);
+                for (size_t j = 0; j < dim; j++)
+                        f->sum[j] += (double)part[j];
+        }
+        for (size_t j = 0; j < dim; j++)
+                out[j] = (float)(f->sum[j] / (double)n);
+}
+
+/* At most DCI_FIT_ROWS candidates, evenly spread. */
+static void look_at_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f, dci_moments *moments)
+{
+        const size_t n_rows = n < DCI_FIT_ROWS ? n : DCI_FIT_ROWS;
+        walk w = {.kv = kv, .layer = layer, .head = head, .n = n, .n_rows = n_rows, .tile = DCI_KV_TILE, .f = f};
+        w.end = n_rows;
+        find_next(&w, 0);
+        while (walk_on(&w)) {
+                widen(&w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
+                dci_moments_add(moments, f->wide_keys, kv->dim_k, w.here);
+        }
+}
+
+/* Moments of queries: those the frame knows, or what was observed, which it will know. */
+static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const forming *f,
+                            dci_kv_frame *frame, dci_moments *moments)
+{
+        const size_t kept = dci_moments_kept_bytes(kv->dim_k);
+        dci_moments_init(kv->context->kernels, kv->dim_k, f->query_moments, moments);
+        if (frame->n_queries > 0) {
+                memcpy(f->query_moments, dci_kv_frame_moments(frame, kv->dim_k), kept);
+                moments->n = frame->n_queries;
+                return;
+        }
+        const float *queries = layer->observed + head * layer->n_observed * kv->dim_k;
+        for (size_t i = 0; i < layer->n_observed; i += DCI_MOMENT_ROWS) {
+                const size_t left = layer->n_observed - i, here = left < DCI_MOMENT_ROWS ? left : DCI_MOMENT_ROWS;
+                dci_moments_add(moments, queries + i * kv->dim_k, kv->dim_k, here);
+        }
+        dci_moments_finish(moments);
+        memcpy(dci_kv_frame_moments(frame, kv->dim_k), f->query_moments, kept);
+        frame->n_queries = moments->n;
+}
+
+/* A random frame of keys about this centre. */
+static void begin_about(const dci_kv *kv, const float *centre, dci_kv_frame *frame)
+{
+        dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed, centre,
+                       dci_kv_frame_memory(frame), &frame->coder);
+}
+
+/* A random frame about the mean of the keys. */
+static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f, dci_kv_frame *frame)
+{
+        mean_of(kv, layer, head, n, true, f, f->wide_keys);
+        begin_about(kv, f->wide_keys, frame);
+}
+
+/* Keys and queries that are too much alike or too large for a fit get a random frame in the same memory. */
+static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f, dci_kv_frame *frame)
+{
+        dci_moments keys, queries;
+        look_at_queries(kv, layer, head, f, frame, &queries);
+        dci_moments_init(kv->context->kernels, kv->dim_k, f->moments, &keys);
+        look_at_keys(kv, layer, head, n, f, &keys);
+        dci_coder_init_learned(kv->context, kv->dim_k, kv->config.key_bits, dci_kv_codes_alone(kv),
+                               dci_kv_frame_memory(frame), &frame->coder);
+        dci_may_fail(true);
+        const dci_status status = dci_fit(&keys, &queries, f->fit, &frame->coder);
+        dci_may_fail(false);
+        if (status != DCI_OK)
+                begin_random(kv, layer, head, n, f, frame);
+}
+
+void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *frame)
+{
+        dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_v, kv->config.value_bits, ~kv->config.seed, centre,
+                       dci_kv_frame_memory(frame), &frame->coder);
+}
+
+dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *centres, const float *value_centres)
+{
+        dci_status status = dci_kv_lock(kv);
+        if (status != DCI_OK)
+                return status;
+        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
+                status = dci_kv_take_frames(kv, layer, h, false);
+        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++) {
+                begin_about(kv, centres + h * kv->dim_k, layer->heads[h].keys);
+                if (kv->stages->tail.values)
+                        dci_kv_begin_values(kv, value_centres + h * kv->dim_v, layer->heads[h].values);
+        }
+        dci_kv_unlock(kv);
+        return status;
+}
+
+/* --- codes ------------------------------------------------------------------------------------------------------------ */
+
+static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
+{
+        dci_kv_head *h = &layer->heads[head];
+        if (h->keys == NULL)
+                return;
+        if (h->keys->coder.kind == DCI_CODER_LEARNED)
+                begin_learned(kv, layer, head, n, f, h->keys);
+        else if (h->keys->coder.dim == 0) /* else dci_kv_give_frames was here */
+                begin_random(kv, layer, head, n, f, h->keys);
+        h->sum_latest = h->sum_now = 0.0;
+        h->n_latest = h->n_now = 0;
+}
+
+static void begin_values(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
+{
+        dci_kv_head *h = &layer->heads[head];
+        if (h->values->coder.dim != 0)
+                return;
+        mean_of(kv, layer, head, n, false, f, f->wide_values);
+        dci_kv_begin_values(kv, f->wide_values, h->values);
+}
+
+/* The codes of a whole prompt are what later ones are held against. */
+static void end_keys(dci_kv_head *head)
+{
+        if (head->keys == NULL || head->n_now == 0)
+                return;
+        head->keys->distortion = head->sum_now / (double)head->n_now;
+        head->sum_now = 0.0;
+        head->n_now = 0;
+}
+
+/* Summaries, tails or both of one tile, in a chunk's memory of the head. */
+static void put_tile(const walk *w, dci_kv_head *h, bool summary, bool tail, unsigned char *memory)
+{
+        const dci_kv *kv = w->kv;
+        const dci_kv_stages *stages = kv->stages;
+        const forming *f = w->f;
+        const size_t at = w->at % DCI_KV_CHUNK;
+        if (summary || !stages->tail.values)
+                widen(w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
+        if (summary)
+                stages->summary.put(kv, h, memory, at, w->here, f->wide_keys, f->stage);
+        if (tail) {
+                widen(w, f->values, f->next_values, kv->dim_v, f->wide_values);
+                stages->tail.put(kv, h, memory + kv->summary_bytes, at, w->here, f->wide_keys, f->wide_values,
+                                 f->stage);
+        }
+}
+
+/* Summaries, tails or both; a tail with a frame of values asks for no keys. */
+static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, bool summary, bool tail,
+                      forming *f)
+{
+        dci_kv_head *h = &layer->heads[head];
+        if (dci_kv_has_trees(kv)) {
+                dci_kv_tree_form(kv, layer, head, first, end, f->stage);
+                return;
+        }
+        /* Little at a time, so that what is asked for comes while codes are made; but pages as a whole. */
+        const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens);
+        summary = summary && kv->summary_bytes > 0;
+        tail = tail && kv->tail_bytes > 0;
+        if (!summary && !tail)
+                return;
+        for (walk w = walk_from(kv, layer, head, first, end, rows, f); walk_on(&w);) {
+                unsigned char *memory = dci_kv_chunk_head(kv, layer, w.at / DCI_KV_CHUNK, head);
+                if (w.at % DCI_KV_CHUNK == 0) /* scans read whole units, whatever has rows */
+                        memset(memory + (summary ? 0 : kv->summary_bytes), 0,
+                               (summary ? kv->summary_bytes : 0) + (tail ? kv->tail_bytes : 0));
+                put_tile(&w, h, summary, tail, memory);
+        }
+}
+
+size_t dci_kv_forming_area(const dci_kv *kv)
+{
+        return dci_lines(area_bytes(kv));
+}
+
+void dci_kv_form_again(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,
+                       size_t n_candidates, unsigned char *memory, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens), first = chunk * DCI_KV_CHUNK;
+        const size_t end = n_candidates - first < DCI_KV_CHUNK ? n_candidates : first + DCI_KV_CHUNK;
+        for (walk w = walk_from(kv, layer, head, first, end, rows, &f); walk_on(&w);)
+                put_tile(&w, h, kv->summary_bytes > 0, kv->tail_bytes > 0, memory);
+}
+
+void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        const bool apart = kv->stages->tail.values;
+        form_some(kv, layer, head, first, end, true, !apart, &f);
+        if (apart)
+                form_some(kv, layer, head, first, end, false, true, &f);
+}
+
+void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        const bool apart = kv->stages->tail.values;
+        if (end == 0)
+                return;
+        begin_keys(kv, layer, head, end, &f);
+        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED)
+                dci_kv_choose_observed(kv, layer, head, end);
+        form_some(kv, layer, head, first, end, true, !apart, &f);
+        /* Keys first, then values: what is read twice may still be in a cache. */
+        if (apart) {
+                begin_values(kv, layer, head, end, &f);
+                form_some(kv, layer, head, first, end, false, true, &f);
+        }
+        end_keys(&layer->heads[head]);
+}
+
+void dci_kv_form_codes_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        begin_keys(kv, layer, head, end, &f);
+        form_some(kv, layer, head, 0, end, true, false, &f);
+        end_keys(&layer->heads[head]);
+}
+
+void dci_kv_form_fit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        if (end < DCI_KV_CHUNK) {
+                dci_kv_form_anew(kv, layer, head, 0, end, scratch);
+                return;
+        }
+        begin_keys(kv, layer, head, end, &f);
+        if (layer->heads[head].keys->coder.kind == DCI_CODER_LEARNED)
+                return;
+        form_some(kv, layer, head, 0, end, true, true, &f);
+        end_keys(&layer->heads[head]);
+}
+
+void dci_kv_form_rest(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, const float *residuals,
+                      void *scratch)
+{
+        forming f = parts_of(kv, scratch);
+        if (residuals != NULL)
+                dci_kv_watch_codes(&layer->heads[head], first, residuals);
+        form_some(kv, layer, head, first, end, true, true, &f);
+        end_keys(&layer->heads[head]);
+}

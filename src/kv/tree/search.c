@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Search of a head's tree (IceCache 2026, algorithms 3 and 4). Nodes are ranked by the mean of the rows beneath them, as in the index's
+ * tree, where that finds more than the node's own key does. Each query head opens its best nodes; all rows in cells that any of them
+ * opened are compared with all of the group's queries, since they are read once for all. Pages are ranked by their best row, for each
+ * query head; the lists are interleaved by rank, repeats dropped, until the room is used up, a page that is not full counting as full.
+ */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kv/tree/tree.h"
+#include "simd/select.h"
+
+#define FEWEST_OPENED 30    /* of nodes, and */
+#define SHARE_OPENED 0.0015 /* of candidates: the published effort of a decode query */
+
+static size_t no_bytes(const dci_kv *kv)
+{
+        (void)kv;
+        return 0;
+}
+
+/* --- group: the pages of the tree ---------------------------------------------------------------------------------------- */
+
+static size_t count_pages(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        (void)kv;
+        (void)n;
+        return tree == NULL ? 0 : tree->n_pages;
+}
+
+/* Of the first n candidates, returning how many. */
+static size_t members_of(const dci_kv *kv, const dci_kv_tree *tree, size_t group, size_t n, int32_t *out)
+{
+        const size_t fill = dci_kv_tree_page_fill(kv, tree, group);
+        size_t kept = 0;
+        for (size_t i = 0; i < fill; i++) {
+                const int32_t member = tree->members[group * kv->config.page_tokens + i];
+                if ((size_t)member < n) /* others were cut off, or are young again */
+                        out[kept++] = member;
+        }
+        return kept;
+}
+
+static const int32_t *members_of_page(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group, size_t n,
+                                      int32_t *room, size_t *out_n)
+{
+        *out_n = members_of(kv, layer->heads[head].tree, group, n, room);
+        return room;
+}
+
+const dci_kv_grouping dci_kv_group_tree = {.kind = DCI_KV_GROUP_TREE, .count = count_pages, .members = members_of_page};
+
+/* --- summary: nodes, or means of pages ----------------------------------------------------------------------------------- */
+
+const dci_kv_summary dci_kv_summary_tree = {.kind = DCI_KV_SUMMARY_TREE, .bytes = no_bytes, .work_bytes = no_bytes};
+
+void dci_kv_tree_rank_pages(dci_kv_ask *ask)
+{
+        const dci_kv *kv = ask->kv;
+        const dci_kv_tree *tree = ask->layer->heads[ask->head].tree;
+        const void *rows[DCI_KV_TILE];
+        const size_t n_pages = tree == NULL ? 0 : tree->n_pages;
+        for (size_t i = 0, n; i < n_pages; i += n) {
+                n = n_pages - i < DCI_KV_TILE ? n_pages - i : DCI_KV_TILE;
+                for (size_t r = 0; r < n; r++) /* a free page has no mean: any row, which does not count */
+                        rows[r] = tree->means + (tree->page_node[i + r] < 0 ? (size_t)tree->node_first[0] : i + r) *
+                                                        kv->dim_k * kv->es;
+                dci_kv_score_rows(ask, ask->queries, kv->dim_k, kv->config.dtype, rows, n, i);
+                for (size_t r = 0; r < n; r++)
+                        for (size_t q = 0; q < kv->group && tree->page_node[i + r] < 0; q++)
+                                ask->scores[q * ask->ld + i + r] = -INFINITY;
+        }
+}
+
+/* --- choose: search --------------------------------------------------------------------------------------------------------- */
+
+typedef struct search {
+        dci_kv_ask *ask;
+        const dci_kv_tree *tree;
+        size_t k;       /* pages, or tokens, that there is room for */
+        uint8_t *taken; /* by node: opened; then by item: chosen */
+        int32_t *pages; /* that were opened */
+        int32_t *items; /* pages, or tokens: what is ranked */
+        float *kept;    /* dci_select */
+        int32_t *order;
+        int32_t *lists; /* [query][k]: items, best first */
+        size_t list_lengths[DCI_KV_MAX_GROUP];
+        void *topk;
+} search;
+
+static size_t lay_out(const dci_kv *kv, size_t ld, unsigned char *memory, search *out)
+{
+        const struct {
+                size_t size;
+                void *at;
+        } parts[] = {{ld, (void *)&out->taken},
+                     {ld * sizeof(int32_t), (void *)&out->pages},
+                     {ld * sizeof(int32_t), (void *)&out->items},
+                     {(ld + DCI_LANES) * sizeof(float), (void *)&out->kept},
+                     {(ld + DCI_SELECT_SAMPLE) * sizeof(int32_t), (void *)&out->order},
+                     {kv->group * kv->config.budget * sizeof(int32_t), (void *)&out->lists},
+                     {dci_topk_bytes(kv->config.budget), (void *)&out->topk}};
+        size_t at = 0;
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+                void *here = memory == NULL ? NULL : memory + at;
+                memcpy(parts[i].at, &here, sizeof here);
+                at += dci_lines(parts[i].size);
+        }
+        return at;
+}
+
+size_t dci_kv_tree_search_bytes(const dci_kv *kv, size_t ld)
+{
+        search measured;
+        return kv->config.choose == DCI_KV_CHOOSE_TREE ? lay_out(kv, ld, NULL, &measured) : 0;
+}
+
+/* Negated products of the queries with the nodes' means. */
+static void rank_nodes(const search *s)
+{
+        dci_kv_ask *ask = s->ask;
+        const dci_kv *kv = ask->kv;
+        const size_t n_nodes = s->tree->n_nodes;
+        const void *rows[DCI_KV_TILE];
+        for (size_t i = 0, n; i < n_nodes; i += n) {
+                n = n_nodes - i < DCI_KV_TILE ? n_nodes - i : DCI_KV_TILE;
+                for (size_t r = 0; r < n; r++)
+                        rows[r] = s->tree->means + (i + r) * kv->dim_k * kv->es;
+                dci_kv_score_rows(ask, ask->queries, kv->dim_k, kv->config.dtype, rows, n, i);
+        }
+        for (size_t q = 0; q < kv->group; q++)
+                for (size_t i = 0; i < n_nodes; i++)
+                        ask->scores[q * ask->ld + i] = -ask->scores[q * ask->ld + i];
+}
+
+/* Marks what any query has among its `wanted` best nodes, and lists their pages. Returns how many pages. */
+static size_t open_nodes(const search *s, size_t wanted)
+{
+        const dci_kv_ask *ask = s->ask;
+        const dci_kv_tree *tree = s->tree;
+        size_t n = 0;
+        memset(s->taken, wanted < tree->n_nodes ? 0 : 1, tree->n_nodes);
+        for (size_t q = 0; q < ask->kv->group && wanted < tree->n_nodes; q++) {
+                const float *values = ask->scores + q * ask->ld;
+                const float limit =
+                        dci_select(ask->kv->context->kernels, values, tree->n_nodes, wanted, s->kept, s->order).value;
+                for (size_t i = 0; i < tree->n_nodes; i++)
+                        s->taken[i] |= values[i] <= limit;
+        }
+        for (size_t i = 0; i < tree->n_nodes; i++)
+                for (int32_t page = s->taken[i] != 0 ? tree->node_first[i] : -1; page >= 0;
+                     page = tree->page_next[page])
+                        s->pages[n++] = page;
+        return n;
+}
+
+/* The members of a page that count, their rows asked for at once: no prefetcher knows where they lie. */
+static size_t fetch_page(const search *s, int32_t page, int32_t *members, const void **rows)
+{
+        const dci_kv_ask *ask = s->ask;
+        const dci_kv *kv = ask->kv;
+        const size_t per_page = kv->config.page_tokens, row_bytes = kv->dim_k * kv->es;
+        const int32_t *table = ask->layer->sequence->table;
+        const size_t n = members_of(kv, s->tree, (size_t)page, ask->n_candidates, members);
+        for (size_t i = 0; i < n; i++) {
+                const size_t at = kv->config.sink + (size_t)members[i];
+                const dci_kv_page block = dci_kv_page_at(kv, ask->layer->number, table[at / per_page], ask->head);
+                rows[i] = block.keys + at % per_page * block.key_step;
+                for (size_t j = 0; j < row_bytes; j += DCI_CACHE_LINE)
+                        DCI_PREFETCH((const unsigned char *)rows[i] + j);
+        }
+        return n;
+}
+
+/* Scores of what the opened pages hold, for each query: of tokens, or of pages by their best token. Returns how many there are. */
+static size_t score_pages(const search *s, size_t n_pages)
+{
+        dci_kv_ask *ask = s->ask;
+        const dci_kv *kv = ask->kv;
+        const dci_kernels *kernels = kv->context->kernels;
+        const bool tokens = kv->config.tree_tokens != 0;
+        int32_t members[2][DCI_KV_TILE];
+        const void *rows[2][DCI_KV_TILE];
+        float scores[DCI_MANY_QUERIES * DCI_KV_TILE];
+        size_t n_items = 0, n_next = n_pages > 0 ? fetch_page(s, s->pages[0], members[0], rows[0]) : 0;
+        for (size_t p = 0; p < n_pages; p++) {
+                const size_t n = n_next;
+                const int32_t *here = members[p % 2];
+                n_next = p + 1 < n_pages ? fetch_page(s, s->pages[p + 1], members[(p + 1) % 2], rows[(p + 1) % 2]) : 0;
+                if (n == 0)
+                        continue;
+                for (size_t q = 0; q < kv->group; q++) {
+                        const size_t at = q % DCI_MANY_QUERIES, left = kv->group - q;
+                        float *out = ask->scores + q * ask->ld + n_items;
+                        if (at == 0)
+                                kernels->score_many[kv->config.dtype - 1][DCI_FORM_DOT](
+                                        ask->queries + q * kv->dim_k, kv->dim_k,
+                                        left < DCI_MANY_QUERIES ? left : DCI_MANY_QUERIES, rows[p % 2], n, kv->dim_k,
+                                        scores, DCI_KV_TILE);
+                        if (tokens)
+                                memcpy(out, scores + at * DCI_KV_TILE, n * sizeof *out);
+                        else
+                                *out = kernels->greatest(scores + at * DCI_KV_TILE, n);
+                }
+                if (tokens)
+                        memcpy(s->items + n_items, here, n * sizeof *here);
+                else
+                        s->items[n_items] = s->pages[p];
+                n_items += tokens ? n : 1;
+        }
+        return n_items;
+}
+
+/* Each query's k best items. Ties by place. */
+static void sort_items(search *s, size_t n_items)
+{
+        const dci_kv_ask *ask = s->ask;
+        const dci_kv *kv = ask->kv;
+        for (size_t q = 0; q < kv->group; q++)
+                s->list_lengths[q] =
+                        dci_kv_best(kv, ask->scores + q * ask->ld, n_items, NULL, s->k, s->topk, s->lists + q * s->k);
+}
+
+static void take_item(const search *s, int32_t item)
+{
+        dci_kv_ask *ask = s->ask;
+        if (ask->kv->config.tree_tokens != 0)
+                ask->chosen[ask->n_chosen++] = item;
+        else
+                ask->n_chosen +=
+                        members_of(ask->kv, s->tree, (size_t)item, ask->n_candidates, ask->chosen + ask->n_chosen);
+}
+
+/* Rank by rank, query by query, what was not there before. */
+static void interleave(const search *s, size_t n_items)
+{
+        size_t n = 0;
+        memset(s->taken, 0, n_items);
+        for (size_t rank = 0; rank < s->k && n < s->k; rank++)
+                for (size_t q = 0; q < s->ask->kv->group && n < s->k; q++) {
+                        if (rank >= s->list_lengths[q])
+                                continue;
+                        const size_t at = (size_t)s->lists[q * s->k + rank];
+                        if (s->taken[at] != 0)
+                                continue;
+                        s->taken[at] = 1;
+                        take_item(s, s->items[at]);
+                        n++;
+                }
+}
+
+/* Pages, or tokens, that could be taken of what was opened, as far as there is room: cells hold few tokens, and those of a page may all be
+ * young again. */
+static size_t n_held(const search *s, size_t n_pages)
+{
+        const dci_kv *kv = s->ask->kv;
+        int32_t members[DCI_KV_TILE];
+        size_t held = 0;
+        for (size_t p = 0; p < n_pages && held < s->k; p++) {
+                const size_t n = members_of(kv, s->tree, (size_t)s->pages[p], s->ask->n_candidates, members);
+                held += kv->config.tree_tokens != 0 ? n : n > 0;
+        }
+        return held;
+}
+
+/* Nodes that each query opens. */
+static size_t field_of_view(const dci_kv *kv, size_t n)
+{
+        const size_t share = (size_t)(SHARE_OPENED * (double)n);
+        if (kv->config.tree_field_of_view != 0)
+                return kv->config.tree_field_of_view;
+        return share > FEWEST_OPENED ? share : FEWEST_OPENED;
+}
+
+void dci_kv_tree_search(dci_kv_ask *ask)
+{
+        const dci_kv *kv = ask->kv;
+        search s = {.ask = ask, .tree = ask->layer->heads[ask->head].tree};
+        ask->n_chosen = 0;
+        if (s.tree == NULL || s.tree->n_nodes == 0)
+                return;
+        lay_out(kv, ask->ld, ask->work, &s);
+        s.k = kv->config.tree_tokens != 0 ? ask->room : ask->room / kv->config.page_tokens;
+        if (s.k == 0)
+                return;
+        rank_nodes(&s);
+        /* Nodes enough for the room; where tokens are taken, twice as many pages as they would fill, to choose from. */
+        const size_t least = kv->config.tree_tokens != 0 ? 2 * (s.k / kv->config.page_tokens + 1) : 0;
+        size_t wanted = field_of_view(kv, ask->n_candidates), n_pages = open_nodes(&s, wanted);
+        while ((n_pages < least || n_held(&s, n_pages) < s.k) && wanted < s.tree->n_nodes) {
+                wanted *= 2;
+                n_pages = open_nodes(&s, wanted);
+        }
+        const size_t n_items = score_pages(&s, n_pages);
+        sort_items(&s, n_items);
+        interleave(&s, n_items);
+}

@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* A KV cache on a device: its config, its life, and what is known of it. */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "kv/stages/stages.h"
+#include "offload/offload_internal.h"
+
+#define LAYER_OF_PIECE ((size_t)8 << 20)
+#define LEAST_PIECE ((size_t)64 << 20)
+
+dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size)
+{
+        const dci_status status = dci_struct_init("dci_gpu_kv_config", config, struct_size, sizeof *config);
+        if (status != DCI_OK)
+                return status;
+        config->max_sequences = 1;
+        config->max_tokens = (size_t)1 << 17;
+        config->hot_tokens = DCI_KV_PRESET;
+        config->gather = DCI_GPU_GATHER_MAPPED;
+        config->planner = DCI_GPU_PLAN_AUTO;
+        config->out_dtype = DCI_F32;
+        return DCI_OK;
+}
+
+dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size)
+{
+        return dci_struct_init("dci_gpu_kv_info", info, struct_size, sizeof *info);
+}
+
+/* --- checks ---------------------------------------------------------------------------------------------------------------- */
+
+static dci_status check_range(const char *name, size_t value, size_t least, size_t most)
+{
+        if (value < least || value > most)
+                return dci_fail(DCI_ERR_INVALID, "%s is %zu, expected %zu to %zu", name, value, least, most);
+        return DCI_OK;
+}
+
+/* Shapes that kernels are built for. */
+static dci_status check_shape(const dci_kv_config *c)
+{
+        const size_t group = c->n_query_heads / c->n_kv_heads;
+        if (c->layout != NULL || c->hook.taken != NULL || c->hook.given_back != NULL)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the %s is set, but on a device the library's own memory is used",
+                                c->layout != NULL ? "layout" : "hook");
+        if (c->dtype != DCI_F16 && c->dtype != DCI_BF16)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "dtype is %d, on a device it is DCI_F16 or DCI_BF16",
+                                (int)c->dtype);
+        if (c->dim_k != c->dim_v || (c->dim_k != 64 && c->dim_k != 96 && c->dim_k != 128 && c->dim_k != 256))
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "dim_k is %zu and dim_v %zu, on a device both are 64, 96, 128 or 256", c->dim_k,
+                                c->dim_v);
+        if (group > DCI_GPU_MAX_GROUP)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "%zu query heads share a kv head, on a device at most %d do",
+                                group, DCI_GPU_MAX_GROUP);
+        if (c->budget > DCI_GPU_MAX_LIST)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "budget is %zu, on a device it is at most %d", c->budget,
+                                DCI_GPU_MAX_LIST);
+        return DCI_OK;
+}
+
+static size_t power_of_two(size_t n)
+{
+        size_t out = 1;
+        while (out < n)
+                out *= 2;
+        return out;
+}
+
+/* Pages of groups begin behind the sink, so what is fetched at once is what divides both. */
+static int32_t unit_shift(const dci_kv_config *c)
+{
+        int32_t shift = 0;
+        if (c->group != DCI_KV_GROUP_PAGE)
+                return 0;
+        while (((size_t)2 << shift) <= c->page_tokens && c->sink % ((size_t)2 << shift) == 0)
+                shift++;
+        return shift;
+}
+
+/* The default of piece_bytes, as the header has it. */
+static size_t usual_piece(const dci_kv_config *c, const dci_gpu_kv_config *config)
+{
+        size_t n_bytes = c->n_layers * LAYER_OF_PIECE, need;
+        const size_t of_token = c->n_layers * c->n_kv_heads * 2 * c->dim_k * dci_dtype_size(c->dtype);
+        const size_t tokens = (config->max_tokens + c->page_tokens - 1) / c->page_tokens * c->page_tokens;
+        if (n_bytes < LEAST_PIECE)
+                n_bytes = LEAST_PIECE;
+        if (dci_mul(config->max_sequences, tokens, &need) && dci_mul(need, of_token, &need) && need < n_bytes)
+                n_bytes = need;
+        return c->max_bytes > 0 && c->max_bytes / 4 < n_bytes ? c->max_bytes / 4 + 1 : n_bytes;
+}
+
+/* AUTO becomes what can be done. */
+static dci_status check_planner(const dci_kv_config *shape, dci_gpu_kv_config *config)
+{
+        if (config->planner < DCI_GPU_PLAN_AUTO || config->planner > DCI_GPU_PLAN_DEVICE)
+                return dci_fail(DCI_ERR_INVALID, "planner is %d, expected DCI_GPU_PLAN_AUTO, _HOST or _DEVICE",
+                                (int)config->planner);
+        if (config->planner == DCI_GPU_PLAN_DEVICE)
+                return dci_gpu_kv_can_plan(shape, config);
+        if (config->planner == DCI_GPU_PLAN_AUTO) {
+                dci_may_fail(true);
+                config->planner =
+                        dci_gpu_kv_can_plan(shape, config) == DCI_OK ? DCI_GPU_PLAN_DEVICE : DCI_GPU_PLAN_HOST;
+                dci_may_fail(false);
+        }
+        return DCI_OK;
+}
+
+static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_config *shape, dci_gpu_kv_config *out)
+{
+        dci_status status = DCI_OK;
+        if (config == NULL)
+                dci_gpu_kv_config_init(out, sizeof *out);
+        else
+                status = dci_check_struct_size("dci_gpu_kv_config", config, config->struct_size, sizeof *config);
+        if (status != DCI_OK)
+                return status;
+        if (config != NULL)
+                *out = *config;
+        if (out->ring_tokens == 0)
+                out->ring_tokens = shape->budget;
+        if (out->hot_tokens == DCI_KV_PRESET)
+                out->hot_tokens = 2 * shape->budget < DCI_GPU_MAX_FRAMES ? 2 * shape->budget : DCI_GPU_MAX_FRAMES;
+        const struct {
+                const char *name;
+                size_t value, least, most;
+        } sizes[] = {{"max_sequences", out->max_sequences, 1, DCI_GPU_KV_MAX_SEQUENCES},
+                     {"max_tokens", out->max_tokens, 1, DCI_KV_MAX_TOKENS},
+                     {"ring_tokens", out->ring_tokens, shape->budget, (size_t)1 << 24},
+                     {"hot_tokens", out->hot_tokens, 0, DCI_GPU_MAX_FRAMES},
+                     {"piece_bytes", out->piece_bytes, 0, (size_t)1 << 40},
+                     {"device_resident_bytes", out->device_resident_bytes, 0, (size_t)1 << 48}};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == DCI_OK; i++)
+                status = check_range(sizes[i].name, sizes[i].value, sizes[i].least, sizes[i].most);
+        if (status != DCI_OK)
+                return status;
+        if (out->gather < 1 || out->gather > DCI_GPU_GATHERS)
+                return dci_fail(DCI_ERR_INVALID, "gather is %d, expected 1 to %d", (int)out->gather, DCI_GPU_GATHERS);
+        if (out->device_resident_bytes > 0 && out->gather != DCI_GPU_GATHER_MAPPED)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "device_resident_bytes is %zu and gather %d, but resident pages need MAPPED",
+                                out->device_resident_bytes, (int)out->gather);
+        if (dci_dtype_size((dci_dtype)out->out_dtype) == 0)
+                return dci_fail(DCI_ERR_INVALID, "out_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
+                                (int)out->out_dtype);
+        if (out->reserved != 0)
+                return dci_fail(DCI_ERR_INVALID, "dci_gpu_kv_config.reserved is %d, expected 0", (int)out->reserved);
+        status = check_planner(shape, out);
+        if (status != DCI_OK)
+                return status;
+        out->ring_tokens = power_of_two(out->ring_tokens);
+        if (out->piece_bytes == 0)
+                out->piece_bytes = usual_piece(shape, out);
+        const size_t unit = (size_t)1 << unit_shift(shape);
+        out->hot_tokens = out->gather == DCI_GPU_GATHER_DIRECT ? 0 : (out->hot_tokens + unit - 1) / unit * unit;
+        return DCI_OK;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------------------- */
+
+static void set_up(dci_gpu_kv *kv)
+{
+        const dci_kv_config *c = &kv->shape;
+        kv->dim = c->dim_k;
+        kv->es = dci_dtype_size(c->dtype);
+        kv->query_es = dci_dtype_size(c->query_dtype);
+        kv->row_bytes = kv->dim * kv->es;
+        kv->group = c->n_query_heads / c->n_kv_heads;
+        kv->stride = c->budget;
+        while (((size_t)1 << kv->page_shift) < c->page_tokens)
+                kv->page_shift++;
+        kv->unit_shift = unit_shift(c);
+        kv->max_blocks = dci_gpu_kv_blocks(kv, kv->config.max_tokens);
+        kv->n_frames = kv->config.hot_tokens >> kv->unit_shift;
+        kv->n_slots = c->sink + kv->config.ring_tokens + kv->config.hot_tokens;
+        kv->n_lists = kv->config.max_sequences * c->n_kv_heads;
+        kv->resolves_on_host = kv->config.gather == DCI_GPU_GATHER_STAGED ||
+                               kv->config.gather == DCI_GPU_GATHER_BATCHED ||
+                               kv->config.gather == DCI_GPU_GATHER_COPIES;
+}
+
+/* Which layers attend to everything; after host is there. */
+static void set_layers(dci_gpu_kv *kv)
+{
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                dci_gpu_kv_layer *layer = &kv->layers[l];
+                layer->dense = kv->host->layer_modes[l] == DCI_KV_LAYER_DENSE || kv->shape.choose == DCI_KV_CHOOSE_ALL;
+                layer->index = layer->dense ? kv->n_dense++ : kv->n_sparse++;
+                kv->groups = kv->groups || dci_kv_groups(kv->host, l);
+        }
+}
+
+enum { ALONE = 5, N_EVENTS = ALONE + DCI_GPU_KV_RECORDS + DCI_GPU_KV_STAGING };
+
+/* Where all events of the object lie, but for those of its layers. */
+static void find_events(dci_gpu_kv *kv, void **out[N_EVENTS])
+{
+        void **const alone[ALONE] = {&kv->main_event, &kv->side_event, &kv->step_event, &kv->query_event, &kv->fetched};
+        memcpy(out, alone, sizeof alone);
+        for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
+                out[ALONE + i] = &kv->record_events[i];
+        for (size_t i = 0; i < DCI_GPU_KV_STAGING; i++)
+                out[ALONE + DCI_GPU_KV_RECORDS + i] = &kv->staging_events[i];
+}
+
+static dci_status take_events(dci_gpu_kv *kv)
+{
+        void **events[N_EVENTS];
+        find_events(kv, events);
+        dci_status status = kv->ops->stream_take(kv->gpu, &kv->side);
+        for (size_t i = 0; i < N_EVENTS && status == DCI_OK; i++)
+                status = kv->ops->event_take(kv->gpu, false, events[i]);
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
+                status = kv->ops->event_take(kv->gpu, false, &kv->layers[l].arrived);
+        return status;
+}
+
+static void give_events(dci_gpu_kv *kv)
+{
+        void **events[N_EVENTS];
+        find_events(kv, events);
+        for (size_t i = 0; i < N_EVENTS; i++)
+                if (*events[i] != NULL)
+                        kv->ops->event_give(kv->gpu, *events[i]);
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (kv->layers[l].arrived != NULL)
+                        kv->ops->event_give(kv->gpu, kv->layers[l].arrived);
+        if (kv->side != NULL)
+                kv->ops->stream_give(kv->gpu, kv->side);
+}
+
+/* One object with its layers, rows and places behind it. */
+static size_t object_bytes(size_t n_layers, size_t n_rows)
+{
+        return dci_lines(sizeof(dci_gpu_kv)) + dci_lines(n_layers * sizeof(dci_gpu_kv_layer)) +
+               dci_lines(n_rows * sizeof(dci_gpu_kv_row)) + power_of_two(n_rows) * sizeof(uint16_t);
+}
+
+static dci_status check_fits(const dci_gpu_kv *kv, bool plans)
+{
+        const dci_kv_config *c = &kv->shape;
+        const bool sparse = kv->n_sparse > 0;
+        const dci_gpu_needs needs = {.dim = (int32_t)kv->dim,
+                                     .group = (int32_t)kv->group,
+                                     .stride = (int32_t)kv->stride,
+                                     .n_frames = (int32_t)kv->n_frames,
+                                     .n_lists = kv->n_lists,
+                                     .resolves = sparse && !kv->resolves_on_host,
+                                     .gathers = sparse && kv->n_frames > 0 &&
+                                                (!kv->resolves_on_host || kv->config.gather == DCI_GPU_GATHER_STAGED),
+                                     .plans = sparse && plans,
+                                     .keeps = kv->host->stages->schedule.lists,
+                                     .codes = c->summary == DCI_KV_SUMMARY_LEARNED && c->tail == DCI_KV_TAIL_DROP};
+        return kv->ops->fits(kv->gpu, &needs);
+}
+
+/* A launch that the device refuses in the middle of a step cannot be taken back: so what it will be asked for is known before anything is taken of
+ * it. may_leave: the host plans if the device has no kernel for that alone. */
+static dci_status settle_planner(dci_gpu_kv *kv, bool may_leave)
+{
+        if (kv->config.planner == DCI_GPU_PLAN_DEVICE && may_leave) {
+                dci_may_fail(true);
+                if (check_fits(kv, true) != DCI_OK)
+                        kv->config.planner = DCI_GPU_PLAN_HOST;
+                dci_may_fail(false);
+        }
+        return check_fits(kv, kv->config.planner == DCI_GPU_PLAN_DEVICE);
+}
+
+static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config, bool may_leave)
+{
+        dci_kv_config host = *config;
+        host.hook = dci_gpu_kv_hook(kv);
+        host.piece_bytes = kv->config.piece_bytes;
+        dci_status status = dci_kv_create(kv->gpu->context, &host, &kv->host);
+        if (status != DCI_OK)
+                return status;
+        set_layers(kv);
+        status = settle_planner(kv, may_leave);
+        if (status == DCI_OK)
+                status = take_events(kv);
+        return status == DCI_OK ? dci_gpu_kv_take_all(kv) : status;
+}
+
+dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
+                             dci_gpu_kv **out_kv)
+{
+        dci_kv_config shape;
+        dci_gpu_kv_config checked;
+        dci_kv_stages stages;
+        if (gpu == NULL || out_kv == NULL)
+                return dci_fail(DCI_ERR_INVALID, "%s is NULL", gpu == NULL ? "gpu" : "out_kv");
+        dci_status status = dci_kv_check_config(kv, &shape, &stages);
+        if (status == DCI_OK)
+                status = check_shape(&shape);
+        if (status == DCI_OK)
+                status = check_config(config, &shape, &checked);
+        if (status != DCI_OK)
+                return status;
+        dci_gpu_kv *made = dci_calloc(gpu->context, object_bytes(shape.n_layers, checked.max_sequences), 1);
+        if (made == NULL)
+                return DCI_ERR_MEMORY;
+        unsigned char *behind = (unsigned char *)made + dci_lines(sizeof *made);
+        made->layers = (dci_gpu_kv_layer *)(void *)behind;
+        behind += dci_lines(shape.n_layers * sizeof *made->layers);
+        made->rows = (dci_gpu_kv_row *)(void *)behind;
+        made->places = (uint16_t *)(void *)(behind + dci_lines(checked.max_sequences * sizeof *made->rows));
+        made->n_places = power_of_two(checked.max_sequences);
+        made->gpu = gpu;
+        made->ops = gpu->ops;
+        made->shape = shape;
+        made->config = checked;
+        for (size_t r = 0; r < checked.max_sequences; r++)
+                made->rows[r].id = -1;
+        dci_gpu_retain(gpu);
+        pthread_mutex_init(&made->lock, NULL);
+        set_up(made);
+        status = create(made, kv, config == NULL || config->planner == DCI_GPU_PLAN_AUTO);
+        if (status == DCI_OK)
+                *out_kv = made;
+        else
+                dci_gpu_kv_destroy(made);
+        return status;
+}
+
+void dci_gpu_kv_destroy(dci_gpu_kv *kv)
+{
+        if (kv == NULL)
+                return;
+        dci_gpu *gpu = kv->gpu;
+        dci_context *context = gpu->context;
+        /* A failure, and its sentence, are nobody's concern any more. */
+        dci_may_fail(true);
+        if (kv->step_event != NULL)
+                (void)dci_gpu_kv_settle(kv);
+        dci_may_fail(false);
+        give_events(kv);
+        dci_gpu_kv_give_chunks(kv);
+        dci_kv_destroy(kv->host);
+        dci_gpu_kv_give_all(kv);
+        pthread_mutex_destroy(&kv->lock);
+        dci_context_retain(context);
+        dci_free(context, kv, object_bytes(kv->shape.n_layers, kv->config.max_sequences), 1);
+        dci_gpu_destroy(gpu);
+        dci_context_destroy(context);
+}
+
+dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv)
+{
+        return kv == NULL ? NULL : kv->host;
+}
+
+/* --- what calls share --------------------------------------------------------------------------------------------------------- */
+
+dci_status dci_gpu_kv_enter(dci_gpu_kv *kv)
+{
+        if (kv == NULL)
+                return dci_fail(DCI_ERR_INVALID, "kv is NULL");
+        if (dci_is_busy(kv->host))
+                return dci_fail(DCI_ERR_BUSY, "called from inside a callback of the same object");
+        pthread_mutex_lock(&kv->lock);
+        if (!kv->broken)
+                return DCI_OK;
+        dci_fail(DCI_ERR_DEVICE, "the device has failed, this KV cache can only be destroyed: %s", kv->sentence);
+        pthread_mutex_unlock(&kv->lock);
+        return DCI_ERR_DEVICE;
+}
+
+dci_status dci_gpu_kv_leave(dci_gpu_kv *kv, dci_status status)
+{
+        pthread_mutex_unlock(&kv->lock);
+        return status;
+}
+
+void dci_gpu_kv_keep_sentence(char *out, size_t n_bytes)
+{
+        const char *sentence = dci_last_error();
+        const size_t n = strlen(sentence) < n_bytes - 1 ? strlen(sentence) : n_bytes - 1;
+        memcpy(out, sentence, n);
+        out[n] = 0;
+}
+
+dci_status dci_gpu_kv_did(dci_gpu_kv *kv, dci_status status)
+{
+        if (status == DCI_OK || kv->broken)
+                return status;
+        kv->broken = true;
+        dci_gpu_kv_keep_sentence(kv->sentence, sizeof kv->sentence);
+        return status;
+}
+
+dci_status dci_gpu_kv_told(dci_gpu_kv *kv, dci_status status)
+{
+        const dci_status refused = kv->refused;
+        kv->refused = DCI_OK;
+        return status != DCI_OK && refused != DCI_OK ? dci_fail(refused, "%s", kv->refusal) : status;
+}
+
+dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv)
+{
+        return kv->step.open ? kv->ops->stream_runs(kv->gpu, kv->step.stream) : DCI_OK;
+}
+
+dci_status dci_gpu_kv_settle(dci_gpu_kv *kv)
+{
+        dci_status status = dci_gpu_kv_check_runs(kv);
+        if (status != DCI_OK)
+                return status;
+        status = kv->step.open ? dci_gpu_kv_schedule_join(kv) : kv->ops->event_wait(kv->gpu, kv->step_event);
+        if (status == DCI_OK && kv->step.open)
+                status = kv->ops->stream_wait(kv->gpu, kv->step.stream);
+        if (status == DCI_OK)
+                status = kv->ops->stream_wait(kv->gpu, kv->side);
+        return dci_gpu_kv_did(kv, status);
+}
+
+dci_status dci_gpu_kv_rows_wait(dci_gpu_kv *kv)
+{
+        dci_status status = dci_gpu_kv_check_runs(kv);
+        if (status != DCI_OK)
+                return status;
+        status = kv->ops->event_wait(kv->gpu, kv->step_event);
+        if (status == DCI_OK)
+                status = kv->ops->stream_wait(kv->gpu, kv->side);
+        return dci_gpu_kv_did(kv, status);
+}
+
+dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
+{
+        /* Ids ascend: sequences that are open at the same time hardly ever share a place. A stale one costs the search, and is put right. */
+        uint16_t *place = &kv->places[(uint64_t)sequence & (kv->n_places - 1)];
+        if (kv->rows[*place].id == sequence && sequence >= 0)
+                return &kv->rows[*place];
+        for (size_t r = 0; r < kv->config.max_sequences; r++)
+                if (kv->rows[r].id == sequence && sequence >= 0) {
+                        *place = (uint16_t)r;
+                        return &kv->rows[r];
+                }
+        dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
+        return NULL;
+}
+
+dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        /* The device writes it. */
+        if (*(volatile const int32_t *)&kv->bad[dci_gpu_kv_row_at(kv, row)] != 0)
+                return dci_fail(DCI_ERR_NUMBER, "sequence %lld has got rows with NaN or infinity: close it",
+                                (long long)row->id);
+        return DCI_OK;
+}
+
+/* --- info ----------------------------------------------------------------------------------------------------------------------- */
+
+dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences, int32_t *out_bad)
+{
+        dci_status status = dci_gpu_kv_enter(kv);
+        if (status != DCI_OK)
+                return status;
+        if (sequences == NULL || out_bad == NULL) {
+                if (n_sequences > 0)
+                        status = dci_fail(DCI_ERR_INVALID, "%s is NULL", sequences == NULL ? "sequences" : "out_bad");
+                return dci_gpu_kv_leave(kv, status);
+        }
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
+                if (dci_gpu_kv_find(kv, sequences[i]) == NULL)
+                        status = DCI_ERR_NOT_FOUND;
+        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
+                const size_t at = dci_gpu_kv_row_at(kv, dci_gpu_kv_find(kv, sequences[i]));
+                out_bad[i] = *(volatile const int32_t *)&kv->bad[at] != 0;
+        }
+        return dci_gpu_kv_leave(kv, status);
+}
+
+#define BOUNCE ((size_t)8192) /* counters that come at once */
+
+/* Adds up n counters in memory that lists are resolved in, by their number modulo n_kinds; room is for whole rounds of them. */
+static dci_status add_up(dci_gpu_kv *kv, const uint64_t *counters, size_t n, size_t n_kinds, uint64_t *sums)
+{
+        const size_t most = BOUNCE / n_kinds * n_kinds;
+        for (size_t first = 0; first < n; first += most) {
+                const size_t left = n - first, here = left < most ? left : most;
+                const uint64_t *from = counters + first;
+                if (!kv->resolves_on_host) {
+                        dci_status status = kv->ops->copy(kv->gpu, kv->side, kv->bounce, from, here * sizeof *from);
+                        if (status == DCI_OK)
+                                status = kv->ops->stream_wait(kv->gpu, kv->side);
+                        if (status != DCI_OK)
+                                return dci_gpu_kv_did(kv, status);
+                        from = kv->bounce;
+                }
+                for (size_t i = 0; i < here; i++)
+                        sums[i % n_kinds] += from[i];
+        }
+        return DCI_OK;
+}
+
+dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
+{
+        uint64_t sums[3] = {0}, taken = 0;
+        if (out_info == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
+        dci_status status = dci_check_struct_size("dci_gpu_kv_info", out_info, out_info->struct_size, sizeof *out_info);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_enter(kv);
+        if (status != DCI_OK)
+                return status;
+        const size_t n_resident = kv->resident.n_places - kv->resident.n_free,
+                     page_bytes = kv->n_sparse * kv->host->pool.block_bytes;
+        status = dci_gpu_kv_settle(kv);
+        if (status == DCI_OK)
+                status = add_up(kv, kv->counters, kv->n_sparse * kv->n_lists * 3, 3, sums);
+        if (status == DCI_OK && kv->resident.n_places > 0)
+                status = add_up(kv, kv->resident.taken, kv->n_sparse * kv->n_lists, 1, &taken);
+        if (status == DCI_OK)
+                *out_info = (dci_gpu_kv_info){
+                        .struct_size = out_info->struct_size,
+                        .device_bytes = kv->lane_bytes + kv->dense_bytes + kv->table_bytes + kv->buffer_bytes +
+                                        kv->planner.bytes + kv->planner.clusters.work_bytes + kv->resident.bytes,
+                        .lane_bytes = kv->lane_bytes,
+                        .dense_bytes = kv->dense_bytes,
+                        .table_bytes = kv->table_bytes,
+                        .buffer_bytes = kv->buffer_bytes + kv->planner.clusters.work_bytes,
+                        .pinned_bytes = kv->pinned_bytes + kv->pool_bytes,
+                        .sink = kv->shape.sink,
+                        .ring = kv->config.ring_tokens,
+                        .hot = kv->config.hot_tokens,
+                        .unit_tokens = (size_t)1 << kv->unit_shift,
+                        .n_steps = kv->n_steps,
+                        .n_asked = sums[0],
+                        .n_missed = sums[1],
+                        .n_stayed = sums[2],
+                        .bytes_fetched = (((sums[1] - taken) << kv->unit_shift) + sums[2]) * 2 * kv->row_bytes +
+                                         kv->bytes_refilled,
+                        .bytes_written = kv->bytes_written,
+                        .summary_bytes = kv->planner.bytes,
+                        .planner = kv->config.planner,
+                        .resident_bytes = kv->resident.bytes,
+                        .resident_used_bytes = n_resident * page_bytes,
+                        .resident_pages = n_resident,
+                        .n_resident = taken,
+                        .n_clustered = kv->planner.clusters.n_layers};
+        return dci_gpu_kv_leave(kv, status);
+}

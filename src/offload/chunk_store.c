@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Chunks on the device that rows of sequences are made of. They lie in pieces of
+ *
+ *      [sparse layer][chunk]
+ *
+ * so that a chunk has one number in all layers and a row one table of numbers. Forks share chunks by counted references; one that is
+ * written to is its row's alone.
+ */
+#include "core/internal.h"
+
+#include "offload/offload_internal.h"
+
+#define PIECE_BYTES ((size_t)32 << 20)
+
+void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_bytes, size_t most_rows)
+{
+        const size_t n = kv->config.max_sequences;
+        s->head_bytes = head_bytes;
+        s->chunk_bytes = kv->shape.n_kv_heads * head_bytes;
+        s->max_chunks = dci_gpu_kv_chunks_of(most_rows);
+        const size_t most = n * s->max_chunks;
+        while (((size_t)1 << s->piece_shift) < most && (s->chunk_bytes * kv->n_sparse << s->piece_shift) < PIECE_BYTES)
+                s->piece_shift++;
+        s->piece_bytes = s->chunk_bytes * kv->n_sparse << s->piece_shift;
+        s->piece_capacity = (most + ((size_t)1 << s->piece_shift) - 1) >> s->piece_shift;
+}
+
+void dci_gpu_kv_store_destroy(dci_gpu_kv *kv, dci_gpu_kv_store *s)
+{
+        while (s->n_pieces > 0) {
+                kv->ops->give(kv->gpu, s->pieces[--s->n_pieces], s->piece_bytes);
+                kv->planner.bytes -= s->piece_bytes;
+        }
+}
+
+static dci_status take_piece(dci_gpu_kv *kv, dci_gpu_kv_store *s)
+{
+        const size_t n = (size_t)1 << s->piece_shift;
+        void *memory = NULL;
+        if (s->n_pieces == s->piece_capacity)
+                return dci_fail(DCI_ERR_FULL,
+                                "%zu sequences of %zu tokens need %zu pieces for summaries, which are there",
+                                kv->config.max_sequences, kv->config.max_tokens, s->piece_capacity);
+        dci_status status = dci_gpu_kv_check_device_bytes(kv, s->piece_bytes);
+        if (status == DCI_OK)
+                status = kv->ops->take(kv->gpu, s->piece_bytes, &memory);
+        if (status != DCI_OK)
+                return status;
+        const size_t first = s->n_pieces << s->piece_shift;
+        s->pieces[s->n_pieces++] = memory;
+        kv->planner.bytes += s->piece_bytes;
+        for (size_t i = n; i-- > 0;)
+                s->free_list[s->n_free++] = (int32_t)(first + i);
+        return DCI_OK;
+}
+
+dci_status dci_gpu_kv_store_ready(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t n)
+{
+        dci_status status = DCI_OK;
+        while (s->n_free < n && status == DCI_OK)
+                status = take_piece(kv, s);
+        return status;
+}
+
+int32_t dci_gpu_kv_store_take(dci_gpu_kv_store *s)
+{
+        const int32_t chunk = s->free_list[--s->n_free];
+        s->refs[chunk] = 1;
+        return chunk;
+}
+
+void dci_gpu_kv_store_give(dci_gpu_kv_store *s, int32_t chunk)
+{
+        if (--s->refs[chunk] == 0)
+                s->free_list[s->n_free++] = chunk;
+}
+
+void dci_gpu_kv_store_cut(dci_gpu_kv_store *s, size_t row, size_t left)
+{
+        while (s->n_chunks[row] > left)
+                dci_gpu_kv_store_give(s, dci_gpu_kv_store_numbers(s, row)[--s->n_chunks[row]]);
+}
+
+void dci_gpu_kv_store_share(dci_gpu_kv_store *s, size_t from, size_t to, size_t n)
+{
+        for (size_t c = 0; c < n; c++) {
+                const int32_t chunk = dci_gpu_kv_store_numbers(s, from)[c];
+                s->refs[chunk]++;
+                dci_gpu_kv_store_numbers(s, to)[c] = chunk;
+        }
+        s->n_chunks[to] = n;
+}
+
+dci_status dci_gpu_kv_store_tell(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first)
+{
+        dci_status status = DCI_OK;
+        if (s->n_uploaded < s->n_pieces)
+                status = kv->ops->copy(kv->gpu, stream, s->device_pieces + s->n_uploaded, s->pieces + s->n_uploaded,
+                                       (s->n_pieces - s->n_uploaded) * sizeof(void *));
+        if (status == DCI_OK)
+                s->n_uploaded = s->n_pieces;
+        if (status == DCI_OK && s->n_chunks[row] > first) {
+                const size_t at = row * s->max_chunks + first;
+                status = kv->ops->copy(kv->gpu, stream, s->device_numbers + at, s->numbers + at,
+                                       (s->n_chunks[row] - first) * sizeof *s->numbers);
+        }
+        return status;
+}
+
+size_t dci_gpu_kv_store_lacks(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n)
+{
+        size_t more = n > s->n_chunks[row] ? n - s->n_chunks[row] : 0;
+        for (size_t c = first; c < s->n_chunks[row] && c < n; c++)
+                more += s->refs[dci_gpu_kv_store_numbers(s, row)[c]] > 1;
+        return more;
+}
+
+dci_status dci_gpu_kv_store_own(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first, size_t n)
+{
+        const size_t more = dci_gpu_kv_store_lacks(s, row, first, n), before = s->n_chunks[row];
+        int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
+        if (more == 0)
+                return DCI_OK;
+        const dci_status status = dci_gpu_kv_store_ready(kv, s, more);
+        if (status != DCI_OK)
+                return status;
+        for (size_t c = first; c < n; c++) {
+                if (c < before && s->refs[numbers[c]] == 1)
+                        continue;
+                if (c < before)
+                        dci_gpu_kv_store_give(s, numbers[c]);
+                numbers[c] = dci_gpu_kv_store_take(s);
+        }
+        s->n_chunks[row] = n > before ? n : before;
+        return dci_gpu_kv_did(kv, dci_gpu_kv_store_tell(kv, s, stream, row, first < before ? first : before));
+}
+
+unsigned char *dci_gpu_kv_store_at(const dci_gpu_kv_store *s, size_t sparse, int32_t chunk)
+{
+        const size_t n = (size_t)1 << s->piece_shift;
+        return s->pieces[(size_t)chunk >> s->piece_shift] +
+               ((sparse << s->piece_shift) + ((size_t)chunk & (n - 1))) * s->chunk_bytes;
+}
+
+dci_gpu_chunks dci_gpu_kv_store_chunks(const dci_gpu_kv *kv, const dci_gpu_kv_store *s, size_t layer)
+{
+        return (dci_gpu_chunks){.pieces = s->device_pieces,
+                                .numbers = s->device_numbers,
+                                .stride = s->max_chunks,
+                                .layer_at = (uint64_t)(kv->layers[layer].index << s->piece_shift) * s->chunk_bytes,
+                                .chunk_bytes = s->chunk_bytes,
+                                .head_bytes = (uint32_t)s->head_bytes,
+                                .piece_shift = (int32_t)s->piece_shift};
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Steps as graphs. What a layer's calls queue reads the step's record and everything that grows on the device, so a captured launch stays
+ * right: all that is left to do here is to size it for longer sequences than there are, and to tell the host of steps whose layers it never
+ * sees.
+ */
+#include "core/internal.h"
+
+#include "offload/offload_internal.h"
+
+/* Tokens of the longest sequence after the step. */
+static size_t longest(const dci_gpu_kv *kv)
+{
+        size_t most = 0;
+        for (size_t i = 0; i < kv->step.n; i++) {
+                const size_t after = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
+                most = after > most ? after : most;
+        }
+        return most;
+}
+
+static dci_status check(dci_gpu_kv *kv, void *stream, size_t max_tokens)
+{
+        dci_status status = dci_gpu_kv_check_step(kv, stream, 0);
+        if (status != DCI_OK)
+                return status;
+        if (kv->n_sparse > 0 && !kv->planner.on)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the host plans, which a graph cannot wait for");
+        for (size_t i = 0; i < kv->step.n; i++)
+                if (kv->step.wanted[i] != 1)
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld has %zu tokens in this step, expected 1",
+                                        (long long)kv->step.ids[i], kv->step.wanted[i]);
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (kv->layers[l].appended)
+                        return dci_fail(DCI_ERR_INVALID, "layer %zu has got its rows in this step already", l);
+        if (max_tokens > kv->config.max_tokens)
+                return dci_fail(DCI_ERR_INVALID, "max_tokens is %zu, expected at most the config's %zu", max_tokens,
+                                kv->config.max_tokens);
+        if (max_tokens > 0 && longest(kv) > max_tokens)
+                return dci_fail(DCI_ERR_LIMIT, "a sequence has %zu tokens after this step, but max_tokens is %zu",
+                                longest(kv), max_tokens);
+        return DCI_OK;
+}
+
+/* Enters with a step that may be a graph. */
+static dci_status begin(dci_gpu_kv *kv, void *stream, size_t max_tokens)
+{
+        dci_status status = dci_gpu_kv_enter(kv);
+        if (status != DCI_OK)
+                return status;
+        status = check(kv, stream, max_tokens);
+        return status == DCI_OK ? DCI_OK : dci_gpu_kv_leave(kv, status);
+}
+
+dci_status dci_gpu_kv_capture(dci_gpu_kv *kv, void *stream, size_t max_tokens)
+{
+        const dci_status status = begin(kv, stream, max_tokens);
+        if (status != DCI_OK)
+                return status;
+        kv->step.bound = max_tokens > 0 ? max_tokens : kv->config.max_tokens;
+        return dci_gpu_kv_leave(kv, DCI_OK);
+}
+
+static dci_status replay(dci_gpu_kv *kv)
+{
+        /* The host looks at no row, but wants to see where they are. */
+        const dci_kv_rows rows = {.struct_size = sizeof rows, .keys = kv->device_record, .values = kv->device_record};
+        dci_status status = DCI_OK;
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+                status = dci_kv_append_later(kv->host, l, kv->step.n, kv->step.ids, kv->step.wanted, &rows);
+                kv->layers[l].appended = status == DCI_OK;
+        }
+        kv->step.bound = kv->config.max_tokens;
+        for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
+                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                row->listed = row->n + 1;
+        }
+        kv->bytes_written += (uint64_t)kv->step.n * kv->shape.n_layers * kv->shape.n_kv_heads * 2 * kv->row_bytes;
+        return status;
+}
+
+dci_status dci_gpu_kv_replay(dci_gpu_kv *kv, void *stream, size_t max_tokens)
+{
+        dci_status status = begin(kv, stream, max_tokens);
+        if (status != DCI_OK)
+                return status;
+        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++)
+                status = dci_gpu_kv_check_prompted(kv, &kv->rows[kv->step.at[i]]);
+        if (status == DCI_OK)
+                status = replay(kv);
+        return dci_gpu_kv_leave(kv, status);
+}

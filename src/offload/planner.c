@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* What a device can plan, and what planning takes: sizes, and what is written once. */
+#include "core/internal.h"
+
+#include "kv/stages/stages.h"
+#include "offload/offload_internal.h"
+
+#define UPLOAD_BYTES ((size_t)4 << 20)
+#define SCORE_BYTES ((size_t)256 << 20) /* of scores at once; a sequence at least */
+
+/* --- what can be planned ------------------------------------------------------------------------------------------------------- */
+
+static dci_status unsupported(const char *what)
+{
+        return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with %s", what);
+}
+
+static int32_t kind_of(const dci_kv_config *c)
+{
+        if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_CODES)
+                return DCI_GPU_CODES;
+        if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_LEARNED)
+                return DCI_GPU_LEARNED;
+        if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_lists(c))
+                return 0;
+        return c->summary == DCI_KV_SUMMARY_MEAN     ? DCI_GPU_MEANS
+               : c->summary == DCI_KV_SUMMARY_MINMAX ? DCI_GPU_MINMAX
+               : c->summary == DCI_KV_SUMMARY_CUBOID ? DCI_GPU_CUBOIDS
+                                                     : 0;
+}
+
+dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config)
+{
+        if (shape->choose == DCI_KV_CHOOSE_ALL)
+                return DCI_OK;
+        if (config->gather != DCI_GPU_GATHER_MAPPED && config->gather != DCI_GPU_GATHER_DIRECT)
+                return unsupported("this gather, which the host does");
+        if (shape->choose != DCI_KV_CHOOSE_SCAN &&
+            (shape->choose != DCI_KV_CHOOSE_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
+                return unsupported("this choice: it is not by scores of all groups");
+        if (kind_of(shape) == 0)
+                return unsupported("this summary: it is not codes of tokens, or rows of pages or clusters");
+        if (kind_of(shape) == DCI_GPU_LEARNED && 4 * shape->dim_k * (size_t)shape->key_bits > DCI_GPU_LEARNED_BLOCK)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the device cannot plan with learned codes of %d bits and %zu elements",
+                                (int)shape->key_bits, shape->dim_k);
+        if (kind_of(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 && shape->key_bits != 1)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
+                                (int)shape->key_bits);
+        if (shape->combine == DCI_KV_COMBINE_EACH)
+                return unsupported("lists that heads fill in turns");
+        if (shape->preselect > 1.0 || shape->verify > 1.0)
+                return unsupported("a choice in two stages");
+        if (shape->frozen_prompt != 0 || shape->resident_bytes > 0)
+                return unsupported(shape->frozen_prompt != 0 ? "a frozen prompt" : "sequences that are kept in full");
+        const dci_status status = dci_gpu_kv_can_schedule(shape);
+        return status != DCI_OK ? status : dci_gpu_kv_can_tail(shape, config->max_tokens);
+}
+
+/* --- sizes -------------------------------------------------------------------------------------------------------------------- */
+
+void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        const dci_kv_config *c = &kv->shape;
+        if (kv->n_sparse == 0 || kv->config.planner == DCI_GPU_PLAN_HOST)
+                return;
+        p->on = true;
+        kv->host->elsewhere = true;
+        p->kind = kind_of(c);
+        p->group_shift = c->group == DCI_KV_GROUP_PAGE ? kv->page_shift : 0;
+        p->weigh = !dci_kv_by_softmax(kv->host)     ? DCI_GPU_WEIGH_EVEN
+                   : c->group == DCI_KV_GROUP_TOKEN ? DCI_GPU_WEIGH_KEPT
+                                                    : DCI_GPU_WEIGH_GROUPS;
+        kv->host->fits_only = p->kind == DCI_GPU_LEARNED && kv->host->tail_bytes == 0;
+        while (kv->layers[p->first_layer].dense)
+                p->first_layer++;
+        p->listed = dci_gpu_kv_lists(c);
+        size_t most = kv->config.max_tokens >> p->group_shift;
+        if (p->listed)
+                most = dci_gpu_kv_listed_init(kv);
+        else
+                dci_gpu_kv_store_init(kv, &p->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
+                                      kv->config.max_tokens);
+        const size_t coding = dci_gpu_kv_coding_bytes(kv);
+        p->upload_bytes = p->summaries.chunk_bytes > UPLOAD_BYTES ? p->summaries.chunk_bytes
+                                                                  : UPLOAD_BYTES; /* and two centres of all heads */
+        p->upload_bytes = coding > p->upload_bytes ? coding : p->upload_bytes;
+        p->most_groups = (most + 64) / 32 * 32;
+        const size_t each = c->n_query_heads * p->most_groups * sizeof(float), some = SCORE_BYTES / each;
+        p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
+        if (p->at_once > DCI_GPU_MOST_LISTS / c->n_kv_heads)
+                p->at_once = DCI_GPU_MOST_LISTS / c->n_kv_heads;
+        dci_gpu_kv_schedule_init(kv);
+}
+
+static dci_status upload_signs(dci_gpu_kv *kv, uint64_t seed, float *to)
+{
+        dci_rotation rotation;
+        dci_rng rng;
+        dci_rng_seed(&rng, seed);
+        dci_rotation_init(&rng, kv->dim, kv->planner.upload, &rotation);
+        const dci_status status = kv->ops->copy(kv->gpu, kv->side, to, kv->planner.upload, dci_rotation_bytes(kv->dim));
+        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+}
+
+dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_planner *p = &kv->planner;
+        if (!p->on)
+                return DCI_OK;
+        dci_status status = kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
+                                          2 * p->at_once * kv->shape.n_kv_heads * sizeof *p->n_found);
+        /* Layers that use another one's lists get no centres from the host. */
+        if (status == DCI_OK && p->kind == DCI_GPU_CODES)
+                status = kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
+                                       kv->n_sparse * kv->n_lists * kv->dim * sizeof *p->centres);
+        if (status == DCI_OK)
+                status = dci_gpu_kv_schedule_begin(kv);
+        if (status == DCI_OK && kv->shape.tail != DCI_KV_TAIL_DROP)
+                status = kv->ops->fill(kv->gpu, kv->side, p->tail_arrived, 0, kv->n_lists * sizeof *p->tail_arrived);
+        if (status == DCI_OK && dci_gpu_kv_coded(p))
+                status = upload_signs(kv, kv->shape.seed, p->signs);
+        if (status == DCI_OK && kv->shape.tail == DCI_KV_TAIL_LOWBIT)
+                status = upload_signs(kv, ~kv->shape.seed, p->value_signs); /* as dci_kv_begin_values */
+        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+}
+
+void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_store_destroy(kv, &kv->planner.summaries);
+        dci_gpu_kv_store_destroy(kv, &kv->planner.ids);
+        dci_gpu_kv_schedule_destroy(kv);
+        dci_gpu_kv_clusters_destroy(kv);
+}

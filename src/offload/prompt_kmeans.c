@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * A prompt's clusters, made on the device (gpu/args/kmeans.h) when it ends, from the caller's rows, and brought to the host beside the model's next
+ * layers. The host, whose k-means makes the same of the same rows, takes them over where it would have formed them itself: before the next
+ * step, a fork, a cut, a file (clusters.c). What the device does not take, and what it has no memory for, the host forms as before.
+ *
+ * On the device a layer's results lie in one of two places, which take turns; in locked memory of the host those of all layers of one prompt:
+ *
+ *      [first rows][members][where clusters begin][means][states], each of all heads
+ */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "cluster/kmeans_internal.h"
+#include "kv/stages/stages.h"
+#include "offload/offload_internal.h"
+
+_Static_assert(DCI_GPU_KMEANS_MEANT == DCI_KV_TILE, "means are summed in the tiles of the host");
+
+/* Parts of a layer's results: bytes from their begin. */
+typedef struct places {
+        size_t order, starts, means, states, n_bytes;
+} places;
+
+static places places_of(const dci_gpu_kv *kv, size_t n, size_t k)
+{
+        const size_t heads = kv->shape.n_kv_heads;
+        places p;
+        p.order = dci_lines(heads * k * sizeof(int32_t));
+        p.starts = p.order + dci_lines(heads * n * sizeof(int32_t));
+        p.means = p.starts + dci_lines(heads * (k + 1) * sizeof(int32_t));
+        p.states = p.means + dci_lines(heads * k * kv->row_bytes);
+        p.n_bytes = p.states + dci_lines(heads * DCI_GPU_KMEANS_STATES * sizeof(int32_t));
+        return p;
+}
+
+/* Clusters of n candidates; 0: the host forms them. */
+static size_t clusters_of(const dci_gpu_kv *kv, size_t n)
+{
+        const dci_kv_config *c = &kv->shape;
+        if (!kv->planner.listed || c->group != DCI_KV_GROUP_CLUSTER || c->summary != DCI_KV_SUMMARY_MEAN ||
+            c->cluster_by != DCI_KV_CLUSTER_RAW || c->cluster_most > 0 || c->cluster_segment < n ||
+            c->cluster_rounds < 1 || c->cluster_rounds > DCI_GPU_KMEANS_MOST_ROUNDS || n == 0)
+                return 0;
+        const size_t k = kv->host->stages->group.most(kv->host, n);
+        return k <= DCI_GPU_KMEANS_MOST ? k : 0;
+}
+
+/* A sequence has results once, or not: NULL. */
+static dci_gpu_kv_clustered *find(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        dci_gpu_kv_clustered *c = kv->planner.clusters.results;
+        while (c != NULL && c->sequence != row->id)
+                c = c->next;
+        return c;
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Where the next part may begin on the device, as within parts (gpu/args/kmeans.h). */
+static size_t aligned(size_t n_bytes)
+{
+        return (n_bytes + 255) / 256 * 256;
+}
+
+/* Room for two layers' results and for scratch; what is queued with a smaller one is waited for. */
+static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch_bytes)
+{
+        dci_gpu_kv_clusters *c = &kv->planner.clusters;
+        const size_t results = aligned(result_bytes > c->result_bytes ? result_bytes : c->result_bytes),
+                     before = c->work_bytes - 2 * c->result_bytes,
+                     n_bytes = 2 * results + (scratch_bytes > before ? scratch_bytes : before);
+        void *memory = NULL;
+        if (n_bytes <= c->work_bytes)
+                return DCI_OK;
+        dci_status status = dci_gpu_kv_check_device_bytes(kv, n_bytes);
+        for (size_t i = 0; i < 2 && status == DCI_OK; i++)
+                if (c->done[i] == NULL)
+                        status = kv->ops->event_take(kv->gpu, false, &c->done[i]);
+        if (status == DCI_OK)
+                status = kv->ops->take(kv->gpu, n_bytes, &memory);
+        if (status == DCI_OK && c->work != NULL) {
+                status = dci_gpu_kv_settle(kv);
+                kv->ops->give(kv->gpu, c->work, c->work_bytes);
+        }
+        if (memory != NULL) {
+                c->work = memory;
+                c->work_bytes = n_bytes;
+                c->result_bytes = results;
+        }
+        return status;
+}
+
+static size_t object_bytes(const dci_gpu_kv *kv)
+{
+        return sizeof(dci_gpu_kv_clustered) + kv->n_sparse * sizeof(uint32_t);
+}
+
+static void give(dci_gpu_kv *kv, dci_gpu_kv_clustered *c)
+{
+        dci_gpu_kv_unpin(kv, c->memory, c->n_bytes);
+        dci_free(kv->gpu->context, c, object_bytes(kv), 1);
+}
+
+/* Nobody's any more; the memory is kept for the next prompt. */
+static void let_go(dci_gpu_kv_clustered *c)
+{
+        c->sequence = -1;
+}
+
+/* The results of a prompt that ends in this step; new ones take the place of nobody's, if those are large enough. */
+static dci_status results_of(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n, size_t k, dci_gpu_kv_clustered **out)
+{
+        dci_gpu_kv_clustered **list = &kv->planner.clusters.results;
+        const size_t n_bytes = kv->n_sparse * places_of(kv, n, k).n_bytes;
+        dci_gpu_kv_clustered *c = find(kv, row);
+        for (dci_gpu_kv_clustered **at = list; c == NULL && *at != NULL;) {
+                dci_gpu_kv_clustered *old = *at;
+                if (old->sequence >= 0) {
+                        at = &old->next;
+                } else if (old->n_bytes >= n_bytes) {
+                        c = old;
+                } else {
+                        *at = old->next;
+                        give(kv, old);
+                }
+        }
+        if (c == NULL) {
+                c = dci_calloc(kv->gpu->context, object_bytes(kv), 1);
+                if (c == NULL)
+                        return DCI_ERR_MEMORY;
+                c->sequence = -1;
+                c->n_bytes = n_bytes;
+                const dci_status status = dci_gpu_kv_pin(kv, n_bytes, &c->memory, NULL);
+                if (status != DCI_OK) {
+                        dci_free(kv->gpu->context, c, object_bytes(kv), 1);
+                        return status;
+                }
+                c->next = *list;
+                *list = c;
+        }
+        if (c->sequence < 0) {
+                c->sequence = row->id;
+                c->n = n;
+                c->k = k;
+                memset(c->there, 0, kv->n_sparse * sizeof *c->there);
+        }
+        /* Layers whose prompts do not end together are the host's. */
+        *out = c->n == n ? c : NULL;
+        return DCI_OK;
+}
+
+void dci_gpu_kv_clusters_destroy(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_clusters *c = &kv->planner.clusters;
+        while (c->results != NULL) {
+                dci_gpu_kv_clustered *next = c->results->next;
+                give(kv, c->results);
+                c->results = next;
+        }
+        for (size_t i = 0; i < 2; i++)
+                if (c->done[i] != NULL)
+                        kv->ops->event_give(kv->gpu, c->done[i]);
+        if (c->work != NULL)
+                kv->ops->give(kv->gpu, c->work, c->work_bytes);
+}
+
+void dci_gpu_kv_clusters_forget(dci_gpu_kv *kv)
+{
+        for (dci_gpu_kv_clustered *c = kv->planner.clusters.results; c != NULL; c = c->next) {
+                bool some = false;
+                for (size_t l = 0; l < kv->n_sparse; l++) {
+                        c->there[l] = c->there[l] == kv->now ? 0 : c->there[l];
+                        some = some || c->there[l] != 0;
+                }
+                if (!some)
+                        let_go(c);
+        }
+}
+
+void dci_gpu_kv_clusters_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        dci_gpu_kv_clustered *c = find(kv, row);
+        if (c != NULL)
+                let_go(c);
+}
+
+/* --- at a prompt's end ------------------------------------------------------------------------------------------------------------- */
+
+/* First rows there, clusters, results back beside what follows on the stream. */
+static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char *pinned, const places *p)
+{
+        dci_gpu_kv_clusters *c = &kv->planner.clusters;
+        const dci_gpu_ops *ops = kv->ops;
+        const size_t turn = c->next++ % 2;
+        unsigned char *results = c->work + turn * c->result_bytes;
+        args->first = (const int32_t *)(const void *)results;
+        args->order = (int32_t *)(void *)(results + p->order);
+        args->starts = (int32_t *)(void *)(results + p->starts);
+        args->means = results + p->means;
+        args->states = (int32_t *)(void *)(results + p->states);
+        dci_status status = ops->event_order(kv->gpu, kv->step.stream, c->done[turn]);
+        if (status == DCI_OK)
+                status = ops->copy(kv->gpu, kv->step.stream, results, pinned, p->order);
+        if (status == DCI_OK)
+                status = ops->kmeans(kv->gpu, kv->step.stream, args);
+        if (status == DCI_OK)
+                status = ops->event_record(kv->gpu, kv->main_event, kv->step.stream);
+        if (status == DCI_OK)
+                status = ops->event_order(kv->gpu, kv->side, kv->main_event);
+        if (status == DCI_OK)
+                status = ops->copy(kv->gpu, kv->side, pinned + p->order, results + p->order, p->n_bytes - p->order);
+        return status == DCI_OK ? ops->event_record(kv->gpu, c->done[turn], kv->side) : status;
+}
+
+dci_status dci_gpu_kv_cluster_prompt(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_tokens,
+                                     const dci_kv_rows *rows, size_t token)
+{
+        const size_t n = dci_kv_prompt_candidates(kv->host, n_tokens), k = clusters_of(kv, n),
+                     heads = kv->shape.n_kv_heads, sparse = kv->layers[layer].index;
+        /* A layer that uses another one's lists has no groups; what is captured has no memory of its own. */
+        if (k == 0 || kv->step.bound > 0 || !dci_kv_groups(kv->host, layer))
+                return DCI_OK;
+        const places p = places_of(kv, n, k);
+        const dci_gpu_kmeans_parts parts =
+                dci_gpu_kmeans_work((int32_t)heads, (int32_t)kv->dim, (int32_t)n, (int32_t)k);
+        dci_gpu_kv_clustered *results = NULL;
+        dci_may_fail(true);
+        dci_status status = work_ready(kv, p.n_bytes, (size_t)parts.n_bytes);
+        if (status == DCI_OK)
+                status = results_of(kv, row, n, k, &results);
+        dci_may_fail(false);
+        if (status != DCI_OK || results == NULL)
+                return kv->broken ? status : DCI_OK; /* without memory the host has time */
+        unsigned char *pinned = results->memory + sparse * p.n_bytes;
+        for (size_t h = 0; h < heads; h++)
+                dci_km_draw(kv->shape.seed, layer * heads + h, n, k, (int32_t *)(void *)pinned + h * k);
+        dci_gpu_kmeans_args args = {.n_heads = (int32_t)heads,
+                                    .dim = (int32_t)kv->dim,
+                                    .dtype = (int32_t)kv->shape.dtype,
+                                    .n_rows = (int32_t)n,
+                                    .n_clusters = (int32_t)k,
+                                    .n_rounds = (int32_t)kv->shape.cluster_rounds,
+                                    .isa = (int32_t)kv->gpu->context->isa,
+                                    .rows = (const unsigned char *)rows->keys + token * rows->key_token_stride * kv->es,
+                                    .row_step = rows->key_token_stride * kv->es,
+                                    .head_step = rows->key_head_stride * kv->es,
+                                    .work = kv->planner.clusters.work + 2 * kv->planner.clusters.result_bytes};
+        status = dci_gpu_kv_did(kv, queue(kv, &args, pinned, &p));
+        results->there[sparse] = status == DCI_OK ? kv->now : 0;
+        return status;
+}
+
+/* --- before the host would form them ------------------------------------------------------------------------------------------------- */
+
+static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const places *p)
+{
+        const int32_t *states = (const int32_t *)(const void *)(results + p->states);
+        bool good = true;
+        for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
+                good = good && states[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_BAD] == 0;
+        return good;
+}
+
+dci_status dci_gpu_kv_clusters_bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        dci_gpu_kv_clustered *c = find(kv, row);
+        if (c == NULL)
+                return DCI_OK;
+        dci_kv_given *given = dci_alloc(kv->gpu->context, kv->n_sparse, sizeof *given);
+        if (given == NULL)
+                return DCI_ERR_MEMORY;
+        const places p = places_of(kv, c->n, c->k);
+        size_t n = 0;
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                const size_t sparse = kv->layers[l].index;
+                const unsigned char *at = c->memory + sparse * p.n_bytes;
+                if (!kv->layers[l].dense && c->there[sparse] != 0 && all_good(kv, at, &p))
+                        given[n++] = (dci_kv_given){.layer = l,
+                                                    .n_groups = c->k,
+                                                    .members = (const int32_t *)(const void *)(at + p.order),
+                                                    .starts = (const int32_t *)(const void *)(at + p.starts),
+                                                    .rows = at + p.means};
+        }
+        const dci_status status = dci_kv_give_prompt(kv->host, row->id, c->n, n, given, &kv->planner.clusters.n_layers);
+        dci_free(kv->gpu->context, given, kv->n_sparse, sizeof *given);
+        if (status == DCI_OK)
+                let_go(c);
+        return status;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * When the device decides again: what kv/schedule.c is for the host. What plans of a layer leave to the next lies on the device, all layers
+ * of a row one behind the other:
+ *
+ *      [row] states of all sparse layers, then by layer: counts, lists, queries
+ *
+ * so that a fork is one copy. The host knows none of it; what a cut changes it reads, and writes back, with the device idle.
+ */
+#include "core/internal.h"
+
+#include "kv/stages/stages.h"
+#include "offload/offload_internal.h"
+
+_Static_assert(DCI_GPU_MAX_HEADS == DCI_KV_MAX_HEADS, "the gate has room for the heads of every layer");
+
+#define STATE_BYTES (DCI_GPU_DECIDED_INTS * sizeof(int32_t))
+
+/* --- sizes ------------------------------------------------------------------------------------------------------------------ */
+
+static size_t counts_bytes(const dci_gpu_kv *kv)
+{
+        return dci_lines(kv->shape.n_kv_heads * sizeof(int32_t));
+}
+
+static size_t lists_bytes(const dci_gpu_kv *kv)
+{
+        return dci_lines(kv->shape.n_kv_heads * dci_kv_most_room(kv->host) * sizeof(int32_t));
+}
+
+static size_t queries_bytes(const dci_gpu_kv *kv)
+{
+        const bool keeps = kv->host->stages->schedule.queries;
+        return keeps ? dci_lines(kv->shape.n_query_heads * kv->dim * sizeof(float)) : 0;
+}
+
+dci_status dci_gpu_kv_can_schedule(const dci_kv_config *shape)
+{
+        switch (shape->schedule) {
+        case DCI_KV_EVERY_STEP:
+        case DCI_KV_PERIODIC:
+        case DCI_KV_BOUNDARY:
+        case DCI_KV_ANCHOR:
+        case DCI_KV_AHEAD:
+                return DCI_OK;
+        default:
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with schedule %d", (int)shape->schedule);
+        }
+}
+
+void dci_gpu_kv_schedule_init(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        s->on = kv->host->stages->schedule.lists;
+        s->states_bytes = dci_lines(kv->n_sparse * STATE_BYTES);
+        s->layer_bytes = counts_bytes(kv) + lists_bytes(kv) + queries_bytes(kv);
+        s->row_bytes = s->on ? s->states_bytes + kv->n_sparse * s->layer_bytes : 0;
+}
+
+dci_status dci_gpu_kv_schedule_begin(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        dci_status status = DCI_OK;
+        if (!s->on)
+                return DCI_OK;
+        status = kv->ops->fill(kv->gpu, kv->side, s->memory, 0, kv->config.max_sequences * s->row_bytes);
+        if (kv->shape.schedule != DCI_KV_AHEAD)
+                return status;
+        if (status == DCI_OK)
+                status = kv->ops->event_take(kv->gpu, false, &s->taken);
+        if (status == DCI_OK)
+                status = kv->ops->event_take(kv->gpu, false, &s->chosen);
+        void *stream = NULL;
+        if (status == DCI_OK)
+                status = kv->ops->stream_take(kv->gpu, &stream);
+        s->has_stream = status == DCI_OK;
+        s->stream = stream;
+        return status;
+}
+
+void dci_gpu_kv_schedule_destroy(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        if (s->has_stream)
+                kv->ops->stream_give(kv->gpu, s->stream);
+        if (s->taken != NULL)
+                kv->ops->event_give(kv->gpu, s->taken);
+        if (s->chosen != NULL)
+                kv->ops->event_give(kv->gpu, s->chosen);
+        *s = (dci_gpu_kv_schedule){.on = false};
+}
+
+/* --- sequences -------------------------------------------------------------------------------------------------------------- */
+
+static unsigned char *row_at(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        return kv->planner.schedule.memory + dci_gpu_kv_row_at(kv, row) * kv->planner.schedule.row_bytes;
+}
+
+dci_status dci_gpu_kv_schedule_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        const dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        return s->on ? kv->ops->fill(kv->gpu, kv->side, row_at(kv, row), 0, s->states_bytes) : DCI_OK;
+}
+
+dci_status dci_gpu_kv_schedule_cut(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n)
+{
+        const dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        if (!s->on)
+                return DCI_OK;
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
+        dci_status status = kv->ops->copy(kv->gpu, kv->side, s->states, row_at(kv, row), s->states_bytes);
+        if (status == DCI_OK)
+                status = kv->ops->stream_wait(kv->gpu, kv->side);
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                int32_t *state = s->states + kv->layers[l].index * DCI_GPU_DECIDED_INTS;
+                if (kv->layers[l].dense)
+                        continue;
+                /* As dci_kv_cut_decided; and what a prompt's end made was taken back with it. */
+                if (kv->shape.sink + (size_t)state[DCI_GPU_DECIDED_END] > n ||
+                    atomic_load(&sequence->layers[l].prompt) == DCI_KV_PROMPT_OPEN)
+                        state[DCI_GPU_DECIDED_LISTED] = 0;
+        }
+        if (status == DCI_OK)
+                status = kv->ops->copy(kv->gpu, kv->side, row_at(kv, row), s->states, s->states_bytes);
+        if (status == DCI_OK)
+                status = kv->ops->stream_wait(kv->gpu, kv->side);
+        return dci_gpu_kv_did(kv, status);
+}
+
+dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to)
+{
+        const dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        if (!s->on)
+                return DCI_OK;
+        const dci_status status = kv->ops->copy(kv->gpu, kv->side, row_at(kv, to), row_at(kv, from), s->row_bytes);
+        return status == DCI_OK ? dci_gpu_kv_schedule_cut(kv, to, to->n) : dci_gpu_kv_did(kv, status);
+}
+
+/* --- plans ------------------------------------------------------------------------------------------------------------------ */
+
+dci_status dci_gpu_kv_check_anchor(const dci_gpu_kv *kv, size_t layer)
+{
+        const size_t anchor = dci_kv_anchor_of(kv->host, layer);
+        return anchor == layer || kv->layers[anchor].planned
+                       ? DCI_OK
+                       : dci_fail(DCI_ERR_INVALID,
+                                  "layer %zu uses the lists of layer %zu, which has no plan in this step", layer,
+                                  anchor);
+}
+
+static dci_gpu_decided decided_of(const dci_gpu_kv *kv, size_t layer)
+{
+        const dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        const size_t index = kv->layers[layer].index;
+        unsigned char *at = s->memory + s->states_bytes + index * s->layer_bytes;
+        return (dci_gpu_decided){
+                .state = (int32_t *)(void *)s->memory + index * DCI_GPU_DECIDED_INTS,
+                .counts = (int32_t *)(void *)at,
+                .lists = (int32_t *)(void *)(at + counts_bytes(kv)),
+                .queries = queries_bytes(kv) > 0 ? (float *)(void *)(at + counts_bytes(kv) + lists_bytes(kv)) : NULL,
+                .row_bytes = s->row_bytes,
+                .room = (int32_t)dci_kv_most_room(kv->host)};
+}
+
+static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, const dci_gpu_decided *decided,
+                       int32_t *due)
+{
+        const int32_t how = kv->shape.schedule == DCI_KV_PERIODIC   ? DCI_GPU_GATE_PERIOD
+                            : kv->shape.schedule == DCI_KV_BOUNDARY ? DCI_GPU_GATE_TURN
+                                                                    : DCI_GPU_GATE_HEAD;
+        dci_gpu_gate_args args = {.n_sequences = score->n_sequences,
+                                  .n_heads = score->n_heads,
+                                  .group = score->group,
+                                  .dim = score->dim,
+                                  .how = how,
+                                  .period = (int32_t)kv->shape.period,
+                                  .query_dtype = score->query_dtype,
+                                  .scale = score->scale,
+                                  .tau = kv->shape.tau,
+                                  .sizes = score->sizes,
+                                  .queries = score->queries,
+                                  .query_ld = score->query_ld,
+                                  .rows = score->rows,
+                                  .n_tokens = score->n_tokens,
+                                  .n_grouped = score->n_grouped,
+                                  .decided = *decided,
+                                  .due = due};
+        dci_gpu_kv_turns_gate(kv, layer, &args);
+        return kv->ops->gate(kv->gpu, kv->step.stream, &args);
+}
+
+/* decided NULL: only what the tail reads is told of the lists. */
+static dci_status take(dci_gpu_kv *kv, const dci_gpu_choose_args *choose, const dci_gpu_decided *decided, bool drops)
+{
+        const dci_gpu_take_kept_args args = {.n_sequences = choose->n_sequences,
+                                             .n_heads = choose->n_heads,
+                                             .group = choose->group,
+                                             .stride = choose->stride,
+                                             .most_groups = choose->most_groups,
+                                             .sizes = choose->sizes,
+                                             .rows = choose->rows,
+                                             .n_tokens = choose->n_tokens,
+                                             .n_grouped = choose->n_grouped,
+                                             .decided = decided != NULL ? *decided : (dci_gpu_decided){.lists = NULL},
+                                             .scores = drops ? choose->scores : NULL,
+                                             .positions = choose->positions,
+                                             .counts = choose->counts,
+                                             .sink_end = choose->sink_end,
+                                             .recent_begin = choose->recent_begin,
+                                             .after = choose->after};
+        return kv->ops->take_kept(kv->gpu, kv->step.stream, &args);
+}
+
+/* Lists that are due then, of all that are due; a tail has had scores made of all lists before. */
+static dci_status choose_due(dci_gpu_kv *kv, void *stream, dci_gpu_score_args *score, dci_gpu_choose_args *choose,
+                             int32_t when)
+{
+        dci_status status = DCI_OK;
+        score->due_is = choose->due_is = when;
+        if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
+                status = kv->ops->score(kv->gpu, stream, score);
+        return status == DCI_OK ? kv->ops->choose(kv->gpu, stream, choose) : status;
+}
+
+/* For the next plan, beside the rest of this layer's work. */
+static dci_status choose_ahead(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gpu_choose_args *choose)
+{
+        dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        dci_status status = kv->ops->event_record(kv->gpu, s->taken, kv->step.stream);
+        if (status == DCI_OK)
+                status = kv->ops->event_order(kv->gpu, s->stream, s->taken);
+        s->beside = status == DCI_OK;
+        if (status == DCI_OK)
+                status = choose_due(kv, s->stream, score, choose, DCI_GPU_DUE_LATER);
+        return status == DCI_OK ? kv->ops->event_record(kv->gpu, s->chosen, s->stream) : status;
+}
+
+dci_status dci_gpu_kv_schedule_join(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        if (!s->beside)
+                return DCI_OK;
+        s->beside = false;
+        return kv->ops->event_order(kv->gpu, kv->step.stream, s->chosen);
+}
+
+/* What is due of a layer that has lists of its own. */
+static dci_status decide(dci_gpu_kv *kv, size_t layer, dci_gpu_score_args *score, dci_gpu_choose_args *choose,
+                         const dci_gpu_decided *decided)
+{
+        dci_status status = DCI_OK;
+        choose->kept = *decided;
+        choose->drop = 0;
+        if (kv->shape.schedule != DCI_KV_ANCHOR) {
+                int32_t *due = kv->planner.schedule.due + (choose->counts - kv->planner.counts);
+                status = gate(kv, layer, score, decided, due);
+                score->due = choose->due = due;
+        }
+        return status == DCI_OK ? choose_due(kv, kv->step.stream, score, choose, DCI_GPU_DUE_NOW) : status;
+}
+
+dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
+                                    const dci_gpu_choose_args *choose)
+{
+        const size_t anchor = dci_kv_anchor_of(kv->host, layer);
+        const dci_gpu_decided decided = decided_of(kv, anchor);
+        const bool ahead = kv->shape.schedule == DCI_KV_AHEAD, scored = kv->shape.tail == DCI_KV_TAIL_LOWBIT;
+        dci_gpu_score_args scores = *score;
+        dci_gpu_choose_args lists = *choose;
+        /* Scores of the plan before are where those of this one come. */
+        dci_status status = dci_gpu_kv_schedule_join(kv);
+        if (status == DCI_OK && scored)
+                status = kv->ops->score(kv->gpu, kv->step.stream, score);
+        if (status == DCI_OK && anchor == layer)
+                status = decide(kv, layer, &scores, &lists, &decided);
+        if (status == DCI_OK)
+                status = take(kv, choose, &decided, scored && !ahead);
+        if (status != DCI_OK || !ahead)
+                return status;
+        if (!scored)
+                return choose_ahead(kv, &scores, &lists);
+        /* Lists of the next plan are chosen by scores of all. */
+        status = choose_due(kv, kv->step.stream, &scores, &lists, DCI_GPU_DUE_LATER);
+        return status == DCI_OK ? take(kv, choose, NULL, true) : status;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Plans that the device makes: scores of what lies in chunks, and the choice, on the step's stream. Nothing here waits. */
+#include "core/internal.h"
+
+#include "gpu/args/frames.h"
+#include "offload/offload_internal.h"
+
+dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer)
+{
+        return dci_gpu_kv_store_chunks(kv, &kv->planner.summaries, layer);
+}
+
+dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
+{
+        return (dci_gpu_sizes){.sink = (int32_t)kv->shape.sink,
+                               .window = (int32_t)kv->shape.window,
+                               .budget = (int32_t)kv->shape.budget,
+                               .unit = (int32_t)dci_kv_unit(kv->host)};
+}
+
+/* What the device reads of a group for its score. */
+static size_t group_bytes(const dci_gpu_kv *kv)
+{
+        if (dci_gpu_kv_coded(&kv->planner))
+                return kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t);
+        return (kv->planner.kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
+}
+
+int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
+{
+        return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.most_groups,
+                                   group_bytes(kv));
+}
+
+/* Whether what some of these rows are chosen by may have been formed by the last kernel that was queued: at a prompt's end, which a plan may follow at
+ * once, or where there is no append in between. */
+static bool fresh(const dci_gpu_kv *kv, size_t first, size_t n)
+{
+        bool some = kv->step.n_tokens == 0;
+        for (size_t i = first; i < first + n; i++)
+                some = some || kv->rows[kv->step.at[i]].prompting;
+        return some;
+}
+
+/* Of sequences [first, first + n) of the step. */
+static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const unsigned char *queries, size_t ld,
+                                     size_t first, size_t n)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const size_t index = kv->layers[layer].index;
+        dci_gpu_score_args args = {.n_sequences = (int32_t)n,
+                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
+                                   .group = (int32_t)kv->group,
+                                   .dim = (int32_t)kv->dim,
+                                   .kind = p->kind,
+                                   .bits = kv->shape.key_bits,
+                                   .dtype = (int32_t)kv->shape.dtype,
+                                   .query_dtype = (int32_t)kv->shape.query_dtype,
+                                   .group_shift = p->group_shift,
+                                   .n_parts = dci_gpu_kv_score_parts(kv, n),
+                                   .most_groups = (int32_t)p->most_groups,
+                                   .scale = (float)kv->shape.scale,
+                                   .sizes = dci_gpu_kv_sizes(kv),
+                                   .queries = queries + first * kv->shape.n_query_heads * ld * kv->query_es,
+                                   .query_ld = ld,
+                                   .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS) + first,
+                                   .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER) + first,
+                                   .n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_TO) + first,
+                                   .summaries = dci_gpu_kv_chunks(kv, layer),
+                                   .signs = p->signs,
+                                   .scores = p->scores,
+                                   .parts = p->parts,
+                                   .fresh = fresh(kv, first, n)};
+        if (p->kind == DCI_GPU_CODES)
+                args.centres = p->centres + index * kv->n_lists * kv->dim;
+        if (p->listed) {
+                args.n_listed = p->n_listed + index * kv->n_lists;
+                args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
+        }
+        if (p->kind == DCI_GPU_LEARNED)
+                args.frames = p->frames + index * kv->n_lists * DCI_GPU_FRAME_BYTES(kv->dim);
+        if (p->weigh == DCI_GPU_WEIGH_KEPT) {
+                args.lanes = dci_gpu_kv_lanes(kv, layer);
+                args.pool = dci_gpu_kv_host_pool(kv, layer);
+                args.tables = dci_gpu_kv_tables(kv);
+        }
+        return args;
+}
+
+static dci_gpu_choose_args choose_args(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
+                                       size_t first)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const size_t n_heads = kv->shape.n_kv_heads;
+        return (dci_gpu_choose_args){.n_sequences = score->n_sequences,
+                                     .n_heads = score->n_heads,
+                                     .group = score->group,
+                                     .group_shift = score->group_shift,
+                                     .weigh = p->weigh,
+                                     .n_parts = score->n_parts,
+                                     .most_groups = score->most_groups,
+                                     .stride = (int32_t)kv->stride,
+                                     .drop = kv->shape.tail == DCI_KV_TAIL_LOWBIT,
+                                     .none = kv->shape.choose == DCI_KV_CHOOSE_NONE,
+                                     .sizes = score->sizes,
+                                     .rows = score->rows,
+                                     .n_tokens = score->n_tokens,
+                                     .n_grouped = score->n_grouped,
+                                     .scores = p->scores,
+                                     .parts = p->parts,
+                                     .lasts = p->lasts + kv->layers[layer].index * kv->n_lists,
+                                     .found = p->found,
+                                     .n_found = p->n_found,
+                                     .positions = p->positions + first * n_heads * kv->stride,
+                                     .counts = p->counts + first * n_heads,
+                                     .sink_end = p->header + first,
+                                     .recent_begin = p->header + kv->step.n + first,
+                                     .after = p->header + 2 * kv->step.n + first};
+}
+
+static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, dci_gpu_choose_args *out)
+{
+        out->n_listed = score->n_listed;
+        out->spans = score->summaries;
+        out->spans.layer_at += kv->planner.spans_at;
+        out->ids = dci_gpu_kv_store_chunks(kv, &kv->planner.ids, layer);
+}
+
+dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
+{
+        const size_t at_once = kv->planner.at_once;
+        dci_status status = DCI_OK;
+        for (size_t first = 0; first < kv->step.n && status == DCI_OK; first += at_once) {
+                const size_t left = kv->step.n - first, n = left < at_once ? left : at_once;
+                const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
+                dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
+                if (kv->planner.listed)
+                        add_lists(kv, layer, &score, &choose);
+                if (kv->planner.schedule.on)
+                        status = dci_gpu_kv_schedule_plan(kv, layer, &score, &choose);
+                else
+                        status = kv->ops->score(kv->gpu, kv->step.stream, &score);
+                if (status == DCI_OK && !kv->planner.schedule.on)
+                        status = kv->ops->choose(kv->gpu, kv->step.stream, &choose);
+                if (status == DCI_OK)
+                        status = dci_gpu_kv_tail_of_scores(kv, layer, &score, first);
+        }
+        return status;
+}

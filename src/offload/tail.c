@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Tails of plans that the device makes: what is kept for them lies in the chunks, behind what is chosen by.
+ *
+ *      LOWBIT  reads the scores, of which the choice has taken the chosen ones out, and low-bit values
+ *      SUMS    reads pages' mean keys and values, and the rows of chosen tokens: once these are on the device
+ */
+#include "core/internal.h"
+
+#include "offload/offload_internal.h"
+
+/* Pages of a list, at most; and parts that these must be cut into. */
+static size_t most_pages(size_t max_tokens, size_t page_tokens)
+{
+        return max_tokens / page_tokens + 1;
+}
+
+static size_t least_parts(size_t n_pages)
+{
+        return n_pages / DCI_GPU_MOST_PART_PAGES + 1;
+}
+
+dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens)
+{
+        if (shape->tail == DCI_KV_TAIL_DROP)
+                return DCI_OK;
+        if (shape->group != DCI_KV_GROUP_TOKEN ||
+            (shape->summary != DCI_KV_SUMMARY_CODES && shape->summary != DCI_KV_SUMMARY_LEARNED))
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with a tail but by codes of tokens");
+        if (shape->tail == DCI_KV_TAIL_LOWBIT && shape->value_bits == 8)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with values of 8 bits, but of 4, 2 and 1");
+        if (shape->tail == DCI_KV_TAIL_SUMS &&
+            least_parts(most_pages(max_tokens, shape->page_tokens)) > DCI_GPU_MAX_PARTS)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the device cannot plan with a tail by means of pages of %zu for max_tokens of %zu",
+                                shape->page_tokens, max_tokens);
+        return DCI_OK;
+}
+
+/* Mean keys, and values, lie so far behind each other (kv/tail_sums.c). */
+static size_t means_bytes(const dci_gpu_kv *kv)
+{
+        return dci_lines(DCI_GPU_CHUNK / kv->shape.page_tokens * kv->row_bytes);
+}
+
+/* --- forming ------------------------------------------------------------------------------------------------------------------- */
+
+void dci_gpu_kv_form_values(const dci_gpu_kv *kv, dci_gpu_form_args *args)
+{
+        if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
+                return;
+        args->value_bits = kv->shape.value_bits;
+        args->tail_at = (int32_t)kv->host->summary_bytes;
+        args->value_step = args->lane_step;
+        args->value_signs = kv->planner.value_signs;
+        args->value_centres = kv->planner.value_centres;
+}
+
+dci_status dci_gpu_kv_form_means(dci_gpu_kv *kv, const dci_gpu_form_args *codes)
+{
+        dci_gpu_form_args args = *codes;
+        if (kv->shape.tail != DCI_KV_TAIL_SUMS)
+                return DCI_OK;
+        args.kind = DCI_GPU_MEANS;
+        args.group_shift = kv->page_shift;
+        args.chunks.layer_at += kv->host->summary_bytes;
+        dci_status status = kv->ops->form(kv->gpu, kv->step.stream, &args);
+        args.chunks.layer_at += means_bytes(kv);
+        args.lanes.keys = args.lanes.values;
+        return status == DCI_OK ? kv->ops->form(kv->gpu, kv->step.stream, &args) : status;
+}
+
+void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
+                                   dci_gpu_form_prompt_args *args)
+{
+        const dci_gpu_kv_layer *at = &kv->layers[layer];
+        const size_t token = (size_t)(args->keys - (const unsigned char *)rows->keys) / args->key_token;
+        args->value_token = rows->value_token_stride * kv->es;
+        args->value_head = rows->value_head_stride * kv->es;
+        args->values = (const unsigned char *)rows->values + token * args->value_token;
+        if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
+                return;
+        args->value_bits = kv->shape.value_bits;
+        args->tail_at = (int32_t)kv->host->summary_bytes;
+        args->value_signs = kv->planner.value_signs;
+        args->value_centres = kv->planner.value_centres + at->index * kv->n_lists * kv->dim;
+}
+
+dci_status dci_gpu_kv_form_prompt_means(dci_gpu_kv *kv, const dci_gpu_form_prompt_args *codes)
+{
+        dci_gpu_form_prompt_args args = *codes;
+        if (kv->shape.tail != DCI_KV_TAIL_SUMS)
+                return DCI_OK;
+        args.kind = DCI_GPU_MEANS;
+        args.group_shift = kv->page_shift;
+        args.chunks.layer_at += kv->host->summary_bytes;
+        dci_status status = kv->ops->form_prompt(kv->gpu, kv->step.stream, &args);
+        args.chunks.layer_at += means_bytes(kv);
+        args.keys = args.values;
+        args.key_token = args.value_token;
+        args.key_head = args.value_head;
+        return status == DCI_OK ? kv->ops->form_prompt(kv->gpu, kv->step.stream, &args) : status;
+}
+
+/* --- attending ------------------------------------------------------------------------------------------------------------------ */
+
+/* That no part has more pages than the kernel has bits for. */
+static size_t fewest_parts(const dci_gpu_kv *kv)
+{
+        return kv->shape.tail == DCI_KV_TAIL_SUMS
+                       ? least_parts(most_pages(kv->config.max_tokens, kv->shape.page_tokens))
+                       : 1;
+}
+
+/* Parts of a list: about two for each multiprocessor in all. */
+static int32_t parts_for(const dci_gpu_kv *kv, size_t n_sequences)
+{
+        const size_t n = 2 * (size_t)kv->gpu->info.multiprocessors / (n_sequences * kv->shape.n_kv_heads),
+                     fewest = fewest_parts(kv);
+        return (int32_t)(n < fewest ? fewest : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : n);
+}
+
+size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv)
+{
+        const size_t parts = 2 * (size_t)kv->gpu->info.multiprocessors + kv->n_lists * fewest_parts(kv);
+        return kv->shape.tail == DCI_KV_TAIL_DROP ? 0 : parts * kv->group * (kv->dim + 2);
+}
+
+dci_status dci_gpu_kv_tail_of_scores(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, size_t first)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const size_t of_queries = first * kv->shape.n_query_heads;
+        if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
+                return DCI_OK;
+        const dci_gpu_tail_args args = {.n_sequences = score->n_sequences,
+                                        .n_heads = score->n_heads,
+                                        .group = score->group,
+                                        .dim = score->dim,
+                                        .bits = kv->shape.value_bits,
+                                        .n_parts = parts_for(kv, (size_t)score->n_sequences),
+                                        .most_groups = score->most_groups,
+                                        .tail_at = (int32_t)kv->host->summary_bytes,
+                                        .sizes = score->sizes,
+                                        .rows = score->rows,
+                                        .n_tokens = score->n_tokens,
+                                        .n_grouped = score->n_grouped,
+                                        .scores = score->scores,
+                                        .chunks = score->summaries,
+                                        .signs = p->value_signs,
+                                        .centres = p->value_centres + kv->layers[layer].index * kv->n_lists * kv->dim,
+                                        .partial = p->tail_partial,
+                                        .arrived = p->tail_arrived,
+                                        .out = p->tail_out + of_queries * kv->dim,
+                                        .lse = p->tail_lse + of_queries};
+        return kv->ops->tail(kv->gpu, kv->step.stream, &args);
+}
+
+dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        if (kv->shape.tail != DCI_KV_TAIL_SUMS)
+                return DCI_OK;
+        const bool whole = kv->shape.sums_whole != 0;
+        const int32_t *slots = kv->answer + 3 * kv->config.max_sequences + kv->n_lists;
+        const dci_gpu_tail_sums_args args = {.n_sequences = (int32_t)kv->step.n,
+                                             .n_heads = (int32_t)kv->shape.n_kv_heads,
+                                             .group = (int32_t)kv->group,
+                                             .dim = (int32_t)kv->dim,
+                                             .dtype = (int32_t)kv->shape.dtype,
+                                             .query_dtype = (int32_t)kv->shape.query_dtype,
+                                             .page_shift = kv->page_shift,
+                                             .whole = whole,
+                                             .n_parts = parts_for(kv, kv->step.n),
+                                             .most_pages =
+                                                     (int32_t)most_pages(kv->config.max_tokens, kv->shape.page_tokens),
+                                             .stride = (int32_t)kv->stride,
+                                             .scale = (float)kv->shape.scale,
+                                             .keys_at = (uint32_t)kv->host->summary_bytes,
+                                             .values_at = (uint32_t)(kv->host->summary_bytes + means_bytes(kv)),
+                                             .sizes = dci_gpu_kv_sizes(kv),
+                                             .queries = queries,
+                                             .query_ld = ld,
+                                             .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
+                                             .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER),
+                                             .n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
+                                             .chunks = dci_gpu_kv_chunks(kv, layer),
+                                             .positions = p->positions,
+                                             .counts = p->counts,
+                                             .slots = whole ? NULL : slots,
+                                             .lanes = dci_gpu_kv_lanes(kv, layer),
+                                             .pool = dci_gpu_kv_host_pool(kv, layer),
+                                             .tables = dci_gpu_kv_tables(kv),
+                                             .partial = p->tail_partial,
+                                             .arrived = p->tail_arrived,
+                                             .out = p->tail_out,
+                                             .lse = p->tail_lse};
+        return kv->ops->tail_sums(kv->gpu, kv->step.stream, &args);
+}
