@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""Print the tables of docs/gpu.md and bench/gpu/gpu-notes.md from reports of dci-bench gpu --json and bench/scripts/gpu_peers.py --json.
+"""Print the tables of docs/gpu.md from reports of dci-bench gpu --json and bench/scripts/gpu_peers.py --json.
 
     python3 bench/scripts/gpu_tables.py gpu.json [--peers peers.json] [--prefill prefill.json] [--part gather,dense]
         [--into docs/gpu.md]
