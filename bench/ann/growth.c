@@ -94,13 +94,12 @@ static dci_status check_options(growth_options *o)
         if (o->k > o->sizes.values[0])
                 return dci_fail(DCI_ERR_INVALID, "--k %zu is more than the smallest of --sizes, %zu", o->k,
                                 o->sizes.values[0]);
-        dci_status status = bench_one_kind(&o->index, &o->kind);
-        if (status == DCI_OK)
-                status = bench_index_options_finish(&o->index, true);
+        DCI_TRY(bench_one_kind(&o->index, &o->kind));
+        DCI_TRY(bench_index_options_finish(&o->index, true));
         if (bench_has_kind(&o->index, DCI_KIND_MDCI) && o->index.prop_to_visit.n == 0 && o->index.field_of_view.n == 0)
                 o->index.field_of_view = views;
         o->rows.seed = o->index.seed;
-        return status;
+        return DCI_OK;
 }
 
 static dci_status parse(int argc, char **argv, growth_options *o, bool *out_help)
@@ -220,17 +219,12 @@ static dci_status measure(growth_state *g, growth_row *row)
         double seconds[1000];
         dci_memory_report memory;
         dci_memory_report_init(&memory, sizeof memory);
-        dci_status status = find_truth(g, row->n);
-        if (status == DCI_OK)
-                status = build(g, row);
-        if (status == DCI_OK)
-                status = find_effort(g, row);
-        for (size_t i = 0; status == DCI_OK && i < g->options.repeat; i++)
-                status = search(g, row, &seconds[i]);
-        if (status == DCI_OK)
-                status = dci_index_memory(g->index, &memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(find_truth(g, row->n));
+        DCI_TRY(build(g, row));
+        DCI_TRY(find_effort(g, row));
+        for (size_t i = 0; i < g->options.repeat; i++)
+                DCI_TRY(search(g, row, &seconds[i]));
+        DCI_TRY(dci_index_memory(g->index, &memory));
         row->query_us = 1e6 * bench_spread_of(seconds, g->options.repeat).median / (double)g->queries.n;
         row->bytes = memory.total;
         row->tree = bench_tree_of(g->index);

@@ -64,17 +64,15 @@ static dci_status check(latency_options *o)
                 return dci_fail(DCI_ERR_INVALID, "--limit-base and --limit-queries need data; --n says how many rows");
         if (!o->synthetic && (o->rows.dim != BENCH_ALL || o->rows.latent != BENCH_ALL))
                 return dci_fail(DCI_ERR_INVALID, "--dim and --latent are for random rows, not for data");
-        dci_status status = o->synthetic ? DCI_OK : bench_source_check(s, o->metric);
-        if (status == DCI_OK)
-                status = bench_one_kind(&o->index, &o->kind);
-        if (status == DCI_OK)
-                status = bench_index_options_finish(&o->index, false);
+        DCI_TRY(o->synthetic ? DCI_OK : bench_source_check(s, o->metric));
+        DCI_TRY(bench_one_kind(&o->index, &o->kind));
+        DCI_TRY(bench_index_options_finish(&o->index, false));
         if (o->rows.dim == BENCH_ALL)
                 o->rows.dim = 64;
         if (o->rows.latent == BENCH_ALL)
                 o->rows.latent = 16;
         o->rows.seed = o->index.seed;
-        return status;
+        return DCI_OK;
 }
 
 dci_status latency_options_parse(int argc, char **argv, latency_options *o, bool *out_help)

@@ -229,14 +229,13 @@ static dci_status take_turn(bench_run *run, size_t number, size_t round)
 /* All take turns, so that a slow spell of the machine hits all of them. */
 static dci_status measure_rounds(bench_run *run)
 {
-        dci_status status = DCI_OK;
-        for (size_t round = 0; status == DCI_OK && round <= run->job->options->repeat; round++) {
+        for (size_t round = 0; round <= run->job->options->repeat; round++) {
                 seconds_of(run, run->n_rows)[round > 0 ? round - 1 : 0] =
                         bench_read_floor(run->stored, run->stored_bytes, FLOOR_SECONDS);
-                for (size_t i = 0; status == DCI_OK && i < run->n_rows; i++)
-                        status = take_turn(run, i, round);
+                for (size_t i = 0; i < run->n_rows; i++)
+                        DCI_TRY(take_turn(run, i, round));
         }
-        return status;
+        return DCI_OK;
 }
 
 /* --- the run -------------------------------------------------------------------------------------------------------------- */

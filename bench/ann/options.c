@@ -191,16 +191,14 @@ static dci_status check_codes(ann_options *o)
 /* Options that contradict or miss each other. */
 static dci_status check_together(ann_options *o)
 {
-        dci_status status = bench_source_check(&o->source, o->metric);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(bench_source_check(&o->source, o->metric));
         if (o->source.truth != NULL && strcmp(o->source.truth, "own") != 0 && o->source.limit_base != BENCH_ALL)
                 return dci_fail(DCI_ERR_INVALID,
                                 "--truth names neighbours among all base rows and does not fit --limit-base");
         if (o->group_union && o->group == 0)
                 return dci_fail(DCI_ERR_INVALID, "--group-union needs --group");
-        status = bench_index_options_finish(&o->index, true);
-        return status == DCI_OK ? check_codes(o) : status;
+        DCI_TRY(bench_index_options_finish(&o->index, true));
+        return check_codes(o);
 }
 
 static dci_status parse(int argc, char **argv, ann_options *o, bool *out_help)

@@ -69,14 +69,10 @@ static const char help_output[] =
 
 static dci_status check_options(runbook_options *o)
 {
-        dci_status status = bench_source_check(&o->source, o->metric);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(bench_source_check(&o->source, o->metric));
         if (o->path == NULL)
                 return dci_fail(DCI_ERR_INVALID, "--runbook is missing");
-        status = bench_one_kind(&o->index, &o->kind);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(bench_one_kind(&o->index, &o->kind));
         if (o->mode == BENCH_MODE_BOTH)
                 return dci_fail(DCI_ERR_INVALID, "--mode: a runbook is played with one or batch, not both");
         return bench_index_options_finish(&o->index, false);
@@ -204,18 +200,11 @@ static json_t *report_json(const runbook_job *job, const runbook_state *state, i
 static dci_status run(runbook_state *state, int argc, char **argv)
 {
         const runbook_options *options = &state->options;
-        dci_status status = options->json != NULL ? bench_check_writable(options->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&options->index, options->index.threads, &state->measured);
-        if (status == DCI_OK)
-                status = bench_context(&options->index, 0, &state->helper);
-        if (status == DCI_OK)
-                status = bench_dataset_read(state->helper, &options->source, &state->dataset);
-        if (status == DCI_OK)
-                status = runbook_read(state->helper, options->path, options->dataset, state->dataset.base.n,
-                                      &state->book);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(options->json != NULL ? bench_check_writable(options->json) : DCI_OK);
+        DCI_TRY(bench_context(&options->index, options->index.threads, &state->measured));
+        DCI_TRY(bench_context(&options->index, 0, &state->helper));
+        DCI_TRY(bench_dataset_read(state->helper, &options->source, &state->dataset));
+        DCI_TRY(runbook_read(state->helper, options->path, options->dataset, state->dataset.base.n, &state->book));
         runbook_job job = {.helper = state->helper,
                            .measured = state->measured,
                            .options = options,
@@ -223,13 +212,9 @@ static dci_status run(runbook_state *state, int argc, char **argv)
                            .book = &state->book,
                            .kind = options->kind};
         job.k = options->k != 0 ? options->k : state->dataset.is_trace ? 100 : 10;
-        status = bench_source_metric(options->metric, &state->dataset, &job.metric);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(bench_source_metric(options->metric, &state->dataset, &job.metric));
         state->results = dci_alloc(state->helper, state->book.n_steps, sizeof *state->results);
-        status = state->results != NULL ? runbook_play(&job, state->results, &state->tree) : DCI_ERR_MEMORY;
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(state->results != NULL ? runbook_play(&job, state->results, &state->tree) : DCI_ERR_MEMORY);
         print_report(&job, state->results);
         return options->json != NULL ? bench_write_json(report_json(&job, state, argc, argv), options->json) : DCI_OK;
 }

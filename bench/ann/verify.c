@@ -162,12 +162,9 @@ static dci_status take_rows(verify_state *v)
         v->ids = dci_alloc(v->context, v->n, sizeof *v->ids);
         if (v->ids == NULL)
                 return DCI_ERR_MEMORY;
-        dci_status status = dci_index_ids(v->index, v->n, v->ids, &count);
-        if (status == DCI_OK)
-                status = bench_rows_alloc(v->context, v->options.file, v->config.dtype, v->n, v->config.dim, &v->base);
-        if (status == DCI_OK)
-                status = dci_index_reconstruct(v->index, v->n, v->ids, v->base.owned, v->config.dim);
-        return status;
+        DCI_TRY(dci_index_ids(v->index, v->n, v->ids, &count));
+        DCI_TRY(bench_rows_alloc(v->context, v->options.file, v->config.dtype, v->n, v->config.dim, &v->base));
+        return dci_index_reconstruct(v->index, v->n, v->ids, v->base.owned, v->config.dim);
 }
 
 static double root_mean_square(const bench_rows *rows, double *row)
@@ -217,11 +214,11 @@ static dci_status take_sample(verify_state *v, verify_queries *q)
 static dci_status take_queries(verify_state *v, verify_queries *q)
 {
         const char *file = v->options.queries;
-        dci_status status = bench_read_rows(v->context, file, v->options.limit_queries, &q->rows);
-        if (status == DCI_OK && q->rows.dim != v->config.dim)
-                status = dci_fail(DCI_ERR_FORMAT, "%s: rows of %zu elements, but those of the index have %zu", file,
-                                  q->rows.dim, v->config.dim);
-        return status == DCI_OK ? bench_rows_convert(v->context, file, v->config.query_dtype, &q->rows) : status;
+        DCI_TRY(bench_read_rows(v->context, file, v->options.limit_queries, &q->rows));
+        if (q->rows.dim != v->config.dim)
+                return dci_fail(DCI_ERR_FORMAT, "%s: rows of %zu elements, but those of the index have %zu", file,
+                                q->rows.dim, v->config.dim);
+        return bench_rows_convert(v->context, file, v->config.query_dtype, &q->rows);
 }
 
 /* --- recall --------------------------------------------------------------------------------------------------------------------------- */
@@ -401,21 +398,16 @@ static dci_status ask(verify_state *v, verify_queries own_and_given[2])
 
 static dci_status run(verify_state *v, verify_queries queries[2], int argc, char **argv)
 {
-        dci_status status = v->options.json != NULL ? bench_check_writable(v->options.json) : DCI_OK;
-        if (status == DCI_OK)
-                status = load(v);
-        if (status == DCI_OK)
-                status = check(v);
-        if (status == DCI_OK)
-                status = ask(v, queries);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(v->options.json != NULL ? bench_check_writable(v->options.json) : DCI_OK);
+        DCI_TRY(load(v));
+        DCI_TRY(check(v));
+        DCI_TRY(ask(v, queries));
         print_report(v);
         if (v->options.json != NULL)
-                status = bench_write_json(report_json(v, argc, argv), v->options.json);
-        if (status == DCI_OK && !v->passed)
-                status = dci_fail(BENCH_ERR_RUN, "%s: %s", v->options.file, v->sentence);
-        return status;
+                DCI_TRY(bench_write_json(report_json(v, argc, argv), v->options.json));
+        if (!v->passed)
+                return dci_fail(BENCH_ERR_RUN, "%s: %s", v->options.file, v->sentence);
+        return DCI_OK;
 }
 
 int bench_verify(int argc, char **argv)

@@ -237,17 +237,15 @@ static dci_status check_config(const bench_index_options *o)
 
 dci_status bench_index_options_finish(bench_index_options *o, bool sweep)
 {
-        dci_status status = check_needs(o);
+        DCI_TRY(check_needs(o));
         o->sweep = sweep;
-        if (status == DCI_OK && !sweep &&
-            (o->prop_to_visit.n > 1 || o->prop_to_retrieve.n > 1 || o->field_of_view.n > 1))
-                status = dci_fail(DCI_ERR_INVALID, "--%s: this command takes one effort, not several",
-                                  o->prop_to_visit.n > 1      ? "prop-to-visit"
-                                  : o->prop_to_retrieve.n > 1 ? "prop-to-retrieve"
-                                                              : "field-of-view");
-        if (status == DCI_OK)
-                status = fill_config(o);
-        return status == DCI_OK ? check_config(o) : status;
+        if (!sweep && (o->prop_to_visit.n > 1 || o->prop_to_retrieve.n > 1 || o->field_of_view.n > 1))
+                return dci_fail(DCI_ERR_INVALID, "--%s: this command takes one effort, not several",
+                                o->prop_to_visit.n > 1      ? "prop-to-visit"
+                                : o->prop_to_retrieve.n > 1 ? "prop-to-retrieve"
+                                                            : "field-of-view");
+        DCI_TRY(fill_config(o));
+        return check_config(o);
 }
 
 dci_status bench_one_kind(const bench_index_options *o, dci_index_kind *out)

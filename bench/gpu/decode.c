@@ -106,17 +106,14 @@ static size_t most_layers(const decoding *d, const kvbench_arm *arm, size_t toke
 static dci_status steps(decoding *d, size_t n, size_t warm, gpubench_time *out)
 {
         gpubench_path_times times = {0};
-        dci_status status = DCI_OK;
-        for (size_t s = 0; s < warm + n && status == DCI_OK; s++) {
-                status = gpubench_path_bring(&d->path);
-                if (status == DCI_OK)
-                        status = gpubench_path_step(&d->path, &times);
+        for (size_t s = 0; s < warm + n; s++) {
+                DCI_TRY(gpubench_path_bring(&d->path));
+                DCI_TRY(gpubench_path_step(&d->path, &times));
                 if (s >= warm)
                         d->samples[s - warm] = d->path.graph != NULL ? times.device : times.wall;
         }
-        if (status == DCI_OK)
-                *out = gpubench_time_of(d->samples, n);
-        return status;
+        *out = gpubench_time_of(d->samples, n);
+        return DCI_OK;
 }
 
 /* The steps that count: all of their times, and what they moved. */
@@ -125,23 +122,19 @@ static dci_status measure_whole(decoding *d)
         const size_t n = d->b->options->steps;
         double *kinds[] = {d->samples, d->samples + n, d->samples + 2 * n, d->samples + 3 * n};
         gpubench_time ignored;
-        dci_status status = steps(d, 1, WARM_STEPS, &ignored);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_get_info(d->path.kv, &d->before);
-        for (size_t s = 0; s < n && status == DCI_OK; s++) {
+        DCI_TRY(steps(d, 1, WARM_STEPS, &ignored));
+        DCI_TRY(dci_gpu_kv_get_info(d->path.kv, &d->before));
+        for (size_t s = 0; s < n; s++) {
                 gpubench_path_times times = {0};
-                status = gpubench_path_bring(&d->path);
-                if (status == DCI_OK)
-                        status = gpubench_path_step(&d->path, &times);
+                DCI_TRY(gpubench_path_bring(&d->path));
+                DCI_TRY(gpubench_path_step(&d->path, &times));
                 kinds[0][s] = d->path.graph != NULL ? times.device : times.wall;
                 kinds[1][s] = times.wall;
                 kinds[2][s] = times.plan;
                 kinds[3][s] = times.maintain;
         }
-        if (status == DCI_OK)
-                status = dci_gpu_kv_get_info(d->path.kv, &d->after);
-        if (status == DCI_OK)
-                status = gpubench_path_look(&d->path);
+        DCI_TRY(dci_gpu_kv_get_info(d->path.kv, &d->after));
+        DCI_TRY(gpubench_path_look(&d->path));
         d->mean = 0;
         for (size_t s = 0; s < n; s++)
                 d->mean += 1e6 * kinds[0][s] / (double)n;
@@ -149,7 +142,7 @@ static dci_status measure_whole(decoding *d)
         d->wall = gpubench_time_of(kinds[1], n);
         d->plan = gpubench_time_of(kinds[2], n);
         d->maintain = gpubench_time_of(kinds[3], n);
-        return status;
+        return DCI_OK;
 }
 
 /* Graphs that end before each phase, from the last one on: what is resident goes on as in earnest as long as there is a phase that says so.
@@ -184,15 +177,12 @@ static dci_status split_calls(decoding *d, const bool *present)
 {
         const size_t n = d->b->options->steps < PREFIX_STEPS ? d->b->options->steps : PREFIX_STEPS;
         double seconds[PHASES] = {0};
-        dci_status status = DCI_OK;
-        for (size_t s = 0; s < n && status == DCI_OK; s++) {
+        for (size_t s = 0; s < n; s++) {
                 gpubench_path_times times = {0};
-                status = gpubench_path_bring(&d->path);
+                DCI_TRY(gpubench_path_bring(&d->path));
                 gpubench_tap_time();
-                if (status == DCI_OK)
-                        status = gpubench_path_step(&d->path, &times);
-                if (status == DCI_OK)
-                        status = gpubench_tap_times(d->b, seconds);
+                DCI_TRY(gpubench_path_step(&d->path, &times));
+                DCI_TRY(gpubench_tap_times(d->b, seconds));
         }
         for (int phase = 0; phase < PHASES; phase++)
                 if (present[phase])
@@ -201,7 +191,7 @@ static dci_status split_calls(decoding *d, const bool *present)
                 d->phases[PHASE_CHOOSE] = d->plan.median;
                 d->phases[PHASE_FORM] = d->maintain.median;
         }
-        return status;
+        return DCI_OK;
 }
 
 static size_t steps_taken(const gpubench_options *o)
@@ -306,10 +296,7 @@ static dci_status report(decoding *d)
         char codes[32], memory[32];
         kvbench_codes_name(&c->arm, codes, sizeof codes);
         const double ratio = ratio_to_full(d);
-        const dci_status status =
-                gpubench_row(d->b, "decode", dci_kv_preset_name(c->arm.preset), shape_of(d, codes), &d->whole, 0, 0);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_row(d->b, "decode", dci_kv_preset_name(c->arm.preset), shape_of(d, codes), &d->whole, 0, 0));
         note_memory(d);
         note_times(d, ratio);
         bench_format_bytes(memory, sizeof memory, d->after.device_bytes);
@@ -332,19 +319,18 @@ static dci_status report(decoding *d)
 
 static dci_status prepare_walk(decoding *d)
 {
-        dci_status status = gpubench_stream_walk(&d->stream, d->tokens, WALK_STEPS);
+        DCI_TRY(gpubench_stream_walk(&d->stream, d->tokens, WALK_STEPS));
         for (size_t i = 0; i < d->n_shares; i++)
                 if (d->shares[i].tokens == d->tokens) {
                         d->share = d->shares[i];
-                        return status;
+                        return DCI_OK;
                 }
         d->share.tokens = d->tokens;
-        if (status == DCI_OK)
-                status = gpubench_stream_overlap(&d->stream, OVERLAP_TOKENS, d->b->options->tiny ? 8 : OVERLAP_STEPS,
-                                                 &d->share.last, &d->share.kept);
-        if (status == DCI_OK && d->n_shares < BENCH_MAX_SHARES)
+        DCI_TRY(gpubench_stream_overlap(&d->stream, OVERLAP_TOKENS, d->b->options->tiny ? 8 : OVERLAP_STEPS,
+                                        &d->share.last, &d->share.kept));
+        if (d->n_shares < BENCH_MAX_SHARES)
                 d->shares[d->n_shares++] = d->share;
-        return status;
+        return DCI_OK;
 }
 
 /* One length, with the cache that is there. */
@@ -436,9 +422,9 @@ static dci_status measure_arm(decoding *d, const kvbench_arm *arm)
                                        .heads = d->b->options->heads,
                                        .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : d->b->options->planner,
                                        .out_dtype = DCI_BF16};
-        dci_status status = gpubench_path_planner(d->b, &config, &d->planner);
+        DCI_TRY(gpubench_path_planner(d->b, &config, &d->planner));
         qsort(lengths.values, lengths.n, sizeof *lengths.values, compare_sizes);
-        for (size_t i = 0, end; i < lengths.n && status == DCI_OK; i = end) {
+        for (size_t i = 0, end; i < lengths.n; i = end) {
                 end = i + 1;
                 if (!is_wanted(d, arm, lengths.values[i]))
                         continue;
@@ -446,9 +432,9 @@ static dci_status measure_arm(decoding *d, const kvbench_arm *arm)
                 while (end < lengths.n && most_layers(d, arm, lengths.values[end]) == layers &&
                        is_wanted(d, arm, lengths.values[end]))
                         end++;
-                status = measure_cache(d, arm, lengths.values + i, end - i, layers);
+                DCI_TRY(measure_cache(d, arm, lengths.values + i, end - i, layers));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status open_decoding(decoding *d)
@@ -458,15 +444,11 @@ static dci_status open_decoding(decoding *d)
         for (size_t i = 0; i < o->lengths.n; i++)
                 longest = o->lengths.values[i] > longest ? o->lengths.values[i] : longest;
         d->host_bytes = host_bytes(o);
-        d->samples = calloc(4 * (o->steps + PREFIX_STEPS), sizeof *d->samples);
-        dci_status status = d->samples != NULL ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "samples could not be had");
-        if (status == DCI_OK)
-                status = dci_gpu_kv_info_init(&d->before, sizeof d->before);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_info_init(&d->after, sizeof d->after);
-        if (status == DCI_OK)
-                status = gpubench_stream_open(d->b->context, o->heads, GPUBENCH_GROUP, longest + 1, o->arms.seed,
-                                              &d->stream);
+        d->samples = gpubench_host(d->b, (4 * (o->steps + PREFIX_STEPS)) * sizeof *d->samples);
+        DCI_TRY(d->samples != NULL ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "samples could not be had"));
+        DCI_TRY(dci_gpu_kv_info_init(&d->before, sizeof d->before));
+        DCI_TRY(dci_gpu_kv_info_init(&d->after, sizeof d->after));
+        DCI_TRY(gpubench_stream_open(d->b->context, o->heads, GPUBENCH_GROUP, longest + 1, o->arms.seed, &d->stream));
         char memory[32];
         bench_format_bytes(memory, sizeof memory, d->host_bytes);
         printf("\ndecode: %zu kv heads of %d query heads, d %d, bf16, budget %zu in all, up to %zu layers (locked host "
@@ -476,7 +458,7 @@ static dci_status open_decoding(decoding *d)
                o->heads, GPUBENCH_GROUP, GPUBENCH_DIM, o->budgets.values[0], o->decode_layers, memory, "preset",
                "plans", "batch", "tokens", "layers", "us", "wall", "/ full", "append", "choose", "resid.", "gather",
                "tail", "attend", "hits", "device", "filled");
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_decode(gpubench *b)
@@ -484,9 +466,9 @@ dci_status gpubench_decode(gpubench *b)
         const gpubench_options *o = b->options;
         decoding d = {.b = b};
         char failure[1024] = "";
-        kvbench_arm *arms = calloc(kvbench_arms(&o->arms, NULL) + 1, sizeof *arms);
+        kvbench_arm *arms = gpubench_host(b, (kvbench_arms(&o->arms, NULL) + 1) * sizeof *arms);
         if (arms == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "arms could not be had");
+                return DCI_ERR_MEMORY;
         dci_status status = open_decoding(&d), failed = DCI_OK;
         const size_t n_arms = kvbench_arms(&o->arms, arms);
         gpubench_tap_open(b);
@@ -511,7 +493,5 @@ dci_status gpubench_decode(gpubench *b)
                        "before, %.0f %% among the 512 that were so last\n",
                        d.shares[i].tokens, 100 * d.shares[i].last, 100 * d.shares[i].kept);
         gpubench_stream_close(&d.stream);
-        free(d.samples);
-        free(arms);
         return failed == DCI_OK ? status : dci_fail(failed, "%s", failure);
 }

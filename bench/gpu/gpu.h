@@ -53,7 +53,7 @@ typedef struct gpubench_limits {
         double to_device, to_host;
 } gpubench_limits;
 
-/* Memory of the device, or locked host memory (host is not NULL) that the device can use at `device`. */
+/* Memory of the device (host is NULL), of the host (device is NULL), or locked host memory that the device can use at `device`. */
 typedef struct gpubench_area {
         unsigned char *host, *device;
         size_t n_bytes;
@@ -86,6 +86,8 @@ enum { GPUBENCH_ON_DEVICE, GPUBENCH_PINNED };
 /* Memory until gpubench_release(b, mark), mark being b->n_areas before. */
 dci_status gpubench_take(gpubench *b, size_t n_bytes, int kind, gpubench_area *out);
 void gpubench_release(gpubench *b, size_t mark);
+/* The same of the host's memory, zeroed; NULL after a failure. A part that fails may leave all of it to gpu.c, which releases it. */
+void *gpubench_host(gpubench *b, size_t n_bytes);
 /* The same, with a copy of `data`: for tables and arguments. */
 dci_status gpubench_put(gpubench *b, const void *data, size_t n_bytes, void **out);
 /* Copies between any host memory and the device's, and waits. */
@@ -93,8 +95,8 @@ dci_status gpubench_upload(gpubench *b, void *to, const void *from, size_t n_byt
 dci_status gpubench_download(gpubench *b, void *to, const void *from, size_t n_bytes);
 /* Fills with rows of bf16 or f16 numbers about 1 in size: zeros would be faster than what is real. */
 dci_status gpubench_fill(gpubench *b, unsigned char *device, size_t n_bytes, dci_dtype dtype);
-/* 0 to n - 1 in a random order; free() it. */
-int32_t *gpubench_order(size_t n, uint64_t seed);
+/* 0 to n - 1 in a random order, in memory of the host; NULL after a failure. */
+int32_t *gpubench_order(gpubench *b, size_t n, uint64_t seed);
 size_t gpubench_free_bytes(gpubench *b);
 /* Rotating sets: so many that together they exceed the L2 four times, at least `least`. */
 size_t gpubench_sets(const gpubench *b, size_t bytes_touched, size_t least);

@@ -23,9 +23,7 @@ static size_t row_elements(const gpubench_path *p)
 dci_status gpubench_path_kv_config(const gpubench *b, const gpubench_path_config *config, dci_kv_config *out)
 {
         const gpubench_options *o = b->options;
-        dci_status status = dci_kv_config_init(out, sizeof *out);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_config_init(out, sizeof *out));
         out->n_layers = config->layers;
         out->n_kv_heads = config->heads;
         out->n_query_heads = config->heads * GROUP;
@@ -50,13 +48,9 @@ static dci_status create(gpubench *b, const gpubench_path_config *config, dci_gp
         dci_kv_config c;
         dci_gpu_kv_config g;
         dci_gpu_kv_info info;
-        dci_status status = gpubench_path_kv_config(b, config, &c);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_config_init(&g, sizeof g);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_info_init(&info, sizeof info);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_path_kv_config(b, config, &c));
+        DCI_TRY(dci_gpu_kv_config_init(&g, sizeof g));
+        DCI_TRY(dci_gpu_kv_info_init(&info, sizeof info));
         g.max_sequences = config->batch;
         g.max_tokens = config->max_tokens;
         g.gather = b->options->gather;
@@ -64,11 +58,10 @@ static dci_status create(gpubench *b, const gpubench_path_config *config, dci_gp
         g.out_dtype = (int32_t)config->out_dtype;
         g.planner = config->planner;
         g.device_resident_bytes = b->options->resident_mib << 20;
-        status = dci_gpu_kv_create(b->gpu, &c, &g, out);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_get_info(*out, &info);
+        DCI_TRY(dci_gpu_kv_create(b->gpu, &c, &g, out));
+        DCI_TRY(dci_gpu_kv_get_info(*out, &info));
         *out_planner = info.planner == DCI_GPU_PLAN_DEVICE ? DCI_GPU_PLAN_DEVICE : DCI_GPU_PLAN_HOST;
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_path_planner(gpubench *b, const gpubench_path_config *config, int32_t *out)
@@ -101,12 +94,11 @@ static dci_status take_areas(gpubench_path *p)
                      {&p->device_queries, c->layers * c->batch * queries, GPUBENCH_ON_DEVICE},
                      {&p->observed, OBSERVED * queries, GPUBENCH_ON_DEVICE},
                      {&p->out, p->out_bytes, GPUBENCH_ON_DEVICE}};
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < sizeof areas / sizeof *areas && status == DCI_OK; i++)
-                status = gpubench_take(b, areas[i].n_bytes, areas[i].kind, areas[i].area);
-        for (size_t i = 0; i < 2 && status == DCI_OK; i++)
-                status = b->ops->event_take(b->gpu, false, &p->rows_free[i]);
-        return status == DCI_OK ? b->ops->fill(b->gpu, b->stream, p->out.device, 0xff, p->out.n_bytes) : status;
+        for (size_t i = 0; i < sizeof areas / sizeof *areas; i++)
+                DCI_TRY(gpubench_take(b, areas[i].n_bytes, areas[i].kind, areas[i].area));
+        for (size_t i = 0; i < 2; i++)
+                DCI_TRY(b->ops->event_take(b->gpu, false, &p->rows_free[i]));
+        return b->ops->fill(b->gpu, b->stream, p->out.device, 0xff, p->out.n_bytes);
 }
 
 dci_status gpubench_path_open(gpubench *b, const gpubench_stream *stream, const gpubench_path_config *config,
@@ -115,9 +107,9 @@ dci_status gpubench_path_open(gpubench *b, const gpubench_stream *stream, const 
         *out = (gpubench_path){.b = b, .stream = stream, .config = *config};
         for (size_t i = 0; i < GPUBENCH_MOST_BATCH; i++)
                 out->sequences[i] = -1;
-        const dci_status status = take_areas(out);
+        DCI_TRY(take_areas(out));
         out->free_before = gpubench_free_bytes(b);
-        return status == DCI_OK ? create(b, config, &out->kv, &out->planner) : status;
+        return create(b, config, &out->kv, &out->planner);
 }
 
 /* The areas go with the caller's mark. */
@@ -155,14 +147,11 @@ static dci_status bring_chunk(gpubench_path *p, size_t first, size_t n, size_t n
         gpubench *b = p->b;
         const size_t row = row_elements(p) * 2;
         uint16_t *keys = (uint16_t *)(void *)p->rows[buffer].host, *values = keys + n * row_elements(p);
-        dci_status status = b->ops->event_wait(b->gpu, p->rows_free[buffer]);
-        if (status == DCI_OK)
-                status = gpubench_stream_rows(p->stream, first, n, keys, values);
-        if (status == DCI_OK)
-                status = b->ops->copy(b->gpu, b->stream, p->prompt.device + first * row, keys, n * row);
-        if (status == DCI_OK)
-                status = b->ops->copy(b->gpu, b->stream, p->prompt.device + (n_tokens + first) * row, values, n * row);
-        return status == DCI_OK ? b->ops->event_record(b->gpu, p->rows_free[buffer], b->stream) : status;
+        DCI_TRY(b->ops->event_wait(b->gpu, p->rows_free[buffer]));
+        DCI_TRY(gpubench_stream_rows(p->stream, first, n, keys, values));
+        DCI_TRY(b->ops->copy(b->gpu, b->stream, p->prompt.device + first * row, keys, n * row));
+        DCI_TRY(b->ops->copy(b->gpu, b->stream, p->prompt.device + (n_tokens + first) * row, values, n * row));
+        return b->ops->event_record(b->gpu, p->rows_free[buffer], b->stream);
 }
 
 /* The whole prompt of sequence i in one step, as a device that plans wants it: the same rows in all layers. */
@@ -170,21 +159,16 @@ static dci_status append_prompt(gpubench_path *p, size_t i, size_t n)
 {
         gpubench *b = p->b;
         dci_kv_rows rows;
-        dci_status status = rows_of(&p->prompt, n * row_elements(p) * 2, &rows);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_open(p->kv, &p->sequences[i]);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_reserve(p->kv, b->stream, 1, &p->sequences[i], &n);
-        for (size_t l = 0; l < p->config.layers && status == DCI_OK; l++) {
-                status = dci_gpu_kv_append(p->kv, b->stream, l, &rows);
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_prompt(p->kv, b->stream, l, p->sequences[i], OBSERVED, p->observed.device,
-                                                   DIM);
+        DCI_TRY(rows_of(&p->prompt, n * row_elements(p) * 2, &rows));
+        DCI_TRY(dci_gpu_kv_open(p->kv, &p->sequences[i]));
+        DCI_TRY(dci_gpu_kv_reserve(p->kv, b->stream, 1, &p->sequences[i], &n));
+        for (size_t l = 0; l < p->config.layers; l++) {
+                DCI_TRY(dci_gpu_kv_append(p->kv, b->stream, l, &rows));
+                DCI_TRY(dci_gpu_kv_prompt(p->kv, b->stream, l, p->sequences[i], OBSERVED, p->observed.device, DIM));
         }
-        if (status == DCI_OK)
-                status = dci_gpu_kv_step_end(p->kv, b->stream);
+        DCI_TRY(dci_gpu_kv_step_end(p->kv, b->stream));
         p->n[i] = n;
-        return status;
+        return DCI_OK;
 }
 
 /* Sequences [first, end) get the same rows, each its own copy. */
@@ -194,14 +178,14 @@ static dci_status fill_some(gpubench_path *p, size_t first, size_t end, size_t n
         if (n_tokens > p->config.max_prompt)
                 return dci_fail(BENCH_ERR_RUN, "a prompt of %zu tokens, but there is room for %zu", n_tokens,
                                 p->config.max_prompt);
-        dci_status status = gpubench_upload(p->b, p->observed.device, p->stream->walk, observed);
-        for (size_t t = 0, n, buffer = 0; t < n_tokens && status == DCI_OK; t += n, buffer = 1 - buffer) {
+        DCI_TRY(gpubench_upload(p->b, p->observed.device, p->stream->walk, observed));
+        for (size_t t = 0, n, buffer = 0; t < n_tokens; t += n, buffer = 1 - buffer) {
                 n = n_tokens - t < CHUNK_TOKENS ? n_tokens - t : CHUNK_TOKENS;
-                status = bring_chunk(p, t, n, n_tokens, buffer);
+                DCI_TRY(bring_chunk(p, t, n, n_tokens, buffer));
         }
-        for (size_t i = first; i < end && status == DCI_OK; i++)
-                status = append_prompt(p, i, n_tokens);
-        return status == DCI_OK ? dci_gpu_kv_sync(p->kv) : status;
+        for (size_t i = first; i < end; i++)
+                DCI_TRY(append_prompt(p, i, n_tokens));
+        return dci_gpu_kv_sync(p->kv);
 }
 
 dci_status gpubench_path_fill_one(gpubench_path *p, size_t i, size_t n_tokens)
@@ -212,24 +196,23 @@ dci_status gpubench_path_fill_one(gpubench_path *p, size_t i, size_t n_tokens)
 dci_status gpubench_path_fill(gpubench_path *p, size_t n_tokens, bool forks)
 {
         const size_t n = p->config.batch;
-        dci_status status = fill_some(p, 0, forks ? 1 : n, n_tokens);
-        for (size_t i = 1; i < n && forks && status == DCI_OK; i++) {
-                status = dci_gpu_kv_fork(p->kv, p->sequences[0], n_tokens, &p->sequences[i]);
+        DCI_TRY(fill_some(p, 0, forks ? 1 : n, n_tokens));
+        for (size_t i = 1; i < n && forks; i++) {
+                DCI_TRY(dci_gpu_kv_fork(p->kv, p->sequences[0], n_tokens, &p->sequences[i]));
                 p->n[i] = n_tokens;
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_path_empty(gpubench_path *p)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < p->config.batch && status == DCI_OK; i++)
+        for (size_t i = 0; i < p->config.batch; i++)
                 if (p->sequences[i] >= 0) {
-                        status = dci_gpu_kv_close(p->kv, p->sequences[i]);
+                        DCI_TRY(dci_gpu_kv_close(p->kv, p->sequences[i]));
                         p->sequences[i] = -1;
                         p->n[i] = 0;
                 }
-        return status;
+        return DCI_OK;
 }
 
 /* --- steps --------------------------------------------------------------------------------------------------------------------------- */
@@ -240,22 +223,19 @@ dci_status gpubench_path_bring(gpubench_path *p)
         const gpubench_path_config *c = &p->config;
         const size_t row = row_elements(p), queries = row * GROUP * 2;
         uint16_t *keys = (uint16_t *)(void *)p->new_rows.host;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < c->batch && status == DCI_OK; i++)
-                status = gpubench_stream_rows(p->stream, p->n[i], 1, keys + i * row, keys + (c->batch + i) * row);
+        for (size_t i = 0; i < c->batch; i++)
+                DCI_TRY(gpubench_stream_rows(p->stream, p->n[i], 1, keys + i * row, keys + (c->batch + i) * row));
         for (size_t l = 0; l < c->layers; l++)
                 for (size_t i = 0; i < c->batch; i++) {
                         const size_t at = l * c->batch + i;
                         memcpy(p->queries.host + at * queries,
                                gpubench_stream_queries(p->stream, p->step + at * WALK_APART), queries);
                 }
-        if (status == DCI_OK)
-                status = b->ops->copy(b->gpu, b->stream, p->device_new.device, keys, 2 * c->batch * row * 2);
-        if (status == DCI_OK)
-                status = b->ops->copy(b->gpu, b->stream, p->device_queries.device, p->queries.host,
-                                      c->layers * c->batch * queries);
+        DCI_TRY(b->ops->copy(b->gpu, b->stream, p->device_new.device, keys, 2 * c->batch * row * 2));
+        DCI_TRY(b->ops->copy(b->gpu, b->stream, p->device_queries.device, p->queries.host,
+                             c->layers * c->batch * queries));
         p->step++;
-        return status == DCI_OK ? b->ops->stream_wait(b->gpu, b->stream) : status;
+        return b->ops->stream_wait(b->gpu, b->stream);
 }
 
 /* All layers, in their order; `times` NULL: it is captured. */
@@ -265,29 +245,27 @@ static dci_status queue_layers(gpubench_path *p, gpubench_path_times *times)
         const gpubench_path_config *c = &p->config;
         const size_t row = row_elements(p), heads = row * GROUP;
         dci_kv_rows rows;
-        dci_status status = rows_of(&p->device_new, c->batch * row * 2, &rows);
-        for (size_t l = 0; l < c->layers && status == DCI_OK; l++) {
+        DCI_TRY(rows_of(&p->device_new, c->batch * row * 2, &rows));
+        for (size_t l = 0; l < c->layers; l++) {
                 const unsigned char *queries = p->device_queries.device + l * c->batch * heads * 2;
-                status = dci_gpu_kv_append(p->kv, b->stream, l, &rows);
+                DCI_TRY(dci_gpu_kv_append(p->kv, b->stream, l, &rows));
                 const double at = bench_seconds();
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_plan(p->kv, b->stream, l, queries, DIM);
+                DCI_TRY(dci_gpu_kv_plan(p->kv, b->stream, l, queries, DIM));
                 if (times != NULL)
                         times->plan += bench_seconds() - at;
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_attend(p->kv, b->stream, l, queries, DIM,
-                                                   p->out.device + l * c->batch * heads * dci_dtype_size(c->out_dtype),
-                                                   DIM, NULL);
+                DCI_TRY(dci_gpu_kv_attend(p->kv, b->stream, l, queries, DIM,
+                                          p->out.device + l * c->batch * heads * dci_dtype_size(c->out_dtype), DIM,
+                                          NULL));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status end_step(gpubench_path *p)
 {
-        dci_status status = dci_gpu_kv_step_end(p->kv, p->b->stream);
-        for (size_t i = 0; i < p->config.batch && status == DCI_OK; i++)
+        DCI_TRY(dci_gpu_kv_step_end(p->kv, p->b->stream));
+        for (size_t i = 0; i < p->config.batch; i++)
                 p->n[i]++;
-        return status == DCI_OK ? p->b->ops->stream_wait(p->b->gpu, p->b->stream) : status;
+        return p->b->ops->stream_wait(p->b->gpu, p->b->stream);
 }
 
 /* Call by call: what a first call loads must not be recorded, and a failure has its own sentence. */
@@ -295,8 +273,8 @@ static dci_status step_before(gpubench_path *p)
 {
         gpubench_path_times times;
         gpubench_path_forget(p);
-        dci_status status = gpubench_path_step(p, &times);
-        return status == DCI_OK ? gpubench_path_bring(p) : status;
+        DCI_TRY(gpubench_path_step(p, &times));
+        return gpubench_path_bring(p);
 }
 
 dci_status gpubench_path_capture(gpubench_path *p, size_t max_tokens)
@@ -334,12 +312,10 @@ dci_status gpubench_path_capture(gpubench_path *p, size_t max_tokens)
 static dci_status launch(gpubench_path *p)
 {
         gpubench *b = p->b;
-        dci_status status = dci_gpu_kv_replay(p->kv, b->stream, p->graph_tokens);
-        if (status == DCI_OK)
-                status = b->ops->event_record(b->gpu, b->begin, b->stream);
-        if (status == DCI_OK)
-                status = b->ops->graph_launch(b->gpu, p->graph, b->stream);
-        return status == DCI_OK ? b->ops->event_record(b->gpu, b->end, b->stream) : status;
+        DCI_TRY(dci_gpu_kv_replay(p->kv, b->stream, p->graph_tokens));
+        DCI_TRY(b->ops->event_record(b->gpu, b->begin, b->stream));
+        DCI_TRY(b->ops->graph_launch(b->gpu, p->graph, b->stream));
+        return b->ops->event_record(b->gpu, b->end, b->stream);
 }
 
 dci_status gpubench_path_step(gpubench_path *p, gpubench_path_times *out)
@@ -347,19 +323,17 @@ dci_status gpubench_path_step(gpubench_path *p, gpubench_path_times *out)
         gpubench *b = p->b;
         *out = (gpubench_path_times){0};
         const double begin = bench_seconds();
-        dci_status status = dci_gpu_kv_reserve(p->kv, b->stream, p->config.batch, p->sequences, NULL);
-        if (status == DCI_OK)
-                status = p->graph != NULL ? launch(p) : queue_layers(p, out);
-        if (status == DCI_OK)
-                status = end_step(p);
+        DCI_TRY(dci_gpu_kv_reserve(p->kv, b->stream, p->config.batch, p->sequences, NULL));
+        DCI_TRY(p->graph != NULL ? launch(p) : queue_layers(p, out));
+        DCI_TRY(end_step(p));
         const double done = bench_seconds();
         out->wall = done - begin;
-        if (status == DCI_OK && p->graph != NULL)
+        if (p->graph != NULL)
                 return b->ops->event_elapsed(b->gpu, b->begin, b->end, &out->device);
-        if (status == DCI_OK && p->planner == DCI_GPU_PLAN_HOST)
-                status = dci_gpu_kv_maintain(p->kv, p->config.batch, p->sequences);
+        if (p->planner == DCI_GPU_PLAN_HOST)
+                DCI_TRY(dci_gpu_kv_maintain(p->kv, p->config.batch, p->sequences));
         out->maintain = bench_seconds() - done;
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_path_look(gpubench_path *p)

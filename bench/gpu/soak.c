@@ -46,37 +46,31 @@ static dci_status append_on_cpu(soaking *s, size_t n, bool ends)
 {
         const gpubench_path_config *c = &s->path.config;
         dci_kv_rows rows;
-        dci_status status = dci_kv_rows_init(&rows, sizeof rows);
+        DCI_TRY(dci_kv_rows_init(&rows, sizeof rows));
         rows.keys = s->rows;
         rows.values = s->rows + n * c->heads * DIM;
-        if (status == DCI_OK)
-                status = gpubench_stream_rows(&s->stream, s->n_cpu, n, s->rows, s->rows + n * c->heads * DIM);
-        if (status == DCI_OK)
-                status = dci_kv_reserve(s->cpu, 1, &s->on_cpu, &n);
-        for (size_t l = 0; l < c->layers && status == DCI_OK; l++) {
-                status = dci_kv_append(s->cpu, l, 1, &s->on_cpu, &n, &rows);
-                if (status == DCI_OK && ends)
-                        status = dci_kv_prompt(s->cpu, l, s->on_cpu, 64, s->stream.walk, DIM);
+        DCI_TRY(gpubench_stream_rows(&s->stream, s->n_cpu, n, s->rows, s->rows + n * c->heads * DIM));
+        DCI_TRY(dci_kv_reserve(s->cpu, 1, &s->on_cpu, &n));
+        for (size_t l = 0; l < c->layers; l++) {
+                DCI_TRY(dci_kv_append(s->cpu, l, 1, &s->on_cpu, &n, &rows));
+                if (ends)
+                        DCI_TRY(dci_kv_prompt(s->cpu, l, s->on_cpu, 64, s->stream.walk, DIM));
         }
         s->n_cpu += n;
-        return status;
+        return DCI_OK;
 }
 
 /* Tokens up to there, a prompt in one step, others in long ones; groups of what has left the window are formed behind. */
 static dci_status follow(soaking *s, size_t n_tokens, bool prompt)
 {
-        dci_status status = DCI_OK;
-        while (s->n_cpu < n_tokens && status == DCI_OK) {
+        while (s->n_cpu < n_tokens) {
                 const size_t left = n_tokens - s->n_cpu, n = prompt || left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
-                status = append_on_cpu(s, n, prompt);
-                if (status == DCI_OK)
-                        status = dci_kv_step_end(s->cpu, 1, &s->on_cpu);
-                if (status == DCI_OK)
-                        status = dci_kv_wait(s->cpu, s->on_cpu);
-                if (status == DCI_OK)
-                        status = dci_kv_maintain(s->cpu, 1, &s->on_cpu);
+                DCI_TRY(append_on_cpu(s, n, prompt));
+                DCI_TRY(dci_kv_step_end(s->cpu, 1, &s->on_cpu));
+                DCI_TRY(dci_kv_wait(s->cpu, s->on_cpu));
+                DCI_TRY(dci_kv_maintain(s->cpu, 1, &s->on_cpu));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status plan_layer(soaking *s, size_t layer, const uint16_t *queries)
@@ -93,18 +87,15 @@ static const uint16_t *queries_of(const soaking *s, size_t layer, size_t walk)
 static dci_status follow_closely(soaking *s, size_t n_tokens)
 {
         const size_t ahead = s->path.n[0] - s->path.step; /* from a step's queries to its token */
-        dci_status status = DCI_OK;
-        while (s->n_cpu < n_tokens && status == DCI_OK) {
+        while (s->n_cpu < n_tokens) {
                 const size_t walk = s->n_cpu - ahead;
-                status = append_on_cpu(s, 1, false);
-                for (size_t l = 0; l < s->path.config.layers && status == DCI_OK; l++)
-                        status = plan_layer(s, l, queries_of(s, l, walk));
-                if (status == DCI_OK)
-                        status = dci_kv_step_end(s->cpu, 1, &s->on_cpu);
-                if (status == DCI_OK)
-                        status = dci_kv_maintain(s->cpu, 1, &s->on_cpu);
+                DCI_TRY(append_on_cpu(s, 1, false));
+                for (size_t l = 0; l < s->path.config.layers; l++)
+                        DCI_TRY(plan_layer(s, l, queries_of(s, l, walk)));
+                DCI_TRY(dci_kv_step_end(s->cpu, 1, &s->on_cpu));
+                DCI_TRY(dci_kv_maintain(s->cpu, 1, &s->on_cpu));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status compare_layer(soaking *s, size_t layer, size_t walk)
@@ -113,10 +104,9 @@ static dci_status compare_layer(soaking *s, size_t layer, size_t walk)
         const size_t heads = c->heads * GROUP;
         const uint16_t *queries = queries_of(s, layer, walk);
         const float *device = s->device_out + layer * c->batch * heads * DIM;
-        dci_status status = plan_layer(s, layer, queries);
-        if (status == DCI_OK)
-                status = dci_kv_attend(s->cpu, layer, 1, &s->on_cpu, queries, DIM, &s->plan, s->cpu_out, DIM, NULL);
-        for (size_t h = 0; h < heads && status == DCI_OK; h++) {
+        DCI_TRY(plan_layer(s, layer, queries));
+        DCI_TRY(dci_kv_attend(s->cpu, layer, 1, &s->on_cpu, queries, DIM, &s->plan, s->cpu_out, DIM, NULL));
+        for (size_t h = 0; h < heads; h++) {
                 double off = 0, all = 0;
                 for (size_t j = h * DIM; j < (h + 1) * DIM; j++) {
                         off += ((double)device[j] - (double)s->cpu_out[j]) *
@@ -129,13 +119,13 @@ static dci_status compare_layer(soaking *s, size_t layer, size_t walk)
                 s->n_compared++;
                 s->n_far += !(apart <= NEAR);
                 if (!(apart < INFINITY) || s->n_far > GROUP + s->n_compared / MOST_FAR)
-                        status = dci_fail(
+                        return dci_fail(
                                 BENCH_ERR_RUN,
                                 "layer %zu, query head %zu, %zu tokens: the device is %g away from the CPU, the %zuth "
                                 "output of %zu that is",
                                 layer, h, s->n_cpu, apart, s->n_far, s->n_compared);
         }
-        return status;
+        return DCI_OK;
 }
 
 /* Behind a step of the device: its outputs of the first sequence against the CPU's at the same token. */
@@ -162,14 +152,13 @@ static dci_status poison_place(gpubench *b, const dci_gpu_kv *kv, int32_t block)
 {
         const dci_gpu_kv_resident *r = &kv->resident;
         const size_t n_bytes = kv->host->pool.block_bytes;
-        dci_status status = DCI_OK;
         if (r->n_places == 0 || r->places[block] < 0)
                 return DCI_OK;
-        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK; l++)
-                status =
-                        b->ops->fill(b->gpu, b->stream,
-                                     r->memory + (l * r->n_places + (size_t)r->places[block]) * n_bytes, 0xff, n_bytes);
-        return status;
+        for (size_t l = 0; l < kv->n_sparse; l++)
+                DCI_TRY(b->ops->fill(b->gpu, b->stream,
+                                     r->memory + (l * r->n_places + (size_t)r->places[block]) * n_bytes, 0xff,
+                                     n_bytes));
+        return DCI_OK;
 }
 
 /* All that a sequence has, in host memory, in resident pages and in its lanes, becomes NaN; then it is closed. */
@@ -216,8 +205,8 @@ static dci_status change_places(soaking *s)
         const size_t i = 1 + s->n_lives % (BATCH - 1), tokens = s->b->options->soak_tokens;
         const size_t n = tokens / 2 + tokens / 16 * (s->n_lives * 5 % 9) + 1;
         s->n_lives++;
-        const dci_status status = poison(s, i);
-        return status == DCI_OK ? gpubench_path_fill_one(&s->path, i, n) : status;
+        DCI_TRY(poison(s, i));
+        return gpubench_path_fill_one(&s->path, i, n);
 }
 
 /* --- the run ---------------------------------------------------------------------------------------------------------------------------- */
@@ -247,11 +236,11 @@ static dci_status note_memory(soaking *s, size_t *free_bytes, size_t *taken, siz
 static dci_status poll(const soaking *s)
 {
         int32_t bad[BATCH] = {0};
-        const dci_status status = dci_gpu_poll(s->path.kv, BATCH, s->path.sequences, bad);
-        for (size_t i = 0; i < BATCH && status == DCI_OK; i++)
+        DCI_TRY(dci_gpu_poll(s->path.kv, BATCH, s->path.sequences, bad));
+        for (size_t i = 0; i < BATCH; i++)
                 if (bad[i] != 0)
                         return dci_fail(BENCH_ERR_RUN, "sequence %zu of the batch got a row that is no number", i);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status run(soaking *s)
@@ -296,38 +285,28 @@ static dci_status open_all(soaking *s, const gpubench_path_config *config)
         gpubench *b = s->b;
         const size_t row = config->heads * DIM, tokens = b->options->soak_tokens;
         dci_kv_config c;
-        dci_status status = gpubench_path_kv_config(b, config, &c);
+        DCI_TRY(gpubench_path_kv_config(b, config, &c));
         c.foreground = 1;
         c.refit = 0; /* a decode without dci_gpu_kv_maintain goes on with the codes it has */
-        if (status == DCI_OK)
-                status = dci_gpu_kv_info_init(&s->info, sizeof s->info);
-        if (status == DCI_OK)
-                status = dci_kv_plan_init(&s->plan, sizeof s->plan);
-        if (status == DCI_OK)
-                status = gpubench_stream_open(b->context, config->heads, GROUP, config->max_tokens + 1,
-                                              b->options->arms.seed, &s->stream);
-        if (status == DCI_OK)
-                status = gpubench_stream_walk(&s->stream, tokens / 2, WALK_STEPS);
-        if (status == DCI_OK)
-                status = gpubench_path_open(b, &s->stream, config, &s->path);
-        if (status == DCI_OK)
-                status = dci_kv_create(b->context, &c, &s->cpu);
-        if (status == DCI_OK)
-                status = dci_kv_open(s->cpu, &s->on_cpu);
-        if (status == DCI_OK) {
-                s->remembers = s->cpu->listed || s->cpu->config.schedule != DCI_KV_EVERY_STEP;
-                status = dci_kv_plan_create(s->cpu, 1, &s->plan);
-        }
-        s->rows = malloc(2 * (tokens > CHUNK_TOKENS ? tokens : CHUNK_TOKENS) * row * sizeof *s->rows);
-        s->device_out = malloc(s->path.out_bytes + 1);
-        s->cpu_out = malloc(row * GROUP * sizeof *s->cpu_out);
-        s->seconds = calloc(b->options->soak_steps, sizeof *s->seconds);
+        DCI_TRY(dci_gpu_kv_info_init(&s->info, sizeof s->info));
+        DCI_TRY(dci_kv_plan_init(&s->plan, sizeof s->plan));
+        DCI_TRY(gpubench_stream_open(b->context, config->heads, GROUP, config->max_tokens + 1, b->options->arms.seed,
+                                     &s->stream));
+        DCI_TRY(gpubench_stream_walk(&s->stream, tokens / 2, WALK_STEPS));
+        DCI_TRY(gpubench_path_open(b, &s->stream, config, &s->path));
+        DCI_TRY(dci_kv_create(b->context, &c, &s->cpu));
+        DCI_TRY(dci_kv_open(s->cpu, &s->on_cpu));
+        s->remembers = s->cpu->listed || s->cpu->config.schedule != DCI_KV_EVERY_STEP;
+        DCI_TRY(dci_kv_plan_create(s->cpu, 1, &s->plan));
+        s->rows = gpubench_host(b, 2 * (tokens > CHUNK_TOKENS ? tokens : CHUNK_TOKENS) * row * sizeof *s->rows);
+        s->device_out = gpubench_host(b, s->path.out_bytes + 1);
+        s->cpu_out = gpubench_host(b, row * GROUP * sizeof *s->cpu_out);
+        s->seconds = gpubench_host(b, b->options->soak_steps * sizeof *s->seconds);
         const bool memory = s->rows != NULL && s->device_out != NULL && s->cpu_out != NULL && s->seconds != NULL;
-        if (status == DCI_OK && !memory)
-                status = dci_fail(DCI_ERR_MEMORY, "rows of %zu tokens could not be had", CHUNK_TOKENS);
-        if (status == DCI_OK)
-                status = gpubench_path_fill(&s->path, tokens, false);
-        return status == DCI_OK ? follow(s, tokens, true) : status;
+        if (!memory)
+                return dci_fail(DCI_ERR_MEMORY, "rows of %zu tokens could not be had", CHUNK_TOKENS);
+        DCI_TRY(gpubench_path_fill(&s->path, tokens, false));
+        return follow(s, tokens, true);
 }
 
 static void close_all(soaking *s, size_t mark)
@@ -338,10 +317,6 @@ static void close_all(soaking *s, size_t mark)
         gpubench_path_close(&s->path);
         gpubench_stream_close(&s->stream);
         gpubench_release(s->b, mark);
-        free(s->rows);
-        free(s->device_out);
-        free(s->cpu_out);
-        free(s->seconds);
 }
 
 static dci_status report(soaking *s)
@@ -423,9 +398,9 @@ dci_status gpubench_soak(gpubench *b)
         const gpubench_options *o = b->options;
         char failure[1024] = "";
         dci_status failed = DCI_OK;
-        kvbench_arm *arms = calloc(kvbench_arms(&o->arms, NULL) + 1, sizeof *arms);
+        kvbench_arm *arms = gpubench_host(b, (kvbench_arms(&o->arms, NULL) + 1) * sizeof *arms);
         if (arms == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "arms could not be had");
+                return DCI_ERR_MEMORY;
         const size_t n_arms = kvbench_arms(&o->arms, arms);
         printf("\nsoak: %zu layers of %zu kv heads, %d sequences, one that stays and others that come and go through "
                "memory full of NaN; outputs against the CPU's\n%-14s %-14s %-6s %-6s %8s %6s %9s %8s %9s %9s %6s %9s "
@@ -441,6 +416,5 @@ dci_status gpubench_soak(gpubench *b)
                         snprintf(failure, sizeof failure, "%s", dci_last_error());
                 failed = failed == DCI_OK ? ran : failed;
         }
-        free(arms);
         return failed == DCI_OK ? DCI_OK : dci_fail(failed, "%s", failure);
 }

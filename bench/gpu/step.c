@@ -36,11 +36,8 @@ static dci_status open_cache(stepping *s)
         const gpubench_options *o = s->b->options;
         dci_kv_config c;
         dci_gpu_kv_config g;
-        dci_status status = dci_kv_config_init(&c, sizeof c);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_config_init(&g, sizeof g);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_config_init(&c, sizeof c));
+        DCI_TRY(dci_gpu_kv_config_init(&g, sizeof g));
         c.n_layers = o->layers;
         c.n_kv_heads = o->heads;
         c.n_query_heads = o->heads * s->trace->group;
@@ -64,8 +61,8 @@ static dci_status open_cache(stepping *s)
         g.gather = o->gather;
         g.hot_tokens = o->hot;
         g.out_dtype = DCI_F16;
-        status = dci_gpu_kv_create(s->b->gpu, &c, &g, &s->kv);
-        return status == DCI_OK ? dci_gpu_kv_open(s->kv, &s->sequences[0]) : status;
+        DCI_TRY(dci_gpu_kv_create(s->b->gpu, &c, &g, &s->kv));
+        return dci_gpu_kv_open(s->kv, &s->sequences[0]);
 }
 
 static dci_status take_areas(stepping *s)
@@ -87,20 +84,19 @@ static dci_status take_areas(stepping *s)
                      {&s->device_values, most * row, GPUBENCH_ON_DEVICE},
                      {&s->device_queries, queries, GPUBENCH_ON_DEVICE},
                      {&s->out, o->batch * row * s->trace->group, GPUBENCH_ON_DEVICE}};
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < sizeof areas / sizeof *areas && status == DCI_OK; i++)
-                status = gpubench_take(b, areas[i].n_bytes, areas[i].kind, areas[i].area);
-        s->events = calloc(2 * o->layers, sizeof *s->events);
+        for (size_t i = 0; i < sizeof areas / sizeof *areas; i++)
+                DCI_TRY(gpubench_take(b, areas[i].n_bytes, areas[i].kind, areas[i].area));
+        s->events = gpubench_host(b, 2 * o->layers * sizeof *s->events);
         bool memory = s->events != NULL;
         for (size_t i = 0; i < TIMES; i++) {
-                s->seconds[i] = calloc(o->steps + 1, sizeof(double));
+                s->seconds[i] = gpubench_host(b, (o->steps + 1) * sizeof(double));
                 memory = memory && s->seconds[i] != NULL;
         }
-        if (status == DCI_OK && !memory)
-                status = dci_fail(DCI_ERR_MEMORY, "times of %zu steps could not be had", o->steps);
-        for (size_t i = 0; i < 2 * o->layers && status == DCI_OK; i++)
-                status = b->ops->event_take(b->gpu, true, &s->events[i]);
-        return status;
+        if (!memory)
+                return dci_fail(DCI_ERR_MEMORY, "times of %zu steps could not be had", o->steps);
+        for (size_t i = 0; i < 2 * o->layers; i++)
+                DCI_TRY(b->ops->event_take(b->gpu, true, &s->events[i]));
+        return DCI_OK;
 }
 
 static void close_cache(stepping *s, size_t mark)
@@ -109,9 +105,6 @@ static void close_cache(stepping *s, size_t mark)
         for (size_t i = 0; s->events != NULL && i < 2 * s->b->options->layers; i++)
                 if (s->events[i] != NULL)
                         s->b->ops->event_give(s->b->gpu, s->events[i]);
-        free(s->events);
-        for (size_t i = 0; i < TIMES; i++)
-                free(s->seconds[i]);
         gpubench_release(s->b, mark);
 }
 
@@ -130,10 +123,9 @@ static dci_status bring_rows(stepping *s, size_t first, size_t n, bool repeated)
                         memcpy(s->values.host + to, values + from, dim * 2);
                 }
         const size_t n_bytes = n * n_heads * dim * 2;
-        dci_status status = s->b->ops->copy(s->b->gpu, s->b->stream, s->device_keys.device, s->keys.host, n_bytes);
-        if (status == DCI_OK)
-                status = s->b->ops->copy(s->b->gpu, s->b->stream, s->device_values.device, s->values.host, n_bytes);
-        return status == DCI_OK ? s->b->ops->stream_wait(s->b->gpu, s->b->stream) : status;
+        DCI_TRY(s->b->ops->copy(s->b->gpu, s->b->stream, s->device_keys.device, s->keys.host, n_bytes));
+        DCI_TRY(s->b->ops->copy(s->b->gpu, s->b->stream, s->device_values.device, s->values.host, n_bytes));
+        return s->b->ops->stream_wait(s->b->gpu, s->b->stream);
 }
 
 /* Queries of n positions, the same for every kv head; repeated: of one position, for n sequences. */
@@ -144,9 +136,9 @@ static dci_status bring_queries(stepping *s, const bench_rows *from, size_t firs
                 for (size_t h = 0; h < n_heads; h++)
                         memcpy(s->queries.host + (i * n_heads + h) * part,
                                (const char *)from->data + (first + (repeated ? 0 : i)) * part, part);
-        const dci_status status =
-                s->b->ops->copy(s->b->gpu, s->b->stream, s->device_queries.device, s->queries.host, n * n_heads * part);
-        return status == DCI_OK ? s->b->ops->stream_wait(s->b->gpu, s->b->stream) : status;
+        DCI_TRY(s->b->ops->copy(s->b->gpu, s->b->stream, s->device_queries.device, s->queries.host,
+                                n * n_heads * part));
+        return s->b->ops->stream_wait(s->b->gpu, s->b->stream);
 }
 
 /* --- the prompt --------------------------------------------------------------------------------------------------------------- */
@@ -156,32 +148,28 @@ static dci_status fill(stepping *s)
         const gpubench_options *o = s->b->options;
         const size_t n_observed = s->trace->observed.n / s->trace->group;
         dci_kv_rows rows;
-        dci_status status = dci_kv_rows_init(&rows, sizeof rows);
+        DCI_TRY(dci_kv_rows_init(&rows, sizeof rows));
         rows.keys = s->device_keys.device;
         rows.values = s->device_values.device;
-        if (status == DCI_OK)
-                status = bring_queries(s, &s->trace->observed, 0, n_observed, false);
-        for (size_t t = 0, n; t < o->tokens && status == DCI_OK; t += n) {
+        DCI_TRY(bring_queries(s, &s->trace->observed, 0, n_observed, false));
+        for (size_t t = 0, n; t < o->tokens; t += n) {
                 n = o->tokens - t < PREFILL_TOKENS ? o->tokens - t : PREFILL_TOKENS;
-                status = bring_rows(s, t, n, false);
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_reserve(s->kv, s->b->stream, 1, s->sequences, &n);
-                for (size_t l = 0; l < o->layers && status == DCI_OK; l++) {
-                        status = dci_gpu_kv_append(s->kv, s->b->stream, l, &rows);
-                        if (status == DCI_OK && t + n == o->tokens)
-                                status = dci_gpu_kv_prompt(s->kv, s->b->stream, l, s->sequences[0], n_observed,
-                                                           s->device_queries.device, s->trace->keys.dim);
+                DCI_TRY(bring_rows(s, t, n, false));
+                DCI_TRY(dci_gpu_kv_reserve(s->kv, s->b->stream, 1, s->sequences, &n));
+                for (size_t l = 0; l < o->layers; l++) {
+                        DCI_TRY(dci_gpu_kv_append(s->kv, s->b->stream, l, &rows));
+                        if (t + n == o->tokens)
+                                DCI_TRY(dci_gpu_kv_prompt(s->kv, s->b->stream, l, s->sequences[0], n_observed,
+                                                          s->device_queries.device, s->trace->keys.dim));
                 }
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_step_end(s->kv, s->b->stream);
-                if (status == DCI_OK) /* the rows' buffer is written again */
-                        status = s->b->ops->stream_wait(s->b->gpu, s->b->stream);
+                DCI_TRY(dci_gpu_kv_step_end(s->kv, s->b->stream));
+                /* the rows' buffer is written again */
+                DCI_TRY(s->b->ops->stream_wait(s->b->gpu, s->b->stream));
         }
-        if (status == DCI_OK)
-                status = dci_gpu_kv_sync(s->kv);
-        for (size_t i = 1; i < o->batch && status == DCI_OK; i++)
-                status = dci_gpu_kv_fork(s->kv, s->sequences[0], o->tokens, &s->sequences[i]);
-        return status;
+        DCI_TRY(dci_gpu_kv_sync(s->kv));
+        for (size_t i = 1; i < o->batch; i++)
+                DCI_TRY(dci_gpu_kv_fork(s->kv, s->sequences[0], o->tokens, &s->sequences[i]));
+        return DCI_OK;
 }
 
 /* --- the decode --------------------------------------------------------------------------------------------------------------- */
@@ -190,19 +178,15 @@ static dci_status step_layer(stepping *s, size_t layer, size_t step, const dci_k
 {
         gpubench *b = s->b;
         const size_t dim = s->trace->keys.dim;
-        dci_status status = dci_gpu_kv_append(s->kv, b->stream, layer, rows);
+        DCI_TRY(dci_gpu_kv_append(s->kv, b->stream, layer, rows));
         double at = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_gpu_kv_plan(s->kv, b->stream, layer, s->device_queries.device, dim);
+        DCI_TRY(dci_gpu_kv_plan(s->kv, b->stream, layer, s->device_queries.device, dim));
         s->seconds[PLAN][step] += bench_seconds() - at;
-        if (status == DCI_OK)
-                status = b->ops->event_record(b->gpu, s->events[2 * layer], b->stream);
+        DCI_TRY(b->ops->event_record(b->gpu, s->events[2 * layer], b->stream));
         at = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_gpu_kv_attend(s->kv, b->stream, layer, s->device_queries.device, dim, s->out.device, dim,
-                                           NULL);
+        DCI_TRY(dci_gpu_kv_attend(s->kv, b->stream, layer, s->device_queries.device, dim, s->out.device, dim, NULL));
         s->seconds[ATTEND][step] += bench_seconds() - at;
-        return status == DCI_OK ? b->ops->event_record(b->gpu, s->events[2 * layer + 1], b->stream) : status;
+        return b->ops->event_record(b->gpu, s->events[2 * layer + 1], b->stream);
 }
 
 static dci_status step_once(stepping *s, size_t step)
@@ -210,49 +194,41 @@ static dci_status step_once(stepping *s, size_t step)
         gpubench *b = s->b;
         const gpubench_options *o = b->options;
         dci_kv_rows rows;
-        dci_status status = dci_kv_rows_init(&rows, sizeof rows);
+        DCI_TRY(dci_kv_rows_init(&rows, sizeof rows));
         rows.keys = s->device_keys.device;
         rows.values = s->device_values.device;
-        if (status == DCI_OK)
-                status = bring_rows(s, o->tokens + step, o->batch, true);
-        if (status == DCI_OK)
-                status = bring_queries(s, &s->trace->queries, step % (s->trace->tokens - s->trace->prompt), o->batch,
-                                       true);
+        DCI_TRY(bring_rows(s, o->tokens + step, o->batch, true));
+        DCI_TRY(bring_queries(s, &s->trace->queries, step % (s->trace->tokens - s->trace->prompt), o->batch, true));
         const double begin = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_gpu_kv_reserve(s->kv, b->stream, o->batch, s->sequences, NULL);
-        for (size_t l = 0; l < o->layers && status == DCI_OK; l++)
-                status = step_layer(s, l, step, &rows);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_step_end(s->kv, b->stream);
-        if (status == DCI_OK)
-                status = b->ops->stream_wait(b->gpu, b->stream);
+        DCI_TRY(dci_gpu_kv_reserve(s->kv, b->stream, o->batch, s->sequences, NULL));
+        for (size_t l = 0; l < o->layers; l++)
+                DCI_TRY(step_layer(s, l, step, &rows));
+        DCI_TRY(dci_gpu_kv_step_end(s->kv, b->stream));
+        DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
         const double end = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_gpu_kv_maintain(s->kv, o->batch, s->sequences);
+        DCI_TRY(dci_gpu_kv_maintain(s->kv, o->batch, s->sequences));
         s->seconds[STEP][step] = end - begin;
         s->seconds[MAINTAIN][step] = bench_seconds() - end;
-        for (size_t l = 0; l < o->layers && status == DCI_OK; l++) {
+        for (size_t l = 0; l < o->layers; l++) {
                 double seconds = 0;
-                status = b->ops->event_elapsed(b->gpu, s->events[2 * l], s->events[2 * l + 1], &seconds);
+                DCI_TRY(b->ops->event_elapsed(b->gpu, s->events[2 * l], s->events[2 * l + 1], &seconds));
                 s->seconds[DEVICE][step] += seconds;
         }
-        return status;
+        return DCI_OK;
 }
 
 /* Outputs of the last layer are numbers. */
 static dci_status look(const stepping *s)
 {
         const size_t n = s->b->options->batch * s->b->options->heads * s->trace->group * s->trace->keys.dim;
-        uint16_t *out = calloc(n, sizeof *out);
+        uint16_t *out = gpubench_host(s->b, n * sizeof *out);
         if (out == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
-        dci_status status = gpubench_download(s->b, out, s->out.device, n * sizeof *out);
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
+                return DCI_ERR_MEMORY;
+        DCI_TRY(gpubench_download(s->b, out, s->out.device, n * sizeof *out));
+        for (size_t i = 0; i < n; i++)
                 if ((out[i] & 0x7c00) == 0x7c00)
-                        status = dci_fail(BENCH_ERR_RUN, "output %zu of %zu is no number", i, n);
-        free(out);
-        return status;
+                        return dci_fail(BENCH_ERR_RUN, "output %zu of %zu is no number", i, n);
+        return DCI_OK;
 }
 
 static dci_status decode(stepping *s)
@@ -344,10 +320,10 @@ dci_status gpubench_step(gpubench *b)
         const gpubench_options *o = b->options;
         kvbench_trace trace = {.helper = b->context};
         const size_t whole = (o->tokens > 2048 ? o->tokens : 2048) / 15 * 16 + 16;
-        kvbench_arm *arms = calloc(kvbench_arms(&o->arms, NULL) + 1, sizeof *arms);
+        kvbench_arm *arms = gpubench_host(b, (kvbench_arms(&o->arms, NULL) + 1) * sizeof *arms);
         char failure[1024] = "";
         if (arms == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "arms could not be had");
+                return DCI_ERR_MEMORY;
         dci_status status = kvbench_synthetic(b->context, whole, o->arms.seed, &trace), failed = DCI_OK;
         const size_t n_arms = kvbench_arms(&o->arms, arms);
         printf("\nstep: %zu layers, %zu kv heads of %zu query heads, d %zu, prompt of %zu tokens, batch %zu, budget "
@@ -366,7 +342,6 @@ dci_status gpubench_step(gpubench *b)
                         snprintf(failure, sizeof failure, "%s", dci_last_error());
                 failed = failed == DCI_OK ? played : failed;
         }
-        free(arms);
         kvbench_trace_close(&trace);
         return failed == DCI_OK ? status : dci_fail(failed, "%s", failure);
 }

@@ -308,13 +308,13 @@ static void count_step(sharing *s, const ranked *best, size_t step, bool counts)
 static dci_status count_steps(const gpubench_stream *s, size_t n, size_t n_steps, uint16_t *keys, ranked *best,
                               double *logits, sharing *shared)
 {
-        const dci_status status = gpubench_stream_rows(s, s->prompt - n, n, keys, keys + n * s->n_heads * DIM);
-        for (size_t step = 0; step < n_steps && status == DCI_OK && n > SINK + WINDOW + BEST; step++) {
+        DCI_TRY(gpubench_stream_rows(s, s->prompt - n, n, keys, keys + n * s->n_heads * DIM));
+        for (size_t step = 0; step < n_steps && n > SINK + WINDOW + BEST; step++) {
                 weigh(s, keys, n, gpubench_stream_queries(s, step), logits, best);
                 qsort(best + SINK, n - SINK - WINDOW, sizeof *best, by_share);
                 count_step(shared, best + SINK, step, 2 * step >= n_steps);
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_stream_overlap(const gpubench_stream *s, size_t most, size_t n_steps, double *out_last,

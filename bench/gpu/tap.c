@@ -43,11 +43,11 @@ static dci_status begin(dci_gpu *gpu, void *stream, int phase)
                 more[tap.n_spans++] = (span){.phase = phase};
         }
         span *s = &tap.spans[tap.n_used];
-        dci_status status = s->begin != NULL ? DCI_OK : tap.below->event_take(gpu, true, &s->begin);
-        if (status == DCI_OK && s->end == NULL)
-                status = tap.below->event_take(gpu, true, &s->end);
+        DCI_TRY(s->begin != NULL ? DCI_OK : tap.below->event_take(gpu, true, &s->begin));
+        if (s->end == NULL)
+                DCI_TRY(tap.below->event_take(gpu, true, &s->end));
         s->phase = phase;
-        return status == DCI_OK ? tap.below->event_record(gpu, s->begin, stream) : status;
+        return tap.below->event_record(gpu, s->begin, stream);
 }
 
 static dci_status end(dci_gpu *gpu, void *stream)
@@ -112,8 +112,8 @@ static dci_status tap_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out
                                    .fn = touch,
                                    .arg = &t};
         dci_gpu_place(memory, n_bytes, gpu->info.numa_node);
-        const dci_status status = dci_parallel(&region);
-        return status == DCI_OK ? tap.below->pin(gpu, memory, n_bytes, out_address) : status;
+        DCI_TRY(dci_parallel(&region));
+        return tap.below->pin(gpu, memory, n_bytes, out_address);
 }
 #endif
 
@@ -173,13 +173,13 @@ void gpubench_tap_time(void)
 
 dci_status gpubench_tap_times(gpubench *b, double *seconds)
 {
-        dci_status status = b->ops->stream_wait(b->gpu, b->stream);
+        DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
         tap.times = false;
-        for (size_t i = 0; i < tap.n_used && status == DCI_OK; i++) {
+        for (size_t i = 0; i < tap.n_used; i++) {
                 double took = 0;
-                status = b->ops->event_elapsed(b->gpu, tap.spans[i].begin, tap.spans[i].end, &took);
+                DCI_TRY(b->ops->event_elapsed(b->gpu, tap.spans[i].begin, tap.spans[i].end, &took));
                 seconds[tap.spans[i].phase] += took;
         }
         tap.n_used = 0;
-        return status;
+        return DCI_OK;
 }

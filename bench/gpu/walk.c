@@ -24,9 +24,7 @@ dci_status gpubench_kv_config(const kvbench_options *arms, const kvbench_trace *
                               size_t budget, dci_kv_config *out)
 {
         dci_kv_config c;
-        dci_status status = dci_kv_config_init(&c, sizeof c);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_config_init(&c, sizeof c));
         c.n_layers = c.n_kv_heads = 1;
         c.n_query_heads = trace->group;
         c.dim_k = trace->keys.dim;
@@ -54,17 +52,12 @@ dci_status gpubench_kv_config(const kvbench_options *arms, const kvbench_trace *
 static dci_status open_cache(dci_context *context, const kvbench_options *arms, const kvbench_arm *arm, walking *w)
 {
         dci_kv_config c;
-        dci_status status = gpubench_kv_config(arms, w->trace, arm, w->out->budget, &c);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_create(context, &c, &w->kv);
-        if (status == DCI_OK)
-                status = dci_kv_info_init(&w->info, sizeof w->info);
-        if (status == DCI_OK)
-                status = dci_kv_get_info(w->kv, &w->info);
-        if (status == DCI_OK)
-                status = dci_kv_open(w->kv, &w->sequence);
-        return status == DCI_OK ? dci_kv_plan_create(w->kv, 1, &w->plan) : status;
+        DCI_TRY(gpubench_kv_config(arms, w->trace, arm, w->out->budget, &c));
+        DCI_TRY(dci_kv_create(context, &c, &w->kv));
+        DCI_TRY(dci_kv_info_init(&w->info, sizeof w->info));
+        DCI_TRY(dci_kv_get_info(w->kv, &w->info));
+        DCI_TRY(dci_kv_open(w->kv, &w->sequence));
+        return dci_kv_plan_create(w->kv, 1, &w->plan);
 }
 
 static dci_status append(walking *w, size_t first, size_t n)
@@ -72,10 +65,10 @@ static dci_status append(walking *w, size_t first, size_t n)
         const bench_rows *keys = &w->trace->keys, *values = &w->trace->values;
         const size_t element = dci_dtype_size(keys->dtype);
         dci_kv_rows rows;
-        dci_status status = dci_kv_rows_init(&rows, sizeof rows);
+        DCI_TRY(dci_kv_rows_init(&rows, sizeof rows));
         rows.keys = (const char *)keys->data + first * keys->dim * element;
         rows.values = (const char *)values->data + first * values->dim * element;
-        return status == DCI_OK ? dci_kv_append(w->kv, 0, 1, &w->sequence, &n, &rows) : status;
+        return dci_kv_append(w->kv, 0, 1, &w->sequence, &n, &rows);
 }
 
 /* Query rows as floats. */
@@ -93,21 +86,18 @@ static void widen(walking *w, const bench_rows *rows, size_t first, size_t n)
 static dci_status prefill(walking *w)
 {
         const kvbench_trace *trace = w->trace;
-        dci_status status = DCI_OK;
         const size_t n_observed = trace->observed.n / trace->group;
         widen(w, &trace->observed, 0, trace->observed.n);
-        for (size_t t = 0, n; t < trace->prompt && status == DCI_OK; t += n) {
+        for (size_t t = 0, n; t < trace->prompt; t += n) {
                 n = trace->prompt - t < PREFILL_TOKENS ? trace->prompt - t : PREFILL_TOKENS;
-                status = dci_kv_reserve(w->kv, 1, &w->sequence, &n);
-                if (status == DCI_OK)
-                        status = append(w, t, n);
-                if (status == DCI_OK && t + n == trace->prompt)
-                        status = dci_kv_prompt(w->kv, 0, w->sequence, n_observed, n_observed > 0 ? w->queries : NULL,
-                                               trace->keys.dim);
-                if (status == DCI_OK)
-                        status = dci_kv_step_end(w->kv, 1, &w->sequence);
+                DCI_TRY(dci_kv_reserve(w->kv, 1, &w->sequence, &n));
+                DCI_TRY(append(w, t, n));
+                if (t + n == trace->prompt)
+                        DCI_TRY(dci_kv_prompt(w->kv, 0, w->sequence, n_observed, n_observed > 0 ? w->queries : NULL,
+                                              trace->keys.dim));
+                DCI_TRY(dci_kv_step_end(w->kv, 1, &w->sequence));
         }
-        return status;
+        return DCI_OK;
 }
 
 static void note_plan(walking *w, size_t step)

@@ -190,11 +190,8 @@ static dci_status check_init(const kmeans_options *o)
 
 static dci_status check(const kmeans_options *o)
 {
-        dci_status status = check_source(o);
-        if (status == DCI_OK)
-                status = check_init(o);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_source(o));
+        DCI_TRY(check_init(o));
         if (o->out_centroids != NULL && o->clusters.n > 1)
                 return dci_fail(DCI_ERR_INVALID, "--out-centroids goes with one number of --clusters, not with %zu",
                                 o->clusters.n);

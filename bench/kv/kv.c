@@ -125,8 +125,8 @@ static dci_status check_anchor(const kv_state *s, const kvbench_trace *trace)
 static dci_status play_trace(kv_state *s, const kvbench_trace *trace, kvbench_truth *truth, kvbench_row *rows,
                              size_t n_rows)
 {
-        dci_status status = check_anchor(s, trace);
-        for (size_t i = 0; status == DCI_OK && i < n_rows; i++) {
+        DCI_TRY(check_anchor(s, trace));
+        for (size_t i = 0; i < n_rows; i++) {
                 kvbench_row *row = &rows[i];
                 snprintf(row->trace, sizeof row->trace, "%s", trace->name);
                 row->tokens = trace->tokens;
@@ -134,16 +134,14 @@ static dci_status play_trace(kv_state *s, const kvbench_trace *trace, kvbench_tr
                 row->group = trace->group;
                 row->dim_k = trace->keys.dim;
                 row->dim_v = trace->values.dim;
-                status = kvbench_arm_check(s->measured, trace, row);
+                DCI_TRY(kvbench_arm_check(s->measured, trace, row));
         }
-        if (status == DCI_OK)
-                status = kvbench_truth_find(&s->options, trace, truth);
-        for (size_t i = 0; status == DCI_OK && i < n_rows; i++)
+        DCI_TRY(kvbench_truth_find(&s->options, trace, truth));
+        for (size_t i = 0; i < n_rows; i++)
                 if (*rows[i].reason == '\0')
-                        status = kvbench_play(s->measured, trace, truth, &rows[i]);
-        if (status == DCI_OK)
-                kvbench_print_table(trace, s->measured, rows, n_rows);
-        return status;
+                        DCI_TRY(kvbench_play(s->measured, trace, truth, &rows[i]));
+        kvbench_print_table(trace, s->measured, rows, n_rows);
+        return DCI_OK;
 }
 
 static dci_status run(kv_state *s, int argc, char **argv)

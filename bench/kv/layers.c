@@ -86,9 +86,7 @@ static dci_status open_arm(dci_context *context, playing *p, layers_row *row)
 {
         const layers_options *o = p->o;
         dci_kv_config config;
-        dci_status status = dci_kv_config_init(&config, sizeof config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_config_init(&config, sizeof config));
         config.n_layers = o->n_layers;
         config.n_kv_heads = o->n_heads;
         config.n_query_heads = o->n_heads * p->trace->group;
@@ -109,12 +107,10 @@ static dci_status open_arm(dci_context *context, playing *p, layers_row *row)
         if (row->arm.learned)
                 config.summary = DCI_KV_SUMMARY_LEARNED;
         kvbench_set_stages(&o->arms, &config);
-        status = dci_kv_create(context, &config, &p->kv);
-        if (status == DCI_OK)
-                status = dci_kv_open(p->kv, &p->sequence);
-        if (status == DCI_OK)
-                status = dci_kv_plan_init(&p->plan, sizeof p->plan);
-        return status == DCI_OK ? dci_kv_plan_create(p->kv, 1, &p->plan) : status;
+        DCI_TRY(dci_kv_create(context, &config, &p->kv));
+        DCI_TRY(dci_kv_open(p->kv, &p->sequence));
+        DCI_TRY(dci_kv_plan_init(&p->plan, sizeof p->plan));
+        return dci_kv_plan_create(p->kv, 1, &p->plan);
 }
 
 /* Tokens [first, first + n) of the trace, for every head. */
@@ -146,28 +142,25 @@ static void queries_at(const playing *p, const bench_rows *from, size_t position
 
 static dci_status fill(playing *p, layers_row *row)
 {
-        dci_status status = DCI_OK;
         const size_t last = p->o->tokens - p->o->tokens % PREFILL_TOKENS;
-        for (size_t t = 0, n; t < p->o->tokens && status == DCI_OK; t += n) {
+        for (size_t t = 0, n; t < p->o->tokens; t += n) {
                 n = t < last ? PREFILL_TOKENS : p->o->tokens - t;
                 const bool ends = t + n == p->o->tokens;
                 const dci_kv_rows rows = rows_at(p, t, n);
-                status = dci_kv_reserve(p->kv, 1, &p->sequence, &n);
-                for (size_t l = 0; l < p->o->n_layers && status == DCI_OK; l++) {
+                DCI_TRY(dci_kv_reserve(p->kv, 1, &p->sequence, &n));
+                for (size_t l = 0; l < p->o->n_layers; l++) {
                         double at = bench_seconds();
-                        status = dci_kv_append(p->kv, l, 1, &p->sequence, &n, &rows);
+                        DCI_TRY(dci_kv_append(p->kv, l, 1, &p->sequence, &n, &rows));
                         row->fill_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
                         at = bench_seconds();
-                        if (status == DCI_OK && ends)
-                                status = dci_kv_prompt(p->kv, l, p->sequence, p->n_observed, p->observed,
-                                                       p->trace->keys.dim);
-                        if (ends)
-                                row->form_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
+                        if (!ends)
+                                continue;
+                        DCI_TRY(dci_kv_prompt(p->kv, l, p->sequence, p->n_observed, p->observed, p->trace->keys.dim));
+                        row->form_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
                 }
-                if (status == DCI_OK)
-                        status = dci_kv_step_end(p->kv, 1, &p->sequence);
+                DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
         }
-        return status;
+        return DCI_OK;
 }
 
 static void note(layers_row *row, int what, double since)
@@ -179,22 +172,20 @@ static dci_status step_layer(playing *p, layers_row *row, size_t layer, size_t s
 {
         const size_t dim = p->trace->keys.dim;
         double at = bench_seconds();
-        dci_status status = dci_kv_append(p->kv, layer, 1, &p->sequence, NULL, rows);
+        DCI_TRY(dci_kv_append(p->kv, layer, 1, &p->sequence, NULL, rows));
         note(row, APPEND, at);
         at = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_plan_make(p->kv, layer, 1, &p->sequence, p->queries, dim, &p->plan);
+        DCI_TRY(dci_kv_plan_make(p->kv, layer, 1, &p->sequence, p->queries, dim, &p->plan));
         note(row, PLAN, at);
         at = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_attend(p->kv, layer, 1, &p->sequence, p->queries, dim, &p->plan, p->out, dim, NULL);
+        DCI_TRY(dci_kv_attend(p->kv, layer, 1, &p->sequence, p->queries, dim, &p->plan, p->out, dim, NULL));
         note(row, ATTEND, at);
         at = bench_seconds();
-        if (status == DCI_OK && step < FULL_STEPS) {
-                status = dci_kv_attend(p->kv, layer, 1, &p->sequence, p->queries, dim, NULL, p->out, dim, NULL);
+        if (step < FULL_STEPS) {
+                DCI_TRY(dci_kv_attend(p->kv, layer, 1, &p->sequence, p->queries, dim, NULL, p->out, dim, NULL));
                 note(row, FULL, at);
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status end_tenth(const playing *p, layers_row *row, size_t tenth, size_t n_tokens)
@@ -209,35 +200,30 @@ static dci_status end_tenth(const playing *p, layers_row *row, size_t tenth, siz
 
 static dci_status decode(playing *p, layers_row *row, bench_progress *progress)
 {
-        dci_status status = DCI_OK;
         dci_kv_sequence_info info = {0};
         (void)dci_kv_sequence_info_init(&info, sizeof info);
-        for (size_t s = 0; s < p->o->steps && status == DCI_OK; s++) {
+        for (size_t s = 0; s < p->o->steps; s++) {
                 const dci_kv_rows rows = rows_at(p, p->o->tokens + s, 1);
                 queries_at(p, &p->trace->queries, s % (p->trace->tokens - p->trace->prompt), p->queries);
-                status = dci_kv_reserve(p->kv, 1, &p->sequence, NULL);
-                for (size_t l = 0; l < p->o->n_layers && status == DCI_OK; l++)
-                        status = step_layer(p, row, l, s, &rows);
-                if (status == DCI_OK)
-                        status = dci_kv_step_end(p->kv, 1, &p->sequence);
+                DCI_TRY(dci_kv_reserve(p->kv, 1, &p->sequence, NULL));
+                for (size_t l = 0; l < p->o->n_layers; l++)
+                        DCI_TRY(step_layer(p, row, l, s, &rows));
+                DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
                 size_t before = 0;
-                if (status == DCI_OK)
-                        status = dci_kv_get_sequence(p->kv, p->sequence, &info);
+                DCI_TRY(dci_kv_get_sequence(p->kv, p->sequence, &info));
                 before = info.n_grouped;
                 const double at = bench_seconds();
-                if (status == DCI_OK)
-                        status = dci_kv_maintain(p->kv, 1, &p->sequence);
+                DCI_TRY(dci_kv_maintain(p->kv, 1, &p->sequence));
                 const double took = bench_seconds() - at;
-                if (status == DCI_OK)
-                        status = dci_kv_get_sequence(p->kv, p->sequence, &info);
+                DCI_TRY(dci_kv_get_sequence(p->kv, p->sequence, &info));
                 if (info.n_grouped > before)
                         row->seconds[MAINTAIN][row->n[MAINTAIN]++] = took / (double)p->o->n_layers;
-                for (size_t t = 1; t <= TENTHS && status == DCI_OK; t++)
+                for (size_t t = 1; t <= TENTHS; t++)
                         if (s + 1 == p->o->steps * t / TENTHS)
-                                status = end_tenth(p, row, t, p->o->tokens + s + 1);
+                                DCI_TRY(end_tenth(p, row, t, p->o->tokens + s + 1));
                 bench_progress_step(progress, s + 1, p->o->steps);
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status play(dci_context *context, const layers_options *o, const kvbench_trace *trace, layers_row *row)

@@ -187,40 +187,36 @@ dci_status kvbench_arm_check(dci_context *context, const kvbench_trace *trace, k
 static dci_status append(const player *p, size_t first, size_t n)
 {
         dci_kv_rows rows;
-        dci_status status = dci_kv_rows_init(&rows, sizeof rows);
-        for (size_t layer = 0; status == DCI_OK && layer <= last_layer(p); layer++) {
+        DCI_TRY(dci_kv_rows_init(&rows, sizeof rows));
+        for (size_t layer = 0; layer <= last_layer(p); layer++) {
                 const kvbench_trace *trace = trace_of(p, layer);
                 const size_t element = dci_dtype_size(trace->keys.dtype);
                 rows.keys = (const char *)trace->keys.data + first * trace->keys.dim * element;
                 rows.values = (const char *)trace->values.data + first * trace->values.dim * element;
-                status = dci_kv_append(p->kv, layer, 1, &p->sequence, &n, &rows);
+                DCI_TRY(dci_kv_append(p->kv, layer, 1, &p->sequence, &n, &rows));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status prefill(player *p)
 {
         const size_t n = p->trace->prompt;
-        dci_status status = dci_kv_open(p->kv, &p->sequence);
-        if (status == DCI_OK)
-                status = dci_kv_reserve(p->kv, 1, &p->sequence, &n);
-        if (status == DCI_OK)
-                status = append(p, 0, n);
+        DCI_TRY(dci_kv_open(p->kv, &p->sequence));
+        DCI_TRY(dci_kv_reserve(p->kv, 1, &p->sequence, &n));
+        DCI_TRY(append(p, 0, n));
         const double begin = bench_seconds();
-        for (size_t layer = 0; status == DCI_OK && layer <= last_layer(p); layer++) {
+        for (size_t layer = 0; layer <= last_layer(p); layer++) {
                 const kvbench_trace *trace = trace_of(p, layer);
                 const size_t n_observed = trace->observed.n / trace->group;
-                status = dci_kv_prompt(p->kv, layer, p->sequence, n_observed,
-                                       n_observed > 0 ? trace->observed.data : NULL, trace->keys.dim);
+                DCI_TRY(dci_kv_prompt(p->kv, layer, p->sequence, n_observed,
+                                      n_observed > 0 ? trace->observed.data : NULL, trace->keys.dim));
         }
         const double pause = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_step_end(p->kv, 1, &p->sequence);
+        DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
         const double again = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_wait(p->kv, p->sequence);
+        DCI_TRY(dci_kv_wait(p->kv, p->sequence));
         p->row->form_ms = 1e3 * (bench_seconds() - again + pause - begin);
-        return status;
+        return DCI_OK;
 }
 
 /* --- the decode ----------------------------------------------------------------------------------------------------------- */
@@ -298,25 +294,22 @@ static dci_status play_step(player *p, size_t t)
         const bool planned = keeps || !p->options->judged_only || kvbench_is_judged(&p->judge, t);
         double between = 0;
         const double begin = bench_seconds();
-        dci_status status = dci_kv_reserve(p->kv, 1, &p->sequence, NULL);
+        DCI_TRY(dci_kv_reserve(p->kv, 1, &p->sequence, NULL));
         const double reserved = bench_seconds();
-        if (status == DCI_OK)
-                status = append(p, t, 1);
+        DCI_TRY(append(p, t, 1));
         const double appended = bench_seconds();
-        if (status == DCI_OK && planned)
-                status = plan_and_attend(p, t, &between);
+        if (planned)
+                DCI_TRY(plan_and_attend(p, t, &between));
         const double again = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_step_end(p->kv, 1, &p->sequence);
+        DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
         const double ended = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_maintain(p->kv, 1, &p->sequence);
+        DCI_TRY(dci_kv_maintain(p->kv, 1, &p->sequence));
         const double end = bench_seconds();
         p->seconds[KVBENCH_APPEND][step] = appended - reserved;
         p->seconds[KVBENCH_MAINTAIN][step] = end - ended;
-        if (planned && status == DCI_OK)
+        if (planned)
                 p->seconds[KVBENCH_STEP][p->row->n_planned - 1] = appended - begin + between + end - again;
-        return status;
+        return DCI_OK;
 }
 
 static dci_status decode(player *p)
@@ -343,19 +336,12 @@ static dci_status open_player(player *p, dci_context *context, const kvbench_tru
 {
         const kvbench_trace *trace = p->trace;
         const size_t n_steps = trace->tokens - trace->prompt;
-        dci_status status = create(context, trace, p->row, &p->kv);
-        if (status == DCI_OK)
-                status = dci_kv_info_init(&p->row->info, sizeof p->row->info);
-        if (status == DCI_OK)
-                status = dci_kv_get_info(p->kv, &p->row->info);
-        if (status == DCI_OK)
-                status = dci_kv_plan_init(&p->plan, sizeof p->plan);
-        if (status == DCI_OK)
-                status = dci_kv_plan_init(&p->plan, sizeof p->plan);
-        if (status == DCI_OK)
-                status = dci_kv_plan_create(p->kv, 1, &p->plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(create(context, trace, p->row, &p->kv));
+        DCI_TRY(dci_kv_info_init(&p->row->info, sizeof p->row->info));
+        DCI_TRY(dci_kv_get_info(p->kv, &p->row->info));
+        DCI_TRY(dci_kv_plan_init(&p->plan, sizeof p->plan));
+        DCI_TRY(dci_kv_plan_init(&p->plan, sizeof p->plan));
+        DCI_TRY(dci_kv_plan_create(p->kv, 1, &p->plan));
         p->out = dci_alloc(trace->helper, trace->group, trace->values.dim * sizeof *p->out);
         p->tail = dci_alloc(trace->helper, trace->group, trace->values.dim * sizeof *p->tail);
         bool enough = p->out != NULL && p->tail != NULL;
@@ -363,11 +349,11 @@ static dci_status open_player(player *p, dci_context *context, const kvbench_tru
                 p->seconds[i] = dci_calloc(trace->helper, n_steps, sizeof *p->seconds[i]);
                 enough = p->seconds[i] != NULL;
         }
-        status = enough ? kvbench_judge_open(p->options, trace, truth, p->row->arm.budget, p->plan.stride,
-                                             p->row->info.tail != DCI_KV_TAIL_DROP, &p->judge)
-                        : DCI_ERR_MEMORY;
+        DCI_TRY(enough ? kvbench_judge_open(p->options, trace, truth, p->row->arm.budget, p->plan.stride,
+                                            p->row->info.tail != DCI_KV_TAIL_DROP, &p->judge)
+                       : DCI_ERR_MEMORY);
         p->judge.all = p->row->info.choose == DCI_KV_CHOOSE_ALL;
-        return status;
+        return DCI_OK;
 }
 
 static void close_player(player *p)
@@ -387,13 +373,9 @@ static dci_status finish(player *p)
 {
         kvbench_row *row = p->row;
         dci_kv_sequence_info sequence;
-        dci_status status = dci_kv_get_info(p->kv, &row->info);
-        if (status == DCI_OK)
-                status = dci_kv_sequence_info_init(&sequence, sizeof sequence);
-        if (status == DCI_OK)
-                status = dci_kv_get_sequence(p->kv, p->sequence, &sequence);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_get_info(p->kv, &row->info));
+        DCI_TRY(dci_kv_sequence_info_init(&sequence, sizeof sequence));
+        DCI_TRY(dci_kv_get_sequence(p->kv, p->sequence, &sequence));
         row->refits = sequence.refits;
         /* Clusters and segments may be smaller than the config would have them, and then they are more: measured. */
         row->resident = sequence.n_batches > 0 && sequence.n_grouped > 0

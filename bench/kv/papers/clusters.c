@@ -49,21 +49,20 @@ static dci_status form_arms(recall_walk *w)
                 {.name = "pages, cuboid", .rows = 32, .how = PAPERS_CUBOID}};
         const bench_sizes *rows = &w->run->options->cluster_rows;
         const size_t first = BENCH_SINK, end = w->run->trace->prompt;
-        dci_status status = DCI_OK;
         for (size_t i = 0; i < rows->n; i++)
                 w->arms[i] = (recall_arm){
                         .name = "cosine", .rows = rows->values[i], .how = PAPERS_MEAN, .metric = DCI_METRIC_COSINE};
         memcpy(w->arms + rows->n, others, sizeof others);
         w->n_arms = rows->n + OTHERS;
-        for (size_t i = 0; status == DCI_OK && i < w->n_arms; i++) {
+        for (size_t i = 0; i < w->n_arms; i++) {
                 recall_arm *arm = &w->arms[i];
                 const size_t n = (end - first) / arm->rows;
                 if (arm->metric == 0)
-                        status = papers_groups_pages(w->run->trace, first, end, arm->rows, &arm->groups);
+                        DCI_TRY(papers_groups_pages(w->run->trace, first, end, arm->rows, &arm->groups));
                 else
-                        status = papers_groups_clusters(w->run, arm->metric, first, end, n > 0 ? n : 1, &arm->groups);
+                        DCI_TRY(papers_groups_clusters(w->run, arm->metric, first, end, n > 0 ? n : 1, &arm->groups));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status recall_step(void *arg, size_t t, const double *weights)
@@ -103,16 +102,16 @@ static dci_status recall_budget(recall_walk *w)
         w->n = w->all = 0;
         for (size_t i = 0; i < w->n_arms; i++)
                 w->arms[i].found = w->arms[i].weight = 0;
-        dci_status status = papers_walk(run, "cluster-recall", run->trace->prompt + KVBENCH_FIRST, papers_every(run),
-                                        recall_step, w);
-        for (size_t i = 0; status == DCI_OK && i < w->n_arms; i++) {
+        DCI_TRY(papers_walk(run, "cluster-recall", run->trace->prompt + KVBENCH_FIRST, papers_every(run), recall_step,
+                            w));
+        for (size_t i = 0; i < w->n_arms; i++) {
                 const recall_arm *arm = &w->arms[i];
                 const papers_cell cells[] = {
                         papers_word(arm->name), papers_size(arm->rows),           papers_size(arm->groups.n_groups),
                         papers_size(w->budget), papers_number(arm->found / w->n), papers_number(arm->weight / w->all)};
-                status = papers_add(run, cells);
+                DCI_TRY(papers_add(run, cells));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status run_cluster_recall(papers_run *run)
@@ -231,14 +230,13 @@ static dci_status hits_step(void *arg, size_t t, const double *weights)
 static dci_status hits_rows(const hits_walk *w, const char *name, const char *codes, const cache *c)
 {
         const bench_sizes *reach = &w->run->options->reach;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < reach->n; i++) {
+        for (size_t i = 0; i < reach->n; i++) {
                 const papers_cell cells[] = {papers_word(name), papers_word(codes), papers_size(w->budget),
                                              papers_size(reach->values[i]),
                                              papers_number(c->all[i] > 0 ? c->hits[i] / c->all[i] : (double)NAN)};
-                status = papers_add(w->run, cells);
+                DCI_TRY(papers_add(w->run, cells));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status watch_hits(void *arg, size_t t, const dci_kv_plan *plan)

@@ -13,8 +13,7 @@ static dci_status play_arms(papers_run *run, const kvbench_options *options, con
                             void *arg)
 {
         const kvbench_trace *trace = run->trace;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < n_arms; i++) {
+        for (size_t i = 0; i < n_arms; i++) {
                 kvbench_row row;
                 memset(&row, 0, sizeof row);
                 row.options = options;
@@ -22,13 +21,12 @@ static dci_status play_arms(papers_run *run, const kvbench_options *options, con
                 row.watch = watch;
                 row.watcher = arg;
                 snprintf(row.trace, sizeof row.trace, "%s", trace->name);
-                status = kvbench_arm_check(run->measured, trace, &row);
-                if (status == DCI_OK && *row.reason == '\0')
-                        status = kvbench_play(run->measured, trace, truth, &row);
-                if (status == DCI_OK)
-                        status = played(arg, &row);
+                DCI_TRY(kvbench_arm_check(run->measured, trace, &row));
+                if (*row.reason == '\0')
+                        DCI_TRY(kvbench_play(run->measured, trace, truth, &row));
+                DCI_TRY(played(arg, &row));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status papers_play(papers_run *run, const kvbench_options *options, kvbench_watch watch, papers_played played,
@@ -191,14 +189,12 @@ static dci_status run_token_recall(papers_run *run)
 {
         static const bench_sizes own = {4, {256, 512, 1024, 2048}};
         const bench_sizes budgets = papers_budgets(run, &own);
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < budgets.n; i++) {
-                status = play_budget(run, budgets.values[i], 0, false, token_recall_row);
+        for (size_t i = 0; i < budgets.n; i++) {
+                DCI_TRY(play_budget(run, budgets.values[i], 0, false, token_recall_row));
                 /* Frozen, a budget counts a window that the prompt's tokens do not have. */
-                if (status == DCI_OK)
-                        status = play_budget(run, budgets.values[i], KVBENCH_WINDOW, true, token_recall_row);
+                DCI_TRY(play_budget(run, budgets.values[i], KVBENCH_WINDOW, true, token_recall_row));
         }
-        return status;
+        return DCI_OK;
 }
 
 static const papers_column token_recall_columns[] = {{"preset", NULL},   {"codes", NULL},      {"best_of", NULL},
@@ -235,10 +231,9 @@ static dci_status run_page_hits(papers_run *run)
 {
         static const bench_sizes own = {2, {256, 1024}};
         const bench_sizes budgets = papers_budgets(run, &own);
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < budgets.n; i++)
-                status = play_budget(run, budgets.values[i], 0, false, page_hits_row);
-        return status;
+        for (size_t i = 0; i < budgets.n; i++)
+                DCI_TRY(play_budget(run, budgets.values[i], 0, false, page_hits_row));
+        return DCI_OK;
 }
 
 static const papers_column page_hits_columns[] = {
@@ -275,15 +270,14 @@ static dci_status run_resident(papers_run *run)
 {
         static const bench_sizes own = {1, {512}};
         const bench_sizes budgets = papers_budgets(run, &own);
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < budgets.n; i++) {
+        for (size_t i = 0; i < budgets.n; i++) {
                 kvbench_options options = options_at(run, budgets.values[i]);
                 /* One plan is enough: what counts is there after the last step. */
                 options.every = run->trace->tokens;
                 options.judged_only = true;
-                status = papers_play(run, &options, NULL, resident_row, run);
+                DCI_TRY(papers_play(run, &options, NULL, resident_row, run));
         }
-        return status;
+        return DCI_OK;
 }
 
 static const papers_column resident_columns[] = {{"preset", NULL},      {"codes", NULL},

@@ -56,8 +56,7 @@ static dci_status decay_step(void *arg, size_t t, const double *weights)
 
 static dci_status decay_rows(const decay_walk *w)
 {
-        dci_status status = DCI_OK;
-        for (size_t span = 0; status == DCI_OK && span < SPANS && w->n_steps[span] > 0; span++) {
+        for (size_t span = 0; span < SPANS && w->n_steps[span] > 0; span++) {
                 const double n = (double)(w->n_steps[span] * w->run->trace->group);
                 const papers_cell cells[] = {papers_size(w->budget),
                                              papers_size(span == 0 ? 0 : (size_t)1 << (span - 1)),
@@ -66,9 +65,9 @@ static dci_status decay_rows(const decay_walk *w)
                                              papers_number(w->sums[span][REUSED] / n),
                                              papers_number(w->sums[span][WITH_LOCAL] / n),
                                              papers_number(w->sums[span][ALONE] / n)};
-                status = papers_add(w->run, cells);
+                DCI_TRY(papers_add(w->run, cells));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status decay_budget(papers_run *run, size_t budget)
@@ -95,10 +94,9 @@ static dci_status run_decay(papers_run *run)
 {
         static const bench_sizes own = {1, {1024}};
         const bench_sizes budgets = papers_budgets(run, &own);
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < budgets.n; i++)
-                status = decay_budget(run, budgets.values[i]);
-        return status;
+        for (size_t i = 0; i < budgets.n; i++)
+                DCI_TRY(decay_budget(run, budgets.values[i]));
+        return DCI_OK;
 }
 
 static const papers_column decay_columns[] = {{"budget", "%.0f"}, {"from_step", "%.0f"}, {"steps", "%.0f"},
@@ -157,8 +155,7 @@ static dci_status fragment_step(void *arg, size_t t, const double *weights)
 
 static dci_status fragment_rows(const fragment_walk *w)
 {
-        dci_status status = DCI_OK;
-        for (size_t range = 0; status == DCI_OK && range < RANGES; range++) {
+        for (size_t range = 0; range < RANGES; range++) {
                 const double pages = w->pages[range], *bins = w->bins[range];
                 const papers_cell cells[] = {papers_word(range == EVERYWHERE ? "all" : "contested"),
                                              papers_size(w->budget),
@@ -171,9 +168,9 @@ static dci_status fragment_rows(const fragment_walk *w)
                                              papers_number(bins[2] / pages),
                                              papers_number(bins[3] / pages),
                                              papers_number(bins[4] / pages)};
-                status = papers_add(w->run, cells);
+                DCI_TRY(papers_add(w->run, cells));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status fragment_budget(papers_run *run, size_t budget)
@@ -196,10 +193,9 @@ static dci_status run_fragmentation(papers_run *run)
 {
         static const bench_sizes own = {3, {128, 256, 1024}};
         const bench_sizes budgets = papers_budgets(run, &own);
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < budgets.n; i++)
-                status = fragment_budget(run, budgets.values[i]);
-        return status;
+        for (size_t i = 0; i < budgets.n; i++)
+                DCI_TRY(fragment_budget(run, budgets.values[i]));
+        return DCI_OK;
 }
 
 static const papers_column fragment_columns[] = {

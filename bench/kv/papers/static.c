@@ -153,16 +153,15 @@ static dci_status static_step(void *arg, size_t t, const double *weights)
         const size_t step = t - trace->prompt, begin = papers_window_begin(t, o->sink, o->window);
         /* What share judges: the same tokens whatever is kept. */
         const size_t from = BENCH_SINK, to = papers_window_begin(t, BENCH_SINK, KVBENCH_WINDOW);
-        dci_status status = DCI_OK;
         if (step % o->period == 0)
-                status = observe(w->run, t, o->sink, begin, w->observed);
+                DCI_TRY(observe(w->run, t, o->sink, begin, w->observed));
         papers_group(trace, weights, t + 1, w->group);
         mean_query(w, t);
         const double kept = papers_sum_range(w->group, 0, o->sink) + papers_sum_range(w->group, begin, t + 1);
         const double kept_contested = papers_sum_range(w->group, from, o->sink < to ? o->sink : to) +
                                       papers_sum_range(w->group, begin > from ? begin : from, to);
         w->contested += papers_sum_range(w->group, from, to);
-        for (size_t i = 0; status == DCI_OK && i < w->n_arms; i++) {
+        for (size_t i = 0; i < w->n_arms; i++) {
                 static_arm *arm = &w->arms[i];
                 while (arm->n_stored < begin - o->sink) {
                         arm->order[arm->n_stored] = (int32_t)(o->sink + arm->n_stored);
@@ -182,15 +181,14 @@ static dci_status static_step(void *arg, size_t t, const double *weights)
         }
         w->all += (double)trace->group;
         w->n_steps++;
-        return status;
+        return DCI_OK;
 }
 
 /* --- the figure ----------------------------------------------------------------------------------------------------------------- */
 
 static dci_status static_rows(const static_walk *w)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < w->n_arms; i++) {
+        for (size_t i = 0; i < w->n_arms; i++) {
                 const static_arm *arm = &w->arms[i];
                 const papers_cell cells[] = {
                         papers_size(arm->budget),
@@ -202,17 +200,16 @@ static dci_status static_rows(const static_walk *w)
                         papers_number(arm->recall / w->all),
                         papers_number(arm->share / w->contested),
                         papers_number(arm->n_updates > 0 ? arm->overlap / arm->n_updates : (double)NAN)};
-                status = papers_add(w->run, cells);
+                DCI_TRY(papers_add(w->run, cells));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status open_arms(static_walk *w, const bench_sizes *budgets)
 {
         const papers_options *o = w->run->options;
         const kvbench_trace *trace = w->run->trace;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < w->n_arms; i++) {
+        for (size_t i = 0; i < w->n_arms; i++) {
                 static_arm *arm = &w->arms[i];
                 arm->budget = budgets->values[i / o->ratios.n];
                 arm->ratio = o->ratios.values[i % o->ratios.n];
@@ -222,12 +219,12 @@ static dci_status open_arms(static_walk *w, const bench_sizes *budgets)
                                         o->sink + o->window);
                 arm->room = arm->budget - o->sink - o->window;
                 arm->order = dci_alloc(w->run->helper, trace->tokens, sizeof *arm->order);
-                status = arm->order == NULL
-                                 ? DCI_ERR_MEMORY
-                                 : papers_groups_open(w->run->helper, trace->keys.dim, trace->tokens / o->page + 1,
-                                                      trace->tokens, &arm->pages);
+                DCI_TRY(arm->order == NULL
+                                ? DCI_ERR_MEMORY
+                                : papers_groups_open(w->run->helper, trace->keys.dim, trace->tokens / o->page + 1,
+                                                     trace->tokens, &arm->pages));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status walk_static(static_walk *w, const bench_sizes *budgets)
@@ -334,24 +331,22 @@ static dci_status run_online(papers_run *run)
         const bench_sizes budgets = papers_budgets(run, &own);
         const kvbench_trace *trace = run->trace;
         const size_t window = run->options->window, page = run->options->page;
-        dci_status status = DCI_OK;
         if (window > trace->observed.n / trace->group)
                 return dci_fail(DCI_ERR_INVALID, "--window %zu: %s holds %zu queries before the decode", window,
                                 trace->name, trace->observed.n / trace->group);
-        for (size_t i = 0; status == DCI_OK && i < budgets.n * (PLACES + 1); i++) {
+        for (size_t i = 0; i < budgets.n * (PLACES + 1); i++) {
                 const size_t budget = budgets.values[i / (PLACES + 1)];
                 const size_t n = trace->prompt + (trace->tokens - trace->prompt) * (i % (PLACES + 1)) / PLACES;
                 double overlap;
                 if (budget >= n - window)
                         continue;
-                status = overlap_at(run, n, budget, &overlap);
+                DCI_TRY(overlap_at(run, n, budget, &overlap));
                 const papers_cell cells[] = {
                         papers_size(n), papers_size(budget), papers_number(overlap / (double)budget),
                         papers_number((double)page * floor(overlap / (double)page) / (double)budget)};
-                if (status == DCI_OK)
-                        status = papers_add(run, cells);
+                DCI_TRY(papers_add(run, cells));
         }
-        return status;
+        return DCI_OK;
 }
 
 static const papers_column online_columns[] = {{"n", "%.0f"}, {"budget", "%.0f"}, {"overlap", "%.3f"}, {"S", "%.4f"}};

@@ -73,8 +73,7 @@ static dci_status jaccard_step(void *arg, size_t t, const double *weights)
 static dci_status jaccard_rows(const jaccard_walk *w)
 {
         const bench_shares *taus = &w->run->options->taus;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < taus->n; i++) {
+        for (size_t i = 0; i < taus->n; i++) {
                 const double in = w->n[1][i], across = w->n[0][i];
                 const papers_cell cells[] = {papers_number(taus->values[i]),
                                              papers_size(w->budget),
@@ -84,9 +83,9 @@ static dci_status jaccard_rows(const jaccard_walk *w)
                                              papers_number(w->sums[CONTESTED][0][i] / across),
                                              papers_number(in),
                                              papers_number(across)};
-                status = papers_add(w->run, cells);
+                DCI_TRY(papers_add(w->run, cells));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status jaccard_budget(papers_run *run, const double *turns, size_t budget)
@@ -328,8 +327,7 @@ static dci_status boundary_rows(const boundary_walk *w, const double *taus)
         const papers_run *run = w->run;
         const size_t n = steps_of(run);
         const double all = (double)(n * run->trace->group);
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < w->n_schedules; i += SCHEDULES) {
+        for (size_t i = 0; i < w->n_schedules; i += SCHEDULES) {
                 const schedule *at = &w->schedules[i + AT_BOUNDARIES], *stride = &w->schedules[i + AT_STRIDE];
                 size_t retrievals = 0;
                 for (size_t j = 0; j < n; j++)
@@ -342,17 +340,16 @@ static dci_status boundary_rows(const boundary_walk *w, const double *taus)
                                              papers_number(stride->recall / all),
                                              papers_number(at->share / w->contested),
                                              papers_number(stride->share / w->contested)};
-                status = papers_add(w->run, cells);
+                DCI_TRY(papers_add(w->run, cells));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status open_schedules(boundary_walk *w, const double *turns, double *out_taus)
 {
         papers_run *run = w->run;
         const size_t n = steps_of(run);
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < w->n_schedules; i++) {
+        for (size_t i = 0; i < w->n_schedules; i++) {
                 schedule *s = &w->schedules[i];
                 const size_t stride = run->options->strides.values[i / SCHEDULES];
                 const size_t retrievals = (n + stride - 1) / stride;
@@ -361,11 +358,11 @@ static dci_status open_schedules(boundary_walk *w, const double *turns, double *
                 if (s->retrieves == NULL || s->list == NULL)
                         return DCI_ERR_MEMORY;
                 if (i % SCHEDULES == AT_BOUNDARIES)
-                        status = mark_boundaries(run, turns, retrievals, s->retrieves, &out_taus[i / SCHEDULES]);
+                        DCI_TRY(mark_boundaries(run, turns, retrievals, s->retrieves, &out_taus[i / SCHEDULES]));
                 for (size_t j = 0; i % SCHEDULES == AT_STRIDE && j < n; j += stride)
                         s->retrieves[j] = true;
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status boundary_budget(papers_run *run, const double *turns, size_t budget)

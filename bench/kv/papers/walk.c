@@ -71,13 +71,13 @@ static dci_status walk_block(block *b, size_t n, papers_step step, void *arg)
                                    .fn = fill_position,
                                    .arg = b,
                                    .object = b};
-        dci_status status = dci_parallel(&region);
-        for (size_t i = 0; status == DCI_OK && i < n; i++) {
+        DCI_TRY(dci_parallel(&region));
+        for (size_t i = 0; i < n; i++) {
                 const size_t t = b->first + i * b->every;
                 const double *weights = b->weights + i * trace->group * trace->tokens;
-                status = step(arg, t, weights);
+                DCI_TRY(step(arg, t, weights));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status papers_walk(papers_run *run, const char *label, size_t first, size_t every, papers_step step, void *arg)
