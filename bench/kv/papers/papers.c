@@ -25,11 +25,53 @@ bench_sizes papers_budgets(const papers_run *run, const bench_sizes *own)
         return out;
 }
 
+dci_status papers_each_budget(papers_run *run, const bench_sizes *own, papers_budget fn, void *arg)
+{
+        const bench_sizes budgets = papers_budgets(run, own);
+        papers_block *mark = run->blocks;
+        for (size_t i = 0; i < budgets.n; i++) {
+                DCI_TRY(fn(run, budgets.values[i], arg));
+                papers_release(run, mark);
+        }
+        return DCI_OK;
+}
+
 size_t papers_every(const papers_run *run)
 {
         if (run->options->kv.every > 0)
                 return run->options->kv.every;
         return run->trace->tokens - run->trace->prompt < LONG ? STEP : LONG_STEP;
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------------------- */
+
+enum { HEAD_BYTES = 64 }; /* of a block, so that what follows is aligned */
+
+void *papers_alloc(papers_run *run, size_t n, size_t size)
+{
+        const size_t n_bytes = HEAD_BYTES + (n > 0 ? n : 1) * size;
+        unsigned char *memory = run->no_memory ? NULL : dci_calloc(run->helper, n_bytes, 1);
+        run->no_memory = memory == NULL;
+        if (memory == NULL)
+                return NULL;
+        papers_block *block = (papers_block *)(void *)memory;
+        *block = (papers_block){run->blocks, n_bytes};
+        run->blocks = block;
+        return memory + HEAD_BYTES;
+}
+
+dci_status papers_memory(const papers_run *run)
+{
+        return run->no_memory ? DCI_ERR_MEMORY : DCI_OK;
+}
+
+void papers_release(papers_run *run, papers_block *mark)
+{
+        while (run->blocks != mark) {
+                papers_block *block = run->blocks;
+                run->blocks = block->before;
+                dci_free(run->helper, block, block->n_bytes, 1);
+        }
 }
 
 /* --- rows ------------------------------------------------------------------------------------------------------------------- */
@@ -154,6 +196,7 @@ static dci_status run_figures(papers_run *run)
                         continue;
                 run->figure = papers_figures[i];
                 status = run->figure->run(run);
+                papers_release(run, NULL);
                 if (status == DCI_OK)
                         print_table(run, first);
                 else

@@ -17,23 +17,23 @@
 /* --- what the observation window looks at ------------------------------------------------------------------------------------ */
 
 /* Mean over group and queries [t - window, t) of the softmax over tokens [first, end). */
-static dci_status observe(const papers_run *run, size_t t, size_t first, size_t end, double *out)
+static dci_status observe(papers_run *run, size_t t, size_t first, size_t end, double *out)
 {
         const kvbench_trace *trace = run->trace;
         const size_t window = run->options->window;
-        double *query = dci_alloc(run->helper, trace->keys.dim, sizeof *query);
-        double *weights = dci_alloc(run->helper, end, sizeof *weights);
-        const bool enough = query != NULL && weights != NULL;
+        papers_block *mark = run->blocks;
+        double *query = papers_alloc(run, trace->keys.dim, sizeof *query);
+        double *weights = papers_alloc(run, end, sizeof *weights);
+        DCI_TRY(papers_memory(run));
         memset(out, 0, end * sizeof *out);
-        for (size_t i = 0; enough && i < window * trace->group; i++) {
+        for (size_t i = 0; i < window * trace->group; i++) {
                 papers_weights(trace, t - window + i / trace->group, i % trace->group, end, query, weights);
                 const double all = papers_sum_range(weights, first, end);
                 for (size_t j = first; j < end && all > 0; j++)
                         out[j] += weights[j] / all / (double)(window * trace->group);
         }
-        dci_free(run->helper, query, trace->keys.dim, sizeof *query);
-        dci_free(run->helper, weights, end, sizeof *weights);
-        return enough ? DCI_OK : DCI_ERR_MEMORY;
+        papers_release(run, mark);
+        return DCI_OK;
 }
 
 /* --- an arm: a ratio at a budget ---------------------------------------------------------------------------------------------- */
@@ -218,42 +218,11 @@ static dci_status open_arms(static_walk *w, const bench_sizes *budgets)
                                         "--budget %zu: static-ratio keeps %zu tokens and needs two pages", arm->budget,
                                         o->sink + o->window);
                 arm->room = arm->budget - o->sink - o->window;
-                arm->order = dci_alloc(w->run->helper, trace->tokens, sizeof *arm->order);
-                DCI_TRY(arm->order == NULL
-                                ? DCI_ERR_MEMORY
-                                : papers_groups_open(w->run->helper, trace->keys.dim, trace->tokens / o->page + 1,
-                                                     trace->tokens, &arm->pages));
+                arm->order = papers_alloc(w->run, trace->tokens, sizeof *arm->order);
+                DCI_TRY(papers_groups_open(w->run, trace->keys.dim, trace->tokens / o->page + 1, trace->tokens,
+                                           &arm->pages));
         }
         return DCI_OK;
-}
-
-static dci_status walk_static(static_walk *w, const bench_sizes *budgets)
-{
-        papers_run *run = w->run;
-        const size_t n = run->trace->tokens, dim = run->trace->keys.dim;
-        w->observed = dci_alloc(run->helper, n, sizeof *w->observed);
-        w->scratch = dci_alloc(run->helper, n, sizeof *w->scratch);
-        w->group = dci_alloc(run->helper, n, sizeof *w->group);
-        w->query = dci_alloc(run->helper, 3 * dim, sizeof *w->query);
-        w->best = dci_alloc(run->helper, n, sizeof *w->best);
-        w->chosen = dci_alloc(run->helper, n, sizeof *w->chosen);
-        w->is_static = dci_alloc(run->helper, n, sizeof *w->is_static);
-        dci_status status = DCI_ERR_MEMORY;
-        if (w->observed != NULL && w->scratch != NULL && w->group != NULL && w->query != NULL && w->best != NULL &&
-            w->chosen != NULL && w->is_static != NULL)
-                status = open_arms(w, budgets);
-        if (status == DCI_OK)
-                status = papers_walk(run, "static-ratio", run->trace->prompt, 1, static_step, w);
-        if (status == DCI_OK)
-                status = static_rows(w);
-        dci_free(run->helper, w->observed, n, sizeof *w->observed);
-        dci_free(run->helper, w->scratch, n, sizeof *w->scratch);
-        dci_free(run->helper, w->group, n, sizeof *w->group);
-        dci_free(run->helper, w->query, 3 * dim, sizeof *w->query);
-        dci_free(run->helper, w->best, n, sizeof *w->best);
-        dci_free(run->helper, w->chosen, n, sizeof *w->chosen);
-        dci_free(run->helper, w->is_static, n, sizeof *w->is_static);
-        return status;
 }
 
 static dci_status run_static(papers_run *run)
@@ -261,7 +230,7 @@ static dci_status run_static(papers_run *run)
         static const bench_sizes own = {3, {256, 512, 1024}};
         const bench_sizes budgets = papers_budgets(run, &own);
         const papers_options *o = run->options;
-        const size_t observed = run->trace->observed.n / run->trace->group;
+        const size_t observed = run->trace->observed.n / run->trace->group, n = run->trace->tokens;
         static_walk w = {.run = run, .n_arms = budgets.n * o->ratios.n};
         if (o->window > observed)
                 return dci_fail(DCI_ERR_INVALID, "--window %zu: %s holds %zu queries before the decode", o->window,
@@ -269,14 +238,18 @@ static dci_status run_static(papers_run *run)
         if (o->sink + o->window >= run->trace->prompt)
                 return dci_fail(DCI_ERR_INVALID, "--sink %zu and --window %zu: the prompt of %s has %zu tokens",
                                 o->sink, o->window, run->trace->name, run->trace->prompt);
-        w.arms = dci_calloc(run->helper, w.n_arms, sizeof *w.arms);
-        dci_status status = w.arms != NULL ? walk_static(&w, &budgets) : DCI_ERR_MEMORY;
-        for (size_t i = 0; w.arms != NULL && i < w.n_arms; i++) {
-                dci_free(run->helper, w.arms[i].order, run->trace->tokens, sizeof *w.arms[i].order);
-                papers_groups_close(&w.arms[i].pages);
-        }
-        dci_free(run->helper, w.arms, w.n_arms, sizeof *w.arms);
-        return status;
+        w.arms = papers_alloc(run, w.n_arms, sizeof *w.arms);
+        w.observed = papers_alloc(run, n, sizeof *w.observed);
+        w.scratch = papers_alloc(run, n, sizeof *w.scratch);
+        w.group = papers_alloc(run, n, sizeof *w.group);
+        w.query = papers_alloc(run, 3 * run->trace->keys.dim, sizeof *w.query);
+        w.best = papers_alloc(run, n, sizeof *w.best);
+        w.chosen = papers_alloc(run, n, sizeof *w.chosen);
+        w.is_static = papers_alloc(run, n, sizeof *w.is_static);
+        DCI_TRY(papers_memory(run));
+        DCI_TRY(open_arms(&w, &budgets));
+        DCI_TRY(papers_walk(run, "static-ratio", run->trace->prompt, 1, static_step, &w));
+        return static_rows(&w);
 }
 
 static const papers_column static_columns[] = {{"budget", "%.0f"}, {"S", "%.2f"},      {"period", "%.0f"},
@@ -293,67 +266,3 @@ static const char static_ratio_help[] =
 const papers_figure papers_static_ratio = {
         "static-ratio", "PRKV, equation 3, figures 3(b) and 8",         static_ratio_help,
         static_columns, sizeof static_columns / sizeof *static_columns, run_static};
-
-/* --- online-s: the ratio that the observation window suggests -------------------------------------------------------------------- */
-
-/* Places in the sequence at which it is computed, evenly spaced from the prompt's end. */
-enum { PLACES = 4 };
-
-/* The mean over the heads of the overlap of the B best tokens of queries n - window and n - 1 among those before the window. */
-static dci_status overlap_at(const papers_run *run, size_t n, size_t budget, double *out)
-{
-        const kvbench_trace *trace = run->trace;
-        const size_t window = run->options->window, end = n - window, dim = trace->keys.dim;
-        double *weights = dci_alloc(run->helper, end, sizeof *weights),
-               *scratch = dci_alloc(run->helper, end, sizeof *scratch);
-        double *query = dci_alloc(run->helper, dim, sizeof *query), sum = 0;
-        int32_t *best = dci_alloc(run->helper, budget, 2 * sizeof *best);
-        const bool enough = weights != NULL && scratch != NULL && query != NULL && best != NULL;
-        for (size_t h = 0; enough && h < trace->group; h++) {
-                size_t counts[2];
-                for (size_t i = 0; i < 2; i++) {
-                        papers_weights(trace, i == 0 ? n - window : n - 1, h, end, query, weights);
-                        counts[i] = papers_top(weights, 0, end, budget, scratch, best + i * budget);
-                }
-                sum += (double)papers_in_both(best, counts[0], best + budget, counts[1]);
-        }
-        *out = sum / (double)trace->group;
-        dci_free(run->helper, weights, end, sizeof *weights);
-        dci_free(run->helper, scratch, end, sizeof *scratch);
-        dci_free(run->helper, query, dim, sizeof *query);
-        dci_free(run->helper, best, budget, 2 * sizeof *best);
-        return enough ? DCI_OK : DCI_ERR_MEMORY;
-}
-
-static dci_status run_online(papers_run *run)
-{
-        static const bench_sizes own = {3, {512, 1024, 2048}};
-        const bench_sizes budgets = papers_budgets(run, &own);
-        const kvbench_trace *trace = run->trace;
-        const size_t window = run->options->window, page = run->options->page;
-        if (window > trace->observed.n / trace->group)
-                return dci_fail(DCI_ERR_INVALID, "--window %zu: %s holds %zu queries before the decode", window,
-                                trace->name, trace->observed.n / trace->group);
-        for (size_t i = 0; i < budgets.n * (PLACES + 1); i++) {
-                const size_t budget = budgets.values[i / (PLACES + 1)];
-                const size_t n = trace->prompt + (trace->tokens - trace->prompt) * (i % (PLACES + 1)) / PLACES;
-                double overlap;
-                if (budget >= n - window)
-                        continue;
-                DCI_TRY(overlap_at(run, n, budget, &overlap));
-                const papers_cell cells[] = {
-                        papers_size(n), papers_size(budget), papers_number(overlap / (double)budget),
-                        papers_number((double)page * floor(overlap / (double)page) / (double)budget)};
-                DCI_TRY(papers_add(run, cells));
-        }
-        return DCI_OK;
-}
-
-static const papers_column online_columns[] = {{"n", "%.0f"}, {"budget", "%.0f"}, {"overlap", "%.3f"}, {"S", "%.4f"}};
-static const char online_ratio_help[] =
-        "S = P floor(mean_h C_h / P) / B, C_h the overlap of the B best tokens before the window of the first\n"
-        "  and of the last of --window queries of head h, P = --page; at the prompt's end and at four later\n"
-        "  places: n tokens. overlap: before it is rounded down, over B";
-const papers_figure papers_online_ratio = {
-        "online-s",     "PRKV, appendix G, equations 4 and 5",          online_ratio_help,
-        online_columns, sizeof online_columns / sizeof *online_columns, run_online};
