@@ -4,7 +4,7 @@
  * The part error: a trace's decode through a dci_gpu_kv and, with the same rows and queries, through a dci_kv on the CPU. Outputs of both are
  * held against attention to everything: the errors must be the same but for rounding, and so must the outputs.
  */
-#include "bench/gpu/gpu.h"
+#include "bench/gpu/driver.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -71,13 +71,12 @@ static dci_status take_areas(comparing *c)
         return DCI_OK;
 }
 
-static void close_caches(comparing *c, size_t mark)
+static void close_caches(comparing *c)
 {
         if (c->cpu != NULL)
                 dci_kv_plan_destroy(c->cpu, &c->plan);
         dci_kv_destroy(c->cpu);
         dci_gpu_kv_destroy(c->device);
-        gpubench_release(c->b, mark);
 }
 
 /* --- steps -------------------------------------------------------------------------------------------------------------------- */
@@ -140,25 +139,14 @@ static dci_status prefill(comparing *c)
         return dci_gpu_kv_sync(c->device);
 }
 
-/* |a - b| / |b| */
-static double distance(const float *a, const float *b, size_t n)
-{
-        double off = 0, all = 0;
-        for (size_t i = 0; i < n; i++) {
-                off += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-                all += (double)b[i] * (double)b[i];
-        }
-        return sqrt(off / all);
-}
-
 static dci_status judge(comparing *c, size_t step)
 {
         const size_t dim = c->trace->values.dim;
         for (size_t h = 0; h < c->trace->group; h++, c->n_errors++) {
                 const float *cpu = c->outputs[CPU] + h * dim, *device = c->outputs[DEVICE] + h * dim;
-                const double apart = distance(device, cpu, dim);
-                c->errors[CPU] += distance(cpu, c->outputs[EXACT] + h * dim, dim);
-                c->errors[DEVICE] += distance(device, c->outputs[EXACT] + h * dim, dim);
+                const double apart = gpubench_distance(device, cpu, dim);
+                c->errors[CPU] += gpubench_distance(cpu, c->outputs[EXACT] + h * dim, dim);
+                c->errors[DEVICE] += gpubench_distance(device, c->outputs[EXACT] + h * dim, dim);
                 c->furthest = fmax(c->furthest, apart);
                 if (!(apart <= TOLERANCE))
                         return dci_fail(BENCH_ERR_RUN, "step %zu, query head %zu: the device is %g away from the CPU",
@@ -202,11 +190,12 @@ static dci_status report(comparing *c)
         return gpubench_row(c->b, "error", preset, shape, &time, 0, 0);
 }
 
-static dci_status compare(gpubench *b, const kvbench_trace *trace, const kvbench_arm *arm)
+static dci_status compare(void *arg, const kvbench_arm *arm, size_t variant)
 {
-        comparing c = {.b = b, .trace = trace, .arm = *arm, .n_steps = trace->tokens - trace->prompt};
-        const size_t mark = b->n_areas;
+        comparing c = *(const comparing *)arg;
         bench_progress progress;
+        (void)variant;
+        c.arm = *arm;
         dci_status status = dci_kv_plan_init(&c.plan, sizeof c.plan);
         if (status == DCI_OK)
                 status = take_areas(&c);
@@ -220,8 +209,9 @@ static dci_status compare(gpubench *b, const kvbench_trace *trace, const kvbench
                 status = step_once(&c, s);
         }
         bench_progress_end(&progress);
-        status = status == DCI_OK ? report(&c) : bench_fail_about(dci_kv_preset_name(arm->preset), status);
-        close_caches(&c, mark);
+        if (status == DCI_OK)
+                status = report(&c);
+        close_caches(&c);
         return status;
 }
 
@@ -229,29 +219,18 @@ dci_status gpubench_error(gpubench *b)
 {
         kvbench_options of = b->options->arms;
         kvbench_trace trace;
-        char failure[1024] = "";
         of.synthetic = b->options->tiny ? 2048 : 32768;
         of.steps = b->options->walk_steps;
-        kvbench_arm *arms = gpubench_host(b, (kvbench_arms(&b->options->arms, NULL) + 1) * sizeof *arms);
-        if (arms == NULL)
-                return DCI_ERR_MEMORY;
-        dci_status status = kvbench_trace_open(b->context, &of, b->options->trace, &trace), failed = DCI_OK;
-        const size_t n_arms = kvbench_arms(&b->options->arms, arms);
-        if (status == DCI_OK)
+        dci_status status = kvbench_trace_open(b->context, &of, b->options->trace, &trace);
+        if (status == DCI_OK) {
+                comparing c = {.b = b, .trace = &trace, .n_steps = trace.tokens - trace.prompt};
                 printf("\nerror: %s, %zu steps, budget %zu; mean of |o - exact| / |exact|, the furthest that outputs "
                        "are apart; "
                        "us of plan, attention and copy\n%-14s %-14s %12s %12s %12s %9s\n",
-                       trace.name, trace.tokens - trace.prompt, b->options->budgets.values[0], "preset", "codes", "CPU",
-                       "device", "apart", "us");
-        for (size_t i = 0; i < n_arms && status == DCI_OK; i++) {
-                const dci_status compared = compare(b, &trace, &arms[i]);
-                if (compared == DCI_OK)
-                        continue;
-                printf("%-14s failed: %s\n", dci_kv_preset_name(arms[i].preset), dci_last_error());
-                if (failed == DCI_OK)
-                        snprintf(failure, sizeof failure, "%s", dci_last_error());
-                failed = failed == DCI_OK ? compared : failed;
+                       trace.name, c.n_steps, b->options->budgets.values[0], "preset", "codes", "CPU", "device",
+                       "apart", "us");
+                status = gpubench_each_arm(b, NULL, 1, compare, &c);
         }
         kvbench_trace_close(&trace);
-        return failed == DCI_OK ? status : dci_fail(failed, "%s", failure);
+        return status;
 }

@@ -4,7 +4,7 @@
  * The part residency: the lists of a decode that was played through dci_kv go through the kernel that keeps hot buffers, step by step. How
  * much is there already is held against keeping the last step alone and against an optimum that knows the future.
  */
-#include "bench/gpu/gpu.h"
+#include "bench/gpu/driver.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -186,43 +186,40 @@ static bool is_usual(int32_t preset)
                preset == DCI_KV_ICECACHE;
 }
 
-static dci_status measure_arm(gpubench *b, const kvbench_trace *trace, const kvbench_arm *arm)
+typedef struct measuring {
+        gpubench *b;
+        kvbench_trace trace;
+} measuring;
+
+static dci_status measure_arm(void *arg, const kvbench_arm *arm, size_t variant)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < b->options->budgets.n && status == DCI_OK; i++) {
-                gpubench_walk walk;
-                status = gpubench_walk_record(b->context, &b->options->arms, trace, arm, b->options->budgets.values[i],
-                                              &walk);
-                for (size_t times = 1; times <= 4 && status == DCI_OK; times *= 2)
-                        status = measure(b, &walk, trace->name, times);
-                gpubench_walk_free(&walk);
-                if (status == DCI_ERR_UNSUPPORTED)
-                        return DCI_OK;
-        }
-        return status;
+        measuring *m = arg;
+        const gpubench_options *o = m->b->options;
+        gpubench_walk walk;
+        dci_status status =
+                gpubench_walk_record(m->b->context, &o->arms, &m->trace, arm, o->budgets.values[variant], &walk);
+        for (size_t times = 1; times <= 4 && status == DCI_OK; times *= 2)
+                status = measure(m->b, &walk, m->trace.name, times);
+        gpubench_walk_free(&walk);
+        return status == DCI_ERR_UNSUPPORTED ? DCI_OK : status; /* a preset without lists */
 }
 
 dci_status gpubench_residency(gpubench *b)
 {
         const gpubench_options *o = b->options;
         kvbench_options of = o->arms;
-        kvbench_trace trace;
+        measuring m = {.b = b};
         of.synthetic = o->tiny ? 2048 : 32768;
         of.steps = o->walk_steps;
-        kvbench_arm *arms = gpubench_host(b, (kvbench_arms(&o->arms, NULL) + 1) * sizeof *arms);
-        if (arms == NULL)
-                return DCI_ERR_MEMORY;
-        dci_status status = kvbench_trace_open(b->context, &of, o->trace, &trace);
-        const size_t n_arms = kvbench_arms(&o->arms, arms);
-        if (status == DCI_OK)
+        dci_status status = kvbench_trace_open(b->context, &of, o->trace, &m.trace);
+        if (status == DCI_OK) {
                 printf("\nresidency: %s, %zu steps of one kv head; KiB of a step; us of one call for 8 kv heads, for 1 "
                        "and "
                        "%d sequences\n%-16s %6s %5s %5s %6s %8s %8s %8s %9s %9s %8s %8s\n",
-                       trace.name, trace.tokens - trace.prompt, o->tiny ? 2 : 16, "preset", "budget", "unit", "times",
-                       "frames", "hits", "offline", "last", "asked for", "saved", "us", "batch");
-        for (size_t i = 0; i < n_arms && status == DCI_OK; i++)
-                if (o->presets_given || is_usual(arms[i].preset))
-                        status = measure_arm(b, &trace, &arms[i]);
-        kvbench_trace_close(&trace);
+                       m.trace.name, m.trace.tokens - m.trace.prompt, o->tiny ? 2 : 16, "preset", "budget", "unit",
+                       "times", "frames", "hits", "offline", "last", "asked for", "saved", "us", "batch");
+                status = gpubench_each_arm(b, is_usual, o->budgets.n, measure_arm, &m);
+        }
+        kvbench_trace_close(&m.trace);
         return status;
 }

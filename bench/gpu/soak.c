@@ -7,7 +7,7 @@
  */
 #include "core/internal.h"
 
-#include "bench/gpu/path.h"
+#include "bench/gpu/driver.h"
 #include "offload/offload_internal.h"
 
 #include <math.h>
@@ -18,13 +18,13 @@ enum { BATCH = 4, LOOKS = 200, CHECKS = 20, LIVES = 40, WALK_STEPS = 1024, DIM =
 #define NEAR 1e-3    /* |device - CPU| / |CPU| of one output; further apart: counted */
 #define MOST_FAR 100 /* one output of so many, and one list's: near ties may fall either way, and another page is far */
 #define CHUNK_TOKENS ((size_t)4096) /* the CPU's, at most */
-#define WALK_APART 37               /* as in bench/gpu/path.c: from one layer's queries to the next one's */
 #define LEAK_BYTES ((size_t)32 << 20)
 
 typedef struct soaking {
         gpubench *b;
         gpubench_stream stream;
-        gpubench_path path;
+        gpubench_feed feed; /* of the stream */
+        gpubench_driver driver;
         dci_kv *cpu;
         int64_t on_cpu;
         size_t n_cpu; /* tokens of it */
@@ -44,7 +44,7 @@ typedef struct soaking {
 
 static dci_status append_on_cpu(soaking *s, size_t n, bool ends)
 {
-        const gpubench_path_config *c = &s->path.config;
+        const gpubench_driver_config *c = &s->driver.config;
         dci_kv_rows rows;
         DCI_TRY(dci_kv_rows_init(&rows, sizeof rows));
         rows.keys = s->rows;
@@ -80,17 +80,17 @@ static dci_status plan_layer(soaking *s, size_t layer, const uint16_t *queries)
 
 static const uint16_t *queries_of(const soaking *s, size_t layer, size_t walk)
 {
-        return gpubench_stream_queries(&s->stream, walk + layer * s->path.config.batch * WALK_APART);
+        return gpubench_stream_queries(&s->stream, walk + layer * s->driver.config.batch * GPUBENCH_WALK_APART);
 }
 
 /* Tokens up to there as the device got them: one in a step, and with plans. */
 static dci_status follow_closely(soaking *s, size_t n_tokens)
 {
-        const size_t ahead = s->path.n[0] - s->path.step; /* from a step's queries to its token */
+        const size_t ahead = s->driver.n[0] - s->driver.step; /* from a step's queries to its token */
         while (s->n_cpu < n_tokens) {
                 const size_t walk = s->n_cpu - ahead;
                 DCI_TRY(append_on_cpu(s, 1, false));
-                for (size_t l = 0; l < s->path.config.layers; l++)
+                for (size_t l = 0; l < s->driver.config.layers; l++)
                         DCI_TRY(plan_layer(s, l, queries_of(s, l, walk)));
                 DCI_TRY(dci_kv_step_end(s->cpu, 1, &s->on_cpu));
                 DCI_TRY(dci_kv_maintain(s->cpu, 1, &s->on_cpu));
@@ -100,20 +100,14 @@ static dci_status follow_closely(soaking *s, size_t n_tokens)
 
 static dci_status compare_layer(soaking *s, size_t layer, size_t walk)
 {
-        const gpubench_path_config *c = &s->path.config;
+        const gpubench_driver_config *c = &s->driver.config;
         const size_t heads = c->heads * GROUP;
         const uint16_t *queries = queries_of(s, layer, walk);
         const float *device = s->device_out + layer * c->batch * heads * DIM;
         DCI_TRY(plan_layer(s, layer, queries));
         DCI_TRY(dci_kv_attend(s->cpu, layer, 1, &s->on_cpu, queries, DIM, &s->plan, s->cpu_out, DIM, NULL));
         for (size_t h = 0; h < heads; h++) {
-                double off = 0, all = 0;
-                for (size_t j = h * DIM; j < (h + 1) * DIM; j++) {
-                        off += ((double)device[j] - (double)s->cpu_out[j]) *
-                               ((double)device[j] - (double)s->cpu_out[j]);
-                        all += (double)s->cpu_out[j] * (double)s->cpu_out[j];
-                }
-                const double apart = sqrt(off / all);
+                const double apart = gpubench_distance(device + h * DIM, s->cpu_out + h * DIM, DIM);
                 s->furthest = fmax(s->furthest, apart);
                 s->sum += apart;
                 s->n_compared++;
@@ -131,7 +125,7 @@ static dci_status compare_layer(soaking *s, size_t layer, size_t walk)
 /* Behind a step of the device: its outputs of the first sequence against the CPU's at the same token. */
 static dci_status compare(soaking *s)
 {
-        gpubench_path *p = &s->path;
+        gpubench_driver *p = &s->driver;
         const size_t n = p->n[0];
         dci_status status = gpubench_download(s->b, s->device_out, p->out.device, p->out_bytes);
         if (status == DCI_OK)
@@ -165,16 +159,16 @@ static dci_status poison_place(gpubench *b, const dci_gpu_kv *kv, int32_t block)
 static dci_status poison(soaking *s, size_t i)
 {
         gpubench *b = s->b;
-        dci_gpu_kv *kv = s->path.kv;
-        const gpubench_path_config *c = &s->path.config;
+        dci_gpu_kv *kv = s->driver.kv;
+        const gpubench_driver_config *c = &s->driver.config;
         dci_status status = dci_gpu_kv_sync(kv);
-        const dci_gpu_kv_row *row = status == DCI_OK ? dci_gpu_kv_find(kv, s->path.sequences[i]) : NULL;
+        const dci_gpu_kv_row *row = status == DCI_OK ? dci_gpu_kv_find(kv, s->driver.sequences[i]) : NULL;
         if (row == NULL)
                 return status == DCI_OK ? DCI_ERR_NOT_FOUND : status;
         const size_t n_blocks = dci_gpu_kv_blocks(kv, row->n), at = dci_gpu_kv_row_at(kv, row);
         for (size_t n = 0; n < n_blocks && status == DCI_OK; n++) {
                 int32_t block = 0;
-                status = dci_kv_table(dci_gpu_kv_host(kv), s->path.sequences[i], n, 1, &block);
+                status = dci_kv_table(dci_gpu_kv_host(kv), s->driver.sequences[i], n, 1, &block);
                 for (size_t l = 0; l < c->layers && status == DCI_OK; l++)
                         memset(dci_gpu_kv_host_block(kv, l, block), 0xff, kv->host->pool.block_bytes);
                 if (status == DCI_OK)
@@ -194,8 +188,8 @@ static dci_status poison(soaking *s, size_t i)
         if (status == DCI_OK)
                 status = b->ops->stream_wait(b->gpu, b->stream);
         if (status == DCI_OK)
-                status = dci_gpu_kv_close(kv, s->path.sequences[i]);
-        s->path.sequences[i] = -1;
+                status = dci_gpu_kv_close(kv, s->driver.sequences[i]);
+        s->driver.sequences[i] = -1;
         return status;
 }
 
@@ -206,7 +200,7 @@ static dci_status change_places(soaking *s)
         const size_t n = tokens / 2 + tokens / 16 * (s->n_lives * 5 % 9) + 1;
         s->n_lives++;
         DCI_TRY(poison(s, i));
-        return gpubench_path_fill_one(&s->path, i, n);
+        return gpubench_driver_fill_one(&s->driver, i, n);
 }
 
 /* --- the run ---------------------------------------------------------------------------------------------------------------------------- */
@@ -226,7 +220,7 @@ static size_t resident_bytes(void)
 
 static dci_status note_memory(soaking *s, size_t *free_bytes, size_t *taken, size_t *resident)
 {
-        const dci_status status = dci_gpu_kv_get_info(s->path.kv, &s->info);
+        const dci_status status = dci_gpu_kv_get_info(s->driver.kv, &s->info);
         *free_bytes = gpubench_free_bytes(s->b);
         *taken = s->info.device_bytes;
         *resident = resident_bytes();
@@ -236,7 +230,7 @@ static dci_status note_memory(soaking *s, size_t *free_bytes, size_t *taken, siz
 static dci_status poll(const soaking *s)
 {
         int32_t bad[BATCH] = {0};
-        DCI_TRY(dci_gpu_poll(s->path.kv, BATCH, s->path.sequences, bad));
+        DCI_TRY(dci_gpu_poll(s->driver.kv, BATCH, s->driver.sequences, bad));
         for (size_t i = 0; i < BATCH; i++)
                 if (bad[i] != 0)
                         return dci_fail(BENCH_ERR_RUN, "sequence %zu of the batch got a row that is no number", i);
@@ -249,9 +243,9 @@ static dci_status run(soaking *s)
         const size_t look = n / LOOKS > 0 ? n / LOOKS : 1, check = n / CHECKS > 0 ? n / CHECKS : 1;
         dci_status status = DCI_OK;
         bench_progress progress;
-        bench_progress_begin(&progress, dci_kv_preset_name(s->path.config.arm.preset));
+        bench_progress_begin(&progress, dci_kv_preset_name(s->driver.config.arm.preset));
         for (size_t step = 0; step < n && status == DCI_OK; step++) {
-                gpubench_path_times times = {0};
+                gpubench_driver_times times = {0};
                 bench_progress_step(&progress, step, n);
                 if (step > 0 && step % life == 0)
                         status = change_places(s);
@@ -259,12 +253,12 @@ static dci_status run(soaking *s)
                 if (step == n / 4 && status == DCI_OK)
                         status = note_memory(s, &s->free_before, &s->taken_before, &s->resident_before);
                 if (status == DCI_OK)
-                        status = gpubench_path_bring(&s->path);
+                        status = gpubench_driver_upload(&s->driver);
                 if (status == DCI_OK)
-                        status = gpubench_path_step(&s->path, &times);
-                s->seconds[step] = s->path.graph != NULL ? times.device : times.wall;
+                        status = gpubench_driver_step(&s->driver, &times);
+                s->seconds[step] = s->driver.graph != NULL ? times.device : times.wall;
                 if (status == DCI_OK && (step % look == 0 || step + 1 == n))
-                        status = gpubench_path_look(&s->path);
+                        status = gpubench_driver_check(&s->driver);
                 if (status == DCI_OK && (step % check == 0 || step + 1 == n))
                         status = compare(s);
         }
@@ -280,50 +274,49 @@ static dci_status run(soaking *s)
         return status;
 }
 
-static dci_status open_all(soaking *s, const gpubench_path_config *config)
+static dci_status open_all(soaking *s, const gpubench_driver_config *config)
 {
         gpubench *b = s->b;
         const size_t row = config->heads * DIM, tokens = b->options->soak_tokens;
         dci_kv_config c;
-        DCI_TRY(gpubench_path_kv_config(b, config, &c));
-        c.foreground = 1;
-        c.refit = 0; /* a decode without dci_gpu_kv_maintain goes on with the codes it has */
         DCI_TRY(dci_gpu_kv_info_init(&s->info, sizeof s->info));
         DCI_TRY(dci_kv_plan_init(&s->plan, sizeof s->plan));
         DCI_TRY(gpubench_stream_open(b->context, config->heads, GROUP, config->max_tokens + 1, b->options->arms.seed,
                                      &s->stream));
         DCI_TRY(gpubench_stream_walk(&s->stream, tokens / 2, WALK_STEPS));
-        DCI_TRY(gpubench_path_open(b, &s->stream, config, &s->path));
+        s->feed = gpubench_stream_feed(&s->stream);
+        DCI_TRY(gpubench_driver_open(b, &s->feed, config, &s->driver));
+        DCI_TRY(gpubench_driver_kv_config(b, &s->feed, config, &c));
+        c.foreground = 1;
+        c.refit = 0; /* a decode without dci_gpu_kv_maintain goes on with the codes it has */
         DCI_TRY(dci_kv_create(b->context, &c, &s->cpu));
         DCI_TRY(dci_kv_open(s->cpu, &s->on_cpu));
         s->remembers = s->cpu->listed || s->cpu->config.schedule != DCI_KV_EVERY_STEP;
         DCI_TRY(dci_kv_plan_create(s->cpu, 1, &s->plan));
         s->rows = gpubench_host(b, 2 * (tokens > CHUNK_TOKENS ? tokens : CHUNK_TOKENS) * row * sizeof *s->rows);
-        s->device_out = gpubench_host(b, s->path.out_bytes + 1);
+        s->device_out = gpubench_host(b, s->driver.out_bytes + 1);
         s->cpu_out = gpubench_host(b, row * GROUP * sizeof *s->cpu_out);
         s->seconds = gpubench_host(b, b->options->soak_steps * sizeof *s->seconds);
-        const bool memory = s->rows != NULL && s->device_out != NULL && s->cpu_out != NULL && s->seconds != NULL;
-        if (!memory)
-                return dci_fail(DCI_ERR_MEMORY, "rows of %zu tokens could not be had", CHUNK_TOKENS);
-        DCI_TRY(gpubench_path_fill(&s->path, tokens, false));
+        if (s->rows == NULL || s->device_out == NULL || s->cpu_out == NULL || s->seconds == NULL)
+                return DCI_ERR_MEMORY;
+        DCI_TRY(gpubench_driver_fill(&s->driver, tokens, false));
         return follow(s, tokens, true);
 }
 
-static void close_all(soaking *s, size_t mark)
+static void close_all(soaking *s)
 {
         if (s->cpu != NULL)
                 dci_kv_plan_destroy(s->cpu, &s->plan);
         dci_kv_destroy(s->cpu);
-        gpubench_path_close(&s->path);
+        gpubench_driver_close(&s->driver);
         gpubench_stream_close(&s->stream);
-        gpubench_release(s->b, mark);
 }
 
 static dci_status report(soaking *s)
 {
-        const gpubench_path_config *c = &s->path.config;
+        const gpubench_driver_config *c = &s->driver.config;
         const gpubench_options *o = s->b->options;
-        const bool graph = s->path.graph != NULL;
+        const bool graph = s->driver.graph != NULL;
         char codes[32];
         kvbench_codes_name(&c->arm, codes, sizeof codes);
         const size_t half = o->soak_steps / 2;
@@ -332,7 +325,7 @@ static dci_status report(soaking *s)
         const gpubench_time time = gpubench_time_of(s->seconds, o->soak_steps);
         json_t *shape = json_pack(
                 "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I}", "codes", codes, "planner",
-                s->path.planner == DCI_GPU_PLAN_DEVICE ? "device" : "host", "runs_as", graph ? "graph" : "calls",
+                s->driver.planner == DCI_GPU_PLAN_DEVICE ? "device" : "host", "runs_as", graph ? "graph" : "calls",
                 "layers", (json_int_t)c->layers, "batch", (json_int_t)BATCH, "tokens", (json_int_t)o->soak_tokens,
                 "steps", (json_int_t)o->soak_steps, "lives", (json_int_t)s->n_lives, "blocks_poisoned",
                 (json_int_t)s->n_poisoned, "compared", (json_int_t)s->n_compared, "furthest", s->furthest, "mean_apart",
@@ -351,38 +344,39 @@ static dci_status report(soaking *s)
         gpubench_note(s->b, "units_resident", (double)s->info.n_resident);
         gpubench_note(s->b, "resident_bytes", (double)s->info.resident_bytes);
         printf("%-14s %-14s %-6s %-6s %8zu %6zu %9zu %8zu %9.1e %9.1e %6zu %9.1f %9.1f\n",
-               dci_kv_preset_name(c->arm.preset), codes, s->path.planner == DCI_GPU_PLAN_DEVICE ? "device" : "HOST",
+               dci_kv_preset_name(c->arm.preset), codes, s->driver.planner == DCI_GPU_PLAN_DEVICE ? "device" : "HOST",
                graph ? "graph" : "calls", o->soak_steps, s->n_lives, s->n_poisoned, s->n_compared, s->furthest,
                s->sum / (double)s->n_compared, s->n_far, first, second);
         fflush(stdout);
         return status;
 }
 
-static dci_status soak(gpubench *b, const kvbench_arm *arm)
+static dci_status soak(void *arg, const kvbench_arm *arm, size_t variant)
 {
+        gpubench *b = arg;
         const gpubench_options *o = b->options;
-        const size_t mark = b->n_areas, max_tokens = o->soak_tokens * 2 + o->soak_steps + 16;
-        const gpubench_path_config config = {.arm = *arm,
-                                             .layers = o->layers,
-                                             .heads = o->heads,
-                                             .batch = BATCH,
-                                             .max_tokens = max_tokens,
-                                             .max_prompt = o->soak_tokens + 1,
-                                             .planner = o->planner,
-                                             .out_dtype = DCI_F32};
+        const size_t max_tokens = o->soak_tokens * 2 + o->soak_steps + 16;
+        const gpubench_driver_config config = {.arm = *arm,
+                                               .layers = o->layers,
+                                               .heads = o->heads,
+                                               .batch = BATCH,
+                                               .max_tokens = max_tokens,
+                                               .max_prompt = o->soak_tokens + 1,
+                                               .resident_bytes = o->resident_mib << 20,
+                                               .planner = o->planner,
+                                               .out_dtype = DCI_F32};
         soaking s = {.b = b};
+        (void)variant;
         dci_status status = open_all(&s, &config);
         if (status == DCI_OK)
-                status = gpubench_path_bring(&s.path);
-        if (status == DCI_OK && (s.path.planner == DCI_GPU_PLAN_DEVICE || arm->preset == DCI_KV_FULL))
-                status = gpubench_path_capture(&s.path, max_tokens);
+                status = gpubench_driver_upload(&s.driver);
+        if (status == DCI_OK && (s.driver.planner == DCI_GPU_PLAN_DEVICE || arm->preset == DCI_KV_FULL))
+                status = gpubench_driver_capture(&s.driver, max_tokens);
         if (status == DCI_OK)
                 status = run(&s);
         if (status == DCI_OK)
                 status = report(&s);
-        if (status != DCI_OK)
-                status = bench_fail_about(dci_kv_preset_name(arm->preset), status);
-        close_all(&s, mark);
+        close_all(&s);
         return status;
 }
 
@@ -396,25 +390,10 @@ static bool is_usual(int32_t preset)
 dci_status gpubench_soak(gpubench *b)
 {
         const gpubench_options *o = b->options;
-        char failure[1024] = "";
-        dci_status failed = DCI_OK;
-        kvbench_arm *arms = gpubench_host(b, (kvbench_arms(&o->arms, NULL) + 1) * sizeof *arms);
-        if (arms == NULL)
-                return DCI_ERR_MEMORY;
-        const size_t n_arms = kvbench_arms(&o->arms, arms);
         printf("\nsoak: %zu layers of %zu kv heads, %d sequences, one that stays and others that come and go through "
                "memory full of NaN; outputs against the CPU's\n%-14s %-14s %-6s %-6s %8s %6s %9s %8s %9s %9s %6s %9s "
                "%9s\n",
                o->layers, o->heads, BATCH, "preset", "codes", "plans", "runs", "steps", "lives", "poisoned", "compared",
                "furthest", "mean", "apart", "us early", "us late");
-        for (size_t i = 0; i < n_arms; i++) {
-                const dci_status ran = o->presets_given || is_usual(arms[i].preset) ? soak(b, &arms[i]) : DCI_OK;
-                if (ran == DCI_OK)
-                        continue;
-                printf("%-14s failed: %s\n", dci_kv_preset_name(arms[i].preset), dci_last_error());
-                if (failed == DCI_OK)
-                        snprintf(failure, sizeof failure, "%s", dci_last_error());
-                failed = failed == DCI_OK ? ran : failed;
-        }
-        return failed == DCI_OK ? DCI_OK : dci_fail(failed, "%s", failure);
+        return gpubench_each_arm(b, is_usual, 1, soak, b);
 }

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "core/internal.h"
 
-#include "bench/gpu/stream.h"
+#include "bench/gpu/driver.h"
 
 #include "simd/convert.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIM = GPUBENCH_DIM, CHANNELS = 4, SINKS = 4, RECENT = 1024, TASK_TOKENS = 64, TURN_TOKENS = 64 };
+enum { DIM = GPUBENCH_DIM, OBSERVED = 64, CHANNELS = 4, SINKS = 4, RECENT = 1024, TASK_TOKENS = 64, TURN_TOKENS = 64 };
 enum { SINK = 16, WINDOW = 64, BEST = 176, KEPT = 512 }; /* of what steps share */
 #define BANK ((size_t)1 << 20)
 #define STRETCH 3.0F
@@ -234,6 +234,38 @@ dci_status gpubench_stream_walk(gpubench_stream *s, size_t prompt, size_t n_step
 const uint16_t *gpubench_stream_queries(const gpubench_stream *s, size_t step)
 {
         return s->walk + step % s->n_walk * walk_elements(s);
+}
+
+/* --- as a feed ----------------------------------------------------------------------------------------------------------------- */
+
+static dci_status feed_rows(const void *arg, size_t first, size_t n, uint16_t *keys, uint16_t *values)
+{
+        return gpubench_stream_rows(arg, first, n, keys, values);
+}
+
+static void feed_observed(const void *arg, uint16_t *out)
+{
+        const gpubench_stream *s = arg;
+        memcpy(out, s->walk, OBSERVED * walk_elements(s) * sizeof *out);
+}
+
+static void feed_queries(const void *arg, size_t step, size_t number, uint16_t *out)
+{
+        memcpy(out, gpubench_stream_queries(arg, step + number * GPUBENCH_WALK_APART),
+               walk_elements(arg) * sizeof *out);
+}
+
+gpubench_feed gpubench_stream_feed(const gpubench_stream *s)
+{
+        const gpubench_feed feed = {.group = s->group,
+                                    .dim = DIM,
+                                    .dtype = DCI_BF16,
+                                    .n_observed = OBSERVED,
+                                    .arg = s,
+                                    .rows = feed_rows,
+                                    .observed = feed_observed,
+                                    .queries = feed_queries};
+        return feed;
 }
 
 /* --- what steps share --------------------------------------------------------------------------------------------------------- */

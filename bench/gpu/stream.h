@@ -11,6 +11,7 @@
 #include "core/internal.h"
 
 #define GPUBENCH_DIM 128
+#define GPUBENCH_WALK_APART 37 /* steps of the walk from one layer's, or sequence's, queries to the next one's */
 
 typedef struct gpubench_stream {
         dci_context *context;

@@ -7,7 +7,7 @@
  */
 #include "core/internal.h"
 
-#include "bench/gpu/path.h"
+#include "bench/gpu/driver.h"
 #include "gpu/cuda/pin.h"
 
 #include <stdlib.h>

@@ -31,20 +31,11 @@ dci_status gpubench_kv_config(const kvbench_options *arms, const kvbench_trace *
         c.dim_v = trace->values.dim;
         c.dtype = trace->keys.dtype;
         c.scale = trace->scale;
-        c.preset = arm->preset;
+        kvbench_set_arm(arms, arm, &c);
         c.budget = budget;
-        c.dense_layers = 0;
-        c.seed = arms->seed;
         c.foreground = 1;
-        if (arm->key_bits > 0)
-                c.key_bits = arm->key_bits;
-        if (arm->value_bits > 0)
-                c.value_bits = arm->value_bits;
-        if (arm->key_bits > 0)
-                c.summary = arm->learned ? DCI_KV_SUMMARY_LEARNED : DCI_KV_SUMMARY_CODES;
         /* Pages of groups are then pages of the cache, and units of what is fetched. */
         c.sink = arm->preset == DCI_KV_ARKVALE || arm->preset == DCI_KV_FREEKV ? 32 : 16;
-        kvbench_set_stages(arms, &c);
         *out = c;
         return DCI_OK;
 }

@@ -202,13 +202,13 @@ typedef struct kvbench_row {
 /* bench/kv/kv.c: a preset, width of keys and of values, sort of codes and budget after the other; returns how many. arms NULL: only counts. */
 size_t kvbench_arms(const kvbench_options *o, kvbench_arm *arms);
 
+/* Preset, codes, seed and stages of an arm; no layer is dense. */
+void kvbench_set_arm(const kvbench_options *o, const kvbench_arm *arm, dci_kv_config *c);
 /* Checks that the arm can be created, or writes into row->reason why it is not played. */
 dci_status kvbench_arm_check(dci_context *context, const kvbench_trace *trace, kvbench_row *row);
 dci_status kvbench_play(dci_context *context, const kvbench_trace *trace, const kvbench_truth *truth, kvbench_row *row);
 
 /* "sketch" and "K4 V2 learned" */
-/* How many stages the options ask a preset of codes for. */
-void kvbench_set_stages(const kvbench_options *o, dci_kv_config *c);
 void kvbench_codes_name(const kvbench_arm *arm, char *out, size_t size);
 
 /* --- bench/kv/report.c ---------------------------------------------------------------------------------------------------------- */

@@ -93,20 +93,11 @@ static dci_status open_arm(dci_context *context, playing *p, layers_row *row)
         config.dim_k = p->trace->keys.dim;
         config.dtype = p->trace->keys.dtype;
         config.scale = p->trace->scale;
-        config.preset = row->arm.preset;
+        kvbench_set_arm(&o->arms, &row->arm, &config);
         config.budget = o->budget;
-        config.dense_layers = 0;
-        config.seed = o->arms.seed;
         config.foreground = 1; /* so that forming is timed by itself */
-        if (row->arm.key_bits > 0)
-                config.key_bits = row->arm.key_bits;
-        if (row->arm.value_bits > 0)
-                config.value_bits = row->arm.value_bits;
         if (o->ring > 0 && row->arm.preset == DCI_KV_PRKV)
                 config.ring = o->ring;
-        if (row->arm.learned)
-                config.summary = DCI_KV_SUMMARY_LEARNED;
-        kvbench_set_stages(&o->arms, &config);
         DCI_TRY(dci_kv_create(context, &config, &p->kv));
         DCI_TRY(dci_kv_open(p->kv, &p->sequence));
         DCI_TRY(dci_kv_plan_init(&p->plan, sizeof p->plan));

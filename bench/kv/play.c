@@ -55,7 +55,8 @@ static dci_status fail_about_arm(const kvbench_row *row, dci_status status)
         return bench_fail_about(what, status);
 }
 
-void kvbench_set_stages(const kvbench_options *o, dci_kv_config *c)
+/* How many stages the options ask a preset of codes for. */
+static void set_stages(const kvbench_options *o, dci_kv_config *c)
 {
         const bool chooses =
                 c->preset == DCI_KV_SKETCH || c->preset == DCI_KV_SKETCH_SUMS || c->preset == DCI_KV_SKETCH_GROUPS;
@@ -68,6 +69,20 @@ void kvbench_set_stages(const kvbench_options *o, dci_kv_config *c)
                 c->tail = DCI_KV_TAIL_SUMS;
         c->sums_whole =
                 o->sums == KVBENCH_SUMS_WHOLE && (c->preset == DCI_KV_SKETCH_GROUPS || c->preset == DCI_KV_SKETCH_SUMS);
+}
+
+void kvbench_set_arm(const kvbench_options *o, const kvbench_arm *arm, dci_kv_config *c)
+{
+        c->preset = arm->preset;
+        c->dense_layers = 0;
+        c->seed = o->seed;
+        if (arm->key_bits > 0)
+                c->key_bits = arm->key_bits;
+        if (arm->value_bits > 0)
+                c->value_bits = arm->value_bits;
+        if (arm->key_bits > 0) /* a preset's own may be either */
+                c->summary = arm->learned ? DCI_KV_SUMMARY_LEARNED : DCI_KV_SUMMARY_CODES;
+        set_stages(o, c);
 }
 
 /* Presets that any schedule goes with. */
@@ -102,7 +117,6 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.n_layers = row->anchor != NULL ? 2 : 1;
         c.anchor_first = 0;
         c.anchor_period = 2;
-        c.dense_layers = 0;
         c.n_kv_heads = 1;
         c.n_query_heads = trace->group;
         c.dim_k = trace->keys.dim;
@@ -110,7 +124,7 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.dtype = trace->keys.dtype;
         c.query_dtype = trace->queries.dtype;
         c.scale = trace->scale;
-        c.preset = row->arm.preset;
+        kvbench_set_arm(o, &row->arm, &c);
         c.budget = o->budgets.values[row->arm.budget];
         c.page_tokens = (size_t)o->page_tokens;
         c.combine = o->combine;
@@ -121,18 +135,10 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         if (row->arm.preset == DCI_KV_ICECACHE)
                 set_leaves(o, &c);
         c.frozen_prompt = o->frozen_prompt;
-        c.seed = o->seed;
-        if (row->arm.key_bits > 0)
-                c.key_bits = row->arm.key_bits;
-        if (row->arm.value_bits > 0)
-                c.value_bits = row->arm.value_bits;
-        if (row->arm.key_bits > 0) /* a preset's own may be either */
-                c.summary = row->arm.learned ? DCI_KV_SUMMARY_LEARNED : DCI_KV_SUMMARY_CODES;
         if (o->schedule != 0 && ranks_at_each_step(row->arm.preset))
                 c.schedule = o->schedule;
         if (row->anchor != NULL)
                 c.schedule = DCI_KV_ANCHOR;
-        kvbench_set_stages(o, &c);
         c.tau = o->tau;
         if (o->period > 0)
                 c.period = o->period;
