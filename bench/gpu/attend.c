@@ -69,7 +69,7 @@ dci_status gpubench_attend_args(gpubench *b, const gpubench_heads *heads, size_t
 
 /* --- outputs ---------------------------------------------------------------------------------------------------------------- */
 
-static float widen(dci_dtype dtype, uint16_t bits)
+static float to_f32(dci_dtype dtype, uint16_t bits)
 {
         return dtype == DCI_BF16 ? dci_bits_float((uint32_t)bits << 16) : dci_f16_to_float(bits);
 }
@@ -82,7 +82,7 @@ static dci_status read_outputs(gpubench *b, const gpubench_heads *heads, const d
                 return DCI_ERR_MEMORY;
         DCI_TRY(gpubench_download(b, bits, args->out, n * sizeof *bits));
         for (size_t i = 0; i < n; i++)
-                out[i] = widen(heads->dtype, bits[i]);
+                out[i] = to_f32(heads->dtype, bits[i]);
         return DCI_OK;
 }
 
@@ -102,7 +102,7 @@ dci_status gpubench_attend_look(gpubench *b, const gpubench_heads *heads, const 
 
 /* --- against the reference ---------------------------------------------------------------------------------------------------- */
 
-enum { MOST_PIECES = 64 };
+enum { MAX_PIECES = 64 };
 typedef struct mirror {
         gpubench *b;
         dci_status status;
@@ -146,11 +146,11 @@ dci_status gpubench_attend_check(gpubench *b, const gpubench_heads *heads, const
 {
         const size_t n = heads->n_sequences * heads->n_heads * heads->group * heads->dim;
         mirror m = {.b = b, .status = b->ops->attend(b->gpu, b->stream, args)};
-        unsigned char *host_pieces[MOST_PIECES];
+        unsigned char *host_pieces[MAX_PIECES];
         double off = 0, all = 0;
         dci_gpu_attend_args host = mirror_args(&m, heads, args);
-        if (n_pieces > MOST_PIECES)
-                return dci_fail(BENCH_ERR_RUN, "%zu pieces of a pool, more than %d", n_pieces, MOST_PIECES);
+        if (n_pieces > MAX_PIECES)
+                return dci_fail(BENCH_ERR_RUN, "%zu pieces of a pool, more than %d", n_pieces, MAX_PIECES);
         for (size_t i = 0; i < n_pieces; i++)
                 host_pieces[i] = copy_back(&m, pieces[i], piece_bytes);
         if (n_pieces > 0)
@@ -160,7 +160,7 @@ dci_status gpubench_attend_check(gpubench *b, const gpubench_heads *heads, const
         DCI_TRY(out != NULL ? read_outputs(b, heads, args, out) : DCI_ERR_MEMORY);
         dci_gpu_ref_attend(&host);
         for (size_t i = 0; i < n && host.out != NULL; i++) {
-                const double wanted = (double)widen(heads->dtype, ((const uint16_t *)host.out)[i]);
+                const double wanted = (double)to_f32(heads->dtype, ((const uint16_t *)host.out)[i]);
                 off += ((double)out[i] - wanted) * ((double)out[i] - wanted);
                 all += wanted * wanted;
         }

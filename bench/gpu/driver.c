@@ -88,14 +88,14 @@ static dci_status take_areas(gpubench_driver *p)
         for (size_t i = 0; i < sizeof areas / sizeof *areas; i++)
                 DCI_TRY(gpubench_take(b, areas[i].n_bytes, areas[i].kind, areas[i].area));
         for (size_t i = 0; i < 2; i++)
-                DCI_TRY(b->ops->event_take(b->gpu, false, &p->rows_free[i]));
+                DCI_TRY(b->ops->event_create(b->gpu, false, &p->rows_free[i]));
         if (c->time_layers) {
                 p->events = gpubench_host(b, 2 * c->layers * sizeof *p->events);
                 if (p->events == NULL)
                         return DCI_ERR_MEMORY;
         }
         for (size_t i = 0; p->events != NULL && i < 2 * c->layers; i++)
-                DCI_TRY(b->ops->event_take(b->gpu, true, &p->events[i]));
+                DCI_TRY(b->ops->event_create(b->gpu, true, &p->events[i]));
         return b->ops->fill(b->gpu, b->stream, p->out.device, 0xff, p->out.n_bytes);
 }
 
@@ -113,7 +113,7 @@ dci_status gpubench_driver_open(gpubench *b, const gpubench_feed *feed, const gp
 static void give_event(gpubench *b, void **event)
 {
         if (*event != NULL)
-                b->ops->event_give(b->gpu, *event);
+                b->ops->event_destroy(b->gpu, *event);
         *event = NULL;
 }
 
@@ -134,7 +134,7 @@ void gpubench_driver_close(gpubench_driver *p)
 void gpubench_driver_drop_graph(gpubench_driver *p)
 {
         if (p->graph != NULL)
-                p->b->ops->graph_give(p->b->gpu, p->graph);
+                p->b->ops->graph_destroy(p->b->gpu, p->graph);
         p->graph = NULL;
 }
 
@@ -190,8 +190,8 @@ static dci_status append_prompt(gpubench_driver *p, size_t i, size_t n, bool end
         for (size_t l = 0; l < p->config.layers; l++) {
                 DCI_TRY(dci_gpu_kv_append(p->kv, b->stream, l, &rows));
                 if (ends)
-                        DCI_TRY(dci_gpu_kv_prompt(p->kv, b->stream, l, p->sequences[i], p->feed->n_observed,
-                                                  p->observed.device, p->feed->dim));
+                        DCI_TRY(dci_gpu_kv_end_prompt(p->kv, b->stream, l, p->sequences[i], p->feed->n_observed,
+                                                      p->observed.device, p->feed->dim));
         }
         DCI_TRY(dci_gpu_kv_step_end(p->kv, b->stream));
         p->n[i] += n;

@@ -129,10 +129,10 @@ static dci_status prefill(comparing *c)
                 n = trace->prompt - t < PREFILL_TOKENS ? trace->prompt - t : PREFILL_TOKENS;
                 DCI_TRY(append(c, t, n));
                 if (t + n == trace->prompt) {
-                        DCI_TRY(dci_kv_prompt(c->cpu, 0, c->on_cpu, n_observed, n_observed > 0 ? c->host_queries : NULL,
-                                              dim));
-                        DCI_TRY(dci_gpu_kv_prompt(c->device, c->b->stream, 0, c->on_device, n_observed,
-                                                  n_observed > 0 ? c->queries.device : NULL, dim));
+                        DCI_TRY(dci_kv_end_prompt(c->cpu, 0, c->on_cpu, n_observed,
+                                                  n_observed > 0 ? c->host_queries : NULL, dim));
+                        DCI_TRY(dci_gpu_kv_end_prompt(c->device, c->b->stream, 0, c->on_device, n_observed,
+                                                      n_observed > 0 ? c->queries.device : NULL, dim));
                 }
                 DCI_TRY(end_step(c));
         }

@@ -22,7 +22,7 @@ from ._tensors import in_host_memory
 CHOICES = {
     "group": _kv_structs.KV_GROUPS,
     "summary": _kv_structs.KV_SUMMARIES,
-    "choose": _kv_structs.KV_CHOICES,
+    "select": _kv_structs.KV_CHOICES,
     "schedule": _kv_structs.KV_SCHEDULES,
     "tail": _kv_structs.KV_TAILS,
     "combine": _kv_structs.KV_COMBINES,

@@ -22,7 +22,7 @@ class KVInfo(NamedTuple):
     stride: int  #: of a plan's lists: the most tokens that one can hold
     group: str  #: the five choices, and how query heads agree, as they came out
     summary: str
-    choose: str
+    select: str
     schedule: str
     tail: str
     combine: str

@@ -351,7 +351,7 @@ class GPUKVCache(KVBase):
             if len(at.shape) != 3 or at.shape[1:] != (n_query_heads, dim):
                 raise InvalidError(f"queries has shape {at.shape}, wanted (n_positions, {n_query_heads}, {dim})")
             n, where, ld = at.shape[0], at.address, rows_on_device(at, dim, "queries")
-        self._call("prompt", handle, self._stream(step), number, number_of(sequence), n, where or None, ld)
+        self._call("end_prompt", handle, self._stream(step), number, number_of(sequence), n, where or None, ld)
 
     def plan(self, layer: SupportsIndex, queries: Any) -> None:
         """Chooses which tokens the queries of one layer attend to. Where the device plans, nothing waits; the host waits

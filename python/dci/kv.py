@@ -53,9 +53,9 @@ class KVCache(KVBase):
     dtype       of keys and values: "float32", "float16" or "bfloat16". query_dtype: of queries.
     scale       of q . k; None: 1 / sqrt(dim_k).
     page_tokens 8, 16, 32 or 64; None: the preset's.
-    group       which tokens lie together: "token", "page", "tree", "cluster", "segment", "restructured".
+    group       which tokens lie together: "token", "page", "tree", "cluster", "segment", "reordered".
     summary     what stays of a group: "none", "keys", "mean", "minmax", "cuboid", "codes", "learned", "tree".
-    choose      how queries choose: "none", "all", "scan", "observed", "recent", "tree", "static".
+    select      how queries select: "none", "all", "scan", "observed", "recent", "tree", "static".
     schedule    when it is decided again: "every_step", "once", "periodic", "boundary", "anchor", "ahead".
     tail        what becomes of the others: "drop", "sums", "lowbit".
     combine     how query heads of a group agree: "softmax", "mean", "each".
@@ -78,11 +78,11 @@ class KVCache(KVBase):
                 group "cluster" and "segment"; cluster_by is "raw" or "centred".
     estimate_share
                 tail "sums" over clusters: the share that is estimated.
-    tau         schedule "boundary" and "ahead", see calibrate. period: "periodic" and "restructured".
+    tau         schedule "boundary" and "ahead", see calibrate. period: "periodic" and "reordered".
     anchor_first, anchor_period
                 schedule "anchor". ring: queries that a layer remembers.
     tree_promotion, tree_field_of_view, tree_tokens
-                group "tree". static_share: group "restructured". verify: choose "scan" over codes.
+                group "tree". static_share: group "reordered". verify: select "scan" over codes.
     preselect, preselect_tokens, preselect_least
                 the same, of tokens in the best groups alone. sums_whole: tail "sums" over pages.
     piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
@@ -120,7 +120,7 @@ class KVCache(KVBase):
         page_tokens: SupportsIndex | None = None,
         group: str | None = None,
         summary: str | None = None,
-        choose: str | None = None,
+        select: str | None = None,
         schedule: str | None = None,
         tail: str | None = None,
         combine: str | None = None,
@@ -186,7 +186,7 @@ class KVCache(KVBase):
         if numbers.size and (numbers.min() < 0 or numbers.max() >= 2**31):
             raise InvalidError(f"blocks holds {numbers.min()} to {numbers.max()}, wanted 0 to {2**31 - 1}")
         narrow = numbers.astype(np.int32)
-        check(lib.dci_kv_lend(handle.value, number_of(sequence), narrow.size, address(narrow)))
+        check(lib.dci_kv_assign_blocks(handle.value, number_of(sequence), narrow.size, address(narrow)))
 
     def reserve(self, sequences: Sequences, n_tokens: Counts = 1) -> None:
         """Begins a step: takes all memory that n_tokens more tokens of each sequence need, in every layer.
@@ -245,10 +245,10 @@ class KVCache(KVBase):
         """
         handle, number, layer = self._live(), number_of(sequence), as_count(layer, "layer")
         if queries is None:
-            check(lib.dci_kv_prompt(handle.value, layer, number, 0, None, self._shape[0]))
+            check(lib.dci_kv_end_prompt(handle.value, layer, number, 0, None, self._shape[0]))
             return
         rows, n, ld = self._queries(queries)
-        check(lib.dci_kv_prompt(handle.value, layer, number, n, address(rows), ld))
+        check(lib.dci_kv_end_prompt(handle.value, layer, number, n, address(rows), ld))
 
     def wait(self, sequence: SupportsIndex | None = None) -> None:
         """Waits for what prompt began for a sequence (None: for all), and helps. Plans wait by themselves."""
@@ -364,7 +364,7 @@ class KVCache(KVBase):
     # What there is
 
     def order(self, layer: SupportsIndex, sequence: SupportsIndex, kv_head: SupportsIndex) -> tuple[Integers, int]:
-        """Group "restructured": the positions of one layer and head's candidates in the order in which pages are cut from
+        """Group "reordered": the positions of one layer and head's candidates in the order in which pages are cut from
         them, (n,) int32, and how many of them, the first ones, are static."""
         handle, n, static = self._live(), c_size_t(), c_size_t()
         at = (handle.value, as_count(layer, "layer"), number_of(sequence), as_count(kv_head, "kv_head"))

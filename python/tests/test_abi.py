@@ -49,7 +49,7 @@ CONSTANTS = {
         for what, names in {
             "GROUP_": _kv_structs.KV_GROUPS,
             "SUMMARY_": _kv_structs.KV_SUMMARIES,
-            "CHOOSE_": _kv_structs.KV_CHOICES,
+            "SELECT_": _kv_structs.KV_CHOICES,
             "": _kv_structs.KV_SCHEDULES,
             "TAIL_": _kv_structs.KV_TAILS,
             "COMBINE_": _kv_structs.KV_COMBINES,

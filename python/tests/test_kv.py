@@ -204,7 +204,7 @@ def test_dense_layers_attend_to_everything():
 def test_choices_replace_the_presets():
     with kv_of("sketch", group="page", summary="cuboid", combine="mean", page_tokens=32, budget=300, sink=8) as kv:
         info = kv.info()
-        assert (info.group, info.summary, info.choose, info.combine) == ("page", "cuboid", "scan", "mean")
+        assert (info.group, info.summary, info.select, info.combine) == ("page", "cuboid", "scan", "mean")
         assert (info.page_tokens, info.sink, info.stride >= 300) == (32, 8, True)
     with kv_of(9) as kv, kv_of("sketch") as same:
         assert kv.info() == same.info()
