@@ -41,12 +41,11 @@ typedef struct growth_state {
 
 /* --- options --------------------------------------------------------------------------------------------------------------- */
 
+/* clang-format off */
 static const char help_usage[] =
         "usage: dci-bench growth [options]\n"
         "\n"
-        "Builds an index of synthetic rows of several sizes and finds, for each, the first effort of a list that "
-        "reaches "
-        "a\n"
+        "Builds an index of synthetic rows of several sizes and finds, for each, the first effort of a list that reaches a\n"
         "recall; prints build time, time per query at that effort, distances and memory, and the exponents of a least\n"
         "squares fit of their logarithms to that of the number of rows. Metric: squared L2. One query per call.\n"
         "\n"
@@ -54,18 +53,15 @@ static const char help_usage[] =
         "  --sizes LIST              numbers of rows, comma separated (default 10000,100000,1000000)\n"
         "  --dim D                   elements per row, 1 to 65536 (default 128)\n"
         "  --latent D                dimensions that they really vary in, 1 to 65536 (default 16)\n"
-        "  --noise S                 standard deviation of the noise in each element, above 0 and at most 1 (default "
-        "0.01; the\n"
+        "  --noise S                 standard deviation of the noise in each element, above 0 and at most 1 (default 0.01; the\n"
         "                            elements' own is about 1)\n"
         "  --queries N               further such rows, 1 to 1000000 (default 200)\n"
         "\n"
         "what to measure:\n"
         "  --k K                     neighbours per query, 1 to 65536 (default 10)\n"
-        "  --recall R                that an effort must reach against exact search, above 0 and at most 1 (default "
-        "0.95)\n"
+        "  --recall R                that an effort must reach against exact search, above 0 and at most 1 (default 0.95)\n"
         "  --kind flat|pdci|mdci     the index kind (default mdci)\n"
-        "  --repeat R                timed rounds, whose median counts, 1 to 1000 (default 3); builds stop after 10 "
-        "seconds\n";
+        "  --repeat R                timed rounds, whose median counts, 1 to 1000 (default 3); builds stop after 10 seconds\n";
 
 static const char help_output[] =
         "  The efforts are tried in the order of the lists; give them from small to large. Default: pdci as in 'ann',\n"
@@ -73,8 +69,7 @@ static const char help_output[] =
         "  --seed draws the rows, too.\n"
         "\n"
         "output:\n"
-        "  --json FILE               also write {machine, command, params, exponents, rows}; an exponent is null where "
-        "fewer than\n"
+        "  --json FILE               also write {machine, command, params, exponents, rows}; an exponent is null where fewer than\n"
         "                            two sizes say something\n"
         "  --help                    this text\n"
         "\n"
@@ -82,6 +77,7 @@ static const char help_output[] =
         "\n"
         "example:\n"
         "  dci-bench growth --sizes 10000,30000,100000 --json growth.json\n";
+/* clang-format on */
 
 static dci_status check_options(growth_options *o)
 {

@@ -198,7 +198,7 @@ static dci_status start(latency_state *s, reader *readers, size_t n, meeting *al
         return DCI_OK;
 }
 
-/* `n_readers` readers, or none, beside the writer or without it. */
+/* Runs `n_readers` readers, or none, concurrently with the writer or without it. */
 static dci_status phase(latency_state *s, size_t n_readers, bool writer)
 {
         reader readers[LATENCY_MAX_READERS];

@@ -9,7 +9,7 @@
 #define BUILD_SECONDS 10.0
 /* Least time of one measurement of the floor: short passes need many. */
 #define FLOOR_SECONDS 0.05
-/* Queries between two looks at the progress line; the clock stands still meanwhile. */
+/* Queries between two updates of the progress line, which are not timed. */
 #define QUERIES_PER_LOOK 64
 
 typedef struct bench_run {
@@ -19,7 +19,7 @@ typedef struct bench_run {
         const void *stored; /* the rows as the indices store them */
         void *owned_stored; /* NULL: `stored` is the base itself */
         size_t stored_bytes;
-        ann_row *rows; /* what takes turns in a round, beside the floor */
+        ann_row *rows; /* what takes turns in a round, with the floor */
         size_t n_rows;
         double *seconds; /* n_rows + 1 times `repeat`: of each row and last of the floor */
         int64_t *ids;    /* n_queries x k: what the last row searched found */

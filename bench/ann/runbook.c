@@ -17,9 +17,9 @@ typedef struct runbook_state {
 
 /* --- options --------------------------------------------------------------------------------------------------------------- */
 
+/* clang-format off */
 static const char help_usage[] =
-        "usage: dci-bench runbook --runbook FILE.yaml (--base FILE --query FILE --metric ip|l2|cosine | --data "
-        "FILE.hdf5 |\n"
+        "usage: dci-bench runbook --runbook FILE.yaml (--base FILE --query FILE --metric ip|l2|cosine | --data FILE.hdf5 |\n"
         "                         --trace FOLDER) [options]\n"
         "\n"
         "Plays a runbook of the streaming track of big-ann-benchmarks: rows of the base come and go, searches stand\n"
@@ -31,11 +31,9 @@ static const char help_usage[] =
 static const char help_options[] =
         "\n"
         "what to measure:\n"
-        "  --runbook FILE            {DATASET: {max_pts: N, 1: {operation: insert, start: A, end: B}, 2: {operation: "
-        "search},\n"
+        "  --runbook FILE            {DATASET: {max_pts: N, 1: {operation: insert, start: A, end: B}, 2: {operation: search},\n"
         "                            3: {operation: delete, start: A, end: B}, 4: {operation: replace, tags_start: A,\n"
-        "                            tags_end: B, ids_start: C, ids_end: D}, ..}}; ids A to B - 1 are the base's rows "
-        "of these\n"
+        "                            tags_end: B, ids_start: C, ids_end: D}, ..}}; ids A to B - 1 are the base's rows of these\n"
         "                            numbers, after replace rows C to D - 1\n"
         "  --dataset NAME            whose steps to play (default: the only one in the file)\n"
         "  --metric ip|l2|cosine     default: ip on traces, the file's own for HDF5; otherwise it must be given\n"
@@ -48,8 +46,7 @@ static const char help_output[] =
         "  One value of each: a runbook is played with one effort (default: pdci retrieves, mdci visits, a tenth).\n"
         "\n"
         "output:\n"
-        "  --json FILE               also write the results as JSON: {machine, command, dataset, params, .., rows}, a "
-        "row per step\n"
+        "  --json FILE               also write the results as JSON: {machine, command, dataset, params, .., rows}, a row per step\n"
         "  --help                    this text\n"
         "\n"
         "what the columns mean:\n"
@@ -60,12 +57,11 @@ static const char help_output[] =
         "                tolerance of 1e-6\n"
         "  bytes/row     all the memory of the index, over its rows\n"
         "\n"
-        "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad input, one sentence on "
-        "stderr\n"
+        "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad input, one sentence on stderr\n"
         "\n"
         "example:\n"
-        "  dci-bench runbook --trace bench/data/smollm2-debref-layer06_head0 --runbook bench/data/sliding.yaml "
-        "--field-of-view 16\n";
+        "  dci-bench runbook --trace bench/data/smollm2-debref-layer06_head0 --runbook bench/data/sliding.yaml --field-of-view 16\n";
+/* clang-format on */
 
 static dci_status check_options(runbook_options *o)
 {

@@ -270,7 +270,7 @@ static dci_status load(yaml_parser_t *parser, parse *p, const char *dataset)
         return status;
 }
 
-/* Twice from the start: first to look, then to load. */
+/* Reads the file twice: first checks its depth, then loads it. */
 static dci_status read_file(FILE *file, parse *p, const char *dataset)
 {
         dci_status status = DCI_OK;

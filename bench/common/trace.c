@@ -4,7 +4,7 @@
  * A trace folder holds keys.npy (tokens x head_dim), queries.npy (group x m x head_dim, positions first_query to tokens - 1)
  * and meta.json. The base is the prompt's keys; the queries are those of the decode, in the order in which they happen:
  * position by position, the group's heads next to each other. Those of the end of the prompt, from first_query on, are what a
- * system may look at before the decode begins: codes are fitted to them.
+ * system may use before the decode begins: codes are fitted to them.
  */
 #include "bench/common/dataset.h"
 

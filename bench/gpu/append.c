@@ -207,7 +207,7 @@ static dci_status work_and_offload_layer(void *arg, size_t layer)
         return ops->event_order(a->b->gpu, a->b->stream, a->copied_event);
 }
 
-/* Blocks as they lie in host memory, against the rows they were made of. */
+/* Compares the blocks in host memory with the rows that they were made of. */
 static dci_status check_chunk(appending *a)
 {
         const size_t rows_bytes = a->n_tokens * HEADS * ROW_BYTES, n = a->n_tokens * HEADS;

@@ -86,7 +86,7 @@ static dci_status read_outputs(gpubench *b, const gpubench_heads *heads, const d
         return DCI_OK;
 }
 
-dci_status gpubench_attend_look(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args)
+dci_status gpubench_attend_finite(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args)
 {
         const size_t n = heads->n_sequences * heads->n_heads * heads->group * heads->dim;
         float *out = gpubench_host(b, n * sizeof *out);
@@ -108,7 +108,7 @@ typedef struct mirror {
         dci_status status;
 } mirror;
 
-/* A copy in the host's memory; NULL stays NULL. */
+/* Copies to host memory; NULL stays NULL. */
 static void *copy_back(mirror *m, const void *from, size_t n_bytes)
 {
         if (from == NULL || m->status != DCI_OK)

@@ -66,7 +66,7 @@ static dci_status select(void *arg, size_t set)
 
 #define POOL ((size_t)1 << 18)
 
-/* Each list reads the same normal numbers from elsewhere. */
+/* Each list reads the same normal numbers from another offset. */
 static void make_scores(choosing *c, const float *pool, size_t set)
 {
         const size_t to_and_fro = set <= c->n_sets / 2 ? set : c->n_sets - set;
@@ -139,7 +139,7 @@ static dci_status put_lists(choosing *c)
                 numbers[i] = (int32_t)(i % n_chunks); /* the same for all sequences */
         for (size_t i = 0; i < c->n_lists; i++)
                 numbers[n_numbers + i] = (int32_t)c->n_groups;
-        /* [chunk][head][512][2]: spans at even multiples, ids of the same chunk behind them. */
+        /* [chunk][head][512][2]: spans at even multiples, ids of the same chunk after them. */
         const size_t head = 2 * DCI_GPU_CHUNK, chunk = 2 * head * HEADS;
         c->members = c->lists + head * HEADS;
         for (size_t h = 0; h < HEADS; h++)

@@ -241,54 +241,47 @@ dci_status gpubench_on_device(gpubench *b, gpubench_call call, void *arg, size_t
 {
         void *graph = NULL;
         size_t n = 0;
-        double *samples = malloc((b->options->reps + 1) * sizeof *samples);
+        const size_t mark = b->n_areas;
+        double *samples = gpubench_host(b, (b->options->reps + 1) * sizeof *samples);
         if (samples == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu samples could not be had", b->options->reps);
+                return DCI_ERR_MEMORY;
         /* Once outside: what a first call loads must not be recorded, and a failure has its own sentence. */
+        DCI_TRY(call_all(call, arg, n_sets));
+        DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
+        DCI_TRY(b->ops->capture_begin(b->gpu, b->stream));
         dci_status status = call_all(call, arg, n_sets);
-        if (status == DCI_OK)
-                status = b->ops->stream_wait(b->gpu, b->stream);
-        if (status == DCI_OK)
-                status = b->ops->capture_begin(b->gpu, b->stream);
-        if (status == DCI_OK) {
-                status = call_all(call, arg, n_sets);
-                /* A recording that was begun is ended, also after a failure. */
-                const dci_status ended = b->ops->capture_end(b->gpu, b->stream, &graph);
-                status = status == DCI_OK ? ended : status;
-        }
+        /* A recording that was begun is ended, also after a failure. */
+        const dci_status ended = b->ops->capture_end(b->gpu, b->stream, &graph);
+        status = status == DCI_OK ? ended : status;
         if (status == DCI_OK)
                 status = sample_graph(b, graph, n_sets, samples, &n);
         if (graph != NULL)
                 b->ops->graph_destroy(b->gpu, graph);
-        if (status == DCI_OK)
-                *out = gpubench_time_of(samples, n);
-        free(samples);
-        return status;
+        DCI_TRY(status);
+        *out = gpubench_time_of(samples, n);
+        gpubench_release(b, mark);
+        return DCI_OK;
 }
 
 dci_status gpubench_on_host(gpubench *b, gpubench_call call, void *arg, size_t n_sets, size_t most, gpubench_time *out)
 {
-        double *samples = malloc((most + 1) * sizeof *samples);
+        const size_t mark = b->n_areas;
+        double *samples = gpubench_host(b, (most + 1) * sizeof *samples);
         size_t n = 0;
         if (samples == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu samples could not be had", most);
-        dci_status status = call(arg, 0);
-        if (status == DCI_OK)
-                status = b->ops->stream_wait(b->gpu, b->stream);
+                return DCI_ERR_MEMORY;
+        DCI_TRY(call(arg, 0));
+        DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
         const double since = bench_seconds();
-        for (size_t i = 0; i < most && status == DCI_OK; i++) {
+        while (n < most && (n < MIN_SAMPLES || bench_seconds() - since <= MAX_SECONDS)) {
                 const double begin = bench_seconds();
-                status = call(arg, i % n_sets);
-                if (status == DCI_OK)
-                        status = b->ops->stream_wait(b->gpu, b->stream);
+                DCI_TRY(call(arg, n % n_sets));
+                DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
                 samples[n++] = bench_seconds() - begin;
-                if (n >= MIN_SAMPLES && bench_seconds() - since > MAX_SECONDS)
-                        break;
         }
-        if (status == DCI_OK)
-                *out = gpubench_time_of(samples, n);
-        free(samples);
-        return status;
+        *out = gpubench_time_of(samples, n);
+        gpubench_release(b, mark);
+        return DCI_OK;
 }
 
 /* --- limits ----------------------------------------------------------------------------------------------------------------- */

@@ -93,7 +93,7 @@ static size_t max_layers(const decoding *d, const kvbench_arm *arm, size_t token
         const size_t per_layer = layer_bytes(d, tokens, o->forks);
         n = n < d->host_bytes / per_layer ? n : d->host_bytes / per_layer;
         if (is_full(arm)) {
-                /* Beside them lie a layer's rows as the prompt brings them. */
+                /* One layer's rows of the prompt need room, too. */
                 const size_t room = (size_t)(DEVICE_SHARE * (double)gpubench_free_bytes(d->b)),
                              rows = layer_bytes(d, tokens, true), fit = room > rows ? (room - rows) / per_layer : 0;
                 n = n < fit ? n : fit;

@@ -141,7 +141,7 @@ static dci_status measure(dense *d, const dense_shape *s, const char *arm)
         DCI_TRY(check(d, s));
         DCI_TRY(prepare(d, s, &heads, false));
         DCI_TRY(gpubench_on_device(b, attend, d, d->n_layers, &time));
-        DCI_TRY(gpubench_attend_look(b, &heads, &d->layers[0]));
+        DCI_TRY(gpubench_attend_finite(b, &heads, &d->layers[0]));
         json_t *shape = json_pack(
                 "{s:I, s:I, s:i, s:I, s:I, s:s, s:I, s:I, s:i, s:s}", "batch", (json_int_t)s->n_sequences, "tokens",
                 (json_int_t)s->n_tokens, "heads", HEADS, "group", (json_int_t)s->group, "dim", (json_int_t)s->dim,

@@ -303,7 +303,7 @@ static dci_status end_step(gpubench_driver *p)
         return p->b->ops->stream_wait(p->b->gpu, p->b->stream);
 }
 
-/* Call by call: what a first call loads must not be recorded, and a failure has its own sentence. */
+/* Runs a step call by call before the first capture: what a first call loads must not be recorded, and a failure has its own sentence. */
 static dci_status step_before(gpubench_driver *p)
 {
         gpubench_driver_times times;

@@ -114,7 +114,7 @@ dci_status gpubench_driver_kv_config(const gpubench *b, const gpubench_feed *fee
 dci_status gpubench_driver_open(gpubench *b, const gpubench_feed *feed, const gpubench_driver_config *config,
                                 gpubench_driver *out);
 void gpubench_driver_close(gpubench_driver *driver);
-/* Sequence i begins with n_tokens. forks: those behind the first share its tokens. */
+/* Sequence i begins with n_tokens. forks: all but the first share its tokens. */
 dci_status gpubench_driver_fill_one(gpubench_driver *driver, size_t i, size_t n_tokens);
 dci_status gpubench_driver_fill(gpubench_driver *driver, size_t n_tokens, bool forks);
 dci_status gpubench_driver_empty(gpubench_driver *driver);

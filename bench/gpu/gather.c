@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The part gather: rows and pages of a pool in host memory, fetched into lanes on the device by a kernel that reads them in place, and in the
- * ways that papers have. What is fetched is drawn anew for each set. The pool is cut in two ways:
+ * ways that papers have. What is fetched is drawn again for each set. The pool is cut in two ways:
  *  - as a dci_kv has it: each piece holds a slice of every layer, 8 MiB with 32 layers; layers take turns, and a fetch is of one layer;
  *  - as one layer that fills all of it: what a fetch loses when the device must translate addresses from everywhere.
  */
@@ -111,7 +111,7 @@ static dci_status shape_pool(gathering *g, size_t dim, size_t n_layers)
         return DCI_OK;
 }
 
-/* Where the key of unit i lies in host memory, counted through all sets; its value lies value_at behind, less the way the key has from its
+/* Where the key of unit i lies in host memory, counted through all sets; its value is value_at after it, less the way the key has from its
  * page's begin. Sets take the layers in turn. */
 static const unsigned char *key_at(const gathering *g, size_t i)
 {
@@ -228,7 +228,7 @@ static dci_status by_kernel(void *arg, size_t set)
         return g->b->ops->gather(g->b->gpu, g->b->stream, &args);
 }
 
-/* As many bytes that lie side by side. */
+/* As many contiguous bytes. */
 static dci_status by_one_copy(void *arg, size_t set)
 {
         const gathering *g = arg;
@@ -242,7 +242,7 @@ static size_t copies_of_set(const gathering *g)
         return g->unit_shift > 0 ? g->n_units : 2 * g->n_units;
 }
 
-/* All sets' copies, before any is timed. Pages as they lie, one copy each, into a buffer in their order; rows as a key and a value into
+/* All sets' copies, before any is timed. Whole pages, one copy each, into a buffer in their order; rows as a key and a value into
  * their slots. */
 static void list_copies(gathering *g)
 {

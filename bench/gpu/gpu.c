@@ -51,7 +51,7 @@ static void print_device(const gpubench *b)
                b->options->tiny ? "; TINY SIZES: the figures mean nothing" : "");
 }
 
-/* All parts, also when one fails: a device's time is dear. Afterwards the first failure counts. */
+/* Runs all parts, also when one fails, since a device's time is dear, and returns the first failure. */
 static dci_status run_parts(gpubench *b)
 {
         char failure[1024] = "";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The subcommand gpu: what each kernel on a device takes, beside the limits of the bus and of the memory, measured in the same run. */
+/* The subcommand gpu: the time of each kernel on a device, and the limits of the bus and of the memory in the same run. */
 #ifndef DCI_BENCH_GPU_GPU_H
 #define DCI_BENCH_GPU_GPU_H
 
@@ -20,7 +20,7 @@ enum {
         GPUBENCH_FORM,
         GPUBENCH_TAIL,
         GPUBENCH_KMEANS,
-        GPUBENCH_USUAL = GPUBENCH_KMEANS, /* those behind it run when they are named */
+        GPUBENCH_USUAL = GPUBENCH_KMEANS, /* the parts after it run only when they are named */
         GPUBENCH_DECODE,
         GPUBENCH_SOAK,
         GPUBENCH_PARTS = GPUBENCH_SOAK
@@ -78,7 +78,7 @@ typedef struct gpubench {
 
 /* --- bench/gpu/common.c: memory ------------------------------------------------------------------------------------------------- */
 
-/* Stream, events and the bounce area; and gives back all there is, also after a failure. */
+/* Creates the stream, events and the bounce area; the end frees everything, also after a failure. */
 dci_status gpubench_begin(gpubench *b);
 void gpubench_end(gpubench *b);
 
@@ -133,11 +133,11 @@ typedef struct gpubench_heads {
         dci_dtype dtype; /* of rows, queries and outputs, as models have them */
 } gpubench_heads;
 
-/* Everything but where rows lie: queries, outputs (NaN everywhere), room for splits, ranges of a plan that has neither sink nor recent
+/* Everything but the place of the rows: queries, outputs (NaN everywhere), room for splits, ranges of a plan that has neither sink nor recent
  * tokens. `listed`: tokens that a head reads. */
 dci_status gpubench_attend_args(gpubench *b, const gpubench_heads *heads, size_t listed, dci_gpu_attend_args *out);
 /* That every output was written, and is a number. */
-dci_status gpubench_attend_look(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args);
+dci_status gpubench_attend_finite(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args);
 /* Calls it once and holds it against the reference. pieces: those of args->pool, n of them with so many bytes, as the device has them. */
 dci_status gpubench_attend_check(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args,
                                  void *const *pieces, size_t n_pieces, size_t piece_bytes);

@@ -29,7 +29,7 @@ static dci_status run(void *arg, size_t set)
         return c->b->ops->kmeans(c->b->gpu, c->b->stream, &c->args);
 }
 
-/* Tokens of all heads, one behind the other. Sums of four uniform numbers are near enough to normal ones, and quick. */
+/* Tokens of all heads, one after the other. Sums of four uniform numbers are near enough to normal ones, and quick. */
 static float noise(dci_rng *rng)
 {
         const uint64_t bits = dci_rng_next(rng);

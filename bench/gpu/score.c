@@ -39,7 +39,7 @@ static dci_status score(void *arg, size_t set)
         return s->b->ops->score(s->b->gpu, s->b->stream, &args);
 }
 
-/* Chunks of all layers: a piece holds some of each, one layer's behind another's. */
+/* Chunks of all layers: a piece holds some of each, one layer's after another's. */
 static dci_status put_chunks(scoring *s)
 {
         gpubench *b = s->b;
@@ -158,7 +158,7 @@ static dci_status prepare(scoring *s)
 }
 
 /* That every score was written, and is a number. */
-static dci_status look(const scoring *s)
+static dci_status check_output(const scoring *s)
 {
         const size_t n = s->shape->n_sequences * HEADS * s->n_groups * GROUP;
         float *scores = gpubench_host(s->b, n * sizeof *scores);
@@ -190,7 +190,7 @@ static dci_status measure(gpubench *b, const score_shape *shape)
         s.n_sets = s.n_sets > MAX_LAYERS ? MAX_LAYERS : s.n_sets;
         DCI_TRY(prepare(&s));
         DCI_TRY(gpubench_on_device(b, score, &s, s.n_sets, &time));
-        DCI_TRY(look(&s));
+        DCI_TRY(check_output(&s));
         json_t *json =
                 json_pack("{s:I, s:I, s:i, s:i, s:i, s:i, s:I, s:i}", "batch", (json_int_t)shape->n_sequences,
                           "candidates", (json_int_t)shape->n_candidates, "page", 1 << shape->shift, "heads", HEADS,

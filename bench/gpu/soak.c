@@ -14,7 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 4, LOOKS = 200, CHECKS = 20, LIVES = 40, WALK_STEPS = 1024, DIM = GPUBENCH_DIM, GROUP = GPUBENCH_GROUP };
+enum {
+        BATCH = 4,
+        OUTPUT_CHECKS = 200,
+        CHECKS = 20,
+        LIVES = 40,
+        WALK_STEPS = 1024,
+        DIM = GPUBENCH_DIM,
+        GROUP = GPUBENCH_GROUP
+};
 #define NEAR 1e-3   /* |device - CPU| / |CPU| of one output; further apart: counted */
 #define MAX_FAR 100 /* one output of so many, and one list's: near ties may fall either way, and another page is far */
 #define CHUNK_TOKENS ((size_t)4096) /* the CPU's, at most */
@@ -60,7 +68,7 @@ static dci_status append_on_cpu(soaking *s, size_t n, bool ends)
         return DCI_OK;
 }
 
-/* Tokens up to there, a prompt in one step, others in long ones; groups of what has left the window are formed behind. */
+/* Appends tokens up to n_tokens, a prompt in one step, others in long ones, and groups what has left the window. */
 static dci_status follow(soaking *s, size_t n_tokens, bool prompt)
 {
         while (s->n_cpu < n_tokens) {
@@ -122,7 +130,7 @@ static dci_status compare_layer(soaking *s, size_t layer, size_t walk)
         return DCI_OK;
 }
 
-/* Behind a step of the device: its outputs of the first sequence against the CPU's at the same token. */
+/* After a step of the device: its outputs of the first sequence against the CPU's at the same token. */
 static dci_status compare(soaking *s)
 {
         gpubench_driver *p = &s->driver;
@@ -155,45 +163,41 @@ static dci_status poison_place(gpubench *b, const dci_gpu_kv *kv, int32_t block)
         return DCI_OK;
 }
 
-/* All that a sequence has, in host memory, in resident pages and in its lanes, becomes NaN; then it is closed. */
+/* Overwrites all that a sequence has in host memory, in resident pages and in its lanes with NaN, and closes it. */
 static dci_status poison(soaking *s, size_t i)
 {
         gpubench *b = s->b;
         dci_gpu_kv *kv = s->driver.kv;
         const gpubench_driver_config *c = &s->driver.config;
-        dci_status status = dci_gpu_kv_sync(kv);
-        const dci_gpu_kv_row *row = status == DCI_OK ? dci_gpu_kv_find(kv, s->driver.sequences[i]) : NULL;
+        DCI_TRY(dci_gpu_kv_sync(kv));
+        const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, s->driver.sequences[i]);
         if (row == NULL)
-                return status == DCI_OK ? DCI_ERR_NOT_FOUND : status;
+                return DCI_ERR_NOT_FOUND;
         const size_t n_blocks = dci_gpu_kv_blocks(kv, row->n), at = dci_gpu_kv_row_at(kv, row);
-        for (size_t n = 0; n < n_blocks && status == DCI_OK; n++) {
+        for (size_t n = 0; n < n_blocks; n++) {
                 int32_t block = 0;
-                status = dci_kv_table(dci_gpu_kv_host(kv), s->driver.sequences[i], n, 1, &block);
-                for (size_t l = 0; l < c->layers && status == DCI_OK; l++)
+                DCI_TRY(dci_kv_table(dci_gpu_kv_host(kv), s->driver.sequences[i], n, 1, &block));
+                for (size_t l = 0; l < c->layers; l++)
                         memset(dci_gpu_kv_host_block(kv, l, block), 0xff, kv->host->pool.block_bytes);
-                if (status == DCI_OK)
-                        status = poison_place(b, kv, block);
+                DCI_TRY(poison_place(b, kv, block));
         }
         s->n_poisoned += n_blocks;
-        for (size_t l = 0; l < c->layers && status == DCI_OK; l++) {
+        for (size_t l = 0; l < c->layers; l++) {
                 const dci_gpu_lanes lanes = dci_gpu_kv_lanes(kv, l);
                 const size_t keys = c->heads * (size_t)lanes.n_slots * lanes.key_bytes,
                              values = c->heads * (size_t)lanes.n_slots * lanes.value_bytes;
                 if (lanes.keys == NULL)
                         continue;
-                status = b->ops->fill(b->gpu, b->stream, lanes.keys + at * keys, 0xff, keys);
-                if (status == DCI_OK)
-                        status = b->ops->fill(b->gpu, b->stream, lanes.values + at * values, 0xff, values);
+                DCI_TRY(b->ops->fill(b->gpu, b->stream, lanes.keys + at * keys, 0xff, keys));
+                DCI_TRY(b->ops->fill(b->gpu, b->stream, lanes.values + at * values, 0xff, values));
         }
-        if (status == DCI_OK)
-                status = b->ops->stream_wait(b->gpu, b->stream);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_close(kv, s->driver.sequences[i]);
+        DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
+        DCI_TRY(dci_gpu_kv_close(kv, s->driver.sequences[i]));
         s->driver.sequences[i] = -1;
-        return status;
+        return DCI_OK;
 }
 
-/* The next of the sequences that come and go: lengths differ, so blocks are dealt out anew. */
+/* The next of the sequences that come and go: lengths differ, so that blocks are assigned in another order. */
 static dci_status change_places(soaking *s)
 {
         const size_t i = 1 + s->n_lives % (BATCH - 1), tokens = s->b->options->soak_tokens;
@@ -205,7 +209,7 @@ static dci_status change_places(soaking *s)
 
 /* --- the run ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* Pages of the process in memory. */
+/* Resident bytes of the process. */
 static size_t resident_bytes(void)
 {
         char line[256], *second = NULL;
@@ -237,41 +241,43 @@ static dci_status poll(const soaking *s)
         return DCI_OK;
 }
 
-static dci_status run(soaking *s)
+static dci_status soak_step(soaking *s, size_t step)
 {
         const size_t n = s->b->options->soak_steps, life = n / LIVES > 0 ? n / LIVES : 1;
-        const size_t look = n / LOOKS > 0 ? n / LOOKS : 1, check = n / CHECKS > 0 ? n / CHECKS : 1;
+        const size_t every = n / OUTPUT_CHECKS > 0 ? n / OUTPUT_CHECKS : 1, check = n / CHECKS > 0 ? n / CHECKS : 1;
+        gpubench_driver_times times = {0};
+        if (step > 0 && step % life == 0)
+                DCI_TRY(change_places(s));
+        /* By now every block has been used again. */
+        if (step == n / 4)
+                DCI_TRY(note_memory(s, &s->free_before, &s->taken_before, &s->resident_before));
+        DCI_TRY(gpubench_driver_upload(&s->driver));
+        DCI_TRY(gpubench_driver_step(&s->driver, &times));
+        s->seconds[step] = s->driver.graph != NULL ? times.device : times.wall;
+        if (step % every == 0 || step + 1 == n)
+                DCI_TRY(gpubench_driver_check(&s->driver));
+        return step % check == 0 || step + 1 == n ? compare(s) : DCI_OK;
+}
+
+static dci_status run(soaking *s)
+{
+        const size_t n = s->b->options->soak_steps;
         dci_status status = DCI_OK;
         bench_progress progress;
         bench_progress_begin(&progress, dci_kv_preset_name(s->driver.config.arm.preset));
         for (size_t step = 0; step < n && status == DCI_OK; step++) {
-                gpubench_driver_times times = {0};
                 bench_progress_step(&progress, step, n);
-                if (step > 0 && step % life == 0)
-                        status = change_places(s);
-                /* Every place has been taken anew by now. */
-                if (step == n / 4 && status == DCI_OK)
-                        status = note_memory(s, &s->free_before, &s->taken_before, &s->resident_before);
-                if (status == DCI_OK)
-                        status = gpubench_driver_upload(&s->driver);
-                if (status == DCI_OK)
-                        status = gpubench_driver_step(&s->driver, &times);
-                s->seconds[step] = s->driver.graph != NULL ? times.device : times.wall;
-                if (status == DCI_OK && (step % look == 0 || step + 1 == n))
-                        status = gpubench_driver_check(&s->driver);
-                if (status == DCI_OK && (step % check == 0 || step + 1 == n))
-                        status = compare(s);
+                status = soak_step(s, step);
         }
         bench_progress_end(&progress);
-        if (status == DCI_OK)
-                status = poll(s);
-        if (status == DCI_OK)
-                status = note_memory(s, &s->free_after, &s->taken_after, &s->resident_after);
+        DCI_TRY(status);
+        DCI_TRY(poll(s));
+        DCI_TRY(note_memory(s, &s->free_after, &s->taken_after, &s->resident_after));
         const size_t lost = s->free_before > s->free_after ? s->free_before - s->free_after : 0,
                      grown = s->taken_after > s->taken_before ? s->taken_after - s->taken_before : 0;
-        if (status == DCI_OK && s->b->options->device != DCI_GPU_HOST && lost > grown + LEAK_BYTES)
-                status = dci_fail(BENCH_ERR_RUN, "the device lost %zu bytes, of which the cache has %zu", lost, grown);
-        return status;
+        if (s->b->options->device != DCI_GPU_HOST && lost > grown + LEAK_BYTES)
+                return dci_fail(BENCH_ERR_RUN, "the device lost %zu bytes, of which the cache has %zu", lost, grown);
+        return DCI_OK;
 }
 
 static dci_status open_all(soaking *s, const gpubench_driver_config *config)

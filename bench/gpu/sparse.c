@@ -35,7 +35,7 @@ static dci_status attend(void *arg, size_t set)
         return s->b->ops->attend(s->b->gpu, s->b->stream, &args);
 }
 
-/* Lists of different slots of the hot buffer, in any order, as what was fetched step by step lies there. */
+/* Lists of different slots of the hot buffer, in any order, as rows that were fetched step by step have them. */
 static dci_status put_lists(sparse *s)
 {
         const size_t n_lists = s->n_sequences * HEADS, n = s->n_sets * n_lists * s->stride;
@@ -129,7 +129,7 @@ static dci_status measure(gpubench *b, size_t n_sequences, size_t n_slots)
                 DCI_TRY(gpubench_attend_check(b, &heads, &args, NULL, 0, 0));
         }
         DCI_TRY(gpubench_on_device(b, attend, &s, s.n_sets, &time));
-        DCI_TRY(gpubench_attend_look(b, &heads, &s.args));
+        DCI_TRY(gpubench_attend_finite(b, &heads, &s.args));
         json_t *shape = json_pack("{s:I, s:I, s:i, s:i, s:i, s:I, s:i}", "batch", (json_int_t)n_sequences, "slots",
                                   (json_int_t)n_slots, "heads", HEADS, "group", GROUP, "dim", DIM, "layers",
                                   (json_int_t)s.n_sets, "splits", (int)s.args.n_splits);

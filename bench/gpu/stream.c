@@ -21,7 +21,7 @@ enum { SINK = 16, WINDOW = 64, BEST = 176, KEPT = 512 }; /* of what steps share 
 #define SINK_QUERY 0.3F
 #define TURN 0.78539816F
 /* Queries; chosen so that steps share as much as those of recorded decodes (docs/gpu.md). */
-#define TARGET_STEPS 20 /* between two changes of what a head looks for, on average */
+#define TARGET_STEPS 20 /* between two changes of what a head seeks, on average */
 #define QUERY_GAIN 1.2F
 #define QUERY_NOISE 0.72F
 
@@ -186,7 +186,7 @@ dci_status gpubench_stream_rows(const gpubench_stream *s, size_t first, size_t n
 
 /* --- queries --------------------------------------------------------------------------------------------------------------- */
 
-/* What a query head looks for: half of it is recent, the other half anywhere. */
+/* Draws the token that a query head seeks: a recent one half of the time, else any. */
 static size_t seek(size_t prompt, dci_rng *rng)
 {
         const bool near = dci_rng_below(rng, 2) == 0 && prompt > RECENT;

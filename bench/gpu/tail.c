@@ -50,7 +50,7 @@ static void make_head(const tailing *s, dci_rng *rng, unsigned char *out)
         }
 }
 
-/* Chunks of all sets, one behind the other; some, again and again. */
+/* Chunks of all sets, one after the other, with repeated contents. */
 static dci_status put_chunks(tailing *s, unsigned char *device)
 {
         enum { SOME = 8 };
@@ -235,7 +235,7 @@ static dci_status prepare_sums(tailing *s)
 }
 
 /* That all outputs were written, and are numbers. */
-static dci_status look(const tailing *s)
+static dci_status check_output(const tailing *s)
 {
         const size_t n = s->n_sequences * HEADS * GROUP;
         float *out = gpubench_host(s->b, n * (DIM + 1) * sizeof *out);
@@ -265,7 +265,7 @@ static dci_status measure(gpubench *b, size_t n_sequences, size_t n_tokens, size
         if (s.of_means)
                 DCI_TRY(prepare_sums(&s));
         DCI_TRY(gpubench_on_device(b, call, &s, s.n_sets, &time));
-        DCI_TRY(look(&s));
+        DCI_TRY(check_output(&s));
         const double rate = (double)bytes / (1e-6 * time.median);
         json_t *shape = json_pack("{s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:i}", "batch", (json_int_t)n_sequences,
                                   "tokens", (json_int_t)n_tokens, "bits", (json_int_t)bits, "heads", HEADS, "group",

@@ -20,7 +20,7 @@ typedef struct span {
         void *begin, *end;
 } span;
 
-/* One for the program: an operation is told of its device and nothing else. */
+/* One for the program: an operation receives its device and no other context. */
 static struct {
         const dci_gpu_ops *below;
         dci_gpu_ops ops;

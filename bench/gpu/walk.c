@@ -107,26 +107,26 @@ static void note_plan(walking *w, size_t step)
         out->n_asked += (size_t)out->n_units[step];
 }
 
-static dci_status decode(walking *w)
+static dci_status walk_step(walking *w, size_t step)
 {
         const kvbench_trace *trace = w->trace;
+        to_f32(w, &trace->queries, step * trace->group, trace->group);
+        DCI_TRY(dci_kv_reserve(w->kv, 1, &w->sequence, NULL));
+        DCI_TRY(append(w, trace->prompt + step, 1));
+        DCI_TRY(dci_kv_plan_make(w->kv, 0, 1, &w->sequence, w->queries, trace->keys.dim, &w->plan));
+        note_plan(w, step);
+        DCI_TRY(dci_kv_step_end(w->kv, 1, &w->sequence));
+        return dci_kv_maintain(w->kv, 1, &w->sequence);
+}
+
+static dci_status decode(walking *w)
+{
         dci_status status = DCI_OK;
         bench_progress progress;
         bench_progress_begin(&progress, w->out->name);
         for (size_t s = 0; s < w->out->n_steps && status == DCI_OK; s++) {
                 bench_progress_step(&progress, s, w->out->n_steps);
-                to_f32(w, &trace->queries, s * trace->group, trace->group);
-                status = dci_kv_reserve(w->kv, 1, &w->sequence, NULL);
-                if (status == DCI_OK)
-                        status = append(w, trace->prompt + s, 1);
-                if (status == DCI_OK)
-                        status = dci_kv_plan_make(w->kv, 0, 1, &w->sequence, w->queries, trace->keys.dim, &w->plan);
-                if (status == DCI_OK) {
-                        note_plan(w, s);
-                        status = dci_kv_step_end(w->kv, 1, &w->sequence);
-                }
-                if (status == DCI_OK)
-                        status = dci_kv_maintain(w->kv, 1, &w->sequence);
+                status = walk_step(w, s);
         }
         bench_progress_end(&progress);
         return status;
@@ -267,7 +267,7 @@ dci_status gpubench_walk_hits_offline(const gpubench_walk *walk, size_t n_frames
                         const bool fresh = n_held < n_frames;
                         const ptrdiff_t f = fresh ? (ptrdiff_t)n_held++ : find_latest(due, used, n_frames, (int32_t)s);
                         if (f < 0)
-                                continue; /* more units than frames: it is read where it lies */
+                                continue; /* more units than frames: it is read from host memory */
                         if (!fresh)
                                 frame_of[held[f]] = -1;
                         held[f] = walk->units[i];

@@ -8,7 +8,7 @@ typedef struct kv_state {
         kvbench_options options;
         dci_context *helper, *measured; /* all CPUs: reading and judging are not measured; --threads of them */
         kvbench_trace anchor;           /* without rows: none */
-        kvbench_row *rows;              /* of all traces, one trace behind the other */
+        kvbench_row *rows;              /* of all traces, one after the other */
         size_t n_rows;
 } kv_state;
 

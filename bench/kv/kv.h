@@ -62,7 +62,7 @@ typedef struct kvbench_options {
 } kvbench_options;
 
 dci_status kvbench_options_parse(int argc, char **argv, kvbench_options *out, bool *out_help);
-/* What kv and layers share: presets, widths, codes, threads, isa, seed, json; beside `more` options. One budget. */
+/* What kv and layers share: presets, widths, codes, threads, isa, seed, json; and the options of `more`. One budget. */
 dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const bench_option *more, size_t n_more,
                               kvbench_options *out, bool *out_help);
 /* Folders with commas between them; NULL: none. Free with kvbench_options_free, also after a failure. */
@@ -176,7 +176,7 @@ typedef struct kvbench_arm {
 
 enum { KVBENCH_APPEND, KVBENCH_PLAN, KVBENCH_ATTEND, KVBENCH_MAINTAIN, KVBENCH_STEP, KVBENCH_TIMES };
 
-/* Somebody who looks at the plan of position t, outside of the clock. */
+/* Called with the plan of position t, outside of the clock. */
 typedef dci_status (*kvbench_watch)(void *arg, size_t t, const dci_kv_plan *plan);
 
 typedef struct kvbench_row {

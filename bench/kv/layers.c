@@ -14,7 +14,7 @@
 #include "simd/kernels.h"
 
 #define PREFILL_TOKENS ((size_t)1024) /* of a step */
-#define FULL_STEPS 2                  /* in which full attention is measured beside */
+#define FULL_STEPS 2                  /* in which full attention is measured, too */
 
 typedef struct layers_options {
         kvbench_options arms; /* presets, widths, codes, threads, isa, seed, json */
@@ -38,11 +38,11 @@ typedef struct layers_row {
         dci_kv_info info;
 } layers_row;
 
+/* clang-format off */
 static const char help[] =
         "usage: dci-bench layers [options]\n"
         "\n"
-        "Decodes some tokens of a model's shape, layer by layer, with made-up rows of d 128 and four query heads to a "
-        "kv\n"
+        "Decodes some tokens of a model's shape, layer by layer, with made-up rows of d 128 and four query heads to a kv\n"
         "head (those of 'kv --synthetic'), and prints what one layer of one step costs, beside full attention.\n"
         "\n"
         "  --layers N                1 to 128 (default 32)\n"
@@ -57,16 +57,14 @@ static const char help[] =
         "  --threads N               (default 1)\n"
         "  --isa NAME                (default auto)\n"
         "  --seed N                  (default 0)\n"
-        "  --json FILE               also write {machine, command, rows}; maintain_us_p99_tenths and "
-        "bytes_token_tenths of\n"
+        "  --json FILE               also write {machine, command, rows}; maintain_us_p99_tenths and bytes_token_tenths of\n"
         "                            a row: of each tenth of the steps, and all memory per token at its end\n"
         "\n"
-        "columns, of one layer: fill ms and form ms (the prompt stored, and codes or summaries made of it), then "
-        "median and\n"
-        "99th percentile of append, plan and attend in us, full attention's median, maintain where groups were due; "
-        "tokens/s:\n"
+        "columns, of one layer: fill ms and form ms (the prompt stored, and codes or summaries made of it), then median and\n"
+        "99th percentile of append, plan and attend in us, full attention's median, maintain where groups were due; tokens/s:\n"
         "of all layers, appended, planned and attended to, against full attention.\n"
         "Needs layers x heads x tokens x 512 bytes of memory: 4 GiB by default.\n";
+/* clang-format on */
 
 /* --- one arm -------------------------------------------------------------------------------------------------------------- */
 

@@ -268,7 +268,7 @@ static void forget_decoded(const player *p)
                 p->plan.recent_begin[0] = recent;
 }
 
-/* What a step does between append and its end; the clock stands still while the judge looks. */
+/* What a step does between append and its end; the judge is not timed. */
 static dci_status plan_and_attend(player *p, size_t t, double *out_seconds)
 {
         const size_t n = p->row->n_planned++, last = last_layer(p), dim = p->trace->keys.dim;

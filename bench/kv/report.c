@@ -185,7 +185,7 @@ void kvbench_print_table(const kvbench_trace *trace, const dci_context *context,
         }
         print_reasons(rows, n_rows);
         printf("\n");
-        /* Long runs have several tables, and somebody may be watching. */
+        /* Long runs have several tables: show each when it is done. */
         fflush(stdout);
 }
 

@@ -69,7 +69,7 @@ static dci_status frequency_row(papers_run *run, const double *turns, double tau
         return papers_add(run, cells);
 }
 
-/* Words for where the cosines lie: tau is calibrated by it. */
+/* Adds the rows of the quantiles of the cosines, by which tau is calibrated. */
 static dci_status quantile_rows(papers_run *run, const double *turns)
 {
         static const double levels[] = {0, 0.05, 0.25, 0.5, 0.75, 0.95, 1};

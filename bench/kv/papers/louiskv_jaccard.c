@@ -3,7 +3,7 @@
 /* LouisKV, section 3.2: what the sets of a head's best tokens share at adjacent steps. */
 #include "bench/kv/papers/papers.h"
 
-/* One budget; sets of all tokens, and of those behind the sink and before the window. */
+/* One budget; sets of all tokens, and of those after the sink and before the window. */
 enum { EVERYWHERE, CONTESTED, RANGES };
 
 typedef struct jaccard_walk {

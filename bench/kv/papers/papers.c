@@ -151,7 +151,7 @@ static void print_table(const papers_run *run, size_t first)
                                figure->columns[c].format == NULL ? -(int)widths[c] : (int)widths[c], cell);
                 }
         printf("\n\n");
-        /* Long runs have many tables, and somebody may be watching. */
+        /* Long runs have many tables: show each when it is done. */
         fflush(stdout);
 }
 

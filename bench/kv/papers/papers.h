@@ -106,7 +106,7 @@ dci_status papers_walk(papers_run *run, const char *label, size_t first, size_t 
 
 /* The first position that has queries. */
 size_t papers_first_query(const kvbench_trace *trace);
-/* keys.dim numbers; t may lie before the decode. */
+/* keys.dim numbers; t may be before the decode. */
 void papers_query(const kvbench_trace *trace, size_t t, size_t head, double *out);
 /* The softmax of a head over the first n <= t + 1 tokens. query: room for keys.dim. */
 void papers_weights(const kvbench_trace *trace, size_t t, size_t head, size_t n, double *query, double *out);
@@ -121,7 +121,7 @@ double papers_sum(const double *weights, const int32_t *tokens, size_t n);
 double papers_sum_range(const double *weights, size_t first, size_t end);
 /* The sum over the heads of the first n weights. */
 void papers_group(const kvbench_trace *trace, const double *weights, size_t n, double *out);
-/* Where the window of position t begins, at the sink's end or behind it. */
+/* Where the window of position t begins, at the sink's end or after it. */
 size_t papers_window_begin(size_t t, size_t sink, size_t window);
 
 /* --- bench/kv/papers/groups.c: pages and clusters ------------------------------------------------------------------------------------- */

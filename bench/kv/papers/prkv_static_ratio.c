@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * PRKV by plain means: static tokens from the observation window, the rest in pages that are formed anew each `period` steps.
+ * PRKV by plain means: static tokens from the observation window, the rest in pages that are rebuilt every `period` steps.
  *
  * Stored tokens are those that left the window. At steps 0, T, 2T, .. the last `window` queries' softmax over the stored tokens,
  * averaged over window and group, names the static ones, whole pages of them, and the stored order becomes [static, remaining],
@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- what the observation window looks at ------------------------------------------------------------------------------------ */
+/* --- what the observation window attends to ------------------------------------------------------------------------------------ */
 
 /* Mean over group and queries [t - window, t) of the softmax over tokens [first, end). */
 static dci_status observe(papers_run *run, size_t t, size_t first, size_t end, double *out)
@@ -40,10 +40,10 @@ static dci_status observe(papers_run *run, size_t t, size_t first, size_t end, d
 
 typedef struct static_arm {
         double ratio;
-        size_t budget, room, n_static; /* room: tokens of the budget beside sink and window; how many are static */
-        int32_t *order;                /* stored tokens behind the sink in their order; the static ones best first */
+        size_t budget, room, n_static; /* room: tokens of the budget without sink and window; how many are static */
+        int32_t *order;                /* stored tokens after the sink in their order; the static ones best first */
         size_t n_stored;
-        papers_groups pages; /* of those behind the static ones */
+        papers_groups pages; /* of those after the static ones */
         size_t n_paged;      /* stored tokens that are static or in a page */
         double recall, share, attended, overlap, n_updates;
 } static_arm;
@@ -83,7 +83,7 @@ static void page_up(const static_walk *w, static_arm *arm)
                 papers_groups_add(&arm->pages, w->run->trace, arm->order + arm->n_paged, page);
 }
 
-/* Static tokens to the front, the others behind them as they were; w->observed is of this step. */
+/* Moves static tokens to the front and keeps the order of the others; w->observed is of this step. */
 static void restructure(static_walk *w, static_arm *arm)
 {
         const size_t page = w->run->options->page, sink = w->run->options->sink, end = sink + arm->n_stored;
@@ -115,7 +115,7 @@ static void restructure(static_walk *w, static_arm *arm)
         page_up(w, arm);
 }
 
-/* What the arm attends to beside sink and window, into w->chosen: tokens in no page yet, static ones as far as there is room, and
+/* Writes what the arm attends to without sink and window into w->chosen: tokens in no page yet, static ones as far as there is room, and
  * for the rest the best pages, the last one cut. */
 static size_t select(static_walk *w, static_arm *arm)
 {
