@@ -154,20 +154,18 @@ static dci_status build(growth_state *g, growth_row *row)
 {
         double seconds[1000], spent = 0; /* --repeat is at most that */
         size_t n = 0;
-        dci_status status = DCI_OK;
-        for (; status == DCI_OK && n < g->options.repeat && (n == 0 || spent < BUILD_SECONDS); n++) {
+        for (; n < g->options.repeat && (n == 0 || spent < BUILD_SECONDS); n++) {
                 dci_index_destroy(g->index);
                 g->index = NULL;
                 const double start = bench_seconds();
-                status = bench_index_create(g->measured, &g->options.index, g->options.kind, DCI_METRIC_L2, g->base.dim,
-                                            DCI_F32, DCI_F32, &g->index);
-                if (status == DCI_OK)
-                        status = dci_index_add(g->index, row->n, g->base.data, g->base.dim, NULL, NULL);
+                DCI_TRY(bench_index_create(g->measured, &g->options.index, g->options.kind, DCI_METRIC_L2, g->base.dim,
+                                           DCI_F32, DCI_F32, &g->index));
+                DCI_TRY(dci_index_add(g->index, row->n, g->base.data, g->base.dim, NULL, NULL));
                 seconds[n] = bench_seconds() - start;
                 spent += seconds[n];
         }
         row->build_s = bench_spread_of(seconds, n).median;
-        return status;
+        return DCI_OK;
 }
 
 /* One round: one query per call. */
@@ -198,16 +196,14 @@ static dci_status find_effort(growth_state *g, growth_row *row)
         const bench_rows rows = bench_rows_view(&g->base, row->n);
         const bench_found within = {&rows, NULL, row->n, DCI_METRIC_L2, 0};
         const size_t n_efforts = bench_effort_count(&g->options.index, g->options.kind), k = g->options.k;
-        dci_status status = DCI_OK;
         double seconds;
-        for (size_t e = 0; status == DCI_OK && !row->reached && e < n_efforts; e++) {
+        for (size_t e = 0; !row->reached && e < n_efforts; e++) {
                 row->effort = bench_effort_at(&g->options.index, g->options.kind, e);
-                status = search(g, row, &seconds);
-                if (status == DCI_OK)
-                        status = bench_recall(g->helper, &within, &g->queries, k, k, g->truth, g->found, &row->recall);
-                row->reached = status == DCI_OK && row->recall >= g->options.recall;
+                DCI_TRY(search(g, row, &seconds));
+                DCI_TRY(bench_recall(g->helper, &within, &g->queries, k, k, g->truth, g->found, &row->recall));
+                row->reached = row->recall >= g->options.recall;
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status measure(growth_state *g, growth_row *row)
@@ -323,20 +319,14 @@ static dci_status run(growth_state *g, int argc, char **argv)
 {
         const growth_options *o = &g->options;
         bench_progress progress;
-        dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&o->index, o->index.threads, &g->measured);
-        if (status == DCI_OK)
-                status = bench_context(&o->index, 0, &g->helper);
-        if (status == DCI_OK)
-                status = bench_synthetic_rows(g->helper, &o->rows, 0, o->sizes.values[o->sizes.n - 1], &g->base);
-        if (status == DCI_OK)
-                status = bench_synthetic_rows(g->helper, &o->rows, 1, o->n_queries, &g->queries);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(o->json != NULL ? bench_check_writable(o->json) : DCI_OK);
+        DCI_TRY(bench_context(&o->index, o->index.threads, &g->measured));
+        DCI_TRY(bench_context(&o->index, 0, &g->helper));
+        DCI_TRY(bench_synthetic_rows(g->helper, &o->rows, 0, o->sizes.values[o->sizes.n - 1], &g->base));
+        DCI_TRY(bench_synthetic_rows(g->helper, &o->rows, 1, o->n_queries, &g->queries));
         g->truth = dci_alloc(g->helper, o->n_queries, o->k * sizeof *g->truth);
         g->found = dci_alloc(g->helper, o->n_queries, o->k * sizeof *g->found);
-        status = g->truth != NULL && g->found != NULL ? DCI_OK : DCI_ERR_MEMORY;
+        dci_status status = g->truth != NULL && g->found != NULL ? DCI_OK : DCI_ERR_MEMORY;
         bench_progress_begin(&progress, "sizes");
         for (size_t i = 0; status == DCI_OK && i < o->sizes.n; i++) {
                 bench_progress_step(&progress, i, o->sizes.n);

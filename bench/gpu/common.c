@@ -23,7 +23,7 @@ static dci_status take_pinned(gpubench *b, gpubench_area *area)
 {
         void *address = NULL;
         const size_t whole = (area->n_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-        /* As the pool of a KV cache has it: sizes of the system's pages matter to the bus. */
+        /* Allocates like the pool of a KV cache: the sizes of the system's pages matter to the bus. */
         area->host = dci_alloc_pages(b->context, whole);
         if (area->host == NULL)
                 return DCI_ERR_MEMORY;
@@ -82,7 +82,7 @@ void *gpubench_host(gpubench *b, size_t n_bytes)
         return area.host;
 }
 
-/* Through locked memory in both directions: copies of other memory are not what ops promise. */
+/* Copy through locked memory in both directions: ops do not promise copies of other memory. */
 dci_status gpubench_upload(gpubench *b, void *to, const void *from, size_t n_bytes)
 {
         for (size_t done = 0, n; done < n_bytes; done += n) {
@@ -113,7 +113,7 @@ dci_status gpubench_put(gpubench *b, const void *data, size_t n_bytes, void **ou
         return gpubench_upload(b, area.device, data, n_bytes);
 }
 
-/* The bounce area as normal numbers of one of the two formats: written when the format changes. */
+/* Writes normal numbers to the bounce area when the format changes. */
 static void make_bounce(gpubench *b, dci_dtype dtype)
 {
         dci_rng rng;
@@ -123,7 +123,7 @@ static void make_bounce(gpubench *b, dci_dtype dtype)
         uint16_t *out = (uint16_t *)b->bounce.host;
         const size_t n = b->bounce.n_bytes / sizeof *out, pattern = n < 65536 ? n : 65536 - 7;
         dci_rng_seed(&rng, b->options->arms.seed);
-        /* A stretch of normal numbers, again and again: its length is odd, so that rows nearby differ. */
+        /* Repeats a run of normal numbers of odd length, so that nearby rows differ. */
         for (size_t i = 0; i < n; i++) {
                 const float value = i < pattern ? (float)dci_rng_normal(&rng) : 0;
                 out[i] = i >= pattern        ? out[i - pattern]
@@ -159,7 +159,7 @@ dci_status gpubench_fill(gpubench *b, unsigned char *device, size_t n_bytes, dci
         size_t done = b->bounce.n_bytes < n_bytes ? b->bounce.n_bytes : n_bytes;
         make_bounce(b, dtype);
         DCI_TRY(b->ops->copy(b->gpu, b->stream, device, b->bounce.host, done));
-        /* What is there is doubled: much of it crosses the bus once. */
+        /* Doubles what was written, so that little crosses the bus. */
         while (done < n_bytes) {
                 const size_t n = done < n_bytes - done ? done : n_bytes - done;
                 DCI_TRY(b->ops->copy(b->gpu, b->stream, device + done, device, n));
@@ -211,7 +211,7 @@ gpubench_time gpubench_time_of(double *seconds, size_t n)
         return time;
 }
 
-/* One call of each set, recorded or at once. */
+/* Calls once for each set, recorded or at once. */
 static dci_status call_all(gpubench_call call, void *arg, size_t n_sets)
 {
         for (size_t set = 0; set < n_sets; set++)
@@ -245,12 +245,12 @@ dci_status gpubench_on_device(gpubench *b, gpubench_call call, void *arg, size_t
         double *samples = gpubench_host(b, (b->options->reps + 1) * sizeof *samples);
         if (samples == NULL)
                 return DCI_ERR_MEMORY;
-        /* Once outside: what a first call loads must not be recorded, and a failure has its own sentence. */
+        /* Runs once outside the capture: what a first call loads must not be recorded, and a failure has its own sentence. */
         DCI_TRY(call_all(call, arg, n_sets));
         DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
         DCI_TRY(b->ops->capture_begin(b->gpu, b->stream));
         dci_status status = call_all(call, arg, n_sets);
-        /* A recording that was begun is ended, also after a failure. */
+        /* Ends the capture also after a failure. */
         const dci_status ended = b->ops->capture_end(b->gpu, b->stream, &graph);
         status = status == DCI_OK ? ended : status;
         if (status == DCI_OK)

@@ -3,7 +3,7 @@
 /*
  * The part decode: what the KV path of a decode step takes, preset by preset, over lengths and batches: all layers' append, plan and attend. What
  * the device plans, and full attention, is a graph of all layers that is replayed; what the host plans runs call by call. Queries walk on from
- * step to step (bench/gpu/stream.c); they and the new rows are brought to their places before each step, outside the clock.
+ * step to step (bench/gpu/stream.c); they and the new rows are uploaded before each step, outside the clock.
  */
 #include "bench/gpu/driver.h"
 
@@ -16,13 +16,13 @@ enum { MODEL_LAYERS = 32, WARM_STEPS = 8, PREFIX_STEPS = 16, PREFIX_WARM = 3, WA
 enum { OVERLAP_TOKENS = 16384, OVERLAP_STEPS = 192 };
 #define DEVICE_SHARE 0.9 /* of what is free, for layers that are kept whole */
 
-/* What full attention took, for ratios. */
+/* Time of full attention, for ratios. */
 typedef struct full_time {
         size_t batch, tokens;
         double us; /* of one layer */
 } full_time;
 
-/* What steps of the walk share, of each length: it is found once. */
+/* How much consecutive steps of the walk share, found once for each length. */
 typedef struct walk_shares {
         size_t tokens;
         double last, kept;
@@ -67,7 +67,7 @@ static size_t number_in(const char *path, const char *before)
         return out;
 }
 
-/* What of the host's memory may be locked: some of what the system, and a container around us, still have. */
+/* Returns how much host memory may be locked: a share of what the system and its container have left. */
 static size_t host_bytes(const gpubench_options *o)
 {
         if (o->host_gib > 0)
@@ -103,7 +103,7 @@ static size_t max_layers(const decoding *d, const kvbench_arm *arm, size_t token
 
 /* --- measuring ----------------------------------------------------------------------------------------------------------------------- */
 
-/* So many steps; their times into samples, of `wall` if there is no graph. */
+/* Runs n steps after `warm` and stores their times, by the wall clock if there is no graph. */
 static dci_status steps(decoding *d, size_t n, size_t warm, gpubench_time *out)
 {
         gpubench_driver_times times = {0};
@@ -117,7 +117,7 @@ static dci_status steps(decoding *d, size_t n, size_t warm, gpubench_time *out)
         return DCI_OK;
 }
 
-/* The steps that count: all of their times, and what they moved. */
+/* Measures the steps that are reported: all of their times, and the bytes moved. */
 static dci_status measure_whole(decoding *d)
 {
         const size_t n = d->b->options->steps;
@@ -146,8 +146,8 @@ static dci_status measure_whole(decoding *d)
         return DCI_OK;
 }
 
-/* Graphs that end before each phase, from the last one on: what is resident goes on as in earnest as long as there is a phase that says so.
- * Rows that such a graph did not fetch are taken for resident, so the sequences are of no use afterwards. */
+/* Times graphs that end before each phase, from the last one on. Rows that such a graph did not fetch count as resident, so that the
+ * sequences cannot be used afterwards. */
 static dci_status split_graph(decoding *d, size_t max_tokens, const bool *present)
 {
         double longer = d->whole.median;
@@ -173,7 +173,7 @@ static dci_status split_graph(decoding *d, size_t max_tokens, const bool *presen
         return status;
 }
 
-/* Call by call: events around each kernel; the host's choice is what its calls take. */
+/* Times phases call by call, with events around each kernel; the host's selection is the time of its calls. */
 static dci_status split_calls(decoding *d, const bool *present)
 {
         const size_t n = d->b->options->steps < PREFIX_STEPS ? d->b->options->steps : PREFIX_STEPS;
@@ -326,7 +326,7 @@ static dci_status prepare_walk(decoding *d)
         return DCI_OK;
 }
 
-/* One length, with the cache that is there. */
+/* Measures one length with the open cache. */
 static dci_status measure_length(decoding *d)
 {
         const gpubench_options *o = d->b->options;
@@ -362,7 +362,7 @@ static dci_status measure_length(decoding *d)
         return status == DCI_OK ? emptied : status;
 }
 
-/* Lengths [first, end) in one cache: memory that is locked for one serves the next. */
+/* Measures n lengths in one cache: memory that is locked for one serves the next. */
 static dci_status measure_cache(decoding *d, const kvbench_arm *arm, const size_t *lengths, size_t n, size_t layers)
 {
         gpubench *b = d->b;
@@ -392,7 +392,7 @@ static int compare_sizes(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* Says why a length is left out. */
+/* Prints why a length is left out. */
 static bool is_wanted(const decoding *d, const kvbench_arm *arm, size_t tokens)
 {
         const gpubench_options *o = d->b->options;

@@ -148,7 +148,7 @@ static dci_status rows_of(const gpubench_area *area, size_t values_at, dci_kv_ro
         return status;
 }
 
-/* Tokens [first, first + n) to the place of token `at` among those n_tokens of a step, by one of two buffers when it is free. */
+/* Copies tokens [first, first + n) to token `at` of a step of n_tokens, through one of two buffers when it is free. */
 static dci_status upload_chunk(gpubench_driver *p, size_t first, size_t n, size_t at, size_t n_tokens, size_t buffer)
 {
         gpubench *b = p->b;
@@ -178,7 +178,7 @@ static dci_status upload_observed(gpubench_driver *p)
                                p->feed->n_observed * row_elements(p) * p->feed->group * 2);
 }
 
-/* n tokens of the prompt of sequence i in one step: the same rows in all layers. */
+/* Appends n tokens to the prompt of sequence i in one step: the same rows in all layers. */
 static dci_status append_prompt(gpubench_driver *p, size_t i, size_t n, bool ends)
 {
         gpubench *b = p->b;
@@ -198,7 +198,7 @@ static dci_status append_prompt(gpubench_driver *p, size_t i, size_t n, bool end
         return DCI_OK;
 }
 
-/* Sequences [first, end) get the same rows, each its own copy. */
+/* Fills sequences [first, end) with the same rows, each with its own copy. */
 static dci_status fill_some(gpubench_driver *p, size_t first, size_t end, size_t n_tokens)
 {
         const size_t most = p->config.prompt_step > 0 ? p->config.prompt_step : n_tokens;
@@ -285,7 +285,7 @@ static dci_status queue_layer(gpubench_driver *p, size_t layer, const dci_kv_row
         return timed ? b->ops->event_record(b->gpu, p->events[2 * layer + 1], b->stream) : DCI_OK;
 }
 
-/* All layers, in their order; `times` NULL: it is captured. */
+/* Queues all layers in their order; `times` NULL: the step is captured. */
 static dci_status queue_layers(gpubench_driver *p, gpubench_driver_times *times)
 {
         dci_kv_rows rows;
@@ -328,7 +328,7 @@ dci_status gpubench_driver_capture(gpubench_driver *p, size_t max_tokens)
                 status = b->ops->capture_begin(b->gpu, b->stream);
         if (status == DCI_OK) {
                 status = queue_layers(p, NULL);
-                /* A recording that was begun is ended, also after a failure. */
+                /* Ends the capture also after a failure. */
                 const dci_status ended = b->ops->capture_end(b->gpu, b->stream, &p->graph);
                 status = status == DCI_OK ? ended : status;
         }

@@ -10,7 +10,7 @@
  *      gpubench_driver_capture     records a step; until then steps run call by call
  *      gpubench_driver_step        one step, timed
  *
- * And a tap into the device's operations, which says what each phase of a step takes.
+ * A tap into the device's operations measures each phase of a step.
  */
 #ifndef DCI_BENCH_GPU_DRIVER_H
 #define DCI_BENCH_GPU_DRIVER_H
@@ -38,14 +38,14 @@ enum {
 #define PHASES_ALL ((1U << PHASES) - 1)
 extern const char *const gpubench_phase_names[PHASES];
 
-/* Objects that are made on the device between the two go through the tap. One at a time. */
+/* Routes the calls of objects that are created on the device between open and close through the tap. Only one tap may be open. */
 void gpubench_tap_open(gpubench *b);
 void gpubench_tap_close(gpubench *b);
-/* Kernels of other phases are left out from now on. */
+/* Skips the kernels of other phases from now on. */
 void gpubench_tap_allow(uint32_t phases);
-/* How often kernels of a phase were asked for since the last question. */
+/* Returns how often kernels of a phase were launched or skipped since the last call. */
 uint64_t gpubench_tap_calls(int phase);
-/* Events around each kernel until gpubench_tap_times, which waits and adds what each phase took on the device, in seconds. */
+/* Records events around each kernel until gpubench_tap_times, which waits and adds the seconds of each phase on the device. */
 void gpubench_tap_time(void);
 dci_status gpubench_tap_times(gpubench *b, double *seconds);
 
@@ -59,7 +59,7 @@ typedef struct gpubench_feed {
         size_t n_observed; /* queries before the decode, for the end of a prompt */
         const void *arg;
         dci_status (*rows)(const void *arg, size_t first, size_t n, uint16_t *keys, uint16_t *values);
-        /* Of n_observed positions; and of a sequence in a layer, by its number among those of all layers, at a step of the decode. */
+        /* Queries of n_observed positions; and those at a step of the decode, by the number of the sequence among those of all layers. */
         void (*observed)(const void *arg, uint16_t *out);
         void (*queries)(const void *arg, size_t step, size_t number, uint16_t *out);
 } gpubench_feed;
@@ -104,34 +104,34 @@ typedef struct gpubench_driver_times {
         double plan, attend, maintain; /* of the host, call by call */
 } gpubench_driver_times;
 
-/* Who would plan: a small cache of the preset is made to see. */
+/* Finds out who would plan, by creating a small cache of the preset. */
 dci_status gpubench_driver_planner(gpubench *b, const gpubench_feed *feed, const gpubench_driver_config *config,
                                    int32_t *out);
-/* The dci_kv's config, with so many layers. */
+/* Fills the dci_kv's config. */
 dci_status gpubench_driver_kv_config(const gpubench *b, const gpubench_feed *feed, const gpubench_driver_config *config,
                                      dci_kv_config *out);
-/* Close it also after a failure. */
+/* Creates the cache and its areas. Close it also after a failure. */
 dci_status gpubench_driver_open(gpubench *b, const gpubench_feed *feed, const gpubench_driver_config *config,
                                 gpubench_driver *out);
 void gpubench_driver_close(gpubench_driver *driver);
-/* Sequence i begins with n_tokens. forks: all but the first share its tokens. */
+/* Starts sequence i, or all, with n_tokens. forks: all but the first share its tokens. */
 dci_status gpubench_driver_fill_one(gpubench_driver *driver, size_t i, size_t n_tokens);
 dci_status gpubench_driver_fill(gpubench_driver *driver, size_t n_tokens, bool forks);
 dci_status gpubench_driver_empty(gpubench_driver *driver);
-/* Rows and queries of the next step to where the step finds them, the walk one step on; waits. */
+/* Uploads rows and queries of the next step, and waits. */
 dci_status gpubench_driver_upload(gpubench_driver *driver);
-/* A step that is captured, for sequences of up to so many tokens, and launched. DCI_ERR_UNSUPPORTED: it cannot be captured. */
+/* Captures a step for sequences of up to max_tokens, and launches it. DCI_ERR_UNSUPPORTED: it cannot be captured. */
 dci_status gpubench_driver_capture(gpubench_driver *driver, size_t max_tokens);
-void gpubench_driver_drop_graph(gpubench_driver *driver); /* the graph */
-/* A step, by the graph if there is one. It waits. */
+void gpubench_driver_drop_graph(gpubench_driver *driver);
+/* Runs a step, by the graph if there is one, and waits. */
 dci_status gpubench_driver_step(gpubench_driver *driver, gpubench_driver_times *out);
 /* Fails if an output is no number. */
 dci_status gpubench_driver_check(gpubench_driver *driver);
 
-/* Rows and queries of a stream. */
+/* Wraps a stream, which must outlive the feed. */
 gpubench_feed gpubench_stream_feed(const gpubench_stream *stream);
 
-/* Hits among the units that were asked for between two infos. Tokens that stay in host memory are asked for and not fetched, and no hit. */
+/* Returns the hit rate between two infos. Tokens that stay in host memory are requested and not fetched, and no hits. */
 double gpubench_hit_rate(const dci_gpu_kv_info *before, const dci_gpu_kv_info *after);
 
 /* Runs n variants of each arm; is_usual: those that run unless presets were named (NULL: all). One that fails is reported, and does not keep the

@@ -83,22 +83,22 @@ dci_status gpubench_begin(gpubench *b);
 void gpubench_end(gpubench *b);
 
 enum { GPUBENCH_ON_DEVICE, GPUBENCH_PINNED };
-/* Memory until gpubench_release(b, mark), mark being b->n_areas before. */
+/* Allocates memory until gpubench_release(b, mark), mark being b->n_areas before. */
 dci_status gpubench_take(gpubench *b, size_t n_bytes, int kind, gpubench_area *out);
 void gpubench_release(gpubench *b, size_t mark);
-/* The same of the host's memory, zeroed; NULL after a failure. A part that fails may leave all of it to gpu.c, which releases it. */
+/* Allocates zeroed memory of the host in the same way; NULL after a failure. A part that fails leaves its areas to gpu.c. */
 void *gpubench_host(gpubench *b, size_t n_bytes);
-/* The same, with a copy of `data`: for tables and arguments. */
+/* Allocates memory of the device with a copy of `data`: for tables and arguments. */
 dci_status gpubench_put(gpubench *b, const void *data, size_t n_bytes, void **out);
-/* Copies between any host memory and the device's, and waits. */
+/* Copy between any host memory and the device's, and wait. */
 dci_status gpubench_upload(gpubench *b, void *to, const void *from, size_t n_bytes);
 dci_status gpubench_download(gpubench *b, void *to, const void *from, size_t n_bytes);
-/* Fills with rows of bf16 or f16 numbers about 1 in size: zeros would be faster than what is real. */
+/* Fills memory with bf16 or f16 numbers of magnitude 1: zeros would be faster than real rows. */
 dci_status gpubench_fill(gpubench *b, unsigned char *device, size_t n_bytes, dci_dtype dtype);
-/* 0 to n - 1 in a random order, in memory of the host; NULL after a failure. */
+/* Returns 0 to n - 1 in a random order, in memory of the host; NULL after a failure. */
 int32_t *gpubench_order(gpubench *b, size_t n, uint64_t seed);
 size_t gpubench_free_bytes(gpubench *b);
-/* Rotating sets: so many that together they exceed the L2 four times, at least `least`. */
+/* Returns the number of rotating sets that together exceed the L2 four times, at least `least`. */
 size_t gpubench_sets(const gpubench *b, size_t bytes_touched, size_t least);
 
 /* --- bench/gpu/common.c: time ------------------------------------------------------------------------------------------------------ */
@@ -111,9 +111,9 @@ typedef struct gpubench_time {
         double median, p10, p90;
 } gpubench_time;
 
-/* On the device: a graph of one call for each set, replayed; each replay is a sample. */
+/* Times calls on the device: replays a graph of one call for each set; each replay is a sample. */
 dci_status gpubench_on_device(gpubench *b, gpubench_call call, void *arg, size_t n_sets, gpubench_time *out);
-/* By the host's clock: a call and the wait for it, set after set; each call is a sample, of which there are `most` at most. */
+/* Times calls by the host's clock, with the wait; each call is a sample, of which there are `most` at most. */
 dci_status gpubench_on_host(gpubench *b, gpubench_call call, void *arg, size_t n_sets, size_t most, gpubench_time *out);
 gpubench_time gpubench_time_of(double *seconds, size_t n);
 
@@ -136,9 +136,9 @@ typedef struct gpubench_heads {
 /* Everything but the place of the rows: queries, outputs (NaN everywhere), room for splits, ranges of a plan that has neither sink nor recent
  * tokens. `listed`: tokens that a head reads. */
 dci_status gpubench_attend_args(gpubench *b, const gpubench_heads *heads, size_t listed, dci_gpu_attend_args *out);
-/* That every output was written, and is a number. */
+/* Fails unless every output was written and is a number. */
 dci_status gpubench_attend_finite(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args);
-/* Calls it once and holds it against the reference. pieces: those of args->pool, n of them with so many bytes, as the device has them. */
+/* Calls attention once and compares it with the reference. pieces: those of args->pool, n of them with so many bytes, as the device has them. */
 dci_status gpubench_attend_check(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args,
                                  void *const *pieces, size_t n_pieces, size_t piece_bytes);
 
@@ -191,8 +191,8 @@ dci_status gpubench_kv_config(const kvbench_options *arms, const kvbench_trace *
 dci_status gpubench_walk_record(dci_context *context, const kvbench_options *arms, const kvbench_trace *trace,
                                 const kvbench_arm *arm, size_t budget, gpubench_walk *out);
 void gpubench_walk_free(gpubench_walk *walk);
-/* How many of the units asked for are there already: with only the last step's units kept; and with so many frames and knowledge of the
- * future (the unit that is needed again latest leaves: Belady 1966). */
+/* Count the requested units that are resident: with only the last step's units kept; and with n_frames and knowledge of the future
+ * (the unit that is needed again latest is evicted: Belady 1966). */
 size_t gpubench_walk_hits_last(const gpubench_walk *walk);
 dci_status gpubench_walk_hits_offline(const gpubench_walk *walk, size_t n_frames, size_t *out_hits);
 

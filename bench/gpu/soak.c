@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The part soak: one graph, replayed for thousands of steps. The first sequence stays; the others come and go in turns, and what one leaves is
- * overwritten with NaN, its rows in host memory and its lanes on the device, before another gets it: whoever reads a stale row has NaN in its
- * outputs. Now and then the first sequence's outputs are held against a dci_kv on the CPU that got the same rows.
+ * overwritten with NaN, its rows in host memory and its lanes on the device, before another gets it: a stale read gives NaN outputs. At intervals the
+ * first sequence's outputs are compared with a dci_kv on the CPU that got the same rows.
  */
 #include "core/internal.h"
 
@@ -91,7 +91,7 @@ static const uint16_t *queries_of(const soaking *s, size_t layer, size_t walk)
         return gpubench_stream_queries(&s->stream, walk + layer * s->driver.config.batch * GPUBENCH_WALK_APART);
 }
 
-/* Tokens up to there as the device got them: one in a step, and with plans. */
+/* Appends tokens up to n_tokens as the device got them: one in a step, and with plans. */
 static dci_status follow_closely(soaking *s, size_t n_tokens)
 {
         const size_t ahead = s->driver.n[0] - s->driver.step; /* from a step's queries to its token */
@@ -130,7 +130,7 @@ static dci_status compare_layer(soaking *s, size_t layer, size_t walk)
         return DCI_OK;
 }
 
-/* After a step of the device: its outputs of the first sequence against the CPU's at the same token. */
+/* Compares the outputs of the first sequence after a step of the device with the CPU's at the same token. */
 static dci_status compare(soaking *s)
 {
         gpubench_driver *p = &s->driver;
@@ -149,7 +149,7 @@ static dci_status compare(soaking *s)
 
 /* --- poison ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* The place of a block's resident page, in all layers that have one. */
+/* Overwrites the resident page of a block, in all layers that have one. */
 static dci_status poison_place(gpubench *b, const dci_gpu_kv *kv, int32_t block)
 {
         const dci_gpu_kv_resident *r = &kv->resident;
@@ -197,7 +197,7 @@ static dci_status poison(soaking *s, size_t i)
         return DCI_OK;
 }
 
-/* The next of the sequences that come and go: lengths differ, so that blocks are assigned in another order. */
+/* Replaces the next of the sequences that come and go: lengths differ, so that blocks are assigned in another order. */
 static dci_status change_places(soaking *s)
 {
         const size_t i = 1 + s->n_lives % (BATCH - 1), tokens = s->b->options->soak_tokens;

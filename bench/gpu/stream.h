@@ -34,9 +34,8 @@ dci_status gpubench_stream_rows(const gpubench_stream *stream, size_t first, siz
 dci_status gpubench_stream_walk(gpubench_stream *stream, size_t prompt, size_t n_steps);
 /* Queries of all heads at a step of the walk, which starts over after its end. */
 const uint16_t *gpubench_stream_queries(const gpubench_stream *stream, size_t step);
-/* Of the 176 best tokens of a step by exact keys (the sum over the group of the softmax), those that are among the best of the step before,
- * and those that are among the 512 that were so last: means over the later half of so many steps of one head, on the last `most`
- * tokens of the prompt. */
+/* Returns the share of the 176 best tokens of a step, by exact keys (the sum over the group of the softmax), that the step before had, and of
+ * those among the 512 most recent of such tokens: means over the later half of n_steps of one head, on the last `most` tokens of the prompt. */
 dci_status gpubench_stream_overlap(const gpubench_stream *stream, size_t most, size_t n_steps, double *out_last,
                                    double *out_kept);
 

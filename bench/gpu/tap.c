@@ -101,7 +101,7 @@ static void touch(void *arg, size_t task, size_t worker)
                 t->memory[i] = t->memory[i]; /* cppcheck-suppress selfAssignment */
 }
 
-/* Memory is made present by all threads where it will be locked: the runtime would do it with one, several seconds for what is wanted here. */
+/* Touches memory with all threads before it is locked: the runtime would use one, and take several seconds. */
 static dci_status tap_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address)
 {
         touching t = {memory, n_bytes};

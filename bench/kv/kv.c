@@ -149,17 +149,14 @@ static dci_status run(kv_state *s, int argc, char **argv)
         const kvbench_options *o = &s->options;
         const bench_index_options like = {.isa = o->isa};
         const size_t n_traces = o->n_traces > 0 ? o->n_traces : 1, n_each = kvbench_arms(o, NULL);
-        dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&like, 0, &s->helper);
-        if (status == DCI_OK)
-                status = bench_context(&like, o->threads, &s->measured);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(o->json != NULL ? bench_check_writable(o->json) : DCI_OK);
+        DCI_TRY(bench_context(&like, 0, &s->helper));
+        DCI_TRY(bench_context(&like, o->threads, &s->measured));
         s->rows = dci_calloc(s->helper, n_traces * n_each, sizeof *s->rows);
         if (s->rows == NULL)
                 return DCI_ERR_MEMORY;
         s->n_rows = n_traces * n_each;
+        dci_status status = DCI_OK;
         if (o->anchor != NULL)
                 status = kvbench_trace_open(s->helper, o, o->anchor, &s->anchor);
         for (size_t i = 0; status == DCI_OK && i < n_traces; i++) {

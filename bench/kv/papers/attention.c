@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Positions whose weights are found side by side before any of them is looked at. */
+/* Positions whose weights are computed in parallel before the first of them is used. */
 enum { BLOCK = 16 };
 
 /* --- one head at one position ------------------------------------------------------------------------------------------ */

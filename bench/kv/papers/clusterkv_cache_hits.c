@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* When a thing was chosen last, counted from 1; 0: never. */
+/* The step at which each item was chosen last, counted from 1; 0: never. */
 typedef struct cache {
         size_t n, *last;
         double hits[BENCH_MAX_SHARES], all[BENCH_MAX_SHARES]; /* of each R */

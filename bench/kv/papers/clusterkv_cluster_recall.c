@@ -16,7 +16,7 @@ static int ascending(const void *a, const void *b)
 typedef struct recall_arm {
         const char *name;
         size_t rows;       /* mean, or exact, tokens of a group */
-        int32_t how;       /* it is ranked */
+        int32_t how;       /* the ranking: PAPERS_* */
         dci_metric metric; /* 0: pages by position */
         papers_groups groups;
         double found, weight;

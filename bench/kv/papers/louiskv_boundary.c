@@ -37,7 +37,7 @@ static int lowest_first(const void *a, const void *b)
         return (x->step > y->step) - (x->step < y->step);
 }
 
-/* The first step and the n - 1 others at which queries turn most: what a tau would give that is calibrated on the trace itself. */
+/* Marks the first step and the n - 1 others with the lowest cosines, as a tau calibrated on the trace itself would. */
 static dci_status mark_boundaries(papers_run *run, const double *turns, size_t n, bool *out, double *out_tau)
 {
         const size_t n_steps = papers_steps(run);

@@ -13,7 +13,7 @@ static int ascending(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* The folder above the trace's: what traces of one model and text share. */
+/* Compares the parent folders, which traces of one model and text share. */
 static bool same_folder(const char *a, const char *b)
 {
         const char *end = strrchr(a, '/');
@@ -21,7 +21,7 @@ static bool same_folder(const char *a, const char *b)
         return n > 0 && strncmp(a, b, n) == 0 && strchr(b + n, '/') == NULL;
 }
 
-/* Of the steps at which one of two layers retrieves, those at which both do; without the first step, at which all do. */
+/* Returns the share of the steps at which either layer retrieves at which both do; without the first step, at which all do. */
 static double agreement(const double *a, const double *b, size_t n, double tau)
 {
         size_t both = 0, either = 0;
@@ -33,7 +33,7 @@ static double agreement(const double *a, const double *b, size_t n, double tau)
         return either > 0 ? (double)both / (double)either : (double)NAN;
 }
 
-/* The same of two layers that retrieve as often and have nothing to do with each other. */
+/* Returns the same of two independent layers that retrieve as often. */
 static double chance(const double *a, const double *b, size_t n, double tau)
 {
         double in_a = 0, in_b = 0;

@@ -10,7 +10,7 @@ const papers_figure *const papers_figures[PAPERS_FIGURES] = {
         &papers_online_ratio, &papers_jaccard,        &papers_frequency,    &papers_boundary,
         &papers_cache_hits,   &papers_fragmentation,  &papers_page_hits,    &papers_resident};
 
-/* Positions between two that are looked at: of a decode of LONG tokens or more, and of others. */
+/* Distance of sampled positions: STEP, and LONG_STEP in a decode of LONG tokens or more. */
 enum { STEP = 24, LONG_STEP = 240, LONG = 1000, ROOM = 64, CELL_BYTES = 64 };
 
 /* --- what figures ask for ------------------------------------------------------------------------------------------------ */
@@ -209,11 +209,10 @@ static dci_status run_traces(papers_run *run, int argc, char **argv)
 {
         const kvbench_options *o = &run->options->kv;
         const bench_index_options like = {.isa = o->isa};
-        dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&like, 0, &run->helper);
-        if (status == DCI_OK)
-                status = bench_context(&like, o->threads, &run->measured);
+        DCI_TRY(o->json != NULL ? bench_check_writable(o->json) : DCI_OK);
+        DCI_TRY(bench_context(&like, 0, &run->helper));
+        DCI_TRY(bench_context(&like, o->threads, &run->measured));
+        dci_status status = DCI_OK;
         for (size_t i = 0; status == DCI_OK && i < o->n_traces; i++) {
                 kvbench_trace trace;
                 status = kvbench_trace_open(run->helper, o, o->traces[i], &trace);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The subcommand papers: what the papers on retrieval for attention report and traces can show, by the papers' definitions. */
+/* The subcommand papers: figures of papers on retrieval for attention, computed on traces by the papers' definitions. */
 #ifndef DCI_BENCH_KV_PAPERS_PAPERS_H
 #define DCI_BENCH_KV_PAPERS_PAPERS_H
 
@@ -54,7 +54,7 @@ typedef struct papers_row {
         papers_cell cells[PAPERS_CELLS];
 } papers_row;
 
-/* Memory of a figure, in a list: the last one taken comes first. */
+/* A block of a figure's memory, in a list with the last one first. */
 typedef struct papers_block {
         struct papers_block *before;
         size_t n_bytes;
@@ -76,24 +76,24 @@ struct papers_run {
         size_t n_before;
 };
 
-/* A row of the figure that runs; n_columns cells. */
+/* Adds a row to the current figure; n_columns cells. */
 dci_status papers_add(papers_run *run, const papers_cell *cells);
 papers_cell papers_word(const char *text);
 papers_cell papers_number(double value);
 papers_cell papers_size(size_t value);
 
-/* Zeroed memory until the figure ends, or its budget. NULL where there is none: papers_memory then fails from now on. */
+/* Allocates zeroed memory until the figure, or its budget, ends. After a NULL papers_memory fails. */
 void *papers_alloc(papers_run *run, size_t n, size_t size);
 dci_status papers_memory(const papers_run *run);
-/* Frees what was taken after `mark`, which is run->blocks before. */
+/* Frees what was allocated after `mark`, which is run->blocks before. */
 void papers_release(papers_run *run, papers_block *mark);
 
-/* The budgets asked for, or those of the paper, without those that hold the whole prompt. */
+/* Returns the budgets of the options, or those of the paper, without those that hold the whole prompt. */
 bench_sizes papers_budgets(const papers_run *run, const bench_sizes *own);
-/* Calls fn for each of them, and releases its memory. */
+/* Calls fn for each budget, and releases its memory. */
 typedef dci_status (*papers_budget)(papers_run *run, size_t budget, void *arg);
 dci_status papers_each_budget(papers_run *run, const bench_sizes *own, papers_budget fn, void *arg);
-/* Every so many positions one is looked at, where a figure needs not all of them. */
+/* Returns the distance of the positions that a figure samples if it does not need all. */
 size_t papers_every(const papers_run *run);
 
 /* --- bench/kv/papers/attention.c: true attention, position by position ---------------------------------------------------------------------- */
@@ -101,27 +101,27 @@ size_t papers_every(const papers_run *run);
 /* weights: group x trace->tokens; the softmax of each head over tokens 0 to t. */
 typedef dci_status (*papers_step)(void *arg, size_t t, const double *weights);
 
-/* Positions first, first + every, .. of the decode, in their order. */
+/* Calls step for positions first, first + every, .. of the decode, in order. */
 dci_status papers_walk(papers_run *run, const char *label, size_t first, size_t every, papers_step step, void *arg);
 
-/* The first position that has queries. */
+/* Returns the first position that has queries. */
 size_t papers_first_query(const kvbench_trace *trace);
-/* keys.dim numbers; t may be before the decode. */
+/* Copies a query of keys.dim numbers; t may be before the decode. */
 void papers_query(const kvbench_trace *trace, size_t t, size_t head, double *out);
-/* The softmax of a head over the first n <= t + 1 tokens. query: room for keys.dim. */
+/* Computes the softmax of a head over the first n <= t + 1 tokens. query: room for keys.dim. */
 void papers_weights(const kvbench_trace *trace, size_t t, size_t head, size_t n, double *query, double *out);
 
-/* The best `budget` tokens of [first, end) by their weights, equal ones by lower number, in ascending order; returns how many.
+/* Finds the best `budget` tokens of [first, end) by their weights, equal ones by lower number, in ascending order; returns their number.
  * scratch: room for end - first. */
 size_t papers_top(const double *weights, size_t first, size_t end, size_t budget, double *scratch, int32_t *out);
-/* Tokens in both of two ascending lists. */
+/* Counts the tokens in both of two ascending lists. */
 size_t papers_in_both(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b);
 double papers_sum(const double *weights, const int32_t *tokens, size_t n);
-/* Of tokens [first, end); 0 where end <= first. */
+/* Sums the weights of tokens [first, end); 0 where end <= first. */
 double papers_sum_range(const double *weights, size_t first, size_t end);
-/* The sum over the heads of the first n weights. */
+/* Sums the first n weights over the heads. */
 void papers_group(const kvbench_trace *trace, const double *weights, size_t n, double *out);
-/* Where the window of position t begins, at the sink's end or after it. */
+/* Returns where the window of position t begins, at the sink's end or after it. */
 size_t papers_window_begin(size_t t, size_t sink, size_t window);
 
 /* --- bench/kv/papers/groups.c: pages and clusters ------------------------------------------------------------------------------------- */
@@ -140,22 +140,22 @@ typedef struct papers_groups {
 } papers_groups;
 
 dci_status papers_groups_open(papers_run *run, size_t dim, size_t max_groups, size_t max_tokens, papers_groups *out);
-/* One more group, of tokens that are in no other. */
+/* Adds a group of tokens that are in no other. */
 void papers_groups_add(papers_groups *groups, const kvbench_trace *trace, const int32_t *tokens, size_t n);
-/* Pages of tokens [first, end) by position; clusters of them, by k-means. */
+/* Group tokens [first, end) into pages by position, or into clusters by k-means. */
 dci_status papers_groups_pages(papers_run *run, size_t first, size_t end, size_t page, papers_groups *out);
 dci_status papers_groups_clusters(papers_run *run, dci_metric metric, size_t first, size_t end, size_t n_clusters,
                                   papers_groups *out);
 /* Ranks by q . summary; magnitudes: |q_j|, or means of them over heads. */
 void papers_groups_rank(papers_groups *groups, int32_t how, const double *query, const double *magnitudes);
-/* Tokens of the best groups, the last group cut at the budget; in the order of groups. */
+/* Lists the tokens of the best groups, in the order of groups; the last group is cut at the budget. */
 size_t papers_groups_take(const papers_groups *groups, size_t budget, int32_t *out, size_t *out_n_groups);
 
 /* --- bench/kv/papers/louiskv_gate.c --------------------------------------------------------------------------------------------- */
 
-/* Steps of the decode. */
+/* Returns the number of steps of the decode. */
 size_t papers_steps(const papers_run *run);
-/* For each of them the mean over the heads of cos(q_t, q_t-1); NAN where there is no query before. */
+/* Computes for each step the mean over the heads of cos(q_t, q_t-1); NAN where there is no query before. */
 dci_status papers_turns(papers_run *run, double **out);
 bool papers_is_boundary(const double *turns, size_t step, double tau);
 
@@ -183,19 +183,19 @@ typedef struct papers_preset_walk {
         double n;
 } papers_preset_walk;
 
-/* Plays each arm of the options with these budgets on the trace, and hands over its plans. Rows that were not played have a reason. */
+/* Plays each arm of the options with these budgets on the trace, and passes its plans to `watch`. Rows that were not played have a reason. */
 typedef dci_status (*papers_played)(void *arg, const kvbench_row *row);
 dci_status papers_play(papers_run *run, const kvbench_options *options, kvbench_watch watch, papers_played played,
                        void *arg);
-/* The same at one budget, counting the best tokens: `arg` is a papers_preset_walk. `more`: tokens that the budget counts and the set
+/* Plays one budget and counts the best tokens: `arg` is a papers_preset_walk. `more`: tokens that the budget counts and the set
  * that is judged does not have. prompt: the best of the prompt alone, which is then frozen. */
 dci_status papers_play_budget(papers_run *run, size_t budget, size_t more, bool prompt, papers_played played);
 /* Clears the counts for the next arm. */
 void papers_forget(papers_preset_walk *w);
 kvbench_options papers_options_at(const papers_run *run, size_t budget);
-/* The first two cells of a row of a preset. */
+/* Fills the first two cells of a row of a preset. */
 void papers_name_arm(const kvbench_arm *arm, papers_cell *out);
-/* a / b; NAN where b is 0. */
+/* Returns a / b; NAN where b is 0. */
 double papers_ratio(double a, double b);
 
 /* --- the figures, a file each ----------------------------------------------------------------------------------------------------- */

@@ -45,7 +45,7 @@ dci_status papers_play(papers_run *run, const kvbench_options *options, kvbench_
         return status;
 }
 
-/* Tokens 0 to t that the plan attends to, ascending; returns how many. */
+/* Lists tokens 0 to t that the plan attends to, ascending; returns their number. */
 static size_t attended(const dci_kv_plan *plan, int32_t *out)
 {
         const int32_t recent = plan->recent_begin[0];
@@ -124,7 +124,7 @@ static dci_status find_all_tops(papers_run *run, size_t every, size_t budget, bo
 
 /* --- what the plans of an arm have of the best tokens ----------------------------------------------------------------------------- */
 
-/* Tokens [begin, end) of one head's best. */
+/* Counts which of one head's best tokens are attended to. */
 static void count_best(papers_preset_walk *w, size_t t, const int32_t *best, size_t n_best, size_t n_attended)
 {
         const kvbench_trace *trace = w->run->trace;

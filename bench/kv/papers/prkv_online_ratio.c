@@ -8,7 +8,7 @@
 /* Places in the sequence at which it is computed, evenly spaced from the prompt's end. */
 enum { PLACES = 4 };
 
-/* The mean over the heads of the overlap of the B best tokens of queries n - window and n - 1 among those before the window. */
+/* Computes the mean over the heads of the overlap of the B best tokens before the window of queries n - window and n - 1. */
 static dci_status overlap_at(papers_run *run, size_t n, size_t budget, double *out)
 {
         const kvbench_trace *trace = run->trace;

@@ -16,7 +16,7 @@
 
 /* --- what the observation window attends to ------------------------------------------------------------------------------------ */
 
-/* Mean over group and queries [t - window, t) of the softmax over tokens [first, end). */
+/* Computes the mean over group and queries [t - window, t) of the softmax over tokens [first, end). */
 static dci_status observe(papers_run *run, size_t t, size_t first, size_t end, double *out)
 {
         const kvbench_trace *trace = run->trace;
@@ -60,7 +60,7 @@ typedef struct static_walk {
         size_t n_steps;
 } static_walk;
 
-/* Best first; a pass over few. */
+/* Sorts the best first (Shell sort). */
 static void sort_by(const double *weights, int32_t *tokens, size_t n)
 {
         for (size_t gap = n / 2; gap > 0; gap /= 2)
@@ -75,7 +75,7 @@ static void sort_by(const double *weights, int32_t *tokens, size_t n)
                 }
 }
 
-/* Full pages of what is stored and in none yet. */
+/* Adds full pages of stored tokens that are in none yet. */
 static void page_up(const static_walk *w, static_arm *arm)
 {
         const size_t page = w->run->options->page;
