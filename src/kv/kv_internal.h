@@ -221,6 +221,7 @@ struct dci_kv {
         size_t listing_tokens; /* what `listing` suffices for */
         dci_kv_scratch listing;
         /* prompt.c */
+        const struct dci_kv_prompt_work *prompt_work;
         pthread_mutex_t jobs_lock;
         pthread_cond_t work, done;
         dci_kv_layer *jobs, *last_job;
@@ -244,6 +245,8 @@ DCI_INLINE bool dci_kv_builds_later(const dci_kv *kv)
 
 /* sequence.c: NULL with an error for an unknown one. */
 dci_kv_sequence *dci_kv_find(dci_kv *kv, int64_t sequence);
+/* Where a sequence is, or would be, among the ascending ids. */
+size_t dci_kv_place_of(const dci_kv *kv, int64_t id);
 /* Locks, and finds the sequences of a call in kv->found; unlocked again if it fails. */
 dci_status dci_kv_begin_call(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence ***out);
 dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out);
@@ -291,6 +294,9 @@ int32_t *dci_kv_cluster_ids(const dci_kv *kv, const dci_kv_clusters *batch, size
 /* Rows of groups, one behind the other; of the tail: mean_of_values false: of keys. */
 unsigned char *dci_kv_cluster_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head);
 unsigned char *dci_kv_cluster_means(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, bool of_values);
+/* Bytes of the mean key, for the tail, unless it is the summary; of the mean value. */
+size_t dci_kv_mean_key_bytes(const dci_kv *kv);
+size_t dci_kv_mean_value_bytes(const dci_kv *kv);
 /* Bytes of a group: its rows and its offset. */
 size_t dci_kv_cluster_bytes(const dci_kv *kv);
 /* Scratch for batches of at most n candidates, areas as those for forming. Waits for work that uses a smaller one. */
@@ -408,7 +414,17 @@ dci_status dci_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t first);
 bool dci_kv_pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n);
 
 /* prompt.c */
-void dci_kv_jobs_init(dci_kv *kv);
+/* What there is to do for a layer whose prompt has ended: one head's part of it, in an area of scratch by number; what follows for the layer
+ * when all heads are done, under jobs_lock; and forgetting what was begun, in a child of fork. */
+typedef struct dci_kv_prompt_work {
+        void (*run)(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area);
+        void (*end)(const dci_kv *kv, dci_kv_layer *layer);
+        void (*restart)(const dci_kv *kv, dci_kv_layer *layer);
+} dci_kv_prompt_work;
+extern const dci_kv_prompt_work dci_kv_work_of_prompts; /* prompt.c */
+void dci_kv_jobs_init(dci_kv *kv, const dci_kv_prompt_work *prompt_work);
+/* Has the layer's heads worked on by the worker, or at once where there is none. */
+void dci_kv_jobs_add(dci_kv *kv, dci_kv_layer *layer);
 /* In a child of fork, which has neither the worker nor the threads that may have held its locks: makes those anew, and has the units begin
  * again that the worker may have been at. Under lock, or where nobody else is. */
 void dci_kv_jobs_inherit(dci_kv *kv);

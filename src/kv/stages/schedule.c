@@ -12,15 +12,6 @@
 
 #include "kv/stages/stages.h"
 
-size_t dci_kv_anchor_of(const dci_kv *kv, size_t layer)
-{
-        const dci_kv_config *c = &kv->config;
-        if (c->schedule != DCI_KV_ANCHOR || layer < c->anchor_first)
-                return layer;
-        const size_t anchor = layer - (layer - c->anchor_first) % c->anchor_period;
-        return kv->layer_modes[anchor] == DCI_KV_LAYER_SPARSE ? anchor : layer;
-}
-
 /* --- what plans leave ------------------------------------------------------------------------------------------------- */
 
 static void *part(unsigned char *memory, size_t *at, size_t n_bytes)
