@@ -124,6 +124,7 @@ set(dci_sources
     src/kv/maintain.c
     src/kv/memory.c
     src/kv/plan.c
+    src/kv/plan_scratch.c
     src/kv/pool.c
     src/kv/presets.c
     src/kv/prompt.c

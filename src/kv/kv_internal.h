@@ -462,9 +462,6 @@ dci_status dci_kv_check_plan(const dci_kv *kv, size_t n_sequences, const dci_kv_
 /* maintain.c: distortion of a head's latest codes over that of its first ones; negative: not known. */
 double dci_kv_drift(const dci_kv_head *head);
 
-/* attend.c */
-size_t dci_kv_attend_bytes(const dci_kv *kv);
-
 /* --- the schedule (stages/schedule.c) ---------------------------------------------------------------------------------------- */
 
 /* The layer whose lists this one uses: itself, or with ANCHOR the one before it that searches. */

@@ -38,6 +38,17 @@ typedef struct dci_kv_query {
 } dci_kv_query;
 enum { DCI_KV_DROPPED = -1 };
 
+/* plan_scratch.c: what a task of a plan works with, and room for its queries; and of attention one head's running state. */
+dci_kv_query dci_kv_query_scratch(const dci_kv *kv, size_t worker, float **out_queries);
+typedef struct dci_kv_running {
+        const dci_kv *kv;
+        float *queries;    /* group x dim_k, times the scale */
+        float *scores;     /* group x DCI_KV_TILE */
+        float *most, *sum; /* by query */
+        float *acc;        /* group x dim_v */
+} dci_kv_running;
+dci_kv_running dci_kv_running_scratch(const dci_kv *kv, size_t worker);
+
 /* --- group: which tokens lie together --------------------------------------------------------------------------------- */
 
 typedef struct dci_kv_grouping {
