@@ -10,7 +10,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/lookup.h"
+#include "kv/plan_scratch.h"
+#include "kv/pool.h"
+#include "kv/queries.h"
+#include "kv/worker.h"
 
 typedef struct attending {
         dci_kv *kv;

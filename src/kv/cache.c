@@ -4,7 +4,12 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/config.h"
+#include "kv/memory.h"
+#include "kv/pool.h"
+#include "kv/prompt.h"
+#include "kv/sequence.h"
 
 /* The layout's arrays are the caller's: copies of them. */
 static dci_status copy_layout(dci_kv *kv)

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#include "kv/kv_internal.h"
+#include "kv/chunk.h"
+#include "kv/memory.h"
 
 static dci_status take_chunk(dci_kv *kv, const dci_kv_chunk *like, dci_kv_chunk **out)
 {

@@ -9,7 +9,9 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/memory.h"
 
 /* --- memory ------------------------------------------------------------------------------------------------------------- */
 

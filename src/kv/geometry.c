@@ -3,7 +3,7 @@
 /* Numbers that follow from the config and from lengths: which layers have groups, of how many candidates, and when they are due. */
 #include "core/internal.h"
 
-#include "kv/stages/stages.h"
+#include "kv/geometry.h"
 
 size_t dci_kv_stride(const dci_kv *kv)
 {

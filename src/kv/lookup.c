@@ -3,7 +3,9 @@
 /* From the ids of a call to its sequences, and from tokens to their rows. */
 #include "core/internal.h"
 
-#include "kv/kv_internal.h"
+#include "kv/lookup.h"
+#include "kv/pool.h"
+#include "kv/worker.h"
 
 /* Where a sequence is, or would be, among the ascending ids. */
 size_t dci_kv_place_of(const dci_kv *kv, int64_t id)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "kv/kv_internal.h"
+#include "kv/memory.h"
 
 static dci_status take(dci_kv *kv, size_t n_bytes, bool pages, void **out)
 {

@@ -7,7 +7,13 @@
 #include <string.h>
 
 #include "core/arena.h"
-#include "kv/tree/tree.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/plan_scratch.h"
+#include "kv/queries.h"
+#include "kv/stages/schedule.h"
+#include "kv/worker.h"
 
 /* --- the plan's arrays -------------------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,13 @@
 #include "core/internal.h"
 
 #include "core/arena.h"
+#include "kv/geometry.h"
+#include "kv/memory.h"
+#include "kv/plan_scratch.h"
+#include "kv/stages/select.h"
+#include "kv/stages/summary_codes.h"
 #include "kv/tree/tree.h"
+#include "simd/topk.h"
 
 static size_t larger(size_t a, size_t b)
 {

@@ -8,6 +8,16 @@
 
 #include <string.h>
 
+#include "kv/chunk.h"
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/prompt.h"
+#include "kv/queries.h"
+#include "kv/stages/reorder.h"
+#include "kv/stages/select.h"
+#include "kv/summaries.h"
 #include "kv/tree/tree.h"
 
 /* --- the work ---------------------------------------------------------------------------------------------------- */

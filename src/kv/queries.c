@@ -5,7 +5,8 @@
 
 #include <float.h>
 
-#include "kv/stages/stages.h"
+#include "kv/geometry.h"
+#include "kv/queries.h"
 
 void dci_kv_queries_to_f32(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out)
 {

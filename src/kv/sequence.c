@@ -5,7 +5,17 @@
 
 #include <string.h>
 
+#include "kv/chunk.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/pool.h"
+#include "kv/sequence.h"
+#include "kv/stages/schedule.h"
+#include "kv/transform.h"
 #include "kv/tree/tree.h"
+#include "kv/worker.h"
 
 static size_t layers_bytes(const dci_kv *kv)
 {

@@ -6,7 +6,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/maintain.h"
+#include "kv/memory.h"
+#include "kv/plan_scratch.h"
+#include "kv/pool.h"
+#include "kv/prompt.h"
+#include "kv/sequence.h"
+#include "kv/stages/schedule.h"
+#include "kv/step.h"
 
 static dci_status grow_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks)
 {

@@ -5,7 +5,16 @@
 
 #include <string.h>
 
+#include "kv/chunk.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/stages/select.h"
+#include "kv/stages/summary_codes.h"
+#include "kv/summaries.h"
 #include "kv/tree/tree.h"
+#include "kv/worker.h"
+#include "sketch/fit.h"
 
 /* --- forming ---------------------------------------------------------------------------------------------------------- */
 

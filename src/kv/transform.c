@@ -5,7 +5,10 @@
 
 #include <string.h>
 
+#include "kv/memory.h"
 #include "kv/stages/stages.h"
+#include "kv/transform.h"
+#include "sketch/fit.h"
 
 static size_t frame_bytes(int32_t kind, size_t dim)
 {

@@ -8,7 +8,8 @@
 
 #include <unistd.h>
 
-#include "kv/stages/stages.h"
+#include "kv/memory.h"
+#include "kv/worker.h"
 
 /* A unit of this sequence (NULL: any), or NULL. Under jobs_lock. */
 static dci_kv_layer *take_unit(dci_kv *kv, const dci_kv_sequence *sequence, size_t *out_head)

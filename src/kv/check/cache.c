@@ -7,6 +7,10 @@
 #include <string.h>
 
 #include "kv/check/check.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/pool.h"
+#include "kv/worker.h"
 
 /* --- blocks ------------------------------------------------------------------------------------------------------------------------ */
 

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/stages/rank.h"
+#include "simd/topk.h"
 
 void dci_kv_score_rows(const dci_kv_query *ask, const float *queries, size_t dim, dci_dtype dtype,
                        const void *const *rows, size_t n, size_t first)
@@ -91,4 +94,14 @@ void dci_kv_put_in_order(dci_kv_query *ask)
                 for (uint64_t left = bits[w]; left != 0; left &= left - 1)
                         ask->chosen[n++] = (int32_t)(64 * w + (size_t)dci_lowest_bit(left));
         ask->n_chosen = n;
+}
+
+void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out)
+{
+        memcpy(out, rows, dim * sizeof *out);
+        for (size_t i = 1; i < n; i++)
+                for (size_t j = 0; j < dim; j++)
+                        out[j] += rows[i * dim + j];
+        for (size_t j = 0; j < dim; j++)
+                out[j] /= (float)n;
 }

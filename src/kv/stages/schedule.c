@@ -10,7 +10,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/geometry.h"
+#include "kv/memory.h"
+#include "kv/queries.h"
+#include "kv/stages/rank.h"
+#include "kv/stages/schedule.h"
+#include "kv/worker.h"
 
 /* --- what plans leave ------------------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/stages/rank.h"
+#include "kv/stages/select.h"
+#include "kv/stages/summary_codes.h"
+#include "simd/topk.h"
 
 /* By query, the logarithm of the sum of exponentials over the tokens that are attended to anyway. */
 static void weigh_kept(const dci_kv_query *ask, double *out)

@@ -3,7 +3,8 @@
 /* Second stage: nothing at all, or the keys themselves. */
 #include "core/internal.h"
 
-#include "kv/stages/stages.h"
+#include "kv/lookup.h"
+#include "kv/stages/rank.h"
 
 static size_t no_bytes(const dci_kv *kv)
 {

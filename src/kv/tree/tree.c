@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/memory.h"
+#include "kv/pool.h"
 #include "kv/tree/tree.h"
 
 /* Room beyond what is asked: a 16th, in whole chunks. */

@@ -13,7 +13,7 @@
 #ifndef DCI_KV_TREE_TREE_H
 #define DCI_KV_TREE_TREE_H
 
-#include "kv/stages/stages.h"
+#include "kv/state.h"
 
 struct dci_kv_tree {
         atomic_size_t refs;
@@ -38,7 +38,7 @@ struct dci_kv_tree {
                 *means; /* n_means x dim_k in the keys' format: of nodes (SUMMARY_TREE) or of pages (SUMMARY_MEAN) */
 };
 
-/* --- tree/tree.c: memory, pages, cutting ------------------------------------------------------------------------------------- */
+/* --- tree/tree.c: memory, pages ------------------------------------------------------------------------------------- */
 
 /* Sees to a head's tree that is its own, with room for n candidates: taken, grown or copied. */
 dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n);
