@@ -111,23 +111,32 @@ set(dci_sources
     src/gpu/host/tail.c
     src/gpu/host/tail_sums.c
     src/kv/attend.c
+    src/kv/cache.c
     src/kv/calibrate.c
+    src/kv/chunk.c
+    src/kv/clustering.c
     src/kv/clusters.c
     src/kv/config.c
     src/kv/external_codes.c
+    src/kv/geometry.c
     src/kv/info.c
-    src/kv/kv.c
+    src/kv/lookup.c
     src/kv/maintain.c
     src/kv/memory.c
     src/kv/plan.c
+    src/kv/plan_scratch.c
     src/kv/pool.c
     src/kv/presets.c
     src/kv/prompt.c
+    src/kv/queries.c
     src/kv/sequence.c
     src/kv/step.c
     src/kv/summaries.c
-    src/kv/check/check.c
+    src/kv/transform.c
+    src/kv/worker.c
+    src/kv/check/cache.c
     src/kv/check/groups.c
+    src/kv/check/marks.c
     src/kv/check/recompute.c
     src/kv/check/tree.c
     src/kv/persist/clusters.c
@@ -138,6 +147,7 @@ set(dci_sources
     src/kv/stages/group_reordered.c
     src/kv/stages/group_segment.c
     src/kv/stages/importance.c
+    src/kv/stages/rank.c
     src/kv/stages/reorder.c
     src/kv/stages/schedule.c
     src/kv/stages/select.c
@@ -150,6 +160,7 @@ set(dci_sources
     src/kv/stages/tail_lowbit.c
     src/kv/stages/tail_sums.c
     src/kv/tree/build.c
+    src/kv/tree/cut.c
     src/kv/tree/file.c
     src/kv/tree/search.c
     src/kv/tree/tree.c

@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "index/tree/tree.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
 #include "kv/tree/tree.h"
 #include "simd/nearest.h"
 
