@@ -46,19 +46,23 @@ set(dci_sources
     src/cluster/kmeans_problem.c
     src/cluster/kmeans_run.c
     src/cluster/kmeans_step.c
+    src/index/access.c
+    src/index/batch.c
     src/index/candidates.c
     src/index/config.c
+    src/index/create.c
     src/index/filter.c
     src/index/group.c
     src/index/group_union.c
     src/index/idmap.c
-    src/index/index.c
     src/index/insert.c
+    src/index/queries.c
     src/index/range.c
     src/index/remove.c
     src/index/rows.c
     src/index/search.c
     src/index/tune.c
+    src/index/view.c
     src/index/check/check.c
     src/index/check/codes.c
     src/index/check/rows.c
@@ -75,6 +79,7 @@ set(dci_sources
     src/index/mdci/mdci.c
     src/index/mdci/pages.c
     src/index/mdci/search.c
+    src/index/pdci/directions.c
     src/index/pdci/pdci.c
     src/index/pdci/project.c
     src/index/pdci/search.c
@@ -83,6 +88,7 @@ set(dci_sources
     src/index/persist/kinds.c
     src/index/persist/load.c
     src/index/persist/save.c
+    src/index/persist/sections.c
     src/index/persist/tree.c
     src/index/tree/assign.c
     src/index/tree/build.c
