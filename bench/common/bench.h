@@ -17,16 +17,6 @@ enum {
  * input would have avoided: a result that fails its check, a write that the system refuses. */
 #define BENCH_ERR_RUN ((dci_status)1000)
 
-/* Returns the status of a call that failed. Only where nothing has to be given back. */
-#ifndef DCI_TRY
-#define DCI_TRY(call)                                                                                                  \
-        do {                                                                                                           \
-                const dci_status dci_try_status = (call);                                                              \
-                if (dci_try_status != DCI_OK)                                                                          \
-                        return dci_try_status;                                                                         \
-        } while (0)
-#endif
-
 /* Prints "dci-bench COMMAND: sentence" to stderr and returns the exit code that belongs to the status. */
 int bench_report_error(const char *command, dci_status status);
 
