@@ -62,7 +62,8 @@ bench_result bench_run(const char *const *arguments)
         return result;
 }
 
-static json_t *reports[64];
+enum { MAX_REPORTS = 64 };
+static json_t *reports[MAX_REPORTS];
 static size_t n_reports;
 
 static void release_reports(void)
@@ -76,7 +77,7 @@ json_t *bench_report(void)
         json_error_t error;
         json_t *report = json_load_file(scratch_path("r.json"), JSON_REJECT_DUPLICATES, &error);
         ck_assert_msg(report != NULL, "line %d: %s", error.line, error.text);
-        ck_assert_uint_lt(n_reports, sizeof reports / sizeof *reports);
+        ck_assert_uint_lt(n_reports, MAX_REPORTS);
         remove(scratch_path("r.json"));
         return reports[n_reports++] = report;
 }
