@@ -187,9 +187,11 @@ set(dci_sources
     src/offload/schedule.c
     src/offload/select.c
     src/offload/sequence.c
+    src/offload/state.c
     src/offload/step.c
     src/offload/summaries.c
-    src/offload/tail.c)
+    src/offload/tail.c
+    src/offload/upload.c)
 
 # Kernels for GPUs (tests/emulated compiles them for the CPU), or what says that this build has none.
 set(dci_cuda_sources

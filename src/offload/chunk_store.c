@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Chunks on the device that rows of sequences are made of. They lie in pieces of
- *
- *      [sparse layer][chunk]
- *
- * so that a chunk has one number in all layers and a row one table of numbers. Forks share chunks by counted references; one that is
- * written to is its row's alone.
- */
+/* Chunks of summaries on the device. */
 #include "core/internal.h"
 
-#include "offload/offload_internal.h"
+#include "offload/chunk_store.h"
 
 #define PIECE_BYTES ((size_t)32 << 20)
 
@@ -19,7 +12,7 @@ void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_byte
         const size_t n = kv->config.max_sequences;
         s->head_bytes = head_bytes;
         s->chunk_bytes = kv->shape.n_kv_heads * head_bytes;
-        s->max_chunks = dci_gpu_kv_chunks_of(max_rows);
+        s->max_chunks = dci_gpu_kv_count_chunks(max_rows);
         const size_t most = n * s->max_chunks;
         while (((size_t)1 << s->piece_shift) < most && (s->chunk_bytes * kv->n_sparse << s->piece_shift) < PIECE_BYTES)
                 s->piece_shift++;
@@ -30,27 +23,21 @@ void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_byte
 void dci_gpu_kv_store_destroy(dci_gpu_kv *kv, dci_gpu_kv_store *s)
 {
         while (s->n_pieces > 0) {
-                kv->ops->free(kv->gpu, s->pieces[--s->n_pieces], s->piece_bytes);
-                kv->planner.bytes -= s->piece_bytes;
+                dci_gpu_kv_free_device(kv, s->pieces[--s->n_pieces], s->piece_bytes);
+                kv->summary_bytes -= s->piece_bytes;
         }
 }
 
 static dci_status take_piece(dci_gpu_kv *kv, dci_gpu_kv_store *s)
 {
         const size_t n = (size_t)1 << s->piece_shift;
-        void *memory = NULL;
         if (s->n_pieces == s->piece_capacity)
                 return dci_fail(DCI_ERR_FULL,
                                 "%zu sequences of %zu tokens need %zu pieces for summaries, which are there",
                                 kv->config.max_sequences, kv->config.max_tokens, s->piece_capacity);
-        dci_status status = dci_gpu_kv_check_device_bytes(kv, s->piece_bytes);
-        if (status == DCI_OK)
-                status = kv->ops->alloc(kv->gpu, s->piece_bytes, &memory);
-        if (status != DCI_OK)
-                return status;
-        const size_t first = s->n_pieces << s->piece_shift;
-        s->pieces[s->n_pieces++] = memory;
-        kv->planner.bytes += s->piece_bytes;
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, s->piece_bytes, &s->pieces[s->n_pieces]));
+        const size_t first = s->n_pieces++ << s->piece_shift;
+        kv->summary_bytes += s->piece_bytes;
         for (size_t i = n; i-- > 0;)
                 s->free_list[s->n_free++] = (int32_t)(first + i);
         return DCI_OK;

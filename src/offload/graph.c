@@ -7,14 +7,15 @@
  */
 #include "core/internal.h"
 
-#include "offload/offload_internal.h"
+#include "offload/pool.h"
+#include "offload/summaries.h"
 
 /* Tokens of the longest sequence after the step. */
 static size_t longest(const dci_gpu_kv *kv)
 {
         size_t most = 0;
         for (size_t i = 0; i < kv->step.n; i++) {
-                const size_t after = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
+                const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
                 most = after > most ? after : most;
         }
         return most;
@@ -73,8 +74,8 @@ static dci_status replay(dci_gpu_kv *kv)
         }
         kv->step.bound = kv->config.max_tokens;
         for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
-                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                row->listed = row->n + 1;
+                dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
+                row->hot_end = row->n + 1;
         }
         kv->bytes_written += (uint64_t)kv->step.n * kv->shape.n_layers * kv->shape.n_kv_heads * 2 * kv->row_bytes;
         return status;
@@ -86,7 +87,7 @@ dci_status dci_gpu_kv_replay(dci_gpu_kv *kv, void *stream, size_t max_tokens)
         if (status != DCI_OK)
                 return status;
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++)
-                status = dci_gpu_kv_check_prompted(kv, &kv->rows[kv->step.at[i]]);
+                status = dci_gpu_kv_check_prompted(kv, &kv->rows[kv->step.rows[i]]);
         if (status == DCI_OK)
                 status = replay(kv);
         return dci_gpu_kv_unlock(kv, status);

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Plans of a KV cache on a device, which the host makes, and attention over them. */
+/* Plans, made by the host or on the device, and attention over them. */
 #include "core/internal.h"
 
-#include "offload/offload_internal.h"
+#include "offload/fetch_baselines.h"
+#include "offload/learned_codes.h"
+#include "offload/pool.h"
+#include "offload/prompt.h"
+#include "offload/schedule.h"
+#include "offload/select.h"
+#include "offload/tail.h"
 
 static dci_status check_queries(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld)
 {
@@ -45,13 +51,13 @@ static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
         const size_t n_heads = plan->n_lists, unit = (size_t)1 << kv->unit_shift;
         layer->n_longest = 0;
         for (size_t i = 0; i < kv->step.n; i++) {
-                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const size_t kept = (size_t)(plan->sink_end[i] + plan->n_tokens[i] - plan->recent_begin[i]);
                 for (size_t h = 0; h < n_heads; h++) {
                         const size_t list = i * n_heads + h, n = (size_t)plan->counts[list];
                         const size_t end =
                                 n == 0 ? 0 : ((size_t)plan->positions[list * plan->stride + n - 1] | (unit - 1)) + 1;
-                        row->listed = end > row->listed ? end : row->listed;
+                        row->hot_end = end > row->hot_end ? end : row->hot_end;
                         layer->n_longest = kept + n > layer->n_longest ? kept + n : layer->n_longest;
                 }
         }
@@ -60,7 +66,7 @@ static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
 static dci_status check_ended(const dci_gpu_kv *kv, size_t layer)
 {
         for (size_t i = 0; i < kv->step.n; i++) {
-                const dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                const dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 if (atomic_load(&dci_gpu_kv_host_sequence(kv, row)->layers[layer].prompt) == DCI_KV_PROMPT_OPEN)
                         return dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in layer %zu",
                                         (long long)row->id, layer);
@@ -69,7 +75,7 @@ static dci_status check_ended(const dci_gpu_kv *kv, size_t layer)
 }
 
 /* Whole blocks of a prompt in the same step go to the host on their own way, and what is planned and attended to may be read there. */
-static dci_status behind_packed(dci_gpu_kv *kv)
+static dci_status wait_packed(dci_gpu_kv *kv)
 {
         if (!kv->step.packed)
                 return DCI_OK;
@@ -92,11 +98,11 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
         if (status != DCI_OK)
                 return status;
         for (size_t i = 0; i < kv->step.n; i++)
-                kv->rows[kv->step.at[i]].listed = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
+                kv->rows[kv->step.rows[i]].hot_end = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
         /* What is left of parts has room for sequences of max_tokens. */
         at->n_longest = kv->shape.budget < kv->config.max_tokens ? kv->shape.budget : kv->config.max_tokens;
-        kv->planner.at_hand = layer;
-        status = dci_gpu_kv_check_device(kv, behind_packed(kv));
+        kv->planner.planned_layer = layer;
+        status = dci_gpu_kv_check_device(kv, wait_packed(kv));
         if (status == DCI_OK)
                 status = dci_gpu_kv_check_device(kv, dci_gpu_kv_select(kv, layer, queries, ld));
         at->planned = status == DCI_OK;
@@ -117,7 +123,7 @@ static dci_status make_plan(dci_gpu_kv *kv, void *stream, size_t layer, const vo
         if (status == DCI_OK)
                 status = dci_gpu_kv_hand_over_layer(kv, layer);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK && !at->dense; i++)
-                status = dci_gpu_kv_check_good(kv, &kv->rows[kv->step.at[i]]);
+                status = dci_gpu_kv_check_good(kv, &kv->rows[kv->step.rows[i]]);
         if (status == DCI_OK && !at->dense) {
                 at->planned = false;
                 status = dci_kv_plan_make(kv->host, layer, kv->step.n, kv->step.ids, kv->queries, kv->dim, &at->plan);
@@ -144,9 +150,9 @@ static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const
         if (status == DCI_OK && !kv->layers[layer].planned)
                 status = dci_fail(DCI_ERR_INVALID, "layer %zu has no plan in this step, call dci_gpu_kv_plan first",
                                   layer);
-        if (status == DCI_OK && kv->planner.on && !kv->layers[layer].dense && kv->planner.at_hand != layer)
+        if (status == DCI_OK && kv->planner.on && !kv->layers[layer].dense && kv->planner.planned_layer != layer)
                 status = dci_fail(DCI_ERR_INVALID, "layer %zu was planned, but layer %zu since, in place of its lists",
-                                  layer, kv->planner.at_hand);
+                                  layer, kv->planner.planned_layer);
         if (status == DCI_OK && out_ld < kv->dim)
                 status =
                         dci_fail(DCI_ERR_INVALID, "the outputs' stride is %zu, expected at least %zu", out_ld, kv->dim);
@@ -157,7 +163,7 @@ static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const
         return status == DCI_OK && out_lse != NULL ? kv->ops->pointer_check(kv->gpu, out_lse, "out_lse") : status;
 }
 
-static dci_gpu_attend_args args_of(const dci_gpu_kv *kv, const dci_gpu_kv_layer *at)
+static dci_gpu_attend_args attend_args(const dci_gpu_kv *kv, const dci_gpu_kv_layer *at)
 {
         return (dci_gpu_attend_args){.n_sequences = (int32_t)kv->step.n,
                                      .n_heads = (int32_t)kv->shape.n_kv_heads,
@@ -188,13 +194,13 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
         if (at->dense) {
                 at->n_longest = 0;
                 for (size_t i = 0; i < n; i++) {
-                        const size_t after = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
+                        const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
                         at->n_longest = after > at->n_longest ? after : at->n_longest;
                 }
                 if (kv->step.bound > 0)
                         at->n_longest = kv->step.bound;
         }
-        dci_gpu_attend_args args = args_of(kv, at);
+        dci_gpu_attend_args args = attend_args(kv, at);
         args.queries = queries;
         args.query_ld = ld;
         args.out = out;
@@ -213,15 +219,15 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
                 args.slots = args.counts + kv->n_lists;
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
-                args.tail_out = kv->planner.on ? kv->planner.tail_out : dci_gpu_kv_mapped(kv, at->plan.tail_out);
-                args.tail_lse = kv->planner.on ? kv->planner.tail_lse : dci_gpu_kv_mapped(kv, at->plan.tail_lse);
+                args.tail_out = kv->planner.on ? kv->tail->out : dci_gpu_kv_mapped(kv, at->plan.tail_out);
+                args.tail_lse = kv->planner.on ? kv->tail->lse : dci_gpu_kv_mapped(kv, at->plan.tail_lse);
                 if (status == DCI_OK && kv->planner.on)
-                        status = dci_gpu_kv_tail_of_means(kv, layer, queries, ld);
+                        status = dci_gpu_kv_tail_sums(kv, layer, queries, ld);
         }
         if (status == DCI_OK)
                 status = kv->ops->attend(kv->gpu, stream, &args);
         if (status == DCI_OK)
-                status = dci_gpu_kv_schedule_join(kv);
+                status = dci_gpu_kv_join_ahead(kv);
         return dci_gpu_kv_check_device(kv, status);
 }
 

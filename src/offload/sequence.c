@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Sequences of a KV cache on a device. What the host does to one is done with the device idle; then the device's part is made to fit: its
- * table, its dense layers' blocks, resident pages, sink and ring, and a hot buffer that holds nothing wrong.
- */
+/* Opening, forking, truncating, closing, saving and loading sequences. */
 #include "core/internal.h"
 
 #include <string.h>
 
-#include "offload/offload_internal.h"
+#include "offload/boundaries.h"
+#include "offload/pool.h"
+#include "offload/resident.h"
+#include "offload/schedule.h"
+#include "offload/sequence.h"
+#include "offload/summaries.h"
 
 static dci_gpu_kv_row *free_row(dci_gpu_kv *kv)
 {
@@ -22,13 +24,13 @@ static dci_gpu_kv_row *free_row(dci_gpu_kv *kv)
 /* --- what lies on the device -------------------------------------------------------------------------------------------------- */
 
 /* Nothing is fetched any more. */
-static dci_status empty_hot(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+static dci_status clear_hot(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         const size_t per_row = kv->shape.n_kv_heads * kv->n_frames;
         dci_status status = DCI_OK;
-        row->listed = 0;
+        row->hot_end = 0;
         for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && per_row > 0; l++) {
-                int32_t *tags = kv->tags + (l * kv->config.max_sequences + dci_gpu_kv_row_at(kv, row)) * per_row;
+                int32_t *tags = kv->tags + (l * kv->config.max_sequences + dci_gpu_kv_row_number(kv, row)) * per_row;
                 if (kv->resolves_on_host)
                         memset(tags, 0xff, per_row * sizeof *tags);
                 else
@@ -47,7 +49,7 @@ static dci_status refill(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t sink_
                 items[n++] = (dci_gpu_item){(int32_t)p, (int32_t)p};
         for (size_t p = first; p < end; p++)
                 items[n++] = (dci_gpu_item){(int32_t)p, (int32_t)(kv->shape.sink + (p & (ring - 1)))};
-        kv->refill[0] = (int32_t)dci_gpu_kv_row_at(kv, row);
+        kv->refill[0] = (int32_t)dci_gpu_kv_row_number(kv, row);
         kv->refill[1] = n;
         dci_status status = DCI_OK;
         for (size_t l = 0; l < kv->shape.n_layers && n > 0 && status == DCI_OK; l++) {
@@ -78,8 +80,8 @@ dci_status dci_gpu_kv_truncate_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n
         dci_status status = DCI_OK;
         if (kv->n_sparse > 0 && end > first)
                 status = refill(kv, row, 0, first, end);
-        if (status == DCI_OK && left < row->listed)
-                status = empty_hot(kv, row);
+        if (status == DCI_OK && left < row->hot_end)
+                status = clear_hot(kv, row);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
         return dci_gpu_kv_check_device(kv, status);
@@ -89,7 +91,7 @@ dci_status dci_gpu_kv_truncate_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n
 static dci_status fill_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t dense_first)
 {
         const size_t ring = kv->config.ring_tokens, sink = kv->shape.sink, n_blocks = dci_gpu_kv_blocks(kv, n);
-        int32_t *table = kv->tables + dci_gpu_kv_row_at(kv, row) * kv->max_blocks;
+        int32_t *table = kv->pool->tables + dci_gpu_kv_row_number(kv, row) * kv->max_blocks;
         size_t first = n > ring ? n - ring : 0;
         first = first > sink ? first : sink;
         dci_status status = dci_gpu_kv_upload_pieces(kv, kv->side);
@@ -102,7 +104,7 @@ static dci_status fill_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t
         if (status == DCI_OK && kv->n_sparse > 0)
                 status = refill(kv, row, n < sink ? n : sink, first, n > first ? n : first);
         if (status == DCI_OK)
-                status = empty_hot(kv, row);
+                status = clear_hot(kv, row);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
         return dci_gpu_kv_check_device(kv, status);
@@ -122,10 +124,10 @@ dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence)
         status = row == NULL ? DCI_ERR_FULL : dci_kv_open(kv->host, &id);
         /* Who had the row before was closed with the device idle; the next step begins behind this. */
         if (status == DCI_OK)
-                status = dci_gpu_kv_check_device(kv, empty_hot(kv, row));
+                status = dci_gpu_kv_check_device(kv, clear_hot(kv, row));
         if (status == DCI_OK) {
                 *row = (dci_gpu_kv_row){.id = id};
-                kv->bad[dci_gpu_kv_row_at(kv, row)] = 0;
+                kv->bad[dci_gpu_kv_row_number(kv, row)] = 0;
                 status = dci_gpu_kv_check_device(kv, dci_gpu_kv_planner_open(kv, row));
                 *out_sequence = id;
         }
@@ -166,7 +168,7 @@ dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, in
                 status = dci_gpu_kv_check_host(kv, dci_kv_fork(kv->host, sequence, n_tokens, &id));
         if (status == DCI_OK) {
                 *to = (dci_gpu_kv_row){.id = id, .n = n_tokens};
-                kv->bad[dci_gpu_kv_row_at(kv, to)] = kv->bad[dci_gpu_kv_row_at(kv, from)];
+                kv->bad[dci_gpu_kv_row_number(kv, to)] = kv->bad[dci_gpu_kv_row_number(kv, from)];
                 /* Whole blocks are shared; the one that is cut has a copy. */
                 status = dci_gpu_kv_planner_fork(kv, from, to);
                 if (status == DCI_OK)
@@ -231,11 +233,11 @@ dci_status dci_gpu_kv_save(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, co
         if (status != DCI_OK)
                 return status;
         if (kv->planner.on)
-                status = kv->planner.listed ? dci_gpu_kv_planner_drain(kv, row) : dci_gpu_kv_upload(kv, row);
+                status = kv->planner.clustered ? dci_gpu_kv_planner_drain(kv, row) : dci_gpu_kv_upload(kv, row);
         return dci_gpu_kv_unlock(kv, status == DCI_OK ? dci_kv_save(kv->host, sequence, n_tokens, path) : status);
 }
 
-static dci_status tokens_of(dci_gpu_kv *kv, int64_t sequence, size_t *out)
+static dci_status count_tokens(dci_gpu_kv *kv, int64_t sequence, size_t *out)
 {
         dci_kv_sequence_info info = {.struct_size = sizeof info};
         const dci_status status = dci_kv_get_sequence(kv->host, sequence, &info);
@@ -257,7 +259,7 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
         if (status == DCI_OK)
                 status = dci_gpu_kv_check_host(kv, dci_kv_load(kv->host, path, &id));
         if (status == DCI_OK)
-                status = tokens_of(kv, id, &n);
+                status = count_tokens(kv, id, &n);
         if (status == DCI_OK && n > kv->config.max_tokens) {
                 status = dci_fail(DCI_ERR_LIMIT, "the file has %zu tokens, but max_tokens is %zu", n,
                                   kv->config.max_tokens);
@@ -265,13 +267,13 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
         }
         if (status == DCI_OK) {
                 *row = (dci_gpu_kv_row){.id = id, .n = n};
-                kv->bad[dci_gpu_kv_row_at(kv, row)] = 0;
+                kv->bad[dci_gpu_kv_row_number(kv, row)] = 0;
                 status = dci_gpu_kv_check_device(kv, dci_gpu_kv_planner_open(kv, row));
                 if (status == DCI_OK)
                         status = fill_row(kv, row, n, 0);
                 if (status == DCI_OK && kv->planner.on) {
-                        row->behind = true;
-                        status = kv->planner.listed ? dci_gpu_kv_planner_drain(kv, row) : dci_gpu_kv_upload(kv, row);
+                        row->stale = true;
+                        status = kv->planner.clustered ? dci_gpu_kv_planner_drain(kv, row) : dci_gpu_kv_upload(kv, row);
                 }
                 if (status == DCI_OK)
                         status = dci_gpu_kv_resident_upload(kv, row);

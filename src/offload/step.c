@@ -8,7 +8,14 @@
 
 #include <string.h>
 
-#include "offload/offload_internal.h"
+#include "offload/boundaries.h"
+#include "offload/clusters.h"
+#include "offload/pool.h"
+#include "offload/prompt.h"
+#include "offload/resident.h"
+#include "offload/schedule.h"
+#include "offload/sequence.h"
+#include "offload/summaries.h"
 
 /* --- reserve ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -52,20 +59,20 @@ static dci_status write_record(dci_gpu_kv *kv)
                 return status;
         record[0] = (int32_t)kv->now;
         for (size_t i = 0; i < n; i++) {
-                const dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                const dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const size_t after = row->n + kv->step.wanted[i], first_block = (row->n + page - 1) / page;
                 /* Whole blocks of a long piece go to the host packed; fewer than two are not worth it. */
                 const bool packs = after / page >= first_block + 2;
-                at[DCI_GPU_KV_ROWS * n + i] = (int32_t)kv->step.at[i];
+                at[DCI_GPU_KV_ROWS * n + i] = (int32_t)kv->step.rows[i];
                 at[DCI_GPU_KV_FIRST * n + i] = (int32_t)row->n;
                 at[DCI_GPU_KV_NEW * n + i] = (int32_t)kv->step.wanted[i];
                 at[DCI_GPU_KV_BEGIN * n + i] = begin;
                 at[DCI_GPU_KV_AFTER * n + i] = (int32_t)after;
-                at[DCI_GPU_KV_FROM * n + i] = (int32_t)row->from;
-                at[DCI_GPU_KV_TO * n + i] = (int32_t)row->forming;
+                at[DCI_GPU_KV_FROM * n + i] = (int32_t)row->build_first;
+                at[DCI_GPU_KV_TO * n + i] = (int32_t)row->build_end;
                 at[DCI_GPU_KV_SKIP * n + 2 * i] = packs ? (int32_t)first_block : 0;
                 at[DCI_GPU_KV_SKIP * n + 2 * i + 1] = packs ? (int32_t)(after / page) : 0;
-                for (size_t l = 0; l < kv->shape.n_layers && kv->planner.listed; l++)
+                for (size_t l = 0; l < kv->shape.n_layers && kv->planner.clustered; l++)
                         if (!kv->layers[l].dense)
                                 at[(DCI_GPU_KV_NUMBERS + kv->layers[l].index) * n + i] =
                                         (int32_t)dci_gpu_kv_clusters_grouped(kv, row, l);
@@ -82,7 +89,7 @@ static dci_status write_record(dci_gpu_kv *kv)
 /* The row's new blocks; and the one that the step goes on in, which is another if a fork had it, too. */
 static dci_status update_table(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
-        int32_t *table = kv->tables + dci_gpu_kv_row_at(kv, row) * kv->max_blocks, block;
+        int32_t *table = kv->pool->tables + dci_gpu_kv_row_number(kv, row) * kv->max_blocks, block;
         const size_t cut = row->n >> kv->page_shift, whole = dci_gpu_kv_blocks(kv, row->n),
                      after = dci_gpu_kv_blocks(kv, row->n + wanted);
         dci_status status = DCI_OK;
@@ -114,7 +121,7 @@ static dci_status begin_step(dci_gpu_kv *kv)
         if (status == DCI_OK)
                 status = dci_gpu_kv_upload_pieces(kv, kv->step.stream);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++)
-                status = update_table(kv, &kv->rows[kv->step.at[i]], kv->step.wanted[i]);
+                status = update_table(kv, &kv->rows[kv->step.rows[i]], kv->step.wanted[i]);
         if (status == DCI_OK)
                 status = write_record(kv);
         /* Without tokens there is no append that would. */
@@ -132,14 +139,14 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
                 status = dci_gpu_kv_check_good(kv, dci_gpu_kv_find(kv, sequences[i]));
         if (status != DCI_OK)
                 return status;
-        kv->step.packed = kv->step.formed = false;
+        kv->step.packed = kv->step.built = false;
         kv->step.stream = stream;
         kv->step.n = n;
         kv->step.n_tokens = kv->step.bound = 0;
         for (size_t i = 0; i < n; i++) {
                 kv->step.ids[i] = sequences[i];
                 kv->step.wanted[i] = n_tokens != NULL ? n_tokens[i] : 1;
-                kv->step.at[i] = dci_gpu_kv_row_at(kv, dci_gpu_kv_find(kv, sequences[i]));
+                kv->step.rows[i] = dci_gpu_kv_row_number(kv, dci_gpu_kv_find(kv, sequences[i]));
                 kv->step.n_tokens += kv->step.wanted[i];
         }
         status = dci_gpu_kv_planner_reserve(kv);
@@ -151,11 +158,11 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
         kv->now++;
         kv->n_steps++;
         for (size_t i = 0; i < n; i++) {
-                kv->rows[kv->step.at[i]].stepping = true;
-                kv->rows[kv->step.at[i]].stepped = kv->now;
+                kv->rows[kv->step.rows[i]].stepping = true;
+                kv->rows[kv->step.rows[i]].stepped = kv->now;
         }
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
-                kv->layers[l].appended = kv->layers[l].planned = kv->layers[l].formed = false;
+                kv->layers[l].appended = kv->layers[l].planned = kv->layers[l].built = false;
                 kv->layers[l].prompt_rows.keys = NULL;
         }
         return dci_gpu_kv_check_device(kv, begin_step(kv));
@@ -169,56 +176,6 @@ dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, 
 }
 
 /* --- append ---------------------------------------------------------------------------------------------------------------------------- */
-
-dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer)
-{
-        if (!kv->step.open)
-                return dci_fail(DCI_ERR_INVALID, "no step is open, call dci_gpu_kv_reserve first");
-        if (stream != kv->step.stream)
-                return dci_fail(DCI_ERR_INVALID, "the stream is %p, but the step began on %p", stream, kv->step.stream);
-        if (layer >= kv->shape.n_layers)
-                return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->shape.n_layers);
-        return DCI_OK;
-}
-
-typedef struct strides {
-        size_t key_token, key_head, value_token, value_head; /* bytes */
-} strides;
-
-static strides strides_of(const dci_gpu_kv *kv, const dci_kv_rows *rows)
-{
-        const size_t all = kv->shape.n_kv_heads * kv->dim;
-        return (strides){(rows->key_token_stride != 0 ? rows->key_token_stride : all) * kv->es,
-                         (rows->key_head_stride != 0 ? rows->key_head_stride : kv->dim) * kv->es,
-                         (rows->value_token_stride != 0 ? rows->value_token_stride : all) * kv->es,
-                         (rows->value_head_stride != 0 ? rows->value_head_stride : kv->dim) * kv->es};
-}
-
-static dci_status check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, strides *out)
-{
-        if (rows == NULL)
-                return dci_fail(DCI_ERR_INVALID, "rows is NULL");
-        dci_status status = dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows);
-        if (status != DCI_OK || kv->step.n_tokens == 0)
-                return status;
-        status = kv->ops->pointer_check(kv->gpu, rows->keys, "keys");
-        if (status == DCI_OK)
-                status = kv->ops->pointer_check(kv->gpu, rows->values, "values");
-        if (status != DCI_OK)
-                return status;
-        *out = strides_of(kv, rows);
-        const struct {
-                const char *name;
-                size_t value;
-        } at[] = {{"keys", (size_t)(uintptr_t)rows->keys},  {"values", (size_t)(uintptr_t)rows->values},
-                  {"key_token_stride", out->key_token},     {"key_head_stride", out->key_head},
-                  {"value_token_stride", out->value_token}, {"value_head_stride", out->value_head}};
-        for (size_t i = 0; i < sizeof at / sizeof *at; i++)
-                if (at[i].value % 16 != 0)
-                        return dci_fail(DCI_ERR_INVALID, "%s is %zu bytes%s, expected a multiple of 16", at[i].name,
-                                        i < 2 ? at[i].value % 16 : at[i].value, i < 2 ? " behind one" : "");
-        return DCI_OK;
-}
 
 /* Whole blocks that lie packed on the device, to the host: those that follow each other in one copy. */
 static dci_status copy_blocks(dci_gpu_kv *kv, size_t layer, const unsigned char *from, const int32_t *table, size_t n)
@@ -251,22 +208,23 @@ static dci_status pack_some(dci_gpu_kv *kv, size_t layer, dci_gpu_pack_args *arg
         return status == DCI_OK ? ops->event_record(kv->gpu, kv->staging_events[s], kv->side) : status;
 }
 
-static dci_status pack(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, const strides *s)
+static dci_status pack(dci_gpu_kv *kv, size_t layer)
 {
         const size_t n = kv->step.n, page = kv->shape.page_tokens;
+        const dci_kv_rows *rows = &kv->layers[layer].rows;
         const int32_t *at = kv->step.record + 1;
         dci_status status = DCI_OK;
         for (size_t i = 0; i < n && status == DCI_OK; i++) {
                 const size_t end = (size_t)at[DCI_GPU_KV_SKIP * n + 2 * i + 1];
-                const int32_t *table = kv->tables + kv->step.at[i] * kv->max_blocks;
+                const int32_t *table = kv->pool->tables + kv->step.rows[i] * kv->max_blocks;
                 for (size_t b = (size_t)at[DCI_GPU_KV_SKIP * n + 2 * i], here; b < end && status == DCI_OK; b += here) {
                         here = end - b < kv->staging_blocks ? end - b : kv->staging_blocks;
                         dci_gpu_pack_args args = {.keys = rows->keys,
                                                   .values = rows->values,
-                                                  .key_token = s->key_token,
-                                                  .key_head = s->key_head,
-                                                  .value_token = s->value_token,
-                                                  .value_head = s->value_head,
+                                                  .key_token = rows->key_token_stride * kv->es,
+                                                  .key_head = rows->key_head_stride * kv->es,
+                                                  .value_token = rows->value_token_stride * kv->es,
+                                                  .value_head = rows->value_head_stride * kv->es,
                                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
                                                   .n_blocks = (int32_t)here,
                                                   .token = at[DCI_GPU_KV_BEGIN * n + i] + (int32_t)(b * page) -
@@ -282,8 +240,9 @@ static dci_status pack(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, co
         return status;
 }
 
-static dci_status store(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, const strides *s)
+static dci_status store(dci_gpu_kv *kv, size_t layer)
 {
+        const dci_kv_rows *rows = &kv->layers[layer].rows;
         const dci_gpu_append_args args = {.batch = {.n = (int32_t)kv->step.n,
                                                     .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
                                                     .first = dci_gpu_kv_record(kv, DCI_GPU_KV_FIRST),
@@ -292,16 +251,16 @@ static dci_status store(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, c
                                                     .n_tokens = (int32_t)kv->step.n_tokens},
                                           .keys = rows->keys,
                                           .values = rows->values,
-                                          .key_token = s->key_token,
-                                          .key_head = s->key_head,
-                                          .value_token = s->value_token,
-                                          .value_head = s->value_head,
+                                          .key_token = rows->key_token_stride * kv->es,
+                                          .key_head = rows->key_head_stride * kv->es,
+                                          .value_token = rows->value_token_stride * kv->es,
+                                          .value_head = rows->value_head_stride * kv->es,
                                           .n_heads = (int32_t)kv->shape.n_kv_heads,
                                           .dtype = (int32_t)kv->shape.dtype,
                                           .lanes = dci_gpu_kv_lanes(kv, layer),
                                           .device = dci_gpu_kv_dense_pool(kv, layer),
                                           .host = dci_gpu_kv_host_pool(kv, layer),
-                                          .resident = dci_gpu_kv_resident_of(kv, layer),
+                                          .resident = dci_gpu_kv_resident_pages(kv, layer),
                                           .host_skip = dci_gpu_kv_record(kv, DCI_GPU_KV_SKIP),
                                           .tables = dci_gpu_kv_tables(kv),
                                           .bad = dci_gpu_kv_mapped(kv, kv->bad)};
@@ -311,35 +270,14 @@ static dci_status store(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, c
         if (status == DCI_OK)
                 status = kv->ops->append(kv->gpu, kv->step.stream, &args);
         if (status == DCI_OK)
-                status = pack(kv, layer, rows, s);
+                status = pack(kv, layer);
         kv->bytes_written += (uint64_t)kv->step.n_tokens * kv->shape.n_kv_heads * 2 * kv->row_bytes;
-        return status;
-}
-
-/* With strides, for a prompt's end. */
-static dci_kv_rows rows_with(const dci_gpu_kv *kv, const dci_kv_rows *rows, const strides *s)
-{
-        return (dci_kv_rows){.struct_size = sizeof *rows,
-                             .keys = kv->step.n_tokens > 0 ? rows->keys : NULL,
-                             .values = rows->values,
-                             .key_token_stride = s->key_token / kv->es,
-                             .key_head_stride = s->key_head / kv->es,
-                             .value_token_stride = s->value_token / kv->es,
-                             .value_head_stride = s->value_head / kv->es};
-}
-
-dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out)
-{
-        strides s = {0};
-        const dci_status status = check_rows(kv, rows, &s);
-        if (status == DCI_OK)
-                *out = rows_with(kv, rows, &s);
         return status;
 }
 
 dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows)
 {
-        strides s = {0};
+        dci_kv_rows checked;
         dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
@@ -347,14 +285,14 @@ dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const d
         if (status == DCI_OK && kv->layers[layer].appended)
                 status = dci_fail(DCI_ERR_INVALID, "layer %zu has got its rows in this step already", layer);
         if (status == DCI_OK)
-                status = check_rows(kv, rows, &s);
+                status = dci_gpu_kv_check_rows(kv, rows, &checked);
         if (status == DCI_OK)
                 status = dci_kv_append_later(kv->host, layer, kv->step.n, kv->step.ids, kv->step.wanted, rows);
         if (status == DCI_OK) {
                 kv->layers[layer].appended = true;
-                kv->layers[layer].rows = rows_with(kv, rows, &s);
+                kv->layers[layer].rows = checked;
                 if (kv->step.n_tokens > 0)
-                        status = dci_gpu_kv_check_device(kv, store(kv, layer, rows, &s));
+                        status = dci_gpu_kv_check_device(kv, store(kv, layer));
         }
         if (status == DCI_OK)
                 dci_gpu_kv_hand_over_ready(kv);
@@ -366,7 +304,7 @@ dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const d
 static void close_step(dci_gpu_kv *kv)
 {
         for (size_t i = 0; i < kv->step.n; i++)
-                kv->rows[kv->step.at[i]].stepping = false;
+                kv->rows[kv->step.rows[i]].stepping = false;
         kv->step.open = false;
         dci_gpu_kv_forget_ends(kv);
 }
@@ -378,14 +316,14 @@ dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream)
                 return status;
         status = dci_gpu_kv_check_step(kv, stream, 0);
         if (status == DCI_OK)
-                status = dci_gpu_kv_hand_over(kv, kv->n_ends);
+                status = dci_gpu_kv_hand_over(kv, kv->prompts->n_ends);
         if (status == DCI_OK)
                 status = dci_kv_step_end(kv->host, kv->step.n, kv->step.ids);
         if (status == DCI_OK) {
                 for (size_t i = 0; i < kv->step.n; i++)
-                        kv->rows[kv->step.at[i]].n += kv->step.wanted[i];
+                        kv->rows[kv->step.rows[i]].n += kv->step.wanted[i];
                 dci_gpu_kv_planner_step_end(kv, false);
-                status = dci_gpu_kv_check_device(kv, dci_gpu_kv_schedule_join(kv));
+                status = dci_gpu_kv_check_device(kv, dci_gpu_kv_join_ahead(kv));
                 close_step(kv);
                 if (status == DCI_OK)
                         status = dci_gpu_kv_check_device(kv, kv->ops->event_record(kv->gpu, kv->step_event, stream));
@@ -413,7 +351,7 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
                 close_step(kv);
                 status = dci_gpu_kv_resident_sweep(kv);
                 for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
-                        dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                        dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                         dci_gpu_kv_resident_recount(kv, row);
                         dci_gpu_kv_boundaries_abort(kv, row, kv->step.wanted[i]);
                         status = dci_gpu_kv_truncate_row(kv, row, row->n + kv->step.wanted[i], row->n);
@@ -430,7 +368,7 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
 /* --- between steps -------------------------------------------------------------------------------------------------------------------------- */
 
 /* The same of what the device plans. */
-static dci_status bring_up(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
+static dci_status upload_rows(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         dci_status status = DCI_OK;
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL && status == DCI_OK; r++)
@@ -466,7 +404,7 @@ static dci_status maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *se
         if (status == DCI_OK)
                 status = dci_gpu_kv_wait_rows(kv);
         if (status == DCI_OK && kv->planner.on)
-                return bring_up(kv, n_sequences, sequences);
+                return upload_rows(kv, n_sequences, sequences);
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
                 if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
                         kv->names[n++] = kv->rows[r].id;
@@ -487,7 +425,7 @@ dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t
 }
 
 /* Learned codes of prompts that have ended; what there is no memory for now the next step asks for again. */
-static dci_status settle_prompts(dci_gpu_kv *kv)
+static dci_status drain_prompts(dci_gpu_kv *kv)
 {
         dci_status status = DCI_OK;
         dci_may_fail(true);
@@ -507,6 +445,6 @@ dci_status dci_gpu_kv_sync(dci_gpu_kv *kv)
         if (status == DCI_OK)
                 status = dci_kv_wait(kv->host, -1);
         if (status == DCI_OK)
-                status = settle_prompts(kv);
+                status = drain_prompts(kv);
         return dci_gpu_kv_unlock(kv, status);
 }
