@@ -7,7 +7,8 @@
 #include "index/access.h"
 #include "index/codes/rows.h"
 #include "index/config.h"
-#include "index/mdci/mdci.h"
+#include "index/kinds.h"
+#include "index/tree/tree.h"
 
 dci_status dci_index_create(dci_context *context, const dci_index_config *config, dci_index **out_index)
 {
@@ -22,6 +23,7 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
                 return DCI_ERR_MEMORY;
         index->context = context;
         index->config = *config;
+        index->kind = dci_kind_of(config->kind);
         if (index->config.add_dtype == 0)
                 index->config.add_dtype = config->dtype;
         if (index->config.query_dtype == 0)
@@ -37,8 +39,8 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
         dci_search_params_init(&index->defaults, sizeof index->defaults);
         atomic_init(&index->map, NULL);
         status = dci_rows_codes_create(&index->rows, &index->config);
-        if (status == DCI_OK && index->config.kind == DCI_KIND_MDCI)
-                status = dci_mdci_create(index);
+        if (status == DCI_OK && index->kind->create != NULL)
+                status = index->kind->create(index);
         if (status != DCI_OK) {
                 dci_rows_destroy(&index->rows);
                 dci_directions_destroy(context, &index->directions);
@@ -61,7 +63,8 @@ void dci_index_destroy(dci_index *index)
         dci_context *context = index->context;
         dci_index_free_retired(index);
         dci_rows_destroy(&index->rows);
-        dci_mdci_destroy(index);
+        if (index->kind->destroy != NULL)
+                index->kind->destroy(index);
         dci_directions_destroy(context, &index->directions);
         dci_idmap_destroy(context, atomic_load(&index->map));
         if (index->mapping != NULL)

@@ -9,7 +9,7 @@
 
 #include "index/access.h"
 #include "index/codes/rows.h"
-#include "index/mdci/mdci.h"
+#include "index/insert.h"
 
 static dci_status check_add(const dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids)
 {
@@ -160,7 +160,7 @@ static void encode_alone(const dci_batch *b)
         dci_index_exclusive_end(b->index);
 }
 
-static dci_status add_batch(dci_batch *b, const dci_progress *progress)
+dci_status dci_rows_add(dci_batch *b, const dci_progress *progress)
 {
         dci_index *index = b->index;
         map_change change;
@@ -220,7 +220,7 @@ dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld
         b.first_id = index->next_id;
         status = check_room(&b);
         if (status == DCI_OK)
-                status = index->config.kind == DCI_KIND_MDCI ? dci_mdci_add(&b, progress) : add_batch(&b, progress);
+                status = index->kind->add(&b, progress);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;

@@ -15,7 +15,7 @@ static dci_status begin(const dci_index *index)
         dci_status status = dci_index_lock(index);
         if (status != DCI_OK)
                 return status;
-        if (index->config.kind != DCI_KIND_MDCI)
+        if (index->tree == NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %d",
                                 (int)index->config.kind);
         dci_index_read_begin(index);
