@@ -15,9 +15,7 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
         if (context == NULL || config == NULL || out_index == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL",
                                 context == NULL ? "context" : (config == NULL ? "config" : "out_index"));
-        dci_status status = dci_index_config_check(config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_config_check(config));
         dci_index *index = dci_calloc(context, 1, sizeof *index);
         if (index == NULL)
                 return DCI_ERR_MEMORY;
@@ -28,7 +26,7 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
                 index->config.add_dtype = config->dtype;
         if (index->config.query_dtype == 0)
                 index->config.query_dtype = config->dtype;
-        status = dci_directions_create(context, &index->config, &index->directions);
+        dci_status status = dci_directions_create(context, &index->config, &index->directions);
         if (status != DCI_OK) {
                 dci_free(context, index, 1, sizeof *index);
                 return status;
@@ -79,15 +77,13 @@ void dci_index_destroy(dci_index *index)
 
 dci_status dci_index_reserve(dci_index *index, size_t n_rows)
 {
-        dci_status status = dci_index_lock_writer(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_lock_writer(index));
         if (n_rows > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows wanted, an index holds at most %zu", n_rows, DCI_MAX_ROWS);
         pthread_mutex_lock(&index->writers);
         /* MDCI: pages are filled to two thirds or more. */
         const size_t n_slots = index->rows.gaps && n_rows <= DCI_MAX_ROWS / 2 ? n_rows + n_rows / 2 : n_rows;
-        status = dci_rows_reserve(&index->rows, n_slots, &index->retired);
+        dci_status status = dci_rows_reserve(&index->rows, n_slots, &index->retired);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;
@@ -95,15 +91,11 @@ dci_status dci_index_reserve(dci_index *index, size_t n_rows)
 
 dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_report)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_lock(index));
         if (out_report == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_report is NULL");
         size_t struct_size = out_report->struct_size;
-        status = dci_check_struct_size("dci_memory_report", out_report, struct_size, sizeof *out_report);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_memory_report", out_report, struct_size, sizeof *out_report));
         dci_memory_report_init(out_report, struct_size);
         pthread_mutex_t *writers = &((dci_index *)(uintptr_t)index)->writers; /* chunks are counted by writers */
         pthread_mutex_lock(writers);

@@ -139,9 +139,7 @@ dci_status dci_index_search_group(const dci_index *index, size_t n_groups, size_
         if (status != DCI_OK || n_queries == 0)
                 return status;
         dci_reading reading;
-        status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
         dci_search_stats stats = {0};
         if (result == DCI_GROUP_EACH)
                 status = dci_search_kind(index, &reading, group_size, k, out_ids, out_scores, &stats);

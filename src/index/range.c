@@ -207,11 +207,8 @@ dci_status dci_index_range_search(const dci_index *index, size_t n_queries, cons
                                   float radius, const dci_search_params *params, dci_range_result *out_result)
 {
         static const size_t no_offsets[1] = {0};
-        dci_status status = dci_index_lock(index);
-        if (status == DCI_OK)
-                status = check_result(out_result);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(check_result(out_result));
         if (isnan(radius))
                 return dci_fail(DCI_ERR_INVALID, "radius is NaN");
         if (n_queries == 0) {
@@ -220,11 +217,9 @@ dci_status dci_index_range_search(const dci_index *index, size_t n_queries, cons
                 return DCI_OK;
         }
         dci_reading reading;
-        status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
         dci_search_stats stats = {0};
-        status = run_kind(index, &reading, radius, out_result, &stats);
+        dci_status status = run_kind(index, &reading, radius, out_result, &stats);
         dci_reading_end(index, &reading);
         if (status == DCI_OK)
                 dci_stats_set(&reading.params, &stats);

@@ -22,13 +22,9 @@ dci_status dci_reading_begin(const dci_index *index, size_t n_queries, const voi
                              const dci_search_params *params, dci_reading *out)
 {
         memset(out, 0, sizeof *out);
-        dci_status status = dci_params_resolve(index, params, &out->params);
-        if (status != DCI_OK)
-                return status;
-        status = dci_queries_prepare(index, n_queries, queries, ld, &out->queries);
-        if (status != DCI_OK)
-                return status;
-        status = dci_filter_test(index, out->params.filter, &out->admitted);
+        DCI_TRY(dci_params_resolve(index, params, &out->params));
+        DCI_TRY(dci_queries_prepare(index, n_queries, queries, ld, &out->queries));
+        dci_status status = dci_filter_test(index, out->params.filter, &out->admitted);
         if (status == DCI_OK) {
                 dci_index_read_begin(index);
                 dci_flat *flat = &out->flat;
@@ -123,16 +119,12 @@ dci_status dci_search_check(size_t n_queries, size_t k, const int64_t *out_ids)
 dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                             const dci_search_params *params, int64_t *out_ids, float *out_scores)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
-        status = dci_search_check(n_queries, k, out_ids);
+        DCI_TRY(dci_index_lock(index));
+        dci_status status = dci_search_check(n_queries, k, out_ids);
         if (status != DCI_OK || n_queries == 0)
                 return status;
         dci_reading reading;
-        status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
         dci_search_stats stats = {0};
         status = dci_search_kind(index, &reading, 1, k, out_ids, out_scores, &stats);
         dci_reading_end(index, &reading);
