@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/arena.h"
-#include "kv/stages/stages.h"
+#include "kv/config.h"
 #include "offload/clusters.h"
 #include "offload/fetch_baselines.h"
 #include "offload/layout.h"

@@ -4,7 +4,7 @@
 #include "core/internal.h"
 
 #include "gpu/args/frames_fill.h"
-#include "kv/stages/stages.h"
+#include "kv/stages/summary_codes.h"
 #include "offload/learned_codes.h"
 #include "offload/pool.h"
 

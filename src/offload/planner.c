@@ -3,7 +3,6 @@
 /* What a device can plan. */
 #include "core/internal.h"
 
-#include "kv/stages/stages.h"
 #include "offload/clusters.h"
 #include "offload/learned_codes.h"
 #include "offload/planner.h"

@@ -3,7 +3,6 @@
 /* Selections that are kept between plans. */
 #include "core/internal.h"
 
-#include "kv/stages/stages.h"
 #include "offload/boundaries.h"
 #include "offload/schedule.h"
 

@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
 #include "offload/learned_codes.h"
