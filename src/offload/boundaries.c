@@ -57,24 +57,21 @@ static dci_status report_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
                         tokens[n++] = (int32_t)token;
         if (n == 0)
                 return DCI_OK;
-        const dci_status status =
-                dci_kv_note_boundaries(kv->host, &dci_gpu_kv_host_sequence(kv, row)->layers[layer], tokens, n);
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
+        DCI_TRY(dci_kv_note_boundaries(kv->host, &dci_gpu_kv_host_sequence(kv, row)->layers[layer], tokens, n));
+        for (size_t i = 0; i < n; i++)
                 marks[(size_t)tokens[i] % DCI_GPU_KV_BOUNDARIES] = 0;
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_boundaries_report(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        dci_status status = DCI_OK;
         if (!dci_gpu_kv_reports_boundaries(kv))
                 return DCI_OK;
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (!kv->layers[l].dense)
-                        status = report_layer(kv, row, l);
-        if (status == DCI_OK)
-                row->boundary = row->n;
-        return status;
+                        DCI_TRY(report_layer(kv, row, l));
+        row->boundary = row->n;
+        return DCI_OK;
 }
 
 void dci_gpu_kv_boundaries_truncate(dci_gpu_kv_row *row)

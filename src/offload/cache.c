@@ -52,7 +52,7 @@ static dci_status check_range(const char *name, size_t value, size_t least, size
         return DCI_OK;
 }
 
-/* Shapes that kernels are built for. */
+/* Checks the shapes that kernels are built for. */
 static dci_status check_shape(const dci_kv_config *c)
 {
         const size_t group = c->n_query_heads / c->n_kv_heads;
@@ -83,7 +83,7 @@ static size_t power_of_two(size_t n)
         return out;
 }
 
-/* Pages of groups begin behind the sink, so what is fetched at once is what divides both. */
+/* Pages begin after the sink, so a unit of fetching must divide both. */
 static int32_t unit_shift(const dci_kv_config *c)
 {
         int32_t shift = 0;
@@ -94,8 +94,8 @@ static int32_t unit_shift(const dci_kv_config *c)
         return shift;
 }
 
-/* The default of piece_bytes, as the header has it. */
-static size_t default_piece(const dci_kv_config *c, const dci_gpu_kv_config *config)
+/* The default of piece_bytes, as the header documents it. */
+static size_t usual_piece(const dci_kv_config *c, const dci_gpu_kv_config *config)
 {
         size_t n_bytes = c->n_layers * LAYER_OF_PIECE, need;
         const size_t of_token = c->n_layers * c->n_kv_heads * 2 * c->dim_k * dci_dtype_size(c->dtype);
@@ -107,7 +107,7 @@ static size_t default_piece(const dci_kv_config *c, const dci_gpu_kv_config *con
         return c->max_bytes > 0 && c->max_bytes / 4 < n_bytes ? c->max_bytes / 4 + 1 : n_bytes;
 }
 
-/* AUTO becomes what can be done. */
+/* Checks the planner, and replaces AUTO by what is supported. */
 static dci_status check_planner(const dci_kv_config *shape, dci_gpu_kv_config *config)
 {
         if (config->planner < DCI_GPU_PLAN_AUTO || config->planner > DCI_GPU_PLAN_DEVICE)
@@ -168,13 +168,13 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
                 return status;
         out->ring_tokens = power_of_two(out->ring_tokens);
         if (out->piece_bytes == 0)
-                out->piece_bytes = default_piece(shape, out);
+                out->piece_bytes = usual_piece(shape, out);
         const size_t unit = (size_t)1 << unit_shift(shape);
         out->hot_tokens = out->gather == DCI_GPU_GATHER_DIRECT ? 0 : (out->hot_tokens + unit - 1) / unit * unit;
         return DCI_OK;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------------- */
+/* --- creation and destruction -------------------------------------------------------------------------------------- */
 
 static void set_sizes(dci_gpu_kv *kv)
 {
@@ -197,7 +197,7 @@ static void set_sizes(dci_gpu_kv *kv)
                                kv->config.gather == DCI_GPU_GATHER_COPIES;
 }
 
-/* Which layers attend to everything; after host is there. */
+/* Notes which layers attend to everything. The host exists. */
 static void set_layers(dci_gpu_kv *kv)
 {
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
@@ -210,7 +210,7 @@ static void set_layers(dci_gpu_kv *kv)
 
 enum { ALONE = 5, N_EVENTS = ALONE + DCI_GPU_KV_RECORDS + DCI_GPU_KV_STAGING };
 
-/* Where all events of the object lie, but for those of its layers. */
+/* Lists the events of the object, but for those of its layers. */
 static void find_events(dci_gpu_kv *kv, void **out[N_EVENTS])
 {
         void **const alone[ALONE] = {&kv->main_event, &kv->side_event, &kv->step_event, &kv->query_event,
@@ -226,12 +226,12 @@ static dci_status create_events(dci_gpu_kv *kv)
 {
         void **events[N_EVENTS];
         find_events(kv, events);
-        dci_status status = kv->ops->stream_create(kv->gpu, &kv->side);
-        for (size_t i = 0; i < N_EVENTS && status == DCI_OK; i++)
-                status = kv->ops->event_create(kv->gpu, false, events[i]);
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
-                status = kv->ops->event_create(kv->gpu, false, &kv->layers[l].arrived);
-        return status;
+        DCI_TRY(kv->ops->stream_create(kv->gpu, &kv->side));
+        for (size_t i = 0; i < N_EVENTS; i++)
+                DCI_TRY(kv->ops->event_create(kv->gpu, false, events[i]));
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                DCI_TRY(kv->ops->event_create(kv->gpu, false, &kv->layers[l].arrived));
+        return DCI_OK;
 }
 
 static void destroy_events(dci_gpu_kv *kv)
@@ -313,8 +313,8 @@ static dci_status check_fits(const dci_gpu_kv *kv, bool plans)
         return kv->ops->fits(kv->gpu, &needs);
 }
 
-/* A launch that the device refuses in the middle of a step cannot be taken back: so what it will be asked for is known before anything is taken of
- * it. may_fall_back: the host plans if the device has no kernel for that alone. */
+/* A launch that fails in the middle of a step cannot be undone, so the device is asked for all launches before anything
+ * is allocated. may_fall_back: the host plans if only the planner's kernels are missing. */
 static dci_status select_planner(dci_gpu_kv *kv, bool may_fall_back)
 {
         if (kv->config.planner == DCI_GPU_PLAN_DEVICE && may_fall_back) {
@@ -331,14 +331,11 @@ static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config, bool may_f
         dci_kv_config host = *config;
         host.hook = dci_gpu_kv_hook(kv);
         host.piece_bytes = kv->config.piece_bytes;
-        dci_status status = dci_kv_create(kv->gpu->context, &host, &kv->host);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_create(kv->gpu->context, &host, &kv->host));
         set_layers(kv);
-        status = select_planner(kv, may_fall_back);
-        if (status == DCI_OK)
-                status = create_events(kv);
-        return status == DCI_OK ? dci_gpu_kv_alloc_all(kv) : status;
+        DCI_TRY(select_planner(kv, may_fall_back));
+        DCI_TRY(create_events(kv));
+        return dci_gpu_kv_alloc_all(kv);
 }
 
 dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
@@ -349,13 +346,9 @@ dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gp
         dci_kv_stages stages;
         if (gpu == NULL || out_kv == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", gpu == NULL ? "gpu" : "out_kv");
-        dci_status status = dci_kv_check_config(kv, &shape, &stages);
-        if (status == DCI_OK)
-                status = check_shape(&shape);
-        if (status == DCI_OK)
-                status = check_config(config, &shape, &checked);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_check_config(kv, &shape, &stages));
+        DCI_TRY(check_shape(&shape));
+        DCI_TRY(check_config(config, &shape, &checked));
         const size_t n_bytes = lay_out(&shape, &checked, NULL);
         dci_gpu_kv *made = dci_calloc(gpu->context, n_bytes, 1);
         if (made == NULL)
@@ -368,7 +361,7 @@ dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gp
         dci_gpu_retain(gpu);
         pthread_mutex_init(&made->lock, NULL);
         set_sizes(made);
-        status = create(made, kv, config == NULL || config->planner == DCI_GPU_PLAN_AUTO);
+        const dci_status status = create(made, kv, config == NULL || config->planner == DCI_GPU_PLAN_AUTO);
         if (status == DCI_OK)
                 *out_kv = made;
         else
@@ -382,7 +375,7 @@ void dci_gpu_kv_destroy(dci_gpu_kv *kv)
                 return;
         dci_gpu *gpu = kv->gpu;
         dci_context *context = gpu->context;
-        /* A failure, and its sentence, are nobody's concern any more. */
+        /* A failure no longer matters, nor does its sentence. */
         dci_may_fail(true);
         if (kv->step_event != NULL)
                 (void)dci_gpu_kv_drain(kv);
@@ -425,9 +418,10 @@ dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *seque
         return dci_gpu_kv_unlock(kv, status);
 }
 
-#define BOUNCE ((size_t)8192) /* counters that come at once */
+#define BOUNCE ((size_t)8192) /* counters that are copied at once */
 
-/* Adds up n counters in memory that lists are resolved in, by their number modulo n_kinds; room is for whole rounds of them. */
+/* Sums n counters by their number modulo n_kinds. They are where lists are resolved; whole rounds of them are copied at
+ * once. */
 static dci_status add_up(dci_gpu_kv *kv, const uint64_t *counters, size_t n, size_t n_kinds, uint64_t *sums)
 {
         const size_t most = BOUNCE / n_kinds * n_kinds;

@@ -45,10 +45,9 @@ static dci_status take_piece(dci_gpu_kv *kv, dci_gpu_kv_store *s)
 
 dci_status dci_gpu_kv_store_ready(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t n)
 {
-        dci_status status = DCI_OK;
-        while (s->n_free < n && status == DCI_OK)
-                status = take_piece(kv, s);
-        return status;
+        while (s->n_free < n)
+                DCI_TRY(take_piece(kv, s));
+        return DCI_OK;
 }
 
 int32_t dci_gpu_kv_store_alloc(dci_gpu_kv_store *s)
@@ -82,18 +81,16 @@ void dci_gpu_kv_store_share(dci_gpu_kv_store *s, size_t from, size_t to, size_t 
 
 dci_status dci_gpu_kv_store_upload(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first)
 {
-        dci_status status = DCI_OK;
         if (s->n_uploaded < s->n_pieces)
-                status = kv->ops->copy(kv->gpu, stream, s->device_pieces + s->n_uploaded, s->pieces + s->n_uploaded,
-                                       (s->n_pieces - s->n_uploaded) * sizeof(void *));
-        if (status == DCI_OK)
-                s->n_uploaded = s->n_pieces;
-        if (status == DCI_OK && s->n_chunks[row] > first) {
+                DCI_TRY(kv->ops->copy(kv->gpu, stream, s->device_pieces + s->n_uploaded, s->pieces + s->n_uploaded,
+                                      (s->n_pieces - s->n_uploaded) * sizeof(void *)));
+        s->n_uploaded = s->n_pieces;
+        if (s->n_chunks[row] > first) {
                 const size_t at = row * s->max_chunks + first;
-                status = kv->ops->copy(kv->gpu, stream, s->device_numbers + at, s->numbers + at,
-                                       (s->n_chunks[row] - first) * sizeof *s->numbers);
+                DCI_TRY(kv->ops->copy(kv->gpu, stream, s->device_numbers + at, s->numbers + at,
+                                      (s->n_chunks[row] - first) * sizeof *s->numbers));
         }
-        return status;
+        return DCI_OK;
 }
 
 size_t dci_gpu_kv_store_missing(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n)
@@ -111,9 +108,7 @@ dci_status dci_gpu_kv_store_make_exclusive(dci_gpu_kv *kv, dci_gpu_kv_store *s, 
         int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
         if (more == 0)
                 return DCI_OK;
-        const dci_status status = dci_gpu_kv_store_ready(kv, s, more);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_store_ready(kv, s, more));
         for (size_t c = first; c < n; c++) {
                 if (c < before && s->refs[numbers[c]] == 1)
                         continue;

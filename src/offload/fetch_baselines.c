@@ -60,9 +60,9 @@ static dci_status fetch_mapped(dci_gpu_kv *kv, void *stream, size_t layer)
         args.out_slots = args.out_counts + kv->n_lists;
         args.items = kv->items;
         args.n_items = kv->n_items;
-        dci_status status = kv->ops->resolve(kv->gpu, stream, &args);
-        if (status != DCI_OK || kv->n_frames == 0)
-                return status;
+        DCI_TRY(kv->ops->resolve(kv->gpu, stream, &args));
+        if (kv->n_frames == 0)
+                return DCI_OK;
         dci_gpu_gather_args gather = gather_args(kv, layer);
         gather.items = kv->items;
         gather.n_items = kv->n_items;
@@ -74,7 +74,7 @@ static dci_status fetch_mapped(dci_gpu_kv *kv, void *stream, size_t layer)
 
 /* --- baselines ---------------------------------------------------------------------------------------------------- */
 
-/* The answer is made on the host, and copied; items stay there. */
+/* Resolves on the host and copies the answer; the items stay on the host. */
 static dci_status resolve_on_host(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         const dci_gpu_kv_layer *at = &kv->layers[layer];
@@ -98,7 +98,7 @@ static dci_status resolve_on_host(dci_gpu_kv *kv, void *stream, size_t layer)
                              (before + n * kv->shape.n_kv_heads * kv->stride) * sizeof *kv->answer);
 }
 
-/* One item: where its keys lie on the host and on the device; its values likewise. */
+/* Addresses of an item on the host and on the device. */
 typedef struct item_rows {
         const unsigned char *from_keys, *from_values;
         unsigned char *to_keys, *to_values;
@@ -121,9 +121,8 @@ static dci_status fetch_copies(dci_gpu_kv *kv, void *stream, size_t layer)
         const size_t n_lists = kv->step.n * kv->shape.n_kv_heads, n_bytes = kv->row_bytes << kv->unit_shift;
         const bool batched = kv->config.gather == DCI_GPU_GATHER_BATCHED;
         size_t n = 0;
-        dci_status status = DCI_OK;
         for (size_t l = 0; l < n_lists; l++)
-                for (size_t t = 0; t < (size_t)kv->baselines->host_n_items[l] && status == DCI_OK; t++) {
+                for (size_t t = 0; t < (size_t)kv->baselines->host_n_items[l]; t++) {
                         const item_rows m = locate(kv, layer, &lanes, l, kv->baselines->host_items[l * kv->stride + t]);
                         if (batched) {
                                 kv->baselines->copy_to[n] = m.to_keys;
@@ -134,22 +133,20 @@ static dci_status fetch_copies(dci_gpu_kv *kv, void *stream, size_t layer)
                                 kv->baselines->copy_bytes[n++] = n_bytes;
                                 continue;
                         }
-                        status = kv->ops->copy(kv->gpu, stream, m.to_keys, m.from_keys, n_bytes);
-                        if (status == DCI_OK)
-                                status = kv->ops->copy(kv->gpu, stream, m.to_values, m.from_values, n_bytes);
+                        DCI_TRY(kv->ops->copy(kv->gpu, stream, m.to_keys, m.from_keys, n_bytes));
+                        DCI_TRY(kv->ops->copy(kv->gpu, stream, m.to_values, m.from_values, n_bytes));
                 }
-        return n == 0 || status != DCI_OK ? status
-                                          : kv->ops->copy_batch(kv->gpu, stream, n, kv->baselines->copy_to,
-                                                                kv->baselines->copy_from, kv->baselines->copy_bytes);
+        return n == 0 ? DCI_OK
+                      : kv->ops->copy_batch(kv->gpu, stream, n, kv->baselines->copy_to, kv->baselines->copy_from,
+                                            kv->baselines->copy_bytes);
 }
 
-/* Items are numbered, and number i lies at i units of the staged rows: a pool of one piece, whose blocks are units. */
+/* Item number i is unit i of the staged rows, which are described as a pool of one piece whose blocks are units. */
 static dci_status fetch_staged(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         dci_gpu_gather_args gather = gather_args(kv, layer);
         const size_t n_lists = kv->step.n * kv->shape.n_kv_heads, n_bytes = kv->row_bytes << kv->unit_shift;
         size_t n = 0;
-        dci_status status;
         for (size_t l = 0; l < n_lists; l++)
                 for (size_t t = 0; t < (size_t)kv->baselines->host_n_items[l]; t++, n++) {
                         const dci_gpu_item item = kv->baselines->host_items[l * kv->stride + t];
@@ -171,20 +168,19 @@ static dci_status fetch_staged(dci_gpu_kv *kv, void *stream, size_t layer)
                                      .block_shift = 30,
                                      .page_shift = kv->unit_shift};
         gather.tables = (dci_gpu_tables){kv->baselines->staged_table, 0};
-        status = kv->ops->copy(kv->gpu, stream, kv->baselines->staged_device, kv->baselines->staged, 2 * n * n_bytes);
-        return status == DCI_OK ? kv->ops->gather(kv->gpu, stream, &gather) : status;
+        DCI_TRY(kv->ops->copy(kv->gpu, stream, kv->baselines->staged_device, kv->baselines->staged, 2 * n * n_bytes));
+        return kv->ops->gather(kv->gpu, stream, &gather);
 }
 
 dci_status dci_gpu_kv_fetch(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         if (!kv->resolves_on_host)
                 return fetch_mapped(kv, stream, layer);
-        /* What the device reads in host memory for the fetch before this one. */
-        dci_status status = kv->ops->event_wait(kv->gpu, kv->baselines->fetched);
-        if (status == DCI_OK)
-                status = resolve_on_host(kv, stream, layer);
-        if (status == DCI_OK && kv->n_frames > 0)
-                status = kv->config.gather == DCI_GPU_GATHER_STAGED ? fetch_staged(kv, stream, layer)
-                                                                    : fetch_copies(kv, stream, layer);
-        return status == DCI_OK ? kv->ops->event_record(kv->gpu, kv->baselines->fetched, stream) : status;
+        /* The device may still read host memory for the previous fetch. */
+        DCI_TRY(kv->ops->event_wait(kv->gpu, kv->baselines->fetched));
+        DCI_TRY(resolve_on_host(kv, stream, layer));
+        if (kv->n_frames > 0)
+                DCI_TRY(kv->config.gather == DCI_GPU_GATHER_STAGED ? fetch_staged(kv, stream, layer)
+                                                                   : fetch_copies(kv, stream, layer));
+        return kv->ops->event_record(kv->gpu, kv->baselines->fetched, stream);
 }

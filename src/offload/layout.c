@@ -17,15 +17,16 @@
 #include "offload/schedule.h"
 #include "offload/tail.h"
 
-#define PART ((size_t)256) /* what parts of an allocation are aligned to */
-/* Of each buffer through which a prompt's rows go to the host, unless a quarter of the longest sequence's rows of a layer is less. The stream that
- * computes waits where a layer's rows are more than all buffers and copies have not caught up. They are many, since a wait is for a whole one. */
+#define PART ((size_t)256) /* alignment of the parts of a block */
+/* The size of a staging buffer, unless a quarter of the longest sequence's rows of a layer is less. The computing
+ * stream waits when a layer's rows exceed all buffers and the copies are behind. There are many buffers, since a wait
+ * is for a whole one. */
 #define STAGING_BYTES ((size_t)16 << 20)
 #define BOUNCE_BYTES ((size_t)65536)
 
 /* --- arenas: one allocation for many arrays ---------------------------------------------------------------------------------- */
 
-/* Measures while base is NULL. */
+/* An arena measures while base is NULL. Unlike core/arena.h it aligns for a device, and notices sizes that overflow. */
 typedef struct arena {
         unsigned char *base;
         size_t n_bytes;
@@ -44,7 +45,7 @@ static void *part(arena *a, size_t n, size_t size)
         return here;
 }
 
-/* Layers, rows, heads and so on are each within their limits, but not all of them together. */
+/* Layers, rows and heads are each within their limits, but their product may not be. */
 static size_t times(size_t a, size_t b, size_t c)
 {
         size_t n;
@@ -101,7 +102,7 @@ static void store_scratch(const dci_gpu_kv *kv, arena *a, dci_gpu_kv_store *s)
         s->free_list = part(a, s->piece_capacity << s->piece_shift, sizeof *s->free_list);
 }
 
-/* Pages that come and leave in a step: each place has one of either at most. */
+/* In a step each slot gets at most one page and loses at most one. */
 static void place_changes(dci_gpu_kv *kv, arena *a)
 {
         for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
@@ -147,12 +148,12 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
         if (kv->config.gather == DCI_GPU_GATHER_STAGED) {
                 kv->baselines->staged_items = part(a, times(kv->n_lists, kv->stride, 1), sizeof(dci_gpu_item));
                 kv->baselines->staged = part(a, times(max_items(kv), (size_t)1 << kv->unit_shift, 2), kv->row_bytes);
-                /* They are numbered as positions. */
+                /* Staged rows are numbered as positions. */
                 a->too_large = a->too_large || times(max_items(kv), (size_t)1 << kv->unit_shift, 1) > INT32_MAX;
         }
 }
 
-/* Tags, stamps and counters lie where lists are resolved. */
+/* Tags, stamps and counters are where lists are resolved. */
 static void place_residency(dci_gpu_kv *kv, arena *a)
 {
         const size_t lanes = times(kv->n_sparse, kv->n_lists, 1);
@@ -200,7 +201,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
         }
 }
 
-/* Parts that a head's tokens are cut into: the most that any batch needs. */
+/* Bytes of the parts that a head's tokens are split into: the most that any batch needs. */
 static size_t partial_bytes(const dci_gpu_kv *kv)
 {
         size_t most = 0;
@@ -212,7 +213,7 @@ static size_t partial_bytes(const dci_gpu_kv *kv)
         return most;
 }
 
-/* Scores of the sequences that are chosen for at once; the lists of all. A prompt's sums for its centre lie where scores do. */
+/* Scores of a batch of sequences, and lists of all. The sums for a prompt's centre share the memory of scores. */
 static void place_lists(dci_gpu_kv *kv, arena *a)
 {
         dci_gpu_kv_planner *p = &kv->planner;
@@ -295,9 +296,9 @@ static size_t lanes_bytes(const dci_gpu_kv *kv)
         return times(times(kv->n_sparse, kv->n_lists, kv->n_slots), 2, kv->row_bytes);
 }
 
-/* --- taking all that ------------------------------------------------------------------------------------------------------------ */
+/* --- allocation ---------------------------------------------------------------------------------------------------- */
 
-/* Blocks that all sequences have together: one more each while a block that was shared is copied. */
+/* Sizes the pool for the blocks of all sequences, with one more each while a shared block is copied. */
 static void size_pieces(dci_gpu_kv *kv)
 {
         const dci_kv_pool *pool = &kv->host->pool;
@@ -311,7 +312,7 @@ static void size_pieces(dci_gpu_kv *kv)
         }
 }
 
-/* The first place is taken first. */
+/* Makes all slots free, the first one on top. */
 static dci_status clear_resident(dci_gpu_kv *kv)
 {
         dci_gpu_kv_resident *r = kv->resident;
@@ -321,14 +322,11 @@ static dci_status clear_resident(dci_gpu_kv *kv)
         memset(r->blocks, 0xff, r->n_slots * sizeof *r->blocks);
         for (r->n_free = 0; r->n_free < r->n_slots; r->n_free++)
                 r->free_list[r->n_free] = (int32_t)(r->n_slots - 1 - r->n_free);
-        const dci_status status =
-                kv->ops->fill(kv->gpu, kv->side, r->device_slots, 0xff, max_blocks(kv) * sizeof *r->device_slots);
-        return status == DCI_OK
-                       ? kv->ops->fill(kv->gpu, kv->side, r->taken, 0, kv->n_sparse * kv->n_lists * sizeof *r->taken)
-                       : status;
+        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, r->device_slots, 0xff, max_blocks(kv) * sizeof *r->device_slots));
+        return kv->ops->fill(kv->gpu, kv->side, r->taken, 0, kv->n_sparse * kv->n_lists * sizeof *r->taken);
 }
 
-/* What is read before it is written. */
+/* Initialises what is read before it is written. */
 static dci_status clear(dci_gpu_kv *kv)
 {
         const dci_gpu_ops *ops = kv->ops;
@@ -338,42 +336,39 @@ static dci_status clear(dci_gpu_kv *kv)
                 memset(kv->summaries->n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
                 memset(kv->ids->n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
         }
-        dci_status status = ops->fill(kv->gpu, kv->side, kv->arrived, 0, kv->n_lists * sizeof *kv->arrived);
-        if (status == DCI_OK)
-                status = clear_resident(kv);
+        DCI_TRY(ops->fill(kv->gpu, kv->side, kv->arrived, 0, kv->n_lists * sizeof *kv->arrived));
+        DCI_TRY(clear_resident(kv));
         if (kv->resolves_on_host) {
                 memset(kv->tags, 0xff, lanes * kv->n_frames * sizeof *kv->tags);
                 memset(kv->stamps, 0, lanes * kv->n_frames * sizeof *kv->stamps);
                 memset(kv->counters, 0, lanes * 3 * sizeof *kv->counters);
         } else {
-                if (status == DCI_OK && lanes * kv->n_frames > 0)
-                        status = ops->fill(kv->gpu, kv->side, kv->tags, 0xff, lanes * kv->n_frames * sizeof *kv->tags);
-                if (status == DCI_OK && lanes * kv->n_frames > 0)
-                        status = ops->fill(kv->gpu, kv->side, kv->stamps, 0, lanes * kv->n_frames * sizeof *kv->stamps);
-                if (status == DCI_OK && lanes > 0)
-                        status = ops->fill(kv->gpu, kv->side, kv->counters, 0, lanes * 3 * sizeof *kv->counters);
+                if (lanes * kv->n_frames > 0)
+                        DCI_TRY(ops->fill(kv->gpu, kv->side, kv->tags, 0xff, lanes * kv->n_frames * sizeof *kv->tags));
+                if (lanes * kv->n_frames > 0)
+                        DCI_TRY(ops->fill(kv->gpu, kv->side, kv->stamps, 0, lanes * kv->n_frames * sizeof *kv->stamps));
+                if (lanes > 0)
+                        DCI_TRY(ops->fill(kv->gpu, kv->side, kv->counters, 0, lanes * 3 * sizeof *kv->counters));
         }
-        if (status == DCI_OK && kv->baselines->staged_piece != NULL) {
+        if (kv->baselines->staged_piece != NULL) {
                 unsigned char **pinned = (unsigned char **)(void *)kv->bounce;
                 *pinned = kv->baselines->staged_device;
-                status = ops->copy(kv->gpu, kv->side, kv->baselines->staged_piece, pinned, sizeof *pinned);
+                DCI_TRY(ops->copy(kv->gpu, kv->side, kv->baselines->staged_piece, pinned, sizeof *pinned));
         }
-        if (status == DCI_OK)
-                status = ops->stream_wait(kv->gpu, kv->side);
-        /* Numbers 0, 1, .. by way of locked memory. */
+        DCI_TRY(ops->stream_wait(kv->gpu, kv->side));
+        /* The table 0, 1, .. goes through locked memory. */
         const size_t at_once = BOUNCE_BYTES / sizeof(int32_t),
                      n = kv->baselines->staged_table != NULL ? max_items(kv) : 0;
-        for (size_t first = 0; first < n && status == DCI_OK; first += at_once) {
+        for (size_t first = 0; first < n; first += at_once) {
                 const size_t here = n - first < at_once ? n - first : at_once;
                 int32_t *numbers = (int32_t *)kv->bounce;
                 for (size_t i = 0; i < here; i++)
                         numbers[i] = (int32_t)(first + i);
-                status = ops->copy(kv->gpu, kv->side, kv->baselines->staged_table + first, numbers,
-                                   here * sizeof *numbers);
-                if (status == DCI_OK)
-                        status = ops->stream_wait(kv->gpu, kv->side);
+                DCI_TRY(ops->copy(kv->gpu, kv->side, kv->baselines->staged_table + first, numbers,
+                                  here * sizeof *numbers));
+                DCI_TRY(ops->stream_wait(kv->gpu, kv->side));
         }
-        return status;
+        return DCI_OK;
 }
 
 typedef void (*placing)(dci_gpu_kv *kv, arena *a);
@@ -399,24 +394,15 @@ dci_status dci_gpu_kv_alloc_all(dci_gpu_kv *kv)
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%zu sequences of %zu tokens, %zu slots per lane and %zu layers are too many",
                                 kv->config.max_sequences, kv->config.max_tokens, kv->n_slots, kv->shape.n_layers);
-        dci_status status = dci_gpu_kv_check_device_bytes(kv, lanes + tables + buffers + pages);
-        if (status == DCI_OK) {
-                kv->scratch = dci_alloc(kv->gpu->context, scratch, 1);
-                status = kv->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
-                kv->scratch_bytes = scratch;
-        }
-        if (status == DCI_OK)
-                status = dci_gpu_kv_pin(kv, pinned, &kv->pinned, &kv->pinned_device);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_alloc_device(kv, kv->lane_bytes = lanes, &kv->lanes);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_alloc_device(kv, kv->table_bytes = tables, &kv->table_memory);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_alloc_device(kv, kv->buffer_bytes = buffers, &kv->buffer_memory);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_alloc_device(kv, kv->resident->n_bytes = pages, &kv->resident->memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_check_device_bytes(kv, lanes + tables + buffers + pages));
+        kv->scratch = dci_alloc(kv->gpu->context, scratch, 1);
+        DCI_TRY(kv->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK);
+        kv->scratch_bytes = scratch;
+        DCI_TRY(dci_gpu_kv_pin(kv, pinned, &kv->pinned, &kv->pinned_device));
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->lane_bytes = lanes, &kv->lanes));
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->table_bytes = tables, &kv->table_memory));
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->buffer_bytes = buffers, &kv->buffer_memory));
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->resident->n_bytes = pages, &kv->resident->memory));
         place_pinned(kv, &(arena){.base = kv->pinned});
         place_tables(kv, &(arena){.base = kv->table_memory});
         place_buffers(kv, &(arena){.base = kv->buffer_memory});

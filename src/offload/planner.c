@@ -13,9 +13,9 @@
 #include "offload/tail.h"
 
 #define UPLOAD_BYTES ((size_t)4 << 20)
-#define SCORE_BYTES ((size_t)256 << 20) /* of scores at once; a sequence at least */
+#define SCORE_BYTES ((size_t)256 << 20) /* of a batch of sequences; at least one */
 
-/* --- what can be planned ------------------------------------------------------------------------------------------------------- */
+/* --- what is supported --------------------------------------------------------------------------------------------- */
 
 static dci_status unsupported(const char *what)
 {
@@ -62,8 +62,8 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
                 return unsupported("a choice in two stages");
         if (shape->frozen_prompt != 0 || shape->resident_bytes > 0)
                 return unsupported(shape->frozen_prompt != 0 ? "a frozen prompt" : "sequences that are kept in full");
-        const dci_status status = dci_gpu_kv_can_schedule(shape);
-        return status != DCI_OK ? status : dci_gpu_kv_can_tail(shape, config->max_tokens);
+        DCI_TRY(dci_gpu_kv_can_schedule(shape));
+        return dci_gpu_kv_can_tail(shape, config->max_tokens);
 }
 
 /* --- sizes -------------------------------------------------------------------------------------------------------------------- */
@@ -92,8 +92,9 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                 dci_gpu_kv_store_init(kv, kv->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
                                       kv->config.max_tokens);
         const size_t coding = dci_gpu_kv_coding_bytes(kv);
-        p->upload_bytes = kv->summaries->chunk_bytes > UPLOAD_BYTES ? kv->summaries->chunk_bytes
-                                                                    : UPLOAD_BYTES; /* and two centres of all heads */
+        p->upload_bytes = kv->summaries->chunk_bytes > UPLOAD_BYTES
+                                  ? kv->summaries->chunk_bytes
+                                  : UPLOAD_BYTES; /* which also fits two centres of all heads */
         p->upload_bytes = coding > p->upload_bytes ? coding : p->upload_bytes;
         p->max_groups = (most + 64) / 32 * 32;
         const size_t each = c->n_query_heads * p->max_groups * sizeof(float), some = SCORE_BYTES / each;
@@ -109,8 +110,8 @@ static dci_status upload_signs(dci_gpu_kv *kv, uint64_t seed, float *to)
         dci_rng rng;
         dci_rng_seed(&rng, seed);
         dci_rotation_init(&rng, kv->dim, kv->planner.upload, &rotation);
-        const dci_status status = kv->ops->copy(kv->gpu, kv->side, to, kv->planner.upload, dci_rotation_bytes(kv->dim));
-        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+        DCI_TRY(kv->ops->copy(kv->gpu, kv->side, to, kv->planner.upload, dci_rotation_bytes(kv->dim)));
+        return kv->ops->stream_wait(kv->gpu, kv->side);
 }
 
 dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
@@ -118,22 +119,21 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
         dci_gpu_kv_planner *p = &kv->planner;
         if (!p->on)
                 return DCI_OK;
-        dci_status status = kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
-                                          2 * p->batch * kv->shape.n_kv_heads * sizeof *p->n_found);
+        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
+                              2 * p->batch * kv->shape.n_kv_heads * sizeof *p->n_found));
         /* Layers that use another one's lists get no centres from the host. */
-        if (status == DCI_OK && p->kind == DCI_GPU_CODES)
-                status = kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
-                                       kv->n_sparse * kv->n_lists * kv->dim * sizeof *p->centres);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_schedule_begin(kv);
-        if (status == DCI_OK && kv->shape.tail != DCI_KV_TAIL_DROP)
-                status =
-                        kv->ops->fill(kv->gpu, kv->side, kv->tail->arrived, 0, kv->n_lists * sizeof *kv->tail->arrived);
-        if (status == DCI_OK && dci_gpu_kv_coded(p))
-                status = upload_signs(kv, kv->shape.seed, p->signs);
-        if (status == DCI_OK && kv->shape.tail == DCI_KV_TAIL_LOWBIT)
-                status = upload_signs(kv, ~kv->shape.seed, p->value_signs); /* as dci_kv_begin_values */
-        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+        if (p->kind == DCI_GPU_CODES)
+                DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
+                                      kv->n_sparse * kv->n_lists * kv->dim * sizeof *p->centres));
+        DCI_TRY(dci_gpu_kv_schedule_begin(kv));
+        if (kv->shape.tail != DCI_KV_TAIL_DROP)
+                DCI_TRY(kv->ops->fill(kv->gpu, kv->side, kv->tail->arrived, 0,
+                                      kv->n_lists * sizeof *kv->tail->arrived));
+        if (dci_gpu_kv_coded(p))
+                DCI_TRY(upload_signs(kv, kv->shape.seed, p->signs));
+        if (kv->shape.tail == DCI_KV_TAIL_LOWBIT)
+                DCI_TRY(upload_signs(kv, ~kv->shape.seed, p->value_signs)); /* as dci_kv_begin_values */
+        return kv->ops->stream_wait(kv->gpu, kv->side);
 }
 
 void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)

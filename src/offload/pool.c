@@ -23,7 +23,7 @@ static dci_status check_room(const dci_gpu_kv *kv)
         return dci_gpu_kv_check_device_bytes(kv, kv->pool->dense_piece_bytes);
 }
 
-/* Called under the lock of a call that may take pieces. */
+/* The hook is called under the lock of a call that may allocate pieces. */
 static int32_t taken(void *ctx, void *memory, size_t n_bytes)
 {
         dci_gpu_kv *kv = ctx;
@@ -48,7 +48,7 @@ static int32_t taken(void *ctx, void *memory, size_t n_bytes)
         return 0;
 }
 
-/* At the end only, in the order they came. */
+/* Pieces are freed only when the object ends, in the order in which they were allocated. */
 static void given_back(void *ctx, void *memory, size_t n_bytes)
 {
         dci_gpu_kv *kv = ctx;
@@ -66,7 +66,7 @@ dci_kv_hook dci_gpu_kv_hook(dci_gpu_kv *kv)
         return (dci_kv_hook){kv, taken, given_back};
 }
 
-/* --- where rows lie --------------------------------------------------------------------------------------------------------------- */
+/* --- kernel arguments ---------------------------------------------------------------------------------------------- */
 
 unsigned char *dci_gpu_kv_host_block(const dci_gpu_kv *kv, size_t layer, int32_t block)
 {
@@ -128,21 +128,20 @@ dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
                                .unit = (int32_t)dci_kv_unit(kv->host)};
 }
 
-/* --- what the device is told ------------------------------------------------------------------------------------------------------ */
+/* --- uploads ------------------------------------------------------------------------------------------------------- */
 
 dci_status dci_gpu_kv_upload_pieces(dci_gpu_kv *kv, void *stream)
 {
         const size_t first = kv->pool->n_uploaded, n = kv->pool->n_pieces - first;
         if (n == 0)
                 return DCI_OK;
-        dci_status status = kv->ops->copy(kv->gpu, stream, kv->pool->device_pieces + first, kv->pool->pieces + first,
-                                          n * sizeof(void *));
-        if (status == DCI_OK && kv->n_dense > 0)
-                status = kv->ops->copy(kv->gpu, stream, kv->pool->device_dense + first, kv->pool->dense_pieces + first,
-                                       n * sizeof(void *));
-        if (status == DCI_OK)
-                kv->pool->n_uploaded = kv->pool->n_pieces;
-        return status;
+        DCI_TRY(kv->ops->copy(kv->gpu, stream, kv->pool->device_pieces + first, kv->pool->pieces + first,
+                              n * sizeof(void *)));
+        if (kv->n_dense > 0)
+                DCI_TRY(kv->ops->copy(kv->gpu, stream, kv->pool->device_dense + first, kv->pool->dense_pieces + first,
+                                      n * sizeof(void *)));
+        kv->pool->n_uploaded = kv->pool->n_pieces;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_upload_table(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
@@ -166,19 +165,18 @@ dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_
 {
         const dci_kv_pool *pool = &kv->host->pool;
         const int32_t *table = kv->pool->tables + dci_gpu_kv_row_number(kv, row) * kv->max_blocks;
-        dci_status status = DCI_OK;
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!kv->layers[l].dense)
                         continue;
-                for (size_t b = first, end; b < first + n && status == DCI_OK; b = end) {
+                for (size_t b = first, end; b < first + n; b = end) {
                         end = dci_gpu_kv_run_end(kv, table, b, first + n);
                         const size_t block = (size_t)table[b], in_piece = block & (pool->piece_blocks - 1);
                         unsigned char *to = kv->pool->dense_pieces[block >> pool->piece_shift] +
                                             (kv->layers[l].index * pool->piece_blocks + in_piece) * pool->block_bytes;
                         const size_t n_bytes = (end - b) * pool->block_bytes;
-                        status = kv->ops->copy(kv->gpu, stream, to, dci_gpu_kv_host_block(kv, l, table[b]), n_bytes);
+                        DCI_TRY(kv->ops->copy(kv->gpu, stream, to, dci_gpu_kv_host_block(kv, l, table[b]), n_bytes));
                         kv->bytes_refilled += n_bytes;
                 }
         }
-        return status;
+        return DCI_OK;
 }

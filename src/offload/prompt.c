@@ -10,7 +10,7 @@
 
 /* --- locked memory for queries ----------------------------------------------------------------------------------------------------- */
 
-/* Room for this layer's queries; if there is none, for as many in each layer that is to come. */
+/* Finds room for this layer's queries; a new chunk has room for as many in each later layer. */
 static dci_status queries_room(dci_gpu_kv *kv, size_t layer, size_t n_bytes, unsigned char **out)
 {
         size_t wanted;
@@ -65,17 +65,16 @@ static dci_status ends_room(dci_gpu_kv *kv)
         return DCI_OK;
 }
 
-/* --- telling the host ---------------------------------------------------------------------------------------------------------------- */
+/* --- handing over -------------------------------------------------------------------------------------------------- */
 
 static dci_status hand_over_one(dci_gpu_kv *kv)
 {
         const dci_gpu_kv_prompt_end *end = &kv->prompts->ends[kv->prompts->n_handed];
         const dci_gpu_kv_row *row = &kv->rows[end->row];
-        dci_status status = dci_gpu_kv_check_good(kv, row);
-        if (status == DCI_OK)
-                status = dci_kv_end_prompt(kv->host, end->layer, row->id, end->n_positions, end->queries, end->ld);
-        kv->prompts->n_handed += status == DCI_OK;
-        return status;
+        DCI_TRY(dci_gpu_kv_check_good(kv, row));
+        DCI_TRY(dci_kv_end_prompt(kv->host, end->layer, row->id, end->n_positions, end->queries, end->ld));
+        kv->prompts->n_handed++;
+        return DCI_OK;
 }
 
 void dci_gpu_kv_hand_over_ready(dci_gpu_kv *kv)
@@ -93,14 +92,12 @@ void dci_gpu_kv_hand_over_ready(dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_hand_over(dci_gpu_kv *kv, size_t n)
 {
-        dci_status status = DCI_OK;
-        while (kv->prompts->n_handed < n && status == DCI_OK) {
+        while (kv->prompts->n_handed < n) {
                 void *event = kv->layers[kv->prompts->ends[kv->prompts->n_handed].layer].arrived;
-                status = dci_gpu_kv_check_device(kv, kv->ops->event_wait(kv->gpu, event));
-                if (status == DCI_OK)
-                        status = hand_over_one(kv);
+                DCI_GPU_KV_TRY(kv, kv->ops->event_wait(kv->gpu, event));
+                DCI_TRY(hand_over_one(kv));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_hand_over_layer(dci_gpu_kv *kv, size_t layer)
@@ -120,12 +117,10 @@ void dci_gpu_kv_forget_ends(dci_gpu_kv *kv)
 
 /* --- dci_gpu_kv_end_prompt -------------------------------------------------------------------------------------------- */
 
-/* A sequence of the step that is open. */
+/* Finds a sequence of the step that is open. */
 static dci_status find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out)
 {
-        const dci_status status = dci_gpu_kv_check_step(kv, stream, layer);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
         *out = dci_gpu_kv_find(kv, sequence);
         if (*out == NULL)
                 return DCI_ERR_NOT_FOUND;
@@ -135,63 +130,54 @@ static dci_status find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int6
 }
 
 static dci_status check(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_positions,
-                        const void *queries, size_t ld, bool *out_looks)
+                        const void *queries, size_t ld, bool *out_reads)
 {
         for (size_t i = kv->prompts->n_handed; i < kv->prompts->n_ends; i++)
                 if (kv->prompts->ends[i].layer == layer && &kv->rows[kv->prompts->ends[i].row] == row)
                         return dci_fail(DCI_ERR_INVALID, "sequence %lld, layer %zu: the prompt has ended already",
                                         (long long)row->id, layer);
-        const dci_status status =
-                dci_kv_check_end_prompt(kv->host, layer, row->id, n_positions, queries, ld, out_looks);
-        return status == DCI_OK && n_positions > 0 ? kv->ops->pointer_check(kv->gpu, queries, "queries") : status;
+        DCI_TRY(dci_kv_check_end_prompt(kv->host, layer, row->id, n_positions, queries, ld, out_reads));
+        return n_positions > 0 ? kv->ops->pointer_check(kv->gpu, queries, "queries") : DCI_OK;
 }
 
-/* All before it on the stream, and what is still copied beside it. */
+/* Records the event after all that is queued on the stream, and after the copies on the side stream. */
 static dci_status mark_arrival(dci_gpu_kv *kv, void *stream, size_t layer)
 {
-        dci_status status = kv->ops->event_record(kv->gpu, kv->main_event, stream);
-        if (status == DCI_OK)
-                status = kv->ops->event_order(kv->gpu, kv->side, kv->main_event);
-        return status == DCI_OK ? kv->ops->event_record(kv->gpu, kv->layers[layer].arrived, kv->side) : status;
+        DCI_TRY(kv->ops->event_record(kv->gpu, kv->main_event, stream));
+        DCI_TRY(kv->ops->event_order(kv->gpu, kv->side, kv->main_event));
+        return kv->ops->event_record(kv->gpu, kv->layers[layer].arrived, kv->side);
 }
 
 static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
                          const void *queries, size_t ld)
 {
-        bool looks = false;
+        bool reads_queries = false;
         size_t rows, n_bytes = 0;
         unsigned char *copy = NULL;
         dci_gpu_kv_row *row = NULL;
-        dci_status status = find_stepping(kv, stream, layer, sequence, &row);
-        if (status == DCI_OK)
-                status = check(kv, layer, row, n_positions, queries, ld, &looks);
-        if (status != DCI_OK)
-                return status;
-        /* What lies between the rows comes along. */
-        if (looks && (!dci_mul(n_positions, kv->shape.n_query_heads, &rows) || !dci_mul(rows - 1, ld, &n_bytes) ||
-                      !dci_mul(n_bytes + kv->dim, kv->query_es, &n_bytes)))
+        DCI_TRY(find_stepping(kv, stream, layer, sequence, &row));
+        DCI_TRY(check(kv, layer, row, n_positions, queries, ld, &reads_queries));
+        /* Gaps between the rows are copied, too. */
+        if (reads_queries && (!dci_mul(n_positions, kv->shape.n_query_heads, &rows) ||
+                              !dci_mul(rows - 1, ld, &n_bytes) || !dci_mul(n_bytes + kv->dim, kv->query_es, &n_bytes)))
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu positions, %zu elements apart, are too many",
                                 n_positions, ld);
         if (kv->planner.on && kv->planner.kind != DCI_GPU_LEARNED) {
-                status = dci_kv_end_prompt(kv->host, layer, sequence, n_positions, queries, ld);
-                return status == DCI_OK && !kv->layers[layer].dense ? dci_gpu_kv_build_prompt(kv, layer, row) : status;
+                DCI_TRY(dci_kv_end_prompt(kv->host, layer, sequence, n_positions, queries, ld));
+                return kv->layers[layer].dense ? DCI_OK : dci_gpu_kv_build_prompt(kv, layer, row);
         }
-        status = ends_room(kv);
-        if (status == DCI_OK && looks)
-                status = queries_room(kv, layer, n_bytes, &copy);
-        if (status != DCI_OK)
-                return status;
-        if (looks)
-                status = kv->ops->copy(kv->gpu, stream, copy, queries, n_bytes);
-        if (status == DCI_OK)
-                status = mark_arrival(kv, stream, layer);
-        if (status != DCI_OK)
-                return dci_gpu_kv_check_device(kv, status);
-        kv->prompts->ends[kv->prompts->n_ends++] = (dci_gpu_kv_prompt_end){.layer = layer,
-                                                                           .row = dci_gpu_kv_row_number(kv, row),
-                                                                           .n_positions = looks ? n_positions : 0,
-                                                                           .ld = ld,
-                                                                           .queries = copy};
+        DCI_TRY(ends_room(kv));
+        if (reads_queries) {
+                DCI_TRY(queries_room(kv, layer, n_bytes, &copy));
+                DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, stream, copy, queries, n_bytes));
+        }
+        DCI_GPU_KV_TRY(kv, mark_arrival(kv, stream, layer));
+        kv->prompts->ends[kv->prompts->n_ends++] =
+                (dci_gpu_kv_prompt_end){.layer = layer,
+                                        .row = dci_gpu_kv_row_number(kv, row),
+                                        .n_positions = reads_queries ? n_positions : 0,
+                                        .ld = ld,
+                                        .queries = copy};
         dci_gpu_kv_hand_over_ready(kv);
         return DCI_OK;
 }
@@ -199,24 +185,21 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
 static dci_status name_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, const dci_kv_rows *rows)
 {
         dci_gpu_kv_row *row = NULL;
-        dci_status status = find_stepping(kv, stream, layer, sequence, &row);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_check_rows(kv, rows, &kv->layers[layer].prompt_rows);
-        if (status == DCI_OK)
-                kv->layers[layer].prompt_sequence = sequence;
-        return status;
+        DCI_TRY(find_stepping(kv, stream, layer, sequence, &row));
+        DCI_TRY(dci_gpu_kv_check_rows(kv, rows, &kv->layers[layer].prompt_rows));
+        kv->layers[layer].prompt_sequence = sequence;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, const dci_kv_rows *rows)
 {
-        const dci_status status = dci_gpu_kv_lock(kv);
-        return status != DCI_OK ? status : dci_gpu_kv_unlock(kv, name_rows(kv, stream, layer, sequence, rows));
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, name_rows(kv, stream, layer, sequence, rows));
 }
 
 dci_status dci_gpu_kv_end_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
                                  const void *queries, size_t ld)
 {
-        const dci_status status = dci_gpu_kv_lock(kv);
-        return status != DCI_OK ? status
-                                : dci_gpu_kv_unlock(kv, prompt(kv, stream, layer, sequence, n_positions, queries, ld));
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, prompt(kv, stream, layer, sequence, n_positions, queries, ld));
 }

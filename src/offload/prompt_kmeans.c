@@ -12,7 +12,7 @@
 
 _Static_assert(DCI_GPU_KMEANS_MEANT == DCI_KV_TILE, "means are summed in the tiles of the host");
 
-/* Parts of a layer's results: bytes from their begin. */
+/* Offsets of the parts of a layer's results. */
 typedef struct layout {
         size_t order, starts, means, states, n_bytes;
 } layout;
@@ -29,7 +29,7 @@ static layout result_layout(const dci_gpu_kv *kv, size_t n, size_t k)
         return p;
 }
 
-/* Clusters of n candidates; 0: the host forms them. */
+/* The number of clusters of n candidates; 0: the host computes them. */
 static size_t count_clusters(const dci_gpu_kv *kv, size_t n)
 {
         const dci_kv_config *c = &kv->shape;
@@ -41,7 +41,7 @@ static size_t count_clusters(const dci_gpu_kv *kv, size_t n)
         return k <= DCI_GPU_KMEANS_MOST ? k : 0;
 }
 
-/* A sequence has results once, or not: NULL. */
+/* The results of a sequence, or NULL. */
 static dci_gpu_kv_prompt_kmeans_result *find(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         dci_gpu_kv_prompt_kmeans_result *c = kv->prompt_kmeans->results;
@@ -52,13 +52,13 @@ static dci_gpu_kv_prompt_kmeans_result *find(const dci_gpu_kv *kv, const dci_gpu
 
 /* --- memory ---------------------------------------------------------------------------------------------------------------------- */
 
-/* Where the next part may begin on the device, as within parts (gpu/args/kmeans.h). */
+/* Parts on the device are aligned as within parts (gpu/args/kmeans.h). */
 static size_t aligned(size_t n_bytes)
 {
         return (n_bytes + 255) / 256 * 256;
 }
 
-/* Room for two layers' results and for scratch; what is queued with a smaller one is waited for. */
+/* Allocates room for two layers' results and for scratch, and waits for work in a smaller one. */
 static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch_bytes)
 {
         dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
@@ -97,13 +97,13 @@ static void give(dci_gpu_kv *kv, dci_gpu_kv_prompt_kmeans_result *c)
         dci_free(kv->gpu->context, c, object_bytes(kv), 1);
 }
 
-/* Nobody's any more; the memory is kept for the next prompt. */
+/* Keeps the memory for the next prompt. */
 static void release(dci_gpu_kv_prompt_kmeans_result *c)
 {
         c->sequence = -1;
 }
 
-/* The results of a prompt that ends in this step; new ones take the place of nobody's, if those are large enough. */
+/* The results of a prompt that ends in this step; new ones use the memory of released ones, if it is large enough. */
 static dci_status prepare_result(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n, size_t k,
                                  dci_gpu_kv_prompt_kmeans_result **out)
 {
@@ -141,7 +141,7 @@ static dci_status prepare_result(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size
                 c->k = k;
                 memset(c->there, 0, kv->n_sparse * sizeof *c->there);
         }
-        /* Layers whose prompts do not end together are the host's. */
+        /* Layers whose prompts do not end together are left to the host. */
         *out = c->n == n ? c : NULL;
         return DCI_OK;
 }
@@ -182,7 +182,7 @@ void dci_gpu_kv_prompt_kmeans_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 
 /* --- at a prompt's end ------------------------------------------------------------------------------------------------------------- */
 
-/* First rows there, clusters, results back beside what follows on the stream. */
+/* Queues the upload of first rows, k-means, and the download on the side stream, concurrent with the next layers. */
 static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char *pinned, const layout *p)
 {
         dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
@@ -194,18 +194,13 @@ static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char
         args->starts = (int32_t *)(void *)(results + p->starts);
         args->means = results + p->means;
         args->states = (int32_t *)(void *)(results + p->states);
-        dci_status status = ops->event_order(kv->gpu, kv->step.stream, c->done[turn]);
-        if (status == DCI_OK)
-                status = ops->copy(kv->gpu, kv->step.stream, results, pinned, p->order);
-        if (status == DCI_OK)
-                status = ops->kmeans(kv->gpu, kv->step.stream, args);
-        if (status == DCI_OK)
-                status = ops->event_record(kv->gpu, kv->main_event, kv->step.stream);
-        if (status == DCI_OK)
-                status = ops->event_order(kv->gpu, kv->side, kv->main_event);
-        if (status == DCI_OK)
-                status = ops->copy(kv->gpu, kv->side, pinned + p->order, results + p->order, p->n_bytes - p->order);
-        return status == DCI_OK ? ops->event_record(kv->gpu, c->done[turn], kv->side) : status;
+        DCI_TRY(ops->event_order(kv->gpu, kv->step.stream, c->done[turn]));
+        DCI_TRY(ops->copy(kv->gpu, kv->step.stream, results, pinned, p->order));
+        DCI_TRY(ops->kmeans(kv->gpu, kv->step.stream, args));
+        DCI_TRY(ops->event_record(kv->gpu, kv->main_event, kv->step.stream));
+        DCI_TRY(ops->event_order(kv->gpu, kv->side, kv->main_event));
+        DCI_TRY(ops->copy(kv->gpu, kv->side, pinned + p->order, results + p->order, p->n_bytes - p->order));
+        return ops->event_record(kv->gpu, c->done[turn], kv->side);
 }
 
 dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_tokens,
@@ -213,7 +208,7 @@ dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dc
 {
         const size_t n = dci_kv_prompt_candidates(kv->host, n_tokens), k = count_clusters(kv, n),
                      heads = kv->shape.n_kv_heads, sparse = kv->layers[layer].index;
-        /* A layer that uses another one's lists has no groups; what is captured has no memory of its own. */
+        /* A layer that uses another one's lists has no clusters; a captured step has no memory for them. */
         if (k == 0 || kv->step.bound > 0 || !dci_kv_groups(kv->host, layer))
                 return DCI_OK;
         const layout p = result_layout(kv, n, k);
@@ -226,7 +221,7 @@ dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dc
                 status = prepare_result(kv, row, n, k, &results);
         dci_may_fail(false);
         if (status != DCI_OK || results == NULL)
-                return kv->broken ? status : DCI_OK; /* without memory the host has time */
+                return kv->broken ? status : DCI_OK; /* without memory the host computes them */
         unsigned char *pinned = results->memory + sparse * p.n_bytes;
         for (size_t h = 0; h < heads; h++)
                 dci_km_draw(kv->shape.seed, layer * heads + h, n, k, (int32_t *)(void *)pinned + h * k);
@@ -246,7 +241,7 @@ dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dc
         return status;
 }
 
-/* --- before the host would form them ------------------------------------------------------------------------------------------------- */
+/* --- taking the results -------------------------------------------------------------------------------------------- */
 
 static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const layout *p)
 {

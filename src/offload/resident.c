@@ -30,7 +30,7 @@ dci_gpu_resident dci_gpu_kv_resident_pages(const dci_gpu_kv *kv, size_t layer)
                                   .taken = r->taken + index * kv->n_lists};
 }
 
-/* --- coming and leaving ---------------------------------------------------------------------------------------------------------------- */
+/* --- getting and losing slots -------------------------------------------------------------------------------------- */
 
 static void note(dci_gpu_kv *kv, int32_t block)
 {
@@ -40,7 +40,7 @@ static void note(dci_gpu_kv *kv, int32_t block)
         at[1] = r->slots[block];
 }
 
-/* All that have the row's page have one more that is resident, or one less. */
+/* Counts a page that becomes resident, or is evicted, for all rows that have it. */
 static void count(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t page, bool comes)
 {
         const int32_t block = row_table(kv, row)[page];
@@ -55,7 +55,7 @@ static void count(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t page, bool comes)
         }
 }
 
-/* There is a free place. */
+/* Gives the page a slot. There is a free one. */
 static void take_slot(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t page)
 {
         dci_gpu_kv_resident *r = kv->resident;
@@ -82,7 +82,7 @@ static void evict(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t page)
         free_slot(kv, row_table(kv, row)[page]);
 }
 
-/* What was noted, to the device. */
+/* Applies the noted changes to the table on the device. */
 static dci_status upload_changes(dci_gpu_kv *kv, void *stream)
 {
         dci_gpu_kv_resident *r = kv->resident;
@@ -93,32 +93,31 @@ static dci_status upload_changes(dci_gpu_kv *kv, void *stream)
         return args.n == 0 ? DCI_OK : kv->ops->reside(kv->gpu, stream, &args);
 }
 
-/* Rows of pages [first, first + n) that have places now, from host memory: those that follow each other in both in one copy. */
+/* Copies pages [first, first + n), which have slots, from host memory: those that are adjacent in both in one copy. */
 static dci_status fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
 {
         const dci_gpu_kv_resident *r = kv->resident;
         const size_t block_bytes = kv->host->pool.block_bytes;
         const int32_t *table = row_table(kv, row);
-        dci_status status = DCI_OK;
-        for (size_t b = first, end; b < first + n && status == DCI_OK; b = end) {
+        for (size_t b = first, end; b < first + n; b = end) {
                 const size_t most = dci_gpu_kv_run_end(kv, table, b, first + n);
                 for (end = b + 1; end < most && r->slots[table[end]] == r->slots[table[end - 1]] + 1;)
                         end++;
                 const size_t place = (size_t)r->slots[table[b]], n_bytes = (end - b) * block_bytes;
-                for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+                for (size_t l = 0; l < kv->shape.n_layers; l++) {
                         if (kv->layers[l].dense)
                                 continue;
                         unsigned char *to = r->memory + (kv->layers[l].index * r->n_slots + place) * block_bytes;
-                        status = kv->ops->copy(kv->gpu, stream, to, dci_gpu_kv_host_block(kv, l, table[b]), n_bytes);
+                        DCI_TRY(kv->ops->copy(kv->gpu, stream, to, dci_gpu_kv_host_block(kv, l, table[b]), n_bytes));
                         kv->bytes_refilled += n_bytes;
                 }
         }
-        return status;
+        return DCI_OK;
 }
 
-/* --- pressure ------------------------------------------------------------------------------------------------------------------------- */
+/* --- eviction ------------------------------------------------------------------------------------------------------ */
 
-/* Whether a sequence that was stepped later has it, too; `guess` is the one that had the page before, as a rule. */
+/* Whether a sequence that was stepped later has the page, too; `guess` is the one that had the previous page. */
 static bool has_later_owner(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t page, int32_t block, size_t *guess)
 {
         if (kv->host->pool.refs[block] <= 1)
@@ -133,7 +132,7 @@ static bool has_later_owner(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, siz
         return false;
 }
 
-/* The row's oldest page, from its cursor on, that may evict; none: NO_PAGE. */
+/* The row's oldest page, from its cursor on, that may be evicted, or NO_PAGE. */
 static size_t next_victim(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         const int32_t *table = row_table(kv, row);
@@ -185,7 +184,7 @@ static void evict_pages(dci_gpu_kv *kv, size_t wanted)
 
 /* --- steps ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* Of n new pages in all there is room for so many: each sequence gets its share, for its latest. */
+/* Shares the room among the sequences of n new pages in all; each gets slots for its latest pages. */
 static void add_new_pages(dci_gpu_kv *kv, size_t n, size_t room)
 {
         for (size_t i = 0, before = 0; i < kv->step.n; i++) {
@@ -199,20 +198,20 @@ static void add_new_pages(dci_gpu_kv *kv, size_t n, size_t room)
         }
 }
 
-/* Pages that the step goes on in: a fork's own copy, or one that had left. They take_slot if that costs nobody a place. */
+/* Partial pages that the step appends to: a fork's own copy, or an evicted one. They get slots that are free, without
+ * eviction. */
 static dci_status add_partial_pages(dci_gpu_kv *kv)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < kv->step.n && kv->resident->n_free > 0 && status == DCI_OK; i++) {
+        for (size_t i = 0; i < kv->step.n && kv->resident->n_free > 0; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const size_t cut = row->n >> kv->page_shift;
                 if (kv->step.wanted[i] == 0 || cut == dci_gpu_kv_blocks(kv, row->n) ||
                     kv->resident->slots[row_table(kv, row)[cut]] >= 0)
                         continue;
                 take_slot(kv, row, cut);
-                status = fill(kv, kv->step.stream, row, cut, 1);
+                DCI_TRY(fill(kv, kv->step.stream, row, cut, 1));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_resident_step(dci_gpu_kv *kv)
@@ -228,8 +227,8 @@ dci_status dci_gpu_kv_resident_step(dci_gpu_kv *kv)
         const size_t wanted = n < r->n_slots ? n : r->n_slots;
         evict_pages(kv, wanted);
         add_new_pages(kv, n, wanted < r->n_free ? wanted : r->n_free);
-        const dci_status status = add_partial_pages(kv);
-        return status == DCI_OK ? upload_changes(kv, kv->step.stream) : status;
+        DCI_TRY(add_partial_pages(kv));
+        return upload_changes(kv, kv->step.stream);
 }
 
 void dci_gpu_kv_resident_copied(dci_gpu_kv *kv, dci_gpu_kv_row *row, int32_t block)
@@ -251,11 +250,10 @@ void dci_gpu_kv_resident_recount(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 }
 }
 
-static dci_status upload_and_wait(dci_gpu_kv *kv, dci_status status)
+static dci_status upload_and_wait(dci_gpu_kv *kv)
 {
-        if (status == DCI_OK)
-                status = upload_changes(kv, kv->side);
-        return dci_gpu_kv_check_device(kv, status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status);
+        DCI_GPU_KV_TRY(kv, upload_changes(kv, kv->side));
+        return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
 dci_status dci_gpu_kv_resident_sweep(dci_gpu_kv *kv)
@@ -264,25 +262,24 @@ dci_status dci_gpu_kv_resident_sweep(dci_gpu_kv *kv)
         for (size_t p = 0; p < r->n_slots; p++)
                 if (r->blocks[p] >= 0 && kv->host->pool.refs[r->blocks[p]] == 0)
                         free_slot(kv, r->blocks[p]);
-        return r->n_changes == 0 ? DCI_OK : upload_and_wait(kv, DCI_OK);
+        return r->n_changes == 0 ? DCI_OK : upload_and_wait(kv);
 }
 
 dci_status dci_gpu_kv_resident_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_resident *r = kv->resident;
         const int32_t *table = row_table(kv, row);
-        dci_status status = DCI_OK;
         if (r->n_slots == 0)
                 return DCI_OK;
         dci_gpu_kv_resident_recount(kv, row);
         row->stepped = kv->now;
-        for (size_t end = dci_gpu_kv_blocks(kv, row->n), first; end > 0 && status == DCI_OK; end = first) {
+        for (size_t end = dci_gpu_kv_blocks(kv, row->n), first; end > 0; end = first) {
                 for (first = end; first > 0 && end - first < r->n_free && r->slots[table[first - 1]] < 0;)
                         first--;
                 for (size_t page = first; page < end; page++)
                         take_slot(kv, row, page);
-                status = fill(kv, kv->side, row, first, end - first);
+                DCI_GPU_KV_TRY(kv, fill(kv, kv->side, row, first, end - first));
                 first -= first == end;
         }
-        return upload_and_wait(kv, status);
+        return upload_and_wait(kv);
 }

@@ -11,7 +11,7 @@
 #include "offload/select.h"
 #include "offload/tail.h"
 
-/* What the device reads of a group for its score. */
+/* Bytes of a group that the device reads for its score. */
 static size_t group_bytes(const dci_gpu_kv *kv)
 {
         if (dci_gpu_kv_coded(&kv->planner))
@@ -25,8 +25,8 @@ int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
                                    group_bytes(kv));
 }
 
-/* Whether what some of these rows are chosen by may have been formed by the last kernel that was queued: at a prompt's end, which a plan may follow at
- * once, or where there is no append in between. */
+/* Whether the last queued kernel may have built summaries of these rows: at the end of a prompt, which a plan may
+ * follow immediately, or in a step without an append. */
 static bool fresh(const dci_gpu_kv *kv, size_t first, size_t n)
 {
         bool some = kv->step.n_tokens == 0;
@@ -35,7 +35,7 @@ static bool fresh(const dci_gpu_kv *kv, size_t first, size_t n)
         return some;
 }
 
-/* Of sequences [first, first + n) of the step. */
+/* For sequences [first, first + n) of the step. */
 static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const unsigned char *queries, size_t ld,
                                      size_t first, size_t n)
 {
@@ -122,21 +122,19 @@ static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_ar
 dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
         const size_t at_once = kv->planner.batch;
-        dci_status status = DCI_OK;
-        for (size_t first = 0; first < kv->step.n && status == DCI_OK; first += at_once) {
+        for (size_t first = 0; first < kv->step.n; first += at_once) {
                 const size_t left = kv->step.n - first, n = left < at_once ? left : at_once;
                 const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
                 dci_gpu_select_args select = select_args(kv, layer, &score, first);
                 if (kv->planner.clustered)
                         add_lists(kv, layer, &score, &select);
                 if (kv->schedule->on)
-                        status = dci_gpu_kv_schedule_plan(kv, layer, &score, &select);
+                        DCI_TRY(dci_gpu_kv_schedule_plan(kv, layer, &score, &select));
                 else
-                        status = kv->ops->score(kv->gpu, kv->step.stream, &score);
-                if (status == DCI_OK && !kv->schedule->on)
-                        status = kv->ops->select(kv->gpu, kv->step.stream, &select);
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_tail_lowbit(kv, layer, &score, first);
+                        DCI_TRY(kv->ops->score(kv->gpu, kv->step.stream, &score));
+                if (!kv->schedule->on)
+                        DCI_TRY(kv->ops->select(kv->gpu, kv->step.stream, &select));
+                DCI_TRY(dci_gpu_kv_tail_lowbit(kv, layer, &score, first));
         }
-        return status;
+        return DCI_OK;
 }

@@ -66,31 +66,24 @@ dci_status dci_gpu_kv_join_ahead(dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_drain(dci_gpu_kv *kv)
 {
-        dci_status status = dci_gpu_kv_check_runs(kv);
-        if (status != DCI_OK)
-                return status;
-        status = kv->step.open ? dci_gpu_kv_join_ahead(kv) : kv->ops->event_wait(kv->gpu, kv->step_event);
-        if (status == DCI_OK && kv->step.open)
-                status = kv->ops->stream_wait(kv->gpu, kv->step.stream);
-        if (status == DCI_OK)
-                status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_check_device(kv, status);
+        DCI_TRY(dci_gpu_kv_check_runs(kv));
+        DCI_GPU_KV_TRY(kv, kv->step.open ? dci_gpu_kv_join_ahead(kv) : kv->ops->event_wait(kv->gpu, kv->step_event));
+        if (kv->step.open)
+                DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->step.stream));
+        return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
 dci_status dci_gpu_kv_wait_rows(dci_gpu_kv *kv)
 {
-        dci_status status = dci_gpu_kv_check_runs(kv);
-        if (status != DCI_OK)
-                return status;
-        status = kv->ops->event_wait(kv->gpu, kv->step_event);
-        if (status == DCI_OK)
-                status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_check_device(kv, status);
+        DCI_TRY(dci_gpu_kv_check_runs(kv));
+        DCI_GPU_KV_TRY(kv, kv->ops->event_wait(kv->gpu, kv->step_event));
+        return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
 dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
 {
-        /* Ids ascend: sequences that are open at the same time hardly ever share a place. A stale one costs the search, and is put right. */
+        /* Ids ascend, so sequences that are open at the same time hardly ever share a hint. A stale hint costs a
+         * search, and is replaced. */
         uint16_t *place = &kv->row_hints[(uint64_t)sequence & (kv->n_row_hints - 1)];
         if (kv->rows[*place].id == sequence && sequence >= 0)
                 return &kv->rows[*place];
@@ -105,7 +98,7 @@ dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
 
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        /* The device writes it. */
+        /* The device writes this. */
         if (*(volatile const int32_t *)&kv->bad[dci_gpu_kv_row_number(kv, row)] != 0)
                 return dci_fail(DCI_ERR_NUMBER, "sequence %lld has got rows with NaN or infinity: close it",
                                 (long long)row->id);

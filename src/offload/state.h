@@ -21,6 +21,8 @@ dci_status dci_gpu_kv_unlock(dci_gpu_kv *kv, dci_status status);
 
 /* Marks the object as failed if a device call failed after the point of no return. */
 dci_status dci_gpu_kv_check_device(dci_gpu_kv *kv, dci_status status);
+/* DCI_TRY of such a call. */
+#define DCI_GPU_KV_TRY(kv, call) DCI_TRY(dci_gpu_kv_check_device(kv, call))
 /* Replaces the failure of a host call that may have allocated pieces by what the hook (pool.c) failed with. */
 dci_status dci_gpu_kv_check_host(dci_gpu_kv *kv, dci_status status);
 /* Copies the last error's sentence, cut to n_bytes. */

@@ -31,7 +31,8 @@ static void truncate_chunks(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t le
                 dci_gpu_kv_store_truncate(kv->summaries, dci_gpu_kv_row_number(kv, row), left);
 }
 
-/* Chunks for n candidates, those from number `first` on the row's alone; what was in them may be lost. */
+/* Gives the row chunks for n candidates; those from number `first` on are exclusive, and may have lost their contents.
+ */
 static dci_status make_exclusive(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
 {
         return dci_gpu_kv_store_make_exclusive(kv, kv->summaries, stream, dci_gpu_kv_row_number(kv, row), first,
@@ -57,52 +58,42 @@ static size_t count_refits(const dci_gpu_kv *kv, const dci_kv_sequence *sequence
 static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_kv_sequence *sequence, size_t before)
 {
         const size_t n = dci_gpu_kv_host_grouped(kv, sequence), first = before / DCI_KV_CHUNK;
-        dci_status status = make_exclusive(kv, kv->side, row, first, n);
-        if (status != DCI_OK)
-                return status;
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+        DCI_TRY(make_exclusive(kv, kv->side, row, first, n));
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!dci_kv_groups(kv->host, l) || n == 0)
                         continue;
                 dci_kv_layer *from = &sequence->layers[l];
-                const dci_status formed = dci_kv_build_missing(kv->host, from, first * DCI_KV_CHUNK);
-                if (formed != DCI_OK)
-                        return formed;
-                status = dci_gpu_kv_upload_layer(kv, row, l, from, first, dci_gpu_kv_count_chunks(n));
-                if (status == DCI_OK && dci_gpu_kv_coded(&kv->planner))
-                        status = dci_gpu_kv_upload_centres(kv, row, l, from);
-                if (status == DCI_OK && (!row->has_transforms || row->stale))
-                        status = dci_gpu_kv_upload_transforms(kv, row, l, from);
+                DCI_TRY(dci_kv_build_missing(kv->host, from, first * DCI_KV_CHUNK));
+                DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_layer(kv, row, l, from, first, dci_gpu_kv_count_chunks(n)));
+                if (dci_gpu_kv_coded(&kv->planner))
+                        DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_centres(kv, row, l, from));
+                if (!row->has_transforms || row->stale)
+                        DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_transforms(kv, row, l, from));
         }
-        if (status == DCI_OK) {
-                row->grouped = row->build_end = n;
-                row->has_transforms = n > 0;
-                row->stale = false;
-        }
-        return dci_gpu_kv_check_device(kv, status);
+        row->grouped = row->build_end = n;
+        row->has_transforms = n > 0;
+        row->stale = false;
+        return DCI_OK;
 }
 
-/* The host's frames are those that the device's codes are in. */
+/* Copies the centres of the device's codes to the host. */
 static dci_status download_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv_sequence *sequence)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t floats = kv->shape.n_kv_heads * kv->dim, n_bytes = floats * sizeof(float),
                      number = dci_gpu_kv_row_number(kv, row);
         float *keys = (float *)(void *)p->upload, *values = keys + floats;
-        dci_status status = DCI_OK;
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!dci_kv_groups(kv->host, l))
                         continue;
                 const size_t at = dci_gpu_kv_centres_offset(kv, kv->layers[l].index, number);
-                status = dci_gpu_kv_side_copy(kv, keys, p->centres + at, n_bytes);
-                if (status == DCI_OK && p->value_centres != NULL)
-                        status = dci_gpu_kv_side_copy(kv, values, p->value_centres + at, n_bytes);
-                if (status == DCI_OK)
-                        status = kv->ops->stream_wait(kv->gpu, kv->side);
-                status = dci_gpu_kv_check_device(kv, status);
-                if (status == DCI_OK)
-                        status = dci_kv_set_centres(kv->host, &sequence->layers[l], keys, values);
+                DCI_GPU_KV_TRY(kv, dci_gpu_kv_side_copy(kv, keys, p->centres + at, n_bytes));
+                if (p->value_centres != NULL)
+                        DCI_GPU_KV_TRY(kv, dci_gpu_kv_side_copy(kv, values, p->value_centres + at, n_bytes));
+                DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->side));
+                DCI_TRY(dci_kv_set_centres(kv->host, &sequence->layers[l], keys, values));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
@@ -110,29 +101,24 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         if (kv->planner.clustered)
                 return dci_gpu_kv_clusters_upload(kv, row);
-        dci_status status = dci_gpu_kv_wait_rows(kv);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_check_good(kv, row);
-        if (status == DCI_OK && kv->planner.kind == DCI_GPU_LEARNED) /* a prompt's codes may be in the making */
-                status = dci_kv_wait(kv->host, row->id);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_learned_upload(kv, row);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_wait_rows(kv));
+        DCI_TRY(dci_gpu_kv_check_good(kv, row));
+        if (kv->planner.kind == DCI_GPU_LEARNED) {
+                /* the host may be encoding a prompt */
+                DCI_TRY(dci_kv_wait(kv->host, row->id));
+        }
+        DCI_TRY(dci_gpu_kv_learned_upload(kv, row));
         const size_t before = dci_gpu_kv_host_grouped(kv, sequence), refits = count_refits(kv, sequence);
-        if (before == 0 && row->has_transforms && !row->stale && kv->planner.kind == DCI_GPU_CODES)
-                status = download_centres(kv, row, sequence);
-        /* Candidates that came to lie within the rollback when the sequence was cut are kept, here and there. */
+        /* Candidates within the rollback of a truncated sequence are kept, on the host as on the device. */
         for (size_t l = 0; l < kv->shape.n_layers; l++)
                 sequence->layers[l].n_elsewhere = row->grouped;
-        if (status == DCI_OK)
-                status = dci_kv_maintain(kv->host, 1, &row->id);
-        if (status != DCI_OK)
-                return status;
+        if (before == 0 && row->has_transforms && !row->stale && kv->planner.kind == DCI_GPU_CODES)
+                DCI_TRY(download_centres(kv, row, sequence));
+        DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
         const size_t n = dci_gpu_kv_host_grouped(kv, sequence);
         if (count_refits(kv, sequence) != refits)
                 row->stale = true;
-        /* What the host had before is what the device has, as far as both go. */
+        /* As far as both had summaries before, they are the same. */
         size_t first = before < row->grouped ? before : row->grouped;
         if (row->stale || !row->has_transforms)
                 first = 0;
@@ -158,7 +144,7 @@ dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row 
                                   (long long)row->id);
 }
 
-/* The device forms candidates whose keys lie in the ring, a few at a time, in a frame that it has. */
+/* The device builds a few candidates at a time, whose keys are in the ring, with transforms that it has. */
 static bool device_builds(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t due)
 {
         if (kv->planner.kind == DCI_GPU_LEARNED)
@@ -172,7 +158,7 @@ dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         if (kv->planner.kind == DCI_GPU_LEARNED && prompted(kv, dci_gpu_kv_host_sequence(kv, row)))
                 return dci_gpu_kv_learned_drain(kv, row);
-        /* Of bad rows nothing is formed. */
+        /* Nothing is built from bad rows. */
         if (kv->planner.clustered)
                 return dci_gpu_kv_clusters_drain(kv, row);
         if (!kv->planner.on || kv->bad[dci_gpu_kv_row_number(kv, row)] != 0 ||
@@ -180,13 +166,13 @@ dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 return DCI_OK;
         const size_t due = dci_kv_may_group(kv->host, row->n),
                      n_prompt = dci_gpu_kv_host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;
-        /* What a prompt gave stays when its end is cut, however young it is. */
+        /* What a prompt gave stays when its end is truncated, however recent. */
         const bool lacks = row->grouped < dci_kv_prompt_candidates(kv->host, n_prompt);
         return due > row->grouped && lacks ? dci_gpu_kv_upload(kv, row) : DCI_OK;
 }
 
-/* Layers whose prompt ended in an earlier step have fewer candidates than those in which it ends now: there is no number for all, and plans attend to
- * everything until all have ended. */
+/* Layers whose prompt ended in an earlier step have fewer candidates than those in which it ends now, so no number fits
+ * all, and plans attend to everything until all have ended. */
 static bool some_ended(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
@@ -203,23 +189,20 @@ static dci_status learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t du
                 row->build_end = some_ended(kv, row) ? 0 : dci_kv_prompt_candidates(kv->host, after);
                 return DCI_OK;
         }
-        dci_status status = dci_kv_wait(kv->host, row->id);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_wait(kv->host, row->id));
         if (due > row->grouped || dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > row->grouped)
-                status = dci_gpu_kv_upload(kv, row);
+                DCI_TRY(dci_gpu_kv_upload(kv, row));
         row->build_first = row->build_end = row->grouped;
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
 {
-        dci_status status = DCI_OK;
         if (!kv->planner.on)
                 return DCI_OK;
         if (kv->planner.clustered)
                 return dci_gpu_kv_clusters_reserve(kv);
-        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
+        for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
                 const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
@@ -227,29 +210,30 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 row->build_first = row->build_end = row->grouped;
                 row->prompting = !prompted(kv, sequence);
                 if (kv->planner.kind == DCI_GPU_LEARNED) {
-                        status = learned_reserve(kv, row, due, after);
+                        DCI_TRY(learned_reserve(kv, row, due, after));
                 } else if (row->prompting) {
-                        /* If it ends in this step, this is what plans of the step find. */
+                        /* Plans of the step find this many if the prompt ends in it. */
                         row->build_first = row->build_end = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
                 } else if (due > row->grouped) {
                         if (!device_builds(kv, row, due))
-                                status = dci_gpu_kv_upload(kv, row);
+                                DCI_TRY(dci_gpu_kv_upload(kv, row));
                         row->build_first = row->grouped;
                         row->build_end = row->grouped;
-                        if (status == DCI_OK && due > row->grouped)
+                        if (due > row->grouped)
                                 row->build_end = due;
                 }
-                if (status == DCI_OK)
-                        status = make_exclusive(kv, kv->step.stream, row, row->grouped / DCI_KV_CHUNK, row->build_end);
+                DCI_TRY(make_exclusive(kv, kv->step.stream, row, row->grouped / DCI_KV_CHUNK, row->build_end));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_build(dci_gpu_kv *kv)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
-        if (p->kind == DCI_GPU_LEARNED || p->clustered) /* the host has */
+        if (p->kind == DCI_GPU_LEARNED || p->clustered) {
+                /* the host has built them */
                 return DCI_OK;
+        }
         dci_gpu_encode_args args = {.n_layers = (int32_t)kv->n_sparse,
                                     .n_sequences = (int32_t)kv->step.n,
                                     .n_heads = (int32_t)kv->shape.n_kv_heads,
@@ -269,14 +253,15 @@ dci_status dci_gpu_kv_build(dci_gpu_kv *kv)
                                     .signs = p->signs,
                                     .centres = p->centres,
                                     .centres_step = kv->n_lists * kv->dim};
-        /* A graph does it later, if at all. */
+        /* A graph builds when it is replayed. */
         kv->step.built = kv->step.bound == 0;
         dci_gpu_kv_encode_values(kv, &args);
-        const dci_status status = kv->ops->encode(kv->gpu, kv->step.stream, &args);
-        return status == DCI_OK ? dci_gpu_kv_build_means(kv, &args) : status;
+        DCI_TRY(kv->ops->encode(kv->gpu, kv->step.stream, &args));
+        return dci_gpu_kv_build_means(kv, &args);
 }
 
-/* Chunks for all of a prompt that came in several steps, of which the step's record knows nothing. Without memory the host has time. */
+/* Allocates chunks for a prompt that came in several steps, which the step's record does not count. Without memory the
+ * host builds. */
 static bool alloc_prompt(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
 {
         row->build_end = dci_kv_prompt_candidates(kv->host, n);
@@ -330,15 +315,12 @@ dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row 
                                            .centres = p->centres + at->index * kv->n_lists * kv->dim,
                                            .sums = p->scores};
         dci_gpu_kv_encode_prompt_values(kv, layer, rows, &args);
-        /* Scores that lists of the next step are chosen by may still be where sums go. */
-        dci_status status = dci_gpu_kv_join_ahead(kv);
-        if (status == DCI_OK)
-                status = kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_build_prompt_means(kv, &args);
-        status = dci_gpu_kv_check_device(kv, status);
-        row->n_built += status == DCI_OK;
-        return status;
+        /* The sums overwrite scores by which lists of the next step may still be selected. */
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_join_ahead(kv));
+        DCI_GPU_KV_TRY(kv, kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args));
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_build_prompt_means(kv, &args));
+        row->n_built++;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv)
@@ -386,63 +368,57 @@ void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         row->grouped = row->build_end = 0;
 }
 
-/* A chunk of the row's own in place of number c, with what is in that. */
+/* Replaces chunk number c of the row by its own copy of `from`. */
 static dci_status copy_chunk(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t c, int32_t from)
 {
         dci_gpu_kv_store *s = kv->summaries;
-        dci_status status = dci_gpu_kv_store_ready(kv, s, 1);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_store_ready(kv, s, 1));
         const int32_t own = dci_gpu_kv_store_alloc(s);
-        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK; l++)
-                status = dci_gpu_kv_side_copy(kv, dci_gpu_kv_store_at(s, l, own), dci_gpu_kv_store_at(s, l, from),
-                                              s->chunk_bytes);
+        for (size_t l = 0; l < kv->n_sparse; l++)
+                DCI_GPU_KV_TRY(kv, dci_gpu_kv_side_copy(kv, dci_gpu_kv_store_at(s, l, own),
+                                                        dci_gpu_kv_store_at(s, l, from), s->chunk_bytes));
         row_numbers(kv, row)[c] = own;
-        return dci_gpu_kv_check_device(kv, status);
+        return DCI_OK;
 }
 
 static size_t grouped_within(const dci_gpu_kv *kv, size_t grouped, size_t n)
 {
-        const size_t behind = n > kv->shape.sink ? n - kv->shape.sink : 0, page = kv->shape.page_tokens;
-        return grouped <= behind ? grouped : behind / page * page;
+        const size_t candidates = n > kv->shape.sink ? n - kv->shape.sink : 0, page = kv->shape.page_tokens;
+        return grouped <= candidates ? grouped : candidates / page * page;
 }
 
 dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        dci_status status = dci_gpu_kv_planner_open(kv, to);
-        if (status != DCI_OK || !p->on)
-                return dci_gpu_kv_check_device(kv, status);
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_planner_open(kv, to));
+        if (!p->on)
+                return DCI_OK;
         if (p->clustered) {
-                status = dci_gpu_kv_clusters_fork(kv, from, to);
-                return status == DCI_OK ? dci_gpu_kv_schedule_fork(kv, from, to) : status;
+                DCI_TRY(dci_gpu_kv_clusters_fork(kv, from, to));
+                return dci_gpu_kv_schedule_fork(kv, from, to);
         }
         const size_t n = grouped_within(kv, from->grouped, to->n), whole = n / DCI_KV_CHUNK;
         dci_gpu_kv_store_share(kv->summaries, dci_gpu_kv_row_number(kv, from), dci_gpu_kv_row_number(kv, to), whole);
         if (n > whole * DCI_KV_CHUNK) {
-                status = copy_chunk(kv, to, whole, row_numbers(kv, from)[whole]);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(copy_chunk(kv, to, whole, row_numbers(kv, from)[whole]));
                 kv->summaries->n_chunks[dci_gpu_kv_row_number(kv, to)]++;
         }
         to->grouped = to->build_end = n;
         to->has_transforms = from->has_transforms;
         to->stale = from->stale;
         const size_t n_bytes = kv->shape.n_kv_heads * kv->dim * sizeof(float);
-        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && dci_gpu_kv_coded(p); l++) {
+        for (size_t l = 0; l < kv->n_sparse && dci_gpu_kv_coded(p); l++) {
                 const size_t there = dci_gpu_kv_centres_offset(kv, l, dci_gpu_kv_row_number(kv, to)),
                              here = dci_gpu_kv_centres_offset(kv, l, dci_gpu_kv_row_number(kv, from));
-                status = dci_gpu_kv_side_copy(kv, p->centres + there, p->centres + here, n_bytes);
-                if (status == DCI_OK && p->value_centres != NULL)
-                        status = dci_gpu_kv_side_copy(kv, p->value_centres + there, p->value_centres + here, n_bytes);
+                DCI_GPU_KV_TRY(kv, dci_gpu_kv_side_copy(kv, p->centres + there, p->centres + here, n_bytes));
+                if (p->value_centres != NULL)
+                        DCI_GPU_KV_TRY(kv, dci_gpu_kv_side_copy(kv, p->value_centres + there, p->value_centres + here,
+                                                                n_bytes));
         }
-        if (status == DCI_OK && to->has_transforms)
-                status = dci_gpu_kv_fork_transforms(kv, from, to);
-        if (status == DCI_OK)
-                status = upload_numbers(kv, to, 0);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_schedule_fork(kv, from, to);
-        return dci_gpu_kv_check_device(kv, status);
+        if (to->has_transforms)
+                DCI_GPU_KV_TRY(kv, dci_gpu_kv_fork_transforms(kv, from, to));
+        DCI_GPU_KV_TRY(kv, upload_numbers(kv, to, 0));
+        return dci_gpu_kv_schedule_fork(kv, from, to);
 }
 
 dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
@@ -466,7 +442,7 @@ dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size
         }
         if (status == DCI_OK || kv->broken)
                 return status;
-        /* Without memory for a copy the row has whole chunks only, until a step has memory for more. */
+        /* Without memory for a copy the row keeps whole chunks only, until a step has memory for more. */
         row->grouped = row->build_end = last * DCI_KV_CHUNK;
         truncate_chunks(kv, row, last);
         return DCI_OK;

@@ -7,7 +7,7 @@
 #include "offload/pool.h"
 #include "offload/tail.h"
 
-/* Pages of a list, at most; and parts that these must be cut into. */
+/* The most pages of a list; and the parts that these must be split into. */
 static size_t max_pages(size_t max_tokens, size_t page_tokens)
 {
         return max_tokens / page_tokens + 1;
@@ -34,13 +34,13 @@ dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens)
         return DCI_OK;
 }
 
-/* Mean keys, and values, lie so far behind each other (kv/tail_sums.c). */
+/* The distance of mean values from mean keys (kv/stages/tail_sums.c). */
 static size_t means_bytes(const dci_gpu_kv *kv)
 {
         return dci_lines(DCI_GPU_CHUNK / kv->shape.page_tokens * kv->row_bytes);
 }
 
-/* --- forming ------------------------------------------------------------------------------------------------------------------- */
+/* --- building ------------------------------------------------------------------------------------------------------ */
 
 void dci_gpu_kv_encode_values(const dci_gpu_kv *kv, dci_gpu_encode_args *args)
 {
@@ -61,10 +61,10 @@ dci_status dci_gpu_kv_build_means(dci_gpu_kv *kv, const dci_gpu_encode_args *cod
         args.kind = DCI_GPU_MEANS;
         args.group_shift = kv->page_shift;
         args.chunks.layer_at += kv->host->summary_bytes;
-        dci_status status = kv->ops->encode(kv->gpu, kv->step.stream, &args);
+        DCI_TRY(kv->ops->encode(kv->gpu, kv->step.stream, &args));
         args.chunks.layer_at += means_bytes(kv);
         args.lanes.keys = args.lanes.values;
-        return status == DCI_OK ? kv->ops->encode(kv->gpu, kv->step.stream, &args) : status;
+        return kv->ops->encode(kv->gpu, kv->step.stream, &args);
 }
 
 void dci_gpu_kv_encode_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
@@ -91,24 +91,24 @@ dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_pr
         args.kind = DCI_GPU_MEANS;
         args.group_shift = kv->page_shift;
         args.chunks.layer_at += kv->host->summary_bytes;
-        dci_status status = kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args);
+        DCI_TRY(kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args));
         args.chunks.layer_at += means_bytes(kv);
         args.keys = args.values;
         args.key_token = args.value_token;
         args.key_head = args.value_head;
-        return status == DCI_OK ? kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args) : status;
+        return kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args);
 }
 
 /* --- attending ------------------------------------------------------------------------------------------------------------------ */
 
-/* That no part has more pages than the kernel has bits for. */
+/* The fewest parts, such that no part has more pages than the kernel has bits for. */
 static size_t min_list_parts(const dci_gpu_kv *kv)
 {
         return kv->shape.tail == DCI_KV_TAIL_SUMS ? min_parts(max_pages(kv->config.max_tokens, kv->shape.page_tokens))
                                                   : 1;
 }
 
-/* Parts of a list: about two for each multiprocessor in all. */
+/* The parts of a list: about two in all for each multiprocessor. */
 static int32_t count_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
         const size_t n = 2 * (size_t)kv->gpu->info.multiprocessors / (n_sequences * kv->shape.n_kv_heads),

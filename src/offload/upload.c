@@ -16,27 +16,25 @@ size_t dci_gpu_kv_host_grouped(const dci_gpu_kv *kv, const dci_kv_sequence *sequ
         return n == SIZE_MAX ? 0 : n;
 }
 
-/* A layer's chunks from number `first` on. They lie in ordinary memory, and go through the locked buffer. */
+/* Each batch of chunks that fits the locked buffer is waited for before the buffer is used again. */
 dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
                                    size_t first, size_t n)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         const size_t at_once = p->upload_bytes / kv->summaries->chunk_bytes;
         const int32_t *numbers = dci_gpu_kv_store_numbers(kv->summaries, dci_gpu_kv_row_number(kv, row));
-        dci_status status = DCI_OK;
-        for (size_t c = first, here; c < n && status == DCI_OK; c += here) {
+        for (size_t c = first, here; c < n; c += here) {
                 here = n - c < at_once ? n - c : at_once;
-                for (size_t i = 0; i < here && status == DCI_OK; i++) {
+                for (size_t i = 0; i < here; i++) {
                         unsigned char *by = p->upload + i * kv->summaries->chunk_bytes;
                         memcpy(by, dci_kv_chunk_head(kv->host, from, c + i, 0), kv->summaries->chunk_bytes);
-                        status = dci_gpu_kv_side_copy(
+                        DCI_TRY(dci_gpu_kv_side_copy(
                                 kv, dci_gpu_kv_store_at(kv->summaries, kv->layers[layer].index, numbers[c + i]), by,
-                                kv->summaries->chunk_bytes);
+                                kv->summaries->chunk_bytes));
                 }
-                if (status == DCI_OK)
-                        status = kv->ops->stream_wait(kv->gpu, kv->side);
+                DCI_TRY(kv->ops->stream_wait(kv->gpu, kv->side));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
@@ -50,8 +48,8 @@ dci_status dci_gpu_kv_upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, 
                 if (p->value_centres != NULL)
                         memcpy(values + h * kv->dim, from->heads[h].values->coder.centre, kv->dim * sizeof *values);
         }
-        dci_status status = dci_gpu_kv_side_copy(kv, p->centres + at, keys, floats * sizeof *keys);
-        if (status == DCI_OK && p->value_centres != NULL)
-                status = dci_gpu_kv_side_copy(kv, p->value_centres + at, values, floats * sizeof *values);
-        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+        DCI_TRY(dci_gpu_kv_side_copy(kv, p->centres + at, keys, floats * sizeof *keys));
+        if (p->value_centres != NULL)
+                DCI_TRY(dci_gpu_kv_side_copy(kv, p->value_centres + at, values, floats * sizeof *values));
+        return kv->ops->stream_wait(kv->gpu, kv->side);
 }
