@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "core/arena.h"
 #include "kv/chunk.h"
 #include "kv/geometry.h"
 #include "kv/lookup.h"
@@ -31,53 +32,37 @@ static size_t most(size_t a, size_t b)
         return a > b ? a : b;
 }
 
-static size_t stage_bytes(const dci_kv *kv)
+static size_t lay_out(const dci_kv *kv, forming *f, void *memory)
 {
         const dci_kv_stages *stages = kv->stages;
         const size_t summary = stages->summary.put_bytes != NULL ? stages->summary.put_bytes(kv) : 0;
         const size_t tail = stages->tail.put_bytes != NULL ? stages->tail.put_bytes(kv) : 0;
-        return dci_lines(most(most(summary, tail), dci_kv_tree_scratch_bytes(kv)));
-}
-
-static size_t fit_bytes(const dci_kv *kv)
-{
-        return kv->config.summary != DCI_KV_SUMMARY_LEARNED
-                       ? 0
-                       : 2 * dci_lines(dci_moments_bytes(kv->dim_k)) + dci_lines(dci_fit_scratch_bytes(kv->dim_k));
-}
-
-static size_t area_bytes(const dci_kv *kv)
-{
-        return 4 * dci_lines(DCI_KV_TILE * sizeof(void *)) + dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float)) +
-               dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float)) +
-               dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float))) + stage_bytes(kv) +
-               fit_bytes(kv);
+        const size_t pointers = DCI_KV_TILE * sizeof(void *), fits = kv->config.summary == DCI_KV_SUMMARY_LEARNED;
+        const dci_arena_part parts[] = {{pointers, &f->keys},
+                                        {pointers, &f->values},
+                                        {pointers, &f->next_keys},
+                                        {pointers, &f->next_values},
+                                        {DCI_KV_TILE * kv->dim_k * sizeof(float), &f->wide_keys},
+                                        {DCI_KV_TILE * kv->dim_v * sizeof(float), &f->wide_values},
+                                        {most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float)), &f->sum},
+                                        {most(most(summary, tail), dci_kv_tree_scratch_bytes(kv)), &f->stage},
+                                        {fits * dci_moments_bytes(kv->dim_k), &f->moments},
+                                        {fits * dci_moments_bytes(kv->dim_k), &f->query_moments},
+                                        {fits * dci_fit_scratch_bytes(kv->dim_k), &f->fit}};
+        return DCI_ARENA(parts, memory);
 }
 
 static forming parts_of(const dci_kv *kv, void *scratch)
 {
-        unsigned char *at = scratch;
         forming f;
-        f.keys = scratch;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.values = (const void **)(void *)at;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.next_keys = (const void **)(void *)at;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.next_values = (const void **)(void *)at;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.wide_keys = (float *)(void *)at;
-        at += dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float));
-        f.wide_values = (float *)(void *)at;
-        at += dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float));
-        f.sum = (double *)(void *)at;
-        at += dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float)));
-        f.stage = at;
-        at += stage_bytes(kv);
-        f.moments = at;
-        f.query_moments = f.moments + dci_lines(dci_moments_bytes(kv->dim_k));
-        f.fit = f.query_moments + dci_lines(dci_moments_bytes(kv->dim_k));
+        lay_out(kv, &f, scratch);
         return f;
+}
+
+size_t dci_kv_build_bytes(const dci_kv *kv)
+{
+        forming f;
+        return lay_out(kv, &f, NULL);
 }
 
 dci_status dci_kv_build_ready(dci_kv *kv)
@@ -85,7 +70,7 @@ dci_status dci_kv_build_ready(dci_kv *kv)
         if (kv->forming.memory != NULL)
                 return DCI_OK;
         const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads) + 1;
-        const size_t bytes = dci_lines(area_bytes(kv));
+        const size_t bytes = dci_kv_build_bytes(kv);
         void *memory;
         const dci_status status = dci_kv_alloc(kv, n_areas * bytes, &memory);
         if (status == DCI_OK)
@@ -344,11 +329,6 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
                                (summary ? kv->summary_bytes : 0) + (tail ? kv->tail_bytes : 0));
                 put_tile(&w, h, summary, tail, memory);
         }
-}
-
-size_t dci_kv_build_bytes(const dci_kv *kv)
-{
-        return dci_lines(area_bytes(kv));
 }
 
 void dci_kv_rebuild_chunk(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,

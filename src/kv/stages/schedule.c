@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "kv/geometry.h"
 #include "kv/memory.h"
 #include "kv/queries.h"
@@ -19,33 +20,22 @@
 
 /* --- what plans leave ------------------------------------------------------------------------------------------------- */
 
-static void *part(unsigned char *memory, size_t *at, size_t n_bytes)
-{
-        const size_t here = *at;
-        *at += dci_lines(n_bytes);
-        return memory != NULL ? memory + here : NULL;
-}
-
-/* Bytes of a layer's memory, and its parts; memory may be NULL. */
-static size_t lay_out(const dci_kv *kv, size_t layer, unsigned char *memory, dci_kv_selection_cache *out)
+/* Bytes of a layer's cache; memory: where it is, with its pointers to be set in *out, or NULL. */
+static size_t lay_out(const dci_kv *kv, size_t layer, void *memory, dci_kv_selection_cache *out)
 {
         const dci_kv_config *c = &kv->config;
         const dci_kv_schedule *schedule = &kv->stages->schedule;
         const bool lists = schedule->lists && dci_kv_anchor_of(kv, layer) == layer;
-        const size_t queries = c->n_query_heads * kv->dim_k * sizeof(float);
-        size_t at = dci_lines(sizeof *out);
+        const size_t queries = c->n_query_heads * kv->dim_k * sizeof(float), rows = lists ? c->n_kv_heads : 0;
+        const dci_arena_part parts[] = {{sizeof *out, NULL},
+                                        {rows * dci_kv_max_room(kv) * sizeof *out->lists, &out->lists},
+                                        {rows * sizeof *out->counts, &out->counts},
+                                        {lists && schedule->queries ? queries : 0, &out->queries},
+                                        {c->ring * queries, &out->ring}};
         *out = (dci_kv_selection_cache){0};
         if (kv->layer_modes[layer] != DCI_KV_LAYER_SPARSE || (!lists && c->ring == 0))
                 return 0;
-        if (lists) {
-                out->lists = part(memory, &at, c->n_kv_heads * dci_kv_max_room(kv) * sizeof *out->lists);
-                out->counts = part(memory, &at, c->n_kv_heads * sizeof *out->counts);
-        }
-        if (lists && schedule->queries)
-                out->queries = part(memory, &at, queries);
-        if (c->ring > 0)
-                out->ring = part(memory, &at, c->ring * queries);
-        return at;
+        return DCI_ARENA(parts, memory);
 }
 
 static size_t bytes_of_layer(const dci_kv *kv, size_t layer)
