@@ -182,21 +182,19 @@ static dci_status check_lists(const dci_kv *kv, size_t layer, size_t n_sequences
 static dci_status check(const attending *a, size_t n_sequences)
 {
         const dci_kv *kv = a->kv;
-        dci_status status = dci_kv_check_queries(kv, a->layer, n_sequences, a->found, a->queries, a->ld);
-        if (status == DCI_OK && a->plan != NULL)
-                status = dci_kv_check_plan(kv, n_sequences, a->plan);
-        if (status == DCI_OK && a->plan != NULL)
-                status = check_lists(kv, a->layer, n_sequences, a->found, a->plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_check_queries(kv, a->layer, n_sequences, a->found, a->queries, a->ld));
+        if (a->plan != NULL)
+                DCI_TRY(dci_kv_check_plan(kv, n_sequences, a->plan));
+        if (a->plan != NULL)
+                DCI_TRY(check_lists(kv, a->layer, n_sequences, a->found, a->plan));
         if (n_sequences > 0 && a->out == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out is NULL");
         if (a->out_ld < kv->dim_v)
                 return dci_fail(DCI_ERR_INVALID, "the output's stride is %zu, expected at least %zu", a->out_ld,
                                 kv->dim_v);
-        status =
-                dci_kv_check_span("outputs", n_sequences * kv->config.n_query_heads, a->out, a->out_ld, sizeof *a->out);
-        return status == DCI_OK ? dci_check_aligned("logarithms of sums", a->out_lse, sizeof *a->out_lse) : status;
+        DCI_TRY(dci_kv_check_span("outputs", n_sequences * kv->config.n_query_heads, a->out, a->out_ld,
+                                  sizeof *a->out));
+        return dci_check_aligned("logarithms of sums", a->out_lse, sizeof *a->out_lse);
 }
 
 static dci_status attend(attending *a, size_t n_sequences)
@@ -221,9 +219,7 @@ dci_status dci_kv_attend(dci_kv *kv, size_t layer, size_t n_sequences, const int
                          size_t ld, const dci_kv_plan *plan, float *out, size_t out_ld, float *out_lse)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
         attending a = {.kv = kv,
                        .layer = layer,
                        .ld = ld,
@@ -233,7 +229,7 @@ dci_status dci_kv_attend(dci_kv *kv, size_t layer, size_t n_sequences, const int
                        .plan = plan,
                        .out = out,
                        .out_lse = out_lse};
-        status = attend(&a, n_sequences);
+        dci_status status = attend(&a, n_sequences);
         dci_kv_unlock(kv);
         return status;
 }

@@ -56,9 +56,7 @@ dci_status dci_kv_clustering_ready(dci_kv *kv, size_t n)
         size_t all = 0;
         if (!dci_mul(n_areas, n_bytes, &all))
                 return dci_fail(DCI_ERR_LIMIT, "finding groups of %zu tokens exceeds the address space", n);
-        status = dci_kv_alloc(kv, all, &memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, all, &memory));
         dci_kv_jobs_wait(kv, NULL);
         dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
         kv->listing = (dci_kv_scratch){memory, n_areas, n_bytes};
@@ -85,10 +83,9 @@ dci_status dci_kv_clusters_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first
 {
         const dci_kv_grouping *group = &kv->stages->group;
         const size_t room = group->room != NULL ? group->room(kv, layer, first, n) : group->most(kv, n);
-        dci_status status = dci_kv_clustering_ready(kv, n);
-        if (status == DCI_OK)
-                status = dci_kv_clusters_ready(kv, layer, layer->n_batches + n_more);
-        return status == DCI_OK ? dci_kv_clusters_alloc(kv, first, n, room, out) : status;
+        DCI_TRY(dci_kv_clustering_ready(kv, n));
+        DCI_TRY(dci_kv_clusters_ready(kv, layer, layer->n_batches + n_more));
+        return dci_kv_clusters_alloc(kv, first, n, room, out);
 }
 
 /* A batch's keys or values, one behind the other. The tables that say where they lie may grow meanwhile. */

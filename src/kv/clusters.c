@@ -49,9 +49,7 @@ dci_status dci_kv_clusters_alloc(dci_kv *kv, size_t first, size_t n, size_t room
             !dci_add(like.n_bytes, header_bytes(kv), &like.n_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "groups of %zu tokens and %zu heads exceed the address space", n,
                                 kv->config.n_kv_heads);
-        const dci_status status = dci_kv_alloc(kv, like.n_bytes, (void **)&batch);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, like.n_bytes, (void **)&batch));
         memset(batch, 0, like.n_bytes);
         memcpy(batch, &like, sizeof like);
         atomic_init(&batch->refs, 1);

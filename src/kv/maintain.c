@@ -173,9 +173,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
         if (most == 0)
                 return DCI_OK;
         n_bytes = most * sizeof *m.dues;
-        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&m.dues);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&m.dues));
         for (size_t i = 0; i < n_sequences; i++)
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         dci_kv_layer *layer = &sequences[i]->layers[l];
@@ -191,7 +189,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
                                 tokens += n - m.dues[m.n_dues - 1].first;
                         }
                 }
-        status = take_all(kv, &m);
+        dci_status status = take_all(kv, &m);
         if (status == DCI_OK)
                 status = dci_kv_spread(kv, kv->forming.n_areas - 1, m.n_dues * kv->config.n_kv_heads,
                                        tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v), form_task, &m);
@@ -234,10 +232,7 @@ static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
 {
         dci_kv_transform *frame, *old = head->keys;
         const bool learned = old->n_queries > 0;
-        const dci_status status =
-                dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame));
         if (learned)
                 memcpy(dci_kv_transform_moments(frame, kv->dim_k), dci_kv_transform_moments(old, kv->dim_k),
                        dci_moments_kept_bytes(kv->dim_k));
@@ -423,10 +418,8 @@ dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, si
         dci_kv_sequence **found;
         giving g = {kv, given, NULL};
         const size_t n_bytes = n_given * sizeof(dci_kv_clusters *);
-        dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_alloc(kv, n_bytes, (void **)&g.batches);
+        DCI_TRY(dci_kv_begin_call(kv, 1, &sequence, &found));
+        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&g.batches);
         if (status == DCI_OK) {
                 memset(g.batches, 0, n_bytes);
                 status = give_prompt(kv, found[0], n, n_given, &g, io_given);

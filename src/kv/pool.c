@@ -112,9 +112,7 @@ static dci_status add_piece(dci_kv *kv)
         dci_kv_pool *pool = &kv->pool;
         const size_t n = dci_kv_pool_blocks(pool, pool->n_pieces + 1), more = n - pool->n_blocks;
         void *memory;
-        const dci_status status = dci_kv_alloc_pages(kv, pool->piece_bytes, &memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc_pages(kv, pool->piece_bytes, &memory));
         const int32_t refused = tell(kv, true, memory);
         if (refused != 0) {
                 dci_kv_free(kv, memory, pool->piece_bytes);

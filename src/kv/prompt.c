@@ -95,12 +95,9 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
         if (n_positions > 0 && ld < kv->dim_k)
                 return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
         /* No more positions than there are tokens, so that the product with the heads is small. */
-        const dci_status span = n_positions == 0
-                                        ? DCI_OK
-                                        : dci_kv_check_span("queries", n_positions * kv->config.n_query_heads, queries,
-                                                            ld, dci_dtype_size(kv->config.query_dtype));
-        if (span != DCI_OK)
-                return span;
+        DCI_TRY(n_positions == 0 ? DCI_OK
+                                 : dci_kv_check_span("queries", n_positions * kv->config.n_query_heads, queries, ld,
+                                                     dci_dtype_size(kv->config.query_dtype)));
         const bool observes = kv->config.select == DCI_KV_SELECT_OBSERVED ||
                               (dci_kv_reorders(kv) && kv->config.static_share != 0.0 && dci_kv_groups(kv, layer));
         if (observes && n_positions == 0 &&
@@ -134,9 +131,7 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
         /* Behind the queries: what choosing by them takes, for each head. */
         n_bytes = dci_lines(n_bytes) +
                   kv->config.n_kv_heads * dci_kv_observed_bytes(kv, dci_kv_prompt_candidates(kv, layer->n_prompt));
-        const dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&layer->observed);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&layer->observed));
         layer->observed_bytes = n_bytes;
         layer->n_observed = per;
         for (size_t i = 0; i < n_positions * n_heads; i++) {
@@ -184,9 +179,7 @@ static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
         dci_kv_clusters *batch;
         if (n == 0)
                 return DCI_OK;
-        const dci_status status = dci_kv_clusters_prepare(kv, layer, 0, n, 1, &batch);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_clusters_prepare(kv, layer, 0, n, 1, &batch));
         if (dci_kv_reorders(kv))
                 batch->n_static = dci_kv_static_of(kv, layer, n);
         dci_kv_clusters_publish(kv, layer, batch);
@@ -246,11 +239,10 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
 dci_status dci_kv_check_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                                    size_t ld, bool *out_looks)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
+        dci_status status =
+                found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
         if (status == DCI_OK)
                 *out_looks = n_positions > 0 && kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE &&
                              (kv->config.select == DCI_KV_SELECT_OBSERVED ||
@@ -262,11 +254,10 @@ dci_status dci_kv_check_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, s
 dci_status dci_kv_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                              size_t ld)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
+        dci_status status =
+                found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
         if (status == DCI_OK)
                 status = end_prompt(kv, &found->layers[layer], n_positions, queries, ld);
         dci_kv_unlock(kv);

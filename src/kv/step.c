@@ -108,9 +108,7 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
 {
         size_t blocks = 0, longest = 0, n_late = 0, tables = 0;
         for (size_t i = 0; i < n_sequences; i++) {
-                const dci_status status = check_reserve(kv, found[i], wanted(n_tokens, i), &blocks);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(check_reserve(kv, found[i], wanted(n_tokens, i), &blocks));
                 const size_t after = found[i]->n + wanted(n_tokens, i);
                 longest = after > longest ? after : longest;
                 tables += dci_kv_grow_bytes(found[i]->table_capacity, dci_kv_blocks_of(kv, after), sizeof(int32_t));
@@ -136,10 +134,8 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
 dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = prepare(kv, n_sequences, found, n_tokens);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = prepare(kv, n_sequences, found, n_tokens);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 dci_kv_sequence *sequence = found[i];
                 const size_t n = wanted(n_tokens, i);
@@ -202,11 +198,9 @@ static dci_status lend(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks, c
 
 dci_status dci_kv_assign_blocks(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : lend(kv, found, n_blocks, blocks);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : lend(kv, found, n_blocks, blocks);
         dci_kv_unlock(kv);
         return status;
 }
@@ -306,9 +300,7 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
                 return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->config.n_layers);
         if (rows == NULL)
                 return dci_fail(DCI_ERR_INVALID, "rows is NULL");
-        const dci_status status = dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows));
         *out_tokens = 0;
         for (size_t i = 0; i < n_sequences; i++) {
                 const dci_kv_sequence *sequence = found[i];
@@ -328,9 +320,7 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
                 *out_tokens += n;
         }
         for (size_t i = 0; i < n_sequences && rows->keys != NULL && kv->pool.lent; i++) {
-                const dci_status shared = check_own(kv, found[i], found[i]->layers[layer].n, wanted(n_tokens, i));
-                if (shared != DCI_OK)
-                        return shared;
+                DCI_TRY(check_own(kv, found[i], found[i]->layers[layer].n, wanted(n_tokens, i)));
         }
         if (*out_tokens > 0 && (rows->keys == NULL) != (rows->values == NULL))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", rows->keys == NULL ? "keys" : "values");
@@ -415,10 +405,8 @@ dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, const int
                          const dci_kv_rows *rows)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = append(kv, layer, n_sequences, found, n_tokens, rows);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = append(kv, layer, n_sequences, found, n_tokens, rows);
         dci_kv_unlock(kv);
         return status;
 }
@@ -428,10 +416,8 @@ dci_status dci_kv_append_later(dci_kv *kv, size_t layer, size_t n_sequences, con
 {
         dci_kv_sequence **found;
         size_t tokens = 0;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
         if (status == DCI_OK)
                 status = check_rows_strides(kv, tokens, rows);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
@@ -461,10 +447,8 @@ static dci_status check_end(const dci_kv *kv, size_t n_sequences, dci_kv_sequenc
 dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check_end(kv, n_sequences, found, true);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check_end(kv, n_sequences, found, true);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 found[i]->n += found[i]->n_reserved;
                 close_step(found[i]);
@@ -478,10 +462,8 @@ dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequen
 dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check_end(kv, n_sequences, found, false);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check_end(kv, n_sequences, found, false);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 dci_kv_jobs_cancel(kv, found[i], true);
                 for (size_t l = 0; l < kv->config.n_layers; l++) {

@@ -21,9 +21,7 @@ static size_t frame_bytes(int32_t kind, size_t dim)
 dci_status dci_kv_transform_alloc(dci_kv *kv, int32_t kind, size_t dim, dci_kv_transform **out)
 {
         dci_kv_transform *frame;
-        const dci_status status = dci_kv_alloc(kv, frame_bytes(kind, dim), (void **)&frame);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, frame_bytes(kind, dim), (void **)&frame));
         memset(frame, 0, sizeof *frame);
         atomic_init(&frame->refs, 1);
         frame->n_bytes = frame_bytes(kind, dim);

@@ -199,12 +199,10 @@ static dci_status check_shared(const dci_kv *kv)
 static dci_status check_structure(const dci_kv *kv)
 {
         dci_kv_marks marks = {.context = kv->context};
-        dci_status status = check_pool(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_pool(kv));
         const size_t n_blocks = kv->pool.n_blocks;
         uint32_t *counts = dci_calloc(kv->context, n_blocks, sizeof *counts);
-        status = counts == NULL ? DCI_ERR_MEMORY : check_sequences(kv, counts, &marks);
+        dci_status status = counts == NULL ? DCI_ERR_MEMORY : check_sequences(kv, counts, &marks);
         dci_kv_marks_free(&marks);
         dci_free(kv->context, counts, n_blocks, sizeof *counts);
         return status == DCI_OK ? check_shared(kv) : status;
@@ -212,16 +210,14 @@ static dci_status check_structure(const dci_kv *kv)
 
 dci_status dci_kv_check(dci_kv *kv, int32_t level, const dci_progress *progress)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         if (level != DCI_CHECK_STRUCTURE && level != DCI_CHECK_FULL) {
                 dci_kv_unlock(kv);
                 return dci_fail(DCI_ERR_INVALID, "level is %d, expected DCI_CHECK_STRUCTURE or DCI_CHECK_FULL",
                                 (int)level);
         }
         dci_kv_jobs_wait(kv, NULL);
-        status = check_structure(kv);
+        dci_status status = check_structure(kv);
         /* Rows and summaries of a device's cache come to the host when they are asked for. */
         if (status == DCI_OK && level == DCI_CHECK_FULL && !kv->elsewhere)
                 status = dci_kv_check_recompute(kv, progress);

@@ -193,12 +193,10 @@ dci_status dci_kv_check_tree_recompute(dci_kv *kv, const dci_kv_layer *layer, si
 {
         const dci_kv_tree *tree = layer->heads[head].tree;
         float *scratch = (float *)(void *)(memory + dci_lines(tree->n_bytes));
-        dci_status status = check_lifts(kv, layer, head);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_lifts(kv, layer, head));
         dci_kv_tree *again = dci_kv_tree_mirror(kv, tree, memory);
         memset(again->node_dirty, 1, again->n_nodes);
         dci_kv_tree_refresh(kv, layer, head, again, scratch);
-        status = compare(kv, layer, head, again);
-        return status == DCI_OK ? check_nearness(kv, layer, head, scratch) : status;
+        DCI_TRY(compare(kv, layer, head, again));
+        return check_nearness(kv, layer, head, scratch);
 }

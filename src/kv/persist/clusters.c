@@ -114,9 +114,7 @@ static dci_status find_room(const dci_kv *kv, dci_kv_words words, size_t n, size
         *out_room = 0;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 size_t n_groups = 0;
-                const dci_status status = take_word(&words, &n_groups);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(take_word(&words, &n_groups));
                 if (n_groups == 0 || n_groups > n)
                         return dci_fail(DCI_ERR_FORMAT, "the file has %zu groups of %zu tokens", n_groups, n);
                 if (words.left / 4 < n_groups + n)

@@ -299,12 +299,10 @@ static dci_status write_file(const saving *s, const char *path)
                 {"groups", kv->listed ? dci_kv_clusters_bytes(kv, sequence, n) : 0, emit_groups, s},
         };
         dci_replacement replacement;
-        dci_status status = dci_replace_begin(path, &replacement);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_replace_begin(path, &replacement));
         const dci_sink sink = {&replacement, dci_replace_write};
-        status = dci_file_compose_buffered(kv->context, &sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION,
-                                           (size_t)DCI_KV_FILE_SECTIONS + kv->listed, parts);
+        dci_status status = dci_file_compose_buffered(kv->context, &sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION,
+                                                      (size_t)DCI_KV_FILE_SECTIONS + kv->listed, parts);
         return dci_replace_end(&replacement, status);
 }
 
@@ -320,11 +318,9 @@ static dci_status save(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, co
 
 dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
         if (status == DCI_OK)
                 status = dci_kv_check_prompted(kv, found);
         if (status == DCI_OK && path == NULL)

@@ -71,10 +71,7 @@ dci_status dci_kv_copy_selection_cache(dci_kv *kv, const dci_kv_layer *from, siz
 {
         /* A plan may come before the next reservation, and its token be a turn. */
         const size_t room = from->n_boundaries + (kv->config.schedule == DCI_KV_BOUNDARY && to->decided != NULL);
-        const dci_status status =
-                dci_kv_grow(kv, (void **)&to->boundaries, &to->boundary_capacity, room, sizeof *to->boundaries);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_grow(kv, (void **)&to->boundaries, &to->boundary_capacity, room, sizeof *to->boundaries));
         if (from->n_boundaries > 0)
                 memcpy(to->boundaries, from->boundaries, from->n_boundaries * sizeof *to->boundaries);
         to->n_boundaries = from->n_boundaries;
@@ -123,11 +120,9 @@ dci_status dci_kv_boundaries_ready(dci_kv *kv, dci_kv_sequence *sequence, size_t
 
 dci_status dci_kv_note_boundaries(dci_kv *kv, dci_kv_layer *layer, const int32_t *tokens, size_t n)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity, layer->n_boundaries + n,
-                             sizeof *layer->boundaries);
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity,
+                                        layer->n_boundaries + n, sizeof *layer->boundaries);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
                 if (layer->n_boundaries == 0 || layer->boundaries[layer->n_boundaries - 1] < tokens[i])
                         layer->boundaries[layer->n_boundaries++] = tokens[i];

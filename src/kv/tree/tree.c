@@ -87,9 +87,7 @@ size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n)
 static dci_status take_like(dci_kv *kv, const dci_kv_tree *measured, dci_kv_tree **out)
 {
         dci_kv_tree *tree;
-        const dci_status status = dci_kv_alloc(kv, measured->n_bytes, (void **)&tree);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, measured->n_bytes, (void **)&tree));
         *tree = *measured;
         atomic_init(&tree->refs, 1);
         lay_out(kv, tree, tree);
@@ -162,9 +160,7 @@ dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n)
         if (old != NULL && atomic_load(&old->refs) == 1 && old->token_capacity >= n)
                 return DCI_OK;
         measure(kv, old != NULL && old->n > n ? old->n : n, &measured);
-        const dci_status status = take_like(kv, &measured, &own);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(take_like(kv, &measured, &own));
         if (old != NULL)
                 dci_kv_tree_copy(kv, old, own);
         dci_kv_tree_release(kv, old);
