@@ -169,12 +169,11 @@ static dci_status add_pieces(dci_kv *kv, size_t n)
                 return dci_fail(DCI_ERR_FULL, "%zu blocks are wanted, %zu of %zu are free", n, pool->n_free,
                                 pool->n_blocks);
         const size_t n_pieces = (missing + pool->piece_blocks - 1) >> pool->piece_shift;
-        dci_status status = dci_kv_check_room(kv, dci_kv_pool_bytes(kv, n));
-        if (status == DCI_OK)
-                status = grow_lists(kv, n_pieces);
-        for (size_t p = 0; p < n_pieces && status == DCI_OK; p++)
-                status = add_piece(kv);
-        return status;
+        DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(kv, n)));
+        DCI_TRY(grow_lists(kv, n_pieces));
+        for (size_t p = 0; p < n_pieces; p++)
+                DCI_TRY(add_piece(kv));
+        return DCI_OK;
 }
 
 dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)

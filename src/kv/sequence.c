@@ -189,11 +189,10 @@ size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, 
 static dci_status own_trees(dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
         const size_t n_left = dci_kv_grouped_within(kv, layer, n);
-        dci_status status = DCI_OK;
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 if (layer->heads[h].tree != NULL && layer->heads[h].tree->n > n_left)
-                        status = dci_kv_tree_own(kv, &layer->heads[h], n_left);
-        return status;
+                        DCI_TRY(dci_kv_tree_own(kv, &layer->heads[h], n_left));
+        return DCI_OK;
 }
 
 static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)

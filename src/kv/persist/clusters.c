@@ -57,21 +57,21 @@ static dci_status emit_head(const dci_kv *kv, const dci_kv_clusters *batch, size
 {
         const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
         const size_t n_groups = batch->heads[head].n_groups;
-        dci_status status = put_word(sink, n_groups);
-        for (size_t g = 0; g < n_groups && status == DCI_OK; g++)
-                status = put_word(sink, (size_t)(offsets[g + 1] - offsets[g]));
-        for (size_t i = 0; i < batch->n && status == DCI_OK; i++)
-                status = put_word(sink, (size_t)ids[i]);
-        return status;
+        DCI_TRY(put_word(sink, n_groups));
+        for (size_t g = 0; g < n_groups; g++)
+                DCI_TRY(put_word(sink, (size_t)(offsets[g + 1] - offsets[g])));
+        for (size_t i = 0; i < batch->n; i++)
+                DCI_TRY(put_word(sink, (size_t)ids[i]));
+        return DCI_OK;
 }
 
 static dci_status emit_turns(const dci_kv_layer *layer, size_t n, const dci_sink *sink)
 {
         const size_t n_turns = turns_within(layer, n);
-        dci_status status = put_word(sink, n_turns);
-        for (size_t i = 0; i < n_turns && status == DCI_OK; i++)
-                status = put_word(sink, (size_t)layer->boundaries[i]);
-        return status;
+        DCI_TRY(put_word(sink, n_turns));
+        for (size_t i = 0; i < n_turns; i++)
+                DCI_TRY(put_word(sink, (size_t)layer->boundaries[i]));
+        return DCI_OK;
 }
 
 dci_status dci_kv_emit_clusters(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const dci_sink *sink)
