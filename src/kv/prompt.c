@@ -192,27 +192,27 @@ static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, 
         const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
         const bool once = kv->config.select == DCI_KV_SELECT_OBSERVED, rings = dci_kv_reorders(kv);
         const bool learned = kv->config.summary == DCI_KV_SUMMARY_LEARNED && n_positions > 0;
-        dci_status status = dci_kv_build_ready(kv);
-        if (status == DCI_OK && (once || learned || rings))
-                status = check_observed(kv, n_positions, queries, ld);
-        if (status == DCI_OK && n_positions > 0 && (once || learned))
-                status = copy_observed(kv, layer, n_positions, queries, ld);
-        if (status == DCI_OK && rings) {
+        DCI_TRY(dci_kv_build_ready(kv));
+        if (once || learned || rings)
+                DCI_TRY(check_observed(kv, n_positions, queries, ld));
+        if (n_positions > 0 && (once || learned))
+                DCI_TRY(copy_observed(kv, layer, n_positions, queries, ld));
+        if (rings) {
                 dci_kv_ring_observe(kv, layer, n_positions, queries, ld);
-                status = dci_kv_static_online(kv, layer, n);
+                DCI_TRY(dci_kv_static_online(kv, layer, n));
         }
-        if (status == DCI_OK && dci_kv_groups(kv, layer->number))
-                status = kv->listed ? take_batch(kv, layer, n) : dci_kv_make_chunks_exclusive(kv, layer, 0, n);
+        if (dci_kv_groups(kv, layer->number))
+                DCI_TRY(kv->listed ? take_batch(kv, layer, n) : dci_kv_make_chunks_exclusive(kv, layer, 0, n));
         const size_t room = dci_kv_max_room(kv);
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && n > 0; h++) {
-                status = dci_kv_alloc_transforms(kv, layer, h, learned);
-                if (status == DCI_OK && dci_kv_has_trees(kv))
-                        status = dci_kv_tree_own(kv, &layer->heads[h], n);
-                if (status == DCI_OK && once)
-                        status = dci_kv_grow(kv, (void **)&layer->heads[h].fixed, &layer->heads[h].fixed_capacity,
-                                             n < room ? n : room, sizeof(int32_t));
+        for (size_t h = 0; h < kv->config.n_kv_heads && n > 0; h++) {
+                DCI_TRY(dci_kv_alloc_transforms(kv, layer, h, learned));
+                if (dci_kv_has_trees(kv))
+                        DCI_TRY(dci_kv_tree_own(kv, &layer->heads[h], n));
+                if (once)
+                        DCI_TRY(dci_kv_grow(kv, (void **)&layer->heads[h].fixed, &layer->heads[h].fixed_capacity,
+                                            n < room ? n : room, sizeof(int32_t)));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)

@@ -114,21 +114,21 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 tables += dci_kv_grow_bytes(found[i]->table_capacity, dci_kv_blocks_of(kv, after), sizeof(int32_t));
         }
         /* What a limit of memory would refuse is refused before anything is taken. */
-        dci_status status = dci_kv_check_room(
-                kv, dci_kv_pool_bytes(kv, blocks) + (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables);
-        if (status == DCI_OK && !kv->elsewhere)
-                status = dci_kv_plans_ready(kv, longest);
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
-                status = grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i)));
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
-                status = dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i));
-        if (status == DCI_OK && blocks > 0)
-                status = dci_kv_pool_ready(kv, blocks);
+        DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) +
+                                              (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables));
+        if (!kv->elsewhere)
+                DCI_TRY(dci_kv_plans_ready(kv, longest));
+        for (size_t i = 0; i < n_sequences; i++)
+                DCI_TRY(grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i))));
+        for (size_t i = 0; i < n_sequences; i++)
+                DCI_TRY(dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i)));
+        if (blocks > 0)
+                DCI_TRY(dci_kv_pool_ready(kv, blocks));
         /* Last, since groups that are formed stay. */
-        for (size_t i = 0; i < n_sequences && status == DCI_OK && !kv->elsewhere; i++)
+        for (size_t i = 0; i < n_sequences && !kv->elsewhere; i++)
                 if (dci_kv_pending(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
-        return status == DCI_OK && n_late > 0 ? dci_kv_build_pending(kv, n_late, kv->late, true) : status;
+        return n_late > 0 ? dci_kv_build_pending(kv, n_late, kv->late, true) : DCI_OK;
 }
 
 dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens)

@@ -320,11 +320,11 @@ static dci_status load_layer(loading *l, dci_kv_layer *layer)
         layer->n_grouped = (size_t)n_grouped;
         layer->n_prompt = (size_t)n_prompt;
         atomic_store(&layer->prompt, DCI_KV_PROMPT_DONE);
-        dci_status status = kv->listed ? dci_kv_load_clusters(kv, layer, &l->groups)
-                                       : dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped);
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
-                status = load_head(l, layer, h);
-        return status;
+        DCI_TRY(kv->listed ? dci_kv_load_clusters(kv, layer, &l->groups)
+                           : dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped));
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
+                DCI_TRY(load_head(l, layer, h));
+        return DCI_OK;
 }
 
 static void form_task(void *arg, size_t task, size_t worker)
@@ -351,17 +351,13 @@ static void form_task(void *arg, size_t task, size_t worker)
 static dci_status load_into(loading *l)
 {
         dci_kv *kv = l->kv;
-        dci_status status = load_blocks(l);
-        for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++)
-                status = load_layer(l, &l->sequence->layers[i]);
-        if (status == DCI_OK && (l->frames_left != 0 || l->fixed_left != 0 || l->groups.left != 0))
-                status = dci_fail(DCI_ERR_FORMAT, "the file's sections 'frames', 'fixed' or 'groups' are too long");
-        if (status == DCI_OK)
-                status = dci_kv_build_ready(kv);
-        if (status == DCI_OK)
-                status = dci_kv_boundaries_ready(kv, l->sequence, 0); /* of plans before the next reservation */
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(load_blocks(l));
+        for (size_t i = 0; i < kv->config.n_layers; i++)
+                DCI_TRY(load_layer(l, &l->sequence->layers[i]));
+        if (l->frames_left != 0 || l->fixed_left != 0 || l->groups.left != 0)
+                return dci_fail(DCI_ERR_FORMAT, "the file's sections 'frames', 'fixed' or 'groups' are too long");
+        DCI_TRY(dci_kv_build_ready(kv));
+        DCI_TRY(dci_kv_boundaries_ready(kv, l->sequence, 0)); /* of plans before the next reservation */
         const size_t n_tasks = kv->config.n_layers * kv->config.n_kv_heads;
         return dci_kv_spread(kv, kv->forming.n_areas - 1, n_tasks, n_tasks * l->n * (kv->dim_k + kv->dim_v), form_task,
                              l);

@@ -104,18 +104,17 @@ void dci_kv_truncate_selection_cache(const dci_kv *kv, dci_kv_layer *layer, size
 
 dci_status dci_kv_boundaries_ready(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens)
 {
-        dci_status status = DCI_OK;
         if (kv->config.schedule != DCI_KV_BOUNDARY)
                 return DCI_OK;
-        for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++) {
+        for (size_t l = 0; l < kv->config.n_layers; l++) {
                 dci_kv_layer *layer = &sequence->layers[l];
                 /* Plans come when the prompt has ended, and after its end no more tokens of the step. */
                 const size_t more = layer->prompt == DCI_KV_PROMPT_OPEN ? 1 : n_tokens;
                 if (layer->decided != NULL)
-                        status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity,
-                                             layer->n_boundaries + more + 1, sizeof *layer->boundaries);
+                        DCI_TRY(dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity,
+                                            layer->n_boundaries + more + 1, sizeof *layer->boundaries));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_kv_note_boundaries(dci_kv *kv, dci_kv_layer *layer, const int32_t *tokens, size_t n)
