@@ -6,7 +6,7 @@
     python3 bench/scripts/gpu_plot.py decode.json [--peers peers.json] [--batch 1] [--arm sketch,quest]
                                       [--out docs/gpu-decode.png]
 
-Reports are those of dci-bench gpu --part decode --json, and of bench/scripts/gpu_peers.py --json, which may hold a decode. Needs
+Reports are those of dci-bench gpu --part decode --json, and of bench/scripts/gpu_peers.py --json, which may hold one. Needs
 matplotlib.
 """
 import argparse
@@ -46,7 +46,7 @@ def series(decoded, batch, arms):
 
 
 def name_ends(axes, ends):
-    """Names each line at its last point, apart where lines end at the same length. ends: (x, y, name, colour) of each line."""
+    """Names each line at its last point, apart where lines end at the same length. ends: (x, y, name, colour)."""
     figure = axes.figure
     figure.canvas.draw()  # from here on the transform to pixels is known
     apart, last = 13 * figure.dpi / 72, {}
