@@ -71,7 +71,7 @@ twin twin_begin_with(dci_context *context, const dci_kv_config *config, const dc
         twin t = {.context = context, .config = *config, .what = dci_kv_preset_name(config->preset)};
         t.gpu = twin_gpu(context);
         t.ops = t.gpu->ops;
-        ck_ok(t.ops->stream_take(t.gpu, &t.stream));
+        ck_ok(t.ops->stream_create(t.gpu, &t.stream));
         ck_ok(dci_gpu_kv_create(t.gpu, config, on_device, &t.kv));
         t.cpu = kv_create(context, config);
         t.plans = t.kv->planner.on;
@@ -89,7 +89,7 @@ void twin_end(twin *t)
 {
         dci_kv_destroy(t->cpu);
         dci_gpu_kv_destroy(t->kv);
-        t->ops->stream_give(t->gpu, t->stream);
+        t->ops->stream_destroy(t->gpu, t->stream);
         dci_gpu_destroy(t->gpu);
         if (t->own_context)
                 dci_context_destroy(t->context);
@@ -105,7 +105,7 @@ void twin_end(twin *t)
 void *twin_send(twin *t, const void *from, size_t n_bytes)
 {
         void *out = NULL;
-        ck_ok(t->ops->take(t->gpu, n_bytes, &out));
+        ck_ok(t->ops->alloc(t->gpu, n_bytes, &out));
         if (from != NULL && n_bytes > 0)
                 ck_ok(t->ops->copy(t->gpu, t->stream, out, from, n_bytes));
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
@@ -114,7 +114,7 @@ void *twin_send(twin *t, const void *from, size_t n_bytes)
 
 void twin_give(twin *t, void *memory, size_t n_bytes)
 {
-        t->ops->give(t->gpu, memory, n_bytes);
+        t->ops->free(t->gpu, memory, n_bytes);
 }
 
 twin_rows twin_rows_of(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
@@ -313,7 +313,7 @@ void twin_prompt(twin *t, size_t layer, const kv_turn *turn)
                 ck_ok(dci_gpu_kv_prompt_rows(t->kv, t->stream, layer, turn->sequence, &all.rows));
                 live_on(t, all);
         }
-        ck_ok(dci_gpu_kv_prompt(t->kv, t->stream, layer, turn->sequence, n, queries, ld));
+        ck_ok(dci_gpu_kv_end_prompt(t->kv, t->stream, layer, turn->sequence, n, queries, ld));
         kv_prompt(t->cpu, layer, turn->sequence, d, end);
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
         twin_give(t, queries, n_bytes);
@@ -411,7 +411,7 @@ static void forget_early(const twin *t, size_t n_turns, const kv_turn *turns)
 {
         for (size_t i = 0; i < n_turns; i++)
                 for (size_t l = 0; l < t->config.n_layers; l++) {
-                        dci_kv_decided *d = dci_kv_find(t->cpu, turns[i].sequence)->layers[l].decided;
+                        dci_kv_selection_cache *d = dci_kv_find(t->cpu, turns[i].sequence)->layers[l].decided;
                         if (d != NULL && twin_is_early(t, l, turns[i].sequence))
                                 d->listed = false;
                 }

@@ -496,7 +496,7 @@ static void gather_once(gpu_test *t, uint64_t seed)
         const dci_gpu_gather_args args = {.n_sequences = c.n,
                                           .n_heads = c.n_heads,
                                           .unit_shift = c.shift,
-                                          .most_items = c.most + (int32_t)dci_rng_below(&rng, 3),
+                                          .max_items = c.most + (int32_t)dci_rng_below(&rng, 3),
                                           .rows = ints_at(c.rows, false),
                                           .items = gpu_at(c.items, false),
                                           .item_stride = c.shared ? 0 : (uint64_t)c.stride,
@@ -579,7 +579,7 @@ START_TEST(captured_copies_run_at_each_launch)
                 ck_ok(t.ops->graph_launch(t.gpu, graph, t.stream));
                 gpu_same(&t, to, "a launch");
         }
-        t.ops->graph_give(t.gpu, graph);
+        t.ops->graph_destroy(t.gpu, graph);
         gpu_end(&t);
 }
 END_TEST

@@ -173,13 +173,13 @@ static void chosen_beyond_the_room(dci_kv *kv)
         head_of(kv)->n_fixed = head_of(kv)->fixed_capacity + 1;
 }
 
-static dci_kv_batch *batch_of(dci_kv *kv)
+static dci_kv_clusters *batch_of(dci_kv *kv)
 {
         return layer_of(kv)->batches[0];
 }
 static void end_of_a_group(dci_kv *kv)
 {
-        dci_kv_batch_offsets(kv, batch_of(kv), 1)[1] = (int32_t)batch_of(kv)->n + 1;
+        dci_kv_cluster_offsets(kv, batch_of(kv), 1)[1] = (int32_t)batch_of(kv)->n + 1;
 }
 static void end_of_the_groups(dci_kv *kv)
 {
@@ -187,20 +187,20 @@ static void end_of_the_groups(dci_kv *kv)
 }
 static void token_in_two_groups(dci_kv *kv)
 {
-        int32_t *ids = dci_kv_batch_ids(kv, batch_of(kv), 1);
+        int32_t *ids = dci_kv_cluster_ids(kv, batch_of(kv), 1);
         ids[batch_of(kv)->n - 1] = ids[0];
 }
 static void token_that_is_not(dci_kv *kv)
 {
-        dci_kv_batch_ids(kv, batch_of(kv), 1)[4] = -1;
+        dci_kv_cluster_ids(kv, batch_of(kv), 1)[4] = -1;
 }
 static void tokens_of_a_group_out_of_order(dci_kv *kv)
 {
-        const int32_t *offsets = dci_kv_batch_offsets(kv, batch_of(kv), 1);
+        const int32_t *offsets = dci_kv_cluster_offsets(kv, batch_of(kv), 1);
         size_t g = 0;
         while (offsets[g + 1] - offsets[g] < 2)
                 g++;
-        int32_t *ids = dci_kv_batch_ids(kv, batch_of(kv), 1) + offsets[g];
+        int32_t *ids = dci_kv_cluster_ids(kv, batch_of(kv), 1) + offsets[g];
         const int32_t swap = ids[0];
         ids[0] = ids[1];
         ids[1] = swap;
@@ -224,7 +224,7 @@ static void static_tokens(dci_kv *kv)
 }
 static void page_of_an_order(dci_kv *kv)
 {
-        dci_kv_batch_offsets(kv, batch_of(kv), 1)[1]--;
+        dci_kv_cluster_offsets(kv, batch_of(kv), 1)[1]--;
 }
 static void batch_counted_once_less(dci_kv *kv)
 {
@@ -232,11 +232,11 @@ static void batch_counted_once_less(dci_kv *kv)
 }
 static void row_of_a_group(dci_kv *kv)
 {
-        dci_kv_batch_rows(kv, batch_of(kv), 1)[5] ^= 0x20;
+        dci_kv_cluster_rows(kv, batch_of(kv), 1)[5] ^= 0x20;
 }
 static void mean_value_of_a_group(dci_kv *kv)
 {
-        dci_kv_batch_means(kv, batch_of(kv), 1, true)[5] ^= 0x20;
+        dci_kv_cluster_means(kv, batch_of(kv), 1, true)[5] ^= 0x20;
 }
 
 static dci_kv_tree *tree_of(dci_kv *kv)
@@ -344,7 +344,7 @@ static void cells_rotated(dci_kv *kv)
 
 static void list_with_a_token_twice(dci_kv *kv)
 {
-        int32_t *list = layer_of(kv)->decided->lists + dci_kv_most_room(kv);
+        int32_t *list = layer_of(kv)->decided->lists + dci_kv_max_room(kv);
         list[1] = list[0];
 }
 static void list_beyond_its_candidates(dci_kv *kv)
@@ -353,7 +353,7 @@ static void list_beyond_its_candidates(dci_kv *kv)
 }
 static void list_too_long(dci_kv *kv)
 {
-        layer_of(kv)->decided->counts[1] = (int32_t)dci_kv_most_room(kv) + 1;
+        layer_of(kv)->decided->counts[1] = (int32_t)dci_kv_max_room(kv) + 1;
 }
 static void list_of_the_future(dci_kv *kv)
 {

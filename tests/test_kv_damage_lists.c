@@ -30,14 +30,14 @@ static dci_kv_head *head_of(dci_kv *kv)
 {
         return &layer_of(kv)->heads[1];
 }
-static dci_kv_batch *batch_of(dci_kv *kv)
+static dci_kv_clusters *batch_of(dci_kv *kv)
 {
         return layer_of(kv)->batches[0];
 }
 
 static void blocks_beyond_the_most(dci_kv *kv)
 {
-        kv->pool.most_blocks = kv->pool.n_blocks - 1;
+        kv->pool.max_blocks = kv->pool.n_blocks - 1;
 }
 static void free_beyond_blocks(dci_kv *kv)
 {
@@ -120,15 +120,15 @@ static void no_groups(dci_kv *kv)
 }
 static void groups_that_begin_late(dci_kv *kv)
 {
-        dci_kv_batch_offsets(kv, batch_of(kv), 1)[0] = 1;
+        dci_kv_cluster_offsets(kv, batch_of(kv), 1)[0] = 1;
 }
 static void empty_group(dci_kv *kv)
 {
-        dci_kv_batch_offsets(kv, batch_of(kv), 1)[1] = 0;
+        dci_kv_cluster_offsets(kv, batch_of(kv), 1)[1] = 0;
 }
 static void token_of_another_batch(dci_kv *kv)
 {
-        dci_kv_batch_ids(kv, batch_of(kv), 1)[0] = (int32_t)(batch_of(kv)->first + batch_of(kv)->n);
+        dci_kv_cluster_ids(kv, batch_of(kv), 1)[0] = (int32_t)(batch_of(kv)->first + batch_of(kv)->n);
 }
 static void empty_batch(dci_kv *kv)
 {
