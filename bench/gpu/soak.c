@@ -8,7 +8,7 @@
 #include "core/internal.h"
 
 #include "bench/gpu/driver.h"
-#include "offload/offload_internal.h"
+#include "offload/resident.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -152,14 +152,13 @@ static dci_status compare(soaking *s)
 /* Overwrites the resident page of a block, in all layers that have one. */
 static dci_status poison_place(gpubench *b, const dci_gpu_kv *kv, int32_t block)
 {
-        const dci_gpu_kv_resident *r = &kv->resident;
+        const dci_gpu_kv_resident *r = kv->resident;
         const size_t n_bytes = kv->host->pool.block_bytes;
-        if (r->n_places == 0 || r->places[block] < 0)
+        if (r->n_slots == 0 || r->slots[block] < 0)
                 return DCI_OK;
         for (size_t l = 0; l < kv->n_sparse; l++)
                 DCI_TRY(b->ops->fill(b->gpu, b->stream,
-                                     r->memory + (l * r->n_places + (size_t)r->places[block]) * n_bytes, 0xff,
-                                     n_bytes));
+                                     r->memory + (l * r->n_slots + (size_t)r->slots[block]) * n_bytes, 0xff, n_bytes));
         return DCI_OK;
 }
 
@@ -173,7 +172,7 @@ static dci_status poison(soaking *s, size_t i)
         const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, s->driver.sequences[i]);
         if (row == NULL)
                 return DCI_ERR_NOT_FOUND;
-        const size_t n_blocks = dci_gpu_kv_blocks(kv, row->n), at = dci_gpu_kv_row_at(kv, row);
+        const size_t n_blocks = dci_gpu_kv_blocks(kv, row->n), at = dci_gpu_kv_row_number(kv, row);
         for (size_t n = 0; n < n_blocks; n++) {
                 int32_t block = 0;
                 DCI_TRY(dci_kv_table(dci_gpu_kv_host(kv), s->driver.sequences[i], n, 1, &block));
