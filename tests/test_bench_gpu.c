@@ -44,8 +44,8 @@ END_TEST
 
 START_TEST(summaries_are_formed)
 {
-        json_t *report = bench_good(GPU("--part", "form"));
-        ck_assert_uint_eq(count_part(report, "form"),
+        json_t *report = bench_good(GPU("--part", "encode"));
+        ck_assert_uint_eq(count_part(report, "encode"),
                           6); /* four of a prompt, a step with nothing due and one with a unit */
 }
 END_TEST
@@ -64,8 +64,8 @@ END_TEST
 
 START_TEST(choices_are_measured_and_held_against_the_reference)
 {
-        json_t *report = bench_good(GPU("--part", "choose"));
-        ck_assert_uint_eq(count_part(report, "choose"), 15); /* tokens, pages and listed groups */
+        json_t *report = bench_good(GPU("--part", "select"));
+        ck_assert_uint_eq(count_part(report, "select"), 15); /* tokens, pages and listed groups */
 }
 END_TEST
 

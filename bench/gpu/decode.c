@@ -190,7 +190,7 @@ static dci_status split_calls(decoding *d, const bool *present)
                         d->phases[phase] = 1e6 * seconds[phase] / (double)n;
         if (!is_full(&d->driver.config.arm)) {
                 d->phases[PHASE_SELECT] = d->plan.median;
-                d->phases[PHASE_FORM] = d->maintain.median;
+                d->phases[PHASE_ENCODE] = d->maintain.median;
         }
         return DCI_OK;
 }
@@ -300,7 +300,7 @@ static dci_status report(decoding *d)
                : d->planner == DCI_GPU_PLAN_DEVICE ? "device"
                                                    : "HOST",
                d->batch, d->tokens, c->layers, d->whole.median, d->wall.median, ratio,
-               phase_or_zero(d, PHASE_APPEND) + phase_or_zero(d, PHASE_FORM),
+               phase_or_zero(d, PHASE_APPEND) + phase_or_zero(d, PHASE_ENCODE),
                phase_or_zero(d, PHASE_SCORE) + phase_or_zero(d, PHASE_SELECT), phase_or_zero(d, PHASE_RESIDENCY),
                phase_or_zero(d, PHASE_GATHER), phase_or_zero(d, PHASE_TAIL), phase_or_zero(d, PHASE_ATTEND),
                100 * gpubench_hit_rate(&d->before, &d->after), memory, d->fill_seconds);
@@ -454,7 +454,7 @@ static dci_status open_decoding(decoding *d)
                "from reserve to the end\n"
                "%-14s %-6s %5s %8s %6s %10s %10s %6s %8s %8s %8s %8s %8s %8s %7s %10s %8s\n",
                o->heads, GPUBENCH_GROUP, GPUBENCH_DIM, o->budgets.values[0], o->decode_layers, memory, "preset",
-               "plans", "batch", "tokens", "layers", "us", "wall", "/ full", "append", "choose", "resid.", "gather",
+               "plans", "batch", "tokens", "layers", "us", "wall", "/ full", "append", "select", "resid.", "gather",
                "tail", "attend", "hits", "device", "filled");
         return DCI_OK;
 }

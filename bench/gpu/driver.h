@@ -26,7 +26,7 @@
 /* Phases of a step, in the order that a layer has them. */
 enum {
         PHASE_APPEND,
-        PHASE_FORM,
+        PHASE_ENCODE,
         PHASE_SCORE,
         PHASE_SELECT,
         PHASE_RESIDENCY,

@@ -17,7 +17,7 @@ enum {
         GPUBENCH_ERROR,
         GPUBENCH_SCORE,
         GPUBENCH_SELECT,
-        GPUBENCH_FORM,
+        GPUBENCH_ENCODE,
         GPUBENCH_TAIL,
         GPUBENCH_KMEANS,
         GPUBENCH_USUAL = GPUBENCH_KMEANS, /* the parts after it run only when they are named */
@@ -153,8 +153,8 @@ dci_status gpubench_residency(gpubench *b);      /* bench/gpu/residency.c */
 dci_status gpubench_step(gpubench *b);           /* bench/gpu/step.c */
 dci_status gpubench_error(gpubench *b);          /* bench/gpu/error.c */
 dci_status gpubench_score(gpubench *b);          /* bench/gpu/score.c */
-dci_status gpubench_choose(gpubench *b);         /* bench/gpu/choose.c */
-dci_status gpubench_form(gpubench *b);           /* bench/gpu/form.c */
+dci_status gpubench_select(gpubench *b);         /* bench/gpu/select.c */
+dci_status gpubench_encode(gpubench *b);           /* bench/gpu/encode.c */
 dci_status gpubench_tail(gpubench *b);           /* bench/gpu/tail.c */
 dci_status gpubench_kmeans(gpubench *b);         /* bench/gpu/kmeans.c */
 dci_status gpubench_decode(gpubench *b);         /* bench/gpu/decode.c */

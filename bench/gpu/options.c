@@ -8,8 +8,8 @@
 static const bench_choice parts[] = {
         {"gather", GPUBENCH_GATHER}, {"dense", GPUBENCH_DENSE},         {"sparse", GPUBENCH_SPARSE},
         {"append", GPUBENCH_APPEND}, {"residency", GPUBENCH_RESIDENCY}, {"step", GPUBENCH_STEP},
-        {"error", GPUBENCH_ERROR},   {"score", GPUBENCH_SCORE},         {"choose", GPUBENCH_SELECT},
-        {"form", GPUBENCH_FORM},     {"tail", GPUBENCH_TAIL},           {"kmeans", GPUBENCH_KMEANS},
+        {"error", GPUBENCH_ERROR},   {"score", GPUBENCH_SCORE},         {"select", GPUBENCH_SELECT},
+        {"encode", GPUBENCH_ENCODE},     {"tail", GPUBENCH_TAIL},           {"kmeans", GPUBENCH_KMEANS},
         {"decode", GPUBENCH_DECODE}, {"soak", GPUBENCH_SOAK},           {NULL, 0}};
 static const bench_choice gathers[] = {{"mapped", DCI_GPU_GATHER_MAPPED},   {"staged", DCI_GPU_GATHER_STAGED},
                                        {"batched", DCI_GPU_GATHER_BATCHED}, {"copies", DCI_GPU_GATHER_COPIES},
@@ -45,7 +45,7 @@ static const char help[] =
         "\n"
         "  --device N|host           a GPU, or the CPU in its place, with tiny sizes (default 0)\n"
         "  --part LIST               some of gather, dense, sparse, append, residency, step, error, score,\n"
-        "                            choose, form, tail, kmeans (default: these), decode, soak\n"
+        "                            select, encode, tail, kmeans (default: these), decode, soak\n"
         "  --tiny                    sizes for a sanitizer: figures that mean nothing\n"
         "  --reps N                  samples of a figure, 5 to 10000 (default 30; fewer where they take long)\n"
         "  --device-gib N            device memory for layers that rotate, 1 to 1024 (default 60, or what is free)\n"

@@ -102,7 +102,7 @@ static dci_status report(stepping *s, const kvbench_arm *arm, const dci_gpu_kv_i
                 "tokens", (json_int_t)o->tokens, "batch", (json_int_t)o->batch, "hot", (json_int_t)after->hot, "gather",
                 gpubench_gather_name(o->gather), "device_bytes", (json_int_t)after->device_bytes, "pinned_bytes",
                 (json_int_t)after->pinned_bytes, "hit_rate", hit_rate, "bytes_fetched_step", fetched, "stayed",
-                (json_int_t)(after->n_stayed - before->n_stayed), "form_s", s->form_seconds, "tokens_per_s",
+                (json_int_t)(after->n_stayed - before->n_stayed), "build_s", s->form_seconds, "tokens_per_s",
                 tokens_per_s);
         DCI_TRY(gpubench_row(s->b, "step", name, shape, &times[STEP], 0, 0));
         for (size_t i = 1; i < TIMES; i++) {

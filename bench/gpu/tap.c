@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-const char *const gpubench_phase_names[PHASES] = {"append",    "form",   "score", "choose",
+const char *const gpubench_phase_names[PHASES] = {"append",    "encode",   "score", "select",
                                                   "residency", "gather", "tail",  "attend"};
 
 typedef struct span {
@@ -73,7 +73,7 @@ static bool enters(int phase)
         }
 TAPPED(append, dci_gpu_append_args, PHASE_APPEND)
 TAPPED(pack, dci_gpu_pack_args, PHASE_APPEND)
-TAPPED(encode, dci_gpu_encode_args, PHASE_FORM)
+TAPPED(encode, dci_gpu_encode_args, PHASE_ENCODE)
 TAPPED(score, dci_gpu_score_args, PHASE_SCORE)
 TAPPED(select, dci_gpu_select_args, PHASE_SELECT)
 TAPPED(resolve, dci_gpu_resolve_args, PHASE_RESIDENCY)

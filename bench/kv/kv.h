@@ -193,7 +193,7 @@ typedef struct kvbench_row {
         kvbench_marks marks;
         size_t n_steps, n_planned;
         double decided, corrected; /* of all lists, those that their own queries chose; those that were corrected */
-        double form_ms;
+        double build_ms;
         bench_latency times[KVBENCH_TIMES];
         int32_t refits;
         double drift;

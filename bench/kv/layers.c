@@ -28,7 +28,7 @@ static const char *const time_names[TIMES] = {"append", "plan", "attend", "full"
 
 typedef struct layers_row {
         kvbench_arm arm;
-        double fill_ms, form_ms; /* of a layer: storing the prompt, and forming what is kept of it */
+        double fill_ms, build_ms; /* of a layer: storing the prompt, and forming what is kept of it */
         double *seconds[TIMES];
         size_t n[TIMES];
         bench_latency times[TIMES];
@@ -60,7 +60,7 @@ static const char help[] =
         "  --json FILE               also write {machine, command, rows}; maintain_us_p99_tenths and bytes_token_tenths of\n"
         "                            a row: of each tenth of the steps, and all memory per token at its end\n"
         "\n"
-        "columns, of one layer: fill ms and form ms (the prompt stored, and codes or summaries made of it), then median and\n"
+        "columns, of one layer: fill ms and build ms (the prompt stored, and codes or summaries made of it), then median and\n"
         "99th percentile of append, plan and attend in us, full attention's median, maintain where groups were due; tokens/s:\n"
         "of all layers, appended, planned and attended to, against full attention.\n"
         "Needs layers x heads x tokens x 512 bytes of memory: 4 GiB by default.\n";
@@ -146,7 +146,7 @@ static dci_status fill(playing *p, layers_row *row)
                                 continue;
                         DCI_TRY(dci_kv_end_prompt(p->kv, l, p->sequence, p->n_observed, p->observed,
                                                   p->trace->keys.dim));
-                        row->form_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
+                        row->build_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
                 }
                 DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
         }
@@ -285,7 +285,7 @@ static void print_row(const layers_options *o, const layers_row *row)
         if (row->n[MAINTAIN] > 0)
                 snprintf(maintain, sizeof maintain, "%.0f", row->times[MAINTAIN].median);
         printf("%-14s %-14s %8.1f %8.1f %7.1f %8.0f %8.0f %8.0f %8.0f %9.0f %9s %9.1f %9.1f %8.1f\n",
-               dci_kv_preset_name(row->arm.preset), codes, row->fill_ms, row->form_ms, row->times[APPEND].median,
+               dci_kv_preset_name(row->arm.preset), codes, row->fill_ms, row->build_ms, row->times[APPEND].median,
                row->times[PLAN].median, row->times[PLAN].p99, row->times[ATTEND].median, row->times[ATTEND].p99,
                row->times[FULL].median, maintain, rate(o, row, false), rate(o, row, true),
                row->info.resident_token_bytes);
@@ -298,7 +298,7 @@ static json_t *row_json(const layers_options *o, const layers_row *row)
                                  (int)row->arm.value_bits, "learned", (int)row->arm.learned, "budget",
                                  (json_int_t)o->budget, "layers", (json_int_t)o->n_layers, "heads",
                                  (json_int_t)o->n_heads, "tokens", (json_int_t)o->tokens, "fill_ms", row->fill_ms,
-                                 "form_ms", row->form_ms, "tokens_per_s", rate(o, row, false), "tokens_per_s_full",
+                                 "build_ms", row->build_ms, "tokens_per_s", rate(o, row, false), "tokens_per_s_full",
                                  rate(o, row, true), "resident_token_bytes", row->info.resident_token_bytes);
         for (size_t t = 0; t < TENTHS && json != NULL && o->steps >= TENTHS; t++) {
                 if (t == 0) {
@@ -335,7 +335,7 @@ static dci_status run(const layers_options *o, dci_context *context, int argc, c
                        "%d threads\n\n%-14s %-14s %8s %8s %7s %8s %8s %8s %8s %9s %9s %9s %9s %8s\n",
                        o->n_layers, o->n_heads, trace.group, trace.keys.dim, o->tokens, o->steps, o->budget,
                        dci_isa_name(dci_context_isa(context)), (int)dci_context_threads(context), "preset", "codes",
-                       "fill ms", "form ms", "append", "plan us", "p99", "attend", "p99", "full us", "maintain",
+                       "fill ms", "build ms", "append", "plan us", "p99", "attend", "p99", "full us", "maintain",
                        "tokens/s", "full", "B/token");
         const size_t n_arms = kvbench_arms(&o->arms, NULL);
         kvbench_arm *arms = malloc((n_arms + 1) * sizeof *arms);

@@ -137,7 +137,7 @@ static const char help_columns[] =
         "  KiB/step      keys and values of the tokens chosen in a step (not of those that are kept)\n"
         "  moved         of these, what was not chosen in the step before: with a cache of one step\n"
         "  B/token       bytes that summaries and tails keep per token; of clusters and segments as they came out\n"
-        "  form ms       groups, codes and fits of the prompt\n"
+        "  build ms       groups, codes and fits of the prompt\n"
         "  plan us, p99, attend us, maintain us  per step: median and 99th percentile\n"
         "A model has more than one layer and one head, which would not stay in the processor's caches: times are\n"
         "lower bounds.\n"

@@ -221,7 +221,7 @@ static dci_status prefill(player *p)
         DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
         const double again = bench_seconds();
         DCI_TRY(dci_kv_wait(p->kv, p->sequence));
-        p->row->form_ms = 1e3 * (bench_seconds() - again + pause - begin);
+        p->row->build_ms = 1e3 * (bench_seconds() - again + pause - begin);
         return DCI_OK;
 }
 

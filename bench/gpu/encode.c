@@ -87,7 +87,7 @@ static dci_status report(gpubench *b, const char *arm, size_t n_tokens, size_t n
                                   (json_int_t)n_sequences, "layers", (json_int_t)n_layers, "heads", HEADS, "dim", DIM);
         printf("%-26s %8zu %6zu %7zu %9.1f %9.1f %9.1f %9.1f\n", arm, n_tokens, n_sequences, n_layers, time->median,
                time->p10, time->p90, bytes / time->median * 1e-3);
-        return gpubench_row(b, "form", arm, shape, time, bytes, bytes > 0 ? b->limits.specified : 0);
+        return gpubench_row(b, "encode", arm, shape, time, bytes, bytes > 0 ? b->limits.specified : 0);
 }
 
 /* --- a prompt ------------------------------------------------------------------------------------------------------------ */
@@ -113,7 +113,7 @@ static dci_status compare(forming *f, const unsigned char *rows, unsigned char *
         DCI_TRY(gpubench_download(f->b, made, f->chunks.device, n_bytes));
         for (size_t i = 0; i < n_bytes; i++)
                 if (model[i] != made[i])
-                        return dci_fail(BENCH_ERR_RUN, "form: byte %zu of the chunks is %02x, the reference makes %02x",
+                        return dci_fail(BENCH_ERR_RUN, "encode: byte %zu of the chunks is %02x, the reference makes %02x",
                                         i, (unsigned)made[i], (unsigned)model[i]);
         return DCI_OK;
 }
@@ -231,7 +231,7 @@ static dci_status measure_step(gpubench *b, size_t n_sequences, bool due)
         return DCI_OK;
 }
 
-dci_status gpubench_form(gpubench *b)
+dci_status gpubench_encode(gpubench *b)
 {
         static const size_t batches[] = {1, 16, 64};
         const size_t n_batches = b->options->tiny ? 1 : sizeof batches / sizeof *batches;

@@ -248,7 +248,7 @@ static dci_status check(choosing *c)
         DCI_TRY(gpubench_download(c->b, positions, c->args.positions, stride * sizeof *positions));
         DCI_TRY(gpubench_download(c->b, &count, c->args.counts, sizeof count));
         if (count != CHOSEN)
-                return dci_fail(BENCH_ERR_RUN, "choose: %d of %d were chosen", (int)count, CHOSEN);
+                return dci_fail(BENCH_ERR_RUN, "select: %d of %d were chosen", (int)count, CHOSEN);
         if (c->shape->kind == LISTED)
                 return DCI_OK;
         const int32_t row = 0, n_tokens = (int32_t)c->shape->candidates + SINK + WINDOW;
@@ -279,7 +279,7 @@ static dci_status check(choosing *c)
         const int32_t few = c->shape->kind == PAGES ? 1 << PAGE_SHIFT : 3;
         return wanted == count && same >= count - few
                        ? DCI_OK
-                       : dci_fail(BENCH_ERR_RUN, "choose: %d of %d are those of the reference", (int)same, (int)wanted);
+                       : dci_fail(BENCH_ERR_RUN, "select: %d of %d are those of the reference", (int)same, (int)wanted);
 }
 
 static dci_status measure(gpubench *b, const shape *s)
@@ -296,12 +296,12 @@ static dci_status measure(gpubench *b, const shape *s)
                                        "group", GROUP, "sets", (json_int_t)c.n_sets);
         printf("%-18s %10zu %8zu %6zu %5zu %9.1f %9.1f %9.1f %9.1f\n", s->name, s->candidates, c.n_groups, s->batch,
                c.n_sets, time.median, time.p10, time.p90, 1e-3 * bytes / time.median);
-        DCI_TRY(gpubench_row(b, "choose", s->name, shape_json, &time, bytes, 0));
+        DCI_TRY(gpubench_row(b, "select", s->name, shape_json, &time, bytes, 0));
         gpubench_release(b, mark);
         return DCI_OK;
 }
 
-dci_status gpubench_choose(gpubench *b)
+dci_status gpubench_select(gpubench *b)
 {
         printf("\nchoose: %d tokens of each of %d heads; us of one call\n%-18s %10s %8s %6s %5s %9s %9s %9s %9s\n",
                CHOSEN, HEADS, "scores", "candidates", "groups", "batch", "steps", "us", "p10", "p90", "GB/s");
