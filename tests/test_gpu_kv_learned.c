@@ -33,7 +33,7 @@ static size_t missing(const twin *t, int64_t sequence)
 {
         size_t n = 0;
         for (size_t l = 0; l < t->config.n_layers; l++) {
-                ck_assert(!twin_layer_of(t->kv->host, sequence, l)->uncoded);
+                ck_assert(!twin_layer_of(t->kv->host, sequence, l)->prompt_due);
                 n += twin_layer_of(t->kv->host, sequence, l)->n_missing;
         }
         return n;

@@ -83,7 +83,8 @@ dci_status dci_kv_create(dci_context *context, const dci_kv_config *config, dci_
         atomic_init(&kv->bytes, n_bytes);
         atomic_init(&kv->chunk_total, 0);
         pthread_mutex_init(&kv->lock, NULL);
-        dci_kv_jobs_init(kv, &dci_kv_work_of_prompts);
+        kv->former = dci_kv_host_former;
+        dci_kv_jobs_init(kv);
         dci_status status = set_up(kv);
         if (status != DCI_OK)
                 dci_kv_destroy(kv);

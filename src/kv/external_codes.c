@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Learned codes of a prompt that another owner makes and keeps, with transforms that were fitted here (kv->fits_only). The rows are here, so
+ * Learned codes of a prompt that a device makes and keeps, with transforms that were fitted here. The rows are here, so
  * codes that are needed all the same, to write to a chunk or to change a transform, are made then: the same bits.
  */
 #include "core/internal.h"
@@ -44,7 +44,7 @@ dci_status dci_kv_set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residu
         dci_status status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_heads,
                                           tokens * n_heads * 16 * (kv->dim_k + kv->dim_v), rest_task, &c);
         if (status == DCI_OK) {
-                layer->uncoded = false;
+                layer->prompt_due = false;
                 layer->n_missing = c.first;
         }
         dci_kv_unlock(kv);

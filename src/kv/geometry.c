@@ -51,6 +51,14 @@ size_t dci_kv_will_group(const dci_kv *kv, const dci_kv_layer *layer)
                                                                  : dci_kv_prompt_candidates(kv, layer->n_prompt);
 }
 
+bool dci_kv_prompt_due(const dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        bool some = false;
+        for (size_t l = 0; l < kv->config.n_layers; l++)
+                some = some || sequence->layers[l].prompt_due;
+        return some;
+}
+
 /* The groups that are due form when recent tokens would take more than half of the budget; otherwise dci_kv_maintain has time. Listed
  * groups would come out otherwise for another step, so only tokens that are there count. */
 bool dci_kv_pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)

@@ -67,11 +67,10 @@ DCI_INLINE bool dci_kv_needs_terms(const dci_kv *kv)
                                            kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN);
 }
 
-/* Whether another owner builds a prompt's groups later, rather than this one when the prompt ends. Learned transforms are fitted here all
- * the same, and codes are made with them. */
+/* Whether the end of a prompt builds nothing: its groups are built when they are asked for. */
 DCI_INLINE bool dci_kv_builds_later(const dci_kv *kv)
 {
-        return kv->elsewhere && kv->config.summary != DCI_KV_SUMMARY_LEARNED;
+        return kv->former.build == NULL;
 }
 
 /* --- sizes --- */
@@ -120,6 +119,8 @@ size_t dci_kv_may_group(const dci_kv *kv, size_t n);
 size_t dci_kv_prompt_candidates(const dci_kv *kv, size_t n_prompt);
 /* Candidates of a layer whose prompt has ended, once its work is done: the same number before and after. */
 size_t dci_kv_will_group(const dci_kv *kv, const dci_kv_layer *layer);
+/* Whether some layer's prompt is still to be built (former.h). */
+bool dci_kv_prompt_due(const dci_kv *kv, const dci_kv_sequence *sequence);
 /* Whether a step of n tokens builds groups that would otherwise be due later. */
 bool dci_kv_pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n);
 

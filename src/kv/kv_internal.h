@@ -19,6 +19,7 @@
 #include <pthread.h>
 
 #include "dci/kv.h"
+#include "kv/former.h"
 #include "simd/kernels.h"
 
 /* Tokens of a chunk: a multiple of every page and of DCI_CODE_ROWS. */
@@ -77,14 +78,11 @@ struct dci_kv {
         size_t plan_tokens;             /* tokens that `plans` suffices for */
         size_t tree_tokens, tree_nodes; /* nodes among the first tree_tokens candidates: the last count */
         dci_kv_scratch plans, forming;
-        bool listed; /* groups are clusters, not chunks */
-        /* Another owner (src/offload) builds groups and plans. Here they are built only when dci_kv_maintain is called. */
-        bool elsewhere;
-        bool fits_only; /* elsewhere: transforms are fitted here, most of a prompt's learned codes are made there */
+        bool listed;           /* groups are clusters, not chunks */
+        dci_kv_former former;  /* builds groups */
         size_t listing_tokens; /* tokens that `listing` suffices for */
         dci_kv_scratch listing;
         /* worker.c */
-        const struct dci_kv_prompt_work *prompt_work;
         pthread_mutex_t jobs_lock;
         pthread_cond_t work, done;
         dci_kv_layer *jobs, *last_job;

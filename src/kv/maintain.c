@@ -46,8 +46,15 @@ static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_gro
         return b < layer->n_batches ? layer->batches[b]->first : n_grouped;
 }
 
+/* Whether chunks begin with those of a prompt whose end built nothing. */
+static bool prompt_first(const dci_kv *kv, const dci_kv_layer *layer)
+{
+        return dci_kv_builds_later(kv) && !kv->listed && layer->n_grouped == 0 &&
+               dci_kv_prompt_candidates(kv, layer->n_prompt) > 0;
+}
+
 /* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt whose groups were not built when it ended
- * (kv->elsewhere) comes first and alone, since frames are made from it. Clusters are made of cluster_every tokens at a time, so that they
+ * comes first and alone, since frames are made from it. Clusters are made of cluster_every tokens at a time, so that they
  * are the same however often this is called; early, of those that there are if recent tokens would take more than half of the budget all
  * the same. Early ones are too few to be good clusters (of one token each, in the end), so they are clustered again together once
  * cluster_every tokens are there. */
@@ -55,17 +62,12 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
 {
         if (kv->config.frozen_prompt || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE)
                 return 0;
-        if (layer->unformed)
+        if (layer->prompt_due || prompt_first(kv, layer))
                 return n_grouped == 0 ? dci_kv_prompt_candidates(kv, layer->n_prompt) : 0;
         if (kv->stages->group.next != NULL)
                 return kv->stages->group.next(kv, layer, n_grouped, early);
         const size_t may = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
-        const size_t n = may > layer->n_elsewhere ? may : layer->n_elsewhere;
-        if (dci_kv_builds_later(kv) && !kv->listed && layer->n_grouped == 0 && layer->n_prompt > 0) {
-                const size_t of_prompt = dci_kv_prompt_candidates(kv, layer->n_prompt);
-                if (of_prompt > 0 && of_prompt <= n)
-                        return n_grouped == 0 ? of_prompt : 0;
-        }
+        const size_t formed = kv->former.n_formed(kv, layer), n = may > formed ? may : formed;
         if (n <= n_grouped || !kv->listed || dci_kv_reorders(kv))
                 return n > n_grouped ? n : 0;
         const size_t first = first_of(kv, layer, n_grouped);
@@ -156,7 +158,7 @@ static void publish(dci_kv *kv, const maintaining *m)
                 }
                 d->batch = NULL;
                 d->layer->n_grouped = d->n;
-                d->layer->unformed = false;
+                d->layer->prompt_due = false;
         }
 }
 
@@ -276,7 +278,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         return dci_kv_spread(kv, kv->forming.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
 }
 
-/* --- clusters for an owner that plans elsewhere ---------------------------------------------------------------------------- */
+/* --- clusters for a device that plans -------------------------------------------------------------------------------------- */
 
 static bool some_due(const dci_kv *kv, const dci_kv_sequence *sequence, bool early)
 {
@@ -304,21 +306,13 @@ bool dci_kv_may_build_next(const dci_kv *kv, const dci_kv_sequence *sequence)
         return some;
 }
 
-static bool unformed(const dci_kv *kv, const dci_kv_sequence *sequence)
-{
-        bool some = false;
-        for (size_t l = 0; l < kv->config.n_layers; l++)
-                some = some || sequence->layers[l].unformed;
-        return some;
-}
-
 static dci_status form_one(dci_kv *kv, int64_t sequence, bool prompt_only)
 {
         dci_kv_sequence **found;
         dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
         if (status != DCI_OK)
                 return status;
-        if (unformed(kv, found[0]))
+        if (dci_kv_prompt_due(kv, found[0]))
                 status = dci_kv_build_pending(kv, 1, found, false);
         if (status == DCI_OK && !prompt_only)
                 status = dci_kv_build_pending(kv, 1, found, false);
@@ -378,7 +372,7 @@ static dci_status take_given(dci_kv *kv, dci_kv_sequence *sequence, size_t n, si
         dci_status status = DCI_OK;
         for (size_t i = 0; i < n_given && status == DCI_OK; i++) {
                 dci_kv_layer *layer = &sequence->layers[g->given[i].layer];
-                if (!layer->unformed || layer->n_batches > 0 || dci_kv_prompt_candidates(kv, layer->n_prompt) != n)
+                if (!layer->prompt_due || layer->n_batches > 0 || dci_kv_prompt_candidates(kv, layer->n_prompt) != n)
                         continue;
                 status = dci_kv_clusters_ready(kv, layer, 1);
                 if (status == DCI_OK)
@@ -404,7 +398,7 @@ static dci_status give_prompt(dci_kv *kv, dci_kv_sequence *sequence, size_t n, s
                 }
                 dci_kv_clusters_publish(kv, layer, g->batches[i]);
                 layer->n_grouped = n;
-                layer->unformed = false;
+                layer->prompt_due = false;
                 ++*io_given;
         }
         return status;
@@ -432,7 +426,7 @@ dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, si
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {
         DCI_TRY(dci_kv_build_pending(kv, n_sequences, found, false));
-        if (kv->elsewhere)
+        if (dci_kv_builds_later(kv)) /* what follows a prompt that came alone */
                 DCI_TRY(dci_kv_build_pending(kv, n_sequences, found, false));
         for (size_t i = 0; i < n_sequences; i++)
                 for (size_t l = 0; l < kv->config.n_layers; l++)

@@ -22,7 +22,7 @@
 
 /* --- the work ---------------------------------------------------------------------------------------------------- */
 
-static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
+static void build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
 {
         if (kv->listed) {
                 if (layer->n_batches > 0)
@@ -30,28 +30,13 @@ static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
                 return;
         }
         void *scratch = kv->forming.memory + area * kv->forming.area_bytes;
-        const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
-        if (kv->fits_only)
-                dci_kv_build_fit(kv, layer, head, n, scratch);
-        else
-                dci_kv_rebuild(kv, layer, head, 0, n, scratch);
-}
-
-/* Whether another owner is to make codes: those of heads with a learned transform. */
-static bool leaves_codes(const dci_kv *kv, const dci_kv_layer *layer)
-{
-        bool some = false;
-        for (size_t h = 0; h < kv->config.n_kv_heads && kv->fits_only && layer->n_grouped >= DCI_KV_CHUNK; h++)
-                some = some || layer->heads[h].keys->coder.kind == DCI_CODER_LEARNED;
-        return some;
+        dci_kv_rebuild(kv, layer, head, 0, dci_kv_prompt_candidates(kv, layer->n_prompt), scratch);
 }
 
 /* Under jobs_lock. */
-static void end_work(const dci_kv *kv, dci_kv_layer *layer)
+static void built(const dci_kv *kv, dci_kv_layer *layer)
 {
         layer->n_grouped = dci_kv_groups(kv, layer->number) ? dci_kv_prompt_candidates(kv, layer->n_prompt) : 0;
-        layer->uncoded = leaves_codes(kv, layer);
-        layer->n_missing = layer->uncoded ? layer->n_grouped / DCI_KV_CHUNK * DCI_KV_CHUNK : 0;
 }
 
 /* Forgets all of a layer's work: what is half made must not be used, nor what is made be counted twice. */
@@ -67,7 +52,14 @@ static void restart(const dci_kv *kv, dci_kv_layer *layer)
         }
 }
 
-const dci_kv_prompt_work dci_kv_work_of_prompts = {run_unit, end_work, restart};
+static size_t n_formed(const dci_kv *kv, const dci_kv_layer *layer)
+{
+        (void)kv;
+        return layer->n_grouped;
+}
+
+const dci_kv_former dci_kv_host_former = {
+        .host_plans = true, .build = build, .built = built, .restart = restart, .n_formed = n_formed};
 
 /* --- dci_kv_end_prompt ------------------------------------------------------------------------------------------------------ */
 
@@ -154,7 +146,7 @@ void dci_kv_cancel_prompt(dci_kv *kv, dci_kv_layer *layer)
         layer->observed = NULL;
         layer->n_observed = layer->observed_bytes = layer->n_grouped = layer->n_prompt = 0;
         layer->prompt = DCI_KV_PROMPT_OPEN;
-        layer->prompt_now = layer->unformed = layer->uncoded = false;
+        layer->prompt_now = layer->prompt_due = false;
         layer->n_missing = 0;
         layer->n_static = 0;
         if (layer->decided != NULL) {
@@ -223,8 +215,8 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
             borrows || dci_kv_builds_later(kv)) {
                 layer->prompt = DCI_KV_PROMPT_DONE;
                 layer->prompt_now = true;
-                layer->unformed = kv->elsewhere && kv->listed && dci_kv_groups(kv, layer->number) &&
-                                  dci_kv_prompt_candidates(kv, layer->n_prompt) > 0;
+                layer->prompt_due = dci_kv_builds_later(kv) && kv->listed && dci_kv_groups(kv, layer->number) &&
+                                    dci_kv_prompt_candidates(kv, layer->n_prompt) > 0;
                 return DCI_OK;
         }
         const dci_status status = take_all(kv, layer, n_positions, queries, ld);

@@ -6,7 +6,8 @@
 
 #include "kv/worker.h"
 
-extern const dci_kv_prompt_work dci_kv_work_of_prompts;
+/* Builds a prompt when it ends, and what is pending when a step is reserved. */
+extern const dci_kv_former dci_kv_host_former;
 
 /* Checks what dci_kv_end_prompt checks before it reads the queries; out_looks: whether it will read them. */
 dci_status dci_kv_check_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,

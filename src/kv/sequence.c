@@ -296,8 +296,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
         atomic_store(&to->prompt, atomic_load(&from->prompt));
         to->n_prompt = from->n_prompt < n ? from->n_prompt : n;
         to->n_static = from->n_static;
-        to->unformed = from->unformed;
-        to->uncoded = from->uncoded;
+        to->prompt_due = from->prompt_due;
         to->n_missing = from->n_missing < n_grouped ? from->n_missing : n_grouped;
         return status == DCI_OK ? dci_kv_copy_selection_cache(kv, from, n, to) : status;
 }

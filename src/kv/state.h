@@ -48,14 +48,12 @@ typedef struct dci_kv_selection_cache {
 } dci_kv_selection_cache;
 
 struct dci_kv_layer {
-        size_t n;           /* tokens appended */
-        size_t n_grouped;   /* candidates with groups */
-        size_t n_elsewhere; /* kv->elsewhere: candidates that the other owner has, as it said last */
-        atomic_int prompt;  /* DCI_KV_PROMPT_*; n_grouped is valid once it is DONE */
-        bool prompt_now;    /* the prompt ended in the open step */
-        bool unformed;      /* kv->elsewhere: the prompt's clusters are still to be made */
-        bool uncoded;       /* kv->fits_only: the prompt's transforms are there, its codes are nowhere */
-        size_t n_missing;   /* kv->fits_only: the first n_missing candidates have no codes in chunks */
+        size_t n;          /* tokens appended */
+        size_t n_grouped;  /* candidates with groups */
+        atomic_int prompt; /* DCI_KV_PROMPT_*; n_grouped is valid once it is DONE */
+        bool prompt_now;   /* the prompt ended in the open step */
+        bool prompt_due;   /* the prompt has ended, and its clusters or codes are still to be built (former.h) */
+        size_t n_missing;  /* the first n_missing candidates have no codes in chunks: only a device has them */
         size_t n_prompt;
         size_t n_static; /* REORDERED with a share of its own: static tokens */
         dci_kv_chunk **chunks;

@@ -115,8 +115,8 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
         }
         /* What a limit of memory would refuse is refused before anything is taken. */
         DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) +
-                                              (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables));
-        if (!kv->elsewhere)
+                                              (kv->former.host_plans ? dci_kv_plans_bytes(kv, longest) : 0) + tables));
+        if (kv->former.host_plans)
                 DCI_TRY(dci_kv_plans_ready(kv, longest));
         for (size_t i = 0; i < n_sequences; i++)
                 DCI_TRY(grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i))));
@@ -125,7 +125,7 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
         if (blocks > 0)
                 DCI_TRY(dci_kv_pool_ready(kv, blocks));
         /* Last, since groups that are formed stay. */
-        for (size_t i = 0; i < n_sequences && !kv->elsewhere; i++)
+        for (size_t i = 0; i < n_sequences && kv->former.host_plans; i++)
                 if (dci_kv_pending(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
         return n_late > 0 ? dci_kv_build_pending(kv, n_late, kv->late, true) : DCI_OK;

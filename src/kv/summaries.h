@@ -31,8 +31,8 @@ void dci_kv_build_fit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, 
 void dci_kv_build_rest(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, const float *residuals,
                        void *scratch);
 
-/* Gives a layer without candidates random transforms about these centres, a row for each head, for codes that another owner makes
- * (kv->elsewhere). value_centres is read only if the tail has codes. */
+/* Gives a layer without candidates random transforms about these centres, a row for each head, for codes that a
+ * device makes. value_centres is read only if the tail has codes. */
 dci_status dci_kv_set_centres(dci_kv *kv, dci_kv_layer *layer, const float *centres, const float *value_centres);
 /* Fills in a transform of values about this centre. */
 void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_transform *transform);

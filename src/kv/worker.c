@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The lock of a dci_kv, the threads of a call, and the worker that does what a prompt leaves to do. A unit of that work is one head of a
- * layer; the worker takes units, and a thread that waits takes some, too. What a unit does is the owner's (dci_kv_prompt_work).
+ * layer; the worker takes units, and a thread that waits takes some, too. The former does a unit (former.h).
  */
 #include "core/internal.h"
 
@@ -51,7 +51,7 @@ static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
 {
         if (--layer->n_running > 0 || layer->next_head < kv->config.n_kv_heads)
                 return;
-        kv->prompt_work->end(kv, layer);
+        kv->former.built(kv, layer);
         /* From here on a child of fork goes on with this layer; up to here it begins again, and needs the queries. */
         layer->prompt = DCI_KV_PROMPT_DONE;
         drop_observed(kv, layer);
@@ -71,7 +71,7 @@ static void *work(void *arg)
                         continue;
                 }
                 pthread_mutex_unlock(&kv->jobs_lock);
-                kv->prompt_work->run(kv, layer, head, 0);
+                kv->former.build(kv, layer, head, 0);
                 pthread_mutex_lock(&kv->jobs_lock);
                 finish_unit(kv, layer);
         }
@@ -93,7 +93,7 @@ static void help(void *arg, size_t task, size_t worker)
         pthread_mutex_lock(&kv->jobs_lock);
         for (dci_kv_layer *layer; (layer = take_unit(kv, h->sequence, &head)) != NULL;) {
                 pthread_mutex_unlock(&kv->jobs_lock);
-                kv->prompt_work->run(kv, layer, head, worker + 1);
+                kv->former.build(kv, layer, head, worker + 1);
                 pthread_mutex_lock(&kv->jobs_lock);
                 finish_unit(kv, layer);
         }
@@ -155,7 +155,7 @@ void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_on
         pthread_mutex_unlock(&kv->jobs_lock);
 }
 
-static void init_locks(dci_kv *kv)
+void dci_kv_jobs_init(dci_kv *kv)
 {
         pthread_mutex_init(&kv->jobs_lock, NULL);
         pthread_mutex_init(&kv->map_lock, NULL);
@@ -163,24 +163,18 @@ static void init_locks(dci_kv *kv)
         pthread_cond_init(&kv->done, NULL);
 }
 
-void dci_kv_jobs_init(dci_kv *kv, const dci_kv_prompt_work *prompt_work)
-{
-        kv->prompt_work = prompt_work;
-        init_locks(kv);
-}
-
 void dci_kv_jobs_inherit(dci_kv *kv)
 {
         if (!kv->has_worker || kv->worker_pid == (int64_t)getpid())
                 return;
-        init_locks(kv);
+        dci_kv_jobs_init(kv);
         kv->last_job = NULL; /* the worker may have been unlinking a layer */
         for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
                 next = layer->next_job;
                 kv->last_job = layer;
                 if (layer->prompt != DCI_KV_PROMPT_DONE) {
                         layer->next_head = layer->n_running = 0;
-                        kv->prompt_work->restart(kv, layer);
+                        kv->former.restart(kv, layer);
                         continue;
                 }
                 drop_observed(kv, layer);

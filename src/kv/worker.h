@@ -4,7 +4,7 @@
  * Locks and threads of a dci_kv: the lock of a call, its parallel regions, and the worker that does what a prompt leaves to do.
  *
  * A layer whose prompt ended is a job; each head of it is a unit of work. The worker takes units in the background, and a thread that waits
- * for a sequence takes units, too. What a unit does is given at init. The worker is started by the first job, and a child of fork, which
+ * for a sequence takes units, too. The former does a unit (former.h). The worker is started by the first job, and a child of fork, which
  * has none, does the work when it waits. dci_kv_jobs_stop ends the worker; then sequences may be freed, then dci_kv_jobs_destroy.
  */
 #ifndef DCI_KV_WORKER_H
@@ -18,16 +18,7 @@ void dci_kv_unlock(dci_kv *kv);
 /* A parallel region of a call. max_workers: areas of scratch. `work` in multiply-adds or so. */
 dci_status dci_kv_spread(dci_kv *kv, size_t max_workers, size_t n_tasks, size_t work, dci_task_fn fn, void *arg);
 
-typedef struct dci_kv_prompt_work {
-        /* One head, in an area of scratch by number: 0 is the worker's. Cannot fail. */
-        void (*run)(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area);
-        /* After all heads, under jobs_lock. */
-        void (*end)(const dci_kv *kv, dci_kv_layer *layer);
-        /* In a child of fork: forgets what was begun. */
-        void (*restart)(const dci_kv *kv, dci_kv_layer *layer);
-} dci_kv_prompt_work;
-
-void dci_kv_jobs_init(dci_kv *kv, const dci_kv_prompt_work *prompt_work);
+void dci_kv_jobs_init(dci_kv *kv);
 /* In a child of fork, which has neither the worker nor the threads that may have held its locks: makes new locks, and restarts jobs that
  * were not done. Under lock, or where no other thread is. */
 void dci_kv_jobs_inherit(dci_kv *kv);

@@ -189,7 +189,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 kv->schedule->memory = part(a, times(n, kv->schedule->row_bytes, 1), 1);
                 kv->learned->transforms =
                         part(a, p->kind == DCI_GPU_LEARNED ? lists : 0, DCI_GPU_TRANSFORM_BYTES(kv->dim));
-                kv->learned->work = part(a, kv->host->fits_only ? p->upload_bytes : 0, 1);
+                kv->learned->work = part(a, dci_gpu_kv_encodes(kv) ? p->upload_bytes : 0, 1);
                 if (kv->shape.tail == DCI_KV_TAIL_LOWBIT) {
                         p->value_signs = part(a, dci_rotation_bytes(kv->dim), 1);
                         p->value_centres = part(a, times(lists, kv->dim, 1), sizeof(float));

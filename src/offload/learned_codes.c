@@ -50,6 +50,29 @@ _Static_assert(DCI_GPU_WATCHED_FIRST == DCI_KV_WATCHED_SPAN / DCI_CODE_ROWS &&
                        DCI_GPU_WATCHED_EVERY == DCI_KV_WATCHED && DCI_GPU_CHUNK == DCI_KV_CHUNK,
                "who makes codes knows which residuals are wanted");
 
+static void fit(dci_kv *host, dci_kv_layer *layer, size_t head, size_t area)
+{
+        dci_kv_build_fit(host, layer, head, dci_kv_prompt_candidates(host, layer->n_prompt),
+                         host->forming.memory + area * host->forming.area_bytes);
+}
+
+/* Whole chunks of heads that were fitted are to be encoded. */
+static void fitted(const dci_kv *host, dci_kv_layer *layer)
+{
+        bool some = false;
+        dci_kv_host_former.built(host, layer);
+        for (size_t h = 0; h < host->config.n_kv_heads && layer->n_grouped >= DCI_KV_CHUNK; h++)
+                some = some || layer->heads[h].keys->coder.kind == DCI_CODER_LEARNED;
+        layer->prompt_due = some;
+        layer->n_missing = some ? layer->n_grouped / DCI_KV_CHUNK * DCI_KV_CHUNK : 0;
+}
+
+void dci_gpu_kv_learned_former(dci_kv_former *former)
+{
+        former->build = fit;
+        former->built = fitted;
+}
+
 /* Bytes of the residuals of a layer with n candidates. The heads' records follow them, in `upload` as in `work`. */
 static size_t residual_bytes(const dci_gpu_kv *kv, size_t n)
 {
@@ -58,7 +81,7 @@ static size_t residual_bytes(const dci_gpu_kv *kv, size_t n)
 
 size_t dci_gpu_kv_coding_bytes(const dci_gpu_kv *kv)
 {
-        return kv->host->fits_only ? residual_bytes(kv, kv->config.max_tokens) + DCI_GPU_WRITER_BYTES(kv->dim) : 0;
+        return dci_gpu_kv_encodes(kv) ? residual_bytes(kv, kv->config.max_tokens) + DCI_GPU_WRITER_BYTES(kv->dim) : 0;
 }
 
 /* Queues the encoding of n heads of a layer. */
@@ -125,7 +148,7 @@ static dci_status encode_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
 static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, dci_kv_layer *from, size_t n)
 {
         dci_status status =
-                from->uncoded ? encode_layer(kv, row, layer, from) : dci_kv_build_missing(kv->host, from, 0);
+                from->prompt_due ? encode_layer(kv, row, layer, from) : dci_kv_build_missing(kv->host, from, 0);
         if (status != DCI_OK)
                 return status;
         status = dci_gpu_kv_upload_layer(kv, row, layer, from, from->n_missing / DCI_KV_CHUNK,
@@ -137,21 +160,13 @@ static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
         return dci_gpu_kv_check_device(kv, status);
 }
 
-static bool uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
-{
-        bool some = false;
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
-                some = some || sequence->layers[l].uncoded;
-        return some;
-}
-
 /* The most candidates that a layer encodes: chunks are allocated for these, though other layers may have fewer. */
 static size_t max_uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
         size_t most = 0;
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
-                most = layer->uncoded && layer->n_missing > most ? layer->n_missing : most;
+                most = layer->prompt_due && layer->n_missing > most ? layer->n_missing : most;
         }
         return most;
 }
@@ -160,7 +175,7 @@ static size_t max_uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 static dci_status encode_on_host(dci_gpu_kv *kv, dci_kv_sequence *sequence)
 {
         for (size_t l = 0; l < kv->shape.n_layers; l++)
-                if (sequence->layers[l].uncoded)
+                if (sequence->layers[l].prompt_due)
                         DCI_TRY(dci_kv_set_codes(kv->host, &sequence->layers[l], NULL, 0));
         return DCI_OK;
 }
@@ -169,9 +184,9 @@ dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         const size_t n = dci_gpu_kv_host_grouped(kv, sequence), coded = max_uncoded(kv, sequence);
-        if (!kv->host->fits_only)
+        if (!dci_gpu_kv_encodes(kv))
                 return DCI_OK;
-        const bool uploads = n > 0 && uncoded(kv, sequence);
+        const bool uploads = n > 0 && dci_kv_prompt_due(kv->host, sequence);
         if (n == 0)
                 DCI_TRY(encode_on_host(kv, sequence));
         if (uploads)
@@ -193,11 +208,12 @@ dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 
 dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        if (!kv->host->fits_only || row->has_transforms)
+        if (!dci_gpu_kv_encodes(kv) || row->has_transforms)
                 return DCI_OK;
         DCI_TRY(dci_gpu_kv_wait_rows(kv));
         DCI_TRY(dci_kv_wait(kv->host, row->id));
-        return uncoded(kv, dci_gpu_kv_host_sequence(kv, row)) ? dci_gpu_kv_learned_upload(kv, row) : DCI_OK;
+        return dci_kv_prompt_due(kv->host, dci_gpu_kv_host_sequence(kv, row)) ? dci_gpu_kv_learned_upload(kv, row)
+                                                                              : DCI_OK;
 }
 
 /* --- a prompt that ends in a step which plans ---------------------------------------------------------------------------------- */

@@ -23,6 +23,14 @@ struct dci_gpu_kv_learned {
 dci_status dci_gpu_kv_upload_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer,
                                         const dci_kv_layer *from);
 dci_status dci_gpu_kv_fork_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
+/* Whether the device encodes prompts: where there is a tail, the host does. */
+DCI_INLINE bool dci_gpu_kv_encodes(const dci_gpu_kv *kv)
+{
+        return kv->planner.kind == DCI_GPU_LEARNED && kv->host->tail_bytes == 0;
+}
+
+/* Makes the host fit transforms alone, so that the device encodes. */
+void dci_gpu_kv_learned_former(dci_kv_former *former);
 /* The least size of `upload` for encoding a prompt; 0: the host encodes. */
 size_t dci_gpu_kv_coding_bytes(const dci_gpu_kv *kv);
 /* Encodes an ended prompt, if the device does and has not yet; the host encodes what it lacks of the chunk that is written to next. The

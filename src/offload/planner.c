@@ -68,6 +68,24 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
 
 /* --- sizes -------------------------------------------------------------------------------------------------------------------- */
 
+static size_t n_formed(const dci_kv *host, const dci_kv_layer *layer)
+{
+        return dci_gpu_kv_find(host->former.owner, layer->sequence->id)->grouped;
+}
+
+/* The host's former still does learned codes, whose transforms it fits; it waits for the device with all others. */
+static void init_former(dci_gpu_kv *kv)
+{
+        dci_kv_former *former = &kv->host->former;
+        former->host_plans = false;
+        former->n_formed = n_formed;
+        former->owner = kv;
+        if (kv->planner.kind != DCI_GPU_LEARNED)
+                former->build = NULL;
+        if (dci_gpu_kv_encodes(kv))
+                dci_gpu_kv_learned_former(former);
+}
+
 void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
 {
         dci_gpu_kv_planner *p = &kv->planner;
@@ -75,13 +93,12 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         if (kv->n_sparse == 0 || kv->config.planner == DCI_GPU_PLAN_HOST)
                 return;
         p->on = true;
-        kv->host->elsewhere = true;
         p->kind = summary_kind(c);
         p->group_shift = c->group == DCI_KV_GROUP_PAGE ? kv->page_shift : 0;
         p->weigh = !dci_kv_combines_by_softmax(kv->host) ? DCI_GPU_WEIGH_EVEN
                    : c->group == DCI_KV_GROUP_TOKEN      ? DCI_GPU_WEIGH_KEPT
                                                          : DCI_GPU_WEIGH_GROUPS;
-        kv->host->fits_only = p->kind == DCI_GPU_LEARNED && kv->host->tail_bytes == 0;
+        init_former(kv);
         while (kv->layers[p->first_layer].dense)
                 p->first_layer++;
         p->clustered = dci_gpu_kv_has_clusters(c);

@@ -109,9 +109,6 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         }
         DCI_TRY(dci_gpu_kv_learned_upload(kv, row));
         const size_t before = dci_gpu_kv_host_grouped(kv, sequence), refits = count_refits(kv, sequence);
-        /* Candidates within the rollback of a truncated sequence are kept, on the host as on the device. */
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
-                sequence->layers[l].n_elsewhere = row->grouped;
         if (before == 0 && row->has_transforms && !row->stale && kv->planner.kind == DCI_GPU_CODES)
                 DCI_TRY(download_centres(kv, row, sequence));
         DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));

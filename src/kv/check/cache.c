@@ -216,7 +216,7 @@ dci_status dci_kv_check(dci_kv *kv, int32_t level, const dci_progress *progress)
         dci_kv_jobs_wait(kv, NULL);
         dci_status status = check_structure(kv);
         /* Rows and summaries of a device's cache come to the host when they are asked for. */
-        if (status == DCI_OK && level == DCI_CHECK_FULL && !kv->elsewhere)
+        if (status == DCI_OK && level == DCI_CHECK_FULL && kv->former.host_plans)
                 status = dci_kv_check_recompute(kv, progress);
         dci_kv_unlock(kv);
         return status;
