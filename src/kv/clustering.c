@@ -10,7 +10,6 @@
 #include "kv/lookup.h"
 #include "kv/memory.h"
 #include "kv/summaries.h"
-#include "kv/worker.h"
 
 /* Of an area: rows of a head, as they are stored; a tile of floats; what rows of summaries are made with; what dividing takes. */
 typedef struct listing {

@@ -17,7 +17,6 @@
 #include "kv/stages/reorder.h"
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
-#include "kv/worker.h"
 #include "sketch/fit.h"
 
 typedef struct due {
@@ -200,7 +199,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
         return status;
 }
 
-/* --- refitted codes --------------------------------------------------------------------------------------------------- */
+/* --- refitted codes ----------------------------------------------------------------------------------------------- */
 
 double dci_kv_drift(const dci_kv_head *head)
 {
@@ -276,7 +275,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         return dci_kv_spread(kv, kv->forming.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
 }
 
-/* --- clusters for an owner that plans elsewhere ---------------------------------------------------------------------------- */
+/* --- clusters for an owner that plans elsewhere ------------------------------------------------------------------- */
 
 static bool some_due(const dci_kv *kv, const dci_kv_sequence *sequence, bool early)
 {
@@ -427,7 +426,7 @@ dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, si
         return status;
 }
 
-/* --- dci_kv_maintain ---------------------------------------------------------------------------------------------------- */
+/* --- dci_kv_maintain ---------------------------------------------------------------------------------------------- */
 
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {

@@ -15,7 +15,6 @@
 #include "kv/stages/schedule.h"
 #include "kv/transform.h"
 #include "kv/tree/tree.h"
-#include "kv/worker.h"
 
 static size_t layers_bytes(const dci_kv *kv)
 {
@@ -115,8 +114,6 @@ void dci_kv_truncate_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_token
         while (sequence->n_table > n)
                 dci_kv_pool_release(kv, sequence->table[--sequence->n_table]);
 }
-
-/* --- public ----------------------------------------------------------------------------------------------------------- */
 
 dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
 {

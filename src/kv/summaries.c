@@ -14,10 +14,9 @@
 #include "kv/stages/summary_codes.h"
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
-#include "kv/worker.h"
 #include "sketch/fit.h"
 
-/* --- forming ---------------------------------------------------------------------------------------------------------- */
+/* --- forming ------------------------------------------------------------------------------------------------------ */
 
 /* The parts of an area of scratch. */
 typedef struct forming {
@@ -255,7 +254,7 @@ dci_status dci_kv_set_centres(dci_kv *kv, dci_kv_layer *layer, const float *cent
         return status;
 }
 
-/* --- codes ------------------------------------------------------------------------------------------------------------ */
+/* --- codes -------------------------------------------------------------------------------------------------------- */
 
 static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
 {

@@ -40,7 +40,7 @@ static dci_status check_counts(const dci_kv *kv, const dci_kv_sequence *sequence
         return DCI_OK;
 }
 
-/* --- listed groups ----------------------------------------------------------------------------------------------------------------- */
+/* --- listed groups ------------------------------------------------------------------------------------------------ */
 
 /* A head's groups in a batch: offsets ascend to the end, and every candidate of it is in one, ascending where it is not an order. */
 static dci_status check_members(const dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head,
@@ -99,7 +99,7 @@ static dci_status check_batches(const dci_kv *kv, const dci_kv_layer *layer, dci
         return DCI_OK;
 }
 
-/* --- heads --------------------------------------------------------------------------------------------------------------------------- */
+/* --- heads -------------------------------------------------------------------------------------------------------- */
 
 static bool is_frame(const dci_kv_transform *frame, size_t dim)
 {
@@ -140,7 +140,7 @@ static dci_status check_head(const dci_kv *kv, const dci_kv_layer *layer, size_t
         return status == DCI_OK && n_tree > 0 ? dci_kv_check_tree(kv, layer, head, marks) : status;
 }
 
-/* --- what plans leave ------------------------------------------------------------------------------------------------------------------ */
+/* --- what plans leave --------------------------------------------------------------------------------------------- */
 
 static dci_status check_lists(const dci_kv *kv, const dci_kv_layer *layer, dci_kv_marks *marks)
 {
