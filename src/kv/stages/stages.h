@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The five choices as interfaces (docs/stages.md): which tokens are grouped, what is stored per group, how queries
- * choose, when it is decided again, and what becomes of the rest. A preset is one row of presets.c; each stage is one table of
- * functions.
+ * The five choices as interfaces (docs/stages.md): which tokens lie together, what stays of them, how queries choose, when it is
+ * decided again, and what becomes of the rest. A preset is one row of presets.c; each stage is one table of functions.
  *
  * All work is by (sequence, layer, kv head). Candidates are numbered from the end of the sink on.
  */
