@@ -255,9 +255,9 @@ static dci_status fork_batches(dci_kv *kv, const dci_kv_layer *from, size_t n_gr
 }
 
 /* An empty transform is left by a maintenance that ran out of memory: it has no codes, and two heads would fill it in. */
-static dci_kv_transform *made(dci_kv_transform *frame)
+static dci_kv_transform *made(dci_kv_transform *transform)
 {
-        return frame != NULL && frame->coder.dim != 0 ? frame : NULL;
+        return transform != NULL && transform->coder.dim != 0 ? transform : NULL;
 }
 
 /* Shares a layer's summaries that are within n tokens. */
