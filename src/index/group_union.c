@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/group_union.h"
 
 /* Scratch of one worker, for as many rows as the groups that it had so far have chosen at most. */
@@ -36,19 +37,14 @@ typedef struct part {
         uint8_t *taken;           /* by row */
 } part;
 
-static size_t lay_out(size_t group, size_t n_chosen, unsigned char *at, part *out)
+static size_t lay_out(size_t group, size_t n_chosen, void *memory, part *out)
 {
-        const size_t n = n_chosen + DCI_TOPK_BLOCK;
-        const size_t sizes[] = {group * n * sizeof(float),    n * sizeof(float),    n * sizeof(int32_t),
-                                group * n * sizeof(uint64_t), n * sizeof(uint64_t), n};
-        void *parts[6];
-        size_t total = 0;
-        for (int i = 0; i < 6; i++) {
-                parts[i] = at == NULL ? NULL : at + total;
-                total += dci_lines(sizes[i]);
-        }
-        *out = (part){parts[0], n, parts[1], parts[2], parts[3], parts[4], parts[5]};
-        return total;
+        const size_t n = out->ld = n_chosen + DCI_TOPK_BLOCK;
+        const dci_arena_part parts[] = {
+                {group * n * sizeof(float), &out->good}, {n * sizeof(float), &out->kept},
+                {n * sizeof(int32_t), &out->order},      {group * n * sizeof(uint64_t), &out->keys},
+                {n * sizeof(uint64_t), &out->sorting},   {n, &out->taken}};
+        return DCI_ARENA(parts, memory);
 }
 
 /* Room for n_chosen rows; what was there is not kept. */

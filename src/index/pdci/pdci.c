@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/pdci/pdci.h"
 #include "simd/convert.h"
 
@@ -20,19 +21,14 @@ typedef struct pdci_scratch {
         uint64_t *keys;     /* 2 n */
 } pdci_scratch;
 
-/* Parts begin at cache lines. With bytes NULL only measures. */
-static size_t lay_out(unsigned char *bytes, size_t n, pdci_scratch *out)
+static size_t lay_out(void *memory, size_t n, pdci_scratch *out)
 {
-        const size_t sizes[] = {n * sizeof(float), n * sizeof(float), (n + DCI_LANES) * sizeof(float),
-                                (n + SAMPLE) * sizeof(int32_t), 2 * n * sizeof(uint64_t)};
-        void *parts[5];
-        size_t at = 0;
-        for (int i = 0; i < 5; i++) {
-                parts[i] = bytes == NULL ? NULL : bytes + at;
-                at += dci_lines(sizes[i]);
-        }
-        *out = (pdci_scratch){parts[0], parts[1], parts[2], parts[3], parts[4]};
-        return at;
+        const dci_arena_part parts[] = {{n * sizeof(float), &out->farthest},
+                                        {n * sizeof(float), &out->differences},
+                                        {(n + DCI_LANES) * sizeof(float), &out->kept},
+                                        {(n + SAMPLE) * sizeof(int32_t), &out->order},
+                                        {2 * n * sizeof(uint64_t), &out->keys}};
+        return DCI_ARENA(parts, memory);
 }
 
 size_t dci_pdci_scratch_bytes(size_t n)

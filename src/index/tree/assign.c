@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/tree/assign.h"
 #include "index/tree/near.h"
 
@@ -171,29 +172,22 @@ typedef struct around {
         twin *twins;
 } around;
 
-static size_t around_lay_out(const assignment *a, unsigned char *at, around *out)
+static size_t around_lay_out(const assignment *a, void *memory, around *out)
 {
         const dci_tree *tree = a->tree;
-        const size_t wide = tree->dim + 1;
-        const size_t sizes[] = {a->max_candidates * sizeof(int32_t),
-                                TASK_POINTS * sizeof(int32_t),
-                                a->max_candidates * wide * sizeof(float),
-                                TASK_POINTS * wide * sizeof(float),
-                                dci_nearest_bytes(tree->context, a->max_candidates, tree->n_coords),
-                                dci_nearest_scratch_bytes(tree->context, tree->n_coords),
-                                dci_tree_near_bytes(),
-                                a->max_candidates * sizeof(twin)};
-        void *parts[8];
-        size_t total = 0;
-        for (int i = 0; i < 8; i++) {
-                parts[i] = at == NULL ? NULL : at + total;
-                total += dci_lines(sizes[i]);
-        }
-        *out = (around){parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], parts[7]};
-        return total;
+        const size_t n = a->max_candidates, wide = tree->dim + 1;
+        const dci_arena_part parts[] = {{n * sizeof(int32_t), &out->candidates},
+                                        {TASK_POINTS * sizeof(int32_t), &out->found},
+                                        {n * wide * sizeof(float), &out->centres},
+                                        {TASK_POINTS * wide * sizeof(float), &out->points},
+                                        {dci_nearest_bytes(tree->context, n, tree->n_coords), &out->memory},
+                                        {dci_nearest_scratch_bytes(tree->context, tree->n_coords), &out->nearest},
+                                        {dci_tree_near_bytes(), &out->near},
+                                        {n * sizeof(twin), &out->twins}};
+        return DCI_ARENA(parts, memory);
 }
 
-/* Leaves the first of the candidates at each point. Returns how many stay, in their order. */
+/* Keeps the first of the candidates at each point. Returns how many stay, in their order. */
 static size_t drop_twins(const assignment *a, const around *s, size_t n)
 {
         size_t n_twins = 0, kept = 0;
