@@ -140,7 +140,7 @@ void dci_km_lay_out(dci_context *context, const dci_kmeans_config *config, const
         take_all(out, n_workers, memory, &ignored);
 }
 
-/* The caller's progress counts rounds, while regions count tasks: within a round it is told the same again, and may cancel. */
+/* The caller's progress counts rounds, while regions count tasks: within a round it gets the same numbers again, and may cancel. */
 static int32_t same_again(void *ctx, size_t done, size_t total)
 {
         const km_problem *problem = ctx;

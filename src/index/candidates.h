@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A search that looks at some of the rows: an index kind chooses them query by query, the canonical kernel scores them. What a
- * kind chooses is a selection like a filter's, so the flat core does the rest.
+ * A search that scores some of the rows: an index kind selects them query by query, the canonical kernel scores them. What a
+ * kind selects is a selection like a filter's, so the flat core does the rest.
  */
 #ifndef DCI_INDEX_CANDIDATES_H
 #define DCI_INDEX_CANDIDATES_H
@@ -11,7 +11,7 @@
 
 typedef struct dci_candidates dci_candidates;
 
-/* Writes the slots of the rows that `group` queries from `query` on should be compared with, and how many rows were looked at to find them. `scratch`
+/* Writes the slots of the rows that `group` queries from `query` on should be compared with, and how many rows were visited to find them. `scratch`
  * is own_bytes of the worker's. Returns how many slots there are. */
 typedef size_t (*dci_select_fn)(const dci_candidates *candidates, size_t query, void *scratch, int32_t *slots,
                                 uint64_t *visited);

@@ -27,7 +27,7 @@ typedef struct uniting {
         atomic_bool out_of_memory;
 } uniting;
 
-/* What lies in it. Rows go by their position among the chosen. */
+/* Its parts. Rows are numbered by their position among the candidates. */
 typedef struct part {
         float *good; /* by query and row: the score, negated where smaller is better */
         size_t ld;
@@ -117,7 +117,7 @@ static size_t interleave(const uniting *u, const dci_flat *flat, const part *p, 
 }
 
 /* How many ranks of each query a union of k rows out of n takes: as if half of the queries had nothing in common and the others
- * added nothing. A guess too low is mended, one too high costs some sorting. */
+ * added nothing. A guess that is too low is corrected, one too high costs some sorting. */
 static size_t guess_ranks(size_t k, size_t n, size_t group)
 {
         const double share = k < n ? 1.0 - pow(1.0 - (double)k / (double)n, 2.0 / (double)group) : 1.0;

@@ -63,7 +63,7 @@ static bool collect(const range *s, const dci_flat *flat, matches *list, const f
         return true;
 }
 
-/* Queries of one task: those that look at the same rows share the reading of them. */
+/* Queries of one task: those that score the same rows share the reading of them. */
 static size_t group_of(const range *s)
 {
         return s->candidates != NULL ? 1 : DCI_MANY_QUERIES;

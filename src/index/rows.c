@@ -32,7 +32,7 @@ void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config 
         size_t bytes = rows->row_bytes + rows->n_simple * sizeof(float);
         while (rows->chunk_shift < 20 && (bytes << (rows->chunk_shift + 1)) <= CHUNK_BYTES)
                 rows->chunk_shift++;
-        /* A page lies in one chunk. */
+        /* A page is in one chunk. */
         while (rows->gaps && (size_t)1 << rows->chunk_shift < config->page_rows)
                 rows->chunk_shift++;
         /* And so does a block of codes. */
@@ -195,8 +195,8 @@ static void retire(dci_retired **list, dci_retired *note, void *pointer, size_t 
         *list = note;
 }
 
-/* Has the present table room, and need its first chunk not grow? Readers look no further than the chunks of published rows, so the
- * places behind may be written. A new table for every chunk would be as many bytes as the square of chunks, which all wait to be
+/* Has the present table room, and need its first chunk not grow? Readers use the chunks of published rows only, so later
+ * places may be written. A new table for every chunk would be as many bytes as the square of chunks, which all wait to be
  * freed where searches never pause. */
 static bool fits_table(const dci_rows *rows, size_t wanted)
 {

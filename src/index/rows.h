@@ -26,7 +26,7 @@ dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired);
 typedef struct dci_rows_parts {
         const void *rows, *ids, *norms, *projections;
 } dci_rows_parts;
-/* Lets empty `rows` read n rows where they lie, aligned, without publishing any. On failure nothing changed. */
+/* Lets empty `rows` read n rows in place, aligned, without publishing any. On failure nothing changed. */
 dci_status dci_rows_attach(dci_rows *rows, size_t n, const dci_rows_parts *parts);
 
 /* Gives back all chunks beyond those that n rows need. Writers only, no readers. */

@@ -108,7 +108,7 @@ static void emit(const asking *a, size_t query, const uint64_t *keys, size_t n)
         }
 }
 
-/* The selections lie in the worker's own scratch, behind their structs. */
+/* The selections are in the worker's own scratch, after their structs. */
 static void take_best(asking *a, size_t task, size_t query, size_t n_queries, size_t first, size_t count,
                       const float *values, unsigned char *own)
 {

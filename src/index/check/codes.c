@@ -14,7 +14,7 @@
 #include "index/check/codes.h"
 #include "index/codes/rows.h"
 
-/* How much farther from its row a code of another machine may lie; a learned transform does not measure by that distance. */
+/* How much farther from its row a code of another machine may be; a learned transform does not measure by that distance. */
 #define FARTHER 1.05
 #define FARTHER_LEARNED 1.5
 
@@ -83,7 +83,7 @@ dci_status dci_check_frames(const dci_index *index)
 
 /* A worker's scratch. */
 typedef struct parts {
-        unsigned char *block, *encode, *decode; /* decode: behind what decoding takes, a row's codes */
+        unsigned char *block, *encode, *decode; /* decode: scratch of decoding, then a row's codes */
         float *wide, *decoded;
 } parts;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Rows and what is kept beside them. Norms, projections and codes of an index that was made here are these kernels' to the bit; a
+ * Rows and what is kept of them. Norms, projections and codes of an index that was made here are these kernels' to the bit; a
  * loaded one may have them from a machine that rounds otherwise.
  */
 #include "core/internal.h"
@@ -95,7 +95,7 @@ dci_status dci_check_projections(const dci_view *view, bool empty_too, const cha
                 for (size_t j = 0; j < rows->n_simple; j++)
                         for (size_t i = 0; i < n; i++) {
                                 if (!empty_too && rows->gaps && dci_view_id(view, (int32_t)(first + i)) < 0)
-                                        continue; /* what lies there is left over */
+                                        continue; /* an empty slot holds leftovers */
                                 const float x = chunk->projections[j * chunk->stride + i];
                                 if (fabsf(x) <= MAX_PROJECTION) /* not NaN either */
                                         continue;

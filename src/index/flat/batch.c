@@ -4,7 +4,7 @@
  * Exact search for large batches: propose by cheap arithmetic, decide by the canonical kernel.
  *
  * A tile of rows is prepared once (rounded to bf16 for AMX, else widened to float) and multiplied with every query
- * of a block. Each product comes with a bound on how far it may lie from the canonical score, so "product + bound below the
+ * of a block. Each product comes with a bound on its distance from the canonical score, so "product + bound below the
  * k-th best lower bound so far" is proof that a row cannot enter. What remains, little more than k rows, is scored by the
  * canonical kernel. So the answer is that of flat/flat.c, bit for bit.
  *
@@ -68,7 +68,7 @@ static size_t settle(const batch *b, batch_worker *w, size_t query, const batch_
         return list->n < b->k ? list->n : b->k;
 }
 
-/* A full list is first cut by bounds. If that frees little (many near-ties), its rows are scored, which leaves exactly k. */
+/* A full list is first cut by bounds. If that frees little (many near-ties), its rows are scored, and exactly k are kept. */
 static void make_room(const batch *b, batch_worker *w, size_t query, batch_list *list)
 {
         cut_list(b, w, list);

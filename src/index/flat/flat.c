@@ -57,8 +57,8 @@ void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t 
         }
 }
 
-/* Selected rows that lie close together: reading all of them in order beats picking them, because memory delivers whole lines
- * in order best. The scores of the others are dropped. False when they lie too far apart. */
+/* Selected rows that are close together: reading all of them in order beats picking them, because memory delivers whole lines
+ * in order best. The scores of the others are dropped. False when they are too far apart. */
 #define CLOSE 2
 static bool score_close(const dci_flat *flat, size_t query, const int32_t *slots, size_t count, float *out)
 {

@@ -16,7 +16,7 @@ typedef struct dci_flat {
         dci_view view;
         dci_slot_ids ids;
         const dci_selection *selection;
-        size_t n; /* rows to look at */
+        size_t n; /* rows to score */
         const dci_queries *queries;
         const void *object; /* for callbacks */
         const dci_progress *progress;
@@ -41,7 +41,7 @@ DCI_INLINE bool dci_metric_descending(dci_metric metric)
         return metric != DCI_METRIC_L2;
 }
 
-/* Rows looked at by one task when fewer queries than threads share the rows out. */
+/* Rows scored by one task when fewer queries than threads share the rows out. */
 #define DCI_SEGMENT_ROWS ((size_t)2048)
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Adding and removing: small changes are planned beside readers and carried out under the lock; what would move much of the tree
- * builds it anew.
+ * Adding and removing: small changes are planned while searches go on, and carried out under the lock; a change that would
+ * move much of the tree rebuilds it.
  */
 #include "core/internal.h"
 

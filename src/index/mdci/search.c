@@ -44,7 +44,7 @@ bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, co
         const bool retrieves_all = out->num_to_retrieve != 0 ? out->num_to_retrieve >= flat->n : out->retrieve >= 1.0;
         if (k >= flat->n || (opens_all(tree, &out->descent) && retrieves_all))
                 return false;
-        /* Few rows count: all of them are soon looked at. */
+        /* Few rows count: all of them are soon scored. */
         const double share = out->descent.field_of_view == 0
                                      ? out->descent.share
                                      : (double)out->descent.field_of_view / (double)tree->levels[0].n;

@@ -112,7 +112,7 @@ static dci_rank last_visit(const dci_pdci_cell *cell, const float *projections, 
         for (size_t j = 0; j < cell->n_simp; j++) {
                 size_t here = 0;
                 measure(cell, projections, first + j, 1, s->differences);
-                /* What lies between the bounds is counted before it is stored: it may not fit. */
+                /* What is between the bounds is counted before it is stored: it may not fit. */
                 size_t less = dci_count_less(kernels, s->differences, cell->n, low);
                 size_t within = dci_count_less(kernels, s->differences, cell->n, nextafterf(high, INFINITY)) - less;
                 if (kept + within > cell->n)
@@ -135,7 +135,7 @@ static void sort_by_id(const dci_pdci_cell *cell, const pdci_scratch *s, size_t 
         dci_topk_sort(s->keys, n, s->keys + n, cell->ids);
 }
 
-/* Several pairs lie equally far and the visits end among them: they are visited by id, then by simple index, and a row is
+/* Several pairs are equally far and the visits end among them: they are visited by id, then by simple index, and a row is
  * complete when all its pairs are. Returns how many rows of largest difference `value` are. */
 static size_t complete_ties(const dci_pdci_cell *cell, const float *projections, size_t first, float value,
                             uint64_t visits, const pdci_scratch *s)

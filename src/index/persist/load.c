@@ -157,7 +157,7 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
 
 /* --- the index -------------------------------------------------------------------------------------------------------------- */
 
-/* Section to chunks; the section may lie anywhere in the caller's memory, so it is never read as numbers. */
+/* Section to chunks; the section may be anywhere in the caller's memory, so it is never read as numbers. */
 static void copy_chunk(const dci_loading *l, size_t first, size_t n, dci_chunk *chunk)
 {
         const unsigned char *rows = l->parts.rows, *ids = l->parts.ids, *norms = l->parts.norms,
