@@ -154,11 +154,11 @@ dci_status dci_km_for(km_problem *problem, size_t n_tasks, size_t work, dci_task
         size_t n_workers = problem->alone ? 1 : dci_workers_for(problem->context, n_tasks, work);
         if (n_workers > problem->n_workers) /* the limit may have been raised since */
                 n_workers = problem->n_workers;
-        const bool asks = problem->progress != NULL && problem->progress->fn != NULL;
+        const bool reports = problem->progress != NULL && problem->progress->fn != NULL;
         const dci_progress progress = {problem, same_again};
-        if (n_workers > 1 || asks) {
-                dci_region region = {problem->context,        n_tasks, n_workers, fn, arg,
-                                     asks ? &progress : NULL, n_tasks, NULL};
+        if (n_workers > 1 || reports) {
+                dci_region region = {problem->context,           n_tasks, n_workers, fn, arg,
+                                     reports ? &progress : NULL, n_tasks, NULL};
                 return dci_parallel(&region);
         }
         for (size_t task = 0; task < n_tasks; task++)

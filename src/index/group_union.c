@@ -140,16 +140,16 @@ static void unite_task(void *arg, size_t task, size_t worker)
 {
         uniting *u = arg;
         const size_t group = u->candidates->group, query = task * group;
-        dci_selection chosen;
+        dci_selection selected;
         part p;
-        dci_candidates_select(u->candidates, query, worker, &chosen);
-        if (!make_room(u, &u->rooms[worker], chosen.n, &p)) {
+        dci_candidates_select(u->candidates, query, worker, &selected);
+        if (!make_room(u, &u->rooms[worker], selected.n, &p)) {
                 atomic_store(&u->out_of_memory, true);
                 return;
         }
         dci_flat flat = *u->candidates->flat;
-        flat.selection = &chosen;
-        flat.n = chosen.n;
+        flat.selection = &selected;
+        flat.n = selected.n;
         score(&flat, query, group, &p);
         int64_t *ids = u->out_ids + task * u->k;
         float *scores = u->out_scores == NULL ? NULL : u->out_scores + task * u->k;
@@ -172,15 +172,7 @@ dci_status dci_group_unite(dci_candidates *candidates, size_t k, int64_t *out_id
         dci_status status = u.rooms == NULL ? DCI_ERR_MEMORY : DCI_OK;
         if (status == DCI_OK) {
                 const size_t n_groups = flat->queries->n / candidates->group;
-                dci_region region = {flat->context,
-                                     n_groups,
-                                     candidates->n_workers,
-                                     unite_task,
-                                     &u,
-                                     flat->progress,
-                                     flat->n * flat->queries->n,
-                                     flat->object};
-                status = dci_parallel(&region);
+                status = dci_flat_run(flat, n_groups, candidates->n_workers, unite_task, &u);
                 if (status == DCI_OK && atomic_load(&u.out_of_memory))
                         status = dci_fail(DCI_ERR_MEMORY, "no memory for the scores of a group's rows, of %zu groups",
                                           n_groups);

@@ -62,7 +62,7 @@ static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
                         source--;
                 }
                 dci_idmap_set(map, dci_view_id(&view, (int32_t)source), slots[i]);
-                dci_rows_move(&index->rows, source, (size_t)slots[i]);
+                dci_rows_copy(&index->rows, source, &index->rows, (size_t)slots[i]);
         }
         atomic_store_explicit(&index->rows.n, left, memory_order_release);
         dci_rows_shrink(&index->rows, left);

@@ -409,15 +409,7 @@ static dci_status run(ranking *r, dci_search_stats *stats)
         r->counts = dci_calloc(flat->context, r->n_workers, sizeof *r->counts);
         dci_status status = DCI_ERR_MEMORY;
         if (r->scratch != NULL && r->counts != NULL) {
-                const dci_region region = {flat->context,
-                                           (flat->queries->n + r->group - 1) / r->group,
-                                           r->n_workers,
-                                           rank_task,
-                                           r,
-                                           flat->progress,
-                                           flat->n * flat->queries->n,
-                                           flat->object};
-                status = dci_parallel(&region);
+                status = dci_flat_run(flat, (flat->queries->n + r->group - 1) / r->group, r->n_workers, rank_task, r);
                 report(r, stats);
         }
         dci_free(flat->context, r->counts, r->n_workers, sizeof *r->counts);

@@ -180,6 +180,13 @@ static size_t plan(direct *d)
         return workers < d->n_groups * d->n_segments ? workers : d->n_groups * d->n_segments;
 }
 
+dci_status dci_flat_run(const dci_flat *flat, size_t n_tasks, size_t n_workers, dci_task_fn fn, void *arg)
+{
+        const dci_region region = {
+                flat->context, n_tasks, n_workers, fn, arg, flat->progress, flat->n * flat->queries->n, flat->object};
+        return dci_parallel(&region);
+}
+
 dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
 {
         const size_t n_queries = flat->queries->n;
@@ -202,9 +209,7 @@ dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, flo
                         status = DCI_ERR_MEMORY;
         }
         if (status == DCI_OK) {
-                dci_region region = {flat->context,  d.n_groups * d.n_segments, n_workers,   search_task, &d,
-                                     flat->progress, flat->n * n_queries,       flat->object};
-                status = dci_parallel(&region);
+                status = dci_flat_run(flat, d.n_groups * d.n_segments, n_workers, search_task, &d);
         }
         if (status == DCI_OK && n_parts > 0)
                 merge_parts(&d);

@@ -36,6 +36,9 @@ void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t 
 dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
                            dci_search_stats *stats);
 
+/* Runs the tasks of a search, whose progress counts rows times queries. */
+dci_status dci_flat_run(const dci_flat *flat, size_t n_tasks, size_t n_workers, dci_task_fn fn, void *arg);
+
 DCI_INLINE bool dci_metric_descending(dci_metric metric)
 {
         return metric != DCI_METRIC_L2;

@@ -140,7 +140,7 @@ dci_status dci_mdci_begin(void *search, const dci_index *index, const dci_flat *
         s->k = s->descent.at_least;
         s->c_squared = tree->c_squared;
         s->candidates = (dci_candidates){.flat = flat, .select = select, .ctx = s, .group = group};
-        s->candidates.most = flat->n;
+        s->candidates.max_slots = flat->n;
         s->candidates.own_bytes = dci_tree_descend_bytes(tree) + ranking_lay_out(s, NULL, &r);
         s->candidates.work = (size_t)(s->descent.share * (double)flat->n) * flat->view.rows->dim;
         const size_t n_nodes = tree->levels[0].n,
