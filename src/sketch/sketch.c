@@ -230,7 +230,7 @@ static dci_status select_frames(appending *a)
         return DCI_OK;
 }
 
-/* What lies from row n on, forgotten: a block without rows has no frame, and no reach. */
+/* Forgets rows from n on: a block without rows has no frame, and no reach. */
 static void forget(dci_sketch *sketch, size_t n, size_t n_before)
 {
         const size_t first = (n + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;
