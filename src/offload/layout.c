@@ -24,7 +24,7 @@
 #define STAGING_BYTES ((size_t)16 << 20)
 #define BOUNCE_BYTES ((size_t)65536)
 
-/* --- arenas: one allocation for many arrays ---------------------------------------------------------------------------------- */
+/* --- arenas: one allocation for many arrays ----------------------------------------------------------------------- */
 
 /* An arena measures while base is NULL. Unlike core/arena.h it aligns for a device, and notices sizes that overflow. */
 typedef struct arena {
@@ -296,7 +296,7 @@ static size_t lanes_bytes(const dci_gpu_kv *kv)
         return times(times(kv->n_sparse, kv->n_lists, kv->n_slots), 2, kv->row_bytes);
 }
 
-/* --- allocation ---------------------------------------------------------------------------------------------------- */
+/* --- allocation --------------------------------------------------------------------------------------------------- */
 
 /* Sizes the pool for the blocks of all sequences, with one more each while a shared block is copied. */
 static void size_pieces(dci_gpu_kv *kv)

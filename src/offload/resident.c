@@ -30,7 +30,7 @@ dci_gpu_resident dci_gpu_kv_resident_pages(const dci_gpu_kv *kv, size_t layer)
                                   .taken = r->taken + index * kv->n_lists};
 }
 
-/* --- getting and losing slots -------------------------------------------------------------------------------------- */
+/* --- getting and losing slots ------------------------------------------------------------------------------------- */
 
 static void note(dci_gpu_kv *kv, int32_t block)
 {
@@ -115,7 +115,7 @@ static dci_status fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, 
         return DCI_OK;
 }
 
-/* --- eviction ------------------------------------------------------------------------------------------------------ */
+/* --- eviction ----------------------------------------------------------------------------------------------------- */
 
 /* Whether a sequence that was stepped later has the page, too; `guess` is the one that had the previous page. */
 static bool has_later_owner(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t page, int32_t block, size_t *guess)
@@ -182,7 +182,7 @@ static void evict_pages(dci_gpu_kv *kv, size_t wanted)
         }
 }
 
-/* --- steps ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------------------------------------------------- */
 
 /* Shares the room among the sequences of n new pages in all; each gets slots for its latest pages. */
 static void add_new_pages(dci_gpu_kv *kv, size_t n, size_t room)
@@ -236,7 +236,7 @@ void dci_gpu_kv_resident_copied(dci_gpu_kv *kv, dci_gpu_kv_row *row, int32_t blo
         row->n_resident -= kv->resident->n_slots > 0 && kv->resident->slots[block] >= 0;
 }
 
-/* --- with the device idle --------------------------------------------------------------------------------------------------------------- */
+/* --- with the device idle ----------------------------------------------------------------------------------------- */
 
 void dci_gpu_kv_resident_recount(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {

@@ -16,7 +16,7 @@
 #include "offload/sequence.h"
 #include "offload/summaries.h"
 
-/* --- reserve ------------------------------------------------------------------------------------------------------------------------ */
+/* --- reserve ------------------------------------------------------------------------------------------------------ */
 
 static dci_status check_reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences,
                                 const size_t *n_tokens)
@@ -156,7 +156,7 @@ dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, 
         return dci_gpu_kv_unlock(kv, reserve(kv, stream, n_sequences, sequences, n_tokens));
 }
 
-/* --- append ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- append ------------------------------------------------------------------------------------------------------- */
 
 /* Copies packed blocks to the host: those that are adjacent there in one copy. */
 static dci_status copy_blocks(dci_gpu_kv *kv, size_t layer, const unsigned char *from, const int32_t *table, size_t n)
@@ -269,7 +269,7 @@ dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const d
         return dci_gpu_kv_unlock(kv, append(kv, stream, layer, rows));
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void close_step(dci_gpu_kv *kv)
 {
@@ -327,7 +327,7 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
         return dci_gpu_kv_unlock(kv, abort_step(kv));
 }
 
-/* --- between steps -------------------------------------------------------------------------------------------------------------------------- */
+/* --- between steps ------------------------------------------------------------------------------------------------ */
 
 /* Maintains sequences that the device plans for. */
 static dci_status upload_rows(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
