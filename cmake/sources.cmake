@@ -56,6 +56,7 @@ set(dci_sources
     src/index/group_union.c
     src/index/idmap.c
     src/index/insert.c
+    src/index/kinds.c
     src/index/queries.c
     src/index/range.c
     src/index/remove.c

@@ -7,10 +7,12 @@
 
 #include "core/arena.h"
 #include "kv/config.h"
+#include "kv/stages/stages.h"
 #include "offload/clusters.h"
 #include "offload/fetch_baselines.h"
 #include "offload/layout.h"
 #include "offload/learned_codes.h"
+#include "offload/offload_internal.h"
 #include "offload/planner.h"
 #include "offload/pool.h"
 #include "offload/prompt.h"

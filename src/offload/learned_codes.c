@@ -4,8 +4,10 @@
 #include "core/internal.h"
 
 #include "gpu/args/frames_fill.h"
+#include "kv/stages/stages.h"
 #include "kv/stages/summary_codes.h"
 #include "offload/learned_codes.h"
+#include "offload/offload_internal.h"
 #include "offload/pool.h"
 
 static unsigned char *row_transforms(const dci_gpu_kv *kv, size_t sparse, const dci_gpu_kv_row *row)

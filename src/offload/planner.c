@@ -3,8 +3,10 @@
 /* What a device can plan. */
 #include "core/internal.h"
 
+#include "kv/stages/stages.h"
 #include "offload/clusters.h"
 #include "offload/learned_codes.h"
+#include "offload/offload_internal.h"
 #include "offload/planner.h"
 #include "offload/prompt_kmeans.h"
 #include "offload/schedule.h"

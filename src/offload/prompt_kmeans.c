@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "cluster/kmeans_internal.h"
+#include "kv/stages/stages.h"
+#include "offload/offload_internal.h"
 #include "offload/prompt_kmeans.h"
 
 _Static_assert(DCI_GPU_KMEANS_MEANT == DCI_KV_TILE, "means are summed in the tiles of the host");

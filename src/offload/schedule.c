@@ -3,7 +3,9 @@
 /* Selections that are kept between plans. */
 #include "core/internal.h"
 
+#include "kv/stages/stages.h"
 #include "offload/boundaries.h"
+#include "offload/offload_internal.h"
 #include "offload/schedule.h"
 
 _Static_assert(DCI_GPU_MAX_HEADS == DCI_KV_MAX_HEADS, "the gate has room for the heads of every layer");

@@ -5,9 +5,11 @@
 
 #include <string.h>
 
+#include "kv/stages/stages.h"
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
 #include "offload/learned_codes.h"
+#include "offload/offload_internal.h"
 #include "offload/pool.h"
 #include "offload/prompt_kmeans.h"
 #include "offload/schedule.h"
