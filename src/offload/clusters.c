@@ -27,8 +27,8 @@ static size_t max_clusters(const dci_gpu_kv *kv, size_t n)
         const dci_kv_config *c = &kv->shape;
         if (c->group != DCI_KV_GROUP_CLUSTER)
                 return n;
-        const size_t cut = c->cluster_most > 0 ? n / c->cluster_most : 0,
-                     most = n / c->cluster_tokens + n / c->cluster_every + cut + c->cluster_every + 2;
+        const size_t split = c->cluster_most > 0 ? n / c->cluster_most : 0,
+                     most = n / c->cluster_tokens + n / c->cluster_every + split + c->cluster_every + 2;
         return most < n ? most : n;
 }
 

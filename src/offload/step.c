@@ -84,15 +84,15 @@ static dci_status write_record(dci_gpu_kv *kv)
 static dci_status update_table(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
         int32_t *table = kv->pool->tables + dci_gpu_kv_row_number(kv, row) * kv->max_blocks, block;
-        const size_t cut = row->n >> kv->page_shift, whole = dci_gpu_kv_blocks(kv, row->n),
+        const size_t partial = row->n >> kv->page_shift, whole = dci_gpu_kv_blocks(kv, row->n),
                      after = dci_gpu_kv_blocks(kv, row->n + wanted);
-        if (cut < whole && wanted > 0) {
-                DCI_TRY(dci_kv_table(kv->host, row->id, cut, 1, &block));
-                if (block != table[cut]) {
-                        dci_gpu_kv_resident_copied(kv, row, table[cut]);
-                        table[cut] = block;
-                        DCI_TRY(dci_gpu_kv_upload_table(kv, kv->step.stream, row, cut, 1));
-                        DCI_TRY(dci_gpu_kv_dense_fill(kv, kv->step.stream, row, cut, 1));
+        if (partial < whole && wanted > 0) {
+                DCI_TRY(dci_kv_table(kv->host, row->id, partial, 1, &block));
+                if (block != table[partial]) {
+                        dci_gpu_kv_resident_copied(kv, row, table[partial]);
+                        table[partial] = block;
+                        DCI_TRY(dci_gpu_kv_upload_table(kv, kv->step.stream, row, partial, 1));
+                        DCI_TRY(dci_gpu_kv_dense_fill(kv, kv->step.stream, row, partial, 1));
                 }
         }
         if (after > whole)
