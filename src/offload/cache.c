@@ -43,7 +43,7 @@ dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size)
         return dci_struct_init("dci_gpu_kv_info", info, struct_size, sizeof *info);
 }
 
-/* --- checks ---------------------------------------------------------------------------------------------------------------- */
+/* --- checks ------------------------------------------------------------------------------------------------------- */
 
 static dci_status check_range(const char *name, size_t value, size_t least, size_t most)
 {
@@ -174,7 +174,7 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
         return DCI_OK;
 }
 
-/* --- creation and destruction -------------------------------------------------------------------------------------- */
+/* --- creation and destruction ------------------------------------------------------------------------------------- */
 
 static void set_sizes(dci_gpu_kv *kv)
 {
@@ -396,7 +396,7 @@ dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv)
         return kv == NULL ? NULL : kv->host;
 }
 
-/* --- info ----------------------------------------------------------------------------------------------------------------------- */
+/* --- info --------------------------------------------------------------------------------------------------------- */
 
 dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences, int32_t *out_bad)
 {

@@ -12,7 +12,7 @@ _Static_assert(DCI_GPU_MAX_HEADS == DCI_KV_MAX_HEADS, "the gate has room for the
 
 #define STATE_BYTES (DCI_GPU_SELECTION_INTS * sizeof(int32_t))
 
-/* --- sizes ------------------------------------------------------------------------------------------------------------------ */
+/* --- sizes -------------------------------------------------------------------------------------------------------- */
 
 static size_t counts_bytes(const dci_gpu_kv *kv)
 {
@@ -82,7 +82,7 @@ void dci_gpu_kv_schedule_destroy(dci_gpu_kv *kv)
         *s = (dci_gpu_kv_schedule){.on = false};
 }
 
-/* --- sequences -------------------------------------------------------------------------------------------------------------- */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
 static unsigned char *row_memory(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
@@ -126,7 +126,7 @@ dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, 
         return dci_gpu_kv_schedule_truncate(kv, to, to->n);
 }
 
-/* --- plans ------------------------------------------------------------------------------------------------------------------ */
+/* --- plans -------------------------------------------------------------------------------------------------------- */
 
 dci_status dci_gpu_kv_check_anchor(const dci_gpu_kv *kv, size_t layer)
 {
