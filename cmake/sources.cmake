@@ -7,6 +7,7 @@ set(dci_sources
     src/core/context.c
     src/core/crc.c
     src/core/executor.c
+    src/core/fields.c
     src/core/file.c
     src/core/file_io.c
     src/core/file_read.c
