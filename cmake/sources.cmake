@@ -96,7 +96,7 @@ set(dci_sources
     src/index/tree/search.c
     src/index/tree/tree.c
     src/gpu/gpu.c
-    src/gpu/args/frames.c
+    src/gpu/args/transforms.c
     src/gpu/host/append.c
     src/gpu/host/attend.c
     src/gpu/host/device.c

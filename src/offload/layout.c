@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "gpu/args/frames.h"
+#include "gpu/args/transforms.h"
 #include "offload/offload_internal.h"
 
 #define PART ((size_t)256) /* what parts of an allocation are aligned to */

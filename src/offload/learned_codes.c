@@ -10,7 +10,7 @@
  */
 #include "core/internal.h"
 
-#include "gpu/args/frames_fill.h"
+#include "gpu/args/transforms_fill.h"
 #include "kv/stages/stages.h"
 #include "offload/offload_internal.h"
 

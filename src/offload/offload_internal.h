@@ -173,7 +173,7 @@ typedef struct dci_gpu_kv_planner {
         float *value_signs, *value_centres; /* of a low-bit tail, as those of the keys; NULL: it is another */
         float *signs, *centres, *lasts; /* centres [sparse layer][row][head][dim], lasts [sparse layer][row][head] */
 
-        unsigned char *frames; /* of learned codes: [sparse layer][row][head] (gpu/args/frames.h) */
+        unsigned char *frames; /* of learned codes: [sparse layer][row][head] (gpu/args/transforms.h) */
         unsigned char *coding; /* what a prompt's codes are made from, as large as upload (learned_codes.c) */
 
         /* Of the layer at hand. */

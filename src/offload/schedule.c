@@ -185,7 +185,7 @@ static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *s
                                   .rows = score->rows,
                                   .n_tokens = score->n_tokens,
                                   .n_grouped = score->n_grouped,
-                                  .decided = *decided,
+                                  .selection = *decided,
                                   .due = due};
         dci_gpu_kv_boundaries_gate(kv, layer, &args);
         return kv->ops->gate(kv->gpu, kv->step.stream, &args);
@@ -195,24 +195,24 @@ static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *s
 static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const dci_gpu_selection_cache *decided,
                        bool drops)
 {
-        const dci_gpu_take_kept_args args = {.n_sequences = select->n_sequences,
-                                             .n_heads = select->n_heads,
-                                             .group = select->group,
-                                             .stride = select->stride,
-                                             .max_groups = select->max_groups,
-                                             .sizes = select->sizes,
-                                             .rows = select->rows,
-                                             .n_tokens = select->n_tokens,
-                                             .n_grouped = select->n_grouped,
-                                             .decided = decided != NULL ? *decided
-                                                                        : (dci_gpu_selection_cache){.lists = NULL},
-                                             .scores = drops ? select->scores : NULL,
-                                             .positions = select->positions,
-                                             .counts = select->counts,
-                                             .sink_end = select->sink_end,
-                                             .recent_begin = select->recent_begin,
-                                             .after = select->after};
-        return kv->ops->take_kept(kv->gpu, kv->step.stream, &args);
+        const dci_gpu_reuse_args args = {.n_sequences = select->n_sequences,
+                                         .n_heads = select->n_heads,
+                                         .group = select->group,
+                                         .stride = select->stride,
+                                         .max_groups = select->max_groups,
+                                         .sizes = select->sizes,
+                                         .rows = select->rows,
+                                         .n_tokens = select->n_tokens,
+                                         .n_grouped = select->n_grouped,
+                                         .selection =
+                                                 decided != NULL ? *decided : (dci_gpu_selection_cache){.lists = NULL},
+                                         .scores = drops ? select->scores : NULL,
+                                         .positions = select->positions,
+                                         .counts = select->counts,
+                                         .sink_end = select->sink_end,
+                                         .recent_begin = select->recent_begin,
+                                         .after = select->after};
+        return kv->ops->reuse(kv->gpu, kv->step.stream, &args);
 }
 
 /* Lists that are due then, of all that are due; a tail has had scores made of all lists before. */
@@ -253,7 +253,7 @@ static dci_status decide(dci_gpu_kv *kv, size_t layer, dci_gpu_score_args *score
                          const dci_gpu_selection_cache *decided)
 {
         dci_status status = DCI_OK;
-        select->kept = *decided;
+        select->selection = *decided;
         select->drop = 0;
         if (kv->shape.schedule != DCI_KV_ANCHOR) {
                 int32_t *due = kv->planner.schedule.due + (select->counts - kv->planner.counts);
