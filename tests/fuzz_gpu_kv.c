@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Random lives of a KV cache on a device beside one on the CPU: DCI_TEST_LONG asks for more seeds; fuzz_gpu_kv SEED LIVES. */
-#include "kv/stages/stages.h"
+#include "kv/config.h"
 #include "tests/gpu_kv_fixture.h"
 #include "tests/scratch.h"
 

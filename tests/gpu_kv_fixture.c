@@ -2,7 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/gpu_kv_fixture.h"
 
-#include "kv/stages/stages.h"
+#include "kv/config.h"
+#include "kv/lookup.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,10 @@
 /* Lists of plans that a device made, beside the CPU's. */
 #include "tests/gpu_kv_fixture.h"
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/worker.h"
 
 #include <float.h>
 #include <math.h>

@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/kv_internal.h"
-
 kv_model kv_model_new(const dci_kv_config *config)
 {
         kv_model m = {.n_layers = config->n_layers,

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
 #include "tests/kv_model.h"
 
 /* Groups of one head: candidates, and those of them that a plan may choose. */

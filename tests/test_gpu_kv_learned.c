@@ -6,7 +6,8 @@
  */
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/transform.h"
 #include "tests/gpu_kv_fixture.h"
 #include "tests/scratch.h"
 

@@ -6,6 +6,8 @@
  */
 #include <math.h>
 
+#include "kv/clusters.h"
+#include "kv/transform.h"
 #include "kv/tree/tree.h"
 #include "tests/kv_check_fixture.h"
 

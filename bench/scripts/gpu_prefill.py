@@ -69,7 +69,7 @@ class Model:
         q, k, v = self.rows()
         if cache is not None:
             cache.append(number, k, v)
-            cache.prompt(number, sequence, q[-OBSERVED:].contiguous())
+            cache.end_prompt(number, sequence, q[-OBSERVED:].contiguous())
         heads = (t.transpose(0, 1)[None] for t in (q, k, v))
         out = F.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
         out = out[0].transpose(0, 1).reshape(args.tokens, self.width)

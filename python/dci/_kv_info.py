@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _kv_structs
-from ._kv_config import CHOICES
+from ._kv_config import CHOICES, renamed
 
 
 class KVInfo(NamedTuple):
@@ -34,6 +34,12 @@ class KVInfo(NamedTuple):
     token_bytes: int  #: of keys and values, of one token in all layers
     resident_token_bytes: float  #: what summaries and tails keep per token and kv head
 
+    @property
+    def choose(self) -> str:
+        """The name of select in 0.1."""
+        renamed("choose", "select", 3)
+        return self.select
+
 
 class KVSequenceInfo(NamedTuple):
     """What a sequence of a KV cache holds, and how its plans went."""
@@ -44,7 +50,7 @@ class KVSequenceInfo(NamedTuple):
     n_blocks: int
     n_shared_blocks: int
     resident: bool  #: attended to in full
-    refits: int  #: times that codes of a head were made anew
+    refits: int  #: times that a head was encoded again
     #: Greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none.
     drift: float
     n_plans: int  #: lists in plans that left tokens out, of layers and kv heads, since open, fork or load

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from . import _kv_structs
 from ._errors import DciError, InvalidError
 from ._kv_base import Counts, KVBase, Sequences, number_of
-from ._kv_config import KVLayer, KVLayout, Layers, c_config
+from ._kv_config import KVLayer, KVLayout, Layers, c_config, renamed
 from ._kv_info import KVInfo, KVSequenceInfo
 from ._kv_plan import Floats, Integers, KVPlan
 from ._kv_rows import Tokens, as_counts, as_sequences, as_tokens, counts_of, output
@@ -34,7 +34,7 @@ class KVCache(KVBase):
         with kv.step(s, n):                             # or reserve, and then step_end or step_abort
             for layer in range(n_layers):
                 kv.append(layer, s, keys, values)       # (n, n_kv_heads, dim_k), (n, n_kv_heads, dim_v)
-                kv.prompt(layer, s, queries[-64:])      # once, with the last step of the prompt
+                kv.end_prompt(layer, s, queries[-64:])  # once, with the last step of the prompt
         while generating:
             with kv.step(s):                            # one more token
                 for layer in range(n_layers):
@@ -72,7 +72,7 @@ class KVCache(KVBase):
     max_bytes   of memory in all; None: no limit.
     resident_bytes
                 while keys and values of sequences fit in it they are attended to in full; 0: none are.
-    refit       codes are made anew when their distortion has grown by this factor; 0: never.
+    refit       keys are encoded again when their distortion has grown by this factor; 0: never.
     seed        of rotations, promotions and first clusters, 0 to 2**64 - 1.
     cluster_tokens, cluster_every, cluster_segment, cluster_rounds, cluster_most, cluster_by, segment_buffer
                 group "cluster" and "segment"; cluster_by is "raw" or "centred".
@@ -87,16 +87,17 @@ class KVCache(KVBase):
                 the same, of tokens in the best groups alone. sums_whole: tail "sums" over pages.
     piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
     context     threads and instruction set; None: default_context().
+    choose      the name of select in 0.1, with a warning.
 
-    None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is told
-    of memory, is offered in C alone.
+    None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is called
+    with memory, is offered in C alone.
 
     Rows of keys, values and queries are NumPy arrays or tensors with `__dlpack__` in the host's memory, such as those of
     torch, of their dtype. They are read in place where the elements of a row are side by side and rows are at equal
     distances, and copied once otherwise; query_dtype "float32" takes other real numbers, too. bfloat16 is as for Index.
 
-    Calls may come from any thread; those on one KV cache are served one after another, and the interpreter lock is not held
-    meanwhile. A plan belongs to one thread at a time. A call that fails raises an exception derived from DciError and leaves
+    Calls may come from any thread; those on one KV cache are served one after another, and the interpreter lock is released
+    during them. A plan belongs to one thread at a time. A call that fails raises an exception derived from DciError and leaves
     every sequence as it was. Ctrl-C takes effect when the call that it falls into is done.
     """
 
@@ -162,6 +163,7 @@ class KVCache(KVBase):
         static_share: float = 0.25,
         piece_bytes: SupportsIndex | None = None,
         context: Context | None = None,
+        choose: str | None = None,
     ) -> None:
         config, kept = self._prepare(dict(locals()))  # by the names of the config's fields
         self._context = default_context() if context is None else context
@@ -179,14 +181,19 @@ class KVCache(KVBase):
 
     # Steps
 
-    def lend(self, sequence: SupportsIndex, blocks: npt.ArrayLike) -> None:
-        """With a layout whose blocks are given out "by_caller": the blocks in which the sequence's next tokens lie, behind
+    def assign_blocks(self, sequence: SupportsIndex, blocks: npt.ArrayLike) -> None:
+        """With a layout whose blocks are given out "by_caller": the blocks of the sequence's next tokens, after
         those it has; before reserve. blocks: (n,) integers."""
         handle, numbers = self._live(), as_ids(blocks, "blocks")
         if numbers.size and (numbers.min() < 0 or numbers.max() >= 2**31):
             raise InvalidError(f"blocks holds {numbers.min()} to {numbers.max()}, wanted 0 to {2**31 - 1}")
         narrow = numbers.astype(np.int32)
         check(lib.dci_kv_assign_blocks(handle.value, number_of(sequence), narrow.size, address(narrow)))
+
+    def lend(self, sequence: SupportsIndex, blocks: npt.ArrayLike) -> None:
+        """The name of assign_blocks in 0.1."""
+        renamed("lend", "assign_blocks", 3)
+        self.assign_blocks(sequence, blocks)
 
     def reserve(self, sequences: Sequences, n_tokens: Counts = 1) -> None:
         """Begins a step: takes all memory that n_tokens more tokens of each sequence need, in every layer.
@@ -207,7 +214,7 @@ class KVCache(KVBase):
     ) -> None:
         """Stores keys and values of one layer, for tokens that were reserved.
 
-        keys        (n, n_kv_heads, dim_k): rows of all sequences one behind the other; or (n_kv_heads, dim_k) for one token;
+        keys        (n, n_kv_heads, dim_k): rows of all sequences, one sequence after another; or (n_kv_heads, dim_k) for one token;
                     or (n_sequences, n_each, n_kv_heads, dim_k).
         values      the same with dim_v. Both None: with a layout, where the rows lie in their slots already.
         n_tokens    how many of them each sequence gets: one number, or (n_sequences,). None: all the same.
@@ -236,8 +243,8 @@ class KVCache(KVBase):
         rows.values, rows.value_token_stride, rows.value_head_stride = address(v.array), v.token_stride, v.head_stride
         return k, v
 
-    def prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
-        """Says that a sequence's prompt is whole in this layer: its groups, codes and choices are formed meanwhile. Every
+    def end_prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
+        """Says that a sequence's prompt is whole in this layer: its groups, codes and selections are built while the caller goes on. Every
         sequence needs this once per layer before the first plan.
 
         queries     (n_positions, n_query_heads, dim_k): those of the prompt's last positions, 64 are plenty. None where the
@@ -251,7 +258,7 @@ class KVCache(KVBase):
         check(lib.dci_kv_end_prompt(handle.value, layer, number, n, address(rows), ld))
 
     def wait(self, sequence: SupportsIndex | None = None) -> None:
-        """Waits for what prompt began for a sequence (None: for all), and helps. Plans wait by themselves."""
+        """Waits for what end_prompt began for a sequence (None: for all), and helps. Plans wait by themselves."""
         handle = self._live()
         check(lib.dci_kv_wait(handle.value, -1 if sequence is None else number_of(sequence)))
 
@@ -267,7 +274,7 @@ class KVCache(KVBase):
 
     @contextmanager
     def step(self, sequences: Sequences, n_tokens: Counts = 1) -> Iterator[None]:
-        """A step as a `with` block: reserve before it, step_end behind it; an exception in either takes the step back."""
+        """A step as a `with` block: reserve before it, step_end after it; an exception in either takes the step back."""
         names = as_sequences(sequences).copy()
         self.reserve(names, n_tokens)
         try:
@@ -389,7 +396,7 @@ class KVCache(KVBase):
     ) -> float:
         """The tau with which a share of steps decides again.
 
-        queries     (n_layers, n_positions, n_query_heads, dim_k), of positions one behind the other, as plans get them.
+        queries     (n_layers, n_positions, n_query_heads, dim_k), by position, as plans get them.
         rate        0 to 1: share of the positions after the first one that decide again.
         schedule    "boundary" counts layers, "ahead" kv heads.
 

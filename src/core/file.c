@@ -423,17 +423,3 @@ dci_status dci_file_section(const dci_file *file, const char *name, const void *
         return dci_fail(DCI_ERR_FORMAT, "a file of kind %s has no section '%.32s' among its %zu",
                         show_code(file->kind).text, name, file->n_sections);
 }
-
-void dci_file_free(dci_file *file)
-{
-        if (file == NULL)
-                return;
-        if (file->owned != NULL) {
-                if (file->mapped)
-                        dci_file_unmap(file->owned, file->n_owned);
-                else
-                        dci_free(file->context, file->owned, file->n_owned, 1);
-                dci_context_destroy(file->context);
-        }
-        memset(file, 0, sizeof *file);
-}

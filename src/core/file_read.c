@@ -28,6 +28,20 @@ static void own(dci_file *file, dci_context *context, void *bytes, size_t n_byte
         file->mapped = mapped;
 }
 
+void dci_file_free(dci_file *file)
+{
+        if (file == NULL)
+                return;
+        if (file->owned != NULL) {
+                if (file->mapped)
+                        dci_file_unmap(file->owned, file->n_owned);
+                else
+                        dci_free(file->context, file->owned, file->n_owned, 1);
+                dci_context_destroy(file->context);
+        }
+        memset(file, 0, sizeof *file);
+}
+
 static dci_status load(dci_context *context, dci_source *source, const unsigned char header[], uint32_t kind,
                        dci_file *out_file)
 {

@@ -4,7 +4,10 @@
 #include "index/index_internal.h"
 
 #include "core/fields.h"
+#include "dci/sketch.h"
+#include "index/access.h"
 #include "index/config.h"
+#include "index/filter.h"
 
 static const char *const kinds[] = {"FLAT", "PDCI", "MDCI"}, *const zero_rows[] = {"DCI_ZERO_REFUSE", "DCI_ZERO_KEEP"},
                          *const storages[] = {"DCI_ROWS_OWNED", "DCI_ROWS_BORROWED"};

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* From a filter to the slots it admits. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <string.h>
+
+#include "index/access.h"
+#include "index/filter.h"
 
 dci_status dci_filter_check(const dci_filter *filter)
 {

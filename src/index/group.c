@@ -6,8 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/group.h"
-#include "index/mdci/mdci.h"
+#include "index/access.h"
+#include "index/codes/search.h"
+#include "index/group_union.h"
+#include "index/mdci/search.h"
+#include "index/search.h"
 
 static dci_status check_group(size_t n_groups, size_t group_size, int32_t result, size_t *out_queries)
 {

@@ -9,8 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/group.h"
-#include "simd/topk.h"
+#include "index/group_union.h"
 
 /* Scratch of one worker, for as many rows as the groups that it had so far have chosen at most. */
 typedef struct room {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Range search: every row at least as good as a radius. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "index/mdci/mdci.h"
+#include "index/access.h"
+#include "index/mdci/search.h"
 #include "index/pdci/search.h"
+#include "index/search.h"
 
 /* Matches of one group of queries, in growing lists. */
 typedef struct matches {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Remove: the last rows move into the gaps, empty chunks go back to the allocator. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <stdlib.h>
 
+#include "index/access.h"
+#include "index/codes/rows.h"
 #include "index/mdci/mdci.h"
 
 static int compare_slots(const void *a, const void *b)

@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/index_internal.h"
+#include "index/access.h"
+#include "index/search.h"
 
 typedef struct tuning {
         dci_index *index;

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kv/stages/stages.h"
+#include "kv/config.h"
+#include "kv/stages/schedule.h"
 
 typedef struct samples {
         const dci_kernels *kernels;

@@ -4,8 +4,9 @@
 #include "core/internal.h"
 
 #include "core/fields.h"
+#include "kv/config.h"
 #include "kv/presets.h"
-#include "kv/stages/stages.h"
+#include "kv/stages/reorder.h"
 
 static const char *const groups[DCI_KV_GROUPS] = {"TOKEN", "PAGE", "TREE", "CLUSTER", "SEGMENT", "REORDERED"};
 static const char *const summaries[DCI_KV_SUMMARIES] = {"NONE",   "KEYS",  "MEAN",    "MINMAX",

@@ -8,7 +8,10 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/external_codes.h"
+#include "kv/summaries.h"
+#include "kv/worker.h"
 
 typedef struct coding {
         dci_kv *kv;

@@ -5,7 +5,12 @@
 
 #include <math.h>
 
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/maintain.h"
 #include "kv/tree/tree.h"
+#include "kv/worker.h"
 
 /* Where nothing came since it was built, no page is stale. */
 static void count_pages(const dci_kv_tree *tree, dci_kv_sequence_info *info)

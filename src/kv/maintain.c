@@ -8,7 +8,17 @@
 
 #include <string.h>
 
+#include "kv/chunk.h"
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/maintain.h"
+#include "kv/memory.h"
+#include "kv/stages/reorder.h"
+#include "kv/summaries.h"
 #include "kv/tree/tree.h"
+#include "kv/worker.h"
+#include "sketch/fit.h"
 
 typedef struct due {
         dci_kv_layer *layer;

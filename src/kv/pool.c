@@ -12,7 +12,8 @@
 
 #include <string.h>
 
-#include "kv/kv_internal.h"
+#include "kv/memory.h"
+#include "kv/pool.h"
 
 enum { ORDERED = 32 }; /* blocks at a time, from which on it matters that they are neighbours */
 

@@ -6,7 +6,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/maintain.h"
+#include "kv/memory.h"
+#include "kv/plan_scratch.h"
+#include "kv/pool.h"
+#include "kv/prompt.h"
+#include "kv/sequence.h"
+#include "kv/stages/schedule.h"
+#include "kv/step.h"
 
 static dci_status grow_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks)
 {
@@ -93,23 +102,6 @@ static void close_step(dci_kv_sequence *sequence)
         sequence->open = false;
         sequence->resident = sequence->resident && !sequence->leaves;
         sequence->leaves = false;
-}
-
-/* The groups that are due form when recent tokens would take more than half of the budget; otherwise dci_kv_maintain has time. Listed
- * groups would come out otherwise for another step, so only tokens that are there count. */
-bool dci_kv_pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
-{
-        for (size_t l = 0; l < kv->config.n_layers; l++) {
-                const dci_kv_layer *layer = &sequence->layers[l];
-                if (!dci_kv_groups(kv, l) || layer->prompt == DCI_KV_PROMPT_OPEN || kv->config.frozen_prompt)
-                        continue;
-                const size_t n_grouped = dci_kv_will_group(kv, layer);
-                const bool cut_evenly = kv->listed && !dci_kv_reorders(kv);
-                if (sequence->n + (cut_evenly ? 0 : n) > kv->config.sink + n_grouped + kv->config.budget / 2 &&
-                    dci_kv_may_group(kv, sequence->n) > n_grouped)
-                        return true;
-        }
-        return false;
 }
 
 static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **found, const size_t *n_tokens)

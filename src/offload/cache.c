@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/fields.h"
-#include "kv/stages/stages.h"
+#include "kv/config.h"
 #include "offload/offload_internal.h"
 
 #define LAYER_OF_PIECE ((size_t)8 << 20)

@@ -11,7 +11,7 @@
 #include "core/internal.h"
 
 #include "gpu/args/transforms_fill.h"
-#include "kv/stages/stages.h"
+#include "kv/stages/summary_codes.h"
 #include "offload/offload_internal.h"
 
 static unsigned char *frames_at(const dci_gpu_kv *kv, size_t sparse, const dci_gpu_kv_row *row)

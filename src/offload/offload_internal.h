@@ -21,7 +21,17 @@
 
 #include "dci/offload.h"
 #include "gpu/gpu_internal.h"
-#include "kv/kv_internal.h"
+#include "kv/chunk.h"
+#include "kv/clustering.h"
+#include "kv/external_codes.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/maintain.h"
+#include "kv/pool.h"
+#include "kv/prompt.h"
+#include "kv/stages/schedule.h"
+#include "kv/step.h"
+#include "kv/summaries.h"
 
 #define DCI_GPU_KV_RECORDS 4
 #define DCI_GPU_KV_STAGING 8                 /* buffers through which a prompt's rows go to the host, in turn */

@@ -3,7 +3,6 @@
 /* What a device can plan, and what planning takes: sizes, and what is written once. */
 #include "core/internal.h"
 
-#include "kv/stages/stages.h"
 #include "offload/offload_internal.h"
 
 #define UPLOAD_BYTES ((size_t)4 << 20)

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "cluster/kmeans_internal.h"
-#include "kv/stages/stages.h"
 #include "offload/offload_internal.h"
 
 _Static_assert(DCI_GPU_KMEANS_MEANT == DCI_KV_TILE, "means are summed in the tiles of the host");

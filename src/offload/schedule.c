@@ -10,7 +10,6 @@
  */
 #include "core/internal.h"
 
-#include "kv/stages/stages.h"
 #include "offload/offload_internal.h"
 
 _Static_assert(DCI_GPU_MAX_HEADS == DCI_KV_MAX_HEADS, "the gate has room for the heads of every layer");

@@ -11,7 +11,6 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
 #include "offload/offload_internal.h"
 
 #define MAX_FORMED ((size_t)(2 * DCI_GPU_CHUNK))

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* dci_index_check: the order of what is asked, the locks, and the work shared out. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
-#include "index/check/check.h"
+#include "dci/check.h"
+#include "index/access.h"
+#include "index/check/rows.h"
+#include "index/check/tree.h"
 #include "index/tree/tree.h"
 
 #define TASK_ROWS ((size_t)256) /* a multiple of a block of codes and of a page's rows */

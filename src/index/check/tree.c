@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/check/check.h"
-#include "index/tree/tree.h"
+#include "index/check/rows.h"
+#include "index/check/tree.h"
+#include "index/tree/route.h"
 
 /* Points of a level that are looked at to see whether they lie with the nearest node. */
 #define LOOKED_AT ((size_t)1024)

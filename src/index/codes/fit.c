@@ -5,7 +5,10 @@
 
 #include <string.h>
 
-#include "index/index_internal.h"
+#include "dci/sketch.h"
+#include "index/access.h"
+#include "index/codes/rows.h"
+#include "index/queries.h"
 
 /* Rows of the index, or queries, evenly spread, into moments. */
 static void sample_rows(const dci_index *index, size_t n_live, float *tile, dci_moments *moments)

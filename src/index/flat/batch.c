@@ -10,12 +10,14 @@
  *
  * Goodness g is what both metrics maximise: the score for IP and COSINE, minus the squared distance for L2.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "index/flat/batch.h"
+#include "index/flat/batch_rows.h"
+#include "index/flat/batch_sample.h"
 
 #define MIN_QUERIES 16
 #define MIN_ROWS 256

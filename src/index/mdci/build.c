@@ -5,7 +5,11 @@
 
 #include <string.h>
 
-#include "index/mdci/mdci.h"
+#include "index/access.h"
+#include "index/codes/rows.h"
+#include "index/mdci/build.h"
+#include "index/tree/build.h"
+#include "index/tree/route.h"
 
 /* Everything there will be, and where it comes from. */
 typedef struct gathered {

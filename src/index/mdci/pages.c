@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "index/mdci/mdci.h"
+#include "index/access.h"
+#include "index/tree/tree.h"
 
 /* The read lock is held after success. */
 static dci_status begin(const dci_index *index)

@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/mdci/mdci.h"
+#include "index/mdci/search.h"
 #include "index/pdci/pdci.h"
+#include "index/pdci/project.h"
 
 /* Are all nodes opened? */
 static bool opens_all(const dci_tree *tree, const dci_descent *descent)

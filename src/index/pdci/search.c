@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/pdci/project.h"
 #include "index/pdci/search.h"
 
 /* ceil(share * n), at least 1 and at most n. */

@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/check/check.h"
-#include "index/persist/persist.h"
+#include "index/check/codes.h"
+#include "index/codes/rows.h"
+#include "index/persist/codes.h"
 
 /* The section "frames": kind, layout, and groups of 4 bytes each. */
 #define FRAMES_BYTES (32 + 4 * DCI_CODE_GROUPS)

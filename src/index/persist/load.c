@@ -4,13 +4,15 @@
  * Load and map. The steps: the container (core/file.c), the config, lengths against the config, and only then memory; rows to
  * where the index wants them, their contents, and last what makes it an index again.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "index/config.h"
-#include "index/persist/persist.h"
+#include "index/persist/check.h"
+#include "index/persist/codes.h"
+#include "index/persist/kinds.h"
 
 /* --- what the file says about itself ------------------------------------------------------------------------------------- */
 
@@ -22,43 +24,6 @@ static dci_status as_format_error(dci_status status)
                 return status;
         snprintf(sentence, sizeof sentence, "%s", dci_last_error());
         return dci_fail(DCI_ERR_FORMAT, "the config in the file: %s", sentence);
-}
-
-static size_t find_section(const dci_file *file, const char *name)
-{
-        size_t i = 0;
-        while (i < file->n_sections && strncmp(file->sections[i].name, name, sizeof file->sections[i].name) != 0)
-                i++;
-        return i;
-}
-
-dci_status dci_loading_read_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
-                                size_t *out_count)
-{
-        size_t n_bytes;
-        dci_status status = dci_file_section(loading->file, name, out_data, &n_bytes);
-        if (status != DCI_OK)
-                return status;
-        *out_count = n_bytes / size;
-        return dci_loading_read(loading, name, *out_count, size, out_data);
-}
-
-bool dci_loading_has(const dci_loading *loading, const char *name)
-{
-        return find_section(loading->file, name) < loading->file->n_sections;
-}
-
-dci_status dci_loading_read(dci_loading *loading, const char *name, size_t count, size_t size, const void **out_data)
-{
-        size_t n_bytes, wanted;
-        dci_status status = dci_file_section(loading->file, name, out_data, &n_bytes);
-        if (status != DCI_OK)
-                return status;
-        loading->taken |= UINT64_C(1) << find_section(loading->file, name);
-        if (!dci_mul(count, size, &wanted) || wanted != n_bytes)
-                return dci_fail(DCI_ERR_FORMAT, "section '%s' has %zu bytes, wanted %zu times %zu", name, n_bytes,
-                                count, size);
-        return DCI_OK;
 }
 
 /* --- the config ----------------------------------------------------------------------------------------------------------- */

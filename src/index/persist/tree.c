@@ -4,14 +4,14 @@
  * What kind MDCI adds to a file: slots may be empty, and the tree's shape. Points, means and parents follow from the rows and are
  * computed anew, so a file cannot contradict itself about them.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <string.h>
 
-#include "index/check/check.h"
-#include "index/mdci/mdci.h"
-#include "index/persist/persist.h"
+#include "index/check/tree.h"
+#include "index/persist/check.h"
 #include "index/persist/tree.h"
+#include "index/tree/route.h"
 
 /* No point is longer than c, and c^2 is at most 2^125: neither is their mean. */
 #define MAX_MEAN2 0x1.01p125

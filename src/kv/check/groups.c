@@ -6,6 +6,9 @@
 #include <math.h>
 
 #include "kv/check/check.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/transform.h"
 
 /* "sequence 3, layer 0" before what is wrong. */
 #define AT "sequence %lld, layer %zu: "

@@ -6,7 +6,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/memory.h"
 #include "kv/persist/persist.h"
+#include "kv/sequence.h"
 
 /* --- saving --------------------------------------------------------------------------------------------------------------- */
 

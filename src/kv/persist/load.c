@@ -7,7 +7,16 @@
 #include <string.h>
 
 #include "kv/check/check.h"
+#include "kv/chunk.h"
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/memory.h"
 #include "kv/persist/persist.h"
+#include "kv/pool.h"
+#include "kv/sequence.h"
+#include "kv/stages/schedule.h"
+#include "kv/summaries.h"
+#include "kv/worker.h"
 
 typedef struct loading {
         dci_kv *kv;

@@ -10,7 +10,11 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/stages/importance.h"
+#include "kv/stages/rank.h"
+#include "simd/topk.h"
 
 static size_t most(const dci_kv *kv, size_t n)
 {

@@ -14,7 +14,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/stages/importance.h"
+#include "kv/stages/reorder.h"
 #include "simd/softmax/softmax.h"
 
 #define FLOAT_QUERIES ((size_t)16) /* whose scores are kept at a time, for one pass over the keys */

@@ -10,7 +10,15 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/queries.h"
+#include "kv/stages/rank.h"
+#include "kv/stages/reorder.h"
+#include "kv/worker.h"
+#include "simd/topk.h"
 
 /* --- the ring -------------------------------------------------------------------------------------------------------------- */
 

@@ -10,16 +10,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
-
-size_t dci_kv_anchor_of(const dci_kv *kv, size_t layer)
-{
-        const dci_kv_config *c = &kv->config;
-        if (c->schedule != DCI_KV_ANCHOR || layer < c->anchor_first)
-                return layer;
-        const size_t anchor = layer - (layer - c->anchor_first) % c->anchor_period;
-        return kv->layer_modes[anchor] == DCI_KV_LAYER_SPARSE ? anchor : layer;
-}
+#include "kv/geometry.h"
+#include "kv/memory.h"
+#include "kv/queries.h"
+#include "kv/stages/rank.h"
+#include "kv/stages/schedule.h"
+#include "kv/worker.h"
 
 /* --- what plans leave ------------------------------------------------------------------------------------------------- */
 

@@ -15,7 +15,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/chunk.h"
 #include "kv/stages/stages.h"
+#include "kv/transform.h"
 #include "simd/codes/transpose.h"
 #include "simd/convert.h"
 #include "sketch/frames.h"

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "index/tree/tree.h"
+#include "index/tree/near.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
 #include "kv/tree/tree.h"
 #include "simd/nearest.h"
 

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/memory.h"
 #include "kv/tree/tree.h"
 
 enum { HEADER = 3, PAGE_HEADER = 2 };

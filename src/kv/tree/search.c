@@ -11,8 +11,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/pool.h"
+#include "kv/stages/rank.h"
 #include "kv/tree/tree.h"
 #include "simd/select.h"
+#include "simd/topk.h"
 
 #define FEWEST_OPENED 30    /* of nodes, and */
 #define SHARE_OPENED 0.0015 /* of candidates: the published effort of a decode query */

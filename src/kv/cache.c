@@ -4,7 +4,12 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/config.h"
+#include "kv/memory.h"
+#include "kv/pool.h"
+#include "kv/prompt.h"
+#include "kv/sequence.h"
 
 /* The layout's arrays are the caller's: copies of them. */
 static dci_status copy_layout(dci_kv *kv)
@@ -84,7 +89,7 @@ dci_status dci_kv_create(dci_context *context, const dci_kv_config *config, dci_
         atomic_init(&kv->bytes, n_bytes);
         atomic_init(&kv->chunk_total, 0);
         pthread_mutex_init(&kv->lock, NULL);
-        dci_kv_jobs_init(kv);
+        dci_kv_jobs_init(kv, &dci_kv_work_of_prompts);
         status = set_up(kv);
         if (status != DCI_OK)
                 dci_kv_destroy(kv);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* One batch of rows on its way in: what all kinds do with it. */
-#ifndef DCI_INDEX_INSERT_H
-#define DCI_INDEX_INSERT_H
+#ifndef DCI_INDEX_BATCH_H
+#define DCI_INDEX_BATCH_H
 
 #include "index/index_internal.h"
 
