@@ -57,6 +57,7 @@ set(dci_sources
     src/index/group_union.c
     src/index/idmap.c
     src/index/insert.c
+    src/index/kinds.c
     src/index/queries.c
     src/index/range.c
     src/index/remove.c
@@ -188,9 +189,11 @@ set(dci_sources
     src/offload/schedule.c
     src/offload/select.c
     src/offload/sequence.c
+    src/offload/state.c
     src/offload/step.c
     src/offload/summaries.c
-    src/offload/tail.c)
+    src/offload/tail.c
+    src/offload/upload.c)
 
 # Kernels for GPUs (tests/emulated compiles them for the CPU), or what says that this build has none.
 set(dci_cuda_sources

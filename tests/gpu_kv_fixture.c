@@ -190,10 +190,10 @@ void twin_close(twin *t, int64_t sequence)
 
 static void poison_places(twin *t)
 {
-        const dci_gpu_kv_resident *r = &t->kv->resident;
+        const dci_gpu_kv_resident *r = t->kv->resident;
         const size_t n_bytes = t->kv->host->pool.block_bytes;
-        for (size_t at = 0; at < t->kv->n_sparse * r->n_places; at++)
-                if (r->blocks[at % r->n_places] < 0)
+        for (size_t at = 0; at < t->kv->n_sparse * r->n_slots; at++)
+                if (r->blocks[at % r->n_slots] < 0)
                         ck_ok(t->ops->fill(t->gpu, t->stream, r->memory + at * n_bytes, 0xff, n_bytes));
 }
 
@@ -211,7 +211,7 @@ void twin_poison(twin *t)
                         const size_t in_piece = b & (pool->piece_blocks - 1);
                         if (layer->dense)
                                 ck_ok(t->ops->fill(t->gpu, t->stream,
-                                                   t->kv->dense_pieces[b >> pool->piece_shift] +
+                                                   t->kv->pool->dense_pieces[b >> pool->piece_shift] +
                                                            (layer->index * pool->piece_blocks + in_piece) *
                                                                    pool->block_bytes,
                                                    0xff, pool->block_bytes));

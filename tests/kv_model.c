@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 #include "tests/kv_model.h"
+#include "kv/kv_internal.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef DCI_TESTS_KV_TREE_CHECK_H
 #define DCI_TESTS_KV_TREE_CHECK_H
 
-#include "kv/state.h"
+#include "kv/tree/tree.h"
 #include "tests/kv_fixture.h"
 
 const dci_kv_layer *kv_tree_layer(dci_kv *kv, int64_t sequence, size_t layer);

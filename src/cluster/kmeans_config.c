@@ -62,9 +62,7 @@ dci_status dci_kmeans_result_init(dci_kmeans_result *result, size_t struct_size)
 
 static dci_status check_config(const dci_kmeans_config *c)
 {
-        const dci_status status = dci_fields_check(DCI_FIELDS(fields), c);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_fields_check(DCI_FIELDS(fields), c));
         if (c->metric != DCI_METRIC_COSINE && (c->centroid != DCI_CENTROID_UNIT || c->zero_rows != DCI_ZERO_REFUSE))
                 return dci_fail(DCI_ERR_INVALID, "%s is a choice for the cosine metric",
                                 c->centroid != DCI_CENTROID_UNIT ? "DCI_CENTROID_MEAN" : "DCI_ZERO_KEEP");
@@ -116,9 +114,7 @@ static dci_status check_values(dci_kmeans_input *in)
 {
         if (in->values == NULL)
                 return DCI_OK;
-        const dci_status status = dci_fields_check(DCI_FIELDS(value_fields), in);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_fields_check(DCI_FIELDS(value_fields), in));
         return check_strides("values", in->n, in->value_dim, in->n_problems, dci_dtype_size(in->value_dtype),
                              &in->value_ld, &in->value_problem_ld);
 }

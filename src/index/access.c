@@ -69,12 +69,12 @@ dci_status dci_index_lock(const dci_index *index)
 
 dci_status dci_index_lock_writer(const dci_index *index)
 {
-        dci_status status = dci_index_lock(index);
-        if (status == DCI_OK && index->mapping != NULL)
+        DCI_TRY(dci_index_lock(index));
+        if (index->mapping != NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "the index reads a mapped file, which is never written to: dci_index_load makes one "
                                 "that can be changed");
-        return status;
+        return DCI_OK;
 }
 
 /* --- questions -------------------------------------------------------------------------------------------------------- */

@@ -111,17 +111,13 @@ static dci_status check_sketch(const dci_index_config *config)
 dci_status dci_index_config_check(const dci_index_config *config)
 {
         size_t n = 0;
-        dci_status status = dci_check_struct_size("dci_index_config", config, config->struct_size, sizeof *config);
-        if (status == DCI_OK)
-                status = dci_fields_check(DCI_FIELDS(fields), config);
-        if (status == DCI_OK)
-                status = check_sketch(config);
-        if (status == DCI_OK && config->kind == DCI_KIND_PDCI)
-                status = dci_fields_check(DCI_FIELDS(pdci_fields), config);
-        if (status == DCI_OK && config->kind == DCI_KIND_MDCI)
-                status = dci_fields_check(DCI_FIELDS(mdci_fields), config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_index_config", config, config->struct_size, sizeof *config));
+        DCI_TRY(dci_fields_check(DCI_FIELDS(fields), config));
+        DCI_TRY(check_sketch(config));
+        if (config->kind == DCI_KIND_PDCI)
+                DCI_TRY(dci_fields_check(DCI_FIELDS(pdci_fields), config));
+        if (config->kind == DCI_KIND_MDCI)
+                DCI_TRY(dci_fields_check(DCI_FIELDS(mdci_fields), config));
         if (config->storage == DCI_ROWS_BORROWED && config->add_dtype != 0 && config->add_dtype != config->dtype)
                 return dci_fail(DCI_ERR_INVALID, "borrowed rows are used as they are: add_dtype is %s, dtype %s",
                                 dci_dtype_name(config->add_dtype), dci_dtype_name(config->dtype));

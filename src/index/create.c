@@ -7,26 +7,26 @@
 #include "index/access.h"
 #include "index/codes/rows.h"
 #include "index/config.h"
-#include "index/mdci/mdci.h"
+#include "index/kinds.h"
+#include "index/tree/tree.h"
 
 dci_status dci_index_create(dci_context *context, const dci_index_config *config, dci_index **out_index)
 {
         if (context == NULL || config == NULL || out_index == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL",
                                 context == NULL ? "context" : (config == NULL ? "config" : "out_index"));
-        dci_status status = dci_index_config_check(config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_config_check(config));
         dci_index *index = dci_calloc(context, 1, sizeof *index);
         if (index == NULL)
                 return DCI_ERR_MEMORY;
         index->context = context;
         index->config = *config;
+        index->kind = dci_kind_of(config->kind);
         if (index->config.add_dtype == 0)
                 index->config.add_dtype = config->dtype;
         if (index->config.query_dtype == 0)
                 index->config.query_dtype = config->dtype;
-        status = dci_directions_create(context, &index->config, &index->directions);
+        dci_status status = dci_directions_create(context, &index->config, &index->directions);
         if (status != DCI_OK) {
                 dci_free(context, index, 1, sizeof *index);
                 return status;
@@ -37,8 +37,8 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
         dci_search_params_init(&index->defaults, sizeof index->defaults);
         atomic_init(&index->map, NULL);
         status = dci_rows_codes_create(&index->rows, &index->config);
-        if (status == DCI_OK && index->config.kind == DCI_KIND_MDCI)
-                status = dci_mdci_create(index);
+        if (status == DCI_OK && index->kind->create != NULL)
+                status = index->kind->create(index);
         if (status != DCI_OK) {
                 dci_rows_destroy(&index->rows);
                 dci_directions_destroy(context, &index->directions);
@@ -61,7 +61,8 @@ void dci_index_destroy(dci_index *index)
         dci_context *context = index->context;
         dci_index_free_retired(index);
         dci_rows_destroy(&index->rows);
-        dci_mdci_destroy(index);
+        if (index->kind->destroy != NULL)
+                index->kind->destroy(index);
         dci_directions_destroy(context, &index->directions);
         dci_idmap_destroy(context, atomic_load(&index->map));
         if (index->mapping != NULL)
@@ -76,15 +77,13 @@ void dci_index_destroy(dci_index *index)
 
 dci_status dci_index_reserve(dci_index *index, size_t n_rows)
 {
-        dci_status status = dci_index_lock_writer(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_lock_writer(index));
         if (n_rows > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows wanted, an index holds at most %zu", n_rows, DCI_MAX_ROWS);
         pthread_mutex_lock(&index->writers);
         /* MDCI: pages are filled to two thirds or more. */
         const size_t n_slots = index->rows.gaps && n_rows <= DCI_MAX_ROWS / 2 ? n_rows + n_rows / 2 : n_rows;
-        status = dci_rows_reserve(&index->rows, n_slots, &index->retired);
+        dci_status status = dci_rows_reserve(&index->rows, n_slots, &index->retired);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;
@@ -92,15 +91,11 @@ dci_status dci_index_reserve(dci_index *index, size_t n_rows)
 
 dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_report)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_lock(index));
         if (out_report == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_report is NULL");
         size_t struct_size = out_report->struct_size;
-        status = dci_check_struct_size("dci_memory_report", out_report, struct_size, sizeof *out_report);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_memory_report", out_report, struct_size, sizeof *out_report));
         dci_memory_report_init(out_report, struct_size);
         pthread_mutex_t *writers = &((dci_index *)(uintptr_t)index)->writers; /* chunks are counted by writers */
         pthread_mutex_lock(writers);

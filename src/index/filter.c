@@ -10,9 +10,7 @@
 
 dci_status dci_filter_check(const dci_filter *filter)
 {
-        dci_status status = dci_check_struct_size("dci_filter", filter, filter->struct_size, sizeof *filter);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_filter", filter, filter->struct_size, sizeof *filter));
         switch (filter->kind) {
         case DCI_FILTER_NONE:
                 return DCI_OK;

@@ -13,8 +13,27 @@
 #include "index/pdci/directions.h"
 #include "index/rows.h"
 
+struct dci_batch;
+struct dci_flat;
+/* What a kind does in its own way: a row of the table in kinds.c. NULL: nothing. */
+typedef struct dci_kind {
+        dci_status (*create)(dci_index *index);
+        void (*destroy)(dci_index *index);
+        /* Called with `writers` held. */
+        dci_status (*add)(struct dci_batch *batch, const dci_progress *progress);
+        dci_status (*remove)(dci_index *index, size_t n, const int64_t *ids);
+        /* Whether a search scores candidates only, and how many; false: every row that is admitted. */
+        bool (*effort)(const dci_index *index, const dci_search_params *params, const struct dci_flat *flat, size_t k,
+                       void *search);
+        /* Prepares the candidates of groups of `group` queries. After success, end. */
+        dci_status (*begin)(void *search, const dci_index *index, const struct dci_flat *flat, size_t group);
+        void (*end)(void *search);
+        bool unites; /* the queries of a group share their candidates */
+} dci_kind;
+
 struct dci_index {
         dci_context *context;
+        const dci_kind *kind;
         dci_index_config config;
         dci_rows rows;
 

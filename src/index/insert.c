@@ -9,7 +9,7 @@
 
 #include "index/access.h"
 #include "index/codes/rows.h"
-#include "index/mdci/mdci.h"
+#include "index/insert.h"
 
 static dci_status check_add(const dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids)
 {
@@ -21,9 +21,7 @@ static dci_status check_add(const dci_index *index, size_t n, const void *rows, 
                 return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld, dim);
         if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows of %zu elements exceed the address space", n, ld);
-        const dci_status aligned = dci_check_aligned("rows", rows, element);
-        if (aligned != DCI_OK)
-                return aligned;
+        DCI_TRY(dci_check_aligned("rows", rows, element));
         for (size_t i = 0; ids != NULL && i < n; i++) {
                 if (ids[i] < 0)
                         return dci_fail(DCI_ERR_INVALID, "id %lld of row %zu is negative", (long long)ids[i], i);
@@ -160,16 +158,14 @@ static void encode_alone(const dci_batch *b)
         dci_index_exclusive_end(b->index);
 }
 
-static dci_status add_batch(dci_batch *b, const dci_progress *progress)
+dci_status dci_rows_add(dci_batch *b, const dci_progress *progress)
 {
         dci_index *index = b->index;
         map_change change;
         b->first = atomic_load(&index->rows.n);
         size_t chunks_before = index->rows.n_chunks;
-        dci_status status = dci_rows_reserve(&index->rows, b->first + b->n, &index->retired);
-        if (status != DCI_OK)
-                return status;
-        status = map_prepare(b, &change);
+        DCI_TRY(dci_rows_reserve(&index->rows, b->first + b->n, &index->retired));
+        dci_status status = map_prepare(b, &change);
         if (status == DCI_OK)
                 status = dci_batch_place(b, progress);
         if (status == DCI_OK)
@@ -211,16 +207,14 @@ dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld
         dci_status status = dci_index_lock_writer(index);
         if (status != DCI_OK || n == 0)
                 return status;
-        status = check_add(index, n, rows, ld, ids);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_add(index, n, rows, ld, ids));
         dci_batch b = {.index = index, .target = &index->rows, .n = n, .rows = rows, .ids = ids};
         b.ld_bytes = ld * dci_dtype_size(index->config.add_dtype);
         pthread_mutex_lock(&index->writers);
         b.first_id = index->next_id;
         status = check_room(&b);
         if (status == DCI_OK)
-                status = index->config.kind == DCI_KIND_MDCI ? dci_mdci_add(&b, progress) : add_batch(&b, progress);
+                status = index->kind->add(&b, progress);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;

@@ -8,8 +8,6 @@
 #include "index/access.h"
 #include "index/codes/search.h"
 #include "index/flat/batch.h"
-#include "index/mdci/search.h"
-#include "index/pdci/search.h"
 #include "index/search.h"
 
 #define MAX_K ((size_t)1 << 24)
@@ -24,13 +22,9 @@ dci_status dci_reading_begin(const dci_index *index, size_t n_queries, const voi
                              const dci_search_params *params, dci_reading *out)
 {
         memset(out, 0, sizeof *out);
-        dci_status status = dci_params_resolve(index, params, &out->params);
-        if (status != DCI_OK)
-                return status;
-        status = dci_queries_prepare(index, n_queries, queries, ld, &out->queries);
-        if (status != DCI_OK)
-                return status;
-        status = dci_filter_test(index, out->params.filter, &out->admitted);
+        DCI_TRY(dci_params_resolve(index, params, &out->params));
+        DCI_TRY(dci_queries_prepare(index, n_queries, queries, ld, &out->queries));
+        dci_status status = dci_filter_test(index, out->params.filter, &out->admitted);
         if (status == DCI_OK) {
                 dci_index_read_begin(index);
                 dci_flat *flat = &out->flat;
@@ -72,38 +66,28 @@ dci_status dci_reading_name_all(const dci_index *index, dci_reading *reading)
         return dci_filter_occupied(index, &reading->flat.view, &reading->selection);
 }
 
+bool dci_search_selects(const dci_index *index, const dci_reading *reading, size_t k, dci_kind_search *out)
+{
+        return index->kind->effort != NULL && index->kind->effort(index, &reading->params, &reading->flat, k, out);
+}
+
 dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t group, size_t k, int64_t *out_ids,
                            float *out_scores, dci_search_stats *stats)
 {
         const dci_flat *flat = &reading->flat;
         size_t keep = 0;
         const bool sketched = dci_sketched_wanted(index, &reading->params, flat->n, k, &keep);
-        dci_mdci_search mdci;
-        if (dci_mdci_effort(index, &reading->params, flat, k, &mdci)) {
-                dci_status status = dci_mdci_begin(&mdci, index, flat, group);
-                if (status == DCI_OK && sketched)
-                        status = dci_sketched_search(flat, &mdci.candidates, &reading->params, keep, k, out_ids,
-                                                     out_scores, stats);
-                else if (status == DCI_OK)
-                        status = dci_candidates_search(&mdci.candidates, k, out_ids, out_scores, stats);
-                dci_mdci_end(&mdci);
+        dci_kind_search search;
+        if (dci_search_selects(index, reading, k, &search)) {
+                DCI_TRY(index->kind->begin(&search, index, flat, group));
+                const dci_status status =
+                        sketched ? dci_sketched_search(flat, &search.candidates, &reading->params, keep, k, out_ids,
+                                                       out_scores, stats)
+                                 : dci_candidates_search(&search.candidates, k, out_ids, out_scores, stats);
+                index->kind->end(&search);
                 return status;
         }
-        dci_status named = dci_reading_name_all(index, reading);
-        if (named != DCI_OK)
-                return named;
-        dci_pdci_effort effort;
-        if (dci_pdci_budget(index, &reading->params, flat->n, k, &effort)) {
-                dci_pdci_search pdci;
-                dci_status status = dci_pdci_begin(&pdci, index, flat, &effort);
-                if (status != DCI_OK)
-                        return status;
-                status = sketched ? dci_sketched_search(flat, &pdci.candidates, &reading->params, keep, k, out_ids,
-                                                        out_scores, stats)
-                                  : dci_candidates_search(&pdci.candidates, k, out_ids, out_scores, stats);
-                dci_pdci_end(&pdci);
-                return status;
-        }
+        DCI_TRY(dci_reading_name_all(index, reading));
         if (sketched)
                 return dci_sketched_search(flat, NULL, &reading->params, keep, k, out_ids, out_scores, stats);
         if (dci_flat_batch_suits(flat, k))
@@ -135,16 +119,12 @@ dci_status dci_search_check(size_t n_queries, size_t k, const int64_t *out_ids)
 dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                             const dci_search_params *params, int64_t *out_ids, float *out_scores)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
-        status = dci_search_check(n_queries, k, out_ids);
+        DCI_TRY(dci_index_lock(index));
+        dci_status status = dci_search_check(n_queries, k, out_ids);
         if (status != DCI_OK || n_queries == 0)
                 return status;
         dci_reading reading;
-        status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
         dci_search_stats stats = {0};
         status = dci_search_kind(index, &reading, 1, k, out_ids, out_scores, &stats);
         dci_reading_end(index, &reading);

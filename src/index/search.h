@@ -7,7 +7,8 @@
 #ifndef DCI_INDEX_SEARCH_H
 #define DCI_INDEX_SEARCH_H
 
-#include "index/flat/flat.h"
+#include "index/mdci/search.h"
+#include "index/pdci/search.h"
 
 /* A call that reads the index: view, filter and queries ready, the read lock held. begin fails whole; end after success. */
 typedef struct dci_reading {
@@ -22,6 +23,14 @@ dci_status dci_reading_begin(const dci_index *index, size_t n_queries, const voi
 void dci_reading_end(const dci_index *index, dci_reading *reading);
 /* Lists the rows of an index with gaps, if the selection says no more than "all". */
 dci_status dci_reading_name_all(const dci_index *index, dci_reading *reading);
+/* Room for the search of any kind, the candidates first. */
+typedef union dci_kind_search {
+        dci_candidates candidates;
+        dci_mdci_search mdci;
+        dci_pdci_search pdci;
+} dci_kind_search;
+/* False: every row that is admitted is scored. Else begin and end of dci_kind may follow. */
+bool dci_search_selects(const dci_index *index, const dci_reading *reading, size_t k, dci_kind_search *out);
 /* The k best of each query, however the kind finds them; groups of `group` queries share what they look at. */
 dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t group, size_t k, int64_t *out_ids,
                            float *out_scores, dci_search_stats *stats);

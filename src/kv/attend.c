@@ -35,7 +35,7 @@ static dci_kv_running begin(const dci_kv *kv, size_t worker)
         return r;
 }
 
-/* A new maximum makes smaller what was summed before. */
+/* Rescales what was summed before if there is a new maximum. */
 static void soften(dci_kv_running *r, size_t q, size_t n)
 {
         const dci_kernels *kernels = r->kv->context->kernels;
@@ -80,7 +80,7 @@ static void attend_range(dci_kv_running *r, const dci_kv_layer *layer, size_t he
         }
 }
 
-/* Rows that lie apart are asked for all at once: no prefetcher knows them. */
+/* Prefetches a row: rows are scattered, which no hardware prefetcher foresees. */
 DCI_INLINE void fetch(const void *row, size_t n_bytes)
 {
         for (size_t i = 0; i < n_bytes; i += DCI_CACHE_LINE)
@@ -147,7 +147,7 @@ static void attend_task(void *arg, size_t task, size_t worker)
         }
 }
 
-/* That a plan speaks of what is there: it lies in the caller's memory, and tokens may have gone since. */
+/* Refuses a plan that does not fit the sequences: it is in the caller's memory, and tokens may have been truncated since. */
 static dci_status check_lists(const dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
                               const dci_kv_plan *plan)
 {
@@ -182,21 +182,19 @@ static dci_status check_lists(const dci_kv *kv, size_t layer, size_t n_sequences
 static dci_status check(const attending *a, size_t n_sequences)
 {
         const dci_kv *kv = a->kv;
-        dci_status status = dci_kv_check_queries(kv, a->layer, n_sequences, a->found, a->queries, a->ld);
-        if (status == DCI_OK && a->plan != NULL)
-                status = dci_kv_check_plan(kv, n_sequences, a->plan);
-        if (status == DCI_OK && a->plan != NULL)
-                status = check_lists(kv, a->layer, n_sequences, a->found, a->plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_check_queries(kv, a->layer, n_sequences, a->found, a->queries, a->ld));
+        if (a->plan != NULL)
+                DCI_TRY(dci_kv_check_plan(kv, n_sequences, a->plan));
+        if (a->plan != NULL)
+                DCI_TRY(check_lists(kv, a->layer, n_sequences, a->found, a->plan));
         if (n_sequences > 0 && a->out == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out is NULL");
         if (a->out_ld < kv->dim_v)
                 return dci_fail(DCI_ERR_INVALID, "the output's stride is %zu, expected at least %zu", a->out_ld,
                                 kv->dim_v);
-        status =
-                dci_kv_check_span("outputs", n_sequences * kv->config.n_query_heads, a->out, a->out_ld, sizeof *a->out);
-        return status == DCI_OK ? dci_check_aligned("logarithms of sums", a->out_lse, sizeof *a->out_lse) : status;
+        DCI_TRY(dci_kv_check_span("outputs", n_sequences * kv->config.n_query_heads, a->out, a->out_ld,
+                                  sizeof *a->out));
+        return dci_check_aligned("logarithms of sums", a->out_lse, sizeof *a->out_lse);
 }
 
 static dci_status attend(attending *a, size_t n_sequences)
@@ -221,9 +219,7 @@ dci_status dci_kv_attend(dci_kv *kv, size_t layer, size_t n_sequences, const int
                          size_t ld, const dci_kv_plan *plan, float *out, size_t out_ld, float *out_lse)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
         attending a = {.kv = kv,
                        .layer = layer,
                        .ld = ld,
@@ -233,7 +229,7 @@ dci_status dci_kv_attend(dci_kv *kv, size_t layer, size_t n_sequences, const int
                        .plan = plan,
                        .out = out,
                        .out_lse = out_lse};
-        status = attend(&a, n_sequences);
+        dci_status status = attend(&a, n_sequences);
         dci_kv_unlock(kv);
         return status;
 }

@@ -11,9 +11,7 @@
 static dci_status take_chunk(dci_kv *kv, const dci_kv_chunk *like, dci_kv_chunk **out)
 {
         dci_kv_chunk *chunk;
-        const dci_status status = dci_kv_alloc(kv, kv->chunk_bytes, (void **)&chunk);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, kv->chunk_bytes, (void **)&chunk));
         const size_t head = dci_lines(sizeof *chunk);
         /* A new one is cleared by those who form its beginning, head by head: fresh memory costs as much as codes. */
         if (like != NULL)

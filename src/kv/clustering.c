@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "core/arena.h"
 #include "kv/clustering.h"
 #include "kv/lookup.h"
 #include "kv/memory.h"
@@ -22,21 +23,27 @@ static size_t widest(const dci_kv *kv)
         return kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v;
 }
 
-static size_t stage_bytes(const dci_kv *kv)
+static size_t lay_out(const dci_kv *kv, size_t n, listing *l, void *memory)
 {
         const size_t mean = widest(kv) * (sizeof(double) + sizeof(float)), row = kv->stages->summary.put_bytes(kv);
-        return dci_lines(row > mean ? row : mean);
+        const dci_arena_part parts[] = {{n * widest(kv) * kv->es, &l->rows},
+                                        {DCI_KV_TILE * widest(kv) * sizeof(float), &l->wide},
+                                        {row > mean ? row : mean, &l->stage},
+                                        {kv->stages->group.work_bytes(kv, n), &l->work}};
+        return DCI_ARENA(parts, memory);
 }
 
-static size_t area_bytes(const dci_kv *kv, size_t n)
+static listing parts_of(const dci_kv *kv, size_t area)
 {
-        return dci_lines(n * widest(kv) * kv->es) + dci_lines(DCI_KV_TILE * widest(kv) * sizeof(float)) +
-               stage_bytes(kv) + dci_lines(kv->stages->group.work_bytes(kv, n));
+        listing l;
+        lay_out(kv, kv->listing_tokens, &l, kv->listing.memory + area * kv->listing.area_bytes);
+        return l;
 }
 
 size_t dci_kv_clustering_bytes(const dci_kv *kv, size_t n)
 {
-        return dci_lines(area_bytes(kv, n));
+        listing l;
+        return lay_out(kv, n, &l, NULL);
 }
 
 dci_status dci_kv_clustering_ready(dci_kv *kv, size_t n)
@@ -45,13 +52,11 @@ dci_status dci_kv_clustering_ready(dci_kv *kv, size_t n)
         dci_status status = dci_kv_build_ready(kv);
         if (status != DCI_OK || (kv->listing.memory != NULL && n <= kv->listing_tokens))
                 return status;
-        const size_t n_areas = kv->forming.n_areas, n_bytes = area_bytes(kv, n);
+        const size_t n_areas = kv->forming.n_areas, n_bytes = dci_kv_clustering_bytes(kv, n);
         size_t all = 0;
         if (!dci_mul(n_areas, n_bytes, &all))
                 return dci_fail(DCI_ERR_LIMIT, "finding groups of %zu tokens exceeds the address space", n);
-        status = dci_kv_alloc(kv, all, &memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, all, &memory));
         dci_kv_jobs_wait(kv, NULL);
         dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
         kv->listing = (dci_kv_scratch){memory, n_areas, n_bytes};
@@ -78,25 +83,12 @@ dci_status dci_kv_clusters_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first
 {
         const dci_kv_grouping *group = &kv->stages->group;
         const size_t room = group->room != NULL ? group->room(kv, layer, first, n) : group->most(kv, n);
-        dci_status status = dci_kv_clustering_ready(kv, n);
-        if (status == DCI_OK)
-                status = dci_kv_clusters_ready(kv, layer, layer->n_batches + n_more);
-        return status == DCI_OK ? dci_kv_clusters_alloc(kv, first, n, room, out) : status;
+        DCI_TRY(dci_kv_clustering_ready(kv, n));
+        DCI_TRY(dci_kv_clusters_ready(kv, layer, layer->n_batches + n_more));
+        return dci_kv_clusters_alloc(kv, first, n, room, out);
 }
 
-static listing parts_of(const dci_kv *kv, size_t area)
-{
-        unsigned char *at = kv->listing.memory + area * kv->listing.area_bytes;
-        listing l = {.rows = at};
-        at += dci_lines(kv->listing_tokens * widest(kv) * kv->es);
-        l.wide = (float *)(void *)at;
-        at += dci_lines(DCI_KV_TILE * widest(kv) * sizeof(float));
-        l.stage = at;
-        l.work = at + stage_bytes(kv);
-        return l;
-}
-
-/* A batch's keys or values, one behind the other. The tables that say where they lie may grow meanwhile. */
+/* Copies a batch's keys or values to contiguous memory. Tables of blocks may grow meanwhile, hence the lock. */
 static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head, bool of_values,
                    unsigned char *out)
 {
@@ -113,7 +105,7 @@ static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters 
         }
 }
 
-/* Of each group one row, of its keys or its values. */
+/* Writes one row per cluster: its summary, or the mean of its keys or values. */
 static void put_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, const listing *l, size_t dim,
                      bool of_summary, unsigned char *out, size_t row_bytes)
 {
@@ -131,7 +123,7 @@ static void put_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head
         }
 }
 
-/* The keys lie in the scratch. */
+/* Expects the keys in the scratch. */
 static void summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const listing *l)
 {
         put_rows(kv, batch, head, l, kv->dim_k, true, dci_kv_cluster_rows(kv, batch, head),

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Groups that are not by position, in batches: the groups of consecutive candidates, found once. Later candidates get batches of their
- * own, so old groups never change, and forks share them. A batch's memory is taken whole before the work begins; heads are worked on
- * side by side, each in its own part.
+ * Batches of clusters: memory, the parts of each head, and looking up groups. A batch's memory is allocated whole, with a part for each
+ * head, so that heads can be worked on in parallel.
  */
 #include "core/internal.h"
 
@@ -49,9 +48,7 @@ dci_status dci_kv_clusters_alloc(dci_kv *kv, size_t first, size_t n, size_t room
             !dci_add(like.n_bytes, header_bytes(kv), &like.n_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "groups of %zu tokens and %zu heads exceed the address space", n,
                                 kv->config.n_kv_heads);
-        const dci_status status = dci_kv_alloc(kv, like.n_bytes, (void **)&batch);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, like.n_bytes, (void **)&batch));
         memset(batch, 0, like.n_bytes);
         memcpy(batch, &like, sizeof like);
         atomic_init(&batch->refs, 1);

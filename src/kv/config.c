@@ -93,10 +93,9 @@ dci_status dci_kv_layout_init(dci_kv_layout *layout, size_t struct_size)
 
 dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
 {
-        const dci_status status = dci_struct_init("dci_kv_config", config, struct_size, sizeof *config);
-        if (status == DCI_OK)
-                dci_fields_init(DCI_FIELDS(fields), config);
-        return status;
+        DCI_TRY(dci_struct_init("dci_kv_config", config, struct_size, sizeof *config));
+        dci_fields_init(DCI_FIELDS(fields), config);
+        return DCI_OK;
 }
 
 dci_status dci_kv_rows_init(dci_kv_rows *rows, size_t struct_size)
@@ -232,12 +231,10 @@ static dci_status check_group(const dci_kv_config *c, const dci_kv_stages *stage
 /* Stages that cannot be combined. */
 static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *stages)
 {
-        const dci_status status = check_group(c, stages);
         const bool observed = c->select == DCI_KV_SELECT_OBSERVED;
         const bool by_query = c->select != DCI_KV_SELECT_NONE && c->select != DCI_KV_SELECT_ALL && !observed &&
                               c->select != DCI_KV_SELECT_RECENT;
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_group(c, stages));
         if (stages->select.ranks && c->summary == DCI_KV_SUMMARY_NONE)
                 return refuse_pair(SELECT, SUMMARY, "it ranks, and there is nothing to rank by");
         if (observed && c->summary != DCI_KV_SUMMARY_KEYS)
@@ -301,11 +298,10 @@ static dci_status check_refines(const dci_kv_config *c, const char *name, double
 
 static dci_status check_preselect(const dci_kv_config *c, const dci_kv_stages *stages)
 {
-        dci_status status = check_refines(c, "verify", c->verify);
-        if (status == DCI_OK)
-                status = check_refines(c, "preselect", c->preselect);
-        if (status != DCI_OK || c->preselect == 1.0)
-                return status;
+        DCI_TRY(check_refines(c, "verify", c->verify));
+        DCI_TRY(check_refines(c, "preselect", c->preselect));
+        if (c->preselect == 1.0)
+                return DCI_OK;
         if (stages->tail.scored)
                 return dci_fail(DCI_ERR_INVALID,
                                 "preselect is %g, but tail %s reads the codes of all tokens: use DROP or SUMS",
@@ -410,30 +406,20 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
 {
         if (config == NULL)
                 return dci_fail(DCI_ERR_INVALID, "config is NULL");
-        dci_status status = dci_check_struct_size("dci_kv_config", config, config->struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_config", config, config->struct_size, sizeof *config));
         *out = *config;
-        status = dci_fields_check(fields, 1, out);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_fields_check(fields, 1, out));
         fill_in(out);
-        status = dci_fields_check(DCI_FIELDS(fields), out);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_fields_check(DCI_FIELDS(fields), out));
         *out_stages = (dci_kv_stages){.group = *dci_kv_groupings[out->group],
                                       .summary = *summary_stages[out->summary],
                                       .select = dci_kv_choices[out->select],
                                       .schedule = dci_kv_schedules[out->schedule],
                                       .tail = *tail_stages[out->tail]};
-        status = check_shape(out);
-        if (status == DCI_OK)
-                status = check_together(out, out_stages);
-        if (status == DCI_OK)
-                status = check_budget(out);
-        if (status == DCI_OK)
-                status = check_preselect(out, out_stages);
-        if (status == DCI_OK)
-                status = check_layout(out);
-        return status == DCI_OK ? check_layers(out) : status;
+        DCI_TRY(check_shape(out));
+        DCI_TRY(check_together(out, out_stages));
+        DCI_TRY(check_budget(out));
+        DCI_TRY(check_preselect(out, out_stages));
+        DCI_TRY(check_layout(out));
+        return check_layers(out);
 }

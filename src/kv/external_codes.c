@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Learned codes of a prompt that someone else makes and keeps, in frames that were fitted here (kv->fits_only). Their rows are here, so that
- * codes which are asked for all the same, when a chunk is to be written to or another frame changes, are made then: the same bits.
+ * Learned codes of a prompt that another owner makes and keeps, with transforms that were fitted here (kv->fits_only). The rows are here, so
+ * codes that are needed all the same, to write to a chunk or to change a transform, are made then: the same bits.
  */
 #include "core/internal.h"
 
@@ -39,12 +39,10 @@ static void rest_task(void *arg, size_t task, size_t worker)
 dci_status dci_kv_set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residuals, size_t ld)
 {
         coding c = {kv, layer, residuals == NULL ? 0 : layer->n_missing, residuals, ld};
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const size_t n_heads = kv->config.n_kv_heads, tokens = layer->n_grouped - c.first;
-        status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_heads, tokens * n_heads * 16 * (kv->dim_k + kv->dim_v),
-                               rest_task, &c);
+        dci_status status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_heads,
+                                          tokens * n_heads * 16 * (kv->dim_k + kv->dim_v), rest_task, &c);
         if (status == DCI_OK) {
                 layer->uncoded = false;
                 layer->n_missing = c.first;
@@ -74,10 +72,8 @@ dci_status dci_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t first)
                 return DCI_OK;
         const size_t n = layer->n_missing - first, n_heads = kv->config.n_kv_heads,
                      n_chunks = (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_build_ready(kv);
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = dci_kv_build_ready(kv);
         if (status == DCI_OK) /* forks may have more in a chunk than this one */
                 status = dci_kv_make_chunks_exclusive(kv, layer, first, layer->n_grouped);
         if (status == DCI_OK)

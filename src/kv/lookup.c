@@ -51,13 +51,11 @@ static dci_status find_all(dci_kv *kv, size_t n_sequences, const int64_t *sequen
 
 dci_status dci_kv_begin_call(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence ***out)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         /* An unknown or repeated one is named; more than there are cannot all be different. */
         const size_t n = n_sequences < kv->n_sequences ? n_sequences : kv->n_sequences;
         *out = kv->found;
-        status = find_all(kv, n, sequences, kv->found);
+        dci_status status = find_all(kv, n, sequences, kv->found);
         if (status == DCI_OK && n < n_sequences)
                 status = dci_fail(n == 0 ? DCI_ERR_NOT_FOUND : DCI_ERR_INVALID,
                                   "%zu sequences are named in one call, but there are %zu", n_sequences,

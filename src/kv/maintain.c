@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Between steps: groups of tokens that left the window, and codes made anew where keys no longer are what their transform was made for.
- * Memory comes first, for all of the call; then heads are worked on side by side; then the result is published.
+ * Between steps: builds groups of tokens that left the window, and refits transforms where keys have drifted. All memory comes first; then
+ * heads are worked on in parallel; then the result is published.
  */
 #include "core/internal.h"
 
@@ -34,8 +34,8 @@ typedef struct maintaining {
         size_t n_dues;
 } maintaining;
 
-/* Where the next batch of a layer begins that has n_grouped: behind the others, or where the last ones begin that were made early and are
- * fewer than cluster_every tokens together. The first batch, the prompt's, stays. */
+/* Where the next batch of a layer with n_grouped candidates begins: after the others, or where the last early ones begin that have fewer than
+ * cluster_every tokens together. The first batch, the prompt's, stays. */
 static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped)
 {
         size_t b = layer->n_batches;
@@ -46,10 +46,10 @@ static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_gro
         return b < layer->n_batches ? layer->batches[b]->first : n_grouped;
 }
 
-/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt that was not looked at when it ended
+/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt whose groups were not built when it ended
  * (kv->elsewhere) comes first and alone, since frames are made from it. Clusters are made of cluster_every tokens at a time, so that they
  * are the same however often this is called; early, of those that there are if recent tokens would take more than half of the budget all
- * the same. Early ones are too few to be good clusters (of one token each, in the end), so that they are made anew together once
+ * the same. Early ones are too few to be good clusters (of one token each, in the end), so they are clustered again together once
  * cluster_every tokens are there. */
 static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped, bool early)
 {
@@ -114,37 +114,36 @@ static void form_task(void *arg, size_t task, size_t worker)
 
 static dci_status take_batches(dci_kv *kv, const maintaining *m)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0, more = 0; i < m->n_dues && status == DCI_OK; i++) {
+        for (size_t i = 0, more = 0; i < m->n_dues; i++) {
                 due *d = &m->dues[i];
                 const size_t first = d->first, n = d->n - first;
                 more = i > 0 && d[-1].layer == d->layer ? more + 1 : 1;
-                status = dci_kv_clusters_prepare(kv, d->layer, first, n, more, &d->batch);
-                if (status == DCI_OK && d->reorders)
+                DCI_TRY(dci_kv_clusters_prepare(kv, d->layer, first, n, more, &d->batch));
+                if (d->reorders)
                         d->batch->n_static = dci_kv_static_of(kv, d->layer, n);
-                if (status == DCI_OK && !d->reorders)
+                if (!d->reorders)
                         d->batch->early = due_of(kv, d->layer, first, false) == 0;
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status take_all(dci_kv *kv, const maintaining *m)
 {
-        dci_status status = dci_kv_build_ready(kv);
+        DCI_TRY(dci_kv_build_ready(kv));
         if (kv->listed)
-                return status == DCI_OK ? take_batches(kv, m) : status;
-        for (size_t i = 0; i < m->n_dues && status == DCI_OK; i++) {
+                return take_batches(kv, m);
+        for (size_t i = 0; i < m->n_dues; i++) {
                 dci_kv_layer *layer = m->dues[i].layer;
-                status = dci_kv_make_chunks_exclusive(kv, layer, layer->n_grouped, m->dues[i].n);
-                for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
-                        status = dci_kv_alloc_transforms(kv, layer, h, false);
-                for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && dci_kv_has_trees(kv); h++)
-                        status = dci_kv_tree_own(kv, &layer->heads[h], m->dues[i].n);
+                DCI_TRY(dci_kv_make_chunks_exclusive(kv, layer, layer->n_grouped, m->dues[i].n));
+                for (size_t h = 0; h < kv->config.n_kv_heads; h++)
+                        DCI_TRY(dci_kv_alloc_transforms(kv, layer, h, false));
+                for (size_t h = 0; h < kv->config.n_kv_heads && dci_kv_has_trees(kv); h++)
+                        DCI_TRY(dci_kv_tree_own(kv, &layer->heads[h], m->dues[i].n));
         }
-        return status;
+        return DCI_OK;
 }
 
-/* What was formed is there from now on. */
+/* Makes what was built visible. */
 static void publish(dci_kv *kv, const maintaining *m)
 {
         for (size_t i = 0; i < m->n_dues; i++) {
@@ -173,9 +172,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
         if (most == 0)
                 return DCI_OK;
         n_bytes = most * sizeof *m.dues;
-        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&m.dues);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&m.dues));
         for (size_t i = 0; i < n_sequences; i++)
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         dci_kv_layer *layer = &sequences[i]->layers[l];
@@ -191,7 +188,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
                                 tokens += n - m.dues[m.n_dues - 1].first;
                         }
                 }
-        status = take_all(kv, &m);
+        dci_status status = take_all(kv, &m);
         if (status == DCI_OK)
                 status = dci_kv_spread(kv, kv->forming.n_areas - 1, m.n_dues * kv->config.n_kv_heads,
                                        tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v), form_task, &m);
@@ -203,7 +200,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
         return status;
 }
 
-/* --- codes made anew -------------------------------------------------------------------------------------------------- */
+/* --- refitted codes --------------------------------------------------------------------------------------------------- */
 
 double dci_kv_drift(const dci_kv_head *head)
 {
@@ -229,15 +226,12 @@ static void refit_task(void *arg, size_t task, size_t worker)
         r->layer->heads[head].refits++;
 }
 
-/* A frame of the same kind, which knows the queries of the old one. */
+/* Gives the head an empty transform of the same kind, with the old one's moments of queries. */
 static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
 {
         dci_kv_transform *frame, *old = head->keys;
         const bool learned = old->n_queries > 0;
-        const dci_status status =
-                dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame));
         if (learned)
                 memcpy(dci_kv_transform_moments(frame, kv->dim_k), dci_kv_transform_moments(old, kv->dim_k),
                        dci_moments_kept_bytes(kv->dim_k));
@@ -247,8 +241,7 @@ static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
         return DCI_OK;
 }
 
-/* A frame that was taken and could not be used is made anew at the next call: its codes are the old frame's, so heads change frames
- * only once all memory is there. */
+/* Heads change transforms only once all memory is there: until then their codes are those of the old one. */
 static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
 {
         refitting r = {.kv = kv, .layer = layer};
@@ -283,7 +276,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         return dci_kv_spread(kv, kv->forming.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
 }
 
-/* --- listed groups of one who plans elsewhere ---------------------------------------------------------------------------- */
+/* --- clusters for an owner that plans elsewhere ---------------------------------------------------------------------------- */
 
 static bool some_due(const dci_kv *kv, const dci_kv_sequence *sequence, bool early)
 {
@@ -423,10 +416,8 @@ dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, si
         dci_kv_sequence **found;
         giving g = {kv, given, NULL};
         const size_t n_bytes = n_given * sizeof(dci_kv_clusters *);
-        dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_alloc(kv, n_bytes, (void **)&g.batches);
+        DCI_TRY(dci_kv_begin_call(kv, 1, &sequence, &found));
+        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&g.batches);
         if (status == DCI_OK) {
                 memset(g.batches, 0, n_bytes);
                 status = give_prompt(kv, found[0], n, n_given, &g, io_given);
@@ -440,14 +431,14 @@ dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, si
 
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {
-        dci_status status = dci_kv_build_pending(kv, n_sequences, found, false);
-        if (status == DCI_OK && kv->elsewhere)
-                status = dci_kv_build_pending(kv, n_sequences, found, false);
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
-                for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++)
+        DCI_TRY(dci_kv_build_pending(kv, n_sequences, found, false));
+        if (kv->elsewhere)
+                DCI_TRY(dci_kv_build_pending(kv, n_sequences, found, false));
+        for (size_t i = 0; i < n_sequences; i++)
+                for (size_t l = 0; l < kv->config.n_layers; l++)
                         if (kv->config.refit > 0.0 && dci_kv_groups(kv, l) && !kv->listed && !kv->config.frozen_prompt)
-                                status = refit_layer(kv, &found[i]->layers[l]);
-        return status;
+                                DCI_TRY(refit_layer(kv, &found[i]->layers[l]));
+        return DCI_OK;
 }
 
 dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences)

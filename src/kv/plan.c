@@ -53,16 +53,12 @@ dci_status dci_kv_plan_create(dci_kv *kv, size_t max_sequences, dci_kv_plan *out
         void *memory;
         if (kv == NULL || out_plan == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", kv == NULL ? "kv" : "out_plan");
-        dci_status status = dci_check_struct_size("dci_kv_plan", out_plan, out_plan->struct_size, sizeof *out_plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_plan", out_plan, out_plan->struct_size, sizeof *out_plan));
         if (max_sequences == 0 || max_sequences > DCI_KV_MAX_SEQUENCES || !parts_of(kv, max_sequences, &p))
                 return dci_fail(DCI_ERR_INVALID, "max_sequences is %zu, expected 1 to %zu", max_sequences,
                                 DCI_KV_MAX_SEQUENCES);
-        status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_alloc(kv, place(kv, max_sequences, &p, out_plan, NULL), &memory);
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = dci_kv_alloc(kv, place(kv, max_sequences, &p, out_plan, NULL), &memory);
         dci_kv_unlock(kv);
         if (status != DCI_OK)
                 return status;
@@ -209,11 +205,8 @@ static dci_status check(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_seq
 {
         if (plan == NULL)
                 return dci_fail(DCI_ERR_INVALID, "plan is NULL");
-        dci_status status = dci_kv_check_queries(kv, layer, n_sequences, found, queries, ld);
-        if (status == DCI_OK)
-                status = dci_kv_check_plan(kv, n_sequences, plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_check_queries(kv, layer, n_sequences, found, queries, ld));
+        DCI_TRY(dci_kv_check_plan(kv, n_sequences, plan));
         if (kv->config.tail != DCI_KV_TAIL_DROP && plan->tail_out == NULL)
                 return dci_fail(DCI_ERR_INVALID, "the plan's tail_out is NULL, but tail is %d", (int)kv->config.tail);
         for (size_t i = 0; i < n_sequences; i++)
@@ -269,10 +262,8 @@ dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const 
                             size_t ld, dci_kv_plan *plan)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check(kv, layer, n_sequences, found, queries, ld, plan);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check(kv, layer, n_sequences, found, queries, ld, plan);
         if (status == DCI_OK)
                 status = make(kv, layer, n_sequences, found, queries, ld, plan);
         dci_kv_unlock(kv);

@@ -87,7 +87,7 @@ static size_t area_bytes(const dci_kv *kv, size_t n_tokens)
         return larger(place_query(kv, n_tokens, &ask, &queries, NULL), place_running(kv, &r, NULL));
 }
 
-/* Tokens that scratch is made for: it grows by half, so that it is seldom made anew. */
+/* Tokens that scratch is made for: it grows by half, so that it is seldom allocated again. */
 static size_t plan_tokens(const dci_kv *kv, size_t n_tokens)
 {
         return larger(n_tokens, n_tokens > kv->plan_tokens ? kv->plan_tokens + kv->plan_tokens / 2 : kv->plan_tokens);
@@ -113,9 +113,7 @@ dci_status dci_kv_plans_ready(dci_kv *kv, size_t n_tokens)
         void *memory;
         if (suffices(kv, n_tokens))
                 return DCI_OK;
-        const dci_status status = dci_kv_alloc(kv, n_areas * bytes, &memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_areas * bytes, &memory));
         dci_kv_free(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
         kv->plans = (dci_kv_scratch){memory, n_areas, bytes};
         kv->plan_tokens = tokens;

@@ -5,8 +5,7 @@
  *
  *      piece: [layer][block][head][K: slot][dim_k], [V: slot][dim_v]
  *
- * so that a page is contiguous and a piece, which begins and ends with a memory page, can be pinned at once. Pieces stay until the end;
- * blocks go back to the free list.
+ * so that a page is contiguous and a piece, which begins and ends with a memory page, can be pinned at once.
  */
 #include "core/internal.h"
 
@@ -112,9 +111,7 @@ static dci_status add_piece(dci_kv *kv)
         dci_kv_pool *pool = &kv->pool;
         const size_t n = dci_kv_pool_blocks(pool, pool->n_pieces + 1), more = n - pool->n_blocks;
         void *memory;
-        const dci_status status = dci_kv_alloc_pages(kv, pool->piece_bytes, &memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc_pages(kv, pool->piece_bytes, &memory));
         const int32_t refused = tell(kv, true, memory);
         if (refused != 0) {
                 dci_kv_free(kv, memory, pool->piece_bytes);
@@ -149,8 +146,8 @@ size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n)
                dci_kv_grow_bytes(pool->free_capacity, n_blocks, sizeof *pool->free_list);
 }
 
-/* Low numbers come first again, so that a prompt gets neighbours, however blocks came back: what copies blocks to or from another memory
- * takes those side by side in one go, and in a pool that has been used for long one by one otherwise. */
+/* Sorts the free list, so that a prompt gets neighbouring blocks in whatever order blocks were released: neighbours are copied to or from a
+ * device together. */
 static void order_free(dci_kv_pool *pool, size_t n)
 {
         if (n < ORDERED || pool->ordered || pool->lent)
@@ -162,7 +159,7 @@ static void order_free(dci_kv_pool *pool, size_t n)
         pool->ordered = true;
 }
 
-/* Pieces that were taken when a later one cannot be stay, empty, for the next call. */
+/* If a piece cannot be allocated, those before it stay for the next call. */
 static dci_status add_pieces(dci_kv *kv, size_t n)
 {
         dci_kv_pool *pool = &kv->pool;
@@ -171,12 +168,11 @@ static dci_status add_pieces(dci_kv *kv, size_t n)
                 return dci_fail(DCI_ERR_FULL, "%zu blocks are wanted, %zu of %zu are free", n, pool->n_free,
                                 pool->n_blocks);
         const size_t n_pieces = (missing + pool->piece_blocks - 1) >> pool->piece_shift;
-        dci_status status = dci_kv_check_room(kv, dci_kv_pool_bytes(kv, n));
-        if (status == DCI_OK)
-                status = grow_lists(kv, n_pieces);
-        for (size_t p = 0; p < n_pieces && status == DCI_OK; p++)
-                status = add_piece(kv);
-        return status;
+        DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(kv, n)));
+        DCI_TRY(grow_lists(kv, n_pieces));
+        for (size_t p = 0; p < n_pieces; p++)
+                DCI_TRY(add_piece(kv));
+        return DCI_OK;
 }
 
 dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The end of a prompt: its groups are formed on a worker while the caller goes on. All memory is taken by the call, so the work itself
- * cannot fail. A unit of work is one head; a worker of the dci_kv takes units, and who waits takes some, too.
+ * The end of a prompt: a worker builds its groups while the caller goes on. All memory is allocated by the call, so the work itself cannot
+ * fail.
  */
 #include "core/internal.h"
 
@@ -37,7 +37,7 @@ static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
                 dci_kv_rebuild(kv, layer, head, 0, n, scratch);
 }
 
-/* Whether codes are left to be made elsewhere: of heads that a frame was fitted for. */
+/* Whether another owner is to make codes: those of heads with a learned transform. */
 static bool leaves_codes(const dci_kv *kv, const dci_kv_layer *layer)
 {
         bool some = false;
@@ -54,7 +54,7 @@ static void end_work(const dci_kv *kv, dci_kv_layer *layer)
         layer->n_missing = layer->uncoded ? layer->n_grouped / DCI_KV_CHUNK * DCI_KV_CHUNK : 0;
 }
 
-/* Nothing of a layer's work has been done: what is half made must not be taken for made, nor what is made be counted twice. */
+/* Forgets all of a layer's work: what is half made must not be used, nor what is made be counted twice. */
 static void restart(const dci_kv *kv, dci_kv_layer *layer)
 {
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
@@ -95,12 +95,9 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
         if (n_positions > 0 && ld < kv->dim_k)
                 return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
         /* No more positions than there are tokens, so that the product with the heads is small. */
-        const dci_status span = n_positions == 0
-                                        ? DCI_OK
-                                        : dci_kv_check_span("queries", n_positions * kv->config.n_query_heads, queries,
-                                                            ld, dci_dtype_size(kv->config.query_dtype));
-        if (span != DCI_OK)
-                return span;
+        DCI_TRY(n_positions == 0 ? DCI_OK
+                                 : dci_kv_check_span("queries", n_positions * kv->config.n_query_heads, queries, ld,
+                                                     dci_dtype_size(kv->config.query_dtype)));
         const bool observes = kv->config.select == DCI_KV_SELECT_OBSERVED ||
                               (dci_kv_reorders(kv) && kv->config.static_share != 0.0 && dci_kv_groups(kv, layer));
         if (observes && n_positions == 0 &&
@@ -131,12 +128,10 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
         size_t n_bytes;
         if (!dci_mul(n_positions * n_heads, dim * sizeof(float), &n_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu positions are too many", n_positions);
-        /* Behind the queries: what choosing by them takes, for each head. */
+        /* After the queries: scratch for choosing by them, for each head. */
         n_bytes = dci_lines(n_bytes) +
                   kv->config.n_kv_heads * dci_kv_observed_bytes(kv, dci_kv_prompt_candidates(kv, layer->n_prompt));
-        const dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&layer->observed);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&layer->observed));
         layer->observed_bytes = n_bytes;
         layer->n_observed = per;
         for (size_t i = 0; i < n_positions * n_heads; i++) {
@@ -184,42 +179,40 @@ static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
         dci_kv_clusters *batch;
         if (n == 0)
                 return DCI_OK;
-        const dci_status status = dci_kv_clusters_prepare(kv, layer, 0, n, 1, &batch);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_clusters_prepare(kv, layer, 0, n, 1, &batch));
         if (dci_kv_reorders(kv))
                 batch->n_static = dci_kv_static_of(kv, layer, n);
         dci_kv_clusters_publish(kv, layer, batch);
         return DCI_OK;
 }
 
-/* Everything that the work needs. */
+/* Allocates all that the work needs. */
 static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
         const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
         const bool once = kv->config.select == DCI_KV_SELECT_OBSERVED, rings = dci_kv_reorders(kv);
         const bool learned = kv->config.summary == DCI_KV_SUMMARY_LEARNED && n_positions > 0;
-        dci_status status = dci_kv_build_ready(kv);
-        if (status == DCI_OK && (once || learned || rings))
-                status = check_observed(kv, n_positions, queries, ld);
-        if (status == DCI_OK && n_positions > 0 && (once || learned))
-                status = copy_observed(kv, layer, n_positions, queries, ld);
-        if (status == DCI_OK && rings) {
+        DCI_TRY(dci_kv_build_ready(kv));
+        if (once || learned || rings)
+                DCI_TRY(check_observed(kv, n_positions, queries, ld));
+        if (n_positions > 0 && (once || learned))
+                DCI_TRY(copy_observed(kv, layer, n_positions, queries, ld));
+        if (rings) {
                 dci_kv_ring_observe(kv, layer, n_positions, queries, ld);
-                status = dci_kv_static_online(kv, layer, n);
+                DCI_TRY(dci_kv_static_online(kv, layer, n));
         }
-        if (status == DCI_OK && dci_kv_groups(kv, layer->number))
-                status = kv->listed ? take_batch(kv, layer, n) : dci_kv_make_chunks_exclusive(kv, layer, 0, n);
+        if (dci_kv_groups(kv, layer->number))
+                DCI_TRY(kv->listed ? take_batch(kv, layer, n) : dci_kv_make_chunks_exclusive(kv, layer, 0, n));
         const size_t room = dci_kv_max_room(kv);
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && n > 0; h++) {
-                status = dci_kv_alloc_transforms(kv, layer, h, learned);
-                if (status == DCI_OK && dci_kv_has_trees(kv))
-                        status = dci_kv_tree_own(kv, &layer->heads[h], n);
-                if (status == DCI_OK && once)
-                        status = dci_kv_grow(kv, (void **)&layer->heads[h].fixed, &layer->heads[h].fixed_capacity,
-                                             n < room ? n : room, sizeof(int32_t));
+        for (size_t h = 0; h < kv->config.n_kv_heads && n > 0; h++) {
+                DCI_TRY(dci_kv_alloc_transforms(kv, layer, h, learned));
+                if (dci_kv_has_trees(kv))
+                        DCI_TRY(dci_kv_tree_own(kv, &layer->heads[h], n));
+                if (once)
+                        DCI_TRY(dci_kv_grow(kv, (void **)&layer->heads[h].fixed, &layer->heads[h].fixed_capacity,
+                                            n < room ? n : room, sizeof(int32_t)));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
@@ -246,11 +239,10 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
 dci_status dci_kv_check_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                                    size_t ld, bool *out_looks)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
+        dci_status status =
+                found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
         if (status == DCI_OK)
                 *out_looks = n_positions > 0 && kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE &&
                              (kv->config.select == DCI_KV_SELECT_OBSERVED ||
@@ -262,11 +254,10 @@ dci_status dci_kv_check_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, s
 dci_status dci_kv_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                              size_t ld)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
+        dci_status status =
+                found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
         if (status == DCI_OK)
                 status = end_prompt(kv, &found->layers[layer], n_positions, queries, ld);
         dci_kv_unlock(kv);

@@ -56,9 +56,7 @@ dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequenc
         if (ld < kv->dim_k)
                 return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
         const size_t n_heads = kv->config.n_query_heads, n = n_sequences * n_heads;
-        const dci_status span = dci_kv_check_span("queries", n, queries, ld, dci_dtype_size(kv->config.query_dtype));
-        if (span != DCI_OK)
-                return span;
+        DCI_TRY(dci_kv_check_span("queries", n, queries, ld, dci_dtype_size(kv->config.query_dtype)));
         const size_t bad = dci_kv_bad_query(kv, n, queries, ld);
         if (bad < n)
                 return dci_fail(DCI_ERR_NUMBER,
@@ -69,9 +67,7 @@ dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequenc
 
 dci_status dci_kv_check_plan(const dci_kv *kv, size_t n_sequences, const dci_kv_plan *plan)
 {
-        const dci_status status = dci_check_struct_size("dci_kv_plan", plan, plan->struct_size, sizeof *plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_plan", plan, plan->struct_size, sizeof *plan));
         if (plan->n_lists != kv->config.n_kv_heads)
                 return dci_fail(DCI_ERR_INVALID, "the plan has %zu lists per sequence, expected %zu", plan->n_lists,
                                 kv->config.n_kv_heads);

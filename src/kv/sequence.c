@@ -30,9 +30,7 @@ static dci_status more_sequences(dci_kv *kv)
                 return DCI_OK;
         const size_t n = before == 0 ? 4 : 2 * before;
         dci_kv_sequence **larger;
-        const dci_status status = dci_kv_alloc(kv, n * size, (void **)&larger);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n * size, (void **)&larger));
         if (before > 0)
                 memcpy(larger, kv->sequences, kv->n_sequences * sizeof(void *));
         dci_kv_free(kv, kv->sequences, before * size);
@@ -49,13 +47,10 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
         if (kv->n_sequences == DCI_KV_MAX_SEQUENCES)
                 return dci_fail(DCI_ERR_LIMIT, "there are %zu sequences already, the most there can be",
                                 DCI_KV_MAX_SEQUENCES);
-        dci_status status = more_sequences(kv);
-        if (status == DCI_OK)
-                status = dci_kv_alloc(kv, sizeof *sequence, (void **)&sequence);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(more_sequences(kv));
+        DCI_TRY(dci_kv_alloc(kv, sizeof *sequence, (void **)&sequence));
         *sequence = (dci_kv_sequence){.id = kv->next_id, .resident = kv->config.resident_bytes > 0};
-        status = dci_kv_alloc(kv, layers_bytes(kv), (void **)&sequence->layers);
+        dci_status status = dci_kv_alloc(kv, layers_bytes(kv), (void **)&sequence->layers);
         if (status != DCI_OK) {
                 dci_kv_free(kv, sequence, sizeof *sequence);
                 return status;
@@ -128,10 +123,8 @@ dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
         dci_kv_sequence *sequence = NULL;
         if (out_sequence == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_new_sequence(kv, &sequence);
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = dci_kv_new_sequence(kv, &sequence);
         if (status == DCI_OK && sequence != NULL)
                 *out_sequence = sequence->id;
         dci_kv_unlock(kv);
@@ -140,11 +133,9 @@ dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
 
 dci_status dci_kv_close(dci_kv *kv, int64_t sequence)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
         if (status == DCI_OK)
                 dci_kv_free_sequence(kv, found);
         dci_kv_unlock(kv);
@@ -165,8 +156,8 @@ dci_status dci_kv_check_whole(const dci_kv *kv, const dci_kv_sequence *sequence,
 
 static size_t whole_pages(const dci_kv *kv, size_t n)
 {
-        const size_t behind = n > kv->config.sink ? n - kv->config.sink : 0;
-        return behind / kv->config.page_tokens * kv->config.page_tokens;
+        const size_t after = n > kv->config.sink ? n - kv->config.sink : 0;
+        return after / kv->config.page_tokens * kv->config.page_tokens;
 }
 
 /* Candidates that are left when a sequence is cut to n tokens. A partial last page, of a frozen prompt, goes when it is cut, and so does
@@ -198,11 +189,10 @@ size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, 
 static dci_status own_trees(dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
         const size_t n_left = dci_kv_grouped_within(kv, layer, n);
-        dci_status status = DCI_OK;
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 if (layer->heads[h].tree != NULL && layer->heads[h].tree->n > n_left)
-                        status = dci_kv_tree_own(kv, &layer->heads[h], n_left);
-        return status;
+                        DCI_TRY(dci_kv_tree_own(kv, &layer->heads[h], n_left));
+        return DCI_OK;
 }
 
 static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
@@ -226,11 +216,9 @@ static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
 
 dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
         if (status == DCI_OK) {
                 dci_kv_jobs_wait(kv, found);
                 for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++)
@@ -269,13 +257,13 @@ static dci_status fork_batches(dci_kv *kv, const dci_kv_layer *from, size_t n_gr
         return status;
 }
 
-/* An empty frame is of a maintenance that had no memory for the rest: no codes are in it, and two heads would fill it in. */
+/* An empty transform is left by a maintenance that ran out of memory: it has no codes, and two heads would fill it in. */
 static dci_kv_transform *made(dci_kv_transform *frame)
 {
         return frame != NULL && frame->coder.dim != 0 ? frame : NULL;
 }
 
-/* Shares a layer's summaries as far as they lie within n tokens. */
+/* Shares a layer's summaries that are within n tokens. */
 static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
 {
         const size_t n_grouped = dci_kv_grouped_within(kv, from, n);
@@ -314,7 +302,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
         return status == DCI_OK ? dci_kv_copy_selection_cache(kv, from, n, to) : status;
 }
 
-/* The last block is cut through, so it is copied: both sequences will write behind n. */
+/* A partial last block is copied: both sequences will write after n. */
 static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, dci_kv_sequence *to)
 {
         const size_t per_page = kv->config.page_tokens, whole = n / per_page, n_blocks = dci_kv_blocks_of(kv, n);
@@ -323,11 +311,9 @@ static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, 
                                 "a fork at %zu tokens cuts through a block of %zu, which the caller's blocks cannot be "
                                 "copied from: fork at whole blocks",
                                 n, per_page);
-        dci_status status = dci_kv_grow(kv, (void **)&to->table, &to->table_capacity, n_blocks, sizeof *to->table);
-        if (status == DCI_OK && n_blocks > whole)
-                status = dci_kv_pool_ready(kv, 1);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_grow(kv, (void **)&to->table, &to->table_capacity, n_blocks, sizeof *to->table));
+        if (n_blocks > whole)
+                DCI_TRY(dci_kv_pool_ready(kv, 1));
         for (size_t b = 0; b < whole; b++) {
                 dci_kv_pool_retain(kv, from->table[b]);
                 to->table[to->n_table++] = from->table[b];
@@ -374,11 +360,9 @@ dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, int64_t *o
 {
         if (out_sequence == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *from = dci_kv_find(kv, sequence);
-        status = from == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, from, n_tokens);
+        dci_status status = from == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, from, n_tokens);
         if (status == DCI_OK)
                 status = fork_sequence(kv, from, n_tokens, out_sequence);
         dci_kv_unlock(kv);
@@ -387,11 +371,9 @@ dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, int64_t *o
 
 dci_status dci_kv_table(dci_kv *kv, int64_t sequence, size_t first, size_t n, int32_t *out_blocks)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
         if (status == DCI_OK && (first > found->n_table || n > found->n_table - first))
                 status = dci_fail(DCI_ERR_INVALID, "sequence %lld has %zu blocks, not %zu", (long long)sequence,
                                   found->n_table, first + n);
@@ -421,11 +403,9 @@ static dci_status check_read(const dci_kv *kv, size_t layer, const dci_kv_sequen
 dci_status dci_kv_read(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t first, size_t n,
                        void *out_keys, void *out_values)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_read(kv, layer, found, kv_head, first, n);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : check_read(kv, layer, found, kv_head, first, n);
         for (size_t i = 0; i < n && status == DCI_OK; i++) {
                 const void *key, *value;
                 dci_kv_rows_of(kv, &found->layers[layer], kv_head, first + i, 1, &key, &value);

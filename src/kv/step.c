@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Steps: reserve, lend, append, end, abort. What can fail for want of memory is in reserve. */
+/* Steps: reserve, assign blocks, append, end, abort. All memory is allocated by reserve. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -59,7 +59,7 @@ static dci_status check_reserve(dci_kv *kv, const dci_kv_sequence *sequence, siz
         return DCI_OK;
 }
 
-/* Its own copy of the block that is cut. */
+/* Replaces the partial block by a copy of its own. */
 static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
 {
         const size_t per_page = kv->config.page_tokens, at = sequence->n / per_page;
@@ -71,8 +71,8 @@ static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
         dci_kv_pool_release(kv, old);
 }
 
-/* While keys and values are more than what may be resident, the longest sequence turns sparse: in the middle of a step of its own, of
- * which layers may have been planned, when that ends. */
+/* While keys and values exceed resident_bytes, makes the longest sequence sparse: at the end of its step if it is in the middle of one, of
+ * which layers may have been planned. */
 static void press(dci_kv *kv)
 {
         const size_t token_bytes = kv->config.n_layers * kv->config.n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es;
@@ -108,38 +108,34 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
 {
         size_t blocks = 0, longest = 0, n_late = 0, tables = 0;
         for (size_t i = 0; i < n_sequences; i++) {
-                const dci_status status = check_reserve(kv, found[i], wanted(n_tokens, i), &blocks);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(check_reserve(kv, found[i], wanted(n_tokens, i), &blocks));
                 const size_t after = found[i]->n + wanted(n_tokens, i);
                 longest = after > longest ? after : longest;
                 tables += dci_kv_grow_bytes(found[i]->table_capacity, dci_kv_blocks_of(kv, after), sizeof(int32_t));
         }
         /* What a limit of memory would refuse is refused before anything is taken. */
-        dci_status status = dci_kv_check_room(
-                kv, dci_kv_pool_bytes(kv, blocks) + (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables);
-        if (status == DCI_OK && !kv->elsewhere)
-                status = dci_kv_plans_ready(kv, longest);
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
-                status = grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i)));
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
-                status = dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i));
-        if (status == DCI_OK && blocks > 0)
-                status = dci_kv_pool_ready(kv, blocks);
+        DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) +
+                                              (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables));
+        if (!kv->elsewhere)
+                DCI_TRY(dci_kv_plans_ready(kv, longest));
+        for (size_t i = 0; i < n_sequences; i++)
+                DCI_TRY(grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i))));
+        for (size_t i = 0; i < n_sequences; i++)
+                DCI_TRY(dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i)));
+        if (blocks > 0)
+                DCI_TRY(dci_kv_pool_ready(kv, blocks));
         /* Last, since groups that are formed stay. */
-        for (size_t i = 0; i < n_sequences && status == DCI_OK && !kv->elsewhere; i++)
+        for (size_t i = 0; i < n_sequences && !kv->elsewhere; i++)
                 if (dci_kv_pending(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
-        return status == DCI_OK && n_late > 0 ? dci_kv_build_pending(kv, n_late, kv->late, true) : status;
+        return n_late > 0 ? dci_kv_build_pending(kv, n_late, kv->late, true) : DCI_OK;
 }
 
 dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = prepare(kv, n_sequences, found, n_tokens);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = prepare(kv, n_sequences, found, n_tokens);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 dci_kv_sequence *sequence = found[i];
                 const size_t n = wanted(n_tokens, i);
@@ -202,11 +198,9 @@ static dci_status lend(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks, c
 
 dci_status dci_kv_assign_blocks(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : lend(kv, found, n_blocks, blocks);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : lend(kv, found, n_blocks, blocks);
         dci_kv_unlock(kv);
         return status;
 }
@@ -230,7 +224,7 @@ static bool is_finite(const dci_kv *kv, const void *row, size_t dim)
         return isfinite(kv->context->kernels->norm2[kv->config.dtype - 1](row, dim));
 }
 
-/* The rows of one token; token: number within the call. Rows beyond a sequence's tokens are nobody's yet, so copying comes first. */
+/* Copies and checks the rows of one token. Slots after a sequence's tokens are unused, so rows are copied first. token: within the call. */
 static void append_token(appending *a, const dci_kv_sequence *sequence, size_t at, size_t token)
 {
         const dci_kv *kv = a->kv;
@@ -306,9 +300,7 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
                 return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->config.n_layers);
         if (rows == NULL)
                 return dci_fail(DCI_ERR_INVALID, "rows is NULL");
-        const dci_status status = dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows));
         *out_tokens = 0;
         for (size_t i = 0; i < n_sequences; i++) {
                 const dci_kv_sequence *sequence = found[i];
@@ -328,9 +320,7 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
                 *out_tokens += n;
         }
         for (size_t i = 0; i < n_sequences && rows->keys != NULL && kv->pool.lent; i++) {
-                const dci_status shared = check_own(kv, found[i], found[i]->layers[layer].n, wanted(n_tokens, i));
-                if (shared != DCI_OK)
-                        return shared;
+                DCI_TRY(check_own(kv, found[i], found[i]->layers[layer].n, wanted(n_tokens, i)));
         }
         if (*out_tokens > 0 && (rows->keys == NULL) != (rows->values == NULL))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", rows->keys == NULL ? "keys" : "values");
@@ -344,7 +334,7 @@ static size_t or_else(size_t stride, size_t otherwise)
         return stride != 0 ? stride : otherwise;
 }
 
-/* The last head of the last token lies in the address space. Rows are copied, so they may lie at any address. */
+/* Refuses rows that exceed the address space. They are copied, so they need no alignment. */
 static dci_status check_reach(const dci_kv *kv, size_t tokens, const dci_kv_rows *rows)
 {
         const size_t n_heads = kv->config.n_kv_heads;
@@ -415,10 +405,8 @@ dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, const int
                          const dci_kv_rows *rows)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = append(kv, layer, n_sequences, found, n_tokens, rows);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = append(kv, layer, n_sequences, found, n_tokens, rows);
         dci_kv_unlock(kv);
         return status;
 }
@@ -428,10 +416,8 @@ dci_status dci_kv_append_later(dci_kv *kv, size_t layer, size_t n_sequences, con
 {
         dci_kv_sequence **found;
         size_t tokens = 0;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
         if (status == DCI_OK)
                 status = check_rows_strides(kv, tokens, rows);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
@@ -461,10 +447,8 @@ static dci_status check_end(const dci_kv *kv, size_t n_sequences, dci_kv_sequenc
 dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check_end(kv, n_sequences, found, true);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check_end(kv, n_sequences, found, true);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 found[i]->n += found[i]->n_reserved;
                 close_step(found[i]);
@@ -478,10 +462,8 @@ dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequen
 dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check_end(kv, n_sequences, found, false);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check_end(kv, n_sequences, found, false);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 dci_kv_jobs_cancel(kv, found[i], true);
                 for (size_t l = 0; l < kv->config.n_layers; l++) {

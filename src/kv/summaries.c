@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "core/arena.h"
 #include "kv/chunk.h"
 #include "kv/geometry.h"
 #include "kv/lookup.h"
@@ -31,53 +32,37 @@ static size_t most(size_t a, size_t b)
         return a > b ? a : b;
 }
 
-static size_t stage_bytes(const dci_kv *kv)
+static size_t lay_out(const dci_kv *kv, forming *f, void *memory)
 {
         const dci_kv_stages *stages = kv->stages;
         const size_t summary = stages->summary.put_bytes != NULL ? stages->summary.put_bytes(kv) : 0;
         const size_t tail = stages->tail.put_bytes != NULL ? stages->tail.put_bytes(kv) : 0;
-        return dci_lines(most(most(summary, tail), dci_kv_tree_scratch_bytes(kv)));
-}
-
-static size_t fit_bytes(const dci_kv *kv)
-{
-        return kv->config.summary != DCI_KV_SUMMARY_LEARNED
-                       ? 0
-                       : 2 * dci_lines(dci_moments_bytes(kv->dim_k)) + dci_lines(dci_fit_scratch_bytes(kv->dim_k));
-}
-
-static size_t area_bytes(const dci_kv *kv)
-{
-        return 4 * dci_lines(DCI_KV_TILE * sizeof(void *)) + dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float)) +
-               dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float)) +
-               dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float))) + stage_bytes(kv) +
-               fit_bytes(kv);
+        const size_t pointers = DCI_KV_TILE * sizeof(void *), fits = kv->config.summary == DCI_KV_SUMMARY_LEARNED;
+        const dci_arena_part parts[] = {{pointers, &f->keys},
+                                        {pointers, &f->values},
+                                        {pointers, &f->next_keys},
+                                        {pointers, &f->next_values},
+                                        {DCI_KV_TILE * kv->dim_k * sizeof(float), &f->wide_keys},
+                                        {DCI_KV_TILE * kv->dim_v * sizeof(float), &f->wide_values},
+                                        {most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float)), &f->sum},
+                                        {most(most(summary, tail), dci_kv_tree_scratch_bytes(kv)), &f->stage},
+                                        {fits * dci_moments_bytes(kv->dim_k), &f->moments},
+                                        {fits * dci_moments_bytes(kv->dim_k), &f->query_moments},
+                                        {fits * dci_fit_scratch_bytes(kv->dim_k), &f->fit}};
+        return DCI_ARENA(parts, memory);
 }
 
 static forming parts_of(const dci_kv *kv, void *scratch)
 {
-        unsigned char *at = scratch;
         forming f;
-        f.keys = scratch;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.values = (const void **)(void *)at;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.next_keys = (const void **)(void *)at;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.next_values = (const void **)(void *)at;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.wide_keys = (float *)(void *)at;
-        at += dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float));
-        f.wide_values = (float *)(void *)at;
-        at += dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float));
-        f.sum = (double *)(void *)at;
-        at += dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float)));
-        f.stage = at;
-        at += stage_bytes(kv);
-        f.moments = at;
-        f.query_moments = f.moments + dci_lines(dci_moments_bytes(kv->dim_k));
-        f.fit = f.query_moments + dci_lines(dci_moments_bytes(kv->dim_k));
+        lay_out(kv, &f, scratch);
         return f;
+}
+
+size_t dci_kv_build_bytes(const dci_kv *kv)
+{
+        forming f;
+        return lay_out(kv, &f, NULL);
 }
 
 dci_status dci_kv_build_ready(dci_kv *kv)
@@ -85,7 +70,7 @@ dci_status dci_kv_build_ready(dci_kv *kv)
         if (kv->forming.memory != NULL)
                 return DCI_OK;
         const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads) + 1;
-        const size_t bytes = dci_lines(area_bytes(kv));
+        const size_t bytes = dci_kv_build_bytes(kv);
         void *memory;
         const dci_status status = dci_kv_alloc(kv, n_areas * bytes, &memory);
         if (status == DCI_OK)
@@ -93,8 +78,8 @@ dci_status dci_kv_build_ready(dci_kv *kv)
         return status;
 }
 
-/* Candidates that are passed over tile by tile. Pages lie far from one another, which no prefetcher foresees, so that the rows of the
- * next tile are found, and asked for, before those of this one are worked on. */
+/* Iterates over candidates tile by tile. Pages are scattered, which no hardware prefetcher foresees, so the rows of the next tile are found
+ * and prefetched before those of this one are used. */
 typedef struct walk {
         dci_kv *kv;
         const dci_kv_layer *layer;
@@ -105,7 +90,7 @@ typedef struct walk {
         forming *f;
 } walk;
 
-/* Where the next tile's rows lie; the tables that say so may grow meanwhile. */
+/* Finds the next tile's rows. Tables of blocks may grow meanwhile, hence the lock. */
 static void find_next(walk *w, size_t at)
 {
         const size_t sink = w->kv->config.sink, left = w->end - at, room = w->tile - at % w->tile;
@@ -130,7 +115,7 @@ static walk walk_from(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t
         return w;
 }
 
-/* On to the next tile; false behind the last. */
+/* Moves to the next tile; false after the last. */
 static bool walk_on(walk *w)
 {
         const void **keys = w->f->keys, **values = w->f->values;
@@ -153,7 +138,7 @@ static void ask_for(const void *const *rows, size_t n, size_t row_bytes)
                         DCI_PREFETCH((const unsigned char *)rows[i] + at);
 }
 
-/* The rows of this tile, and those of the next one asked for, one by one, since a CPU waits for only so many. */
+/* Converts this tile, and prefetches the next row by row, since a CPU tracks only so many misses. */
 static void to_f32(const walk *w, const void *const *rows, const void *const *next, size_t dim, float *out)
 {
         const dci_kv *kv = w->kv;
@@ -195,7 +180,7 @@ static void look_at_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, siz
         }
 }
 
-/* Moments of queries: those the frame knows, or what was observed, which it will know. */
+/* Moments of queries: those that the transform keeps, else those of the observed queries, which it keeps from now on. */
 static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const forming *f,
                             dci_kv_transform *frame, dci_moments *moments)
 {
@@ -231,7 +216,7 @@ static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, siz
         begin_about(kv, f->wide_keys, frame);
 }
 
-/* Keys and queries that are too much alike or too large for a fit get a random frame in the same memory. */
+/* Keys and queries that cannot be fitted get a random transform in the same memory. */
 static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f,
                           dci_kv_transform *frame)
 {
@@ -294,7 +279,7 @@ static void begin_values(dci_kv *kv, const dci_kv_layer *layer, size_t head, siz
         dci_kv_begin_values(kv, f->wide_values, h->values);
 }
 
-/* The codes of a whole prompt are what later ones are held against. */
+/* Keeps the distortion of the prompt's codes, which later ones are compared with. */
 static void end_keys(dci_kv_head *head)
 {
         if (head->keys == NULL || head->n_now == 0)
@@ -331,7 +316,7 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
                 dci_kv_tree_build(kv, layer, head, first, end, f->stage);
                 return;
         }
-        /* Little at a time, so that what is asked for comes while codes are made; but pages as a whole. */
+        /* Few rows at a time, so that they are prefetched while codes are made; but whole pages. */
         const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens);
         summary = summary && kv->summary_bytes > 0;
         tail = tail && kv->tail_bytes > 0;
@@ -344,11 +329,6 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
                                (summary ? kv->summary_bytes : 0) + (tail ? kv->tail_bytes : 0));
                 put_tile(&w, h, summary, tail, memory);
         }
-}
-
-size_t dci_kv_build_bytes(const dci_kv *kv)
-{
-        return dci_lines(area_bytes(kv));
 }
 
 void dci_kv_rebuild_chunk(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,
@@ -380,7 +360,7 @@ void dci_kv_rebuild(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, 
         if (kv->config.select == DCI_KV_SELECT_OBSERVED)
                 dci_kv_select_observed(kv, layer, head, end);
         form_some(kv, layer, head, first, end, true, !apart, &f);
-        /* Keys first, then values: what is read twice may still be in a cache. */
+        /* Keys first, then values: what is read twice may still be cached. */
         if (apart) {
                 begin_values(kv, layer, head, end, &f);
                 form_some(kv, layer, head, first, end, false, true, &f);

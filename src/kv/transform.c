@@ -21,9 +21,7 @@ static size_t frame_bytes(int32_t kind, size_t dim)
 dci_status dci_kv_transform_alloc(dci_kv *kv, int32_t kind, size_t dim, dci_kv_transform **out)
 {
         dci_kv_transform *frame;
-        const dci_status status = dci_kv_alloc(kv, frame_bytes(kind, dim), (void **)&frame);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, frame_bytes(kind, dim), (void **)&frame));
         memset(frame, 0, sizeof *frame);
         atomic_init(&frame->refs, 1);
         frame->n_bytes = frame_bytes(kind, dim);
@@ -64,11 +62,10 @@ void dci_kv_transform_release(dci_kv *kv, dci_kv_transform *frame)
 dci_status dci_kv_alloc_transforms(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned)
 {
         dci_kv_head *h = &layer->heads[head];
-        dci_status status = DCI_OK;
         const int32_t kind = kv->stages->summary.frame;
         if (kind != 0 && h->keys == NULL)
-                status = dci_kv_transform_alloc(kv, learned ? kind : DCI_CODER_ROTATED, kv->dim_k, &h->keys);
-        if (status == DCI_OK && kv->stages->tail.values && h->values == NULL)
-                status = dci_kv_transform_alloc(kv, DCI_CODER_ROTATED, kv->dim_v, &h->values);
-        return status;
+                DCI_TRY(dci_kv_transform_alloc(kv, learned ? kind : DCI_CODER_ROTATED, kv->dim_k, &h->keys));
+        if (kv->stages->tail.values && h->values == NULL)
+                DCI_TRY(dci_kv_transform_alloc(kv, DCI_CODER_ROTATED, kv->dim_v, &h->values));
+        return DCI_OK;
 }

@@ -17,11 +17,10 @@ typedef struct dci_mdci_search {
         uint64_t *admitted;
 } dci_mdci_search;
 
-/* False: every row that counts is to be looked at. */
+/* Hooks of dci_kind; `search` is a dci_mdci_search. */
 bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, const dci_flat *flat, size_t k,
-                     dci_mdci_search *out);
-/* Groups of `group` queries. After success, end. */
-dci_status dci_mdci_begin(dci_mdci_search *s, const dci_index *index, const dci_flat *flat, size_t group);
-void dci_mdci_end(dci_mdci_search *s);
+                     void *search);
+dci_status dci_mdci_begin(void *search, const dci_index *index, const dci_flat *flat, size_t group);
+void dci_mdci_end(void *search);
 
 #endif

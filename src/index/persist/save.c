@@ -171,26 +171,22 @@ static dci_status save(const dci_index *index, dci_status (*deliver)(const dci_s
 
 static dci_status enter(const dci_index *index)
 {
-        dci_status status = dci_index_lock(index);
-        return status == DCI_OK ? dci_persist_supported() : status;
+        DCI_TRY(dci_index_lock(index));
+        return dci_persist_supported();
 }
 
 static dci_status to_path(const dci_saving *s, void *ctx)
 {
         const char *path = ctx;
         dci_replacement replacement;
-        dci_status status = dci_replace_begin(path, &replacement);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_replace_begin(path, &replacement));
         const dci_sink sink = {&replacement, dci_replace_write};
         return dci_replace_end(&replacement, compose_buffered(s, &sink));
 }
 
 dci_status dci_index_save(const dci_index *index, const char *path)
 {
-        dci_status status = enter(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(index));
         return save(index, to_path, (void *)(uintptr_t)path);
 }
 
@@ -212,9 +208,7 @@ static dci_status to_memory(const dci_saving *s, void *ctx)
 {
         memory *m = ctx;
         size_t n_bytes = 0;
-        dci_status status = dci_file_measure(s->n_parts, s->parts, &n_bytes);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_file_measure(s->n_parts, s->parts, &n_bytes));
         *m->out_bytes = n_bytes;
         if (m->out == NULL)
                 return DCI_OK;
@@ -227,9 +221,7 @@ static dci_status to_memory(const dci_saving *s, void *ctx)
 
 dci_status dci_index_save_memory(const dci_index *index, size_t capacity, void *out, size_t *out_bytes)
 {
-        dci_status status = enter(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(index));
         if (out_bytes == NULL || (out == NULL && capacity > 0))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", out_bytes == NULL ? "out_bytes" : "out");
         memory m = {.out = out, .capacity = capacity, .out_bytes = out_bytes};
@@ -269,14 +261,10 @@ static dci_status to_stream(const dci_saving *s, void *ctx)
 
 dci_status dci_index_save_stream(const dci_index *index, const dci_writer *writer)
 {
-        dci_status status = enter(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(index));
         if (writer == NULL)
                 return dci_fail(DCI_ERR_INVALID, "writer is NULL");
-        status = dci_check_struct_size("dci_writer", writer, writer->struct_size, sizeof *writer);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_writer", writer, writer->struct_size, sizeof *writer));
         if (writer->write == NULL)
                 return dci_fail(DCI_ERR_INVALID, "writer.write is NULL");
         stream to = {.index = index, .writer = writer};

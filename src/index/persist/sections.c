@@ -45,10 +45,9 @@ size_t dci_saving_chunk_rows(const dci_saving *saving, size_t chunk)
 dci_status dci_saving_emit_zeros(size_t n_bytes, const dci_sink *sink)
 {
         static const unsigned char zeros[512] = {0};
-        dci_status status = DCI_OK;
-        for (size_t done = 0; done < n_bytes && status == DCI_OK; done += sizeof zeros)
-                status = sink->write(sink->ctx, zeros, n_bytes - done < sizeof zeros ? n_bytes - done : sizeof zeros);
-        return status;
+        for (size_t done = 0; done < n_bytes; done += sizeof zeros)
+                DCI_TRY(sink->write(sink->ctx, zeros, n_bytes - done < sizeof zeros ? n_bytes - done : sizeof zeros));
+        return DCI_OK;
 }
 
 dci_status dci_saving_emit(const dci_saving *s, const dci_chunk *chunk, const void *things, size_t n, size_t size,
@@ -82,9 +81,7 @@ dci_status dci_loading_read_any(dci_loading *loading, const char *name, size_t s
                                 size_t *out_count)
 {
         size_t n_bytes;
-        dci_status status = dci_file_section(loading->file, name, out_data, &n_bytes);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_file_section(loading->file, name, out_data, &n_bytes));
         *out_count = n_bytes / size;
         return dci_loading_read(loading, name, *out_count, size, out_data);
 }
@@ -97,9 +94,7 @@ bool dci_loading_has(const dci_loading *loading, const char *name)
 dci_status dci_loading_read(dci_loading *loading, const char *name, size_t count, size_t size, const void **out_data)
 {
         size_t n_bytes, wanted;
-        dci_status status = dci_file_section(loading->file, name, out_data, &n_bytes);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_file_section(loading->file, name, out_data, &n_bytes));
         loading->taken |= UINT64_C(1) << find_section(loading->file, name);
         if (!dci_mul(count, size, &wanted) || wanted != n_bytes)
                 return dci_fail(DCI_ERR_FORMAT, "section '%s' has %zu bytes, wanted %zu times %zu", name, n_bytes,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * When stored orders are made anew, and how many tokens are static (PRKV). The last queries lie in a ring: those that were observed at the
+ * When orders are made again, and how many tokens are static (PRKV). The last queries are kept in a ring: those that were observed at the
  * prompt's end, then those of plans. Each `period` plans dci_kv_maintain makes a new batch of all candidates, which takes the place of
  * the ones before; forks keep those.
  */
@@ -22,7 +22,7 @@
 
 /* --- the ring -------------------------------------------------------------------------------------------------------------- */
 
-/* Positions whose queries are looked at. Those older than the rollback may have come before candidates. */
+/* Positions whose queries count. Those older than the rollback may precede candidates. */
 static size_t n_observed(const dci_kv *kv, const dci_kv_layer *layer)
 {
         const dci_kv_selection_cache *d = layer->decided;
@@ -140,11 +140,10 @@ dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
         const size_t n_workers = (size_t)atomic_load(&kv->context->n_threads), n_heads = kv->config.n_kv_heads;
         o.area_bytes = overlap_bytes(n, o.k);
         const size_t n_bytes = n_workers * o.area_bytes + n_heads * sizeof *o.counts;
-        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&o.memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&o.memory));
         o.counts = (size_t *)(void *)(o.memory + n_workers * o.area_bytes);
-        status = dci_kv_spread(kv, n_workers, n_heads, 2 * n * kv->config.n_query_heads * kv->dim_k, overlap_task, &o);
+        dci_status status =
+                dci_kv_spread(kv, n_workers, n_heads, 2 * n * kv->config.n_query_heads * kv->dim_k, overlap_task, &o);
         for (size_t h = 0; h < n_heads && status == DCI_OK; h++)
                 sum += o.counts[h];
         if (status == DCI_OK)
@@ -203,11 +202,9 @@ static dci_status order_of(const dci_kv *kv, const dci_kv_layer *layer, size_t k
 dci_status dci_kv_order(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t room, int32_t *out_positions,
                         size_t *out_n, size_t *out_static)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_order(kv, layer, kv_head, out_n);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : check_order(kv, layer, kv_head, out_n);
         if (status == DCI_OK) {
                 dci_kv_jobs_wait(kv, found);
                 status = order_of(kv, &found->layers[layer], kv_head, room, out_positions, out_n, out_static);

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/tree/near.h"
+#include "index/tree/tree.h"
 #include "kv/geometry.h"
 #include "kv/lookup.h"
 #include "kv/tree/tree.h"
@@ -21,12 +23,12 @@
 #define TASK_ROWS ((size_t)256)            /* candidates that are compared with nodes at a time */
 #define BLOCK_NODES ((size_t)1024)         /* nodes that are made ready at a time */
 #define CENTRE_ROWS ((size_t)4096)         /* candidates that the middle of the points is found from */
-#define FEW ((size_t)256)                  /* candidates that a tree is built anew of whenever some come */
+#define FEW ((size_t)256)                  /* candidates up to which a tree is rebuilt whenever some come */
 #define MAX_SORTED ((size_t)4096)          /* rows of a cell that are put in order at a time */
 #define ROUNDS 5                           /* of the power method: the order need not be exact */
 #define EACH ((size_t)DCI_TREE_AROUND / 2) /* cells around a new node: the nearest, and those that reach farthest */
 
-/* A row of a cell, by where it lies along the cell's direction. */
+/* A row of a cell, by its position along the cell's direction. */
 typedef struct placed {
         float along;
         int32_t candidate;
@@ -46,34 +48,25 @@ typedef struct shaping {
         float *axis;    /* 3 x dim_k: the middle of a cell, its direction, and the next */
 } shaping;
 
-static size_t lay_out(const dci_kv *kv, unsigned char *memory, shaping *out)
+static size_t lay_out(const dci_kv *kv, void *memory, shaping *out)
 {
         const size_t wide = kv->dim_k + 1;
-        const struct {
-                size_t size;
-                void *at;
-        } parts[] = {{TASK_ROWS * sizeof(void *), (void *)&out->rows},
-                     {BLOCK_NODES * wide * sizeof(float), (void *)&out->centres},
-                     {TASK_ROWS * wide * sizeof(float), (void *)&out->points},
-                     {wide * sizeof(float), (void *)&out->mean},
-                     {2 * wide * sizeof(float), (void *)&out->pair},
-                     {TASK_ROWS * sizeof(float), (void *)&out->norms},
-                     {DCI_MANY_QUERIES * TASK_ROWS * sizeof(float), (void *)&out->scores},
-                     {TASK_ROWS * sizeof(float), (void *)&out->best_scores},
-                     {wide * sizeof(double), (void *)&out->sums},
-                     {TASK_ROWS * sizeof(int32_t), (void *)&out->found},
-                     {TASK_ROWS * sizeof(int32_t), (void *)&out->best},
-                     {dci_nearest_bytes(kv->context, BLOCK_NODES, wide), (void *)&out->nearest},
-                     {dci_nearest_scratch_bytes(kv->context, wide), (void *)&out->find},
-                     {MAX_SORTED * sizeof(placed), (void *)&out->placed},
-                     {3 * kv->dim_k * sizeof(float), (void *)&out->axis}};
-        size_t at = 0;
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-                void *here = memory == NULL ? NULL : memory + at;
-                memcpy(parts[i].at, &here, sizeof here);
-                at += dci_lines(parts[i].size);
-        }
-        return at;
+        const dci_arena_part parts[] = {{TASK_ROWS * sizeof(void *), &out->rows},
+                                        {BLOCK_NODES * wide * sizeof(float), &out->centres},
+                                        {TASK_ROWS * wide * sizeof(float), &out->points},
+                                        {wide * sizeof(float), &out->mean},
+                                        {2 * wide * sizeof(float), &out->pair},
+                                        {TASK_ROWS * sizeof(float), &out->norms},
+                                        {DCI_MANY_QUERIES * TASK_ROWS * sizeof(float), &out->scores},
+                                        {TASK_ROWS * sizeof(float), &out->best_scores},
+                                        {wide * sizeof(double), &out->sums},
+                                        {TASK_ROWS * sizeof(int32_t), &out->found},
+                                        {TASK_ROWS * sizeof(int32_t), &out->best},
+                                        {dci_nearest_bytes(kv->context, BLOCK_NODES, wide), &out->nearest},
+                                        {dci_nearest_scratch_bytes(kv->context, wide), &out->find},
+                                        {MAX_SORTED * sizeof(placed), &out->placed},
+                                        {3 * kv->dim_k * sizeof(float), &out->axis}};
+        return DCI_ARENA(parts, memory);
 }
 
 size_t dci_kv_tree_scratch_bytes(const dci_kv *kv)
@@ -112,7 +105,7 @@ static float look_at(const shaping *s, size_t first, size_t n)
         return longest;
 }
 
-/* A candidate that was looked at as a point: lifted, less the middle. */
+/* A candidate as a point: lifted, minus the mean. */
 static void take_point(const shaping *s, size_t i, float *out)
 {
         const dci_kv *kv = s->kv;
@@ -156,7 +149,7 @@ static void refresh_cell(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci
         }
         tree->node_radii2[node] = farthest;
         const size_t n_rows = tree->node_rows[node];
-        for (size_t j = 0; of_nodes && j < dim; j++) /* an empty cell lies where its node does */
+        for (size_t j = 0; of_nodes && j < dim; j++) /* an empty cell has its node's position */
                 sum[j] = n_rows == 0 ? scratch[j] : sum[j] * (1.0f / (float)n_rows);
         if (of_nodes)
                 kernels->narrow[dtype](sum, dim, tree->means + node * dim * kv->es);
@@ -227,7 +220,7 @@ static void assign(const shaping *s, size_t first, size_t n, dci_nearest *neares
 
 /* --- cutting cells ---------------------------------------------------------------------------------------------------- */
 
-/* One round over n rows: where they lie along the direction; and, weighed by that, their sum, which is the next direction. */
+/* One round over n rows: their positions along the direction; and, weighed by that, their sum, which is the next direction. */
 static void go_along(const shaping *s, size_t n)
 {
         dci_kv *kv = s->kv;
@@ -504,7 +497,7 @@ static void split(const shaping *s, size_t first, size_t at, size_t n)
         }
 }
 
-/* n <= DCI_KV_TILE candidates, a page, that were looked at. */
+/* Inserts n <= DCI_KV_TILE candidates, a page, whose rows and norms are there. */
 static void insert(const shaping *s, size_t first, size_t n)
 {
         const dci_kv *kv = s->kv;
@@ -519,7 +512,7 @@ static void insert(const shaping *s, size_t first, size_t n)
         s->tree->n = first + n;
 }
 
-/* A page that left the window. A small tree is built anew, and so is one whose lift a key is too long for: all distances change. */
+/* Adds a page that left the window. A small tree is rebuilt, and so is one whose c^2 is too small for a key: all distances change. */
 static void add_page(const shaping *s, size_t first, size_t n)
 {
         if (first + n <= FEW || look_at(s, first, n) > s->tree->c_squared) {

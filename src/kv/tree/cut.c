@@ -135,9 +135,7 @@ void dci_kv_tree_truncate(dci_kv *kv, const dci_kv_layer *layer, size_t head, dc
 static dci_status truncated_copy(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out)
 {
         const dci_kv_tree *from = layer->heads[head].tree;
-        const dci_status status = dci_kv_tree_alloc(kv, from->n, out);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_tree_alloc(kv, from->n, out));
         dci_kv_tree_copy(kv, from, *out);
         dci_kv_tree_truncate(kv, layer, head, *out, n);
         return DCI_OK;

@@ -89,7 +89,7 @@ static bool find_firsts(dci_kv_tree *tree, uint64_t *bits)
         return true;
 }
 
-/* Every candidate lies in one page; all pages of a cell but the last are full. */
+/* Every candidate is in one page; all pages of a cell but the last are full. */
 static bool count_members(const dci_kv *kv, dci_kv_tree *tree, size_t n, uint64_t *bits)
 {
         const size_t per_page = kv->config.page_tokens;
@@ -155,9 +155,7 @@ dci_status dci_kv_tree_read(dci_kv *kv, const dci_kv_layer *layer, size_t head, 
         tree->n_pages = (size_t)numbers[2];
         const size_t n_words = (n_candidates > tree->n_pages ? n_candidates : tree->n_pages) / 64 + 1;
         uint64_t *bits;
-        const dci_status status = dci_kv_alloc(kv, n_words * sizeof *bits, (void **)&bits);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_words * sizeof *bits, (void **)&bits));
         memset(bits, 0, n_words * sizeof *bits);
         bool good = take_pages(kv, numbers, tree) && find_firsts(tree, bits);
         memset(bits, 0, n_words * sizeof *bits);

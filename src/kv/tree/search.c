@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "kv/pool.h"
 #include "kv/stages/rank.h"
 #include "kv/tree/tree.h"
@@ -96,25 +97,16 @@ typedef struct search {
         void *topk;
 } search;
 
-static size_t lay_out(const dci_kv *kv, size_t ld, unsigned char *memory, search *out)
+static size_t lay_out(const dci_kv *kv, size_t ld, void *memory, search *out)
 {
-        const struct {
-                size_t size;
-                void *at;
-        } parts[] = {{ld, (void *)&out->taken},
-                     {ld * sizeof(int32_t), (void *)&out->pages},
-                     {ld * sizeof(int32_t), (void *)&out->items},
-                     {(ld + DCI_LANES) * sizeof(float), (void *)&out->kept},
-                     {(ld + DCI_SELECT_SAMPLE) * sizeof(int32_t), (void *)&out->order},
-                     {kv->group * kv->config.budget * sizeof(int32_t), (void *)&out->lists},
-                     {dci_topk_bytes(kv->config.budget), (void *)&out->topk}};
-        size_t at = 0;
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-                void *here = memory == NULL ? NULL : memory + at;
-                memcpy(parts[i].at, &here, sizeof here);
-                at += dci_lines(parts[i].size);
-        }
-        return at;
+        const dci_arena_part parts[] = {{ld, &out->taken},
+                                        {ld * sizeof(int32_t), &out->pages},
+                                        {ld * sizeof(int32_t), &out->items},
+                                        {(ld + DCI_LANES) * sizeof(float), &out->kept},
+                                        {(ld + DCI_SELECT_SAMPLE) * sizeof(int32_t), &out->order},
+                                        {kv->group * kv->config.budget * sizeof(int32_t), &out->lists},
+                                        {dci_topk_bytes(kv->config.budget), &out->topk}};
+        return DCI_ARENA(parts, memory);
 }
 
 size_t dci_kv_tree_search_bytes(const dci_kv *kv, size_t ld)
@@ -162,7 +154,7 @@ static size_t open_nodes(const search *s, size_t wanted)
         return n;
 }
 
-/* The members of a page that count, their rows asked for at once: no prefetcher knows where they lie. */
+/* The members of a page that count, with their rows prefetched. */
 static size_t fetch_page(const search *s, int32_t page, int32_t *members, const void **rows)
 {
         const dci_kv_query *ask = s->ask;

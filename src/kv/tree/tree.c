@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "kv/memory.h"
 #include "kv/pool.h"
 #include "kv/tree/tree.h"
@@ -28,35 +29,25 @@ bool dci_kv_tree_promoted(const dci_kv *kv, size_t candidate)
 
 /* --- memory ----------------------------------------------------------------------------------------------------------- */
 
-typedef struct part {
-        size_t size;
-        void **at;
-} part;
-
-/* Sets the pointers of a tree that begins at `tree`, by its capacities; returns its bytes. measure: capacities only. */
-static size_t lay_out(const dci_kv *kv, dci_kv_tree *tree, bool measure)
+/* Bytes of a tree, by its capacities; memory: the tree, whose pointers are set, or NULL. */
+static size_t lay_out(const dci_kv *kv, dci_kv_tree *tree, void *memory)
 {
         const size_t nodes = tree->node_capacity, pages = tree->page_capacity;
         const size_t n_means = kv->config.summary == DCI_KV_SUMMARY_TREE ? nodes : pages;
-        const part parts[] = {{nodes * sizeof(int32_t), (void **)&tree->node_tokens},
-                              {nodes * sizeof(int32_t), (void **)&tree->node_first},
-                              {nodes * sizeof(int32_t), (void **)&tree->node_last},
-                              {nodes * sizeof(uint32_t), (void **)&tree->node_rows},
-                              {nodes * sizeof(float), (void **)&tree->node_lifts},
-                              {nodes * sizeof(float), (void **)&tree->node_radii2},
-                              {nodes, (void **)&tree->node_dirty},
-                              {pages * sizeof(int32_t), (void **)&tree->page_next},
-                              {pages * sizeof(int32_t), (void **)&tree->page_node},
-                              {pages * sizeof(uint32_t), (void **)&tree->page_versions},
-                              {pages * kv->config.page_tokens * sizeof(int32_t), (void **)&tree->members},
-                              {n_means * kv->dim_k * kv->es, (void **)&tree->means}};
-        size_t at = dci_lines(sizeof *tree);
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-                if (!measure)
-                        *parts[i].at = (unsigned char *)tree + at;
-                at += dci_lines(parts[i].size);
-        }
-        return at;
+        const dci_arena_part parts[] = {{sizeof *tree, NULL},
+                                        {nodes * sizeof(int32_t), &tree->node_tokens},
+                                        {nodes * sizeof(int32_t), &tree->node_first},
+                                        {nodes * sizeof(int32_t), &tree->node_last},
+                                        {nodes * sizeof(uint32_t), &tree->node_rows},
+                                        {nodes * sizeof(float), &tree->node_lifts},
+                                        {nodes * sizeof(float), &tree->node_radii2},
+                                        {nodes, &tree->node_dirty},
+                                        {pages * sizeof(int32_t), &tree->page_next},
+                                        {pages * sizeof(int32_t), &tree->page_node},
+                                        {pages * sizeof(uint32_t), &tree->page_versions},
+                                        {pages * kv->config.page_tokens * sizeof(int32_t), &tree->members},
+                                        {n_means * kv->dim_k * kv->es, &tree->means}};
+        return DCI_ARENA(parts, memory);
 }
 
 /* Nodes among so many candidates, which are the same in all layers and heads: asked for again and again. */
@@ -76,7 +67,7 @@ static void measure_with(const dci_kv *kv, size_t n_nodes, dci_kv_tree *out)
         out->node_capacity = n_nodes;
         /* Each cell may have one page that is not full; one that rows are drawn from has two more for that time. */
         out->page_capacity = out->token_capacity / kv->config.page_tokens + out->node_capacity + DCI_KV_TREE_SPARE;
-        out->n_bytes = lay_out(kv, out, true);
+        out->n_bytes = lay_out(kv, out, NULL);
 }
 
 /* The capacities of a tree for n candidates. */
@@ -96,12 +87,10 @@ size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n)
 static dci_status take_like(dci_kv *kv, const dci_kv_tree *measured, dci_kv_tree **out)
 {
         dci_kv_tree *tree;
-        const dci_status status = dci_kv_alloc(kv, measured->n_bytes, (void **)&tree);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, measured->n_bytes, (void **)&tree));
         *tree = *measured;
         atomic_init(&tree->refs, 1);
-        lay_out(kv, tree, false);
+        lay_out(kv, tree, tree);
         atomic_fetch_add(&kv->chunk_total, tree->n_bytes);
         *out = tree;
         return DCI_OK;
@@ -160,7 +149,7 @@ dci_kv_tree *dci_kv_tree_mirror(const dci_kv *kv, const dci_kv_tree *tree, void 
                                 .token_capacity = tree->token_capacity,
                                 .node_capacity = tree->node_capacity,
                                 .page_capacity = tree->page_capacity};
-        lay_out(kv, mirror, false);
+        lay_out(kv, mirror, mirror);
         dci_kv_tree_copy(kv, tree, mirror);
         return mirror;
 }
@@ -171,9 +160,7 @@ dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n)
         if (old != NULL && atomic_load(&old->refs) == 1 && old->token_capacity >= n)
                 return DCI_OK;
         measure(kv, old != NULL && old->n > n ? old->n : n, &measured);
-        const dci_status status = take_like(kv, &measured, &own);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(take_like(kv, &measured, &own));
         if (old != NULL)
                 dci_kv_tree_copy(kv, old, own);
         dci_kv_tree_release(kv, old);
@@ -291,7 +278,7 @@ void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const 
                 const size_t at = sink + (size_t)candidates[i];
                 const dci_kv_page page = dci_kv_page_at(kv, layer->number, table[at / per_page], head);
                 out[i] = page.keys + at % per_page * page.key_step;
-                for (size_t j = 0; j < row_bytes; j += DCI_CACHE_LINE) /* they lie apart: no prefetcher knows them */
+                for (size_t j = 0; j < row_bytes; j += DCI_CACHE_LINE) /* scattered rows */
                         DCI_PREFETCH((const unsigned char *)out[i] + j);
         }
         if (guarded)
