@@ -2,6 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/kv_tree_check.h"
 
+#include "kv/lookup.h"
+
 const dci_kv_layer *kv_tree_layer(dci_kv *kv, int64_t sequence, size_t layer)
 {
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);

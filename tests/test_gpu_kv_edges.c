@@ -229,7 +229,8 @@ START_TEST(calls_out_of_order_are_refused_and_change_nothing)
         ck_refused(dci_gpu_kv_append(t.kv, t.stream, 0, &wrong), DCI_ERR_INVALID, "keys is NULL");
         wrong = rows.rows;
         wrong.values = (const char *)rows.values + 2;
-        ck_refused(dci_gpu_kv_append(t.kv, t.stream, 0, &wrong), DCI_ERR_INVALID, "values is 2 bytes behind");
+        ck_refused(dci_gpu_kv_append(t.kv, t.stream, 0, &wrong), DCI_ERR_INVALID,
+                   "values is not aligned: 2 bytes past a multiple of 16");
         wrong = rows.rows;
         wrong.value_head_stride = dim + 1;
         ck_refused(dci_gpu_kv_append(t.kv, t.stream, 0, &wrong), DCI_ERR_INVALID, "value_head_stride is 130 bytes");

@@ -53,7 +53,7 @@
 extern "C" {
 #endif
 
-/** Presets: systems as named rows of the five choices below (docs/systems.md). */
+/** Presets: systems as named rows of the five choices below (docs/presets.md). */
 enum {
         /** attends to everything */
         DCI_KV_FULL = 1,
@@ -383,7 +383,7 @@ typedef struct dci_kv_config {
          */
         size_t ring;
 
-        /* GROUP_TREE (IceCache; docs/systems.md says what the published effort settings become) */
+        /* GROUP_TREE (IceCache; docs/presets.md says what the published effort settings become) */
         double tree_promotion; /**< chance of a token to become a node, [0.001, 0.25]; default 0.03 */
         /**
          * nodes that each query head opens; 0 (default): max(30, 0.0015 candidates); as many as there are, or more:

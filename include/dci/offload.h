@@ -135,8 +135,8 @@ typedef struct dci_gpu_kv_config {
         /**
          * host memory is locked in pieces of at least so many bytes, and a piece is divided among the layers. 0
          * (default): 8 MiB for each layer, at least 64 MiB; at most what all sequences may need, and a quarter of the
-         * dci_kv's max_bytes. Devices translate addresses faster where a layer's rows are contiguous (docs/gpu.md):
-         * small pieces slow down fetching, 32 MiB for each layer are another 5 % faster
+         * dci_kv's max_bytes. Devices translate addresses faster where a layer's rows are contiguous
+         * (docs/gpu-internals.md): small pieces slow down fetching, 32 MiB for each layer are another 5 % faster
          */
         size_t piece_bytes;
         /** 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */

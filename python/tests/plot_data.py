@@ -36,7 +36,7 @@ def kv_row(trace, preset, budget, error, key_bits=None, learned=None, **more):
             "learned": learned, "share": 1 - error, "err": error, "err_tail": error / 9 if tail else None,
             "bytes_step": 256.0 * budget, "resident_bytes_token": 8.0 * (key_bits or 1), "token_bytes": 256, "dim_k": 64,
             "dim_v": 64, "append_us": 0.1, "plan_us": 5.0, "attend_us": 3.0, "maintain_us": 0.1, "step_us": 8.5,
-            "step_us_p99": 12.0, "form_ms": 1.5, "reason": None, **more}  # fmt: skip
+            "step_us_p99": 12.0, "build_ms": 1.5, "reason": None, **more}  # fmt: skip
 
 
 def kv(traces=("a/layer1", "a/layer2")):
@@ -57,7 +57,7 @@ def kv(traces=("a/layer1", "a/layer2")):
 
 def layers():
     rows = [{"preset": preset, "key_bits": bits, "value_bits": 0, "learned": False, "budget": 256, "layers": 4, "heads": 8,
-             "tokens": 32768, "fill_ms": 25.0, "form_ms": 9.0, "tokens_per_s": 90.0, "tokens_per_s_full": 4.0,
+             "tokens": 32768, "fill_ms": 25.0, "build_ms": 9.0, "tokens_per_s": 90.0, "tokens_per_s_full": 4.0,
              "append_us": 1.0, "resident_token_bytes": 34.0, "plan_us": plan, "attend_us": 50.0, "full_us": 8000.0,
              "maintain_us": 4000.0}
             for preset, bits, plan in (("quest", 0, 300.0), ("sketch", 4, 800.0))]  # fmt: skip
@@ -104,6 +104,8 @@ def lookup():
 def rounds():
     return [{"dci flat f32 / one": [1000 + d, 1.0, 0.001, 2000], "dci mdci f16 view 8 / one": [9000 + d, 0.96, 0.01, 2000],
              "dci mdci f16 view 32 / one": [5000 + d, 0.99, 0.01, 2000], "faiss-flat / batch": [3000 - d, 1.0, 0.002, None],
+             "dci flat f32 / batch": [8000 - d, 1.0, 0.001, 2000], "faiss-flat / one": [800, 1.0, 0.002, None],
+             "sq SQ8 k_factor 2 / one": [700, 1.0, 0.002, None], "sq SQ8 k_factor 4 / one": [500, 1.0, 0.002, None],
              "ivf IVF599 nprobe 64 / one": [4000, 0.97, 0.9, None]} for d in (0, 50, -70)]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The presets: one row each with everything that it sets. dci/kv.h and docs/systems.md explain the columns. */
+/* The presets: one row each with everything that it sets. dci/kv.h and docs/presets.md explain the columns. */
 #include "core/internal.h"
 
 #include <string.h>

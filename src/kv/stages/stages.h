@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The five choices as interfaces (docs/systems.md): which tokens lie together, what stays of them, how queries choose, when it is
+ * The five choices as interfaces (docs/stages.md): which tokens lie together, what stays of them, how queries choose, when it is
  * decided again, and what becomes of the rest. A preset is one row of kv/presets.c; each stage is one table of functions.
  *
  * All work is by (sequence, layer, kv head). Candidates are numbered from the end of the sink on.
