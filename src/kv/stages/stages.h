@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The five choices as interfaces (docs/stages.md): which tokens lie together, what stays of them, how queries choose, when it is
- * decided again, and what becomes of the rest. A preset is one row of presets.c; each stage is one table of functions.
+ * decided again, and what becomes of the rest. A preset is one row of kv/presets.c; each stage is one table of functions.
  *
  * All work is by (sequence, layer, kv head). Candidates are numbered from the end of the sink on.
  */
@@ -138,30 +138,6 @@ struct dci_kv_stages {
         dci_kv_schedule schedule;
         dci_kv_tail tail;
 };
-
-/* presets.c: a row of the table of systems. */
-typedef struct dci_kv_preset {
-        int32_t preset;
-        const char *name;
-        int32_t group, summary, select, schedule, tail, combine;
-        size_t page_tokens, sink, window;
-} dci_kv_preset;
-const dci_kv_preset *dci_kv_preset_at(int32_t preset);
-/* What a preset's clusters are like; of others, as clusterkv's. */
-typedef struct dci_kv_clustering {
-        int32_t preset;
-        size_t tokens, every, segment, rounds;
-        int32_t by;
-        double estimate_share;
-} dci_kv_clustering;
-const dci_kv_clustering *dci_kv_clustering_at(int32_t preset);
-
-/* What a preset makes of codes; of others, as sketch. */
-typedef struct dci_kv_refining {
-        int32_t preset, key_bits;
-        double preselect, verify;
-} dci_kv_refining;
-const dci_kv_refining *dci_kv_refining_at(int32_t preset);
 
 extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* stages/group.c */
 extern const dci_kv_grouping dci_kv_group_cluster;                       /* stages/group_cluster.c */
