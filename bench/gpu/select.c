@@ -167,7 +167,7 @@ static dci_status put_lists(choosing *c)
         if (table != NULL)
                 c->args.ids.pieces = (unsigned char *const *)table + 1;
         if (at != NULL)
-                c->args.n_listed = (const int32_t *)at + n_numbers;
+                c->args.n_clusters = (const int32_t *)at + n_numbers;
         return DCI_OK;
 }
 

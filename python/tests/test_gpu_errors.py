@@ -144,7 +144,7 @@ IN_A_STEP = {
     r"values \(shape .*strides \(\d+, 0, 1\)\) would": lambda kv, s: kv.append(
         0, ROWS, spread(halves(1, 1, 64), (1, 2, 64))
     ),
-    "expected a multiple of 16": lambda kv, s: kv.append(0, halves(1, 3, 66)[:, 1:, 1:65], ROWS),
+    "a multiple of 16": lambda kv, s: kv.append(0, halves(1, 3, 66)[:, 1:, 1:65], ROWS),
     r"queries has shape \(6, 63\), wanted \(1, 6, 64\)": lambda kv, s: planned(kv, floats(6, 63)),
     r"queries has shape \(2, 6, 64\), wanted \(1, 6, 64\)": lambda kv, s: planned(kv, floats(2, 6, 64)),
     "queries .* would have to be copied": lambda kv, s: planned(kv, floats(6, 128)[:, ::2]),

@@ -51,7 +51,7 @@ size_t dci_kv_will_group(const dci_kv *kv, const dci_kv_layer *layer)
                                                                  : dci_kv_prompt_candidates(kv, layer->n_prompt);
 }
 
-bool dci_kv_prompt_due(const dci_kv *kv, const dci_kv_sequence *sequence)
+bool dci_kv_some_prompt_due(const dci_kv *kv, const dci_kv_sequence *sequence)
 {
         bool some = false;
         for (size_t l = 0; l < kv->config.n_layers; l++)

@@ -17,7 +17,6 @@
 #include "kv/stages/reorder.h"
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
-#include "kv/worker.h"
 #include "sketch/fit.h"
 
 typedef struct due {
@@ -53,11 +52,11 @@ static bool prompt_first(const dci_kv *kv, const dci_kv_layer *layer)
                dci_kv_prompt_candidates(kv, layer->n_prompt) > 0;
 }
 
-/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt whose groups were not built when it ended
- * comes first and alone, since frames are made from it. Clusters are made of cluster_every tokens at a time, so that they
- * are the same however often this is called; early, of those that there are if recent tokens would take more than half of the budget all
- * the same. Early ones are too few to be good clusters (of one token each, in the end), so they are clustered again together once
- * cluster_every tokens are there. */
+/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt whose groups were not
+ * built when it ended comes first and alone, since transforms are fitted to it. Clusters are made of cluster_every
+ * tokens at a time, so that they are the same however often this is called; early, of those that there are if recent
+ * tokens would take more than half of the budget all the same. Early ones are too few to be good clusters (of one token
+ * each, in the end), so they are clustered again together once cluster_every tokens are there. */
 static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped, bool early)
 {
         if (kv->config.frozen_prompt || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE)
@@ -202,7 +201,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
         return status;
 }
 
-/* --- refitted codes --------------------------------------------------------------------------------------------------- */
+/* --- refitted codes ----------------------------------------------------------------------------------------------- */
 
 double dci_kv_drift(const dci_kv_head *head)
 {
@@ -229,16 +228,16 @@ static void refit_task(void *arg, size_t task, size_t worker)
 }
 
 /* Gives the head an empty transform of the same kind, with the old one's moments of queries. */
-static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
+static dci_status renew_transform(dci_kv *kv, dci_kv_head *head)
 {
-        dci_kv_transform *frame, *old = head->keys;
+        dci_kv_transform *transform, *old = head->keys;
         const bool learned = old->n_queries > 0;
-        DCI_TRY(dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame));
+        DCI_TRY(dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &transform));
         if (learned)
-                memcpy(dci_kv_transform_moments(frame, kv->dim_k), dci_kv_transform_moments(old, kv->dim_k),
+                memcpy(dci_kv_transform_moments(transform, kv->dim_k), dci_kv_transform_moments(old, kv->dim_k),
                        dci_moments_kept_bytes(kv->dim_k));
-        frame->n_queries = old->n_queries;
-        head->keys = frame;
+        transform->n_queries = old->n_queries;
+        head->keys = transform;
         dci_kv_transform_release(kv, old);
         return DCI_OK;
 }
@@ -258,7 +257,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         for (; n < r.n_heads && status == DCI_OK; n++) {
                 spare[n] = layer->heads[r.heads[n]].keys;
                 atomic_fetch_add(&spare[n]->refs, 1);
-                status = renew_frame(kv, &layer->heads[r.heads[n]]);
+                status = renew_transform(kv, &layer->heads[r.heads[n]]);
                 if (status != DCI_OK) {
                         dci_kv_transform_release(kv, spare[n]);
                         break;
@@ -278,7 +277,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         return dci_kv_spread(kv, kv->forming.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
 }
 
-/* --- clusters for a device that plans -------------------------------------------------------------------------------------- */
+/* --- clusters for a device that plans ----------------------------------------------------------------------------- */
 
 static bool some_due(const dci_kv *kv, const dci_kv_sequence *sequence, bool early)
 {
@@ -312,7 +311,7 @@ static dci_status form_one(dci_kv *kv, int64_t sequence, bool prompt_only)
         dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
         if (status != DCI_OK)
                 return status;
-        if (dci_kv_prompt_due(kv, found[0]))
+        if (dci_kv_some_prompt_due(kv, found[0]))
                 status = dci_kv_build_pending(kv, 1, found, false);
         if (status == DCI_OK && !prompt_only)
                 status = dci_kv_build_pending(kv, 1, found, false);
@@ -421,7 +420,7 @@ dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, si
         return status;
 }
 
-/* --- dci_kv_maintain ---------------------------------------------------------------------------------------------------- */
+/* --- dci_kv_maintain ---------------------------------------------------------------------------------------------- */
 
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {

@@ -20,7 +20,7 @@
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
 
-/* --- the work ---------------------------------------------------------------------------------------------------- */
+/* --- the work ----------------------------------------------------------------------------------------------------- */
 
 static void build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
 {
@@ -61,7 +61,7 @@ static size_t n_formed(const dci_kv *kv, const dci_kv_layer *layer)
 const dci_kv_former dci_kv_host_former = {
         .host_plans = true, .build = build, .built = built, .restart = restart, .n_formed = n_formed};
 
-/* --- dci_kv_end_prompt ------------------------------------------------------------------------------------------------------ */
+/* --- dci_kv_end_prompt -------------------------------------------------------------------------------------------- */
 
 static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequence *sequence, size_t n_positions,
                                const void *queries, size_t ld)

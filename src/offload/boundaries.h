@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Reports segment boundaries to the host, where segments end (kv/stages/group_segment.c). The gate marks a token at which queries
- * changed, in locked memory, in a byte of the token's own, so that a repeated plan adds nothing:
+ * Reports segment boundaries to the host, where segments end (kv/stages/group_segment.c). The gate marks a token at
+ * which queries changed, in locked memory, in a byte of the token's own, so that a repeated plan adds nothing:
  *
  *      [sparse layer][row][token modulo DCI_GPU_KV_BOUNDARIES]
  *
- * The host reads the marks when it may build segments, after the steps that set them, and before two tokens would share a byte.
- * Marks that were read are cleared, and so are those of an aborted step: no mark outlives its token. All calls do nothing where the
- * host forms no segments by boundaries.
+ * The host reads the marks when it may build segments, after the steps that set them, and before two tokens would share
+ * a byte. Marks that were read are cleared, and so are those of an aborted step: no mark outlives its token. All calls
+ * do nothing where the host forms no segments by boundaries.
  */
 #ifndef DCI_OFFLOAD_BOUNDARIES_H
 #define DCI_OFFLOAD_BOUNDARIES_H

@@ -5,18 +5,18 @@
  *
  *      [sparse layer][chunk]
  *
- * so that a chunk has one number in all layers, and a row one table of numbers. Forks share chunks by counted references; a chunk
- * that is written to belongs to one row.
+ * so that a chunk has one number in all layers, and a row one table of numbers. Forks share chunks by counted
+ * references; a chunk that is written to belongs to one row.
  *
- * Sizes are set by dci_gpu_kv_store_init, tables are placed by layout.c, pieces are allocated as they are needed and freed at the
- * end. dci_gpu_kv_store_ready allocates what the following calls take, so that these cannot fail.
+ * Sizes are set by dci_gpu_kv_store_init, tables are placed by layout.c, pieces are allocated as they are needed and
+ * freed at the end. dci_gpu_kv_store_ready allocates what the following calls take, so that these cannot fail.
  */
 #ifndef DCI_OFFLOAD_CHUNK_STORE_H
 #define DCI_OFFLOAD_CHUNK_STORE_H
 
 #include "offload/state.h"
 
-struct dci_gpu_kv_store {
+typedef struct dci_gpu_kv_store {
         size_t head_bytes, chunk_bytes; /* of a head's part; of a chunk */
         size_t max_chunks;              /* of a row */
         size_t piece_shift, piece_bytes, piece_capacity, n_pieces, n_uploaded;
@@ -26,7 +26,7 @@ struct dci_gpu_kv_store {
         uint32_t *refs;                    /* by chunk */
         int32_t *free_list;
         size_t n_free;
-};
+} dci_gpu_kv_store;
 
 /* Sizes, for rows of at most max_rows summaries. */
 void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_bytes, size_t max_rows);
@@ -39,7 +39,8 @@ void dci_gpu_kv_store_free(dci_gpu_kv_store *s, int32_t chunk);
 /* Keeps a row's first `left` chunks; shares another row's first n with a row that has none. */
 void dci_gpu_kv_store_truncate(dci_gpu_kv_store *s, size_t row, size_t left);
 void dci_gpu_kv_store_share(dci_gpu_kv_store *s, size_t from, size_t to, size_t n);
-/* Chunks that a row lacks to have n of which those from number `first` on are its own; and getting them. Their contents may be lost. */
+/* Chunks that a row lacks to have n of which those from number `first` on are its own; and getting them. Their contents
+ * may be lost. */
 size_t dci_gpu_kv_store_missing(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n);
 dci_status dci_gpu_kv_store_make_exclusive(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first,
                                            size_t n);

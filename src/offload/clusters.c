@@ -18,7 +18,7 @@ bool dci_gpu_kv_has_clusters(const dci_kv_config *shape)
         return shape->group == DCI_KV_GROUP_CLUSTER || shape->group == DCI_KV_GROUP_SEGMENT;
 }
 
-/* --- sizes -------------------------------------------------------------------------------------------------------------------- */
+/* --- sizes -------------------------------------------------------------------------------------------------------- */
 
 /* The most clusters of n candidates: of the prompt, of later batches and of clusters that are split. Early batches may
  * have one token each, until they are as many as a whole batch. */
@@ -27,8 +27,8 @@ static size_t max_clusters(const dci_gpu_kv *kv, size_t n)
         const dci_kv_config *c = &kv->shape;
         if (c->group != DCI_KV_GROUP_CLUSTER)
                 return n;
-        const size_t cut = c->cluster_most > 0 ? n / c->cluster_most : 0,
-                     most = n / c->cluster_tokens + n / c->cluster_every + cut + c->cluster_every + 2;
+        const size_t split = c->cluster_most > 0 ? n / c->cluster_most : 0,
+                     most = n / c->cluster_tokens + n / c->cluster_every + split + c->cluster_every + 2;
         return most < n ? most : n;
 }
 
@@ -46,7 +46,7 @@ size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv)
         return most;
 }
 
-/* --- what the host has ---------------------------------------------------------------------------------------------------------- */
+/* --- what the host has -------------------------------------------------------------------------------------------- */
 
 /* The number of candidates in batches that end within the first n. */
 static size_t end_within(const dci_kv_layer *layer, size_t n)
@@ -100,7 +100,7 @@ size_t dci_gpu_kv_clusters_grouped(const dci_gpu_kv *kv, const dci_gpu_kv_row *r
                 ->grouped;
 }
 
-/* --- through the locked buffer ------------------------------------------------------------------------------------- */
+/* --- through the locked buffer ------------------------------------------------------------------------------------ */
 
 typedef struct sender {
         dci_gpu_kv *kv;
@@ -229,7 +229,7 @@ static dci_status send_all_counts(dci_gpu_kv *kv, const dci_gpu_kv_row *row, siz
         return status == DCI_OK && some ? sent(&s) : status;
 }
 
-/* --- the device's copy -------------------------------------------------------------------------------------------------------------- */
+/* --- the device's copy -------------------------------------------------------------------------------------------- */
 
 /* Makes the chunks from candidate `first` on exclusive, since they are uploaded again: of both tables or of none. */
 static dci_status make_exclusive(dci_gpu_kv *kv, size_t row, size_t first_group, size_t n_groups, size_t first,
@@ -443,10 +443,8 @@ dci_status dci_gpu_kv_clusters_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 dci_status dci_gpu_kv_clusters_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         DCI_TRY(wait_good(kv, row));
-        if (!row->stepping) {
-                /* else maintaining it is refused below */
+        if (!row->stepping) /* else maintaining it is refused below */
                 DCI_TRY(dci_gpu_kv_boundaries_report(kv, row));
-        }
         DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));
         DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
         return upload(kv, row);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Copies what a plan lists, whoever made it, and the lanes do not have, to the device. MAPPED does so by two kernels, without the
- * host. The baselines resolve on the host, with the same function over tags of their own, so that slots and outputs are the same to
- * the bit; then
+ * Copies what a plan lists, whoever made it, and the lanes do not have, to the device. MAPPED does so by two kernels,
+ * without the host. The baselines resolve on the host, with the same function over tags of their own, so that slots and
+ * outputs are the same to the bit; then
  *
  *      STAGED   the host collects rows in locked memory, which is copied in one piece, and a kernel spreads them
  *      BATCHED  one call for all copies
@@ -14,7 +14,7 @@
 
 #include "offload/state.h"
 
-struct dci_gpu_kv_baselines {
+typedef struct dci_gpu_kv_baselines {
         void **copy_to;
         const void **copy_from;
         size_t *copy_bytes;
@@ -26,7 +26,7 @@ struct dci_gpu_kv_baselines {
         dci_gpu_item *staged_items;
         int32_t *host_n_items; /* locked */
         void *fetched;         /* event: the device has read what the host wrote for the last fetch */
-};
+} dci_gpu_kv_baselines;
 
 /* Resolves the layer's plan to slots in kv->answer, and copies missing rows to the layer's lanes. */
 dci_status dci_gpu_kv_fetch(dci_gpu_kv *kv, void *stream, size_t layer);

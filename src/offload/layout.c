@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "gpu/args/frames.h"
+#include "gpu/args/transforms.h"
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
 #include "offload/fetch_baselines.h"
@@ -19,12 +19,12 @@
 
 #define PART ((size_t)256) /* alignment of the parts of a block */
 /* The size of a staging buffer, unless a quarter of the longest sequence's rows of a layer is less. The computing
- * stream waits when a layer's rows exceed all buffers and the copies are behind. There are many buffers, since a wait
+ * stream waits when a layer's rows exceed all buffers and the copies lag. There are many buffers, since a wait
  * is for a whole one. */
 #define STAGING_BYTES ((size_t)16 << 20)
 #define BOUNCE_BYTES ((size_t)65536)
 
-/* --- arenas: one allocation for many arrays ---------------------------------------------------------------------------------- */
+/* --- arenas: one allocation for many arrays ----------------------------------------------------------------------- */
 
 /* An arena measures while base is NULL. Unlike core/arena.h it aligns for a device, and notices sizes that overflow. */
 typedef struct arena {
@@ -296,7 +296,7 @@ static size_t lanes_bytes(const dci_gpu_kv *kv)
         return times(times(kv->n_sparse, kv->n_lists, kv->n_slots), 2, kv->row_bytes);
 }
 
-/* --- allocation ---------------------------------------------------------------------------------------------------- */
+/* --- allocation --------------------------------------------------------------------------------------------------- */
 
 /* Sizes the pool for the blocks of all sequences, with one more each while a shared block is copied. */
 static void size_pieces(dci_gpu_kv *kv)
@@ -307,8 +307,8 @@ static void size_pieces(dci_gpu_kv *kv)
         kv->pool->piece_capacity = (n + pool->piece_blocks - 1) / pool->piece_blocks + 1;
         kv->pool->dense_piece_bytes = kv->n_dense * pool->piece_blocks * pool->block_bytes;
         if (kv->n_sparse > 0) {
-                const size_t places = kv->config.device_resident_bytes / (kv->n_sparse * pool->block_bytes);
-                kv->resident->n_slots = places < n ? places : n;
+                const size_t most = kv->config.device_resident_bytes / (kv->n_sparse * pool->block_bytes);
+                kv->resident->n_slots = most < n ? most : n;
         }
 }
 
@@ -371,9 +371,9 @@ static dci_status clear(dci_gpu_kv *kv)
         return DCI_OK;
 }
 
-typedef void (*placing)(dci_gpu_kv *kv, arena *a);
+typedef void (*place_fn)(dci_gpu_kv *kv, arena *a);
 
-static size_t measured(dci_gpu_kv *kv, placing place, bool *too_large)
+static size_t measured(dci_gpu_kv *kv, place_fn place, bool *too_large)
 {
         arena a = {0};
         place(kv, &a);
@@ -386,29 +386,32 @@ dci_status dci_gpu_kv_alloc_all(dci_gpu_kv *kv)
         bool too_large = false;
         size_pieces(kv);
         dci_gpu_kv_planner_init(kv);
-        const size_t pinned = measured(kv, place_pinned, &too_large), tables = measured(kv, place_tables, &too_large),
-                     buffers = measured(kv, place_buffers, &too_large),
-                     scratch = measured(kv, place_scratch, &too_large), lanes = lanes_bytes(kv),
-                     pages = kv->resident->n_slots * kv->n_sparse * kv->host->pool.block_bytes;
-        if (too_large || lanes > (size_t)1 << 48)
+        dci_gpu_kv_resident *r = kv->resident;
+        const size_t pinned = measured(kv, place_pinned, &too_large);
+        kv->table_bytes = measured(kv, place_tables, &too_large);
+        kv->buffer_bytes = measured(kv, place_buffers, &too_large);
+        kv->scratch_bytes = measured(kv, place_scratch, &too_large);
+        kv->lane_bytes = lanes_bytes(kv);
+        r->n_bytes = r->n_slots * kv->n_sparse * kv->host->pool.block_bytes;
+        if (too_large || kv->lane_bytes > (size_t)1 << 48)
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%zu sequences of %zu tokens, %zu slots per lane and %zu layers are too many",
                                 kv->config.max_sequences, kv->config.max_tokens, kv->n_slots, kv->shape.n_layers);
-        DCI_TRY(dci_gpu_kv_check_device_bytes(kv, lanes + tables + buffers + pages));
-        kv->scratch = dci_alloc(kv->gpu->context, scratch, 1);
-        DCI_TRY(kv->scratch == NULL ? DCI_ERR_MEMORY : DCI_OK);
-        kv->scratch_bytes = scratch;
+        DCI_TRY(dci_gpu_kv_check_device_bytes(kv, kv->lane_bytes + kv->table_bytes + kv->buffer_bytes + r->n_bytes));
+        kv->scratch = dci_alloc(kv->gpu->context, kv->scratch_bytes, 1);
+        if (kv->scratch == NULL)
+                return DCI_ERR_MEMORY;
         DCI_TRY(dci_gpu_kv_pin(kv, pinned, &kv->pinned, &kv->pinned_device));
-        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->lane_bytes = lanes, &kv->lanes));
-        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->table_bytes = tables, &kv->table_memory));
-        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->buffer_bytes = buffers, &kv->buffer_memory));
-        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->resident->n_bytes = pages, &kv->resident->memory));
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->lane_bytes, &kv->lanes));
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->table_bytes, &kv->table_memory));
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, kv->buffer_bytes, &kv->buffer_memory));
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, r->n_bytes, &r->memory));
         place_pinned(kv, &(arena){.base = kv->pinned});
         place_tables(kv, &(arena){.base = kv->table_memory});
         place_buffers(kv, &(arena){.base = kv->buffer_memory});
         place_scratch(kv, &(arena){.base = kv->scratch});
-        const dci_status cleared = clear(kv);
-        return cleared == DCI_OK ? dci_gpu_kv_planner_begin(kv) : cleared;
+        DCI_TRY(clear(kv));
+        return dci_gpu_kv_planner_begin(kv);
 }
 
 void dci_gpu_kv_free_all(dci_gpu_kv *kv)

@@ -3,7 +3,7 @@
 /* Learned codes of prompts. */
 #include "core/internal.h"
 
-#include "gpu/args/frames_fill.h"
+#include "gpu/args/transforms_fill.h"
 #include "kv/stages/stages.h"
 #include "kv/stages/summary_codes.h"
 #include "offload/learned_codes.h"
@@ -44,7 +44,7 @@ dci_status dci_gpu_kv_fork_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *from
         return DCI_OK;
 }
 
-/* --- a prompt's codes -------------------------------------------------------------------------------------------------------- */
+/* --- a prompt's codes --------------------------------------------------------------------------------------------- */
 
 _Static_assert(DCI_GPU_WATCHED_FIRST == DCI_KV_WATCHED_SPAN / DCI_CODE_ROWS &&
                        DCI_GPU_WATCHED_EVERY == DCI_KV_WATCHED && DCI_GPU_CHUNK == DCI_KV_CHUNK,
@@ -122,10 +122,8 @@ static dci_status encode_chunks(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_
                 const size_t left = kv->shape.n_kv_heads - h;
                 here = left < at_once ? left : at_once;
                 DCI_TRY(encode_heads(kv, row, layer, from, h, here));
-                if (left > here) {
-                        /* before the records in `upload` are overwritten */
+                if (left > here) /* before the records in `upload` are overwritten */
                         DCI_TRY(kv->ops->stream_wait(kv->gpu, kv->side));
-                }
         }
         DCI_TRY(kv->ops->copy(kv->gpu, kv->side, p->upload, kv->learned->work, n_bytes));
         return kv->ops->stream_wait(kv->gpu, kv->side);
@@ -186,7 +184,7 @@ dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         const size_t n = dci_gpu_kv_host_grouped(kv, sequence), coded = max_uncoded(kv, sequence);
         if (!dci_gpu_kv_encodes(kv))
                 return DCI_OK;
-        const bool uploads = n > 0 && dci_kv_prompt_due(kv->host, sequence);
+        const bool uploads = n > 0 && dci_kv_some_prompt_due(kv->host, sequence);
         if (n == 0)
                 DCI_TRY(encode_on_host(kv, sequence));
         if (uploads)
@@ -212,11 +210,11 @@ dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 return DCI_OK;
         DCI_TRY(dci_gpu_kv_wait_rows(kv));
         DCI_TRY(dci_kv_wait(kv->host, row->id));
-        return dci_kv_prompt_due(kv->host, dci_gpu_kv_host_sequence(kv, row)) ? dci_gpu_kv_learned_upload(kv, row)
-                                                                              : DCI_OK;
+        return dci_kv_some_prompt_due(kv->host, dci_gpu_kv_host_sequence(kv, row)) ? dci_gpu_kv_learned_upload(kv, row)
+                                                                                   : DCI_OK;
 }
 
-/* --- a prompt that ends in a step which plans ---------------------------------------------------------------------------------- */
+/* --- a prompt that ends in a step which plans --------------------------------------------------------------------- */
 
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer)
 {

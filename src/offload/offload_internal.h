@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The object dci_gpu_kv, its rows and its layers. It owns a dci_kv, whose pool it locks piece by piece (pool.h), and gives each sequence
- * a row: its index in everything that is on the device. Each part of the object has a header of its own; the object and all parts are one
- * allocation (cache.c), the parts' arrays are placed by layout.c.
+ * The object dci_gpu_kv, its rows and its layers. It owns a dci_kv, whose pool it locks piece by piece (pool.h), and
+ * gives each sequence a row: its index in everything that is on the device. Each part of the object has a header of its
+ * own; the object and all parts are one allocation (cache.c), the parts' arrays are placed by layout.c.
  *
  * Host memory that the device reads is not written again before the device has read it:
  *  - the batch record of a step is one of a ring of DCI_GPU_KV_RECORDS, each with an event;
  *  - tables only grow where they may be read; other changes wait for the device first;
  *  - each layer has one plan, and its next plan waits for its queries, which are queued after all earlier work.
  *
- * New rows reach host memory by the append kernel on the caller's stream, whole blocks of long prompts by copies on the stream `side`. A
- * step begins after all that an earlier one has queued on either.
+ * New rows reach host memory by the append kernel on the caller's stream, whole blocks of long prompts by copies on the
+ * stream `side`. A step begins after all that an earlier one has queued on either.
  */
 #ifndef DCI_OFFLOAD_OFFLOAD_INTERNAL_H
 #define DCI_OFFLOAD_OFFLOAD_INTERNAL_H
@@ -74,8 +74,8 @@ typedef struct dci_gpu_kv_layer {
         int64_t prompt_sequence;
 } dci_gpu_kv_layer;
 
-/* A step's batch record: `now` first, then arrays of n; SKIP has two numbers each. Where there are clusters, the candidates in them follow
- * for each sparse layer. */
+/* A step's batch record: `now` first, then arrays of n; SKIP has two numbers each. Where there are clusters, the
+ * candidates in them follow for each sparse layer. */
 enum {
         DCI_GPU_KV_ROWS,
         DCI_GPU_KV_FIRST,
@@ -111,17 +111,6 @@ typedef struct dci_gpu_kv_planner {
         int32_t *n_found, *positions, *counts, *header;
 } dci_gpu_kv_planner;
 
-typedef struct dci_gpu_kv_store dci_gpu_kv_store;
-typedef struct dci_gpu_kv_schedule dci_gpu_kv_schedule;
-typedef struct dci_gpu_kv_prompt_kmeans dci_gpu_kv_prompt_kmeans;
-typedef struct dci_gpu_kv_pool dci_gpu_kv_pool;
-typedef struct dci_gpu_kv_cluster_lists dci_gpu_kv_cluster_lists;
-typedef struct dci_gpu_kv_baselines dci_gpu_kv_baselines;
-typedef struct dci_gpu_kv_tail dci_gpu_kv_tail;
-typedef struct dci_gpu_kv_resident dci_gpu_kv_resident;
-typedef struct dci_gpu_kv_learned dci_gpu_kv_learned;
-typedef struct dci_gpu_kv_prompts dci_gpu_kv_prompts;
-
 struct dci_gpu_kv {
         dci_gpu *gpu;
         const dci_gpu_ops *ops;
@@ -150,17 +139,17 @@ struct dci_gpu_kv {
         dci_gpu_kv_planner planner;
 
         /* Parts. Summaries: of clusters where there are clusters; ids: members of clusters. */
-        dci_gpu_kv_pool *pool;
-        dci_gpu_kv_resident *resident;
-        dci_gpu_kv_store *summaries, *ids;
-        dci_gpu_kv_schedule *schedule;
+        struct dci_gpu_kv_pool *pool;
+        struct dci_gpu_kv_resident *resident;
+        struct dci_gpu_kv_store *summaries, *ids;
+        struct dci_gpu_kv_schedule *schedule;
         unsigned char *boundaries; /* locked: marks of the gate (boundaries.c) */
-        dci_gpu_kv_cluster_lists *clusters;
-        dci_gpu_kv_prompt_kmeans *prompt_kmeans;
-        dci_gpu_kv_learned *learned;
-        dci_gpu_kv_tail *tail;
-        dci_gpu_kv_baselines *baselines;
-        dci_gpu_kv_prompts *prompts;
+        struct dci_gpu_kv_cluster_lists *clusters;
+        struct dci_gpu_kv_prompt_kmeans *prompt_kmeans;
+        struct dci_gpu_kv_learned *learned;
+        struct dci_gpu_kv_tail *tail;
+        struct dci_gpu_kv_baselines *baselines;
+        struct dci_gpu_kv_prompts *prompts;
 
         /* Locked memory, mapped: address on the device = pointer - pinned + pinned_device. */
         unsigned char *pinned, *pinned_device;

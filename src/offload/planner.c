@@ -15,7 +15,7 @@
 #define UPLOAD_BYTES ((size_t)4 << 20)
 #define SCORE_BYTES ((size_t)256 << 20) /* of a batch of sequences; at least one */
 
-/* --- what is supported --------------------------------------------------------------------------------------------- */
+/* --- what is supported -------------------------------------------------------------------------------------------- */
 
 static dci_status unsupported(const char *what)
 {
@@ -66,7 +66,7 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
         return dci_gpu_kv_can_tail(shape, config->max_tokens);
 }
 
-/* --- sizes -------------------------------------------------------------------------------------------------------------------- */
+/* --- sizes -------------------------------------------------------------------------------------------------------- */
 
 static size_t n_formed(const dci_kv *host, const dci_kv_layer *layer)
 {

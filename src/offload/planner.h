@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What a device can plan, and what planning takes: sizes, and what is written once. dci_gpu_kv_planner_init sets the sizes after the
- * layers are known, layout.c allocates and places, dci_gpu_kv_planner_begin writes the initial contents.
+ * What a device can plan, and what planning takes: sizes, and what is written once. dci_gpu_kv_planner_init sets the
+ * sizes after the layers are known, layout.c allocates and places, dci_gpu_kv_planner_begin writes the initial
+ * contents.
  */
 #ifndef DCI_OFFLOAD_PLANNER_H
 #define DCI_OFFLOAD_PLANNER_H

@@ -5,7 +5,7 @@
 
 #include "offload/pool.h"
 
-/* --- the hook ------------------------------------------------------------------------------------------------------------------- */
+/* --- the hook ----------------------------------------------------------------------------------------------------- */
 
 static int32_t refuse(dci_gpu_kv *kv, dci_status status)
 {
@@ -66,7 +66,7 @@ dci_kv_hook dci_gpu_kv_hook(dci_gpu_kv *kv)
         return (dci_kv_hook){kv, taken, given_back};
 }
 
-/* --- kernel arguments ---------------------------------------------------------------------------------------------- */
+/* --- kernel arguments --------------------------------------------------------------------------------------------- */
 
 unsigned char *dci_gpu_kv_host_block(const dci_gpu_kv *kv, size_t layer, int32_t block)
 {
@@ -128,7 +128,7 @@ dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
                                .unit = (int32_t)dci_kv_unit(kv->host)};
 }
 
-/* --- uploads ------------------------------------------------------------------------------------------------------- */
+/* --- uploads ------------------------------------------------------------------------------------------------------ */
 
 dci_status dci_gpu_kv_upload_pieces(dci_gpu_kv *kv, void *stream)
 {

@@ -8,7 +8,7 @@
 #include "offload/prompt.h"
 #include "offload/summaries.h"
 
-/* --- locked memory for queries ----------------------------------------------------------------------------------------------------- */
+/* --- locked memory for queries ------------------------------------------------------------------------------------ */
 
 /* Finds room for this layer's queries; a new chunk has room for as many in each later layer. */
 static dci_status queries_room(dci_gpu_kv *kv, size_t layer, size_t n_bytes, unsigned char **out)
@@ -65,7 +65,7 @@ static dci_status ends_room(dci_gpu_kv *kv)
         return DCI_OK;
 }
 
-/* --- handing over -------------------------------------------------------------------------------------------------- */
+/* --- handing over ------------------------------------------------------------------------------------------------- */
 
 static dci_status hand_over_one(dci_gpu_kv *kv)
 {
@@ -115,7 +115,7 @@ void dci_gpu_kv_forget_ends(dci_gpu_kv *kv)
                 c->used = 0;
 }
 
-/* --- dci_gpu_kv_end_prompt -------------------------------------------------------------------------------------------- */
+/* --- dci_gpu_kv_end_prompt ---------------------------------------------------------------------------------------- */
 
 /* Finds a sequence of the step that is open. */
 static dci_status find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out)

@@ -50,7 +50,7 @@ static dci_gpu_kv_prompt_kmeans_result *find(const dci_gpu_kv *kv, const dci_gpu
         return c;
 }
 
-/* --- memory ---------------------------------------------------------------------------------------------------------------------- */
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 /* Parts on the device are aligned as within parts (gpu/args/kmeans.h). */
 static size_t aligned(size_t n_bytes)
@@ -180,7 +180,7 @@ void dci_gpu_kv_prompt_kmeans_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
                 release(c);
 }
 
-/* --- at a prompt's end ------------------------------------------------------------------------------------------------------------- */
+/* --- at a prompt's end -------------------------------------------------------------------------------------------- */
 
 /* Queues the upload of first rows, k-means, and the download on the side stream, concurrent with the next layers. */
 static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char *pinned, const layout *p)
@@ -241,7 +241,7 @@ dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dc
         return status;
 }
 
-/* --- taking the results -------------------------------------------------------------------------------------------- */
+/* --- taking the results ------------------------------------------------------------------------------------------- */
 
 static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const layout *p)
 {

@@ -30,7 +30,7 @@ dci_gpu_resident dci_gpu_kv_resident_pages(const dci_gpu_kv *kv, size_t layer)
                                   .taken = r->taken + index * kv->n_lists};
 }
 
-/* --- getting and losing slots -------------------------------------------------------------------------------------- */
+/* --- getting and losing slots ------------------------------------------------------------------------------------- */
 
 static void note(dci_gpu_kv *kv, int32_t block)
 {
@@ -59,9 +59,9 @@ static void count(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t page, bool comes)
 static void take_slot(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t page)
 {
         dci_gpu_kv_resident *r = kv->resident;
-        const int32_t block = row_table(kv, row)[page], place = r->free_list[--r->n_free];
-        r->slots[block] = place;
-        r->blocks[place] = block;
+        const int32_t block = row_table(kv, row)[page], slot = r->free_list[--r->n_free];
+        r->slots[block] = slot;
+        r->blocks[slot] = block;
         count(kv, row, page, true);
         note(kv, block);
 }
@@ -69,9 +69,9 @@ static void take_slot(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t page)
 static void free_slot(dci_gpu_kv *kv, int32_t block)
 {
         dci_gpu_kv_resident *r = kv->resident;
-        const int32_t place = r->slots[block];
-        r->free_list[r->n_free++] = place;
-        r->blocks[place] = -1;
+        const int32_t slot = r->slots[block];
+        r->free_list[r->n_free++] = slot;
+        r->blocks[slot] = -1;
         r->slots[block] = -1;
         note(kv, block);
 }
@@ -103,11 +103,11 @@ static dci_status fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, 
                 const size_t most = dci_gpu_kv_run_end(kv, table, b, first + n);
                 for (end = b + 1; end < most && r->slots[table[end]] == r->slots[table[end - 1]] + 1;)
                         end++;
-                const size_t place = (size_t)r->slots[table[b]], n_bytes = (end - b) * block_bytes;
+                const size_t slot = (size_t)r->slots[table[b]], n_bytes = (end - b) * block_bytes;
                 for (size_t l = 0; l < kv->shape.n_layers; l++) {
                         if (kv->layers[l].dense)
                                 continue;
-                        unsigned char *to = r->memory + (kv->layers[l].index * r->n_slots + place) * block_bytes;
+                        unsigned char *to = r->memory + (kv->layers[l].index * r->n_slots + slot) * block_bytes;
                         DCI_TRY(kv->ops->copy(kv->gpu, stream, to, dci_gpu_kv_host_block(kv, l, table[b]), n_bytes));
                         kv->bytes_refilled += n_bytes;
                 }
@@ -115,7 +115,7 @@ static dci_status fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, 
         return DCI_OK;
 }
 
-/* --- eviction ------------------------------------------------------------------------------------------------------ */
+/* --- eviction ----------------------------------------------------------------------------------------------------- */
 
 /* Whether a sequence that was stepped later has the page, too; `guess` is the one that had the previous page. */
 static bool has_later_owner(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t page, int32_t block, size_t *guess)
@@ -182,7 +182,7 @@ static void evict_pages(dci_gpu_kv *kv, size_t wanted)
         }
 }
 
-/* --- steps ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------------------------------------------------- */
 
 /* Shares the room among the sequences of n new pages in all; each gets slots for its latest pages. */
 static void add_new_pages(dci_gpu_kv *kv, size_t n, size_t room)
@@ -204,12 +204,12 @@ static dci_status add_partial_pages(dci_gpu_kv *kv)
 {
         for (size_t i = 0; i < kv->step.n && kv->resident->n_free > 0; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
-                const size_t cut = row->n >> kv->page_shift;
-                if (kv->step.wanted[i] == 0 || cut == dci_gpu_kv_blocks(kv, row->n) ||
-                    kv->resident->slots[row_table(kv, row)[cut]] >= 0)
+                const size_t partial = row->n >> kv->page_shift;
+                if (kv->step.wanted[i] == 0 || partial == dci_gpu_kv_blocks(kv, row->n) ||
+                    kv->resident->slots[row_table(kv, row)[partial]] >= 0)
                         continue;
-                take_slot(kv, row, cut);
-                DCI_TRY(fill(kv, kv->step.stream, row, cut, 1));
+                take_slot(kv, row, partial);
+                DCI_TRY(fill(kv, kv->step.stream, row, partial, 1));
         }
         return DCI_OK;
 }
@@ -236,7 +236,7 @@ void dci_gpu_kv_resident_copied(dci_gpu_kv *kv, dci_gpu_kv_row *row, int32_t blo
         row->n_resident -= kv->resident->n_slots > 0 && kv->resident->slots[block] >= 0;
 }
 
-/* --- with the device idle --------------------------------------------------------------------------------------------------------------- */
+/* --- with the device idle ----------------------------------------------------------------------------------------- */
 
 void dci_gpu_kv_resident_recount(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {

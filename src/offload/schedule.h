@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * When the device selects again: what kv/stages/schedule.c is for the host. What plans of a layer keep for the next one is on the
- * device, all layers of a row together:
+ * When the device selects again: what kv/stages/schedule.c is for the host. What plans of a layer keep for the next one
+ * is on the device, all layers of a row together:
  *
  *      [row] states of all sparse layers, then by layer: counts, lists, queries
  *
- * A fork is therefore one copy. The host has no copy; what a truncation changes it reads and writes back while the device is idle.
+ * A fork is therefore one copy. The host has no copy; what a truncation changes it reads and writes back while the
+ * device is idle.
  *
- * With the schedule AHEAD the lists of the next plan are selected on a stream of their own, until the layer's attention is queued:
- * dci_gpu_kv_join_ahead then orders the step's stream after them.
+ * With the schedule AHEAD the lists of the next plan are selected on a stream of their own, until the layer's attention
+ * is queued: dci_gpu_kv_join_ahead then orders the step's stream after them.
  */
 #ifndef DCI_OFFLOAD_SCHEDULE_H
 #define DCI_OFFLOAD_SCHEDULE_H
 
 #include "offload/state.h"
 
-struct dci_gpu_kv_schedule {
+typedef struct dci_gpu_kv_schedule {
         bool on;                                     /* plans keep lists for later ones */
         size_t states_bytes, layer_bytes, row_bytes; /* of a row: the states of all layers; a layer's part; all */
         unsigned char *memory;                       /* on the device, [row] */
@@ -24,7 +25,7 @@ struct dci_gpu_kv_schedule {
         int32_t *states;                             /* locked, of a row */
         bool has_stream;                             /* AHEAD */
         void *stream, *taken;                        /* taken: event after which the plan's own lists are complete */
-};
+} dci_gpu_kv_schedule;
 
 dci_status dci_gpu_kv_can_schedule(const dci_kv_config *shape);
 /* Sizes; then, with memory, the initial contents. */

@@ -21,7 +21,7 @@ static dci_gpu_kv_row *free_row(dci_gpu_kv *kv)
         return NULL;
 }
 
-/* --- the device's part --------------------------------------------------------------------------------------------- */
+/* --- the device's part -------------------------------------------------------------------------------------------- */
 
 /* Marks all hot slots of the row as empty. */
 static dci_status clear_hot(dci_gpu_kv *kv, dci_gpu_kv_row *row)
@@ -100,7 +100,7 @@ static dci_status fill_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t
         return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
-/* --- public ----------------------------------------------------------------------------------------------------------------------- */
+/* --- public ------------------------------------------------------------------------------------------------------- */
 
 static dci_status open_row(dci_gpu_kv *kv, int64_t *out_sequence)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Sequences of a KV cache on a device. The host's sequence changes while the device is idle; then the device's part follows: its
- * table, its dense layers' blocks, resident pages, sink and ring, and hot slots that hold nothing wrong.
+ * Sequences of a KV cache on a device. The host's sequence changes while the device is idle; then the device's part
+ * follows: its table, its dense layers' blocks, resident pages, sink and ring, and hot slots that hold nothing wrong.
  */
 #ifndef DCI_OFFLOAD_SEQUENCE_H
 #define DCI_OFFLOAD_SEQUENCE_H

@@ -84,12 +84,12 @@ dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
 {
         /* Ids ascend, so sequences that are open at the same time hardly ever share a hint. A stale hint costs a
          * search, and is replaced. */
-        uint16_t *place = &kv->row_hints[(uint64_t)sequence & (kv->n_row_hints - 1)];
-        if (kv->rows[*place].id == sequence && sequence >= 0)
-                return &kv->rows[*place];
+        uint16_t *hint = &kv->row_hints[(uint64_t)sequence & (kv->n_row_hints - 1)];
+        if (kv->rows[*hint].id == sequence && sequence >= 0)
+                return &kv->rows[*hint];
         for (size_t r = 0; r < kv->config.max_sequences; r++)
                 if (kv->rows[r].id == sequence && sequence >= 0) {
-                        *place = (uint16_t)r;
+                        *hint = (uint16_t)r;
                         return &kv->rows[r];
                 }
         dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What every part of a dci_gpu_kv may ask: its lock, its failures, its rows, the step that is open, and memory that counts as its own.
+ * What every part of a dci_gpu_kv may ask: its lock, its failures, its rows, the step that is open, and memory that
+ * counts as its own.
  *
- * A call locks the object, and refuses one whose device has failed. A call of the device that fails before anything has changed is
- * refused with its sentence. One that fails later goes through dci_gpu_kv_check_device, which marks the object as failed: from then
- * on it can only be destroyed.
+ * A call locks the object, and refuses one whose device has failed. A call of the device that fails before anything has
+ * changed is refused with its sentence. One that fails later goes through dci_gpu_kv_check_device, which marks the
+ * object as failed: from then on it can only be destroyed.
  *
  * Work is queued on the stream of the step that is open, and on the stream `side`. dci_gpu_kv_drain waits for both,
  * dci_gpu_kv_wait_rows only for the steps that have ended. Neither may wait while the step is captured as a graph.

@@ -16,7 +16,7 @@
 #include "offload/sequence.h"
 #include "offload/summaries.h"
 
-/* --- reserve ------------------------------------------------------------------------------------------------------------------------ */
+/* --- reserve ------------------------------------------------------------------------------------------------------ */
 
 static dci_status check_reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences,
                                 const size_t *n_tokens)
@@ -84,15 +84,15 @@ static dci_status write_record(dci_gpu_kv *kv)
 static dci_status update_table(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
         int32_t *table = kv->pool->tables + dci_gpu_kv_row_number(kv, row) * kv->max_blocks, block;
-        const size_t cut = row->n >> kv->page_shift, whole = dci_gpu_kv_blocks(kv, row->n),
+        const size_t partial = row->n >> kv->page_shift, whole = dci_gpu_kv_blocks(kv, row->n),
                      after = dci_gpu_kv_blocks(kv, row->n + wanted);
-        if (cut < whole && wanted > 0) {
-                DCI_TRY(dci_kv_table(kv->host, row->id, cut, 1, &block));
-                if (block != table[cut]) {
-                        dci_gpu_kv_resident_copied(kv, row, table[cut]);
-                        table[cut] = block;
-                        DCI_TRY(dci_gpu_kv_upload_table(kv, kv->step.stream, row, cut, 1));
-                        DCI_TRY(dci_gpu_kv_dense_fill(kv, kv->step.stream, row, cut, 1));
+        if (partial < whole && wanted > 0) {
+                DCI_TRY(dci_kv_table(kv->host, row->id, partial, 1, &block));
+                if (block != table[partial]) {
+                        dci_gpu_kv_resident_copied(kv, row, table[partial]);
+                        table[partial] = block;
+                        DCI_TRY(dci_gpu_kv_upload_table(kv, kv->step.stream, row, partial, 1));
+                        DCI_TRY(dci_gpu_kv_dense_fill(kv, kv->step.stream, row, partial, 1));
                 }
         }
         if (after > whole)
@@ -156,7 +156,7 @@ dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, 
         return dci_gpu_kv_unlock(kv, reserve(kv, stream, n_sequences, sequences, n_tokens));
 }
 
-/* --- append ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- append ------------------------------------------------------------------------------------------------------- */
 
 /* Copies packed blocks to the host: those that are adjacent there in one copy. */
 static dci_status copy_blocks(dci_gpu_kv *kv, size_t layer, const unsigned char *from, const int32_t *table, size_t n)
@@ -269,7 +269,7 @@ dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const d
         return dci_gpu_kv_unlock(kv, append(kv, stream, layer, rows));
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void close_step(dci_gpu_kv *kv)
 {
@@ -327,7 +327,7 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
         return dci_gpu_kv_unlock(kv, abort_step(kv));
 }
 
-/* --- between steps -------------------------------------------------------------------------------------------------------------------------- */
+/* --- between steps ------------------------------------------------------------------------------------------------ */
 
 /* Maintains sequences that the device plans for. */
 static dci_status upload_rows(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)

@@ -18,7 +18,7 @@
 
 #define MAX_FORMED ((size_t)(2 * DCI_GPU_CHUNK))
 
-/* --- chunks -------------------------------------------------------------------------------------------------------------------- */
+/* --- chunks ------------------------------------------------------------------------------------------------------- */
 
 static int32_t *row_numbers(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
@@ -31,8 +31,7 @@ static void truncate_chunks(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t le
                 dci_gpu_kv_store_truncate(kv->summaries, dci_gpu_kv_row_number(kv, row), left);
 }
 
-/* Gives the row chunks for n candidates; those from number `first` on are exclusive, and may have lost their contents.
- */
+/* Gives the row chunks for n candidates, of which those from number `first` on are exclusive and may be empty. */
 static dci_status make_exclusive(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
 {
         return dci_gpu_kv_store_make_exclusive(kv, kv->summaries, stream, dci_gpu_kv_row_number(kv, row), first,
@@ -44,7 +43,7 @@ static dci_status upload_numbers(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size
         return dci_gpu_kv_store_upload(kv, kv->summaries, kv->side, dci_gpu_kv_row_number(kv, row), first);
 }
 
-/* --- from the host ------------------------------------------------------------------------------------------------------------- */
+/* --- from the host ------------------------------------------------------------------------------------------------ */
 
 static size_t count_refits(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
@@ -103,10 +102,8 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 return dci_gpu_kv_clusters_upload(kv, row);
         DCI_TRY(dci_gpu_kv_wait_rows(kv));
         DCI_TRY(dci_gpu_kv_check_good(kv, row));
-        if (kv->planner.kind == DCI_GPU_LEARNED) {
-                /* the host may be encoding a prompt */
+        if (kv->planner.kind == DCI_GPU_LEARNED) /* the host may be encoding a prompt */
                 DCI_TRY(dci_kv_wait(kv->host, row->id));
-        }
         DCI_TRY(dci_gpu_kv_learned_upload(kv, row));
         const size_t before = dci_gpu_kv_host_grouped(kv, sequence), refits = count_refits(kv, sequence);
         if (before == 0 && row->has_transforms && !row->stale && kv->planner.kind == DCI_GPU_CODES)
@@ -122,7 +119,7 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         return n > row->grouped || row->stale ? upload(kv, row, sequence, first) : DCI_OK;
 }
 
-/* --- steps --------------------------------------------------------------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------------------------------------------------- */
 
 static bool prompted(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
@@ -343,7 +340,7 @@ void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
         }
 }
 
-/* --- sequences ----------------------------------------------------------------------------------------------------------------- */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
 dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {

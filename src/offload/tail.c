@@ -40,7 +40,7 @@ static size_t means_bytes(const dci_gpu_kv *kv)
         return dci_lines(DCI_GPU_CHUNK / kv->shape.page_tokens * kv->row_bytes);
 }
 
-/* --- building ------------------------------------------------------------------------------------------------------ */
+/* --- building ----------------------------------------------------------------------------------------------------- */
 
 void dci_gpu_kv_encode_values(const dci_gpu_kv *kv, dci_gpu_encode_args *args)
 {
@@ -99,7 +99,7 @@ dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_pr
         return kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args);
 }
 
-/* --- attending ------------------------------------------------------------------------------------------------------------------ */
+/* --- attending ---------------------------------------------------------------------------------------------------- */
 
 /* The fewest parts, such that no part has more pages than the kernel has bits for. */
 static size_t min_list_parts(const dci_gpu_kv *kv)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Tails of plans that the device makes. What is kept for a tail is in the chunks, after the summaries that are selected by:
+ * Tails of plans that the device makes. What is kept for a tail is in the chunks, after the summaries that are selected
+ * by:
  *
  *      LOWBIT  reads the scores, without those of selected tokens, and low-bit values
  *      SUMS    reads pages' mean keys and values, and the rows of selected tokens once these are on the device
@@ -13,10 +14,10 @@
 
 #include "offload/state.h"
 
-struct dci_gpu_kv_tail {
+typedef struct dci_gpu_kv_tail {
         float *partial, *out, *lse; /* on the device, of the layer that was planned last */
         int32_t *arrived;
-};
+} dci_gpu_kv_tail;
 
 /* Whether the device supports this tail, or a sentence that says why not. */
 dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens);
