@@ -77,13 +77,13 @@ static void same_codes(twin *t, int64_t sequence)
                 const dci_kv_layer *layer = twin_layer_of(t->cpu, sequence, l);
                 if (t->kv->layers[l].dense)
                         continue;
-                ck_assert_uint_eq(row->grouped, layer->n_grouped);
-                for (size_t c = 0; c < dci_gpu_kv_count_chunks(row->grouped); c++) {
+                ck_assert_uint_eq(row->n_formed, layer->n_grouped);
+                for (size_t c = 0; c < dci_gpu_kv_count_chunks(row->n_formed); c++) {
                         const size_t sparse = t->kv->layers[l].index;
                         ck_ok(t->ops->copy(t->gpu, t->stream, chunk, dci_gpu_kv_store_at(s, sparse, numbers[c]),
                                            s->chunk_bytes));
                         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
-                        const size_t left = row->grouped - c * DCI_KV_CHUNK,
+                        const size_t left = row->n_formed - c * DCI_KV_CHUNK,
                                      n = left < DCI_KV_CHUNK ? left : DCI_KV_CHUNK;
                         for (size_t h = 0; h < t->config.n_kv_heads; h++)
                                 ck_assert_msg(alike(t, chunk + h * (s->chunk_bytes / t->config.n_kv_heads),

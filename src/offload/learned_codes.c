@@ -194,9 +194,8 @@ dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 if (dci_kv_groups(kv->host, l))
                         DCI_TRY(upload_layer(kv, row, l, &sequence->layers[l], n));
         if (uploads) {
-                row->grouped = row->build_end = n;
-                row->has_transforms = true;
-                row->stale = false;
+                row->n_formed = n;
+                row->where = DCI_GPU_KV_ON_DEVICE;
         }
         for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (dci_kv_groups(kv->host, l))
@@ -206,7 +205,7 @@ dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 
 dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        if (!dci_gpu_kv_encodes(kv) || row->has_transforms)
+        if (!dci_gpu_kv_encodes(kv) || row->where != DCI_GPU_KV_NOWHERE)
                 return DCI_OK;
         DCI_TRY(dci_gpu_kv_wait_rows(kv));
         DCI_TRY(dci_kv_wait(kv->host, row->id));
@@ -223,17 +222,17 @@ dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer)
                 return DCI_OK;
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
-                if (!row->prompting || row->build_end == 0)
+                if (!row->step.prompting || row->step.n_formed == 0)
                         continue;
                 status = dci_kv_wait(kv->host, row->id);
                 if (status == DCI_OK && dci_kv_groups(kv->host, layer)) /* others use the lists of another layer */
                         status = upload_layer(kv, row, layer, &dci_gpu_kv_host_sequence(kv, row)->layers[layer],
-                                              row->build_end);
+                                              row->step.n_formed);
         }
         /* A plan that fails for lack of memory is repeated, so rows are counted only when all succeed. */
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
-                row->n_built += row->prompting && row->build_end > 0;
+                row->step.n_built += row->step.prompting && row->step.n_formed > 0;
         }
         kv->layers[layer].built = status == DCI_OK;
         return status;

@@ -39,6 +39,16 @@
 #define DCI_GPU_LEARNED_BLOCK ((size_t)4096) /* bytes of 32 rows' learned codes that the device takes, at most */
 #define DCI_GPU_KV_MAX_SEQUENCES ((size_t)4096)
 
+/* Where a row's transforms and summaries are up to date (kv/former.h). */
+enum {
+        /** the device has no transforms: the host builds, or a prompt's end */
+        DCI_GPU_KV_NOWHERE,
+        /** the device builds what is pending */
+        DCI_GPU_KV_ON_DEVICE,
+        /** the device's differ from the host's, and are all uploaded again */
+        DCI_GPU_KV_ON_HOST
+};
+
 /* A sequence's place on the device. */
 typedef struct dci_gpu_kv_row {
         int64_t id;     /* -1: the row is free */
@@ -46,14 +56,14 @@ typedef struct dci_gpu_kv_row {
         size_t hot_end; /* positions from here on are in no hot slot */
         bool stepping;  /* in the step that is open */
         /* Plans made on the device (summaries.c). */
-        size_t grouped;      /* candidates that have summaries on the device, in all layers */
-        size_t build_first;  /* the step that is open builds those from here on */
-        size_t build_end;    /* candidates that have summaries after it */
-        size_t boundary;     /* the host knows the boundaries before this token (boundaries.c) */
-        size_t n_built;      /* layers whose prompt, which ended in that step, has summaries on the device */
-        bool prompting;      /* in the step that is open: its prompt had not ended before */
-        bool has_transforms; /* its transforms are on the device */
-        bool stale;          /* the device's summaries differ from what the host would build: all are uploaded again */
+        int32_t where;           /* whose transforms hold: DCI_GPU_KV_NOWHERE ... */
+        size_t n_formed;         /* candidates that have summaries on the device, in all layers */
+        size_t boundary;         /* the host knows the boundaries before this token (boundaries.c) */
+        struct {                 /* of the step that is open */
+                bool prompting;  /* the prompt had not ended before */
+                size_t n_formed; /* candidates that have summaries after it */
+                size_t n_built;  /* layers whose prompt ended in it and has summaries on the device */
+        } step;
         /* Resident pages (resident.c). */
         uint32_t stepped;          /* the last step that it was in */
         size_t n_resident, oldest; /* pages; none before this one is resident */

@@ -70,7 +70,7 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
 
 static size_t n_formed(const dci_kv *host, const dci_kv_layer *layer)
 {
-        return dci_gpu_kv_find(host->former.owner, layer->sequence->id)->grouped;
+        return dci_gpu_kv_find(host->former.owner, layer->sequence->id)->n_formed;
 }
 
 /* The host's former still does learned codes, whose transforms it fits; it waits for the device with all others. */

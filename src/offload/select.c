@@ -31,7 +31,7 @@ static bool fresh(const dci_gpu_kv *kv, size_t first, size_t n)
 {
         bool some = kv->step.n_tokens == 0;
         for (size_t i = first; i < first + n; i++)
-                some = some || kv->rows[kv->step.rows[i]].prompting;
+                some = some || kv->rows[kv->step.rows[i]].step.prompting;
         return some;
 }
 

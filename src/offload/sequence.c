@@ -252,7 +252,8 @@ static dci_status fill_loaded(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_planner_open(kv, row));
         DCI_TRY(fill_row(kv, row, row->n, 0));
-        row->stale = kv->planner.on;
+        if (kv->planner.on)
+                row->where = DCI_GPU_KV_ON_HOST;
         DCI_TRY(complete(kv, row));
         return dci_gpu_kv_resident_upload(kv, row);
 }

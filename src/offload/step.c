@@ -63,8 +63,8 @@ static dci_status write_record(dci_gpu_kv *kv)
                 at[DCI_GPU_KV_NEW * n + i] = (int32_t)kv->step.wanted[i];
                 at[DCI_GPU_KV_BEGIN * n + i] = begin;
                 at[DCI_GPU_KV_AFTER * n + i] = (int32_t)after;
-                at[DCI_GPU_KV_FROM * n + i] = (int32_t)row->build_first;
-                at[DCI_GPU_KV_TO * n + i] = (int32_t)row->build_end;
+                at[DCI_GPU_KV_FROM * n + i] = (int32_t)(row->step.prompting ? row->step.n_formed : row->n_formed);
+                at[DCI_GPU_KV_TO * n + i] = (int32_t)row->step.n_formed;
                 at[DCI_GPU_KV_SKIP * n + 2 * i] = packs ? (int32_t)first_block : 0;
                 at[DCI_GPU_KV_SKIP * n + 2 * i + 1] = packs ? (int32_t)(after / page) : 0;
                 for (size_t l = 0; l < kv->shape.n_layers && kv->planner.clustered; l++)

@@ -66,12 +66,11 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_kv_sequence *s
                 DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_layer(kv, row, l, from, first, dci_gpu_kv_count_chunks(n)));
                 if (dci_gpu_kv_coded(&kv->planner))
                         DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_centres(kv, row, l, from));
-                if (!row->has_transforms || row->stale)
+                if (row->where != DCI_GPU_KV_ON_DEVICE)
                         DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_transforms(kv, row, l, from));
         }
-        row->grouped = row->build_end = n;
-        row->has_transforms = n > 0;
-        row->stale = false;
+        row->n_formed = n;
+        row->where = n > 0 ? DCI_GPU_KV_ON_DEVICE : DCI_GPU_KV_NOWHERE;
         return DCI_OK;
 }
 
@@ -106,17 +105,17 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 DCI_TRY(dci_kv_wait(kv->host, row->id));
         DCI_TRY(dci_gpu_kv_learned_upload(kv, row));
         const size_t before = dci_gpu_kv_host_grouped(kv, sequence), refits = count_refits(kv, sequence);
-        if (before == 0 && row->has_transforms && !row->stale && kv->planner.kind == DCI_GPU_CODES)
+        if (before == 0 && row->where == DCI_GPU_KV_ON_DEVICE && kv->planner.kind == DCI_GPU_CODES)
                 DCI_TRY(download_centres(kv, row, sequence));
         DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
         const size_t n = dci_gpu_kv_host_grouped(kv, sequence);
         if (count_refits(kv, sequence) != refits)
-                row->stale = true;
+                row->where = DCI_GPU_KV_ON_HOST;
         /* As far as both had summaries before, they are the same. */
-        size_t first = before < row->grouped ? before : row->grouped;
-        if (row->stale || !row->has_transforms)
+        size_t first = before < row->n_formed ? before : row->n_formed;
+        if (row->where != DCI_GPU_KV_ON_DEVICE)
                 first = 0;
-        return n > row->grouped || row->stale ? upload(kv, row, sequence, first) : DCI_OK;
+        return n > row->n_formed || row->where == DCI_GPU_KV_ON_HOST ? upload(kv, row, sequence, first) : DCI_OK;
 }
 
 /* --- steps -------------------------------------------------------------------------------------------------------- */
@@ -144,8 +143,8 @@ static bool device_builds(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_
         if (kv->planner.kind == DCI_GPU_LEARNED)
                 return false;
         const size_t ring = kv->config.ring_tokens, oldest = row->n > ring ? row->n - ring : 0;
-        return row->has_transforms && !row->stale && due - row->grouped <= MAX_FORMED &&
-               kv->shape.sink + row->grouped >= oldest;
+        return row->where == DCI_GPU_KV_ON_DEVICE && due - row->n_formed <= MAX_FORMED &&
+               kv->shape.sink + row->n_formed >= oldest;
 }
 
 dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
@@ -161,8 +160,8 @@ dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         const size_t due = dci_kv_may_group(kv->host, row->n),
                      n_prompt = dci_gpu_kv_host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;
         /* What a prompt gave stays when its end is truncated, however recent. */
-        const bool lacks = row->grouped < dci_kv_prompt_candidates(kv->host, n_prompt);
-        return due > row->grouped && lacks ? dci_gpu_kv_upload(kv, row) : DCI_OK;
+        const bool lacks = row->n_formed < dci_kv_prompt_candidates(kv->host, n_prompt);
+        return due > row->n_formed && lacks ? dci_gpu_kv_upload(kv, row) : DCI_OK;
 }
 
 /* Layers whose prompt ended in an earlier step have fewer candidates than those in which it ends now, so no number fits
@@ -179,14 +178,14 @@ static bool some_ended(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 
 static dci_status learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after)
 {
-        if (row->prompting) {
-                row->build_end = some_ended(kv, row) ? 0 : dci_kv_prompt_candidates(kv->host, after);
+        if (row->step.prompting) {
+                row->step.n_formed = some_ended(kv, row) ? 0 : dci_kv_prompt_candidates(kv->host, after);
                 return DCI_OK;
         }
         DCI_TRY(dci_kv_wait(kv->host, row->id));
-        if (due > row->grouped || dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > row->grouped)
+        if (due > row->n_formed || dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > row->n_formed)
                 DCI_TRY(dci_gpu_kv_upload(kv, row));
-        row->build_first = row->build_end = row->grouped;
+        row->step.n_formed = row->n_formed;
         return DCI_OK;
 }
 
@@ -200,23 +199,20 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
                 const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
-                row->n_built = 0;
-                row->build_first = row->build_end = row->grouped;
-                row->prompting = !prompted(kv, sequence);
+                row->step.n_built = 0;
+                row->step.n_formed = row->n_formed;
+                row->step.prompting = !prompted(kv, sequence);
                 if (kv->planner.kind == DCI_GPU_LEARNED) {
                         DCI_TRY(learned_reserve(kv, row, due, after));
-                } else if (row->prompting) {
+                } else if (row->step.prompting) {
                         /* Plans of the step find this many if the prompt ends in it. */
-                        row->build_first = row->build_end = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
-                } else if (due > row->grouped) {
+                        row->step.n_formed = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
+                } else if (due > row->n_formed) {
                         if (!device_builds(kv, row, due))
                                 DCI_TRY(dci_gpu_kv_upload(kv, row));
-                        row->build_first = row->grouped;
-                        row->build_end = row->grouped;
-                        if (due > row->grouped)
-                                row->build_end = due;
+                        row->step.n_formed = due > row->n_formed ? due : row->n_formed;
                 }
-                DCI_TRY(make_exclusive(kv, kv->step.stream, row, row->grouped / DCI_KV_CHUNK, row->build_end));
+                DCI_TRY(make_exclusive(kv, kv->step.stream, row, row->n_formed / DCI_KV_CHUNK, row->step.n_formed));
         }
         return DCI_OK;
 }
@@ -258,9 +254,9 @@ dci_status dci_gpu_kv_build(dci_gpu_kv *kv)
  * host builds. */
 static bool alloc_prompt(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
 {
-        row->build_end = dci_kv_prompt_candidates(kv->host, n);
+        row->step.n_formed = dci_kv_prompt_candidates(kv->host, n);
         dci_may_fail(true);
-        const dci_status status = make_exclusive(kv, kv->step.stream, row, 0, row->build_end);
+        const dci_status status = make_exclusive(kv, kv->step.stream, row, 0, row->step.n_formed);
         dci_may_fail(false);
         return status == DCI_OK;
 }
@@ -290,7 +286,7 @@ dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row 
                                                                 token);
         if (row->n > 0 && named && !alloc_prompt(kv, row, row->n + kv->step.wanted[i]))
                 return DCI_OK;
-        if ((row->n > 0 && !named) || rows->keys == NULL || row->build_end == 0)
+        if ((row->n > 0 && !named) || rows->keys == NULL || row->step.n_formed == 0)
                 return DCI_OK;
         dci_gpu_encode_prompt_args args = {.n_heads = (int32_t)kv->shape.n_kv_heads,
                                            .dim = (int32_t)kv->dim,
@@ -298,7 +294,7 @@ dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row 
                                            .bits = kv->shape.key_bits,
                                            .dtype = (int32_t)kv->shape.dtype,
                                            .group_shift = p->group_shift,
-                                           .n_candidates = (int32_t)row->build_end,
+                                           .n_candidates = (int32_t)row->step.n_formed,
                                            .row = (int32_t)dci_gpu_kv_row_number(kv, row),
                                            .keys = (const unsigned char *)rows->keys +
                                                    token * rows->key_token_stride * es,
@@ -313,7 +309,7 @@ dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row 
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_join_ahead(kv));
         DCI_GPU_KV_TRY(kv, kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args));
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_build_prompt_means(kv, &args));
-        row->n_built++;
+        row->step.n_built++;
         return DCI_OK;
 }
 
@@ -330,13 +326,14 @@ void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
                 dci_gpu_kv_prompt_kmeans_forget(kv);
         for (size_t i = 0; i < kv->step.n && kv->planner.on && !kv->planner.clustered; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
-                const bool of_prompt = row->prompting && row->n_built == kv->n_sparse && !aborted;
-                const bool of_step = !row->prompting && row->has_transforms && (!aborted || kv->step.built);
+                const bool of_prompt = row->step.prompting && row->step.n_built == kv->n_sparse && !aborted;
+                const bool of_step =
+                        !row->step.prompting && row->where != DCI_GPU_KV_NOWHERE && (!aborted || kv->step.built);
                 if (of_prompt || of_step)
-                        row->grouped = row->build_end;
-                row->has_transforms = row->has_transforms || of_prompt;
-                row->build_end = row->grouped;
-                truncate_chunks(kv, row, dci_gpu_kv_count_chunks(row->grouped));
+                        row->n_formed = row->step.n_formed;
+                if (of_prompt)
+                        row->where = DCI_GPU_KV_ON_DEVICE;
+                truncate_chunks(kv, row, dci_gpu_kv_count_chunks(row->n_formed));
         }
 }
 
@@ -344,9 +341,8 @@ void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 
 dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        row->grouped = row->build_end = row->n_built = 0;
-        row->stale = false;
-        row->has_transforms = kv->planner.on && !dci_gpu_kv_coded(&kv->planner);
+        row->n_formed = 0;
+        row->where = kv->planner.on && !dci_gpu_kv_coded(&kv->planner) ? DCI_GPU_KV_ON_DEVICE : DCI_GPU_KV_NOWHERE;
         if (kv->planner.clustered)
                 dci_gpu_kv_clusters_open(kv, row);
         dci_gpu_kv_boundaries_open(kv, row);
@@ -359,7 +355,7 @@ void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         dci_gpu_kv_prompt_kmeans_close(kv, row);
         if (kv->planner.clustered)
                 dci_gpu_kv_store_truncate(kv->ids, dci_gpu_kv_row_number(kv, row), 0);
-        row->grouped = row->build_end = 0;
+        row->n_formed = 0;
 }
 
 /* Replaces chunk number c of the row by its own copy of `from`. */
@@ -391,15 +387,14 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
                 DCI_TRY(dci_gpu_kv_clusters_fork(kv, from, to));
                 return dci_gpu_kv_schedule_fork(kv, from, to);
         }
-        const size_t n = grouped_within(kv, from->grouped, to->n), whole = n / DCI_KV_CHUNK;
+        const size_t n = grouped_within(kv, from->n_formed, to->n), whole = n / DCI_KV_CHUNK;
         dci_gpu_kv_store_share(kv->summaries, dci_gpu_kv_row_number(kv, from), dci_gpu_kv_row_number(kv, to), whole);
         if (n > whole * DCI_KV_CHUNK) {
                 DCI_TRY(copy_chunk(kv, to, whole, row_numbers(kv, from)[whole]));
                 kv->summaries->n_chunks[dci_gpu_kv_row_number(kv, to)]++;
         }
-        to->grouped = to->build_end = n;
-        to->has_transforms = from->has_transforms;
-        to->stale = from->stale;
+        to->n_formed = n;
+        to->where = from->where;
         const size_t n_bytes = kv->shape.n_kv_heads * kv->dim * sizeof(float);
         for (size_t l = 0; l < kv->n_sparse && dci_gpu_kv_coded(p); l++) {
                 const size_t there = dci_gpu_kv_centres_offset(kv, l, dci_gpu_kv_row_number(kv, to)),
@@ -409,7 +404,7 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
                         DCI_GPU_KV_TRY(kv, dci_gpu_kv_side_copy(kv, p->value_centres + there, p->value_centres + here,
                                                                 n_bytes));
         }
-        if (to->has_transforms)
+        if (to->where != DCI_GPU_KV_NOWHERE)
                 DCI_GPU_KV_TRY(kv, dci_gpu_kv_fork_transforms(kv, from, to));
         DCI_GPU_KV_TRY(kv, upload_numbers(kv, to, 0));
         return dci_gpu_kv_schedule_fork(kv, from, to);
@@ -420,11 +415,11 @@ dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size
         dci_gpu_kv_planner *p = &kv->planner;
         if (p->clustered)
                 return dci_gpu_kv_clusters_truncate(kv, row);
-        const size_t left = grouped_within(kv, row->grouped, n), last = left / DCI_KV_CHUNK;
+        const size_t left = grouped_within(kv, row->n_formed, n), last = left / DCI_KV_CHUNK;
         dci_status status = DCI_OK;
-        if (!p->on || left == row->grouped)
+        if (!p->on || left == row->n_formed)
                 return DCI_OK;
-        row->grouped = row->build_end = left;
+        row->n_formed = left;
         truncate_chunks(kv, row, dci_gpu_kv_count_chunks(left));
         if (left > last * DCI_KV_CHUNK && kv->summaries->refs[row_numbers(kv, row)[last]] > 1) {
                 const int32_t shared = row_numbers(kv, row)[last];
@@ -437,7 +432,7 @@ dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size
         if (status == DCI_OK || kv->broken)
                 return status;
         /* Without memory for a copy the row keeps whole chunks only, until a step has memory for more. */
-        row->grouped = row->build_end = last * DCI_KV_CHUNK;
+        row->n_formed = last * DCI_KV_CHUNK;
         truncate_chunks(kv, row, last);
         return DCI_OK;
 }

@@ -10,9 +10,8 @@
  * device gets a copy. Both make the same bits.
  *
  * A row is opened or forked, takes part in steps (reserve, build, step_end or abort), is truncated, and closed. These
- * calls pass on to clusters.c and learned_codes.c where they are responsible, and do nothing where the host plans. A
- * row's `grouped` says how many candidates the device has summaries of, `build_end` how many it will have after the
- * step.
+ * calls pass on to clusters.c and learned_codes.c where they are responsible, and do nothing where the host plans. What
+ * the device has of a row, and the states that it goes through: kv/former.h.
  */
 #ifndef DCI_OFFLOAD_SUMMARIES_H
 #define DCI_OFFLOAD_SUMMARIES_H
