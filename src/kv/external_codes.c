@@ -21,17 +21,13 @@ typedef struct coding {
         size_t ld;
 } coding;
 
-static void *scratch_of(const dci_kv *kv, size_t worker)
-{
-        return kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
-}
-
 static void rest_task(void *arg, size_t task, size_t worker)
 {
         const coding *c = arg;
         if (c->layer->heads[task].keys->coder.kind == DCI_CODER_LEARNED) /* others are formed */
                 dci_kv_build_rest(c->kv, c->layer, task, c->first, c->layer->n_grouped,
-                                  c->residuals == NULL ? NULL : c->residuals + task * c->ld, scratch_of(c->kv, worker));
+                                  c->residuals == NULL ? NULL : c->residuals + task * c->ld,
+                                  dci_kv_build_area(c->kv, worker + 1));
 }
 
 dci_status dci_kv_set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residuals, size_t ld)
@@ -58,7 +54,8 @@ static void missing_task(void *arg, size_t task, size_t worker)
         unsigned char *memory = dci_kv_chunk_head(kv, c->layer, chunk, head);
         dci_kv_head copy = c->layer->heads[head];
         memset(memory, 0, kv->summary_bytes);
-        dci_kv_rebuild_chunk(kv, c->layer, head, &copy, chunk, c->layer->n_missing, memory, scratch_of(kv, worker));
+        dci_kv_rebuild_chunk(kv, c->layer, head, &copy, chunk, c->layer->n_missing, memory,
+                             dci_kv_build_area(kv, worker + 1));
 }
 
 dci_status dci_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t first)

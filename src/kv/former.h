@@ -2,42 +2,35 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Who builds what is stored per group of candidates (summaries, codes, tails, clusters), and when. The host's former
- * does it all (prompt.c). A device that plans brings its own (offload/summaries.c): it builds on the device, and the
- * host builds what it is asked for, to the same bits. A layer of a sequence is in one of these states, as the host sees
- * it; [a, b) are candidates:
+ * builds a prompt when it ends (prompt.c). A device that plans has its own (offload/planner.c): it builds itself, and
+ * the host builds what it is asked for, to the same bits. The states of a layer:
  *
- *                               OPEN, prompt                          <------------.
- *                                    | end_prompt                                  |
- *             .----------------------+----------------------.                      | step abort
- *             | build                                       | no build             | (a prompt that
- *             v                                             v                      | ended in the step)
- *      WAITING, a job  ------------------------------>  DONE, due  ----------------'
- *       | the worker     learned codes: transforms      clusters:  prompt_due
- *       | has built      are there, prompt_due,         chunks:    n_grouped is 0
- *       |                n_missing: to be encoded           |
- *       |                                                   | device: set_codes, set_prompt_clusters
- *       v                                                   | host:   maintain, build_prompt, set_codes(NULL)
- *      DONE: [0, n_grouped) are built, of which the device <'
- *       |  ^ alone has codes of [0, n_missing)
- *       |  |
- *       |  +-- maintain, reserve (host plans): n_grouped grows
- *       |  +-- maintain: refit, the same candidates with another transform
- *       |  +-- build_missing: n_missing falls
- *       |  '-- truncate: n_grouped, n_missing are cut     (due chunks again, where none is left)
- *       |
- *       '----- fork: the copy begins as its source, cut   (load: DONE, with what the file has)
+ *            end_prompt, former.build              worker: former.built
+ *      OPEN ---------------------------> WAITING -------------------------.
+ *       ^ |                                 | learned codes that the      |
+ *       | | end_prompt, no build            v device makes: n_missing     v
+ *       | '---------------------------> DONE, due ------------------> DONE, built --. maintain, reserve: more candidates
+ *       |                               prompt_due;   maintain,         |     ^     | refit: another transform
+ *       |                               or chunks,    build_next,       |     |     | build_missing: n_missing falls
+ *       |                               none built    set_codes,        |     |     | truncate, fork: both are cut
+ *       |                                   ^    set_prompt_clusters    |     '-----'
+ *       |                                   '---------------------------'
+ *       |                                    truncate, fork: no chunk is left
+ *       '--- abort, if the prompt ended in the open step
  *
- * A job in a child of fork(2) begins again (worker.h). What a device has of a row is n_formed candidates, and `where`
- * says whose transforms hold (offload_internal.h):
+ * A built layer has [0, n_grouped), of which only the device has the codes of [0, n_missing). A loaded one is built. In
+ * a child of fork(2), work that was WAITING begins again (worker.h). What the device has of a row is [0, n_formed) in
+ * all layers, and `where` says whose transforms hold (offload/offload_internal.h):
  *
- *      NONE    --- a prompt's end with all layers built, upload ---> DEVICE
- *      DEVICE  --- step: the device builds what is pending --------> DEVICE, n_formed grows when the step ends
- *      DEVICE  --- refit by the host ------------------------------> HOST
- *      (load)  ----------------------------------------------------> HOST
- *      HOST    --- upload: all summaries, with their transforms ---> DEVICE
+ *                 upload, or the end of a step in which
+ *                 the prompt ended and was built           refit
+ *      NOWHERE ---------------------------------> ON_DEVICE <----> ON_HOST <--- load
+ *      open, codes                                open, others  upload
  *
- * Truncation cuts n_formed and keeps `where`, and forks copy both. An aborted step keeps what was pending and is built,
- * and drops the prompt that ended in it.
+ *      reserve   step.n_formed: candidates after the step; what the device cannot build is uploaded: n_formed grows
+ *      end       n_formed = step.n_formed if the device has built them
+ *      abort     the same, but of a prompt that ended in the step nothing stays
+ *      truncate  n_formed is cut; a fork gets the same, cut
  */
 #ifndef DCI_KV_FORMER_H
 #define DCI_KV_FORMER_H

@@ -26,6 +26,12 @@ bool dci_kv_groups(const dci_kv *kv, size_t layer)
         return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && (borrows ? dci_kv_tailed(kv) : dci_kv_summarised(kv));
 }
 
+size_t dci_kv_whole_within(const dci_kv *kv, size_t n_candidates, size_t n)
+{
+        const size_t left = n > kv->config.sink ? n - kv->config.sink : 0;
+        return n_candidates <= left ? n_candidates : left / kv->config.page_tokens * kv->config.page_tokens;
+}
+
 size_t dci_kv_may_group(const dci_kv *kv, size_t n)
 {
         const dci_kv_config *config = &kv->config;

@@ -112,6 +112,8 @@ size_t dci_kv_stride(const dci_kv *kv);
 
 /* The layer whose lists this one uses: itself, or with ANCHOR the layer before it that searches. */
 size_t dci_kv_anchor_of(const dci_kv *kv, size_t layer);
+/* Of the first n_candidates, those that n tokens leave: all, or whole pages. */
+size_t dci_kv_whole_within(const dci_kv *kv, size_t n_candidates, size_t n);
 /* Whether this layer has groups at all. */
 bool dci_kv_groups(const dci_kv *kv, size_t layer);
 /* Candidates that a sequence of n tokens may have: none younger than the rollback, whole units. */

@@ -98,7 +98,7 @@ static void form_task(void *arg, size_t task, size_t worker)
         dci_kv *kv = m->kv;
         const due *d = &m->dues[task / kv->config.n_kv_heads];
         const size_t head = task % kv->config.n_kv_heads;
-        void *scratch = kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
+        void *scratch = dci_kv_build_area(kv, worker + 1);
         dci_kv_head *h = &d->layer->heads[head];
         if (kv->listed) {
                 dci_kv_clusters_build(kv, d->layer, d->batch, head, worker + 1);
@@ -222,7 +222,7 @@ static void refit_task(void *arg, size_t task, size_t worker)
         const refitting *r = arg;
         dci_kv *kv = r->kv;
         const size_t head = r->heads[task];
-        void *scratch = kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
+        void *scratch = dci_kv_build_area(kv, worker + 1);
         dci_kv_reencode(kv, r->layer, head, r->layer->n_grouped, scratch);
         r->layer->heads[head].refits++;
 }
@@ -305,12 +305,11 @@ bool dci_kv_may_build_next(const dci_kv *kv, const dci_kv_sequence *sequence)
         return some;
 }
 
-static dci_status form_one(dci_kv *kv, int64_t sequence, bool prompt_only)
+dci_status dci_kv_build_next(dci_kv *kv, int64_t sequence, bool prompt_only)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
-        if (status != DCI_OK)
-                return status;
+        dci_status status = DCI_OK;
+        DCI_TRY(dci_kv_begin_call(kv, 1, &sequence, &found));
         if (dci_kv_some_prompt_due(kv, found[0]))
                 status = dci_kv_build_pending(kv, 1, found, false);
         if (status == DCI_OK && !prompt_only)
@@ -320,16 +319,6 @@ static dci_status form_one(dci_kv *kv, int64_t sequence, bool prompt_only)
         dci_kv_clustering_shrink(kv);
         dci_kv_unlock(kv);
         return status;
-}
-
-dci_status dci_kv_build_next(dci_kv *kv, int64_t sequence)
-{
-        return form_one(kv, sequence, false);
-}
-
-dci_status dci_kv_build_prompt(dci_kv *kv, int64_t sequence)
-{
-        return form_one(kv, sequence, true);
 }
 
 typedef struct giving {

@@ -29,8 +29,7 @@ static void build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
                         dci_kv_clusters_build(kv, layer, layer->batches[0], head, area);
                 return;
         }
-        void *scratch = kv->forming.memory + area * kv->forming.area_bytes;
-        dci_kv_rebuild(kv, layer, head, 0, dci_kv_prompt_candidates(kv, layer->n_prompt), scratch);
+        dci_kv_rebuild(kv, layer, head, 0, dci_kv_prompt_candidates(kv, layer->n_prompt), dci_kv_build_area(kv, area));
 }
 
 /* Under jobs_lock. */

@@ -151,20 +151,13 @@ dci_status dci_kv_check_whole(const dci_kv *kv, const dci_kv_sequence *sequence,
         return DCI_OK;
 }
 
-static size_t whole_pages(const dci_kv *kv, size_t n)
-{
-        const size_t after = n > kv->config.sink ? n - kv->config.sink : 0;
-        return after / kv->config.page_tokens * kv->config.page_tokens;
-}
-
 /* Candidates that are left when a sequence is cut to n tokens. A partial last page, of a frozen prompt, goes when it is cut, and so does
  * a batch of listed groups. */
 size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
-        if (kv->config.sink + layer->n_grouped <= n)
-                return layer->n_grouped;
-        if (!kv->listed)
-                return whole_pages(kv, n);
+        const size_t whole = dci_kv_whole_within(kv, layer->n_grouped, n);
+        if (!kv->listed || whole == layer->n_grouped)
+                return whole;
         const size_t left = dci_kv_clusters_within(layer, n > kv->config.sink ? n - kv->config.sink : 0);
         return left > 0 ? layer->batches[left - 1]->first + layer->batches[left - 1]->n : 0;
 }

@@ -13,6 +13,10 @@
 /* Scratch: one area for each thread of the context, after one for the worker. */
 dci_status dci_kv_build_ready(dci_kv *kv);
 size_t dci_kv_build_bytes(const dci_kv *kv);
+DCI_INLINE void *dci_kv_build_area(const dci_kv *kv, size_t area)
+{
+        return kv->forming.memory + area * kv->forming.area_bytes;
+}
 
 /* Builds candidates [first, end) of one head with its transforms. */
 void dci_kv_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);

@@ -415,7 +415,7 @@ static dci_status build_next(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
                 DCI_TRY(wait_good(kv, row));
                 DCI_TRY(chunks_ready(kv, row));
                 DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));
-                DCI_TRY(dci_kv_build_next(kv->host, row->id));
+                DCI_TRY(dci_kv_build_next(kv->host, row->id, false));
         }
         return upload(kv, row);
 }
@@ -436,7 +436,7 @@ dci_status dci_gpu_kv_clusters_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         if (kv->bad[dci_gpu_kv_row_number(kv, row)] != 0)
                 return DCI_OK;
         DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));
-        DCI_TRY(dci_kv_build_prompt(kv->host, row->id));
+        DCI_TRY(dci_kv_build_next(kv->host, row->id, true));
         return upload(kv, row);
 }
 

@@ -53,7 +53,7 @@ _Static_assert(DCI_GPU_WATCHED_FIRST == DCI_KV_WATCHED_SPAN / DCI_CODE_ROWS &&
 static void fit(dci_kv *host, dci_kv_layer *layer, size_t head, size_t area)
 {
         dci_kv_build_fit(host, layer, head, dci_kv_prompt_candidates(host, layer->n_prompt),
-                         host->forming.memory + area * host->forming.area_bytes);
+                         dci_kv_build_area(host, area));
 }
 
 /* Whole chunks of heads that were fitted are to be encoded. */

@@ -123,8 +123,7 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 static bool prompted(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
         for (size_t l = 0; l < kv->shape.n_layers; l++)
-                if (!kv->layers[l].dense && atomic_load(&sequence->layers[l].prompt) != DCI_KV_PROMPT_DONE &&
-                    (kv->planner.kind != DCI_GPU_LEARNED || sequence->layers[l].prompt == DCI_KV_PROMPT_OPEN))
+                if (!kv->layers[l].dense && atomic_load(&sequence->layers[l].prompt) == DCI_KV_PROMPT_OPEN)
                         return false;
         return true;
 }
@@ -176,21 +175,9 @@ static bool some_ended(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return some;
 }
 
-static dci_status learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after)
-{
-        if (row->step.prompting) {
-                row->step.n_formed = some_ended(kv, row) ? 0 : dci_kv_prompt_candidates(kv->host, after);
-                return DCI_OK;
-        }
-        DCI_TRY(dci_kv_wait(kv->host, row->id));
-        if (due > row->n_formed || dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > row->n_formed)
-                DCI_TRY(dci_gpu_kv_upload(kv, row));
-        row->step.n_formed = row->n_formed;
-        return DCI_OK;
-}
-
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
 {
+        const bool learned = kv->planner.kind == DCI_GPU_LEARNED;
         if (!kv->planner.on)
                 return DCI_OK;
         if (kv->planner.clustered)
@@ -202,12 +189,13 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 row->step.n_built = 0;
                 row->step.n_formed = row->n_formed;
                 row->step.prompting = !prompted(kv, sequence);
-                if (kv->planner.kind == DCI_GPU_LEARNED) {
-                        DCI_TRY(learned_reserve(kv, row, due, after));
-                } else if (row->step.prompting) {
+                if (learned && !row->step.prompting)
+                        DCI_TRY(dci_kv_wait(kv->host, row->id));
+                if (row->step.prompting) {
                         /* Plans of the step find this many if the prompt ends in it. */
-                        row->step.n_formed = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
-                } else if (due > row->n_formed) {
+                        const bool ends = learned ? !some_ended(kv, row) : row->n == 0;
+                        row->step.n_formed = ends ? dci_kv_prompt_candidates(kv->host, after) : 0;
+                } else if (due > row->n_formed || (learned && dci_gpu_kv_host_grouped(kv, sequence) > row->n_formed)) {
                         if (!device_builds(kv, row, due))
                                 DCI_TRY(dci_gpu_kv_upload(kv, row));
                         row->step.n_formed = due > row->n_formed ? due : row->n_formed;
@@ -371,12 +359,6 @@ static dci_status copy_chunk(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t c, int3
         return DCI_OK;
 }
 
-static size_t grouped_within(const dci_gpu_kv *kv, size_t grouped, size_t n)
-{
-        const size_t candidates = n > kv->shape.sink ? n - kv->shape.sink : 0, page = kv->shape.page_tokens;
-        return grouped <= candidates ? grouped : candidates / page * page;
-}
-
 dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
 {
         dci_gpu_kv_planner *p = &kv->planner;
@@ -387,7 +369,7 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
                 DCI_TRY(dci_gpu_kv_clusters_fork(kv, from, to));
                 return dci_gpu_kv_schedule_fork(kv, from, to);
         }
-        const size_t n = grouped_within(kv, from->n_formed, to->n), whole = n / DCI_KV_CHUNK;
+        const size_t n = dci_kv_whole_within(kv->host, from->n_formed, to->n), whole = n / DCI_KV_CHUNK;
         dci_gpu_kv_store_share(kv->summaries, dci_gpu_kv_row_number(kv, from), dci_gpu_kv_row_number(kv, to), whole);
         if (n > whole * DCI_KV_CHUNK) {
                 DCI_TRY(copy_chunk(kv, to, whole, row_numbers(kv, from)[whole]));
@@ -415,7 +397,7 @@ dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size
         dci_gpu_kv_planner *p = &kv->planner;
         if (p->clustered)
                 return dci_gpu_kv_clusters_truncate(kv, row);
-        const size_t left = grouped_within(kv, row->n_formed, n), last = left / DCI_KV_CHUNK;
+        const size_t left = dci_kv_whole_within(kv->host, row->n_formed, n), last = left / DCI_KV_CHUNK;
         dci_status status = DCI_OK;
         if (!p->on || left == row->n_formed)
                 return DCI_OK;

@@ -335,7 +335,7 @@ static void form_task(void *arg, size_t task, size_t worker)
         dci_kv_head *h = &layer->heads[head];
         for (size_t b = 0; b < layer->n_batches; b++)
                 dci_kv_clusters_summarise(kv, layer, layer->batches[b], head, worker + 1);
-        dci_kv_build(kv, layer, head, 0, layer->n_grouped, kv->forming.memory + (worker + 1) * kv->forming.area_bytes);
+        dci_kv_build(kv, layer, head, 0, layer->n_grouped, dci_kv_build_area(kv, worker + 1));
         /* What was watched is what the file says, not what has just been made again. */
         const unsigned char *at = l->heads + task * DCI_KV_HEAD_BYTES;
         if (h->keys != NULL)
