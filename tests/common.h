@@ -10,6 +10,8 @@
 #include "core/internal.h"
 #include "dci/dci.h"
 
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
 /* Fails with the library's own sentence. */
 #define ck_ok(call)                                                                                                    \
         do {                                                                                                           \

@@ -11,8 +11,6 @@
 #include "tests/gpu_score_learned.h"
 
 #define UNLIKE 32 /* tokens whose keys are near one another */
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
-
 static int32_t *ints(const gpu_buffer *b)
 {
         return (int32_t *)(void *)b->image;

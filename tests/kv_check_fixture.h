@@ -15,14 +15,4 @@ dci_kv *kv_check_make(dci_context *context, const dci_kv_config *config, kv_data
 /* Both levels of the check. */
 void kv_check_passes(dci_kv *kv, const char *what);
 
-/* Damage, to a cache of this preset, and what the check says of it. */
-typedef struct kv_check_damage {
-        const char *name;
-        void (*make)(dci_kv *kv);
-        int32_t preset, level; /* level: the lowest that finds it */
-        const char *says;
-} kv_check_damage;
-/* Makes a cache, damages it and wants that found at the level that should, and by its name. Returns the cache, which may be beyond freeing. */
-dci_kv *kv_check_damaged(const kv_check_damage *damage);
-
 #endif

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 static dci_context_config pool_config(int32_t n_threads)
 {
         dci_context_config config;

@@ -13,8 +13,6 @@
 #include "tests/emulated/examples.h"
 
 #define N EXAMPLE_THREADS
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
-
 static _Alignas(128) uint32_t in[N], out[8 * N];
 
 static void fill(void)

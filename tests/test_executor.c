@@ -15,7 +15,6 @@
 
 #include "core/executor.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MOST_WORKERS 8
 
 /* A thread sanitizer does not see the synchronisation of OpenMP runtimes, refuses to work in the child of a process with

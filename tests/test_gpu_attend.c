@@ -18,7 +18,6 @@
 
 #define ROOM ((size_t)64 << 20)
 #define MOST_BYTES ((size_t)10 << 20) /* of a case's rows in its pool */
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define MOST_ROWS 65
 
 enum { TAIL_NONE, TAIL_EMPTY, TAIL_SOME, TAIL_ALL, TAIL_EQUAL, TAIL_LITTLE, TAILS };

@@ -12,7 +12,6 @@
 #include "tests/gpu_choose_model.h"
 
 #define ROOM ((size_t)28 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define MOST_SEQUENCES 6
 
 static const choose_case shapes[] = {

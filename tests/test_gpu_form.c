@@ -16,7 +16,6 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)48 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define ROWS 3
 #define LAYERS 2
 #define SINK 5

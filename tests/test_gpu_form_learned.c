@@ -16,7 +16,6 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)32 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define ROWS 2
 #define SINK 5
 #define SAMPLE 300

@@ -15,7 +15,6 @@
 #include "simd/kernels.h"
 
 #define ROOM ((size_t)12 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define SEQUENCES 4
 #define ROWS 6
 #define SINK 5

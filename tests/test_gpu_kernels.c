@@ -7,8 +7,6 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)72 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
-
 static const int32_t dims[] = {64, 96, 128, 256}, all_heads[] = {1, 2, 8}, shifts[] = {3, 4, 5, 6};
 
 static int32_t *ints(const gpu_buffer *b)

@@ -14,7 +14,6 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)24 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define SEED 5
 
 typedef struct shape {

@@ -7,7 +7,6 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)16 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define MOST_SEQUENCES 4
 
 typedef struct walk {

@@ -6,8 +6,6 @@
 #include "tests/gpu_score_fixture.h"
 
 #define ROOM ((size_t)48 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
-
 /* Sink, window, budget and unit; tokens of the sequences. */
 #define SIZES 16, 64, 256, 16
 #define LENGTHS 1337, 250, 612

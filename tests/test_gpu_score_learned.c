@@ -6,8 +6,6 @@
 #include "tests/gpu_score_fixture.h"
 
 #define ROOM ((size_t)48 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
-
 static score_case shape(int32_t bits, int32_t dim, int32_t group)
 {
         const score_case c = {.name = "learned",

@@ -13,7 +13,6 @@
 #include "simd/convert.h"
 #include "sketch/coder.h"
 
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define BLOCK 128
 #define KEPT                                                                                                           \
         16 /* sink and window, and the budget: nothing is left for a list, so that one candidate makes a sequence sparse */

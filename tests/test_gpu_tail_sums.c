@@ -10,7 +10,6 @@
 
 #include "simd/kernels.h"
 
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define KEPT 16 /* sink and window, and the budget: what lists hold is not asked here */
 #define SINK 4
 #define KEYS_AT 384

@@ -10,8 +10,6 @@
 #include "simd/softmax/softmax.h"
 #include "tests/kv_fixture.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 enum { IMPORTANT = 1500, LAST = IMPORTANT + 40 };
 #define BY_BYTES 3e-2 /* some hundredths of a logit, in most of the queries that count */
 #define BY_FLOATS 1e-4

@@ -10,7 +10,6 @@
 #include "simd/cpu.h"
 #include "simd/select.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 enum { MOST_ROWS = 300, MOST_SIMPLE = 18, MOST_VALUES = 20000 };
 
 static const dci_kernels *kernels_of(int level)

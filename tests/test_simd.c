@@ -9,7 +9,6 @@
 
 #include "simd/cpu.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MOST_ROWS 40
 #define MOST_DIM 4096
 #define MOST_HALVES 400000

@@ -9,7 +9,6 @@
 
 #include "simd/cpu.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define SWEEP ((size_t)400000)
 #define EXP_ERROR 1.5e-7 /* as gpu/args/rows.h states it */
 

@@ -8,7 +8,6 @@
 
 #include "simd/softmax/softmax.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 enum { MOST_DIM = 300, MOST_QUERIES = 32, ROWS = DCI_LOOK_ROWS, LANES = DCI_LOOK_LANES };
 
 static const dci_look_kernels *kernels, *others;

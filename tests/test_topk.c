@@ -11,7 +11,6 @@
 #include "simd/cpu.h"
 #include "simd/topk.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MOST 3000   /* values of one selection */
 #define MOST_K 1000 /* of them */
 
