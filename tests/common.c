@@ -204,6 +204,21 @@ const char *test_trace_dir(void)
         return dir != NULL ? dir : DCI_SOURCE_DIR "/bench/data/smollm2-debref-layer06_head0";
 }
 
+TCase *test_case(Suite *suite, const char *name, double seconds)
+{
+        TCase *made = tcase_create(name);
+        tcase_set_timeout(made, seconds);
+        suite_add_tcase(suite, made);
+        return made;
+}
+
+TCase *test_case_with(Suite *suite, const char *name, double seconds, SFun setup, SFun teardown)
+{
+        TCase *made = test_case(suite, name, seconds);
+        tcase_add_checked_fixture(made, setup, teardown);
+        return made;
+}
+
 int test_main(Suite *suite)
 {
         SRunner *runner = srunner_create(suite);

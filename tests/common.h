@@ -97,6 +97,10 @@ dci_context *test_context_isa(dci_isa isa);
 /* Folder of the trace in the repository, from the environment or the source tree. */
 const char *test_trace_dir(void);
 
+/* A case of a suite, whose tests end after so many seconds; and one whose tests run between setup and teardown. */
+TCase *test_case(Suite *suite, const char *name, double seconds);
+TCase *test_case_with(Suite *suite, const char *name, double seconds, SFun setup, SFun teardown);
+
 /* Runs one suite; returns the exit status. */
 int test_main(Suite *suite);
 

@@ -467,8 +467,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("coder");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "laws", 60);
         tcase_add_loop_test(tcase, rotations_are_orthogonal, 0, N_DIMS);
         tcase_add_test(tcase, rotations_spread_what_is_concentrated);
         tcase_add_loop_test(tcase, estimates_keep_to_their_bound, 0, 2 * N_DIMS * N_WIDTHS);
@@ -479,6 +478,5 @@ int main(void)
         tcase_add_test(tcase, layouts_keep_to_their_room);
         tcase_add_loop_test(tcase, random_codes_are_unbiased, 0, N_WIDTHS);
         tcase_add_test(tcase, nothing_is_estimated_as_nothing);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -589,10 +589,8 @@ int main(void)
                               the_last_holder_frees_the_context,
                               log_gets_lines_on_the_calling_thread};
         Suite *suite = suite_create("core");
-        TCase *tcase = tcase_create("core");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "core", 120);
         for (size_t i = 0; i < COUNT(all); i++)
                 tcase_add_test(tcase, all[i]);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -588,9 +588,7 @@ static void add_tests(TCase *tcase, bool openblas)
 int main(int argc, char **argv)
 {
         Suite *suite = suite_create("executor");
-        TCase *tcase = tcase_create("executor");
-        tcase_set_timeout(tcase, 120);
-        suite_add_tcase(suite, tcase);
+        TCase *tcase = test_case(suite, "executor", 120);
         add_tests(tcase, argc > 1);
         (void)argv;
         return test_main(suite);

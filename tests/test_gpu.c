@@ -427,8 +427,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu");
-        TCase *tcase = tcase_create("gpu");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "gpu", 60);
         tcase_add_test(tcase, bad_input_is_refused_with_a_sentence);
         tcase_add_test(tcase, devices_are_there_or_the_reason_is_told);
         tcase_add_test(tcase, a_device_tells_what_it_is);
@@ -441,6 +440,5 @@ int main(void)
         tcase_add_test(tcase, copies_and_events_keep_their_order);
         tcase_add_test(tcase, shapes_without_a_kernel_are_refused);
         tcase_add_test(tcase, what_a_device_cannot_use_is_refused);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

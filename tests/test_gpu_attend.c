@@ -537,11 +537,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_attend");
-        TCase *tcase = tcase_create("gpu_attend");
-        tcase_set_timeout(tcase, 300);
+        TCase *tcase = test_case(suite, "gpu_attend", 300);
         tcase_add_test(tcase, attention_is_softmax_over_the_rows_of_a_plan);
         tcase_add_test(tcase, many_ragged_sequences_at_once);
         tcase_add_test(tcase, lists_of_every_length);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

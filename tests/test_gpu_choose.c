@@ -420,11 +420,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_choose");
-        TCase *tcase = tcase_create("gpu_choose");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "gpu_choose", 120);
         tcase_add_loop_test(tcase, the_best_are_chosen_whatever_was_there, 0, (int)COUNT(shapes));
         tcase_add_loop_test(tcase, a_graph_chooses_from_longer_sequences, 0, (int)COUNT(shapes));
         tcase_add_test(tcase, what_cannot_be_done_is_said);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -565,10 +565,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_form");
-        TCase *tcase = tcase_create("gpu_form");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "gpu_form", 120);
         tcase_add_test(tcase, prompts_become_what_the_cpu_makes_of_them);
         tcase_add_test(tcase, unit_by_unit_is_as_all_at_once);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

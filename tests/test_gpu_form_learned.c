@@ -372,11 +372,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_form_learned");
-        TCase *tcase = tcase_create("codes");
-        tcase_set_timeout(tcase, 600);
+        TCase *tcase = test_case(suite, "codes", 600);
         tcase_add_test(tcase, codes_are_those_of_the_cpu_at_every_level);
         tcase_add_test(tcase, recorded_keys_too);
         tcase_add_test(tcase, residuals_have_places_without_gaps);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

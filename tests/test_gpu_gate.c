@@ -546,11 +546,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_gate");
-        TCase *tcase = tcase_create("kernels");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "kernels", 120);
         tcase_add_loop_test(tcase, lists_are_due_when_they_should, 0, (int)COUNT(shapes));
         tcase_add_loop_test(tcase, lists_are_taken_from_what_is_kept, 0, (int)COUNT(taken));
         tcase_add_loop_test(tcase, what_is_kept_is_what_a_plan_chooses, 0, 2 * (int)COUNT(taken));
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

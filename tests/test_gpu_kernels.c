@@ -585,13 +585,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_kernels");
-        TCase *tcase = tcase_create("gpu_kernels");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "gpu_kernels", 120);
         tcase_add_test(tcase, new_tokens_lie_where_the_contract_says);
         tcase_add_test(tcase, packed_blocks_are_blocks_of_the_pool);
         tcase_add_test(tcase, what_is_fetched_lies_in_its_slots);
         tcase_add_test(tcase, places_are_those_of_the_last_changes);
         tcase_add_test(tcase, captured_copies_run_at_each_launch);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

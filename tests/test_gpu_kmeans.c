@@ -306,13 +306,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kmeans");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 120);
+        TCase *laws = test_case(suite, "laws", 120);
         tcase_add_loop_test(laws, clusters_are_those_of_the_cpu, 0, COUNT(shapes));
         tcase_add_test(laws, keys_of_a_model_too);
         tcase_add_test(laws, empty_clusters_and_ties_too);
         tcase_add_test(laws, rounds_end_when_nothing_changes);
         tcase_add_loop_test(laws, bad_rows_are_told, 0, 4);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -313,10 +313,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_resolve");
-        TCase *tcase = tcase_create("gpu_resolve");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "gpu_resolve", 120);
         tcase_add_test(tcase, frames_hold_what_was_used_last);
         tcase_add_test(tcase, a_graph_resolves_as_a_call_does);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

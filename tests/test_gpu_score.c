@@ -163,13 +163,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_score");
-        TCase *tcase = tcase_create("gpu_score");
-        tcase_set_timeout(tcase, 240);
+        TCase *tcase = test_case(suite, "gpu_score", 240);
         tcase_add_test(tcase, codes_score_as_the_coder_scans);
         tcase_add_test(tcase, rows_score_as_their_kinds_say);
         tcase_add_test(tcase, unusual_numbers_and_lengths);
         tcase_add_test(tcase, a_graph_scores_longer_sequences);
         tcase_add_test(tcase, what_is_refused);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

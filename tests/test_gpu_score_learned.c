@@ -120,12 +120,10 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_score_learned");
-        TCase *tcase = tcase_create("gpu_score_learned");
-        tcase_set_timeout(tcase, 240);
+        TCase *tcase = test_case(suite, "gpu_score_learned", 240);
         tcase_add_test(tcase, learned_codes_score_as_the_coder_scans);
         tcase_add_test(tcase, unusual_numbers_and_lengths);
         tcase_add_test(tcase, a_graph_scores_longer_sequences);
         tcase_add_test(tcase, what_is_refused);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -412,11 +412,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_tail");
-        TCase *tcase = tcase_create("gpu_tail");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "gpu_tail", 120);
         tcase_add_test(tcase, outputs_are_those_of_decoded_rows);
         tcase_add_test(tcase, a_graph_follows_sequences_that_grow);
         tcase_add_test(tcase, other_widths_are_refused);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

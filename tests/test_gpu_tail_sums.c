@@ -406,9 +406,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_tail_sums");
-        TCase *tcase = tcase_create("gpu_tail_sums");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "gpu_tail_sums", 120);
         tcase_add_test(tcase, outputs_are_those_of_what_is_left_of_pages);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

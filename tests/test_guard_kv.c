@@ -268,11 +268,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("test_guard_kv");
-        TCase *tcase = tcase_create("arrays");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "arrays", 120);
         tcase_add_test(tcase, a_cache_touches_nothing_but_the_arrays_of_its_caller);
         tcase_add_test(tcase, a_cache_touches_nothing_beside_the_memory_of_its_caller);
         tcase_add_test(tcase, a_calibration_reads_nothing_but_its_queries);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

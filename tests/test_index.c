@@ -493,9 +493,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("index");
-        TCase *answers = tcase_create("answers"), *changes = tcase_create("changes");
-        tcase_set_timeout(answers, 300);
-        tcase_set_timeout(changes, 300);
+        TCase *answers = test_case(suite, "answers", 300), *changes = test_case(suite, "changes", 300);
         tcase_add_test(answers, exact_against_double_precision_on_every_isa);
         tcase_add_test(answers, exact_for_every_metric_and_format);
         tcase_add_test(answers, ties_go_to_the_lower_id);
@@ -509,7 +507,5 @@ int main(void)
         tcase_add_test(changes, a_small_index_is_small);
         tcase_add_test(changes, rows_that_come_beside_a_search_leave_little_behind);
         tcase_add_test(changes, rows_that_find_no_memory_leave_the_chunks_as_they_were);
-        suite_add_tcase(suite, answers);
-        suite_add_tcase(suite, changes);
         return test_main(suite);
 }

@@ -219,9 +219,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("index damage");
-        TCase *damaged = tcase_create("damaged");
-        tcase_set_timeout(damaged, 60);
+        TCase *damaged = test_case(suite, "damaged", 60);
         tcase_add_loop_test(damaged, every_damage_is_found_and_named, 0, COUNT(damages));
-        suite_add_tcase(suite, damaged);
         return test_main(suite);
 }

@@ -374,8 +374,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("index forms");
-        TCase *forms = tcase_create("forms");
-        tcase_set_timeout(forms, 120);
+        TCase *forms = test_case(suite, "forms", 120);
         tcase_add_test(forms, borrowed_rows_equal_owned_rows);
         tcase_add_test(forms, strides_and_formats_of_input_do_not_matter);
         tcase_add_test(forms, cosine_keeps_zero_rows_when_asked);
@@ -385,6 +384,5 @@ int main(void)
         tcase_add_test(forms, a_guess_that_is_too_high_costs_time_alone);
         tcase_add_test(forms, an_empty_index_answers_with_padding);
         tcase_add_test(forms, stats_and_defaults_are_kept);
-        suite_add_tcase(suite, forms);
         return test_main(suite);
 }

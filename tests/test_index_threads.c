@@ -296,14 +296,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("index threads");
-        TCase *threads = tcase_create("threads");
-        tcase_set_timeout(threads, 600);
+        TCase *threads = test_case(suite, "threads", 600);
         tcase_add_test(threads, results_are_the_same_bits_at_any_thread_count_and_batch_size);
         tcase_add_test(threads, one_query_over_many_rows_uses_all_threads_and_gives_the_same);
         tcase_add_test(threads, searches_beside_a_writer_see_whole_batches);
         tcase_add_test(threads, searches_beside_a_writer_see_each_chunk_that_comes);
         tcase_add_test(threads, adds_from_many_threads_queue_up);
         tcase_add_test(threads, an_index_outlives_the_callers_hold_on_its_context);
-        suite_add_tcase(suite, threads);
         return test_main(suite);
 }

@@ -7,21 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kmeans_fixture.h"
 
 enum { DIM = TRACE_DIM };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 static kmeans_out lawful(const dci_kmeans_config *config, const dci_kmeans_input *input, const char *what)
 {
@@ -559,9 +548,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans choices");
-        TCase *laws = tcase_create("choices");
-        tcase_set_timeout(laws, 120);
-        tcase_add_checked_fixture(laws, setup, teardown);
+        TCase *laws = test_case_with(suite, "choices", 120, context_open_2, context_close);
         tcase_add_loop_test(laws, subtracting_the_own_mean_is_clustering_what_is_left_by_hand, 0, KMEANS_FORMS);
         tcase_add_loop_test(laws, a_mean_given_back_gives_the_same_bits, 0, KMEANS_FORMS);
         tcase_add_loop_test(laws, appended_results_pass_the_check_as_one, 0, KMEANS_FORMS);
@@ -579,6 +566,5 @@ int main(void)
         tcase_add_test(laws, rows_without_direction_do_not_hinder_repairs);
         tcase_add_test(laws, nothing_but_rows_without_direction_is_clustered_too);
         tcase_add_loop_test(laws, calls_at_random_obey_the_laws, 0, getenv("DCI_TEST_LONG") != NULL ? 1000 : 12);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -7,21 +7,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kmeans_fixture.h"
 
 enum { N = 12, DIM = 4, K = 3, P = 2 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(3);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* --- refusals ------------------------------------------------------------------------------------------------------------------ */
 
@@ -527,9 +516,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans edges");
-        TCase *edges = tcase_create("edges");
-        tcase_set_timeout(edges, 60);
-        tcase_add_checked_fixture(edges, setup, teardown);
+        TCase *edges = test_case_with(suite, "edges", 60, context_open_3, context_close);
         tcase_add_test(edges, what_is_missing_is_named);
         tcase_add_test(edges, structs_that_were_not_prepared_are_refused);
         tcase_add_test(edges, defaults_are_those_of_the_header);
@@ -546,6 +533,5 @@ int main(void)
         tcase_add_loop_test(edges, squared_norms_up_to_the_limit_are_taken, 0, KMEANS_FORMS);
         tcase_add_loop_test(edges, progress_is_told_in_rounds_and_may_cancel, 0, 3);
         tcase_add_test(edges, any_number_of_rounds_may_be_allowed);
-        suite_add_tcase(suite, edges);
         return test_main(suite);
 }

@@ -223,13 +223,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans faults");
-        TCase *memory = tcase_create("memory");
-        tcase_set_timeout(memory, 120);
+        TCase *memory = test_case(suite, "memory", 120);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, 2 * COUNT(kinds));
         tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, 2 * COUNT(kinds));
         tcase_add_test(memory, refused_calls_give_their_memory_back);
         tcase_add_test(memory, a_cancelled_call_leaves_nothing_behind);
         tcase_add_loop_test(memory, memory_is_what_the_header_says, 0, KMEANS_FORMS);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

@@ -7,21 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kmeans_fixture.h"
 
 enum { DIM = TRACE_DIM };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* Runs, looks at it, and gives it back to the caller. */
 static kmeans_out lawful(const dci_kmeans_config *config, const dci_kmeans_input *input, const char *what)
@@ -543,9 +532,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans laws");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 120);
-        tcase_add_checked_fixture(laws, setup, teardown);
+        TCase *laws = test_case_with(suite, "laws", 120, context_open_2, context_close);
         tcase_add_loop_test(laws, every_shape_format_and_start_obeys_the_laws, 0, KMEANS_FORMS * COUNT(shapes));
         tcase_add_loop_test(laws, real_keys_obey_the_laws, 0, KMEANS_FORMS * COUNT(all_dtypes));
         tcase_add_loop_test(laws, without_capacity_the_free_objective_is_the_objective, 0, KMEANS_FORMS);
@@ -562,6 +549,5 @@ int main(void)
         tcase_add_loop_test(laws, of_several_runs_the_best_is_kept, 0, KMEANS_FORMS);
         tcase_add_loop_test(laws, labels_are_those_of_a_naive_lloyd, 0, 2 * 6);
         tcase_add_loop_test(laws, blobs_far_apart_are_the_clusters, 0, KMEANS_FORMS);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

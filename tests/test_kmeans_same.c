@@ -340,8 +340,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans same");
-        TCase *same = tcase_create("same");
-        tcase_set_timeout(same, 120);
+        TCase *same = test_case(suite, "same", 120);
         const int n_kinds = test_short() ? 3 : COUNT(kinds);
         tcase_add_loop_test(same, any_number_of_threads_gives_the_same_bits, 0, n_kinds);
         tcase_add_loop_test(same, problems_alone_and_together_give_the_same_bits, 0, n_kinds);
@@ -352,6 +351,5 @@ int main(void)
                 tcase_add_loop_test(same, strides_change_nothing, 0, COUNT(kinds));
                 tcase_add_loop_test(same, instruction_sets_give_nearly_the_same, 0, COUNT(kinds));
         }
-        suite_add_tcase(suite, same);
         return test_main(suite);
 }

@@ -531,9 +531,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv edges");
-        TCase *edges = tcase_create("edges");
-        tcase_set_timeout(edges, 60);
-        tcase_add_checked_fixture(edges, setup, teardown);
+        TCase *edges = test_case_with(suite, "edges", 60, setup, teardown);
         tcase_add_test(edges, unknown_sequences_are_named);
         tcase_add_test(edges, closed_sequences_are_unknown);
         tcase_add_test(edges, caches_that_are_missing_are_named);
@@ -549,6 +547,5 @@ int main(void)
         tcase_add_test(edges, caches_may_be_destroyed_in_the_middle_of_a_step);
         tcase_add_test(edges, prompts_get_neighbouring_blocks);
         tcase_add_test(edges, without_a_window_the_last_position_chooses);
-        suite_add_tcase(suite, edges);
         return test_main(suite);
 }

@@ -375,15 +375,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv faults");
-        TCase *memory = tcase_create("memory");
-        tcase_set_timeout(memory, 120);
-        tcase_add_checked_fixture(memory, scratch_open, scratch_close);
+        TCase *memory = test_case_with(suite, "memory", 120, scratch_open, scratch_close);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, COUNT(kinds));
         tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, COUNT(kinds));
         tcase_add_loop_test(memory, steps_allocate_nothing_after_their_reservation, 0, KV_N_KINDS);
         tcase_add_loop_test(memory, the_bytes_of_a_cache_are_those_of_its_memory, 0, KV_N_KINDS);
         tcase_add_test(memory, a_cache_outlives_its_context);
         tcase_add_loop_test(memory, a_failed_maintenance_leaves_nothing_that_two_would_fill_in, 1, 3);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

@@ -5,25 +5,15 @@
 
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { N = 420, PROMPT = 300 };
 
-static dci_context *context;
 static dci_kv_config config;
 static kv_data data, others;
 static dci_kv *kv, *control;
 static const char *name;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* Loops over presets begin with this: two caches of one preset, and tokens of two kinds. */
 static void begin_as(int32_t preset, int32_t schedule)
@@ -369,9 +359,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv forks");
-        TCase *forks = tcase_create("forks");
-        tcase_set_timeout(forks, 60);
-        tcase_add_checked_fixture(forks, setup, teardown);
+        TCase *forks = test_case_with(suite, "forks", 60, context_open_2, context_close);
         tcase_add_loop_test(forks, a_fork_goes_on_as_its_source, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, a_fork_is_a_copy_that_is_cut, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, forks_of_forks_are_their_own, 0, KV_N_KINDS);
@@ -385,6 +373,5 @@ int main(void)
         tcase_add_loop_test(forks, deep_truncation_is_a_shorter_prompt, 0, COUNT(forgetful));
         tcase_add_loop_test(forks, a_frozen_prompt_may_be_cut, 0, KV_N_KINDS);
         tcase_add_test(forks, blocks_that_are_cut_go_back);
-        suite_add_tcase(suite, forks);
         return test_main(suite);
 }

@@ -8,24 +8,11 @@
 #include <string.h>
 
 #include "simd/kernels.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 #include "tests/scratch.h"
 
 enum { TOKENS = 4000, STEPS = 8, PROMPT = TOKENS - STEPS, UNIT = 16, HEADS = 2, GROUP = 3 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        scratch_open();
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-        scratch_close();
-}
 
 static dci_kv_config trace_config(double preselect, size_t preselect_tokens)
 {
@@ -377,9 +364,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv groups");
-        TCase *groups = tcase_create("groups");
-        tcase_set_timeout(groups, 60);
-        tcase_add_checked_fixture(groups, setup, teardown);
+        TCase *groups = test_case_with(suite, "groups", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(groups, scratch_open, scratch_close);
         tcase_add_loop_test(groups, enough_groups_are_all_of_them, 0, COUNT(with));
         tcase_add_loop_test(groups, lists_are_a_naive_choice_in_two_stages, 0, COUNT(naive));
         tcase_add_test(groups, lists_are_full_whatever_the_last_groups_hold);
@@ -387,6 +373,5 @@ int main(void)
         tcase_add_test(groups, scores_that_overflow_read_all_codes);
         tcase_add_test(groups, more_groups_err_less);
         tcase_add_test(groups, means_follow_the_frame);
-        suite_add_tcase(suite, groups);
         return test_main(suite);
 }

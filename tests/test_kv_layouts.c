@@ -7,21 +7,10 @@
 
 #include "dci/check.h"
 #include "kv/kv_internal.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { LAYERS = 2, HEADS = 2, DIM = 16, PAGE = 8, BLOCKS = 256, N = 330 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* --- an engine's memory --------------------------------------------------------------------------------------------------- */
 
@@ -547,9 +536,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv layouts");
-        TCase *layouts = tcase_create("layouts");
-        tcase_set_timeout(layouts, 60);
-        tcase_add_checked_fixture(layouts, setup, teardown);
+        TCase *layouts = test_case_with(suite, "layouts", 60, context_open_2, context_close);
         tcase_add_loop_test(layouts, an_engines_memory_is_like_the_librarys_own, 0, 4 * N_FORMS);
         tcase_add_test(layouts, gaps_of_a_layout_are_not_touched);
         tcase_add_loop_test(layouts, blocks_of_a_layout_end, 0, 2);
@@ -562,6 +549,5 @@ int main(void)
         tcase_add_loop_test(layouts, pieces_are_as_large_as_is_wanted, 0, 4);
         tcase_add_loop_test(layouts, all_blocks_of_a_pool_have_slots_with_numbers, 0, 5);
         tcase_add_loop_test(layouts, a_hook_that_refuses_refuses_the_call, 0, 2);
-        suite_add_tcase(suite, layouts);
         return test_main(suite);
 }

@@ -11,21 +11,10 @@
 #include "kv/kv_internal.h"
 #include "kv/stages/stages.h"
 #include "simd/kernels.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { PROMPT = 150, N = 260 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 static void says(const char *part)
 {
@@ -226,15 +215,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv limits");
-        TCase *limits = tcase_create("limits");
-        tcase_set_timeout(limits, 60);
-        tcase_add_checked_fixture(limits, setup, teardown);
+        TCase *limits = test_case_with(suite, "limits", 60, context_open_2, context_close);
         tcase_add_test(limits, plans_without_room_are_refused);
         tcase_add_test(limits, plans_that_lie_are_refused);
         tcase_add_loop_test(limits, an_empty_sequence_gives_zeros, 0, KV_N_KINDS);
         tcase_add_test(limits, memory_beyond_the_limit_is_not_taken);
         tcase_add_test(limits, refused_reservations_take_nothing);
         tcase_add_test(limits, sequences_end_at_the_most_there_can_be);
-        suite_add_tcase(suite, limits);
         return test_main(suite);
 }

@@ -8,24 +8,11 @@
 
 #include "core/file.h"
 #include "kv/stages/stages.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 #include "tests/persist_fixture.h"
 #include "tests/persist_seal.h"
 #include "tests/scratch.h"
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-        scratch_open();
-}
-
-static void teardown(void)
-{
-        scratch_close();
-        dci_context_destroy(context);
-}
 
 /* Clusters of 8, and 32 tokens for more of them; the budget leaves those be recent. */
 static dci_kv_config small(int32_t preset)
@@ -548,9 +535,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv lists");
-        TCase *lists = tcase_create("lists");
-        tcase_set_timeout(lists, 60);
-        tcase_add_checked_fixture(lists, setup, teardown);
+        TCase *lists = test_case_with(suite, "lists", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(lists, scratch_open, scratch_close);
         tcase_add_test(lists, tokens_are_grouped_so_many_at_a_time);
         tcase_add_test(lists, late_maintenance_gives_the_same_groups);
         tcase_add_test(lists, a_small_budget_groups_early);
@@ -566,6 +552,5 @@ int main(void)
         tcase_add_test(lists, the_rest_of_a_cluster_is_its_own_mean);
         tcase_add_test(lists, figures_are_of_ids_and_rows);
         tcase_add_test(lists, files_without_sound_groups_are_refused);
-        suite_add_tcase(suite, lists);
         return test_main(suite);
 }

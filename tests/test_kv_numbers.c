@@ -11,21 +11,10 @@
 #include "kv/kv_internal.h"
 #include "kv/stages/stages.h"
 #include "simd/kernels.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { PROMPT = 150, N = 260 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 static void says(const char *part)
 {
@@ -415,9 +404,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv numbers");
-        TCase *numbers = tcase_create("numbers");
-        tcase_set_timeout(numbers, 60);
-        tcase_add_checked_fixture(numbers, setup, teardown);
+        TCase *numbers = test_case_with(suite, "numbers", 60, context_open_2, context_close);
         tcase_add_loop_test(numbers, bad_keys_and_values_are_named_and_refused, 0, 9);
         tcase_add_test(numbers, bad_rows_in_place_are_refused);
         tcase_add_loop_test(numbers, bad_queries_are_named_and_refused, 0, KV_N_KINDS);
@@ -429,6 +416,5 @@ int main(void)
         tcase_add_test(numbers, scores_are_numbers_at_any_scale);
         tcase_add_test(numbers, values_as_long_as_they_may_be_have_a_tail_of_numbers);
         tcase_add_test(numbers, queries_of_zeros_turn_from_all_but_their_like);
-        suite_add_tcase(suite, numbers);
         return test_main(suite);
 }

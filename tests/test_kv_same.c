@@ -7,19 +7,8 @@
 #include <string.h>
 
 #include "kv/kv_internal.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* In short runs, whose sanitizers look for races, every third preset will do where only numbers are compared. */
 static bool left_out(int i)
@@ -489,9 +478,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv same");
-        TCase *same = tcase_create("same");
-        tcase_set_timeout(same, 60);
-        tcase_add_checked_fixture(same, setup, teardown);
+        TCase *same = test_case_with(suite, "same", 60, context_open_2, context_close);
         tcase_add_loop_test(same, a_ragged_batch_equals_one_sequence_at_a_time, 0, KV_N_KINDS);
         tcase_add_loop_test(same, the_number_of_threads_changes_nothing, 0, KV_N_KINDS);
         tcase_add_test(same, the_thread_limit_may_change);
@@ -507,6 +494,5 @@ int main(void)
         tcase_add_loop_test(same, codes_made_anew_leave_tails_as_they_are, 0, 2);
         tcase_add_loop_test(same, sequences_are_resident_until_pressure, 0, KV_N_KINDS);
         tcase_add_loop_test(same, what_a_step_attends_to_is_not_changed_by_another_sequence, 0, 2);
-        suite_add_tcase(suite, same);
         return test_main(suite);
 }

@@ -9,24 +9,11 @@
 
 #include "kv/kv_internal.h"
 #include "kv/stages/stages.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_schedule.h"
 #include "tests/scratch.h"
 
 enum { PROMPT = 200, N = 330 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        scratch_open();
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-        scratch_close();
-}
 
 /* What goes with every schedule. */
 static const struct {
@@ -572,9 +559,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv schedules");
-        TCase *tcase = tcase_create("schedules");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "schedules", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, a_schedule_that_always_decides_is_every_step, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, few_candidates_are_ranked_as_at_every_step, DCI_KV_COMBINE_SOFTMAX,
                             DCI_KV_COMBINES + 1);
@@ -593,6 +579,5 @@ int main(void)
         tcase_add_test(tcase, cutting_into_candidates_forgets_lists);
         tcase_add_loop_test(tcase, what_is_loaded_decides_first, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, sequences_decide_each_for_itself, 0, COUNT(kinds));
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "kv/stages/stages.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 #include "tests/kv_schedule.h"
 #include "tests/persist_fixture.h"
@@ -14,20 +15,6 @@
 #include "tests/scratch.h"
 
 enum { PROMPT = 200, N = 520, BUFFER = 40, ROLLBACK = 16 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-        scratch_open();
-}
-
-static void teardown(void)
-{
-        scratch_close();
-        dci_context_destroy(context);
-}
 
 /* A gate that about a quarter of steps pass, so that segments have many lengths. */
 static dci_kv_config small(void)
@@ -524,9 +511,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv segments");
-        TCase *segments = tcase_create("segments");
-        tcase_set_timeout(segments, 60);
-        tcase_add_checked_fixture(segments, setup, teardown);
+        TCase *segments = test_case_with(suite, "segments", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(segments, scratch_open, scratch_close);
         tcase_add_loop_test(segments, segments_end_where_queries_turn, 0, 2);
         tcase_add_test(segments, layers_have_segments_of_their_own);
         tcase_add_loop_test(segments, segments_that_never_close_are_half_of_the_buffer, 0, 2);
@@ -541,6 +527,5 @@ int main(void)
         tcase_add_test(segments, files_keep_the_turns);
         tcase_add_test(segments, what_is_loaded_turns_before_its_first_step);
         tcase_add_test(segments, files_with_unsound_turns_are_refused);
-        suite_add_tcase(suite, segments);
         return test_main(suite);
 }

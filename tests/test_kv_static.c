@@ -9,24 +9,11 @@
 
 #include "kv/stages/stages.h"
 #include "simd/softmax/softmax.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 #include "tests/persist_fixture.h"
 #include "tests/persist_seal.h"
 #include "tests/scratch.h"
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-        scratch_open();
-}
-
-static void teardown(void)
-{
-        scratch_close();
-        dci_context_destroy(context);
-}
 
 /* Room for 8 pages of 8, and a new order every 10 plans. */
 static dci_kv_config small(double share)
@@ -560,9 +547,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv static");
-        TCase *tcase = tcase_create("static");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "static", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, orders_are_those_of_the_naive_model, 0, COUNT(orders));
         tcase_add_test(tcase, without_static_tokens_plans_are_those_of_arkvale);
         tcase_add_loop_test(tcase, plans_take_static_tokens_then_the_best_pages, 0, COUNT(shares));
@@ -576,6 +562,5 @@ int main(void)
         tcase_add_test(tcase, bad_shares_are_refused);
         tcase_add_test(tcase, an_empty_observation_window_is_refused);
         tcase_add_test(tcase, observed_queries_are_numbers);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

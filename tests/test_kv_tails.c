@@ -8,21 +8,10 @@
 #include <string.h>
 
 #include "simd/kernels.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { TOKENS = 4000, STEPS = 24, PROMPT = TOKENS - STEPS };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* Two heads of the trace: three query heads each. */
 static dci_kv_config trace_config(int32_t preset)
@@ -577,9 +566,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv tails");
-        TCase *tails = tcase_create("tails");
-        tcase_set_timeout(tails, 60);
-        tcase_add_checked_fixture(tails, setup, teardown);
+        TCase *tails = test_case_with(suite, "tails", 60, context_open_2, context_close);
         tcase_add_test(tails, more_bits_find_more_of_the_best_tokens);
         tcase_add_test(tails, learned_codes_find_more_at_few_bits);
         tcase_add_test(tails, verified_lists_are_those_of_the_keys);
@@ -594,6 +581,5 @@ int main(void)
         tcase_add_loop_test(tails, codes_of_any_dimension_find_the_best_tokens, 0, 6);
         tcase_add_loop_test(tails, codes_are_made_anew_where_keys_drift, 0, 2);
         tcase_add_test(tails, summaries_take_the_bytes_that_are_said);
-        suite_add_tcase(suite, tails);
         return test_main(suite);
 }

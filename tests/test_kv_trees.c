@@ -552,8 +552,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv trees");
-        TCase *trees = tcase_create("trees");
-        tcase_set_timeout(trees, 60);
+        TCase *trees = test_case(suite, "trees", 60);
         tcase_add_test(trees, every_candidate_lies_in_one_page_of_the_nearest_node);
         tcase_add_test(trees, inserted_rows_lie_where_building_would_have_them);
         tcase_add_test(trees, full_effort_finds_the_best_pages);
@@ -568,6 +567,5 @@ int main(void)
         tcase_add_test(trees, layers_between_anchors_keep_no_tree);
         tcase_add_test(trees, a_longer_key_raises_the_tree);
         tcase_add_test(trees, a_damaged_tree_is_refused);
-        suite_add_tcase(suite, trees);
         return test_main(suite);
 }

@@ -323,10 +323,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("mdci faults");
-        TCase *memory = tcase_create("memory");
-        tcase_set_timeout(memory, 300);
+        TCase *memory = test_case(suite, "memory", 300);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, 3 * COUNT(lives));
         tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, 3 * COUNT(lives));
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

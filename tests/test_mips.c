@@ -536,8 +536,7 @@ int main(void)
         dci_isa isas[6];
         int n_isas = (int)test_isas(isas);
         Suite *suite = suite_create("mips");
-        TCase *lift = tcase_create("lift");
-        tcase_set_timeout(lift, 60);
+        TCase *lift = test_case(suite, "lift", 60);
         tcase_add_loop_test(lift, the_first_fit_takes_the_largest_squared_norm, 0, n_isas);
         tcase_add_test(lift, c_squared_doubles_and_growths_are_few);
         tcase_add_loop_test(lift, shorter_keys_change_nothing, 0, n_isas);
@@ -548,14 +547,11 @@ int main(void)
         tcase_add_loop_test(lift, in_place_equals_out_of_place_at_every_level, 0, n_isas);
         tcase_add_test(lift, zero_keys_go_to_the_pole_and_zero_queries_stay_zero);
         tcase_add_test(lift, results_are_the_same_at_any_thread_count);
-        suite_add_tcase(suite, lift);
 
-        TCase *refusals = tcase_create("refusals");
-        tcase_set_timeout(refusals, 60);
+        TCase *refusals = test_case(suite, "refusals", 60);
         tcase_add_loop_test(refusals, bad_numbers_are_named_and_nothing_changes, 0, n_isas);
         tcase_add_loop_test(refusals, a_key_longer_than_c_is_named_and_nothing_is_written, 0, n_isas);
         tcase_add_test(refusals, bad_arguments_are_refused_with_their_values);
         tcase_add_test(refusals, a_lift_that_no_fit_made_is_refused);
-        suite_add_tcase(suite, refusals);
         return test_main(suite);
 }

@@ -536,11 +536,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("pdci");
-        TCase *walks = tcase_create("walks");
-        tcase_set_timeout(walks, 300);
+        TCase *walks = test_case(suite, "walks", 300);
         tcase_add_loop_test(walks, an_index_of_the_trace_answers_with_what_the_walk_retrieves, 0, 3);
         tcase_add_loop_test(walks, candidates_are_those_of_the_walk, 0, n_tables());
         tcase_add_loop_test(walks, random_cells_agree_with_the_walk, 0, n_tables());
-        suite_add_tcase(suite, walks);
         return test_main(suite);
 }

@@ -379,9 +379,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("persist");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
-        tcase_add_checked_fixture(laws, scratch_open, scratch_close);
+        TCase *laws = test_case_with(suite, "laws", 60, scratch_open, scratch_close);
         tcase_add_loop_test(laws, what_is_loaded_answers_as_what_was_saved, 0, PERSIST_CASES);
         tcase_add_loop_test(laws, what_is_mapped_answers_as_what_was_saved, 0, PERSIST_CASES);
         tcase_add_loop_test(laws, files_memory_and_streams_hold_the_same_bytes, 0, PERSIST_CASES / 3);
@@ -393,6 +391,5 @@ int main(void)
         tcase_add_loop_test(laws, files_travel_between_instruction_sets, 0, 9);
         tcase_add_test(laws, a_mapped_index_takes_settings_but_no_rows);
         tcase_add_test(laws, the_config_can_be_asked_for);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

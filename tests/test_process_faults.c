@@ -520,9 +520,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("process faults");
-        TCase *tcase = tcase_create("process");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "process", 60, setup, teardown);
         tcase_add_test(tcase, signals_at_any_moment_change_nothing);
         /* The thread sanitizer ends a child of a process with threads that starts one itself. */
         if (!UNDER_TSAN)
@@ -536,6 +534,5 @@ int main(void)
         tcase_add_test(tcase, too_few_bytes_for_a_cache_are_refused_and_no_worse);
         tcase_add_test(tcase, a_cache_that_is_full_serves_what_it_has);
         tcase_add_test(tcase, a_process_without_more_threads_gets_a_status_or_works_alone);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

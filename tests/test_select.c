@@ -317,8 +317,7 @@ int main(void)
         dci_isa isas[6];
         const int n = (int)test_isas(isas);
         Suite *suite = suite_create("select");
-        TCase *tcase = tcase_create("select");
-        tcase_set_timeout(tcase, 300);
+        TCase *tcase = test_case(suite, "select", 300);
         tcase_add_loop_test(tcase, farthest_is_the_largest_difference_of_each_row, 0, n);
         tcase_add_loop_test(tcase, lift_is_what_the_norm_leaves_of_c, 0, n);
         tcase_add_loop_test(tcase, keep_between_keeps_the_interval_and_counts_what_is_below, 0, n);
@@ -326,6 +325,5 @@ int main(void)
         tcase_add_loop_test(tcase, kth_smallest_is_what_sorting_says, 0, n);
         tcase_add_loop_test(tcase, select_is_what_sorting_says, 0, n);
         tcase_add_loop_test(tcase, bounds_from_a_sample_nearly_always_hold_the_kth, 0, n);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

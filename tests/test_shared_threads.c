@@ -143,11 +143,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("shared threads");
-        TCase *tcase = tcase_create("threads");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "threads", 60, setup, teardown);
         tcase_add_test(tcase, objects_that_share_an_executor_answer_as_they_would_alone);
         tcase_add_test(tcase, contexts_of_different_executors_work_side_by_side);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -564,8 +564,7 @@ int main(void)
         const dci_kernels *kernels[6];
         const int n_kernels = (int)all_kernels(kernels);
         Suite *suite = suite_create("simd");
-        TCase *tcase = tcase_create("simd");
-        tcase_set_timeout(tcase, 300);
+        TCase *tcase = test_case(suite, "simd", 300);
         tcase_add_loop_test(tcase, scores_are_the_canonical_sums, DCI_F32, DCI_BF16 + 1);
         tcase_add_loop_test(tcase, norms_tell_bad_numbers, 0, n_kernels);
         tcase_add_loop_test(tcase, floats_are_copied, 0, n_kernels);
@@ -580,6 +579,5 @@ int main(void)
                 tcase_add_test(tcase, packing_rounds_pads_and_tells_what_it_took);
                 tcase_add_test(tcase, tile_products_are_those_of_the_rounded_rows);
         }
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

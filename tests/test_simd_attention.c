@@ -324,8 +324,7 @@ int main(void)
         dci_isa isas[6];
         const int n_levels = (int)test_isas(isas);
         Suite *suite = suite_create("simd_attention");
-        TCase *tcase = tcase_create("simd_attention");
-        tcase_set_timeout(tcase, 300);
+        TCase *tcase = test_case(suite, "simd_attention", 300);
         tcase_add_loop_test(tcase, exponentials_are_right_to_their_last_bit_or_so, 0, n_levels);
         tcase_add_loop_test(tcase, exponentials_end_in_zero, 0, n_levels);
         tcase_add_loop_test(tcase, exponentials_are_summed_in_the_canonical_order, 0, n_levels);
@@ -333,6 +332,5 @@ int main(void)
         tcase_add_loop_test(tcase, split_weights_are_products_to_14_bits, 0, n_levels);
         tcase_add_loop_test(tcase, scales_that_are_no_weights_count_nothing_and_change_no_other, 0, n_levels);
         tcase_add_loop_test(tcase, blends_are_the_sums_of_each_query, DCI_F32, DCI_BF16 + 1);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -516,9 +516,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketched");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "laws", 60, setup, teardown);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact, 0, 45);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact_for_the_shortest_queries, 0, 3);
@@ -535,6 +533,5 @@ int main(void)
         tcase_add_loop_test(tcase, an_index_that_was_emptied_codes_as_a_new_one, 0, 6);
         tcase_add_loop_test(tcase, few_rows_do_not_move_the_centre_of_a_batch_behind_them, 0, 2);
         tcase_add_loop_test(tcase, tuning_covers_codes, 0, 3);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

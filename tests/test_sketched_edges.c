@@ -126,12 +126,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketched edges");
-        TCase *tcase = tcase_create("edges");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "edges", 60, setup, teardown);
         tcase_add_test(tcase, memory_and_config_tell_of_codes);
         tcase_add_test(tcase, bad_settings_are_refused);
         tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_codes_in_step, 0, 3);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

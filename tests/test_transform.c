@@ -353,8 +353,7 @@ int main(void)
         dci_isa isas[6];
         int n_isas = (int)test_isas(isas);
         Suite *suite = suite_create("transform");
-        TCase *units = tcase_create("units");
-        tcase_set_timeout(units, 60);
+        TCase *units = test_case(suite, "units", 60);
         tcase_add_loop_test(units, unit_rows_are_the_exact_quotients_rounded, 0, n_isas);
         tcase_add_loop_test(units, tiny_and_huge_rows_become_units_too, 0, n_isas);
         tcase_add_loop_test(units, rows_of_the_largest_dim_become_units, 0, n_isas);
@@ -363,14 +362,11 @@ int main(void)
         tcase_add_loop_test(units, zero_rows_are_refused_or_kept_as_asked, 0, n_isas);
         tcase_add_loop_test(units, bad_numbers_are_named_and_nothing_is_written, 0, n_isas);
         tcase_add_loop_test(units, the_longest_allowed_row_is_the_same_on_every_level, 0, n_isas);
-        suite_add_tcase(suite, units);
 
-        TCase *calls = tcase_create("calls");
-        tcase_set_timeout(calls, 60);
+        TCase *calls = test_case(suite, "calls", 60);
         tcase_add_test(calls, bad_arguments_are_refused_with_their_values);
         tcase_add_test(calls, no_rows_need_no_memory_and_neighbours_may_touch);
         tcase_add_loop_test(calls, results_are_the_same_at_any_thread_count, 0, (int)COUNT(dtypes));
         tcase_add_test(calls, large_calls_open_one_region_and_small_calls_none);
-        suite_add_tcase(suite, calls);
         return test_main(suite);
 }

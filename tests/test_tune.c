@@ -223,15 +223,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("tune");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "laws", 60, setup, teardown);
         tcase_add_loop_test(tcase, the_target_is_reached_with_fewer_distances_and_becomes_the_default, 0, 3);
         tcase_add_test(tcase, everything_asks_for_full_effort_and_flat_has_no_other);
         tcase_add_test(tcase, a_lone_query_checks_nothing_and_an_empty_index_has_nothing_to_find);
         tcase_add_test(tcase, what_cannot_be_is_refused_and_the_defaults_stay);
         tcase_add_loop_test(tcase, codes_look_at_no_more_rows_than_the_kind_does, 0, 2);
         tcase_add_loop_test(tcase, what_is_set_with_codes_reads_hardly_more_than_the_least_on_a_grid, 0, 4);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }
