@@ -230,20 +230,11 @@ void twin_maintain(twin *t)
 
 /* --- steps ----------------------------------------------------------------------------------------------------------------------- */
 
-static void names_of(size_t n_turns, const kv_turn *turns, int64_t *sequences, size_t *n_tokens)
-{
-        ck_assert_uint_le(n_turns, KV_MOST_TURNS);
-        for (size_t i = 0; i < n_turns; i++) {
-                sequences[i] = turns[i].sequence;
-                n_tokens[i] = turns[i].n;
-        }
-}
-
 void twin_reserve(twin *t, size_t n_turns, const kv_turn *turns)
 {
         int64_t sequences[KV_MOST_TURNS];
         size_t n_tokens[KV_MOST_TURNS];
-        names_of(n_turns, turns, sequences, n_tokens);
+        kv_names_of(n_turns, turns, sequences, n_tokens);
         if (t->plans)
                 ck_ok(dci_kv_maintain(t->cpu, n_turns, sequences));
         ck_ok(dci_gpu_kv_reserve(t->kv, t->stream, n_turns, sequences, n_tokens));
@@ -430,7 +421,7 @@ void twin_abort(twin *t, size_t n_turns, const kv_turn *turns)
 {
         int64_t sequences[KV_MOST_TURNS];
         size_t n_tokens[KV_MOST_TURNS];
-        names_of(n_turns, turns, sequences, n_tokens);
+        kv_names_of(n_turns, turns, sequences, n_tokens);
         ck_ok(dci_gpu_kv_step_abort(t->kv));
         ck_ok(dci_kv_step_abort(t->cpu, n_turns, sequences));
         let_go(t);
@@ -497,7 +488,8 @@ dci_gpu_kv_info twin_info(twin *t)
         return info;
 }
 
-/* --- lists of plans that a device made, and the CPU's -------------------------------------------------------------------- */
+/* --- lists of plans that a device made, and the CPU's
+ * -------------------------------------------------------------------- */
 
 void twin_same_plans(const twin *t, size_t layer, size_t n, const dci_kv_plan *a, const dci_kv_plan *b)
 {
@@ -546,7 +538,8 @@ static size_t others(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
         return n;
 }
 
-/* What a group counts, by the device's scores. Of one whose scores the choice has taken out, as much as the last that was chosen. */
+/* What a group counts, by the device's scores. Of one whose scores the choice has taken out, as much as the last
+ * that was chosen. */
 static double counts_for(const twin *t, const float *scores, const float *parts, size_t group, double last)
 {
         const size_t per = t->kv->group, n_parts = (size_t)dci_gpu_kv_score_parts(t->kv, t->kv->step.n);
@@ -605,9 +598,9 @@ static double last_chosen(const twin *t, const which *of, size_t head)
         return (double)last;
 }
 
-/* By how much groups may differ that count the same (gpu/plans.h). Relevances are good to the last bits, scores of rows to their products' share
- * of 2^-17. A byte of a query for learned codes may be one more or less than the CPU's, by which a score differs by up to a coordinate of the
- * key times a 127th of the query's largest one. */
+/* By how much groups may differ that count the same (gpu/plans.h). Relevances are good to the last bits, scores of
+ * rows to their products' share of 2^-17. A byte of a query for learned codes may be one more or less than the
+ * CPU's, by which a score differs by up to a coordinate of the key times a 127th of the query's largest one. */
 static double slack_of(const twin *t, double most)
 {
         const dci_gpu_kv_planner *p = &t->kv->planner;
@@ -652,8 +645,9 @@ static bool is_gone(const twin *t, const counting *c, size_t group)
         return c->scores[group * t->kv->group] == -FLT_MAX;
 }
 
-/* Of two lists that differ: what is in one only counts as much as what is in the other only, to the last bits. A schedule keeps more than a plan
- * takes, and the last that was chosen is one of those: what has no score any more counts that much, or more. */
+/* Of two lists that differ: what is in one only counts as much as what is in the other only, to the last bits. A
+ * schedule keeps more than a plan takes, and the last that was chosen is one of those: what has no score any more
+ * counts that much, or more. */
 static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 {
         const counting c = count_begin(t, of);
@@ -686,7 +680,8 @@ static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n
         count_end(&c);
 }
 
-/* --- lists that are kept ------------------------------------------------------------------------------------------------------------- */
+/* --- lists that are kept
+ * ------------------------------------------------------------------------------------------------------------- */
 
 /* What is in one list only, ascending. */
 static twin_tie *difference(const which *of, size_t head, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
@@ -717,7 +712,8 @@ static bool within(const twin_tie *some, const twin_tie *all)
         return some->layer == all->layer && some->head == all->head;
 }
 
-/* Lists that a schedule keeps go on differing in what counted the same when they were chosen, and no longer does; forks have them, too. */
+/* Lists that a schedule keeps go on differing in what counted the same when they were chosen, and no longer does;
+ * forks have them, too. */
 static bool has_been_tied(twin *t, const which *of, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 {
         if (t->kv->shape.schedule == DCI_KV_EVERY_STEP)
@@ -735,14 +731,8 @@ static bool has_been_tied(twin *t, const which *of, const int32_t *a, size_t n_a
         return known;
 }
 
-static int ascending(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        return (x > y) - (x < y);
-}
-
-/* A list for the next plan, best first, beside the CPU's: what stands in the place of something else counts as much, by scores that are gone when
- * that plan comes. */
+/* A list for the next plan, best first, beside the CPU's: what stands in the place of something else counts as much,
+ * by scores that are gone when that plan comes. */
 static void check_ahead(twin *t, const which *of, const int32_t *a, const int32_t *b, size_t n)
 {
         const size_t sink = t->kv->shape.sink;
@@ -765,7 +755,7 @@ static void check_ahead(twin *t, const which *of, const int32_t *a, const int32_
                 tie->tokens[tie->n++] = mine;
                 tie->tokens[tie->n++] = other;
         }
-        qsort(tie->tokens, tie->n, sizeof tie->tokens[0], ascending);
+        qsort(tie->tokens, tie->n, sizeof tie->tokens[0], test_int32s_ascend);
         t->ties = tie;
         count_end(&c);
 }
@@ -801,7 +791,8 @@ static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_li
         free(lists);
 }
 
-/* Whether a plan is one of the step that ends the prompt of a sequence whose groups the host lists: it attends to everything. */
+/* Whether a plan is one of the step that ends the prompt of a sequence whose groups the host lists: it attends to
+ * everything. */
 bool twin_is_early(const twin *t, size_t layer, int64_t sequence)
 {
         return t->plans && t->kv->planner.listed && !t->kv->layers[layer].dense &&

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The table of damages to an index, which test_index_damage.c includes twice: LEVEL(name, kind, metric, bits, sentence, field and value).
- * LEVEL is the lowest level of dci_index_check that finds the damage, the sentence is a part of what it says. There is a row for each
- * condition that the check tests.
+ * The table of damages to an index, which test_index_damage.c includes twice: LEVEL(name, kind, metric, bits, sentence,
+ * field and value). LEVEL is the lowest level of dci_index_check that finds the damage, the sentence is a part of what
+ * it says. There is a row for each condition that the check tests.
  */
 
 /* Rows, norms and projections. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The table of damages to a KV cache, which test_kv_damage.c includes twice: LEVEL(name, preset, sentence, field and value). LEVEL is the
- * lowest level of dci_kv_check that finds the damage, the sentence is a part of what it says. There is a row for each condition that the
- * check tests.
+ * The table of damages to a KV cache, which test_kv_damage.c includes twice: LEVEL(name, preset, sentence, field and
+ * value). LEVEL is the lowest level of dci_kv_check that finds the damage, the sentence is a part of what it says.
+ * There is a row for each condition that the check tests.
  */
 
 /* The pool of blocks. */

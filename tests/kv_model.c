@@ -95,14 +95,6 @@ kv_model kv_model_fork(const kv_model *model, size_t n)
 
 /* --- attention ---------------------------------------------------------------------------------------------------------- */
 
-static double dot(const float *a, const float *b, size_t dim)
-{
-        double sum = 0.0;
-        for (size_t j = 0; j < dim; j++)
-                sum += (double)a[j] * (double)b[j];
-        return sum;
-}
-
 void kv_model_attend(const kv_model *model, size_t layer, size_t query_head, const float *query, size_t n,
                      const int32_t *positions, double *out, double *out_lse)
 {
@@ -113,7 +105,7 @@ void kv_model_attend(const kv_model *model, size_t layer, size_t query_head, con
         for (size_t i = 0; i < n; i++) {
                 const size_t at = positions != NULL ? (size_t)positions[i] : i;
                 test_hold(at < model->n);
-                logits[i] = model->scale * dot(query, model->keys[of] + at * model->dim_k, model->dim_k);
+                logits[i] = model->scale * test_dot(query, model->keys[of] + at * model->dim_k, model->dim_k);
                 most = fmax(most, logits[i]);
         }
         for (size_t i = 0; i < n; i++) {
@@ -273,8 +265,8 @@ double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, con
                         sum += exp(one[i] - most);
                 for (size_t t = 0; t < model->n && size == 1; t++)
                         if (t < first || t >= end)
-                                sum += exp(model->scale * dot(queries + g * model->dim_k, keys + t * model->dim_k,
-                                                              model->dim_k) -
+                                sum += exp(model->scale * test_dot(queries + g * model->dim_k, keys + t * model->dim_k,
+                                                                   model->dim_k) -
                                            most);
                 for (size_t i = 0; i < n; i++)
                         out[i] += combine == DCI_KV_COMBINE_SOFTMAX ? exp(one[i] - most) / sum
@@ -352,10 +344,11 @@ void kv_model_check_lists(const kv_model *model, const kv_seen *seen, size_t i, 
         }
 }
 
-/* --- groups that are listed ------------------------------------------------------------------------------------------- */
+/* --- groups that are listed
+ * ------------------------------------------------------------------------------------------- */
 
-/* That they are groups, what the naive choice over them is, and what the naive tail adds. Groups themselves are the library's; what
- * k-means must be, tests/test_kmeans_*.c say. */
+/* That they are groups, what the naive choice over them is, and what the naive tail adds. Groups themselves are the
+ * library's; what k-means must be, tests/test_kmeans_*.c say. */
 
 /* Groups of one head: candidates, and those of them that a plan may choose. */
 typedef struct groups {
@@ -448,7 +441,8 @@ static groups listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, s
         return g;
 }
 
-/* --- scores ----------------------------------------------------------------------------------------------------------------- */
+/* --- scores
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 /* Of each query and group, [query][group]. free(). */
 static double *scores_of(const kv_model *model, size_t layer, size_t head, const float *queries, int32_t summary,
@@ -511,7 +505,8 @@ static double *combined(const kv_model *model, const double *scores, size_t n, i
         return out;
 }
 
-/* --- the choice ------------------------------------------------------------------------------------------------------------- */
+/* --- the choice
+ * ------------------------------------------------------------------------------------------------------------- */
 
 /* Members of each group that a list has: those of one group first, ascending. free(). */
 static size_t *taken_of(const groups *g, const int32_t *list, size_t n_list, size_t sink, size_t n_candidates,
@@ -587,7 +582,8 @@ static void check_in_turns(const kv_model *model, const dci_kv_info *info, const
         }
 }
 
-/* --- the tail --------------------------------------------------------------------------------------------------------------- */
+/* --- the tail
+ * --------------------------------------------------------------------------------------------------------------- */
 
 /* Of each group, whether its rest may be estimated: fills in how many groups that are not chosen are. */
 static void check_tail(const kv_model *model, const kv_seen *seen, size_t i, size_t layer, size_t head,
@@ -635,7 +631,8 @@ static void check_tail(const kv_model *model, const kv_seen *seen, size_t i, siz
         free(out);
 }
 
-/* --- what a list is chosen by, now or by an earlier plan ------------------------------------------------------------------------- */
+/* --- what a list is chosen by, now or by an earlier plan
+ * ------------------------------------------------------------------------- */
 
 struct kv_choice {
         groups g;

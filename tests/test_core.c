@@ -377,13 +377,6 @@ START_TEST(normal_has_normal_moments)
 }
 END_TEST
 
-static void serial(void *ctx, size_t n, void (*fn)(void *arg, size_t i), void *arg)
-{
-        (void)ctx;
-        for (size_t i = 0; i < n; i++)
-                fn(arg, i);
-}
-
 START_TEST(every_bad_field_is_refused_by_name)
 {
         static const struct {
@@ -477,7 +470,7 @@ START_TEST(thread_limit_has_bounds)
         dci_context *pool = test_context(3), *caller = NULL;
         dci_context_config config = pool_config(1024);
         config.executor_kind = DCI_EXECUTOR_CALLER;
-        config.executor.parallel_for = serial;
+        config.executor.parallel_for = test_serial;
         ck_ok(dci_context_create(&config, &caller));
         for (size_t i = 0; i < COUNT(bad); i++) {
                 ck_refused(dci_context_set_threads(pool, bad[i]), DCI_ERR_INVALID, "1 to 3");

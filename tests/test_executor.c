@@ -17,17 +17,6 @@
 
 #define MOST_WORKERS 8
 
-/* A thread sanitizer does not see the synchronisation of OpenMP runtimes, refuses to work in the child of a process with
- * threads, and has a thread of its own. */
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#else
-#define UNDER_TSAN 0
-#endif
-
 /* LLVM's OpenMP runtime loses memory of teams whose size changes; its leaks are not ours. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
@@ -556,6 +545,8 @@ START_TEST(one_thread_is_the_calling_thread)
 END_TEST
 #endif
 
+/* A thread sanitizer does not see the synchronisation of OpenMP runtimes, refuses to work in the child of a process
+ * with threads, and has a thread of its own. */
 static void add_tests(TCase *tcase, bool openblas)
 {
         const int n_kinds = dci_openmp_built() && !UNDER_TSAN ? OPENMP + 1 : OPENMP;

@@ -178,8 +178,7 @@ START_TEST(a_cache_touches_nothing_but_the_arrays_of_its_caller)
                         begin(&l, context, kv_presets[k], k + i);
                         l.kv = kv_create(context, &l.config);
                         live(&l);
-                        dci_kv_destroy(l.kv);
-                        kv_data_free(&l.data);
+                        kv_end(l.kv, &l.data);
                 }
                 dci_context_destroy(context);
         }

@@ -72,18 +72,13 @@ static void on_axes(float *rows, size_t n)
                 for (size_t p = 0; p < DIM; p++)
                         rows[i * DIM + p] = p == i % DIM ? 1.0f + (float)(i / DIM) : 0.0f;
 }
-static int by_first(const void *a, const void *b)
-{
-        const float x = *(const float *)a, y = *(const float *)b;
-        return (x > y) - (x < y);
-}
 /* On a line, one after the other: each new row lies beyond all cells. */
 static void sorted_on_a_line(float *rows, size_t n)
 {
         for (size_t i = 0; i < n; i++)
                 for (size_t p = 1; p < DIM; p++)
                         rows[i * DIM + p] *= 1e-3f;
-        qsort(rows, n, DIM * sizeof *rows, by_first);
+        qsort(rows, n, DIM * sizeof *rows, test_floats_ascend);
 }
 /* Near and far in turns, and the far ones farther every time. */
 static void near_and_far(float *rows, size_t n)

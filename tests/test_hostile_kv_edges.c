@@ -157,8 +157,7 @@ START_TEST(every_preset_gives_numbers_and_keeps_its_own_laws)
                 ck_ok(dci_kv_truncate(kv, sequence, 120));
                 ck_ok(dci_kv_maintain(kv, 0, NULL));
                 passes(kv, what);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
         dci_context_destroy(context);
 }
@@ -210,8 +209,7 @@ START_TEST(attention_to_everything_is_that_of_double_precision)
                                 ck_assert_double_le(fabs((double)kv_out(&seen, layer, 0, q)[j] - wanted[j]), 2e-4);
                 }
         kv_seen_free(&seen);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
 }
 END_TEST

@@ -4,19 +4,9 @@
  * Every damage to an index that a test can make is found by dci_index_check and named; index_damage.h has the table.
  */
 #include <math.h>
-#include <string.h>
 
 #include "tests/check_fixture.h"
-
-/* Leak checkers find here what damage hides from them. */
-static const void *hidden[16];
-static size_t n_hidden;
-#define HIDE(pointer)                                                                                                  \
-        do {                                                                                                           \
-                ck_assert_uint_lt(n_hidden, COUNT(hidden));                                                            \
-                hidden[n_hidden++] = (pointer);                                                                        \
-                (pointer) = NULL;                                                                                      \
-        } while (0)
+#include "tests/damage_fixture.h"
 
 static dci_chunk *chunk_of(dci_index *index)
 {
@@ -157,7 +147,8 @@ static void move_row_to_free_page(dci_index *index)
         dci_idmap_set(map_of(index), *id, (int32_t)slot);
         *id = -1;
 }
-/* Whole cells change places: lists and counts stay right, means and reach are computed again, but no row is near its node. */
+/* Whole cells change places: lists and counts stay right, means and reach are computed again, but no row is near its
+ * node. */
 static void rotate_cells(dci_index *index)
 {
         dci_tree *tree = index->tree;
@@ -203,16 +194,9 @@ static dci_index *left[COUNT(damages)];
 START_TEST(every_damage_is_found_and_named)
 {
         const dci_index_config config = check_config(damages[_i].kind, damages[_i].metric, DCI_F32, damages[_i].bits);
-        const char *name = damages[_i].name;
         dci_index *index = left[_i] = check_make(test_context(1), &config);
         check_passes(index);
-        damages[_i].make(index);
-        if (damages[_i].level == DCI_CHECK_FULL)
-                ck_assert_msg(dci_index_check(index, DCI_CHECK_STRUCTURE, NULL) == DCI_OK, "%s: %s", name,
-                              dci_last_error());
-        const dci_status status = dci_index_check(index, damages[_i].level, NULL);
-        ck_assert_msg(status == DCI_ERR_FORMAT && strstr(dci_last_error(), damages[_i].says) != NULL, "%s: %s: %s",
-                      name, dci_status_name(status), dci_last_error());
+        DAMAGE_IS_FOUND(damages[_i], dci_index_check, index);
 }
 END_TEST
 

@@ -14,8 +14,7 @@ enum { DIM = TRACE_DIM };
 /* Runs, and looks at it: the laws see to sizes, sums and the objective; the library's check to the capacity once more. */
 static kmeans_out balanced(const dci_kmeans_config *config, const dci_kmeans_input *input, const char *what)
 {
-        kmeans_out out = kmeans_run(context, config, input);
-        kmeans_obey(config, input, &out, what);
+        kmeans_out out = kmeans_lawful(context, config, input, what);
         for (size_t p = 0; p < out.n_problems; p++) {
                 const dci_kmeans_report *r = &out.result.reports[p];
                 ck_assert_msg(!kmeans_worse(config->metric, r->objective_free, r->objective,

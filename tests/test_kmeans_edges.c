@@ -326,8 +326,7 @@ START_TEST(rows_that_are_all_alike_leave_clusters_empty)
                         dci_kmeans_input input = kmeans_input(ROWS, rows);
                         config.init = kmeans_inits[init];
                         config.segment_rows = segments;
-                        kmeans_out out = kmeans_run(context, &config, &input);
-                        kmeans_obey(&config, &input, &out, "all alike");
+                        kmeans_out out = kmeans_lawful(context, &config, &input, "all alike");
                         ck_assert_uint_eq(out.result.reports->n_empty, MANY - 1);
                         kmeans_out_free(&out);
                         config.subtract_mean = DCI_MEAN_OWN; /* what rounding leaves of rows may have a direction */
@@ -373,8 +372,7 @@ START_TEST(rows_that_cancel_out_leave_centroids_where_they_were)
         for (size_t k = 1; k <= 3; k++) {
                 dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, LONG, k);
                 dci_kmeans_input input = kmeans_input(ROWS, rows);
-                kmeans_out out = kmeans_run(context, &config, &input);
-                kmeans_obey(&config, &input, &out, "antipodes");
+                kmeans_out out = kmeans_lawful(context, &config, &input, "antipodes");
                 if (config.metric == DCI_METRIC_COSINE && k == 1)
                         ck_assert_double_le(fabs(out.result.reports->objective), 1e-5 * ROWS);
                 kmeans_out_free(&out);
@@ -397,8 +395,7 @@ START_TEST(long_and_short_rows_obey_the_laws)
                         for (size_t i = 0; i < ROWS * LONG; i++)
                                 scaled[i] = rows[i] * factors[f];
                         config.subtract_mean = mean;
-                        kmeans_out out = kmeans_run(context, &config, &input);
-                        kmeans_obey(&config, &input, &out, "long and short");
+                        kmeans_out out = kmeans_lawful(context, &config, &input, "long and short");
                         kmeans_out_free(&out);
                 }
         static const float tiny[] = {1e-15f, 1e-20f, 1e-25f, 1e-30f, 1e-38f, 1e-40f, 1e-44f};

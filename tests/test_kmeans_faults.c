@@ -81,20 +81,7 @@ static void climb(int which, test_ladder ladder)
         free(rows);
 }
 
-START_TEST(every_allocation_may_fail_once)
-{
-        climb(_i, test_each_allocation_failing);
-}
-END_TEST
-
-/* Ways back that would need memory themselves fail here. */
-START_TEST(memory_may_be_short_from_any_allocation_on)
-{
-        if (test_short() && _i % 3 != 0) /* some will do for sanitizers */
-                return;
-        climb(_i, test_each_shortage);
-}
-END_TEST
+TEST_LADDERS(climb)
 
 /* No way out of a call leaves memory behind. */
 START_TEST(refused_calls_give_their_memory_back)

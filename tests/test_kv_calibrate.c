@@ -44,8 +44,7 @@ START_TEST(a_calibrated_tau_meets_its_rate)
                 const size_t wanted = (size_t)(rate * (double)samples + 0.5);
                 ck_assert_uint_eq(info.n_decisions - 3 * 2, wanted * per);
                 ck_assert(config.tau > -1.0 && config.tau <= 1.0);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST

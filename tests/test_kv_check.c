@@ -34,8 +34,7 @@ START_TEST(every_preset_and_format_passes_at_every_turn)
         kv_check_passes(kv, what);
         ck_ok(dci_kv_close(kv, sequence));
         kv_check_passes(kv, what);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
 }
 END_TEST
@@ -52,8 +51,7 @@ START_TEST(a_frozen_prompt_and_a_full_cache_pass)
         kv_check_passes(kv, "frozen");
         kv->config.max_bytes = atomic_load(&kv->bytes);
         kv_check_passes(kv, "full");
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
 }
 END_TEST
@@ -83,8 +81,7 @@ START_TEST(bad_arguments_are_refused_and_progress_can_stop_it)
         ck_assert_uint_eq(calls, 1);
         ck_ok(dci_kv_check(kv, DCI_CHECK_FULL, &asks));
         kv_check_passes(kv, "after");
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
 }
 END_TEST

@@ -384,8 +384,7 @@ START_TEST(the_limits_of_shapes_are_taken)
                                 test_hold(isfinite(seen.out[j]));
                         kv_seen_free(&seen);
                 }
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST

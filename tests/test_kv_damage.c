@@ -7,17 +7,8 @@
 #include <string.h>
 
 #include "kv/tree/tree.h"
+#include "tests/damage_fixture.h"
 #include "tests/kv_check_fixture.h"
-
-/* Leak checkers find here what damage hides from them. */
-static const void *hidden[4];
-static size_t n_hidden;
-#define HIDE(pointer)                                                                                                  \
-        do {                                                                                                           \
-                ck_assert_uint_lt(n_hidden, COUNT(hidden));                                                            \
-                hidden[n_hidden++] = (pointer);                                                                        \
-                (pointer) = NULL;                                                                                      \
-        } while (0)
 
 static dci_kv_sequence *first(dci_kv *kv)
 {
@@ -162,18 +153,12 @@ static dci_kv *left[COUNT(damages)];
 START_TEST(every_damage_is_found_and_named)
 {
         const dci_kv_config config = kv_check_config(damages[_i].preset);
-        const char *name = damages[_i].name;
         kv_data data;
         int64_t sequence;
         dci_kv *kv = left[_i] = kv_check_make(test_context(1), &config, &data, &sequence);
         kv_data_free(&data);
-        kv_check_passes(kv, name);
-        damages[_i].make(kv);
-        if (damages[_i].level == DCI_CHECK_FULL)
-                ck_assert_msg(dci_kv_check(kv, DCI_CHECK_STRUCTURE, NULL) == DCI_OK, "%s: %s", name, dci_last_error());
-        const dci_status status = dci_kv_check(kv, damages[_i].level, NULL);
-        ck_assert_msg(status == DCI_ERR_FORMAT && strstr(dci_last_error(), damages[_i].says) != NULL, "%s: %s: %s",
-                      name, dci_status_name(status), dci_last_error());
+        kv_check_passes(kv, damages[_i].name);
+        DAMAGE_IS_FOUND(damages[_i], dci_kv_check, kv);
 }
 END_TEST
 

@@ -52,8 +52,7 @@ static void teardown(void)
         kv_alike(kv, b, control, plain, &data, SECOND, 20, "after what was refused");
         kv_seen_free(&before);
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
         dci_context_destroy(context);
         scratch_close();
 }
@@ -500,8 +499,7 @@ START_TEST(without_a_window_the_last_position_chooses)
         for (size_t t = 0; t < PROMPT; t++)
                 ck_assert(taken[t] || scores[t] <= least + 1e-4);
         kv_seen_free(&seen);
-        dci_kv_destroy(of);
-        kv_data_free(&rows);
+        kv_end(of, &rows);
 }
 END_TEST
 

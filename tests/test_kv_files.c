@@ -33,18 +33,8 @@ static void begin(int32_t preset)
 static void end(void)
 {
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
         kv_data_free(&others);
-}
-
-static int64_t fork_at(dci_kv *of, int64_t sequence, size_t n)
-{
-        int64_t out = -1;
-        ck_ok(dci_kv_fork(of, sequence, n, &out));
-        ck_assert_int_ne(out, sequence);
-        ck_assert_uint_eq(kv_sequence_info(of, out).n_tokens, n);
-        return out;
 }
 
 /* Loops over presets. Into another cache, and into its own. */
@@ -82,7 +72,7 @@ START_TEST(saving_the_beginning_is_forking_there)
                 int64_t loaded = -1;
                 ck_ok(dci_kv_save(kv, saved, places[p], scratch_path("sequence")));
                 ck_ok(dci_kv_load(control, scratch_path("sequence"), &loaded));
-                kv_alike(kv, fork_at(kv, saved, places[p]), control, loaded, &others, places[p], 20, name);
+                kv_alike(kv, kv_fork_at(kv, saved, places[p]), control, loaded, &others, places[p], 20, name);
         }
         end();
 }

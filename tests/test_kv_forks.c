@@ -36,18 +36,8 @@ static void begin(int32_t preset)
 static void end(void)
 {
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
         kv_data_free(&others);
-}
-
-static int64_t fork_at(dci_kv *of, int64_t sequence, size_t n)
-{
-        int64_t out = -1;
-        ck_ok(dci_kv_fork(of, sequence, n, &out));
-        ck_assert_int_ne(out, sequence);
-        ck_assert_uint_eq(kv_sequence_info(of, out).n_tokens, n);
-        return out;
 }
 
 static size_t blocks_in_use(dci_kv *of)
@@ -65,7 +55,7 @@ START_TEST(a_fork_goes_on_as_its_source)
         const int64_t source = kv_begin(kv, &data, PROMPT), plain = kv_begin(control, &data, PROMPT);
         kv_decode_all(kv, source, &data, PROMPT, 13);
         kv_decode_all(control, plain, &data, PROMPT, 13);
-        const int64_t fork = fork_at(kv, source, PROMPT + 13);
+        const int64_t fork = kv_fork_at(kv, source, PROMPT + 13);
         for (size_t t = PROMPT + 13; t < PROMPT + 50; t++) {
                 const kv_turn turns[] = {{source, &data, t, 1}, {fork, &data, t, 1}};
                 kv_seen both = kv_decode(kv, 2, turns), wanted = kv_decode(control, 1, &(kv_turn){plain, &data, t, 1});
@@ -87,7 +77,7 @@ START_TEST(a_fork_is_a_copy_that_is_cut)
         const int64_t source = kv_begin(kv, &data, PROMPT);
         kv_decode_all(kv, source, &data, PROMPT, 13);
         for (size_t p = 0; p < COUNT(places); p++) {
-                const int64_t copy = kv_begin(control, &data, PROMPT), fork = fork_at(kv, source, places[p]);
+                const int64_t copy = kv_begin(control, &data, PROMPT), fork = kv_fork_at(kv, source, places[p]);
                 kv_decode_all(control, copy, &data, PROMPT, 13);
                 ck_ok(dci_kv_truncate(control, copy, places[p]));
                 kv_alike(kv, fork, control, copy, &others, places[p], 12, name);
@@ -113,7 +103,7 @@ START_TEST(forks_of_forks_are_their_own)
         for (size_t f = 0; f < FORKS; f++) {
                 if (f > 0) {
                         at[f] = at[f - 1] - 37;
-                        forks[f] = fork_at(kv, forks[f - 1], at[f]);
+                        forks[f] = kv_fork_at(kv, forks[f - 1], at[f]);
                 }
                 copies[f] = kv_begin(control, &data, PROMPT);
                 for (size_t g = 1; g <= f; g++) /* cut as often: trees depend on it */
@@ -143,7 +133,7 @@ START_TEST(forks_share_blocks_and_summaries)
         begin(kv_presets[_i]);
         const int64_t source = kv_begin(kv, &data, PROMPT);
         const size_t blocks = blocks_in_use(kv), summaries = kv_info(kv).summary_bytes;
-        const int64_t fork = fork_at(kv, source, PROMPT);
+        const int64_t fork = kv_fork_at(kv, source, PROMPT);
         const dci_kv_sequence_info info = kv_sequence_info(kv, fork);
         ck_assert_uint_le(blocks_in_use(kv), blocks + 1);
         ck_assert_uint_eq(kv_info(kv).summary_bytes, summaries);
@@ -169,7 +159,7 @@ START_TEST(long_forks_write_pieces_of_their_own)
         dci_kv *one = kv_create(context, &config), *two = kv_create(context, &config);
         const int64_t source = kv_begin(one, &own, 1100), plain = kv_begin(two, &own, 1100);
         for (size_t p = 0; p < COUNT(places); p++) {
-                const int64_t copy = kv_begin(two, &own, 1100), fork = fork_at(one, source, places[p]);
+                const int64_t copy = kv_begin(two, &own, 1100), fork = kv_fork_at(one, source, places[p]);
                 ck_ok(dci_kv_truncate(two, copy, places[p]));
                 kv_alike(one, fork, two, copy, &other, places[p], 30, dci_kv_preset_name(kv_presets[_i]));
                 ck_ok(dci_kv_close(two, copy));
@@ -178,8 +168,7 @@ START_TEST(long_forks_write_pieces_of_their_own)
         }
         kv_alike(one, source, two, plain, &own, 1100, 30, dci_kv_preset_name(kv_presets[_i]));
         dci_kv_destroy(one);
-        dci_kv_destroy(two);
-        kv_data_free(&own);
+        kv_end(two, &own);
         kv_data_free(&other);
 }
 END_TEST
@@ -233,7 +222,7 @@ END_TEST
 START_TEST(what_was_chosen_once_is_forgotten_with_its_tokens)
 {
         begin(DCI_KV_SNAPKV);
-        const int64_t first = kv_begin(kv, &data, PROMPT), fork = fork_at(kv, first, 120);
+        const int64_t first = kv_begin(kv, &data, PROMPT), fork = kv_fork_at(kv, first, 120);
         ck_ok(dci_kv_truncate(kv, first, 120));
         for (size_t t = 120; t < PROMPT + 50; t += 10) {
                 const kv_turn turns[] = {{first, &others, t, 10}, {fork, &others, t, 10}};
@@ -258,7 +247,7 @@ START_TEST(truncation_is_of_one_sequence)
 {
         begin(DCI_KV_SKETCH);
         const int64_t stays = kv_begin(kv, &data, PROMPT), cut = kv_begin(kv, &others, PROMPT),
-                      fork = fork_at(kv, stays, PROMPT), plain = kv_begin(control, &data, PROMPT);
+                      fork = kv_fork_at(kv, stays, PROMPT), plain = kv_begin(control, &data, PROMPT);
         ck_ok(dci_kv_truncate(kv, cut, 100));
         ck_ok(dci_kv_truncate(kv, fork, 0));
         kv_feed(kv, 1, &(kv_turn){fork, &others, 0, 200});
@@ -321,7 +310,7 @@ START_TEST(a_frozen_prompt_may_be_cut)
                 dci_kv *one = kv_create(context, &config);
                 int64_t cut = kv_begin(one, &own, 600);
                 if (p % 2 == 0)
-                        cut = fork_at(one, cut, places[p]);
+                        cut = kv_fork_at(one, cut, places[p]);
                 else
                         ck_ok(dci_kv_truncate(one, cut, places[p]));
                 kv_model model = kv_model_of(&config, &own, places[p]);

@@ -51,8 +51,7 @@ START_TEST(enough_groups_are_all_of_them)
         kv_alike(one, kv_begin(one, &data, 600), other, kv_begin(other, &data, 600), &data, 600, 60, "all groups");
         ck_assert_double_gt(kv_info(one).resident_token_bytes, kv_info(other).resident_token_bytes);
         dci_kv_destroy(one);
-        dci_kv_destroy(other);
-        kv_data_free(&data);
+        kv_end(other, &data);
 }
 END_TEST
 
@@ -119,12 +118,6 @@ static void weigh_tokens(const question *a, const bool *marked, double *weights)
         }
 }
 
-static int descending(const void *a, const void *b)
-{
-        const double x = *(const double *)a, y = *(const double *)b;
-        return (x < y) - (x > y);
-}
-
 /* Codes of eight bits leave weights of means as they are within a few percent; of tokens, whose logits are larger, within a quarter. Where keys
  * decide, what a query head counts is still from codes. */
 #define UNIT_SLACK 0.1
@@ -138,7 +131,7 @@ static void check_list(const question *a, size_t per, size_t wanted, const int32
         size_t n_seen = 0;
         weigh_units(a, per, units);
         memcpy(sorted, units, n_units * sizeof *units);
-        qsort(sorted, n_units, sizeof *sorted, descending);
+        qsort(sorted, n_units, sizeof *sorted, test_doubles_descend);
         ck_assert_uint_lt(wanted, n_units);
         for (size_t u = 0; u < n_units; u++)
                 marked[u] = units[u] >= sorted[wanted - 1];
@@ -194,8 +187,7 @@ START_TEST(lists_are_a_naive_choice_in_two_stages)
                 }
                 kv_seen_free(&seen);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -215,8 +207,7 @@ static double error_with(const dci_kv_config *config)
                 kv_seen_free(&seen);
         }
         kv_model_free(&model);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         return sum / STEPS;
 }
 
@@ -259,8 +250,7 @@ START_TEST(means_follow_the_frame)
         ck_ok(dci_kv_load(other, scratch_path("drifted"), &loaded));
         kv_alike(kv, sequence, other, loaded, &data, LENGTH, 40, "means that were made anew");
         dci_kv_destroy(kv);
-        dci_kv_destroy(other);
-        kv_data_free(&data);
+        kv_end(other, &data);
 }
 END_TEST
 
@@ -311,8 +301,7 @@ START_TEST(groups_that_count_nothing_add_no_rows)
                         kv_lawful(&seen, &config, 0, "long keys");
                         kv_seen_free(&seen);
                 }
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -356,8 +345,7 @@ START_TEST(scores_that_overflow_read_all_codes)
                 kv_seen_free(&wanted);
         }
         dci_kv_destroy(kv);
-        dci_kv_destroy(other);
-        kv_data_free(&data);
+        kv_end(other, &data);
 }
 END_TEST
 

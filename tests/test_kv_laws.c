@@ -508,8 +508,7 @@ START_TEST(rows_are_read_back_as_they_were)
                 }
         free(keys);
         free(values);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 

@@ -187,8 +187,7 @@ static void check_layout(int32_t preset, size_t form, int32_t blocks_by, bool in
                 each_slot(e, kv, layer, &all, 0, false);
         ck_assert_msg(dci_kv_check(kv, DCI_CHECK_FULL, NULL) == DCI_OK, "%s: %s", what, dci_last_error());
         dci_kv_destroy(kv);
-        dci_kv_destroy(own);
-        kv_data_free(&data);
+        kv_end(own, &data);
         kv_data_free(&others);
         engine_free(e);
 }
@@ -220,8 +219,7 @@ START_TEST(gaps_of_a_layout_are_not_touched)
                 each_slot(e, kv, layer, &all, 0, true);
         ck_assert(memcmp(after, e->memory, e->bytes) == 0);
         free(after);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         engine_free(e);
 }
 END_TEST
@@ -249,8 +247,7 @@ START_TEST(blocks_of_a_layout_end)
         if (lent)
                 ck_ok(dci_kv_lend(kv, sequence, 1, blocks + 3));
         kv_decode_all(kv, sequence, &data, 3 * PAGE, PAGE);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         engine_free(e);
 }
 END_TEST
@@ -303,8 +300,7 @@ START_TEST(a_block_may_be_lent_to_several_sequences)
         for (size_t t = 200; t < 220; t++)
                 step_alike(e, kv, own, (kv_turn){second, &data, t, 1}, control, false, "second");
         dci_kv_destroy(kv);
-        dci_kv_destroy(own);
-        kv_data_free(&data);
+        kv_end(own, &data);
         engine_free(e);
 }
 END_TEST
@@ -332,8 +328,7 @@ START_TEST(lent_blocks_stay_lent_until_they_are_cut)
         ck_ok(dci_kv_close(kv, sequence));
         ck_assert_uint_eq(kv_info(kv).n_free_blocks, BLOCKS);
         dci_kv_destroy(kv);
-        dci_kv_destroy(own);
-        kv_data_free(&data);
+        kv_end(own, &data);
         engine_free(e);
 }
 END_TEST
@@ -353,8 +348,7 @@ START_TEST(forks_of_lent_blocks_are_at_whole_blocks)
         ck_assert_int_eq(fork, -7);
         ck_assert_uint_eq(kv_info(kv).n_sequences, 1);
         ck_ok(dci_kv_fork(kv, sequence, 104, &fork));
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         engine_free(e);
 }
 END_TEST
@@ -392,8 +386,7 @@ START_TEST(lent_blocks_are_not_written_by_two)
         int64_t loaded = -7;
         ck_refused(dci_kv_load(kv, "any", &loaded), DCI_ERR_UNSUPPORTED, "blocks are the caller's");
         ck_assert_int_eq(loaded, -7);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         engine_free(e);
 }
 END_TEST
@@ -506,8 +499,7 @@ START_TEST(pieces_are_as_large_as_is_wanted)
                 ck_assert_uint_ge(t.sizes[p], sizes[_i]);
                 ck_assert_uint_lt(t.sizes[p], 2 * sizes[_i] + block + 4096);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 

@@ -58,8 +58,7 @@ START_TEST(plans_without_room_are_refused)
         dci_kv_plan_destroy(kv, &good);
         free(queries);
         free(out);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -108,8 +107,7 @@ START_TEST(plans_that_lie_are_refused)
         kv_seen_free(&seen);
         free(queries);
         free(out);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -126,8 +124,7 @@ START_TEST(an_empty_sequence_gives_zeros)
         for (size_t j = 0; j < 2 * 4; j++)
                 ck_assert(seen.lse[j] == -INFINITY);
         kv_seen_free(&seen);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -157,8 +154,7 @@ START_TEST(memory_beyond_the_limit_is_not_taken)
         }
         kv_prefill(kv, sequence, &data, 2000, 0);
         ck_assert_uint_le(kv_info(kv).bytes, config.max_bytes);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(own);
         ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
 }

@@ -75,8 +75,7 @@ START_TEST(bad_keys_and_values_are_named_and_refused)
         kv_decode_all(control, plain, &data, PROMPT, 5);
         kv_alike(kv, b, control, plain, &data, PROMPT + 5, 20, "after bad numbers");
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
 }
 END_TEST
 
@@ -147,8 +146,7 @@ START_TEST(bad_queries_are_named_and_refused)
         kv_same_and_free(&before, &after, "after bad queries");
         free(good);
         free(out);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -180,8 +178,7 @@ START_TEST(bad_observed_queries_are_named_and_refused)
         kv_alike(kv, sequence, control, kv_begin(control, &data, PROMPT), &data, PROMPT, 10,
                  "after bad observed queries");
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
 }
 END_TEST
 
@@ -215,8 +212,7 @@ START_TEST(extreme_rows_give_numbers)
                         if (t + 21 > N)
                                 break;
                 }
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -263,8 +259,7 @@ START_TEST(the_longest_rows_give_numbers)
                                       dci_kv_preset_name(kv_presets[_i]), t, j, (double)seen.lse[j]);
                 kv_seen_free(&seen);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -294,8 +289,7 @@ START_TEST(a_lone_query_head_ranks_by_its_scores)
                 kv_alike(one, kv_begin(one, &data, PROMPT), other, kv_begin(other, &data, PROMPT), &data, PROMPT,
                          N - PROMPT, dci_kv_preset_name(kinds[_i].preset));
                 dci_kv_destroy(one);
-                dci_kv_destroy(other);
-                kv_data_free(&data);
+                kv_end(other, &data);
         }
 }
 END_TEST
@@ -379,8 +373,7 @@ START_TEST(values_as_long_as_they_may_be_have_a_tail_of_numbers)
                                 ck_assert_msg(isfinite(kv_out(&seen, layer, 0, h)[j]), "layer %zu, head %zu: %g", layer,
                                               h, (double)kv_out(&seen, layer, 0, h)[j]);
         kv_seen_free(&seen);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 

@@ -62,8 +62,7 @@ static pair begin(const dci_kv_config *one, const dci_kv_config *other, uint64_t
 static void end(pair *p)
 {
         dci_kv_destroy(p->one);
-        dci_kv_destroy(p->other);
-        kv_data_free(&p->data);
+        kv_end(p->other, &p->data);
 }
 
 /* Queries of all tokens from `first` on become those of token `first`. */
@@ -162,8 +161,7 @@ START_TEST(lists_that_are_kept_do_not_change)
         }
         ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_decisions, 3 * 2);
         kv_seen_free(&first);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -204,8 +202,7 @@ START_TEST(plans_are_those_of_the_model)
                 test_hold(info.n_decisions > 0 && info.n_decisions < info.n_plans);
                 kv_schedule_free(&schedule);
                 kv_model_free(&model);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -249,8 +246,7 @@ START_TEST(kept_lists_are_those_of_the_groups_there_were)
                         test_hold(!schedule.lost && info.n_decisions > 0 && info.n_decisions < info.n_plans);
                         kv_schedule_free(&schedule);
                         kv_model_free(&model);
-                        dci_kv_destroy(kv);
-                        kv_data_free(&data);
+                        kv_end(kv, &data);
                 }
 }
 END_TEST
@@ -343,8 +339,7 @@ START_TEST(boundaries_are_the_tokens_whose_queries_turn)
                 ck_assert_uint_eq(cut->n_boundaries, left);
                 ck_assert_mem_eq(cut->boundaries, whole->boundaries, left * sizeof *cut->boundaries);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -370,8 +365,7 @@ START_TEST(rings_hold_the_queries_of_the_last_plans)
                                                       (double)was * 0.25);
                                 }
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -435,8 +429,7 @@ START_TEST(a_layer_between_is_planned_after_its_anchor)
         kv_append(kv, 1, 1, &turn);
         ck_refused(dci_kv_plan_make(kv, 1, 1, &sequence, queries, 16, &plan), DCI_ERR_INVALID, "201 tokens");
         dci_kv_plan_destroy(kv, &plan);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -487,8 +480,7 @@ START_TEST(cutting_into_candidates_forgets_lists)
                         kv_decode_all(kv, sequence, &data, left, 3);
                         const uint64_t more = kv_sequence_info(kv, sequence).n_decisions - before;
                         ck_assert_uint_eq(more, schedule == DCI_KV_ANCHOR ? 3 * 2 : way == 0 ? 0 : 3 * 2);
-                        dci_kv_destroy(kv);
-                        kv_data_free(&data);
+                        kv_end(kv, &data);
                 }
 }
 END_TEST

@@ -28,13 +28,6 @@ static dci_kv_config small(void)
         return config;
 }
 
-static const dci_kv_layer *layer_of(dci_kv *kv, int64_t sequence, size_t layer)
-{
-        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        ck_assert_ptr_nonnull(found);
-        return &found->layers[layer];
-}
-
 /* --- the naive rule -------------------------------------------------------------------------------------------------------- */
 
 static bool turns_at(const dci_kv_layer *layer, size_t token)
@@ -58,7 +51,7 @@ static size_t naive_end(const dci_kv_layer *layer, size_t token, size_t buffer)
  * in how many segments there are and the tokens of the longest. */
 static void check_segments(dci_kv *kv, int64_t sequence, size_t layer, size_t *out_n, size_t *out_longest)
 {
-        const dci_kv_layer *l = layer_of(kv, sequence, layer);
+        const dci_kv_layer *l = kv_layer_of(kv, sequence, layer);
         const size_t sink = kv->config.sink, buffer = kv->config.segment_buffer;
         size_t at = sink + l->batches[0]->n, n = 0, longest = 0;
         for (size_t b = 1; b < l->n_batches; b++) {
@@ -101,13 +94,12 @@ START_TEST(segments_end_where_queries_turn)
                 kv_decode_all(kv, sequence, &data, t, 1);
                 check_segments(kv, sequence, (size_t)_i, &n, &longest);
         }
-        const dci_kv_layer *layer = layer_of(kv, sequence, (size_t)_i);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, (size_t)_i);
         ck_assert_uint_eq(layer->batches[0]->n, PROMPT - ROLLBACK - kv_info(kv).sink);
         ck_assert_uint_gt(layer->n_boundaries, 20);
         test_hold(n > 30 && longest > 8 && longest <= BUFFER / 2 && layer->n_batches - 1 < n);
         ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_early, 0);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -119,11 +111,10 @@ START_TEST(layers_have_segments_of_their_own)
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, PROMPT);
         kv_decode_all(kv, sequence, &data, PROMPT, N - PROMPT);
-        const dci_kv_layer *a = layer_of(kv, sequence, 0), *b = layer_of(kv, sequence, 1);
+        const dci_kv_layer *a = kv_layer_of(kv, sequence, 0), *b = kv_layer_of(kv, sequence, 1);
         test_hold(a->n_boundaries != b->n_boundaries ||
                   memcmp(a->boundaries, b->boundaries, a->n_boundaries * sizeof *a->boundaries) != 0);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -137,7 +128,7 @@ START_TEST(segments_that_never_close_are_half_of_the_buffer)
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, PROMPT);
         kv_decode_all(kv, sequence, &data, PROMPT, N - PROMPT);
-        const dci_kv_layer *layer = layer_of(kv, sequence, 0);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
         ck_assert_uint_eq(layer->n_boundaries, 0);
         ck_assert_uint_gt(layer->n_batches, 10);
         for (size_t b = 1; b < layer->n_batches; b++) {
@@ -145,8 +136,7 @@ START_TEST(segments_that_never_close_are_half_of_the_buffer)
                 ck_assert_uint_eq(layer->batches[b]->n, b == 1 ? ROLLBACK : BUFFER / 2);
                 ck_assert_uint_eq(layer->batches[b]->heads[1].n_groups, 1);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -155,7 +145,7 @@ END_TEST
 static void check_same_batches(dci_kv *one, int64_t a, dci_kv *other, int64_t b)
 {
         for (size_t layer = 0; layer < 2; layer++) {
-                const dci_kv_layer *x = layer_of(one, a, layer), *y = layer_of(other, b, layer);
+                const dci_kv_layer *x = kv_layer_of(one, a, layer), *y = kv_layer_of(other, b, layer);
                 ck_assert_uint_eq(x->n_batches, y->n_batches);
                 for (size_t i = 0; i < x->n_batches; i++)
                         for (size_t h = 0; h < 2; h++) {
@@ -192,8 +182,7 @@ START_TEST(late_maintenance_gives_the_same_segments)
         check_same_batches(often, a, seldom, b);
         kv_alike(often, a, seldom, b, &data, N - 1, 1, "late");
         dci_kv_destroy(often);
-        dci_kv_destroy(seldom);
-        kv_data_free(&data);
+        kv_end(seldom, &data);
 }
 END_TEST
 
@@ -210,14 +199,13 @@ START_TEST(a_small_budget_lets_segments_leave_early)
                 kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
                 kv_lawful(&seen, &config, 0, "early");
                 kv_seen_free(&seen);
-                const dci_kv_layer *layer = layer_of(kv, sequence, 0);
+                const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
                 ck_assert_uint_le(layer->n - kv_info(kv).sink - layer->n_grouped, config.budget / 2 + 1);
         }
         const dci_kv_sequence_info info = kv_sequence_info(kv, sequence);
         ck_assert_uint_gt(info.n_batches, 10);
         ck_assert_uint_eq(info.n_early, info.n_batches - 1);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -238,8 +226,7 @@ START_TEST(a_long_rollback_does_not_make_groups_of_one)
                 ck_assert_int_le(seen.plans[0].n_tokens[0] - seen.plans[0].recent_begin[0], 64 + 4 + 1);
                 kv_seen_free(&seen);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -254,12 +241,11 @@ START_TEST(forks_go_on_with_their_turns)
         kv_decode_all(kv, sequence, &data, PROMPT, 150);
         int64_t fork;
         ck_ok(dci_kv_fork(kv, sequence, PROMPT + 150, &fork));
-        ck_assert_ptr_eq(layer_of(kv, fork, 0)->batches[1], layer_of(kv, sequence, 0)->batches[1]);
+        ck_assert_ptr_eq(kv_layer_of(kv, fork, 0)->batches[1], kv_layer_of(kv, sequence, 0)->batches[1]);
         kv_decode_all(kv, sequence, &data, PROMPT + 150, 150);
         kv_decode_all(kv, fork, &data, PROMPT + 150, 150);
         check_same_batches(kv, sequence, kv, fork);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -298,14 +284,13 @@ START_TEST(turns_before_a_reservation_are_kept)
                         kv_seen_free(&seen);
                 }
         for (size_t layer = 0; layer < 2; layer++) {
-                const dci_kv_layer *l = layer_of(kv, sequence, layer);
+                const dci_kv_layer *l = kv_layer_of(kv, sequence, layer);
                 ck_assert_int_eq(l->boundaries[l->n_boundaries - 1], LAST - 1);
         }
         kv_decode_all(kv, sequence, &turned, LAST, 150);
         kv_decode_all(kv, other, &turned, LAST, 150);
         check_same_batches(kv, sequence, kv, other);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         kv_data_free(&turned);
 }
 END_TEST
@@ -319,7 +304,7 @@ START_TEST(cuts_drop_batches_and_a_cut_prompt_is_clustered_anew)
         const int64_t sequence = kv_begin(kv, &data, PROMPT), shorter = kv_begin(kv, &data, 150);
         const size_t sink = kv_info(kv).sink;
         kv_decode_all(kv, sequence, &data, PROMPT, 200);
-        const dci_kv_layer *layer = layer_of(kv, sequence, 0);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
         size_t cut = 3;
         while (layer->batches[cut]->n < 2)
                 ck_assert_uint_lt(++cut, layer->n_batches);
@@ -338,8 +323,7 @@ START_TEST(cuts_drop_batches_and_a_cut_prompt_is_clustered_anew)
         kv_decode_all(kv, sequence, &data, 150, 100);
         kv_decode_all(kv, shorter, &data, 150, 100);
         check_same_batches(kv, sequence, kv, shorter);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -384,8 +368,7 @@ START_TEST(plans_are_the_naive_choice)
         }
         kv_schedule_free(&schedule);
         kv_model_free(&model);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -404,9 +387,8 @@ START_TEST(a_calibrated_tau_decides_as_often)
         const double rate = (double)info.n_decisions / (double)info.n_plans;
         ck_assert_msg(rate > rates[_i] - 0.05 && rate < rates[_i] + 0.05, "tau %g: rate %g, wanted %g", config.tau,
                       rate, rates[_i]);
-        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_boundaries, info.n_decisions / 2 - 1);
-        dci_kv_destroy(kv);
-        kv_data_free(&samples);
+        ck_assert_uint_eq(kv_layer_of(kv, sequence, 0)->n_boundaries, info.n_decisions / 2 - 1);
+        kv_end(kv, &samples);
         kv_data_free(&data);
 }
 END_TEST
@@ -426,13 +408,12 @@ START_TEST(files_keep_the_turns)
         ck_ok(dci_kv_truncate(kv, saved, PROMPT + 140));
         check_same_batches(kv, saved, kv, loaded);
         for (size_t layer = 0; layer < 2; layer++) {
-                const dci_kv_layer *a = layer_of(kv, saved, layer), *b = layer_of(kv, loaded, layer);
+                const dci_kv_layer *a = kv_layer_of(kv, saved, layer), *b = kv_layer_of(kv, loaded, layer);
                 ck_assert_uint_gt(a->n_boundaries, 10);
                 ck_assert_uint_eq(a->n_boundaries, b->n_boundaries);
                 ck_assert_mem_eq(a->boundaries, b->boundaries, a->n_boundaries * sizeof *a->boundaries);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -453,12 +434,11 @@ START_TEST(what_is_loaded_turns_before_its_first_step)
         }
         for (size_t layer = 0; layer < 2; layer++)
                 for (size_t i = 0; i < 2; i++) {
-                        const dci_kv_layer *of = layer_of(kv, i == 0 ? saved : loaded, layer);
+                        const dci_kv_layer *of = kv_layer_of(kv, i == 0 ? saved : loaded, layer);
                         ck_assert_uint_eq(of->n_boundaries, 1);
                         ck_assert_int_eq(of->boundaries[0], PROMPT - 1);
                 }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -476,7 +456,7 @@ START_TEST(files_with_unsound_turns_are_refused)
         const persist_bytes file = {bytes, n};
         unsigned char *section = persist_section(&file, "groups", &n_bytes);
         ck_assert_ptr_nonnull(section);
-        const dci_kv_layer *last = layer_of(kv, saved, 1);
+        const dci_kv_layer *last = kv_layer_of(kv, saved, 1);
         ck_assert_uint_gt(last->n_boundaries, 2);
         unsigned char *turn = section + n_bytes - 4, *count = turn - 4 * last->n_boundaries;
         ck_assert_uint_eq(dci_load_le32(turn), (uint32_t)last->boundaries[last->n_boundaries - 1]);
@@ -503,8 +483,7 @@ START_TEST(files_with_unsound_turns_are_refused)
         }
         ck_assert_uint_eq(kv_info(kv).n_sequences, 1);
         free(bytes);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 

@@ -357,11 +357,8 @@ START_TEST(adds_from_many_threads_queue_up)
         size_t n;
         for (size_t i = 0; i < WRITERS; i++)
                 ck_assert_int_eq(pthread_create(&threads[i], NULL, adder, &s), 0);
-        for (size_t i = 0; i < WRITERS; i++) {
-                void *complaint = NULL;
-                pthread_join(threads[i], &complaint);
-                ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
-        }
+        for (size_t i = 0; i < WRITERS; i++)
+                test_join(threads[i]);
         ck_ok(dci_index_ids(s.index, ALL, ids, &n));
         ck_assert_uint_eq(n, ALL);
         for (size_t i = 0; i < n; i++)

@@ -6,25 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/pdci_fixture.h"
+#include "tests/trace_fixture.h"
 
 enum { N = 4000, Q = 24, DIM = TRACE_DIM };
 
-static dci_context *context;
-static float *keys, *queries;
-
 static void setup(void)
 {
-        context = test_context(1);
-        keys = pdci_trace("keys", N);
-        queries = pdci_trace("queries", Q);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-        free(keys);
-        free(queries);
+        trace_open(1, N, Q);
 }
 
 static dci_index *new_index(dci_metric metric, dci_index_kind kind)
@@ -385,7 +373,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("pdci effort");
-        TCase *effort = test_case_with(suite, "effort", 300, setup, teardown);
+        TCase *effort = test_case_with(suite, "effort", 300, setup, trace_close);
         tcase_add_loop_test(effort, recall_grows_with_effort, 0, 3);
         tcase_add_loop_test(effort, candidates_of_less_effort_are_candidates_of_more, 0, 3);
         tcase_add_test(effort, a_number_and_the_share_it_is_are_the_same_budget);

@@ -196,11 +196,8 @@ START_TEST(searches_beside_a_writer_see_whole_batches)
         while (atomic_load(&s.searches) < enough) /* some more looks at the final state */
                 sched_yield();
         atomic_store(&s.done, true);
-        for (size_t i = 0; i < READERS; i++) {
-                void *complaint = NULL;
-                pthread_join(threads[i], &complaint);
-                ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
-        }
+        for (size_t i = 0; i < READERS; i++)
+                test_join(threads[i]);
         ck_assert_uint_eq(dci_index_count(s.index), BATCH * (size_t)(rounds - rounds / 3));
         dci_index *alone = pdci_index(context, &config, 0, NULL, NULL); /* what the same adds and removes leave */
         for (long long b = 0; b < rounds; b++) {

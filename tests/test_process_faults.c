@@ -19,20 +19,6 @@
 #include "kv/tree/tree.h"
 #include "tests/scratch.h"
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#else
-#define UNDER_TSAN 0
-#endif
-#if UNDER_TSAN || defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#define UNDER_SANITIZER 1
-#else
-#define UNDER_SANITIZER 0
-#endif
-
 /* LLVM's OpenMP runtime loses memory of teams whose size changes; its leaks are not ours. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)

@@ -27,20 +27,13 @@ static void teardown(void)
 }
 
 /* The caller's executor: one after another. */
-static void in_turn(void *ctx, size_t n, void (*fn)(void *arg, size_t i), void *arg)
-{
-        (void)ctx;
-        for (size_t i = 0; i < n; i++)
-                fn(arg, i);
-}
-
 static dci_context *context_of(int32_t executor, int32_t n_threads)
 {
         dci_context_config config;
         dci_context *context = NULL;
         ck_ok(dci_context_config_init(&config, sizeof config));
         config.executor_kind = executor;
-        config.executor.parallel_for = executor == DCI_EXECUTOR_CALLER ? in_turn : NULL;
+        config.executor.parallel_for = executor == DCI_EXECUTOR_CALLER ? test_serial : NULL;
         config.n_threads = n_threads;
         ck_ok(dci_context_create(&config, &context));
         return context;

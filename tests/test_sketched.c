@@ -6,6 +6,7 @@
  */
 #include "tests/mdci_fixture.h"
 #include "tests/scratch.h"
+#include "tests/trace_fixture.h"
 
 #include <float.h>
 #include <math.h>
@@ -18,21 +19,9 @@ enum { N = 2000, Q = 16, K = 10 };
 static const dci_index_kind kinds[] = {DCI_KIND_FLAT, DCI_KIND_PDCI, DCI_KIND_MDCI};
 static const int32_t widths[] = {1, 2, 3, 4, 8};
 
-static dci_context *context;
-static float *keys, *queries;
-
 static void setup(void)
 {
-        context = test_context(2);
-        keys = pdci_trace("keys", N);
-        queries = pdci_trace("queries", Q);
-}
-
-static void teardown(void)
-{
-        free(keys);
-        free(queries);
-        dci_context_destroy(context);
+        trace_open(2, N, Q);
 }
 
 /* What is sure is what is exact, all rows looked at or a part of them, with a filter or without. */
@@ -516,7 +505,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketched");
-        TCase *tcase = test_case_with(suite, "laws", 60, setup, teardown);
+        TCase *tcase = test_case_with(suite, "laws", 60, setup, trace_close);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact, 0, 45);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact_for_the_shortest_queries, 0, 3);

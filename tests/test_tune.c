@@ -1,27 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Tuning: the cheapest effort that reaches a recall on sample queries becomes the default. */
-#include "tests/pdci_fixture.h"
+#include "tests/trace_fixture.h"
 
 #include <math.h>
 
 enum { N = 3000, DIM = 64, Q = 60, K = 10 };
 
-static dci_context *context;
-static float *keys, *queries;
-
 static void setup(void)
 {
-        context = test_context(2);
-        keys = pdci_trace("keys", N);
-        queries = pdci_trace("queries", Q);
-}
-
-static void teardown(void)
-{
-        free(keys);
-        free(queries);
-        dci_context_destroy(context);
+        trace_open(2, N, Q);
 }
 
 static dci_index *make(dci_index_kind kind, dci_metric metric, size_t cell_simple)
@@ -223,7 +211,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("tune");
-        TCase *tcase = test_case_with(suite, "laws", 60, setup, teardown);
+        TCase *tcase = test_case_with(suite, "laws", 60, setup, trace_close);
         tcase_add_loop_test(tcase, the_target_is_reached_with_fewer_distances_and_becomes_the_default, 0, 3);
         tcase_add_test(tcase, everything_asks_for_full_effort_and_flat_has_no_other);
         tcase_add_test(tcase, a_lone_query_checks_nothing_and_an_empty_index_has_nothing_to_find);
