@@ -118,9 +118,9 @@ static void prefill(engine *e, int64_t sequence, size_t n)
                         n); /* keys and values to device memory, and attention among themselves, which is the model's */
                 const dci_kv_rows rows = rows_of(e);
                 must(dci_gpu_kv_append(e->kv, e->stream, layer, &rows));
-                must(dci_gpu_kv_prompt(e->kv, e->stream, layer, sequence, OBSERVED, e->queries, DIM));
+                must(dci_gpu_kv_end_prompt(e->kv, e->stream, layer, sequence, OBSERVED, e->queries, DIM));
                 beside_append(e, layer, sequence, n);
-                must(dci_kv_prompt(e->beside, layer, sequence, OBSERVED, e->queries, DIM));
+                must(dci_kv_end_prompt(e->beside, layer, sequence, OBSERVED, e->queries, DIM));
         }
         must(dci_gpu_kv_step_end(e->kv, e->stream));
         must(dci_kv_step_end(e->beside, 1, &sequence));

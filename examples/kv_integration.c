@@ -121,7 +121,7 @@ static void get_blocks(engine *e, request *r, size_t n)
                 e->users[block] = 1;
                 r->blocks[r->n_blocks++] = block;
         }
-        must(dci_kv_lend(e->kv, r->sequence, r->n_blocks - first, r->blocks + first));
+        must(dci_kv_assign_blocks(e->kv, r->sequence, r->n_blocks - first, r->blocks + first));
 }
 
 /* Keeps the blocks of n tokens. Closing or truncating a sequence tells dci_kv. */
@@ -291,7 +291,7 @@ static void read_prompt(engine *e, request *r, size_t n, bool ends)
                         continue;
                 /* The queries of the last positions. Codes of this layer are made while the engine computes the next one. */
                 make_queries(e, OBSERVED, queries);
-                must(dci_kv_prompt(e->kv, layer, r->sequence, OBSERVED, queries, DIM));
+                must(dci_kv_end_prompt(e->kv, layer, r->sequence, OBSERVED, queries, DIM));
         }
         must(dci_kv_step_end(e->kv, 1, &r->sequence));
         r->n_tokens += n;

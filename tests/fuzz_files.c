@@ -98,7 +98,7 @@ static bool may_be_saved(const dci_index *index)
 /* Ids and versions of the file leave room for a change. */
 static bool may_change(const dci_index *index)
 {
-        return index->next_id < INT64_MAX - 1 && (index->tree == NULL || index->tree->version <= DCI_MOST_VERSION - 4);
+        return index->next_id < INT64_MAX - 1 && (index->tree == NULL || index->tree->version <= DCI_MAX_VERSION - 4);
 }
 
 bool fuzz_use_index(dci_index *index, fuzz_bytes *from)

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { MOST_SEQUENCES = 4, MOST_TOKENS = 900, LIFE = 60 };
+enum { MAX_SEQUENCES = 4, MAX_TOKENS = 900, LIFE = 60 };
 
 static uint64_t first_seed = 1, n_lives;
 
@@ -21,7 +21,7 @@ typedef struct life {
         twin t;
         dci_rng rng;
         char what[160];
-        owned sequences[MOST_SEQUENCES];
+        owned sequences[MAX_SEQUENCES];
         size_t n;
 } life;
 
@@ -65,8 +65,8 @@ static dci_kv_config draw_config(life *l)
 static dci_gpu_kv_config draw_device(life *l, const dci_kv_config *c)
 {
         dci_gpu_kv_config d = twin_on_device();
-        d.max_sequences = MOST_SEQUENCES;
-        d.max_tokens = MOST_TOKENS;
+        d.max_sequences = MAX_SEQUENCES;
+        d.max_tokens = MAX_TOKENS;
         d.piece_bytes = below(l, 2) == 0 ? 1 : 100000;
         if (below(l, 2) == 0)
                 d.hot_tokens = below(l, 2) == 0 ? below(l, 40) : below(l, 400);
@@ -111,22 +111,22 @@ static void begin(life *l, uint64_t seed)
 
 static void open_one(life *l)
 {
-        if (l->n < MOST_SEQUENCES)
+        if (l->n < MAX_SEQUENCES)
                 l->sequences[l->n++] = (owned){.id = twin_open(&l->t)};
 }
 
 static void step(life *l)
 {
-        owned *of[MOST_SEQUENCES];
-        kv_turn turns[MOST_SEQUENCES];
-        kv_data data[MOST_SEQUENCES];
-        bool ends[MOST_SEQUENCES], looks = true;
+        owned *of[MAX_SEQUENCES];
+        kv_turn turns[MAX_SEQUENCES];
+        kv_data data[MAX_SEQUENCES];
+        bool ends[MAX_SEQUENCES], looks = true;
         size_t n = 0;
         const size_t first = below(l, l->n), wanted = 1 + below(l, l->n);
         for (size_t i = 0; i < wanted; i++) {
                 owned *o = of[n] = &l->sequences[(first + i) % l->n];
                 size_t more = o->prompted ? (below(l, 8) == 0 ? below(l, 60) : below(l, 3)) : below(l, 400);
-                more = o->n + more > MOST_TOKENS ? 0 : more;
+                more = o->n + more > MAX_TOKENS ? 0 : more;
                 data[n] = kv_random(&l->t.config, more + 1, dci_rng_next(&l->rng));
                 turns[n] = (kv_turn){o->id, &data[n], 0, more};
                 ends[n] = !o->prompted && below(l, 2) == 0 && (more > 0 || o->n == 0);
@@ -163,7 +163,7 @@ static void fork_one(life *l)
         const owned *o = &l->sequences[below(l, l->n)];
         const size_t n = below(l, o->n + 1);
         int64_t id = -1, other = -1;
-        if (!o->prompted || l->n == MOST_SEQUENCES)
+        if (!o->prompted || l->n == MAX_SEQUENCES)
                 return;
         if (below(l, 4) > 0) {
                 id = twin_fork(&l->t, o->id, n);

@@ -11,7 +11,7 @@
 #include "tests/naive.h"
 #include "tests/tree_check.h"
 
-enum { MOST_DIM = 24, MOST_BATCH = 90, MOST_ROWS = 700, FEW_ROWS = 250 /* bytes: many short lives */, MOST_K = 40 };
+enum { MAX_DIM = 24, MAX_BATCH = 90, MAX_ROWS = 700, FEW_ROWS = 250 /* bytes: many short lives */, MAX_K = 40 };
 
 typedef struct life {
         fuzz_bytes *from;
@@ -19,7 +19,7 @@ typedef struct life {
         dci_index *index;
         dci_index_config config;
         naive model;
-        float clusters[6 * MOST_DIM];
+        float clusters[6 * MAX_DIM];
         int64_t next_id;  /* ids from here on were never used */
         uint64_t version; /* of the copy of pages */
         int64_t *pages;   /* [page][page_rows] */
@@ -34,7 +34,7 @@ static size_t below(life *l, size_t n)
 /* Rows in clusters, some of them equal to each other, some zero where that is allowed. */
 static void draw_row(life *l, float *out)
 {
-        const float *centre = l->clusters + below(l, 6) * MOST_DIM;
+        const float *centre = l->clusters + below(l, 6) * MAX_DIM;
         const double spread = below(l, 4) == 0 ? 0.0 : 0.3;
         fuzz_stir(l->from);
         for (size_t p = 0; p < l->config.dim; p++)
@@ -51,7 +51,7 @@ static void begin(life *l, fuzz_bytes *from)
         l->from = from;
         l->context = fuzz_context(from);
         ck_ok(dci_index_config_init(&l->config, sizeof l->config));
-        l->config.dim = 1 + below(l, MOST_DIM);
+        l->config.dim = 1 + below(l, MAX_DIM);
         l->config.kind = below(l, 4) == 0 ? 1 + (dci_index_kind)below(l, 2) : DCI_KIND_MDCI;
         l->config.metric = 1 + (dci_metric)below(l, 3);
         l->config.dtype = 1 + (dci_dtype)below(l, 3);
@@ -67,7 +67,7 @@ static void begin(life *l, fuzz_bytes *from)
         if (l->config.sketch_bits != 0 && l->config.page_rows < 16)
                 l->config.page_rows = 16;
         fuzz_stir(from);
-        for (size_t i = 0; i < 6 * MOST_DIM; i++)
+        for (size_t i = 0; i < 6 * MAX_DIM; i++)
                 l->clusters[i] = (float)fuzz_normal(l->from);
         ck_ok(dci_index_create(l->context, &l->config, &l->index));
         naive_init(&l->model, l->config.dim, l->config.metric);
@@ -83,12 +83,12 @@ static void end(life *l)
 
 static void add(life *l)
 {
-        float rows[MOST_BATCH * MOST_DIM], stored[MOST_DIM];
-        int64_t ids[MOST_BATCH] = {0};
-        size_t n = 1 + below(l, below(l, 3) == 0 ? MOST_BATCH : 8);
+        float rows[MAX_BATCH * MAX_DIM], stored[MAX_DIM];
+        int64_t ids[MAX_BATCH] = {0};
+        size_t n = 1 + below(l, below(l, 3) == 0 ? MAX_BATCH : 8);
         const size_t dim = l->config.dim;
         const bool own = below(l, 3) == 0; /* the index gives the ids, on from the largest ever used */
-        if (l->model.n + n > (l->from->seeded ? MOST_ROWS : FEW_ROWS))
+        if (l->model.n + n > (l->from->seeded ? MAX_ROWS : FEW_ROWS))
                 return;
         for (size_t i = 0; i < n; i++) {
                 draw_row(l, rows + i * dim);
@@ -110,8 +110,8 @@ static void add(life *l)
 
 static void drop(life *l)
 {
-        int64_t ids[MOST_BATCH];
-        size_t n = 1 + below(l, below(l, 3) == 0 ? MOST_BATCH : 8);
+        int64_t ids[MAX_BATCH];
+        size_t n = 1 + below(l, below(l, 3) == 0 ? MAX_BATCH : 8);
         n = n < l->model.n ? n : l->model.n;
         if (n == 0) {
                 const int64_t none = 5;
@@ -122,7 +122,7 @@ static void drop(life *l)
                 ids[i] = l->model.ids[below(l, l->model.n)];
                 naive_remove(&l->model, ids[i]);
         }
-        if (n < MOST_BATCH) {
+        if (n < MAX_BATCH) {
                 ids[n] = ids[0];
                 ck_refused(dci_index_remove(l->index, n + 1, ids), DCI_ERR_EXISTS, "twice");
         }
@@ -145,8 +145,8 @@ static int32_t admits_callback(void *ctx, int64_t id)
 static void unite(life *l, const float *queries, size_t group, size_t k, const dci_search_params *params,
                   const int64_t *each, const float *each_scores)
 {
-        int64_t ids[MOST_K];
-        float scores[MOST_K];
+        int64_t ids[MAX_K];
+        float scores[MAX_K];
         size_t n = 0;
         ck_ok(dci_index_search_group(l->index, 1, group, queries, l->config.dim, k, DCI_GROUP_UNION, params, ids,
                                      scores));
@@ -169,9 +169,9 @@ static void unite(life *l, const float *queries, size_t group, size_t k, const d
 
 static void search(life *l)
 {
-        float query[MOST_DIM * 8], scores[MOST_K * 8];
-        int64_t ids[MOST_K * 8];
-        const size_t k = 1 + below(l, MOST_K), group = 1 + below(l, 8);
+        float query[MAX_DIM * 8], scores[MAX_K * 8];
+        int64_t ids[MAX_K * 8];
+        const size_t k = 1 + below(l, MAX_K), group = 1 + below(l, 8);
         for (size_t i = 0; i < group; i++)
                 draw_row(l, query + i * l->config.dim);
         dci_search_params params;
@@ -220,13 +220,13 @@ static void follow(life *l)
         if (l->config.kind != DCI_KIND_MDCI)
                 return;
         dci_tree_stats stats;
-        int32_t changed[MOST_ROWS * 4];
+        int32_t changed[MAX_ROWS * 4];
         size_t n;
         uint64_t now;
         ck_ok(dci_tree_stats_init(&stats, sizeof stats));
         ck_ok(dci_index_tree_stats(l->index, &stats));
-        ck_ok(dci_index_changes(l->index, l->version, MOST_ROWS * 4, changed, &n, &now));
-        ck_assert_uint_le(n, MOST_ROWS * 4);
+        ck_ok(dci_index_changes(l->index, l->version, MAX_ROWS * 4, changed, &n, &now));
+        ck_assert_uint_le(n, MAX_ROWS * 4);
         const size_t page_rows = l->config.page_rows;
         for (size_t i = 0; i < n; i++) {
                 const size_t page = (size_t)changed[i];
@@ -280,7 +280,7 @@ static void reload(life *l)
 /* Codes are fitted to some queries, where there are codes and rows. */
 static void fit(life *l)
 {
-        float queries[MOST_DIM * 3];
+        float queries[MAX_DIM * 3];
         bool any = false;
         for (size_t i = 0; i < 3; i++)
                 draw_row(l, queries + i * l->config.dim);
@@ -293,7 +293,7 @@ static void fit(life *l)
 /* Rows within a radius: all that the model has, but for those as near to the radius as rounding may move them. */
 static void within(life *l)
 {
-        float query[MOST_DIM];
+        float query[MAX_DIM];
         dci_range_result result;
         draw_row(l, query);
         double bound, score = 0.0;
@@ -326,7 +326,7 @@ static void within(life *l)
 static void refuse_numbers(life *l)
 {
         static const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f};
-        float rows[3 * MOST_DIM], scores[3];
+        float rows[3 * MAX_DIM], scores[3];
         int64_t ids[3];
         for (size_t i = 0; i < 3; i++)
                 draw_row(l, rows + i * l->config.dim);
@@ -343,9 +343,9 @@ static void refuse_numbers(life *l)
 /* What there is: ids, rows, the config; and room for more rows. */
 static void look(life *l)
 {
-        int64_t ids[MOST_ROWS], last = -1;
+        int64_t ids[MAX_ROWS], last = -1;
         size_t n;
-        float row[MOST_DIM], wide[MOST_DIM];
+        float row[MAX_DIM], wide[MAX_DIM];
         dci_index_config config;
         dci_memory_report report;
         ck_ok(dci_memory_report_init(&report, sizeof report));
@@ -357,7 +357,7 @@ static void look(life *l)
         ck_assert(config.dim == l->config.dim && config.kind == l->config.kind && config.metric == l->config.metric &&
                   config.dtype == l->config.dtype && config.zero_rows == l->config.zero_rows &&
                   config.sketch_bits == l->config.sketch_bits && config.seed == l->config.seed);
-        ck_ok(dci_index_ids(l->index, MOST_ROWS, ids, &n));
+        ck_ok(dci_index_ids(l->index, MAX_ROWS, ids, &n));
         ck_assert_uint_eq(n, l->model.n);
         ck_assert_uint_eq(dci_index_count(l->index), n);
         for (size_t i = 0; i < n; i++) {
@@ -367,12 +367,12 @@ static void look(life *l)
         if (n > 0) {
                 const size_t which = below(l, n);
                 ck_ok(dci_index_reconstruct(l->index, 1, &l->model.ids[which], row, l->config.dim));
-                dci_kernels_scalar.widen[l->config.dtype - 1](row, l->config.dim, wide);
+                dci_kernels_scalar.to_f32[l->config.dtype - 1](row, l->config.dim, wide);
                 for (size_t p = 0; p < l->config.dim; p++)
                         ck_assert(wide[p] == (float)l->model.rows[which * l->config.dim + p]);
         }
         if (below(l, 2) == 0)
-                ck_ok(dci_index_reserve(l->index, below(l, 2 * MOST_ROWS)));
+                ck_ok(dci_index_reserve(l->index, below(l, 2 * MAX_ROWS)));
         else
                 refuse_numbers(l);
 }

@@ -13,12 +13,12 @@
 #include "tests/scratch.h"
 
 enum {
-        MOST_SEQUENCES = 64,
-        MOST_BATCH = 6,
-        MOST_TOKENS = 700,
-        MOST_NEW = 220,
+        MAX_SEQUENCES = 64,
+        MAX_BATCH = 6,
+        MAX_TOKENS = 700,
+        MAX_NEW = 220,
         FEW_NEW = 130 /* bytes: many short lives */,
-        MOST_MORE = 4,
+        MAX_MORE = 4,
         LIFE = 400
 };
 
@@ -34,7 +34,7 @@ typedef struct life {
         dci_context *context;
         dci_kv_config config;
         dci_kv *kv;
-        owned sequences[MOST_SEQUENCES];
+        owned sequences[MAX_SEQUENCES];
         size_t n;
         char what[96];
 } life;
@@ -67,7 +67,7 @@ static void draw_lists(life *l)
         c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
         c->tail = below(l, 2) == 0 ? DCI_KV_TAIL_DROP : DCI_KV_TAIL_SUMS;
         if (below(l, 4) == 0)
-                c->choose = DCI_KV_CHOOSE_NONE;
+                c->select = DCI_KV_SELECT_NONE;
 }
 
 /* Efforts, and now and then leaves by their means, or nothing but the latest. */
@@ -81,10 +81,10 @@ static void draw_tree(life *l)
         c->tree_tokens = below(l, 3) == 0;
         if (below(l, 3) == 0) {
                 c->summary = DCI_KV_SUMMARY_MEAN;
-                c->choose = DCI_KV_CHOOSE_SCAN;
+                c->select = DCI_KV_SELECT_SCAN;
                 c->combine = combine;
         } else if (below(l, 6) == 0) {
-                c->choose = DCI_KV_CHOOSE_RECENT;
+                c->select = DCI_KV_SELECT_RECENT;
         }
 }
 
@@ -95,7 +95,7 @@ static void draw_static(life *l)
         c->static_share = below(l, 4) == 0 ? -1.0 : 0.125 * (double)below(l, 9);
         c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
         if (below(l, 4) == 0)
-                c->choose = below(l, 3) == 0 ? DCI_KV_CHOOSE_NONE : DCI_KV_CHOOSE_SCAN;
+                c->select = below(l, 3) == 0 ? DCI_KV_SELECT_NONE : DCI_KV_SELECT_SCAN;
 }
 
 /* One list for all heads, and so few groups that they are not all. */
@@ -120,7 +120,7 @@ static void draw_refining(life *l)
 /* Now and then other stages than the preset's, as far as they go together. */
 static void draw_stages(life *l)
 {
-        static const int32_t choices[] = {DCI_KV_CHOOSE_NONE, DCI_KV_CHOOSE_SCAN, DCI_KV_CHOOSE_RECENT};
+        static const int32_t choices[] = {DCI_KV_SELECT_NONE, DCI_KV_SELECT_SCAN, DCI_KV_SELECT_RECENT};
         dci_kv_config *c = &l->config;
         if (c->preset == DCI_KV_FULL || c->preset == DCI_KV_SNAPKV)
                 return;
@@ -144,10 +144,10 @@ static void draw_stages(life *l)
         if (below(l, 3) == 0)
                 c->tail = codes ? 1 + (int32_t)below(l, DCI_KV_TAILS) : DCI_KV_TAIL_SUMS;
         if (below(l, 4) == 0 && c->preset != DCI_KV_STREAMING)
-                c->choose = choices[below(l, COUNT(choices))];
+                c->select = choices[below(l, COUNT(choices))];
         if (codes && below(l, 3) == 0)
                 c->summary = DCI_KV_SUMMARY_LEARNED;
-        if (c->preset >= DCI_KV_SKETCH && codes && (c->choose == 0 || c->choose == DCI_KV_CHOOSE_SCAN) &&
+        if (c->preset >= DCI_KV_SKETCH && codes && (c->select == 0 || c->select == DCI_KV_SELECT_SCAN) &&
             c->combine != DCI_KV_COMBINE_EACH && below(l, 3) == 0)
                 c->verify = 1.0 + 0.5 * (double)below(l, 8);
 }
@@ -165,13 +165,13 @@ static void draw_schedule(life *l)
         const bool sums =
                 c->tail == DCI_KV_TAIL_SUMS &&
                 (c->preset == DCI_KV_CLUSTERKV || c->preset == DCI_KV_LOUISKV || c->preset == DCI_KV_RETROINFER);
-        if (c->choose == DCI_KV_CHOOSE_NONE || c->choose == DCI_KV_CHOOSE_RECENT || sums ||
+        if (c->select == DCI_KV_SELECT_NONE || c->select == DCI_KV_SELECT_RECENT || sums ||
             (c->preset == DCI_KV_LOUISKV && below(l, 4) == 0)) {
                 c->schedule = DCI_KV_EVERY_STEP;
                 return;
         }
         const bool ranks =
-                c->choose == DCI_KV_CHOOSE_SCAN || (c->preset != DCI_KV_FULL && c->preset != DCI_KV_STREAMING &&
+                c->select == DCI_KV_SELECT_SCAN || (c->preset != DCI_KV_FULL && c->preset != DCI_KV_STREAMING &&
                                                     c->preset != DCI_KV_SNAPKV && c->preset != DCI_KV_LOWBIT);
         if (ranks && below(l, 2) == 0)
                 c->schedule = DCI_KV_PERIODIC + (int32_t)below(l, 4);
@@ -192,7 +192,7 @@ static void draw_config(life *l)
         c->sink = below(l, 3) == 0 ? below(l, 20) : 8;
         c->window = below(l, 20);
         c->rollback = c->window + below(l, 12);
-        c->budget = c->sink + c->rollback + 2 * c->page_tokens + MOST_MORE + below(l, 60);
+        c->budget = c->sink + c->rollback + 2 * c->page_tokens + MAX_MORE + below(l, 60);
         c->dense_layers = below(l, 4) == 0 ? 1 : 0;
         c->combine = (int32_t)below(l, DCI_KV_COMBINES + 1);
         c->key_bits = key_bits[below(l, COUNT(key_bits))];
@@ -228,7 +228,7 @@ static void begin(life *l, fuzz_bytes *from, const char *what)
 static void check_blocks(life *l)
 {
         const dci_kv_info info = kv_info(l->kv);
-        int32_t *all = malloc((MOST_SEQUENCES * (MOST_TOKENS + MOST_NEW) + 1) * sizeof *all);
+        int32_t *all = malloc((MAX_SEQUENCES * (MAX_TOKENS + MAX_NEW) + 1) * sizeof *all);
         size_t n = 0, distinct = 0;
         ck_assert_ptr_nonnull(all);
         for (size_t i = 0; i < l->n; i++) {
@@ -267,9 +267,9 @@ static void check_rows(life *l)
         ck_ok(dci_kv_read(l->kv, layer, o->id, head, first, n, keys, values));
         const float *wanted_keys = o->model.keys[layer * c->n_kv_heads + head] + first * c->dim_k,
                     *wanted_values = o->model.values[layer * c->n_kv_heads + head] + first * c->dim_v;
-        dci_kernels_scalar.widen[c->dtype - 1](keys, n * c->dim_k, wide);
+        dci_kernels_scalar.to_f32[c->dtype - 1](keys, n * c->dim_k, wide);
         test_hold(memcmp(wide, wanted_keys, n * c->dim_k * sizeof *wide) == 0);
-        dci_kernels_scalar.widen[c->dtype - 1](values, n * c->dim_v, wide);
+        dci_kernels_scalar.to_f32[c->dtype - 1](values, n * c->dim_v, wide);
         test_hold(memcmp(wide, wanted_values, n * c->dim_v * sizeof *wide) == 0);
 }
 
@@ -283,12 +283,12 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 test_hold(of[i] != NULL && (size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
                 kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
                 const bool keeps = kv_schedule_keeps(&info), pages = l->config.tree_tokens == 0;
-                for (size_t h = 0; h < l->config.n_kv_heads && info.choose == DCI_KV_CHOOSE_TREE && pages && !keeps;
+                for (size_t h = 0; h < l->config.n_kv_heads && info.select == DCI_KV_SELECT_TREE && pages && !keeps;
                      h++)
                         kv_tree_check_list(seen, i, layer, h, l->config.frozen_prompt != 0, l->what);
                 if (keeps)
                         kv_schedule_plan(&of[i]->schedule, &of[i]->model, seen, i, layer, queries, l->what);
-                else if ((info.choose == DCI_KV_CHOOSE_SCAN || info.choose == DCI_KV_CHOOSE_STATIC) &&
+                else if ((info.select == DCI_KV_SELECT_SCAN || info.select == DCI_KV_SELECT_STATIC) &&
                          info.summary <= DCI_KV_SUMMARY_CUBOID && info.group != DCI_KV_GROUP_TREE &&
                          !l->config.frozen_prompt)
                         kv_model_check_lists(&of[i]->model, seen, i, layer, queries, l->config.budget, false, l->what);
@@ -299,7 +299,7 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
 
 static void open_one(life *l)
 {
-        if (l->n == MOST_SEQUENCES)
+        if (l->n == MAX_SEQUENCES)
                 return;
         l->sequences[l->n++] = (owned){
                 .id = kv_open(l->kv), .model = kv_model_new(&l->config), .schedule = kv_schedule_new(&l->config)};
@@ -309,7 +309,7 @@ static void open_one(life *l)
 static size_t draw_batch(life *l, owned **out)
 {
         size_t n = 0;
-        for (size_t tries = 1 + below(l, MOST_BATCH); tries > 0 && l->n > 0; tries--) {
+        for (size_t tries = 1 + below(l, MAX_BATCH); tries > 0 && l->n > 0; tries--) {
                 owned *o = &l->sequences[below(l, l->n)];
                 bool fresh = true;
                 for (size_t i = 0; i < n; i++)
@@ -321,11 +321,11 @@ static size_t draw_batch(life *l, owned **out)
 }
 
 typedef struct stepping {
-        owned *of[MOST_BATCH];
-        kv_data data[MOST_BATCH];
-        kv_turn turns[MOST_BATCH];
-        bool ends[MOST_BATCH]; /* the prompt */
-        size_t before[MOST_BATCH];
+        owned *of[MAX_BATCH];
+        kv_data data[MAX_BATCH];
+        kv_turn turns[MAX_BATCH];
+        bool ends[MAX_BATCH]; /* the prompt */
+        size_t before[MAX_BATCH];
         size_t n;
 } stepping;
 
@@ -334,10 +334,10 @@ static void draw_step(life *l, stepping *s)
         s->n = draw_batch(l, s->of);
         for (size_t i = 0; i < s->n; i++) {
                 owned *o = s->of[i];
-                size_t n = below(l, o->prompted        ? MOST_MORE
-                                    : below(l, 2) == 0 ? (l->from->seeded ? MOST_NEW : FEW_NEW)
+                size_t n = below(l, o->prompted        ? MAX_MORE
+                                    : below(l, 2) == 0 ? (l->from->seeded ? MAX_NEW : FEW_NEW)
                                                        : 40);
-                if (o->model.n + n > MOST_TOKENS)
+                if (o->model.n + n > MAX_TOKENS)
                         n = 0;
                 s->data[i] = kv_random(&l->config, n + 1, fuzz_next(l->from));
                 s->turns[i] = (kv_turn){o->id, &s->data[i], 0, n};
@@ -351,8 +351,8 @@ static void draw_step(life *l, stepping *s)
 /* Plans and attention in one layer, of those sequences that may have them. */
 static void look_in_step(life *l, const stepping *s, size_t layer)
 {
-        kv_turn turns[MOST_BATCH];
-        owned *of[MOST_BATCH] = {0};
+        kv_turn turns[MAX_BATCH];
+        owned *of[MAX_BATCH] = {0};
         size_t n = 0;
         for (size_t i = 0; i < s->n; i++)
                 if (s->of[i]->prompted || s->ends[i]) {
@@ -391,7 +391,7 @@ static void step(life *l)
                         look_in_step(l, &s, layer);
         }
         if (aborts) {
-                int64_t ids[MOST_BATCH];
+                int64_t ids[MAX_BATCH];
                 for (size_t i = 0; i < s.n; i++)
                         ids[i] = s.turns[i].sequence;
                 ck_ok(dci_kv_step_abort(l->kv, s.n, ids));
@@ -411,8 +411,8 @@ static void step(life *l)
 
 static void look(life *l)
 {
-        owned *of[MOST_BATCH] = {0};
-        kv_turn turns[MOST_BATCH];
+        owned *of[MAX_BATCH] = {0};
+        kv_turn turns[MAX_BATCH];
         size_t n = 0;
         const size_t drawn = draw_batch(l, of);
         for (size_t i = 0; i < drawn; i++)
@@ -433,8 +433,8 @@ static void look(life *l)
 
 static void maintain(life *l)
 {
-        owned *of[MOST_BATCH];
-        int64_t ids[MOST_BATCH];
+        owned *of[MAX_BATCH];
+        int64_t ids[MAX_BATCH];
         const size_t n = draw_batch(l, of);
         for (size_t i = 0; i < n; i++)
                 ids[i] = of[i]->id;
@@ -451,7 +451,7 @@ static void fork_one(life *l)
                 ck_refused(dci_kv_fork(l->kv, o->id, n, &id), DCI_ERR_INVALID, "prompt");
                 return;
         }
-        if (l->n == MOST_SEQUENCES)
+        if (l->n == MAX_SEQUENCES)
                 return;
         const bool forks = below(l, 4) > 0;
         if (forks) {

@@ -32,12 +32,12 @@ void gpu_begin(gpu_test *t, size_t n_bytes)
         t->gpu = gpu_open(t->context);
         t->ops = t->gpu->ops;
         t->n_bytes = (n_bytes + 4095) / 4096 * 4096;
-        ck_ok(t->ops->stream_take(t->gpu, &t->stream));
+        ck_ok(t->ops->stream_create(t->gpu, &t->stream));
         t->images.host = locked(t, &address);
         t->backs.host = locked(t, &address);
         t->mapped.host = locked(t, &address);
         t->mapped.device = address;
-        ck_ok(t->ops->take(t->gpu, t->n_bytes, &address));
+        ck_ok(t->ops->alloc(t->gpu, t->n_bytes, &address));
         t->own.device = address;
 }
 
@@ -49,8 +49,8 @@ void gpu_end(gpu_test *t)
                 t->ops->unpin(t->gpu, all[i]);
                 free(all[i]);
         }
-        t->ops->give(t->gpu, t->own.device, t->n_bytes);
-        t->ops->stream_give(t->gpu, t->stream);
+        t->ops->free(t->gpu, t->own.device, t->n_bytes);
+        t->ops->stream_destroy(t->gpu, t->stream);
         dci_gpu_destroy(t->gpu);
         dci_context_destroy(t->context);
 }

@@ -72,7 +72,7 @@ twin twin_begin_with(dci_context *context, const dci_kv_config *config, const dc
         twin t = {.context = context, .config = *config, .what = dci_kv_preset_name(config->preset)};
         t.gpu = twin_gpu(context);
         t.ops = t.gpu->ops;
-        ck_ok(t.ops->stream_take(t.gpu, &t.stream));
+        ck_ok(t.ops->stream_create(t.gpu, &t.stream));
         ck_ok(dci_gpu_kv_create(t.gpu, config, on_device, &t.kv));
         t.cpu = kv_create(context, config);
         t.plans = t.kv->planner.on;
@@ -90,7 +90,7 @@ void twin_end(twin *t)
 {
         dci_kv_destroy(t->cpu);
         dci_gpu_kv_destroy(t->kv);
-        t->ops->stream_give(t->gpu, t->stream);
+        t->ops->stream_destroy(t->gpu, t->stream);
         dci_gpu_destroy(t->gpu);
         if (t->own_context)
                 dci_context_destroy(t->context);
@@ -106,7 +106,7 @@ void twin_end(twin *t)
 void *twin_send(twin *t, const void *from, size_t n_bytes)
 {
         void *out = NULL;
-        ck_ok(t->ops->take(t->gpu, n_bytes, &out));
+        ck_ok(t->ops->alloc(t->gpu, n_bytes, &out));
         if (from != NULL && n_bytes > 0)
                 ck_ok(t->ops->copy(t->gpu, t->stream, out, from, n_bytes));
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
@@ -115,7 +115,7 @@ void *twin_send(twin *t, const void *from, size_t n_bytes)
 
 void twin_give(twin *t, void *memory, size_t n_bytes)
 {
-        t->ops->give(t->gpu, memory, n_bytes);
+        t->ops->free(t->gpu, memory, n_bytes);
 }
 
 twin_rows twin_rows_of(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
@@ -305,7 +305,7 @@ void twin_prompt(twin *t, size_t layer, const kv_turn *turn)
                 ck_ok(dci_gpu_kv_prompt_rows(t->kv, t->stream, layer, turn->sequence, &all.rows));
                 live_on(t, all);
         }
-        ck_ok(dci_gpu_kv_prompt(t->kv, t->stream, layer, turn->sequence, n, queries, ld));
+        ck_ok(dci_gpu_kv_end_prompt(t->kv, t->stream, layer, turn->sequence, n, queries, ld));
         kv_prompt(t->cpu, layer, turn->sequence, d, end);
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
         twin_give(t, queries, n_bytes);
@@ -403,7 +403,7 @@ static void forget_early(const twin *t, size_t n_turns, const kv_turn *turns)
 {
         for (size_t i = 0; i < n_turns; i++)
                 for (size_t l = 0; l < t->config.n_layers; l++) {
-                        dci_kv_decided *d = dci_kv_find(t->cpu, turns[i].sequence)->layers[l].decided;
+                        dci_kv_selection_cache *d = dci_kv_find(t->cpu, turns[i].sequence)->layers[l].decided;
                         if (d != NULL && twin_is_early(t, l, turns[i].sequence))
                                 d->listed = false;
                 }
@@ -567,9 +567,9 @@ static size_t group_at(const twin *t, size_t layer, int64_t sequence, size_t hea
         if (!t->kv->planner.listed)
                 return candidate >> t->kv->planner.group_shift;
         for (size_t b = 0; b < at->n_batches; b++) {
-                const dci_kv_batch *batch = at->batches[b];
-                const int32_t *offsets = dci_kv_batch_offsets(kv, batch, head),
-                              *ids = dci_kv_batch_ids(kv, batch, head);
+                const dci_kv_clusters *batch = at->batches[b];
+                const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head),
+                              *ids = dci_kv_cluster_ids(kv, batch, head);
                 for (size_t g = 0; g < batch->heads[head].n_groups; g++)
                         for (int32_t i = offsets[g]; i < offsets[g + 1]; i++)
                                 if ((size_t)ids[i] == candidate)
@@ -618,7 +618,7 @@ typedef struct counting {
 static counting count_begin(const twin *t, const which *of)
 {
         const dci_gpu_kv_planner *p = &t->kv->planner;
-        const size_t per = t->kv->group, n_scores = p->most_groups * per;
+        const size_t per = t->kv->group, n_scores = p->max_groups * per;
         const size_t part_floats = ((size_t)dci_gpu_kv_score_parts(t->kv, t->kv->step.n) + 1) * per * 2;
         counting c = {.scores =
                               (float *)(void *)fetch(t, (int32_t *)(void *)(p->scores + of->list * n_scores), n_scores),
@@ -764,18 +764,18 @@ static void check_ahead(twin *t, const which *of, const int32_t *a, const int32_
 static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_list)
 {
         const dci_gpu_kv_schedule *s = &t->kv->planner.schedule;
-        const dci_kv_decided *wanted = twin_layer_of(t->cpu, sequence, layer)->decided;
-        const size_t n_heads = t->config.n_kv_heads, room = dci_kv_most_room(t->kv->host);
+        const dci_kv_selection_cache *wanted = twin_layer_of(t->cpu, sequence, layer)->decided;
+        const size_t n_heads = t->config.n_kv_heads, room = dci_kv_max_room(t->kv->host);
         const size_t row = dci_gpu_kv_row_at(t->kv, dci_gpu_kv_find(t->kv, sequence)),
                      index = t->kv->layers[layer].index;
         const unsigned char *row_memory = s->memory + row * s->row_bytes,
                             *at = row_memory + s->states_bytes + index * s->layer_bytes;
         ck_ok(t->ops->stream_wait(t->gpu, s->stream));
-        int32_t *state = fetch(t, (const int32_t *)(const void *)row_memory, (index + 1) * DCI_GPU_DECIDED_INTS),
+        int32_t *state = fetch(t, (const int32_t *)(const void *)row_memory, (index + 1) * DCI_GPU_SELECTION_INTS),
                 *counts = fetch(t, (const int32_t *)(const void *)at, n_heads),
                 *lists = fetch(t, (const int32_t *)(const void *)(at + dci_lines(n_heads * sizeof *counts)),
                                n_heads * room);
-        const bool listed = state[index * DCI_GPU_DECIDED_INTS + DCI_GPU_DECIDED_LISTED] != 0;
+        const bool listed = state[index * DCI_GPU_SELECTION_INTS + DCI_GPU_SELECTION_LISTED] != 0;
         ck_assert_msg(listed == wanted->listed, "%s, layer %zu: lists %d, %d on the CPU", t->what, layer, listed,
                       wanted->listed);
         for (size_t h = 0; h < n_heads && listed; h++) {

@@ -155,12 +155,12 @@ static dci_status queue(dci_gpu *gpu, void *object, late_run run, const void *ar
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-static void late_give(dci_gpu *gpu, void *memory, size_t n_bytes)
+static void late_free(dci_gpu *gpu, void *memory, size_t n_bytes)
 {
         pthread_mutex_lock(&lock);
         run_all(gpu);
         pthread_mutex_unlock(&lock);
-        dci_gpu_ops_host.give(gpu, memory, n_bytes);
+        dci_gpu_ops_host.free(gpu, memory, n_bytes);
 }
 
 static void late_unpin(dci_gpu *gpu, void *memory)
@@ -199,7 +199,7 @@ static dci_status late_fill(dci_gpu *gpu, void *stream, void *to, int byte, size
 
 /* --- streams and events --------------------------------------------------------------------------------------------- */
 
-static dci_status late_stream_take(dci_gpu *gpu, void **out)
+static dci_status late_stream_create(dci_gpu *gpu, void **out)
 {
         pthread_mutex_lock(&lock);
         *out = new_stream(gpu, false);
@@ -215,7 +215,7 @@ static dci_status late_stream_check(dci_gpu *gpu, void *object)
         return there ? DCI_OK : dci_fail(DCI_ERR_INVALID, "%p is no stream of this late device", object);
 }
 
-static void late_stream_give(dci_gpu *gpu, void *object)
+static void late_stream_destroy(dci_gpu *gpu, void *object)
 {
         pthread_mutex_lock(&lock);
         late_stream *s = object != NULL ? stream_of(gpu, object) : NULL;
@@ -250,7 +250,7 @@ static dci_status late_stream_wait(dci_gpu *gpu, void *object)
         return DCI_OK;
 }
 
-static dci_status late_event_take(dci_gpu *gpu, bool timed, void **out)
+static dci_status late_event_create(dci_gpu *gpu, bool timed, void **out)
 {
         late_event *event = calloc(1, sizeof *event);
         (void)gpu;
@@ -260,7 +260,7 @@ static dci_status late_event_take(dci_gpu *gpu, bool timed, void **out)
         return DCI_OK;
 }
 
-static void late_event_give(dci_gpu *gpu, void *event)
+static void late_event_destroy(dci_gpu *gpu, void *event)
 {
         (void)gpu;
         free(event);
@@ -366,7 +366,7 @@ static dci_status late_graph_launch(dci_gpu *gpu, void *graph, void *stream)
         return queue(gpu, stream, run_graph, &graph, sizeof graph);
 }
 
-static void late_graph_give(dci_gpu *gpu, void *object)
+static void late_graph_destroy(dci_gpu *gpu, void *object)
 {
         late_graph *graph = object;
         if (graph == NULL)
@@ -419,17 +419,17 @@ void late_become(dci_gpu *gpu)
         ops = dci_gpu_ops_host;
         ops.name = "late";
         ops.close = late_close;
-        ops.give = late_give;
+        ops.free = late_free;
         ops.unpin = late_unpin;
-        ops.stream_take = late_stream_take;
-        ops.stream_give = late_stream_give;
+        ops.stream_create = late_stream_create;
+        ops.stream_destroy = late_stream_destroy;
         ops.stream_check = late_stream_check;
         ops.stream_runs = late_stream_runs;
         ops.stream_wait = late_stream_wait;
         ops.copy = late_copy;
         ops.fill = late_fill;
-        ops.event_take = late_event_take;
-        ops.event_give = late_event_give;
+        ops.event_create = late_event_create;
+        ops.event_destroy = late_event_destroy;
         ops.event_record = late_event_record;
         ops.event_wait = late_event_wait;
         ops.event_done = late_event_done;
@@ -438,7 +438,7 @@ void late_become(dci_gpu *gpu)
         ops.capture_begin = late_capture_begin;
         ops.capture_end = late_capture_end;
         ops.graph_launch = late_graph_launch;
-        ops.graph_give = late_graph_give;
+        ops.graph_destroy = late_graph_destroy;
         DCI_GPU_EACH_KERNEL(SET)
         gpu->ops = &ops;
         pthread_mutex_lock(&lock);

@@ -18,7 +18,7 @@ static const dci_coder *coder_of(const score_state *s, size_t row, size_t head)
 
 /* --- what a case is made of ---------------------------------------------------------------------------------------- */
 
-static int32_t most_tokens_of(const score_case *c)
+static int32_t max_tokens_of(const score_case *c)
 {
         int32_t most = 0;
         for (size_t i = 0; i < SCORE_SEQUENCES; i++)
@@ -100,14 +100,14 @@ static void take_all(score_state *s, gpu_test *t, const score_case *c, uint64_t 
         *s = (score_state){.t = t, .c = c};
         gpu_reset(t);
         dci_rng_seed(&s->rng, seed);
-        s->most_tokens = (size_t)most_tokens_of(c);
+        s->max_tokens = (size_t)max_tokens_of(c);
         s->coded = c->kind == DCI_GPU_CODES || c->kind == DCI_GPU_LEARNED;
         s->width = s->coded || c->kind == DCI_GPU_MEANS ? dim : 2 * dim;
         s->per_chunk = c->listed ? DCI_GPU_CHUNK : (size_t)DCI_GPU_CHUNK >> c->shift;
         s->head_bytes = s->coded ? (size_t)16 * 4 * dim * (size_t)c->bits + 1024
                                  : (s->per_chunk * s->width * 2 + 127) / 128 * 128;
-        s->most_groups = c->listed ? 700 : (s->most_tokens >> c->shift) + 1;
-        s->chunks_each = (s->most_groups + s->per_chunk - 1) / s->per_chunk;
+        s->max_groups = c->listed ? 700 : (s->max_tokens >> c->shift) + 1;
+        s->chunks_each = (s->max_groups + s->per_chunk - 1) / s->per_chunk;
         take_chunks(s);
         take_coders(s);
         s->rows = gpu_take(t, SCORE_SEQUENCES * 4, GPU_MAPPED);
@@ -116,11 +116,11 @@ static void take_all(score_state *s, gpu_test *t, const score_case *c, uint64_t 
         s->n_listed = gpu_take(t, SCORE_ROWS * n_heads * 4, GPU_DEVICE);
         s->query_ld = dim + (seed % 2 == 0 ? 0 : 16);
         s->queries = gpu_take(t, n_lists * (size_t)c->group * s->query_ld * dci_dtype_size(c->query_dtype), GPU_DEVICE);
-        s->scores = gpu_take(t, n_lists * s->most_groups * (size_t)c->group * sizeof(float), GPU_DEVICE);
+        s->scores = gpu_take(t, n_lists * s->max_groups * (size_t)c->group * sizeof(float), GPU_DEVICE);
         s->parts = gpu_take(t, n_lists * (size_t)(c->n_parts + 1) * (size_t)c->group * 2 * sizeof(float), GPU_DEVICE);
         if (!c->kept)
                 return;
-        gpu_blocks_make(t, &s->blocks, GPU_DEVICE, SCORE_ROWS, c->n_heads, 4, (int32_t)s->most_tokens,
+        gpu_blocks_make(t, &s->blocks, GPU_DEVICE, SCORE_ROWS, c->n_heads, 4, (int32_t)s->max_tokens,
                         (uint32_t)dim * 2);
         s->table = gpu_blocks_table(t, &s->blocks, seed);
         s->lanes = (dci_gpu_lanes){.key_bytes = (uint32_t)dim * 2,
@@ -200,7 +200,7 @@ static void fill_summaries(score_state *s)
         const size_t n = s->chunks_each * s->per_chunk;
         for (size_t r = 0; r < SCORE_ROWS; r++)
                 for (size_t h = 0; h < (size_t)s->c->n_heads; h++)
-                        for (size_t g = 0; g < n && g < s->most_groups; g += s->coded ? 32 : 1) {
+                        for (size_t g = 0; g < n && g < s->max_groups; g += s->coded ? 32 : 1) {
                                 if (s->c->physical > 0 &&
                                     r * s->chunks_each + g / s->per_chunk >= (size_t)s->c->physical)
                                         return; /* the others are the same ones again */
@@ -233,7 +233,7 @@ static void fill_pool(score_state *s)
         float key[DCI_GPU_MAX_DIM] = {0};
         for (int32_t r = 0; s->c->kept && r < SCORE_ROWS; r++)
                 for (int32_t h = 0; h < s->c->n_heads; h++)
-                        for (int32_t p = 0; p < (int32_t)s->most_tokens; p++) {
+                        for (int32_t p = 0; p < (int32_t)s->max_tokens; p++) {
                                 unsigned char *to = gpu_blocks_row(&s->blocks, s->table, r, h, p, false);
                                 make_key(s, key, (size_t)p);
                                 for (size_t j = 0; j < (size_t)s->c->dim; j++)
@@ -298,7 +298,7 @@ dci_gpu_score_args score_arguments(const score_state *s)
                                    .query_dtype = c->query_dtype,
                                    .group_shift = c->shift,
                                    .n_parts = c->n_parts,
-                                   .most_groups = (int32_t)s->most_groups,
+                                   .max_groups = (int32_t)s->max_groups,
                                    .scale = 0.088f,
                                    .sizes = c->sizes,
                                    .queries = s->queries->device,
@@ -467,7 +467,7 @@ static void check_list(list *l, const float *parts)
 {
         const score_case *c = l->s->c;
         const size_t group = (size_t)c->group, dim = (size_t)c->dim;
-        check_untouched(l, l->got + l->n_groups * group, (l->s->most_groups - l->n_groups) * group);
+        check_untouched(l, l->got + l->n_groups * group, (l->s->max_groups - l->n_groups) * group);
         for (l->q = 0; l->q < group; l->q++) {
                 for (size_t j = 0; j < dim; j++)
                         l->query[j] =
@@ -507,7 +507,7 @@ size_t score_compare(score_state *s, const char *what)
         gpu_guarded(s->parts, name);
         for (size_t i = 0; i < SCORE_SEQUENCES && c->data != BAD_QUERIES; i++)
                 for (size_t h = 0; h < (size_t)c->n_heads; h++) {
-                        const size_t per = s->most_groups * (size_t)c->group,
+                        const size_t per = s->max_groups * (size_t)c->group,
                                      per_parts = (size_t)(c->n_parts + 1) * (size_t)c->group * 2;
                         list l = {.s = s,
                                   .row = (size_t)gpu_ints(s->rows)[i],

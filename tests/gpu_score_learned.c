@@ -95,12 +95,12 @@ void score_learned_coder(score_state *s, size_t row, size_t head)
 
 void score_learned_frames(score_state *s)
 {
-        const size_t n_heads = (size_t)s->c->n_heads, each = DCI_GPU_FRAME_BYTES(s->c->dim);
+        const size_t n_heads = (size_t)s->c->n_heads, each = DCI_GPU_TRANSFORM_BYTES(s->c->dim);
         s->frames = gpu_take(s->t, SCORE_ROWS * n_heads * each, GPU_DEVICE);
         for (size_t r = 0; r < SCORE_ROWS; r++)
                 for (size_t h = 0; h < n_heads; h++)
-                        dci_gpu_frame_fill(&s->coders[r * SCORE_HEADS + h],
-                                           s->frames->image + (r * n_heads + h) * each);
+                        dci_gpu_transform_fill(&s->coders[r * SCORE_HEADS + h],
+                                               s->frames->image + (r * n_heads + h) * each);
 }
 
 double score_learned_doubt(const dci_coder *coder, const float *query, const dci_coded_query *coded)

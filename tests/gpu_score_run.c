@@ -69,6 +69,6 @@ void score_replay(gpu_test *t, const score_case *c, uint64_t seed)
                 /* Two of the sequences are longer than the budget, once they may be. */
                 ck_assert_uint_eq(score_compare(&s, "a replay"), (size_t)c->n_heads * (i == 0 ? 0 : 2));
         }
-        t->ops->graph_give(t->gpu, graph);
+        t->ops->graph_destroy(t->gpu, graph);
         score_unmake(&s);
 }

@@ -9,7 +9,7 @@
 
 #include "tests/common.h"
 
-enum { MOST_ARRAYS = 256 };
+enum { MAX_ARRAYS = 256 };
 
 typedef struct guarded {
         unsigned char *pages; /* inaccessible, accessible, inaccessible */
@@ -18,7 +18,7 @@ typedef struct guarded {
         size_t n_bytes;
 } guarded;
 
-static guarded arrays[MOST_ARRAYS];
+static guarded arrays[MAX_ARRAYS];
 static size_t n_arrays, n_kept;
 static bool at_begin;
 
@@ -35,7 +35,7 @@ static size_t page_bytes(void)
 static guarded *take(size_t n_bytes)
 {
         const size_t page = page_bytes();
-        ck_assert(n_arrays < MOST_ARRAYS);
+        ck_assert(n_arrays < MAX_ARRAYS);
         guarded *g = &arrays[n_arrays++];
         g->n_bytes = n_bytes;
         g->n_accessible = (n_bytes + page - 1) / page * page;

@@ -172,7 +172,7 @@ static void read_row(dci_dtype dtype, const void *base, size_t at, size_t n, dou
 {
         float *wide = malloc(n * sizeof *wide);
         ck_assert_ptr_nonnull(wide);
-        dci_kernels_scalar.widen[dtype - 1]((const char *)base + at * dci_dtype_size(dtype), n, wide);
+        dci_kernels_scalar.to_f32[dtype - 1]((const char *)base + at * dci_dtype_size(dtype), n, wide);
         for (size_t j = 0; j < n; j++)
                 out[j] = (double)wide[j];
         free(wide);

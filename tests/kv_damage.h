@@ -15,7 +15,7 @@ STRUCTURE(negative_free_block, DCI_KV_TOPK, "listed as free", free_list(kv)[0] =
 STRUCTURE(lost_block, DCI_KV_TOPK, "are lost", kv->pool.n_free--)
 STRUCTURE(more_free_blocks_than_blocks, DCI_KV_TOPK, "of them free", kv->pool.n_free = kv->pool.n_blocks + 1)
 STRUCTURE(free_blocks_beyond_the_room, DCI_KV_TOPK, "with room for", kv->pool.free_capacity = kv->pool.n_free - 1)
-STRUCTURE(more_blocks_than_the_most, DCI_KV_TOPK, "blocks of at most", kv->pool.most_blocks = kv->pool.n_blocks - 1)
+STRUCTURE(more_blocks_than_the_most, DCI_KV_TOPK, "blocks of at most", kv->pool.max_blocks = kv->pool.n_blocks - 1)
 STRUCTURE(blocks_beyond_the_room, DCI_KV_TOPK, "with room for", kv->pool.block_capacity = kv->pool.n_blocks - 1)
 STRUCTURE(pieces_and_blocks, DCI_KV_TOPK, "pieces of", kv->row_bytes++)
 STRUCTURE(pieces_beyond_the_room, DCI_KV_TOPK, "pieces of", kv->pool.piece_capacity = 0)
@@ -109,11 +109,11 @@ STRUCTURE(static_tokens, DCI_KV_PRKV, "of them static", batch(kv)->n_static++)
 STRUCTURE(more_static_tokens_than_tokens, DCI_KV_PRKV, "of them static",
           batch(kv)->n_static = (batch(kv)->n / kv->config.page_tokens + 1) * kv->config.page_tokens)
 STRUCTURE(page_of_an_order, DCI_KV_PRKV, "group 1 of", offsets(kv)[1]--)
-FULL(row_of_a_group, DCI_KV_PRKV, "the summary of group 0 of batch 0", dci_kv_batch_rows(kv, batch(kv), 1)[5] ^= 0x20)
+FULL(row_of_a_group, DCI_KV_PRKV, "the summary of group 0 of batch 0", dci_kv_cluster_rows(kv, batch(kv), 1)[5] ^= 0x20)
 FULL(mean_key_of_a_group, DCI_KV_LOUISKV, "the summary of group 0 of batch 0",
-     dci_kv_batch_rows(kv, batch(kv), 1)[5] ^= 0x20)
+     dci_kv_cluster_rows(kv, batch(kv), 1)[5] ^= 0x20)
 FULL(mean_value_of_a_group, DCI_KV_RETROINFER, "the mean value of group 0",
-     dci_kv_batch_means(kv, batch(kv), 1, true)[5] ^= 0x20)
+     dci_kv_cluster_means(kv, batch(kv), 1, true)[5] ^= 0x20)
 
 /* Trees. */
 STRUCTURE(candidates_of_a_tree, DCI_KV_ICECACHE, "in the tree", tree(kv)->n--)
@@ -149,7 +149,7 @@ FULL(cells_of_other_nodes, DCI_KV_ICECACHE, "than the nearest", rotate_cells(kv)
 STRUCTURE(token_twice_on_a_list, DCI_KV_FREEKV, "is on a list", choose_twice(kv))
 STRUCTURE(list_beyond_its_candidates, DCI_KV_FREEKV, "is on a list", decided(kv)->lists[1] = (int32_t)decided(kv)->end)
 STRUCTURE(negative_token_on_a_list, DCI_KV_FREEKV, "candidate -1 of", decided(kv)->lists[0] = -1)
-STRUCTURE(too_long_a_list, DCI_KV_LOUISKV, "a list of", decided(kv)->counts[1] = (int32_t)dci_kv_most_room(kv) + 1)
+STRUCTURE(too_long_a_list, DCI_KV_LOUISKV, "a list of", decided(kv)->counts[1] = (int32_t)dci_kv_max_room(kv) + 1)
 STRUCTURE(negative_list, DCI_KV_LOUISKV, "a list of -1", decided(kv)->counts[1] = -1)
 STRUCTURE(list_of_the_future, DCI_KV_FREEKV, "at token 421", decided(kv)->n = layer(kv)->n + 1)
 STRUCTURE(list_of_the_next_candidates, DCI_KV_FREEKV, "lists were chosen from", decided(kv)->end = layer(kv)->n + 1)

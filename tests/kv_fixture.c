@@ -94,7 +94,7 @@ static void *narrow(dci_dtype dtype, size_t n, float *numbers)
 {
         void *out = test_room(n, dci_dtype_size(dtype));
         dci_kernels_scalar.narrow[dtype - 1](numbers, n, out);
-        dci_kernels_scalar.widen[dtype - 1](out, n, numbers);
+        dci_kernels_scalar.to_f32[dtype - 1](out, n, numbers);
         return out;
 }
 
@@ -295,10 +295,10 @@ void kv_append(dci_kv *kv, size_t layer, size_t n_turns, const kv_turn *turns)
 void kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, const kv_data *data, size_t end)
 {
         const size_t n = end < KV_OBSERVED ? end : KV_OBSERVED, row = data->n_kv_heads * data->group * data->dim_k;
-        ck_ok(dci_kv_prompt(kv, layer, sequence, n,
-                            (const char *)data->stored_queries +
-                                    (layer * data->n + end - n) * row * dci_dtype_size(data->query_dtype),
-                            data->dim_k));
+        ck_ok(dci_kv_end_prompt(kv, layer, sequence, n,
+                                (const char *)data->stored_queries +
+                                        (layer * data->n + end - n) * row * dci_dtype_size(data->query_dtype),
+                                data->dim_k));
 }
 
 void kv_feed(dci_kv *kv, size_t n_turns, const kv_turn *turns)

@@ -417,16 +417,16 @@ static groups listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, s
         uint8_t *seen = calloc(n + 1, 1);
         ck_assert_ptr_nonnull(seen);
         for (size_t b = 0; b < layer->n_batches && layer->batches[b]->first < n_candidates; b++) {
-                const dci_kv_batch *batch = layer->batches[b];
-                const int32_t *offsets = dci_kv_batch_offsets(kv, batch, head),
-                              *ids = dci_kv_batch_ids(kv, batch, head);
+                const dci_kv_clusters *batch = layer->batches[b];
+                const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head),
+                              *ids = dci_kv_cluster_ids(kv, batch, head);
                 ck_assert_uint_eq(batch->heads[head].before, g.n);
                 test_hold(offsets[0] == 0 && (size_t)offsets[batch->heads[head].n_groups] == batch->n);
                 for (size_t c = 0; c < batch->heads[head].n_groups; c++) {
                         for (int32_t i = offsets[c]; i < offsets[c + 1]; i++) {
                                 const size_t id = (size_t)ids[i];
                                 if (id < batch->first || id >= batch->first + batch->n || seen[id]++ > 0 ||
-                                    (!dci_kv_restructures(kv) && i > offsets[c] && ids[i - 1] >= ids[i]))
+                                    (!dci_kv_reorders(kv) && i > offsets[c] && ids[i - 1] >= ids[i]))
                                         ck_abort_msg("%s: head %zu, batch %zu, group %zu: candidate %zu", what, head, b,
                                                      c, id);
                                 add_member(&g, id, n_candidates);
@@ -436,7 +436,7 @@ static groups listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, s
                 }
         }
         free(seen);
-        if (layer->n_batches > 0 && kv->config.choose == DCI_KV_CHOOSE_STATIC && g.n > 0)
+        if (layer->n_batches > 0 && kv->config.select == DCI_KV_SELECT_STATIC && g.n > 0)
                 g.n_static = layer->batches[0]->n_static / kv->config.page_tokens;
         return g;
 }
@@ -692,7 +692,7 @@ static size_t *check_choice(const kv_model *model, const dci_kv_info *info, kv_c
         count_open(&choice->g, n_candidates);
         size_t *taken = taken_of(&choice->g, list, n_list, sink, n_candidates, what);
         const groups rest = after_static(&choice->g);
-        const bool ranks = info->choose == DCI_KV_CHOOSE_SCAN || info->choose == DCI_KV_CHOOSE_STATIC;
+        const bool ranks = info->select == DCI_KV_SELECT_SCAN || info->select == DCI_KV_SELECT_STATIC;
         check_static(&choice->g, taken, what);
         if (ranks && info->combine == DCI_KV_COMBINE_EACH)
                 check_in_turns(model, info, &rest, choice->scores, taken + choice->g.n_static, what);

@@ -118,7 +118,7 @@ static bool by_groups(const dci_kv_info *info)
         if (info->group == DCI_KV_GROUP_TREE)
                 return false;
         return info->group == DCI_KV_GROUP_CLUSTER || info->group == DCI_KV_GROUP_SEGMENT ||
-               info->group == DCI_KV_GROUP_RESTRUCTURED || info->combine == DCI_KV_COMBINE_EACH;
+               info->group == DCI_KV_GROUP_REORDERED || info->combine == DCI_KV_COMBINE_EACH;
 }
 
 /* What queries of now say, if scores can be told. */
@@ -151,7 +151,7 @@ static void check_list(const kv_schedule *s, const kv_model *model, const dci_kv
         size_t n_list, wanted = room < most ? room : most;
         const int32_t *list = kv_list(seen, layer, i, head, &n_list);
         wanted = wanted < end - r->first ? wanted : end - r->first;
-        const bool full = info->choose != DCI_KV_CHOOSE_TREE; /* pages of a tree need not be */
+        const bool full = info->select != DCI_KV_SELECT_TREE; /* pages of a tree need not be */
         if (n_list > wanted || (full && n_list < wanted && r->end <= recent))
                 ck_abort_msg("%s: layer %zu, head %zu: list of %zu, wanted %zu", what, layer, head, n_list, wanted);
         if (n_list > 0 && (size_t)list[n_list - 1] >= end)

@@ -60,7 +60,7 @@ void *matrix_at(const matrix *m, size_t row, size_t column)
 double matrix_get(const matrix *m, size_t row, size_t column)
 {
         float value;
-        dci_kernels_scalar.widen[m->dtype - 1](matrix_at(m, row, column), 1, &value);
+        dci_kernels_scalar.to_f32[m->dtype - 1](matrix_at(m, row, column), 1, &value);
         return (double)value;
 }
 

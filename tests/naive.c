@@ -138,7 +138,7 @@ void naive_round(dci_dtype dtype, size_t n, const float *in, float *out)
         void *narrow = malloc(n * 4 + 1);
         ck_assert_ptr_nonnull(narrow);
         naive_narrow(dtype, n, in, narrow);
-        dci_kernels_scalar.widen[dtype - 1](narrow, n, out);
+        dci_kernels_scalar.to_f32[dtype - 1](narrow, n, out);
         free(narrow);
 }
 

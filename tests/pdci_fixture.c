@@ -64,8 +64,8 @@ float *pdci_trace(const char *name, size_t n)
         float *rows = malloc(n * TRACE_DIM * sizeof *rows);
         ck_assert_ptr_nonnull(rows);
         for (size_t i = 0; i < n; i++)
-                dci_kernels_scalar.widen[DCI_F16 - 1]((const uint16_t *)npy.data + i * total / n * TRACE_DIM, TRACE_DIM,
-                                                      rows + i * TRACE_DIM);
+                dci_kernels_scalar.to_f32[DCI_F16 - 1]((const uint16_t *)npy.data + i * total / n * TRACE_DIM,
+                                                       TRACE_DIM, rows + i * TRACE_DIM);
         dci_npy_free(&npy);
         dci_context_destroy(context);
         return rows;

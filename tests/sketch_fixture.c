@@ -78,7 +78,7 @@ dci_sketch *sketch_of(dci_context *context, size_t dim, int32_t bits, size_t tra
 void *sketch_narrow(dci_dtype dtype, size_t n, float *numbers)
 {
         void *out = kmeans_narrow(dtype, n, numbers);
-        dci_kernels_scalar.widen[dtype - 1](out, n, numbers);
+        dci_kernels_scalar.to_f32[dtype - 1](out, n, numbers);
         return out;
 }
 

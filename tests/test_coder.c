@@ -12,13 +12,13 @@
 static const size_t dims[] = {1, 2, 3, 5, 8, 31, 33, 64, 80, 96, 100, 128, 256, 300, 784};
 #define N_DIMS ((int)(sizeof dims / sizeof dims[0]))
 static const int32_t widths[] = {1, 2, 3, 4, 8};
-enum { MOST_DIM = 784, N_WIDTHS = 5 };
+enum { MAX_DIM = 784, N_WIDTHS = 5 };
 
 /* Loops over dimensions. Inner products stay, and the way back leads back; other seeds turn elsewhere. */
 START_TEST(rotations_are_orthogonal)
 {
         const size_t dim = dims[_i];
-        float *rows = test_normal(2, dim, 1), turned[2][MOST_DIM], other[MOST_DIM], spare[MOST_DIM];
+        float *rows = test_normal(2, dim, 1), turned[2][MAX_DIM], other[MAX_DIM], spare[MAX_DIM];
         float *memory = malloc(dci_rotation_bytes(dim));
         dci_rotation rotation;
         dci_rng rng;
@@ -55,7 +55,7 @@ START_TEST(rotations_spread_what_is_concentrated)
 {
         for (int d = 0; d < N_DIMS; d++) {
                 const size_t dim = dims[d];
-                float row[MOST_DIM] = {0}, spare[MOST_DIM], *memory = malloc(dci_rotation_bytes(dim)), most = 0.0f;
+                float row[MAX_DIM] = {0}, spare[MAX_DIM], *memory = malloc(dci_rotation_bytes(dim)), most = 0.0f;
                 dci_rotation rotation;
                 dci_rng rng;
                 dci_rng_seed(&rng, 3);
@@ -75,9 +75,9 @@ END_TEST
 typedef struct coding {
         dci_coder coder;
         void *memory, *scratch, *wide;
-        uint8_t codes[MOST_DIM + 32];
-        int8_t bytes[MOST_DIM + 32];
-        unsigned char block[(MOST_DIM + 32) * DCI_CODE_ROWS];
+        uint8_t codes[MAX_DIM + 32];
+        int8_t bytes[MAX_DIM + 32];
+        unsigned char block[(MAX_DIM + 32) * DCI_CODE_ROWS];
 } coding;
 
 static void begin(coding *c, const dci_context *context, size_t dim, int32_t bits, int32_t kind, uint64_t seed,
@@ -167,7 +167,7 @@ static float estimate_of(const coding *c, const dci_coded_query *query, float sc
 static void check_row(coding *c, const float *row, const float *query)
 {
         const size_t dim = c->coder.dim;
-        float back[MOST_DIM];
+        float back[MAX_DIM];
         dci_coded_row coded;
         dci_coded_query q;
         encode(c, row, &coded);

@@ -24,14 +24,14 @@ enum {
         N_MIXES = sizeof mixes / sizeof mixes[0],
         N_LAYOUTS = N_PLAIN + 2 * N_MIXES
 };
-enum { BLOCKS = 3, ROWS = 32 * BLOCKS, MOST_COORDS = 784, QUERIES = 8 };
+enum { BLOCKS = 3, ROWS = 32 * BLOCKS, MAX_COORDS = 784, QUERIES = 8 };
 
 typedef struct scene {
         dci_code_layout layout;
         size_t stride;
         unsigned char *blocks;
-        uint8_t codes[ROWS][MOST_COORDS];
-        int8_t queries[QUERIES * MOST_COORDS];
+        uint8_t codes[ROWS][MAX_COORDS];
+        int8_t queries[QUERIES * MAX_COORDS];
 } scene;
 
 /* Alone, or behind other sections. */
@@ -101,7 +101,7 @@ static void free_scene(scene *s)
 START_TEST(what_is_put_is_got)
 {
         scene *s = new_scene((size_t)_i, false, false);
-        uint8_t codes[MOST_COORDS];
+        uint8_t codes[MAX_COORDS];
         for (size_t r = 0; r < ROWS; r++) {
                 dci_code_get(&s->layout, s->blocks + r / 32 * s->stride, r % 32, codes);
                 ck_assert_mem_eq(codes, s->codes[r], s->layout.n_all);

@@ -11,7 +11,7 @@
 
 static const int32_t widths[] = {1, 2, 3, 4, 8};
 static const size_t long_dims[] = {96, 128, 200, 256};
-enum { SHORT_DIMS = 70, N_DIMS = SHORT_DIMS + 4, MOST_DIM = 256, N_WIDTHS = 5, ROWS = 32 };
+enum { SHORT_DIMS = 70, N_DIMS = SHORT_DIMS + 4, MAX_DIM = 256, N_WIDTHS = 5, ROWS = 32 };
 
 static size_t dim_of(int i)
 {
@@ -227,7 +227,7 @@ START_TEST(rows_are_turned_as_one_is)
                         here[r] = rows + r * dim;
                 all[i]->turn(&c.coder.turn, here, y, lanes);
                 for (size_t r = 0; r < lanes; r++) {
-                        float row[MOST_DIM], spare[MOST_DIM];
+                        float row[MAX_DIM], spare[MAX_DIM];
                         for (size_t j = 0; j < dim; j++)
                                 row[j] = here[r][j] - rows[j];
                         dci_rotate(&c.coder.rotation, row, spare);
@@ -243,7 +243,7 @@ START_TEST(rows_are_turned_as_one_is)
 END_TEST
 
 /* The square of what the best of four even steps leaves of y, scaled as the codes are. */
-static double least_left(const float *y, size_t dim, int bits)
+static double min_left(const float *y, size_t dim, int bits)
 {
         static const double steps[5] = {0, 1.596, 0.9957, 0, 0.3352}, stretches[] = {1.0, 0.82, 0.91, 1.12};
         double square = 0.0, best = INFINITY;
@@ -280,7 +280,7 @@ START_TEST(even_codes_leave_what_the_best_of_four_steps_leaves)
                 made m = encode(&c, rows + first * dim, UINT32_MAX, 0);
                 for (size_t r = 0; r < ROWS; r++) {
                         const float *y = rows + (first + r) * dim;
-                        uint8_t codes[MOST_DIM];
+                        uint8_t codes[MAX_DIM];
                         double square = 0.0, product = 0.0, over = 0.0;
                         dci_code_get(&c.coder.layout, m.block, r, codes);
                         for (size_t j = 0; j < dim; j++) {
@@ -292,7 +292,7 @@ START_TEST(even_codes_leave_what_the_best_of_four_steps_leaves)
                         test_hold(fabs((double)m.coded[r].scale * product / square - 1.0) < 1e-5);
                         test_hold(fabs((double)m.coded[r].residual / sqrt(over) - 1.0) < 1e-4);
                         left += over;
-                        least += least_left(y, dim, bits);
+                        least += min_left(y, dim, bits);
                 }
                 free(m.block);
         }

@@ -15,7 +15,7 @@
 
 #include "core/executor.h"
 
-#define MOST_WORKERS 8
+#define MAX_WORKERS 8
 
 /* LLVM's OpenMP runtime loses memory of teams whose size changes; its leaks are not ours. */
 const char *__lsan_default_suppressions(void);
@@ -43,8 +43,8 @@ static void *run_piece(void *arg)
 /* ctx: how many of the first pieces run on the calling thread. */
 static void caller_for(void *ctx, size_t n, void (*fn)(void *arg, size_t i), void *arg)
 {
-        pthread_t threads[MOST_WORKERS];
-        piece pieces[MOST_WORKERS];
+        pthread_t threads[MAX_WORKERS];
+        piece pieces[MAX_WORKERS];
         const size_t own = *(const size_t *)ctx;
         for (size_t i = own; i < n; i++) {
                 pieces[i] = (piece){fn, arg, i};
@@ -77,7 +77,7 @@ typedef struct notes {
         dci_context *context;
         size_t n_workers;
         atomic_uint *count; /* per task */
-        atomic_bool in_use[MOST_WORKERS];
+        atomic_bool in_use[MAX_WORKERS];
         atomic_bool broken; /* a worker out of range, or used by two tasks at once */
         atomic_size_t n_run;
         size_t n_inner; /* tasks of a nested region in every task */
@@ -117,8 +117,8 @@ static bool run_once_each(dci_context *context, size_t n_tasks, size_t n_inner)
 START_TEST(every_task_runs_once_on_a_worker_of_its_own)
 {
         static const size_t n_tasks[] = {0, 1, 2, 7, 1000};
-        static const int32_t n_threads[] = {1, 2, 3, MOST_WORKERS};
-        dci_context *context = make_context(_i, MOST_WORKERS);
+        static const int32_t n_threads[] = {1, 2, 3, MAX_WORKERS};
+        dci_context *context = make_context(_i, MAX_WORKERS);
         for (size_t t = 0; t < COUNT(n_threads); t++) {
                 ck_ok(dci_context_set_threads(context, n_threads[t]));
                 for (size_t i = 0; i < COUNT(n_tasks); i++)
@@ -154,7 +154,7 @@ END_TEST
 /* fn(args + i * size) on n threads at once. */
 static void on_threads(size_t n, void *(*fn)(void *arg), void *args, size_t size)
 {
-        pthread_t threads[MOST_WORKERS];
+        pthread_t threads[MAX_WORKERS];
         for (size_t i = 0; i < n; i++)
                 ck_assert_int_eq(pthread_create(&threads[i], NULL, fn, (char *)args + i * size), 0);
         for (size_t i = 0; i < n; i++)
@@ -281,7 +281,7 @@ START_TEST(cancelling_ends_the_region)
                 ck_refused(run_observed(context, n_tasks, &o, &n), DCI_ERR_CANCELLED, "stopped the call");
                 ck_assert_uint_eq(o.calls, stop_at);
                 ck_assert(!dci_is_busy(context) && !atomic_load(&n.broken));
-                for (int w = 0; w < MOST_WORKERS; w++)
+                for (int w = 0; w < MAX_WORKERS; w++)
                         ck_assert_msg(!atomic_load(&n.in_use[w]), "a task still runs");
                 if (_i == SERIAL)
                         ck_assert_uint_eq(atomic_load(&n.n_run), stop_at);
@@ -424,7 +424,7 @@ START_TEST(simultaneous_products_are_the_same_bits)
 END_TEST
 
 #ifdef __linux__
-#define MOST_THREADS 256
+#define MAX_THREADS 256
 
 typedef struct thread_time {
         long id;
@@ -443,12 +443,12 @@ static void read_line(long id, const char *name, char line[1000])
                 fclose(file);
 }
 
-static size_t read_threads(thread_time out[MOST_THREADS])
+static size_t read_threads(thread_time out[MAX_THREADS])
 {
         size_t n = 0;
         DIR *dir = opendir("/proc/self/task");
         ck_assert_ptr_nonnull(dir);
-        for (struct dirent *entry; n < MOST_THREADS && (entry = readdir(dir)) != NULL;) {
+        for (struct dirent *entry; n < MAX_THREADS && (entry = readdir(dir)) != NULL;) {
                 char line[1000];
                 thread_time t = {.id = strtol(entry->d_name, NULL, 10)};
                 if (t.id == 0)
@@ -466,7 +466,7 @@ static size_t read_threads(thread_time out[MOST_THREADS])
 /* Whether any thread but this one is new since `before` or has run since. */
 static bool others_worked(const thread_time *before, size_t n_before)
 {
-        thread_time now[MOST_THREADS];
+        thread_time now[MAX_THREADS];
         size_t n = read_threads(now);
         for (size_t i = 0; i < n; i++) {
                 size_t j = 0;
@@ -480,7 +480,7 @@ static bool others_worked(const thread_time *before, size_t n_before)
 }
 
 /* OpenBLAS's threads spin for a while after they start, before they sleep. */
-static size_t wait_until_others_sleep(thread_time out[MOST_THREADS])
+static size_t wait_until_others_sleep(thread_time out[MAX_THREADS])
 {
         size_t n = read_threads(out);
         for (int quiet = 0; quiet < 200; quiet++) {
@@ -496,7 +496,7 @@ static size_t wait_until_others_sleep(thread_time out[MOST_THREADS])
 /* Runs in a process of its own, whose OpenBLAS was started with several threads. */
 START_TEST(openblas_threads_sleep_through_products)
 {
-        thread_time before[MOST_THREADS];
+        thread_time before[MAX_THREADS];
         product p = make_product(512, 512, 784, 0);
         size_t n = wait_until_others_sleep(before);
         multiply(&p, p.c);
@@ -529,7 +529,7 @@ END_TEST
 
 START_TEST(one_thread_is_the_calling_thread)
 {
-        thread_time threads[MOST_THREADS];
+        thread_time threads[MAX_THREADS];
         const size_t before = read_threads(threads);
         dci_context *context = make_context(_i, 1);
         ck_assert(run_once_each(context, 1000, 3));

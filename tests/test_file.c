@@ -179,7 +179,7 @@ START_TEST(bytes_are_those_of_the_documented_layout)
 }
 END_TEST
 
-START_TEST(most_sections_fit_and_one_more_is_refused)
+START_TEST(max_sections_fit_and_one_more_is_refused)
 {
         dci_section sections[DCI_FILE_MAX_SECTIONS + 1];
         memset(sections, 0, sizeof sections);
@@ -547,7 +547,7 @@ int main(void)
         tcase_add_test(memory, crc_may_be_computed_in_pieces);
         tcase_add_test(memory, sections_come_back_as_written);
         tcase_add_test(memory, bytes_are_those_of_the_documented_layout);
-        tcase_add_test(memory, most_sections_fit_and_one_more_is_refused);
+        tcase_add_test(memory, max_sections_fit_and_one_more_is_refused);
         tcase_add_test(memory, every_truncated_prefix_is_refused);
         tcase_add_test(memory, every_flipped_bit_is_refused);
         tcase_add_test(memory, every_field_that_lies_is_refused_even_with_valid_checksums);

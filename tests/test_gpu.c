@@ -116,8 +116,8 @@ START_TEST(the_last_object_closes_a_device)
         dci_context_destroy(own);
         dci_gpu_retain(gpu);
         dci_gpu_destroy(gpu);
-        ck_ok(gpu->ops->take(gpu, 100, &taken));
-        gpu->ops->give(gpu, taken, 100);
+        ck_ok(gpu->ops->alloc(gpu, 100, &taken));
+        gpu->ops->free(gpu, taken, 100);
         dci_gpu_destroy(gpu);
         ck_assert_uint_eq(atomic_load(&memory.live_blocks), 0);
 }
@@ -142,11 +142,11 @@ static size_t live_on_a_device(void *prepared)
         while (dci_gpu_create(prepared, &config, &gpu) != DCI_OK)
                 failures++;
         const dci_gpu_ops *ops = gpu->ops;
-        while (ops->stream_take(gpu, &stream) != DCI_OK)
+        while (ops->stream_create(gpu, &stream) != DCI_OK)
                 failures++;
-        while (ops->event_take(gpu, true, &event) != DCI_OK)
+        while (ops->event_create(gpu, true, &event) != DCI_OK)
                 failures++;
-        while (ops->take(gpu, 1000, &memory) != DCI_OK)
+        while (ops->alloc(gpu, 1000, &memory) != DCI_OK)
                 failures++;
         while (ops->pin(gpu, pinned, 8192, &address) != DCI_OK)
                 failures++;
@@ -155,11 +155,11 @@ static size_t live_on_a_device(void *prepared)
         while (ops->fill(gpu, stream, memory, 1, 1000) != DCI_OK)
                 failures++;
         ck_ok(ops->capture_end(gpu, stream, &graph));
-        ops->graph_give(gpu, graph);
+        ops->graph_destroy(gpu, graph);
         ops->unpin(gpu, pinned);
-        ops->give(gpu, memory, 1000);
-        ops->event_give(gpu, event);
-        ops->stream_give(gpu, stream);
+        ops->free(gpu, memory, 1000);
+        ops->event_destroy(gpu, event);
+        ops->stream_destroy(gpu, stream);
         dci_gpu_destroy(gpu);
         free(pinned);
         return failures;
@@ -225,19 +225,19 @@ START_TEST(memory_is_poisoned_aligned_and_counted)
 {
         dci_gpu *gpu = open_device(context, DCI_GPU_HOST);
         void *memory = NULL, *more = NULL;
-        ck_ok(gpu->ops->take(gpu, 1000, &memory));
+        ck_ok(gpu->ops->alloc(gpu, 1000, &memory));
         ck_assert_uint_eq((uintptr_t)memory % 256, 0);
         for (size_t i = 0; i < 1000; i++)
                 ck_assert_uint_eq(((unsigned char *)memory)[i], 0xff);
         float value;
         memcpy(&value, memory, sizeof value);
         ck_assert(isnan(value));
-        ck_refused(gpu->ops->take(gpu, SIZE_MAX, &more), DCI_ERR_MEMORY, "1000");
+        ck_refused(gpu->ops->alloc(gpu, SIZE_MAX, &more), DCI_ERR_MEMORY, "1000");
         gpu->info.memory_bytes = 1500; /* how tests make a device small */
-        ck_refused(gpu->ops->take(gpu, 501, &more), DCI_ERR_MEMORY, "501");
-        ck_ok(gpu->ops->take(gpu, 500, &more));
-        gpu->ops->give(gpu, memory, 1000);
-        gpu->ops->give(gpu, more, 500);
+        ck_refused(gpu->ops->alloc(gpu, 501, &more), DCI_ERR_MEMORY, "501");
+        ck_ok(gpu->ops->alloc(gpu, 500, &more));
+        gpu->ops->free(gpu, memory, 1000);
+        gpu->ops->free(gpu, more, 500);
         dci_gpu_destroy(gpu);
 }
 END_TEST
@@ -274,7 +274,7 @@ START_TEST(streams_belong_to_their_device)
         const dci_gpu_ops *ops = gpu->ops;
         void *stream = NULL, *graph = NULL;
         char byte = 0;
-        ck_ok(ops->stream_take(gpu, &stream));
+        ck_ok(ops->stream_create(gpu, &stream));
         ck_ok(ops->stream_check(gpu, stream));
         ck_ok(ops->stream_check(gpu, NULL));
         ck_refused(ops->stream_check(other, stream), DCI_ERR_INVALID, "stream");
@@ -290,10 +290,10 @@ START_TEST(streams_belong_to_their_device)
         ck_assert_int_eq(byte, 0);
         ck_ok(ops->graph_launch(gpu, graph, NULL));
         ck_assert_int_eq(byte, 1);
-        ops->graph_give(gpu, graph);
+        ops->graph_destroy(gpu, graph);
         ck_ok(ops->capture_begin(gpu, stream));
         ck_ok(ops->fill(gpu, stream, &byte, 2, 1));
-        ops->stream_give(gpu, stream); /* what it captured goes with it */
+        ops->stream_destroy(gpu, stream); /* what it captured goes with it */
         ck_refused(ops->stream_check(gpu, stream), DCI_ERR_INVALID, "stream");
         dci_gpu_destroy(other);
         dci_gpu_destroy(gpu);
@@ -313,9 +313,9 @@ START_TEST(copies_and_events_keep_their_order)
         gpu_send_all(&t);
         memset(a->image, 7, 3000);
         gpu_send(&t, a);
-        ck_ok(ops->event_take(t.gpu, true, &from));
-        ck_ok(ops->event_take(t.gpu, true, &to));
-        ck_ok(ops->event_take(t.gpu, false, &plain));
+        ck_ok(ops->event_create(t.gpu, true, &from));
+        ck_ok(ops->event_create(t.gpu, true, &to));
+        ck_ok(ops->event_create(t.gpu, false, &plain));
         ck_ok(ops->event_wait(t.gpu, plain)); /* never recorded */
         ck_ok(ops->event_done(t.gpu, plain, &done));
         ck_assert(done);
@@ -341,9 +341,9 @@ START_TEST(copies_and_events_keep_their_order)
         ck_refused(ops->pointer_check(t.gpu, NULL, "queries"), DCI_ERR_INVALID, "queries");
         ck_ok(ops->pointer_check(t.gpu, b->device, "queries"));
         ck_ok(ops->pointer_check(t.gpu, a->device, "queries"));
-        ops->event_give(t.gpu, from);
-        ops->event_give(t.gpu, to);
-        ops->event_give(t.gpu, plain);
+        ops->event_destroy(t.gpu, from);
+        ops->event_destroy(t.gpu, to);
+        ops->event_destroy(t.gpu, plain);
         gpu_end(&t);
 }
 END_TEST
@@ -386,9 +386,9 @@ START_TEST(what_a_device_cannot_use_is_refused)
                 dci_gpu *other = open_device(t.context, (t.gpu->device + 1) % n);
                 void *memory, *stream, *own;
                 unsigned char got[2] = {0, 0};
-                ck_ok(other->ops->take(other, 64, &memory));
-                ck_ok(other->ops->stream_take(other, &stream));
-                ck_ok(t.ops->take(t.gpu, 64, &own));
+                ck_ok(other->ops->alloc(other, 64, &memory));
+                ck_ok(other->ops->stream_create(other, &stream));
+                ck_ok(t.ops->alloc(t.gpu, 64, &own));
                 ck_refused(t.ops->pointer_check(t.gpu, memory, "keys"), DCI_ERR_INVALID, "keys");
                 ck_refused(t.ops->stream_check(t.gpu, stream), DCI_ERR_INVALID, "stream");
                 ck_ok(other->ops->pointer_check(other, memory, "keys"));
@@ -402,9 +402,9 @@ START_TEST(what_a_device_cannot_use_is_refused)
                 ck_ok(t.ops->stream_wait(t.gpu, t.stream));
                 ck_assert_uint_eq(got[0], 7);
                 ck_assert_uint_eq(got[1], 9);
-                t.ops->give(t.gpu, own, 64);
-                other->ops->stream_give(other, stream);
-                other->ops->give(other, memory, 64);
+                t.ops->free(t.gpu, own, 64);
+                other->ops->stream_destroy(other, stream);
+                other->ops->free(other, memory, 64);
                 dci_gpu_destroy(other);
         }
         gpu_end(&t);

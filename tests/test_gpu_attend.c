@@ -17,8 +17,8 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)64 << 20)
-#define MOST_BYTES ((size_t)10 << 20) /* of a case's rows in its pool */
-#define MOST_ROWS 65
+#define MAX_BYTES ((size_t)10 << 20) /* of a case's rows in its pool */
+#define MAX_ROWS 65
 GPU_SUITE(ROOM)
 
 enum { TAIL_NONE, TAIL_EMPTY, TAIL_SOME, TAIL_ALL, TAIL_EQUAL, TAIL_LITTLE, TAILS };
@@ -26,7 +26,7 @@ enum { TAIL_NONE, TAIL_EMPTY, TAIL_SOME, TAIL_ALL, TAIL_EQUAL, TAIL_LITTLE, TAIL
 typedef struct attend_case {
         gpu_test *t;
         int32_t dtype, query_dtype, out_dtype, dim, group, n_heads, page_shift, n, n_splits, tail, stride;
-        int32_t sequences[MOST_ROWS];
+        int32_t sequences[MAX_ROWS];
         bool dense, has_lse, mapped, peaked;
         size_t query_ld, out_ld, n_queries;
         float scale;
@@ -102,11 +102,11 @@ static void fill_lists(attend_case *c)
         }
 }
 
-static void take_rows(attend_case *c, int32_t n_rows, int32_t most_tokens)
+static void take_rows(attend_case *c, int32_t n_rows, int32_t max_tokens)
 {
         const size_t row_bytes = (size_t)c->dim * 2;
         gpu_blocks_make(c->t, &c->blocks, c->mapped ? GPU_MAPPED : GPU_DEVICE, n_rows, c->n_heads, c->page_shift,
-                        most_tokens, (uint32_t)row_bytes);
+                        max_tokens, (uint32_t)row_bytes);
         c->table = gpu_blocks_table(c->t, &c->blocks, dci_rng_next(&c->rng));
         if (c->dense)
                 return;
@@ -382,7 +382,7 @@ static void check_case(attend_case *c, bool captured)
                 ck_ok(t->ops->capture_end(t->gpu, t->stream, &graph));
                 check_again(c, graph, first, &args);
                 check_again(c, graph, first, &args);
-                t->ops->graph_give(t->gpu, graph);
+                t->ops->graph_destroy(t->gpu, graph);
         }
         free(first);
         free(c->wanted);
@@ -428,7 +428,7 @@ static void drawn_case(gpu_test *t, uint64_t seed, int32_t dim, int32_t group, i
                 most = tokens[i] > most ? tokens[i] : most;
         }
         /* Long sequences have few companions. */
-        while ((size_t)(c.n + 1) * (size_t)(c.n_heads * most * dim) * 8 > MOST_BYTES && (c.n > 1 || c.n_heads > 1)) {
+        while ((size_t)(c.n + 1) * (size_t)(c.n_heads * most * dim) * 8 > MAX_BYTES && (c.n > 1 || c.n_heads > 1)) {
                 if (c.n > 1) {
                         most = tokens[0] > most ? tokens[0] : most;
                         tokens[0] = most;

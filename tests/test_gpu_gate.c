@@ -29,9 +29,9 @@ typedef struct shape {
 
 static const shape shapes[] = {
         {"after some plans", 2, 4, 128, DCI_BF16, DCI_GPU_GATE_PERIOD},
-        {"all heads", 8, 4, 128, DCI_BF16, DCI_GPU_GATE_TURN},
-        {"all heads, f32", 3, 5, 96, DCI_F32, DCI_GPU_GATE_TURN},
-        {"all heads, more than warps", 5, 16, 64, DCI_F16, DCI_GPU_GATE_TURN},
+        {"all heads", 8, 4, 128, DCI_BF16, DCI_GPU_GATE_BOUNDARY},
+        {"all heads, f32", 3, 5, 96, DCI_F32, DCI_GPU_GATE_BOUNDARY},
+        {"all heads, more than warps", 5, 16, 64, DCI_F16, DCI_GPU_GATE_BOUNDARY},
         {"each head", 8, 4, 128, DCI_BF16, DCI_GPU_GATE_HEAD},
         {"each head, one query", 2, 1, 256, DCI_F32, DCI_GPU_GATE_HEAD},
         {"each head, f16", 1, 16, 96, DCI_F16, DCI_GPU_GATE_HEAD},
@@ -77,18 +77,18 @@ static void make(world *w, gpu_test *t, const shape *s, int32_t room, uint64_t s
         w->due = gpu_take(t, (size_t)(SEQUENCES * s->n_heads) * 4, GPU_DEVICE);
         w->turned = gpu_take(t, ROWS * (MARKS + 3), GPU_MAPPED);
         for (int32_t r = 0; r < ROWS; r++)
-                memset(part_of(w, r, 0), 0, DCI_GPU_DECIDED_INTS * 4);
+                memset(part_of(w, r, 0), 0, DCI_GPU_SELECTION_INTS * 4);
 }
 
-static dci_gpu_decided decided_of(const world *w, bool queries)
+static dci_gpu_selection_cache decided_of(const world *w, bool queries)
 {
         unsigned char *at = gpu_at(w->kept, false);
-        return (dci_gpu_decided){.state = (int32_t *)(void *)at,
-                                 .counts = (int32_t *)(void *)(at + w->counts_at),
-                                 .lists = (int32_t *)(void *)(at + w->lists_at),
-                                 .queries = queries ? (float *)(void *)(at + w->queries_at) : NULL,
-                                 .row_bytes = w->row_bytes,
-                                 .room = w->room};
+        return (dci_gpu_selection_cache){.state = (int32_t *)(void *)at,
+                                         .counts = (int32_t *)(void *)(at + w->counts_at),
+                                         .lists = (int32_t *)(void *)(at + w->lists_at),
+                                         .queries = queries ? (float *)(void *)(at + w->queries_at) : NULL,
+                                         .row_bytes = w->row_bytes,
+                                         .room = w->room};
 }
 
 static dci_gpu_sizes sizes_of(const world *w)
@@ -190,11 +190,11 @@ static void expect_gate(world *w, const dci_gpu_gate_args *args, double (*turns)
                 int32_t *state = (int32_t *)(void *)part_of(w, row, 0), *due = gpu_ints(w->due) + i * s->n_heads;
                 int32_t candidates, room;
                 const bool sparse = view_of(w, gpu_ints(w->n_tokens)[i], gpu_ints(w->n_grouped)[i], &candidates, &room);
-                const bool listed = state[DCI_GPU_DECIDED_LISTED] != 0;
+                const bool listed = state[DCI_GPU_SELECTION_LISTED] != 0;
                 bool decides = !listed || s->how == DCI_GPU_GATE_HEAD;
-                if (s->how == DCI_GPU_GATE_PERIOD && state[DCI_GPU_DECIDED_SINCE] >= args->period)
+                if (s->how == DCI_GPU_GATE_PERIOD && state[DCI_GPU_SELECTION_SINCE] >= args->period)
                         decides = true;
-                if (s->how == DCI_GPU_GATE_TURN && all[i] < args->tau)
+                if (s->how == DCI_GPU_GATE_BOUNDARY && all[i] < args->tau)
                         decides = true;
                 for (int32_t h = 0; h < s->n_heads; h++) {
                         const bool later = s->how == DCI_GPU_GATE_HEAD && listed && turns[i][h] >= args->tau;
@@ -208,10 +208,10 @@ static void expect_gate(world *w, const dci_gpu_gate_args *args, double (*turns)
                                 1;
                         n[3]++;
                 }
-                state[DCI_GPU_DECIDED_SINCE] = decides ? 1 : state[DCI_GPU_DECIDED_SINCE] + 1;
+                state[DCI_GPU_SELECTION_SINCE] = decides ? 1 : state[DCI_GPU_SELECTION_SINCE] + 1;
                 if (decides) {
-                        state[DCI_GPU_DECIDED_LISTED] = 1;
-                        state[DCI_GPU_DECIDED_END] = candidates;
+                        state[DCI_GPU_SELECTION_LISTED] = 1;
+                        state[DCI_GPU_SELECTION_END] = candidates;
                 }
                 float *kept = (float *)(void *)part_of(w, row, w->queries_at);
                 for (int32_t q = 0; q < s->n_heads * s->group && s->how != DCI_GPU_GATE_PERIOD; q++)
@@ -250,7 +250,7 @@ START_TEST(lists_are_due_when_they_should)
                                   .n_grouped = gpu_at(w.n_grouped, false),
                                   .decided = decided_of(&w, s->how != DCI_GPU_GATE_PERIOD),
                                   .due = gpu_at(w.due, false),
-                                  .turned = s->how == DCI_GPU_GATE_TURN ? gpu_at(w.turned, false) : NULL,
+                                  .turned = s->how == DCI_GPU_GATE_BOUNDARY ? gpu_at(w.turned, false) : NULL,
                                   .turned_step = MARKS + 3,
                                   .turned_mask = MARKS - 1};
         for (int32_t step = 0; step < (test_short() ? 12 : 40); step++) {
@@ -277,17 +277,17 @@ START_TEST(lists_are_due_when_they_should)
                 gpu_same(&gpu, w.queries, s->name);
                 gpu_same(&gpu, w.turned, s->name);
         }
-        ck_assert((n[3] > 0) == (s->how == DCI_GPU_GATE_TURN));
+        ck_assert((n[3] > 0) == (s->how == DCI_GPU_GATE_BOUNDARY));
         ck_assert_msg(n[0] > 0 && n[DCI_GPU_DUE_NOW] > 0, "%s: %zu and %zu", s->name, n[0], n[DCI_GPU_DUE_NOW]);
         ck_assert((n[DCI_GPU_DUE_LATER] > 0) == (s->how == DCI_GPU_GATE_HEAD));
-        gpu.ops->graph_give(gpu.gpu, graph);
+        gpu.ops->graph_destroy(gpu.gpu, graph);
 }
 END_TEST
 
 /* --- lists ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct lists {
-        int32_t stride, most_groups, group;
+        int32_t stride, max_groups, group;
         gpu_buffer *positions, *counts, *header, *scores;
 } lists;
 
@@ -295,12 +295,12 @@ static void take_lists(world *w, lists *l)
 {
         const size_t n = (size_t)(SEQUENCES * w->s->n_heads);
         l->stride = w->budget + 3;
-        l->most_groups = w->budget + 520;
+        l->max_groups = w->budget + 520;
         l->group = w->s->group;
         l->positions = gpu_take(w->t, n * (size_t)l->stride * 4, GPU_DEVICE);
         l->counts = gpu_take(w->t, n * 4, GPU_DEVICE);
         l->header = gpu_take(w->t, (size_t)SEQUENCES * 3 * 4, GPU_DEVICE);
-        l->scores = gpu_take(w->t, n * (size_t)(l->most_groups * l->group) * 4, GPU_DEVICE);
+        l->scores = gpu_take(w->t, n * (size_t)(l->max_groups * l->group) * 4, GPU_DEVICE);
 }
 
 static dci_gpu_take_kept_args take_args(const world *w, const lists *l, bool drops)
@@ -309,7 +309,7 @@ static dci_gpu_take_kept_args take_args(const world *w, const lists *l, bool dro
                                         .n_heads = w->s->n_heads,
                                         .group = l->group,
                                         .stride = l->stride,
-                                        .most_groups = l->most_groups,
+                                        .max_groups = l->max_groups,
                                         .sizes = sizes_of(w),
                                         .rows = gpu_at(w->rows, false),
                                         .n_tokens = gpu_at(w->n_tokens, false),
@@ -376,8 +376,7 @@ static void expect_lists(world *w, lists *l, bool drops, size_t *n)
                                         continue;
                                 positions[count++] = SINK + c;
                                 for (int32_t q = 0; q < l->group && drops; q++)
-                                        ((float *)(void *)
-                                                 l->scores->image)[(list * l->most_groups + c) * l->group + q] =
+                                        ((float *)(void *)l->scores->image)[(list * l->max_groups + c) * l->group + q] =
                                                 -FLT_MAX;
                         }
                         gpu_ints(l->counts)[list] = count;
@@ -427,15 +426,15 @@ typedef struct choosing {
         gpu_buffer *parts, *lasts, *found, *n_found;
 } choosing;
 
-static dci_gpu_choose_args choose_args(const world *w, const lists *l, const choosing *c, int32_t shift)
+static dci_gpu_select_args select_args(const world *w, const lists *l, const choosing *c, int32_t shift)
 {
-        return (dci_gpu_choose_args){.n_sequences = SEQUENCES,
+        return (dci_gpu_select_args){.n_sequences = SEQUENCES,
                                      .n_heads = w->s->n_heads,
                                      .group = l->group,
                                      .group_shift = shift,
                                      .weigh = shift > 0 ? DCI_GPU_WEIGH_GROUPS : DCI_GPU_WEIGH_KEPT,
                                      .n_parts = 1,
-                                     .most_groups = l->most_groups,
+                                     .max_groups = l->max_groups,
                                      .stride = l->stride,
                                      .sizes = sizes_of(w),
                                      .rows = gpu_at(w->rows, false),
@@ -488,9 +487,9 @@ START_TEST(what_is_kept_is_what_a_plan_chooses)
         draw_lengths(&w, 1);
         draw_scores(&w, &l, &c);
         draw_kept(&w);
-        dci_gpu_choose_args args = choose_args(&w, &l, &c, shift);
+        dci_gpu_select_args args = select_args(&w, &l, &c, shift);
         gpu_send_all(&gpu);
-        ck_ok(gpu.ops->choose(gpu.gpu, gpu.stream, &args));
+        ck_ok(gpu.ops->select(gpu.gpu, gpu.stream, &args));
         gpu_fetch(&gpu, l.positions);
         gpu_fetch(&gpu, l.counts);
         gpu_fetch(&gpu, l.header);
@@ -501,7 +500,7 @@ START_TEST(what_is_kept_is_what_a_plan_chooses)
         args.kept = decided_of(&w, false);
         args.due = gpu_at(w.due, false);
         args.due_is = DCI_GPU_DUE_LATER;
-        ck_ok(gpu.ops->choose(gpu.gpu, gpu.stream, &args));
+        ck_ok(gpu.ops->select(gpu.gpu, gpu.stream, &args));
         gpu_same(&gpu, l.positions, s.name);
         gpu_same(&gpu, l.counts, s.name);
         gpu_same(&gpu, l.header, s.name);

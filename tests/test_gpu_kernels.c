@@ -485,7 +485,7 @@ static void gather_once(gpu_test *t, uint64_t seed)
         const dci_gpu_gather_args args = {.n_sequences = c.n,
                                           .n_heads = c.n_heads,
                                           .unit_shift = c.shift,
-                                          .most_items = c.most + (int32_t)dci_rng_below(&rng, 3),
+                                          .max_items = c.most + (int32_t)dci_rng_below(&rng, 3),
                                           .rows = ints_at(c.rows, false),
                                           .items = gpu_at(c.items, false),
                                           .item_stride = c.shared ? 0 : (uint64_t)c.stride,
@@ -560,7 +560,7 @@ START_TEST(captured_copies_run_at_each_launch)
                 ck_ok(gpu.ops->graph_launch(gpu.gpu, graph, gpu.stream));
                 gpu_same(&gpu, to, "a launch");
         }
-        gpu.ops->graph_give(gpu.gpu, graph);
+        gpu.ops->graph_destroy(gpu.gpu, graph);
 }
 END_TEST
 

@@ -222,7 +222,7 @@ static size_t outputs_as(int32_t out_dtype, const dci_kv_config *config, const k
                 ck_ok(dci_gpu_kv_attend(t.kv, t.stream, l, queries, dim, there, dim, NULL));
                 ck_ok(t.ops->copy(t.gpu, t.stream, stored, there, n * es));
                 ck_ok(t.ops->stream_wait(t.gpu, t.stream));
-                dci_kernels_scalar.widen[out_dtype - 1](stored, n, out + l * n);
+                dci_kernels_scalar.to_f32[out_dtype - 1](stored, n, out + l * n);
                 twin_give(&t, queries, n * sizeof(float));
                 free(host);
         }

@@ -34,15 +34,15 @@ static void same_groups(twin *t, int64_t sequence)
                 ck_assert_uint_eq(a->layers[l].n_batches, b->layers[l].n_batches);
                 ck_assert_uint_eq(a->layers[l].n_grouped, b->layers[l].n_grouped);
                 for (size_t h = 0; h < t->config.n_kv_heads && b->layers[l].n_batches > 0; h++) {
-                        const dci_kv_batch *x = a->layers[l].batches[0], *y = b->layers[l].batches[0];
+                        const dci_kv_clusters *x = a->layers[l].batches[0], *y = b->layers[l].batches[0];
                         const size_t n = y->heads[h].n_groups;
                         ck_assert_uint_eq(x->n, y->n);
                         ck_assert_uint_eq(x->heads[h].n_groups, n);
-                        ck_assert_mem_eq(dci_kv_batch_offsets(t->kv->host, x, h), dci_kv_batch_offsets(t->cpu, y, h),
-                                         (n + 1) * sizeof(int32_t));
-                        ck_assert_mem_eq(dci_kv_batch_ids(t->kv->host, x, h), dci_kv_batch_ids(t->cpu, y, h),
+                        ck_assert_mem_eq(dci_kv_cluster_offsets(t->kv->host, x, h),
+                                         dci_kv_cluster_offsets(t->cpu, y, h), (n + 1) * sizeof(int32_t));
+                        ck_assert_mem_eq(dci_kv_cluster_ids(t->kv->host, x, h), dci_kv_cluster_ids(t->cpu, y, h),
                                          y->n * sizeof(int32_t));
-                        ck_assert_mem_eq(dci_kv_batch_rows(t->kv->host, x, h), dci_kv_batch_rows(t->cpu, y, h),
+                        ck_assert_mem_eq(dci_kv_cluster_rows(t->kv->host, x, h), dci_kv_cluster_rows(t->cpu, y, h),
                                          n * t->config.dim_k * 2);
                 }
         }

@@ -150,7 +150,7 @@ START_TEST(null_is_refused)
         ck_refused(dci_gpu_kv_load(NULL, "x", &id), DCI_ERR_INVALID, "kv is NULL");
         ck_refused(dci_gpu_kv_reserve(NULL, NULL, 1, &id, NULL), DCI_ERR_INVALID, "kv is NULL");
         ck_refused(dci_gpu_kv_append(NULL, NULL, 0, NULL), DCI_ERR_INVALID, "kv is NULL");
-        ck_refused(dci_gpu_kv_prompt(NULL, NULL, 0, 0, 0, NULL, 0), DCI_ERR_INVALID, "kv is NULL");
+        ck_refused(dci_gpu_kv_end_prompt(NULL, NULL, 0, 0, 0, NULL, 0), DCI_ERR_INVALID, "kv is NULL");
         ck_refused(dci_gpu_kv_plan(NULL, NULL, 0, NULL, 0), DCI_ERR_INVALID, "kv is NULL");
         ck_refused(dci_gpu_kv_attend(NULL, NULL, 0, NULL, 0, NULL, 0, NULL), DCI_ERR_INVALID, "kv is NULL");
         ck_refused(dci_gpu_kv_step_end(NULL, NULL), DCI_ERR_INVALID, "kv is NULL");
@@ -184,7 +184,7 @@ static void without_a_step(twin *t, int64_t sequence, int64_t other, const dci_k
         ck_refused(dci_gpu_kv_append(t->kv, t->stream, 0, rows), DCI_ERR_INVALID, "no step is open");
         ck_refused(dci_gpu_kv_plan(t->kv, t->stream, 0, queries, dim), DCI_ERR_INVALID, "no step is open");
         ck_refused(dci_gpu_kv_attend(t->kv, t->stream, 0, queries, dim, out, dim, NULL), DCI_ERR_INVALID, "no step");
-        ck_refused(dci_gpu_kv_prompt(t->kv, t->stream, 0, other, 0, NULL, dim), DCI_ERR_INVALID, "no step is open");
+        ck_refused(dci_gpu_kv_end_prompt(t->kv, t->stream, 0, other, 0, NULL, dim), DCI_ERR_INVALID, "no step is open");
         ck_refused(dci_gpu_kv_step_end(t->kv, t->stream), DCI_ERR_INVALID, "no step is open");
         ck_refused(dci_gpu_kv_step_abort(t->kv), DCI_ERR_INVALID, "no step is open");
         ck_refused(dci_gpu_kv_reserve(t->kv, t->stream, 0, &sequence, NULL), DCI_ERR_INVALID, "n_sequences is 0");
@@ -254,10 +254,11 @@ START_TEST(calls_out_of_order_are_refused_and_change_nothing)
                            "outputs' stride is 63");
                 ck_refused(dci_gpu_kv_attend(t.kv, t.stream, l, queries, dim, (char *)out + 1, dim, NULL),
                            DCI_ERR_INVALID, "outputs are not aligned");
-                ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, l, sequence, 0, NULL, dim), DCI_ERR_INVALID, "has ended");
-                ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, l, other, 0, NULL, dim), DCI_ERR_INVALID,
+                ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, l, sequence, 0, NULL, dim), DCI_ERR_INVALID,
+                           "has ended");
+                ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, l, other, 0, NULL, dim), DCI_ERR_INVALID,
                            "not in the step");
-                ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, l, unknown, 0, NULL, dim), DCI_ERR_NOT_FOUND, "99");
+                ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, l, unknown, 0, NULL, dim), DCI_ERR_NOT_FOUND, "99");
         }
         twin_step_end(&t, 1, &turn);
         twin_decode(&t, sequence, &data, PROMPT + 1, 4);
@@ -286,20 +287,21 @@ START_TEST(prompts_that_cannot_be_are_refused)
         memset(host, 0xff, 20 * row);
         void *bad = twin_send(&t, host, 20 * row);
         twin_reserve(&t, 1, &turn);
-        ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, 1, turn.sequence, 20, bad, dim), DCI_ERR_INVALID,
+        ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, 1, turn.sequence, 20, bad, dim), DCI_ERR_INVALID,
                    "has 0 of the 200");
         for (size_t l = 0; l < config.n_layers; l++)
                 twin_append(&t, l, 1, &turn);
-        ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, 1, turn.sequence, 201, bad, dim), DCI_ERR_INVALID,
+        ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, 1, turn.sequence, 201, bad, dim), DCI_ERR_INVALID,
                    "201 positions");
-        ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, 1, turn.sequence, 20, NULL, dim), DCI_ERR_INVALID,
+        ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, 1, turn.sequence, 20, NULL, dim), DCI_ERR_INVALID,
                    "queries is NULL");
-        ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, 1, turn.sequence, 20, bad, 5), DCI_ERR_INVALID, "stride is 5");
-        ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, 1, turn.sequence, 0, NULL, dim), DCI_ERR_INVALID,
+        ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, 1, turn.sequence, 20, bad, 5), DCI_ERR_INVALID, "stride is 5");
+        ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, 1, turn.sequence, 0, NULL, dim), DCI_ERR_INVALID,
                    "observed queries");
         /* What the queries are shows when they have come. */
-        ck_ok(dci_gpu_kv_prompt(t.kv, t.stream, 1, turn.sequence, 20, bad, dim));
-        ck_refused(dci_gpu_kv_prompt(t.kv, t.stream, 1, turn.sequence, 20, bad, dim), DCI_ERR_INVALID, "ended already");
+        ck_ok(dci_gpu_kv_end_prompt(t.kv, t.stream, 1, turn.sequence, 20, bad, dim));
+        ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, 1, turn.sequence, 20, bad, dim), DCI_ERR_INVALID,
+                   "ended already");
         ck_refused(dci_gpu_kv_step_end(t.kv, t.stream), DCI_ERR_NUMBER, "position 0 and head 0");
         ck_refused(dci_gpu_kv_plan(t.kv, t.stream, 1, bad, dim), DCI_ERR_NUMBER, "position 0 and head 0");
         twin_abort(&t, 1, &turn);
@@ -371,7 +373,7 @@ START_TEST(rows_that_are_no_numbers_are_told)
         for (size_t l = 0; l < config.n_layers; l++) {
                 twin_rows rows = twin_rows_of(&t, l, 1, &turn);
                 ck_ok(dci_gpu_kv_append(t.kv, t.stream, l, &rows.rows));
-                ck_ok(dci_gpu_kv_prompt(t.kv, t.stream, l, bad, 0, NULL, config.dim_k));
+                ck_ok(dci_gpu_kv_end_prompt(t.kv, t.stream, l, bad, 0, NULL, config.dim_k));
                 twin_rows_free(&t, &rows);
                 ck_assert_int_eq(polled(&t, bad), l >= layer);
         }

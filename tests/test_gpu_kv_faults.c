@@ -34,25 +34,25 @@ static bool fails(bool late)
         if (fails(late))                                                                                               \
         return dci_fail(DCI_ERR_DEVICE, "fault number %zu", faulty.at)
 
-static dci_status faulty_take(dci_gpu *gpu, size_t n_bytes, void **out)
+static dci_status faulty_alloc(dci_gpu *gpu, size_t n_bytes, void **out)
 {
         FAULT(false);
-        return faulty.real.take(gpu, n_bytes, out);
+        return faulty.real.alloc(gpu, n_bytes, out);
 }
 static dci_status faulty_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out)
 {
         FAULT(false);
         return faulty.real.pin(gpu, memory, n_bytes, out);
 }
-static dci_status faulty_event_take(dci_gpu *gpu, bool timed, void **out)
+static dci_status faulty_event_create(dci_gpu *gpu, bool timed, void **out)
 {
         FAULT(false);
-        return faulty.real.event_take(gpu, timed, out);
+        return faulty.real.event_create(gpu, timed, out);
 }
-static dci_status faulty_stream_take(dci_gpu *gpu, void **out)
+static dci_status faulty_stream_create(dci_gpu *gpu, void **out)
 {
         FAULT(false);
-        return faulty.real.stream_take(gpu, out);
+        return faulty.real.stream_create(gpu, out);
 }
 static dci_status faulty_copy(dci_gpu *gpu, void *stream, void *to, const void *from, size_t n_bytes)
 {
@@ -88,10 +88,10 @@ static dci_gpu *faulty_gpu(dci_context *context, size_t at, bool late)
         faulty.n = 0;
         faulty.at = at;
         faulty.late = late;
-        ops.take = faulty_take;
+        ops.alloc = faulty_alloc;
         ops.pin = faulty_pin;
-        ops.event_take = faulty_event_take;
-        ops.stream_take = faulty_stream_take;
+        ops.event_create = faulty_event_create;
+        ops.stream_create = faulty_stream_create;
         ops.copy = faulty_copy;
         DCI_GPU_EACH_KERNEL(SET)
         ops.event_wait = faulty_event_wait;
@@ -194,11 +194,11 @@ static bool prefill(life *l)
         for (size_t layer = 0; layer < l->config->n_layers; layer++) {
                 if (!append(l, layer, &from))
                         return false;
-                TRY(dci_gpu_kv_prompt(l->kv, NULL, layer, l->sequences[0], 20,
-                                      (const char *)l->data->stored_queries + (layer * l->data->n + n - 20) *
-                                                                                      l->config->n_query_heads *
-                                                                                      l->data->dim_k * sizeof(float),
-                                      l->data->dim_k));
+                TRY(dci_gpu_kv_end_prompt(l->kv, NULL, layer, l->sequences[0], 20,
+                                          (const char *)l->data->stored_queries +
+                                                  (layer * l->data->n + n - 20) * l->config->n_query_heads *
+                                                          l->data->dim_k * sizeof(float),
+                                          l->data->dim_k));
         }
         TRY(dci_gpu_kv_step_end(l->kv, NULL));
         TRY(dci_gpu_kv_sync(l->kv));

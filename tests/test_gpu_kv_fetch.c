@@ -72,13 +72,13 @@ END_TEST
 
 /* --- residency ------------------------------------------------------------------------------------------------------------- */
 
-enum { MOST_LANES = 6, MOST_FRAMES = 256 };
+enum { MAX_LANES = 6, MAX_FRAMES = 256 };
 
 /* Naive: frames of one lane. */
 typedef struct lane_model {
         size_t n_frames, n_asked, n_missed, n_stayed;
-        int32_t units[MOST_FRAMES];
-        size_t used[MOST_FRAMES];
+        int32_t units[MAX_FRAMES];
+        size_t used[MAX_FRAMES];
 } lane_model;
 
 static size_t holder(const lane_model *m, int32_t unit)
@@ -148,10 +148,10 @@ START_TEST(what_was_fetched_stays_while_it_is_used)
                 kv_data data = kv_random(&config, 700, 92);
                 const int64_t sequence = twin_prefill(&t, &data, PROMPT, 0);
                 const size_t n_lanes = config.n_layers * config.n_kv_heads, n_frames = t.kv->n_frames;
-                lane_model lanes[MOST_LANES];
+                lane_model lanes[MAX_LANES];
                 memset(lanes, 0xff, sizeof lanes);
-                ck_assert(n_lanes == MOST_LANES && n_frames > 0 && n_frames <= MOST_FRAMES);
-                for (size_t i = 0; i < MOST_LANES; i++) {
+                ck_assert(n_lanes == MAX_LANES && n_frames > 0 && n_frames <= MAX_FRAMES);
+                for (size_t i = 0; i < MAX_LANES; i++) {
                         lanes[i].n_frames = n_frames;
                         lanes[i].n_asked = lanes[i].n_missed = lanes[i].n_stayed = 0;
                 }
@@ -169,7 +169,7 @@ START_TEST(what_was_fetched_stays_while_it_is_used)
                         twin_step_end(&t, 1, &turn);
                 }
                 size_t asked = 0, missed = 0, stayed = 0;
-                for (size_t i = 0; i < MOST_LANES; i++) {
+                for (size_t i = 0; i < MAX_LANES; i++) {
                         asked += lanes[i].n_asked;
                         missed += lanes[i].n_missed;
                         stayed += lanes[i].n_stayed;

@@ -256,7 +256,7 @@ START_TEST(a_graph_goes_on_while_all_grows)
         }
         ck_assert_uint_gt(t.kv->n_pieces, 1);
         twin_check_rows(&t, turn.sequence, &data, 0, PROMPT + n);
-        t.ops->graph_give(t.gpu, graph);
+        t.ops->graph_destroy(t.gpu, graph);
         places_free(&t, &p);
         kv_data_free(&data);
         twin_end(&t);
@@ -302,7 +302,7 @@ START_TEST(a_graph_serves_other_sequences)
         const dci_gpu_kv_info info = twin_info(&t);
         ck_assert((info.n_resident > 0) == (_i >= N_PLANNED && info.n_missed > 0));
         ck_assert(info.n_missed == 0 || info.n_resident < info.n_missed);
-        t.ops->graph_give(t.gpu, graph);
+        t.ops->graph_destroy(t.gpu, graph);
         places_free(&t, &p);
         kv_data_free(&data);
         kv_data_free(&other);

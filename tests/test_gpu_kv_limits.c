@@ -34,10 +34,10 @@ static void first_step(dci_gpu *gpu, dci_gpu_kv *kv, const dci_kv_config *config
         size_t *n_tokens = calloc(n, sizeof *n_tokens);
         void *keys = NULL, *asked = NULL, *out = NULL, *stream = NULL;
         ck_assert(ids != NULL && n_tokens != NULL);
-        ck_ok(gpu->ops->stream_take(gpu, &stream));
-        ck_ok(gpu->ops->take(gpu, all * row * 2, &keys));
-        ck_ok(gpu->ops->take(gpu, queries * sizeof(float), &asked));
-        ck_ok(gpu->ops->take(gpu, queries * sizeof(float), &out));
+        ck_ok(gpu->ops->stream_create(gpu, &stream));
+        ck_ok(gpu->ops->alloc(gpu, all * row * 2, &keys));
+        ck_ok(gpu->ops->alloc(gpu, queries * sizeof(float), &asked));
+        ck_ok(gpu->ops->alloc(gpu, queries * sizeof(float), &out));
         ck_ok(gpu->ops->fill(gpu, stream, keys, 0x3d, all * row * 2));
         ck_ok(gpu->ops->fill(gpu, stream, asked, 0x3d, queries * sizeof(float)));
         for (size_t i = 0; i < n; i++) {
@@ -49,16 +49,16 @@ static void first_step(dci_gpu *gpu, dci_gpu_kv *kv, const dci_kv_config *config
                 const dci_kv_rows rows = {.struct_size = sizeof rows, .keys = keys, .values = keys};
                 ck_ok(dci_gpu_kv_append(kv, stream, l, &rows));
                 for (size_t i = 0; i < n; i++)
-                        ck_ok(dci_gpu_kv_prompt(kv, stream, l, ids[i], 1, asked, dim));
+                        ck_ok(dci_gpu_kv_end_prompt(kv, stream, l, ids[i], 1, asked, dim));
                 ck_ok(dci_gpu_kv_plan(kv, stream, l, asked, dim));
                 ck_ok(dci_gpu_kv_attend(kv, stream, l, asked, dim, out, dim, NULL));
         }
         ck_ok(dci_gpu_kv_step_end(kv, stream));
         ck_ok(dci_gpu_kv_sync(kv));
-        gpu->ops->give(gpu, keys, all * row * 2);
-        gpu->ops->give(gpu, asked, queries * sizeof(float));
-        gpu->ops->give(gpu, out, queries * sizeof(float));
-        gpu->ops->stream_give(gpu, stream);
+        gpu->ops->free(gpu, keys, all * row * 2);
+        gpu->ops->free(gpu, asked, queries * sizeof(float));
+        gpu->ops->free(gpu, out, queries * sizeof(float));
+        gpu->ops->stream_destroy(gpu, stream);
         free(ids);
         free(n_tokens);
 }
@@ -72,7 +72,7 @@ static dci_status looked_at(dci_gpu *gpu, void *stream, const dci_gpu_tail_sums_
         n_tails++;
         ck_assert_int_ge(args->n_parts, 1);
         ck_assert_int_le(args->n_parts, DCI_GPU_MAX_PARTS);
-        ck_assert_int_lt(args->most_pages / args->n_parts, DCI_GPU_MOST_PART_PAGES);
+        ck_assert_int_lt(args->max_pages / args->n_parts, DCI_GPU_MAX_PART_PAGES);
         return dci_gpu_ops_host.tail_sums(gpu, stream, args);
 }
 

@@ -13,7 +13,7 @@
 
 #include "tests/gpu_late.h"
 
-enum { N = 2304, MOST_OUT = 1 << 20, OBSERVED = 64 };
+enum { N = 2304, MAX_OUT = 1 << 20, OBSERVED = 64 };
 
 typedef struct life {
         dci_context *context;
@@ -37,7 +37,7 @@ typedef struct step {
 static void *sent(const life *l, const void *from, size_t n_bytes)
 {
         void *out = NULL;
-        ck_ok(l->ops->take(l->gpu, n_bytes, &out));
+        ck_ok(l->ops->alloc(l->gpu, n_bytes, &out));
         if (from != NULL)
                 ck_ok(l->ops->copy(l->gpu, l->stream, out, from, n_bytes));
         return out;
@@ -51,12 +51,12 @@ static life begin_on(dci_context *context, dci_gpu *gpu, const dci_kv_config *co
         const size_t n = config->n_layers * N;
         l.row_bytes = config->n_kv_heads * config->dim_k * 2;
         l.query_bytes = config->n_query_heads * config->dim_k * sizeof(float);
-        ck_ok(l.ops->stream_take(gpu, &l.stream));
+        ck_ok(l.ops->stream_create(gpu, &l.stream));
         ck_ok(dci_gpu_kv_create(gpu, config, on_device, &l.kv));
         l.keys = sent(&l, data.stored_keys, n * l.row_bytes);
         l.values = sent(&l, data.stored_values, n * l.row_bytes);
         l.queries = sent(&l, data.stored_queries, n * l.query_bytes);
-        l.out = sent(&l, NULL, MOST_OUT * sizeof *l.out);
+        l.out = sent(&l, NULL, MAX_OUT * sizeof *l.out);
         ck_ok(l.ops->stream_wait(gpu, l.stream));
         kv_data_free(&data);
         return l;
@@ -78,11 +78,11 @@ static float *end(life *l, size_t *out_n)
         ck_ok(l->ops->stream_wait(l->gpu, l->stream));
         *out_n = l->n_out;
         dci_gpu_kv_destroy(l->kv);
-        l->ops->give(l->gpu, l->keys, n * l->row_bytes);
-        l->ops->give(l->gpu, l->values, n * l->row_bytes);
-        l->ops->give(l->gpu, l->queries, n * l->query_bytes);
-        l->ops->give(l->gpu, l->out, MOST_OUT * sizeof *l->out);
-        l->ops->stream_give(l->gpu, l->stream);
+        l->ops->free(l->gpu, l->keys, n * l->row_bytes);
+        l->ops->free(l->gpu, l->values, n * l->row_bytes);
+        l->ops->free(l->gpu, l->queries, n * l->query_bytes);
+        l->ops->free(l->gpu, l->out, MAX_OUT * sizeof *l->out);
+        l->ops->stream_destroy(l->gpu, l->stream);
         dci_gpu_destroy(l->gpu);
         dci_context_destroy(l->context);
         return seen;
@@ -121,8 +121,8 @@ static const void *queries_of(const life *l, size_t layer, size_t token)
 static void prompt(life *l, const step *s, size_t layer, size_t sequence)
 {
         const size_t n = s->n < OBSERVED ? s->n : OBSERVED;
-        ck_ok(dci_gpu_kv_prompt(l->kv, l->stream, layer, s->ids[sequence], n, queries_of(l, layer, s->from),
-                                l->config.dim_k));
+        ck_ok(dci_gpu_kv_end_prompt(l->kv, l->stream, layer, s->ids[sequence], n, queries_of(l, layer, s->from),
+                                    l->config.dim_k));
 }
 
 static dci_status plan(life *l, const step *s, size_t layer)
@@ -134,7 +134,7 @@ static dci_status plan(life *l, const step *s, size_t layer)
 static void look(life *l, const step *s, size_t layer, bool kept)
 {
         const size_t n = s->n_sequences * l->config.n_query_heads * l->config.dim_k;
-        ck_assert_uint_le(l->n_out + n, MOST_OUT);
+        ck_assert_uint_le(l->n_out + n, MAX_OUT);
         ck_ok(plan(l, s, layer));
         ck_ok(dci_gpu_kv_attend(l->kv, l->stream, layer, queries_of(l, layer, s->from + s->n - 1), l->config.dim_k,
                                 l->out + l->n_out, l->config.dim_k, NULL));
@@ -557,7 +557,7 @@ static float *captured(const dci_kv_config *config, bool asks, size_t *out_n)
         decode(&l, ids, 2, 1401, 5);
         ck_ok(dci_gpu_kv_close(l.kv, ids[1]));
         ck_ok(l.ops->stream_wait(l.gpu, l.stream));
-        l.ops->graph_give(l.gpu, graph);
+        l.ops->graph_destroy(l.gpu, graph);
         return end(&l, out_n);
 }
 

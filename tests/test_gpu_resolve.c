@@ -7,7 +7,7 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)16 << 20)
-#define MOST_SEQUENCES 4
+#define MAX_SEQUENCES 4
 GPU_SUITE(ROOM)
 
 typedef struct walk {
@@ -51,22 +51,22 @@ static gpu_buffer *take_ints(state *s, size_t n, int kind)
 
 static void make(state *s, gpu_test *t, const walk *w, uint64_t seed)
 {
-        const size_t lanes = (size_t)w->n_rows * (size_t)w->n_heads, n = MOST_SEQUENCES * (size_t)w->n_heads;
+        const size_t lanes = (size_t)w->n_rows * (size_t)w->n_heads, n = MAX_SEQUENCES * (size_t)w->n_heads;
         *s = (state){.t = t, .w = w, .now = 1};
         gpu_reset(t);
         dci_rng_seed(&s->rng, seed);
-        s->rows = take_ints(s, MOST_SEQUENCES, GPU_MAPPED);
+        s->rows = take_ints(s, MAX_SEQUENCES, GPU_MAPPED);
         s->positions = take_ints(s, n * (size_t)w->stride, GPU_MAPPED);
         s->counts = take_ints(s, n, GPU_MAPPED);
-        s->sink_end = take_ints(s, MOST_SEQUENCES, GPU_MAPPED);
-        s->recent_begin = take_ints(s, MOST_SEQUENCES, GPU_MAPPED);
-        s->n_tokens = take_ints(s, MOST_SEQUENCES, GPU_MAPPED);
+        s->sink_end = take_ints(s, MAX_SEQUENCES, GPU_MAPPED);
+        s->recent_begin = take_ints(s, MAX_SEQUENCES, GPU_MAPPED);
+        s->n_tokens = take_ints(s, MAX_SEQUENCES, GPU_MAPPED);
         s->b_now = take_ints(s, 1, GPU_MAPPED);
         s->tags = take_ints(s, lanes * (size_t)w->n_frames, GPU_DEVICE); /* poisoned: -1, and stamps that say nothing */
         s->stamps = take_ints(s, lanes * (size_t)w->n_frames, GPU_DEVICE);
         s->out_slots = take_ints(s, n * (size_t)w->stride, GPU_DEVICE);
         s->out_counts = take_ints(s, n, GPU_DEVICE);
-        s->out_header = take_ints(s, 3 * MOST_SEQUENCES, GPU_DEVICE);
+        s->out_header = take_ints(s, 3 * MAX_SEQUENCES, GPU_DEVICE);
         s->items = gpu_take(t, n * (size_t)w->stride * sizeof(dci_gpu_item), GPU_DEVICE);
         s->n_items = take_ints(s, n, GPU_DEVICE);
         s->counters = gpu_take(t, lanes * 3 * sizeof(uint64_t), GPU_DEVICE);
@@ -281,7 +281,7 @@ static void go(gpu_test *t, const walk *w, uint64_t seed, bool captured)
                 }
                 compare(&s, step);
                 if (captured)
-                        t->ops->graph_give(t->gpu, graph);
+                        t->ops->graph_destroy(t->gpu, graph);
         }
         free(s.chosen);
 }

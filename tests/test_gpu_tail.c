@@ -113,9 +113,10 @@ static void put_tokens(world *w, size_t row, size_t head, size_t first, size_t n
                 dci_coder_decode(&w->coder, codes, dci_bf16_to_float(scale), scratch,
                                  decoded_row(w, row, head, first + i));
         }
-        dci_code_across((int)bits, block, w->coder.layout.n_bytes / (2 * DCI_CODE_LINE), 0, n,
-                        at + in_chunk / BLOCK * dim / 32 * w->cell + in_chunk % BLOCK * bits / 32 * 2 * DCI_CODE_LINE,
-                        dim / 32, w->cell);
+        dci_code_transpose((int)bits, block, w->coder.layout.n_bytes / (2 * DCI_CODE_LINE), 0, n,
+                           at + in_chunk / BLOCK * dim / 32 * w->cell +
+                                   in_chunk % BLOCK * bits / 32 * 2 * DCI_CODE_LINE,
+                           dim / 32, w->cell);
 }
 
 static void put_values(world *w)
@@ -260,7 +261,7 @@ static dci_gpu_tail_args arguments(const world *w)
                                    .dim = w->s->dim,
                                    .bits = w->s->bits,
                                    .n_parts = w->s->n_parts,
-                                   .most_groups = (int32_t)w->most,
+                                   .max_groups = (int32_t)w->most,
                                    .tail_at = TAIL_AT,
                                    .sizes = {.sink = 4, .window = KEPT - 4, .budget = KEPT, .unit = 1},
                                    .rows = gpu_at(w->rows, false),
@@ -369,7 +370,7 @@ static void replay(gpu_test *t, const shape *s, uint64_t seed)
                         ck_assert_msg(memcmp(first, w.out->back, w.out->n_bytes) == 0, "%s: other bits", s->name);
                 }
         }
-        t->ops->graph_give(t->gpu, graph);
+        t->ops->graph_destroy(t->gpu, graph);
         free(first);
         drop(&w);
 }

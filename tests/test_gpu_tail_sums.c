@@ -182,7 +182,7 @@ static bool is_chosen(world *w, size_t candidate, bool before)
 }
 
 /* What is chosen of n candidates; each second one lies in a hot slot, some of which are used twice by other lists only. */
-static void choose(world *w, size_t sequence, size_t head, size_t n)
+static void select(world *w, size_t sequence, size_t head, size_t n)
 {
         const size_t list = sequence * (size_t)w->s->n_heads + head,
                      lane = tail_row(sequence) * (size_t)w->s->n_heads + head;
@@ -221,7 +221,7 @@ static void next_step(world *w, size_t share)
                 gpu_ints(w->n_grouped)[i] = (int32_t)n + (i == 0 ? grain : 0);
                 for (size_t h = 0; h < (size_t)w->s->n_heads; h++) {
                         put_means(w, tail_row(i), h, n);
-                        choose(w, i, h, n);
+                        select(w, i, h, n);
                 }
         }
 }
@@ -297,7 +297,7 @@ static dci_gpu_tail_sums_args arguments(const world *w)
                                        .page_shift = w->s->page_shift,
                                        .whole = w->s->whole,
                                        .n_parts = w->s->n_parts,
-                                       .most_pages = (int32_t)w->most,
+                                       .max_pages = (int32_t)w->most,
                                        .stride = STRIDE,
                                        .scale = (float)(1 / sqrt((double)w->s->dim)),
                                        .keys_at = KEYS_AT,
@@ -386,7 +386,7 @@ static void go(gpu_test *t, const shape *s, uint64_t seed)
                         ck_assert_msg(memcmp(first, w.out->back, w.out->n_bytes) == 0, "%s: other bits", s->name);
                 }
         }
-        t->ops->graph_give(t->gpu, graph);
+        t->ops->graph_destroy(t->gpu, graph);
         free(first);
         drop(&w);
 }

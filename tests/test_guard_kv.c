@@ -58,8 +58,8 @@ static void prompts(const life *l)
                 append(l, layer, n_tokens, 0, PROMPTS);
                 for (size_t i = 0, end = 0; i < SEQUENCES; i++) {
                         end += n_tokens[i];
-                        ck_ok(dci_kv_prompt(l->kv, layer, l->ids[i], 5, queries_of(l, layer, end - 5, 5),
-                                            c->dim_k + l->gap));
+                        ck_ok(dci_kv_end_prompt(l->kv, layer, l->ids[i], 5, queries_of(l, layer, end - 5, 5),
+                                                c->dim_k + l->gap));
                 }
         }
         ck_ok(dci_kv_step_end(l->kv, SEQUENCES, guard_in(l->ids, sizeof l->ids)));
@@ -128,7 +128,7 @@ static void read_back(const life *l)
         ck_ok(dci_kv_table(l->kv, l->ids[0], 2, 3, guard_out(3 * sizeof(int32_t))));
         ck_ok(dci_kv_read(l->kv, 0, l->ids[0], 1, 0, n, guard_out(n * c->dim_k * es), guard_out(n * c->dim_v * es)));
         ck_ok(dci_kv_read(l->kv, 1, l->ids[0], 0, n - 1, 1, guard_out(c->dim_k * es), NULL));
-        if (kv_info(l->kv).group == DCI_KV_GROUP_RESTRUCTURED) {
+        if (kv_info(l->kv).group == DCI_KV_GROUP_REORDERED) {
                 size_t count, of_static;
                 ck_ok(dci_kv_order(l->kv, 0, l->ids[0], 1, 0, NULL, &count, &of_static));
                 ck_ok(dci_kv_order(l->kv, 0, l->ids[0], 1, count, guard_out(count * sizeof(int32_t)), &count, NULL));
@@ -219,7 +219,7 @@ static void live_in_layout(dci_context *context, int32_t kind, size_t number)
                         int32_t blocks[BLOCKS / 2];
                         for (size_t b = 0; b < BLOCKS / 2; b++) /* the last one of all first */
                                 blocks[b] = (int32_t)(BLOCKS - 1 - i - 2 * b);
-                        ck_ok(dci_kv_lend(l.kv, l.ids[i], BLOCKS / 2, guard_in(blocks, sizeof blocks)));
+                        ck_ok(dci_kv_assign_blocks(l.kv, l.ids[i], BLOCKS / 2, guard_in(blocks, sizeof blocks)));
                 }
         prompts(&l);
         for (size_t i = 0; i < STEPS; i++)

@@ -11,14 +11,14 @@
 #include "tests/guard.h"
 #include "tests/pdci_fixture.h"
 
-enum { ROWS = 75, MOST_DIM = 97, QUERIES = 11, CLUSTERS = 6, PROBLEMS = 2, K = 5 };
+enum { ROWS = 75, MAX_DIM = 97, QUERIES = 11, CLUSTERS = 6, PROBLEMS = 2, K = 5 };
 
-static const size_t dims[] = {1, 5, 16, 33, 64, MOST_DIM};
+static const size_t dims[] = {1, 5, 16, 33, 64, MAX_DIM};
 
 /* n rows of a format, `gap` elements between them. */
 static const void *rows_of(dci_dtype dtype, const float *rows, size_t n, size_t dim, size_t gap)
 {
-        static unsigned char narrow[ROWS * PROBLEMS * MOST_DIM * sizeof(float)];
+        static unsigned char narrow[ROWS * PROBLEMS * MAX_DIM * sizeof(float)];
         dci_kernels_scalar.narrow[dtype - 1](rows, n * dim, narrow);
         return guard_rows(narrow, n, dim, dim + gap, dci_dtype_size(dtype));
 }

@@ -237,7 +237,7 @@ static dci_status kv_prompt_queries(world *w, size_t n, const float *rows, size_
         all.keys = all.values = good;
         if (kv_sequence_info(w->kv, w->sequence).n_reserved > 0)
                 dci_kv_append(w->kv, 0, 1, &w->sequence, &tokens, &all);
-        return dci_kv_prompt(w->kv, 0, w->sequence, n / HEADS, rows, ld);
+        return dci_kv_end_prompt(w->kv, 0, w->sequence, n / HEADS, rows, ld);
 }
 /* One sequence: the first HEADS rows. */
 static dci_status kv_plan_queries(world *w, size_t n, const float *rows, size_t ld)
@@ -286,7 +286,7 @@ static const struct call {
         {"dci_mips_queries", mips_queries, "query %zu", ROWS, true, false},
         {"dci_kv_append, keys", kv_append_keys, "the key of kv head", ROWS, false, true},
         {"dci_kv_append, values", kv_append_values, "the value of kv head", ROWS, false, true},
-        {"dci_kv_prompt", kv_prompt_queries, "the query of position", ROWS, false, false},
+        {"dci_kv_end_prompt", kv_prompt_queries, "the query of position", ROWS, false, false},
         {"dci_kv_plan_make", kv_plan_queries, "the query of sequence", HEADS, false, false},
         {"dci_kv_attend", kv_attend_queries, "the query of sequence", HEADS, false, false},
         {"dci_kv_calibrate", kv_calibrate, "", ROWS, false, false},

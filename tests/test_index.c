@@ -210,13 +210,13 @@ START_TEST(real_trace_is_answered_exactly)
                 ck_ok(dci_index_create(context, &config, &index));
                 ck_ok(dci_index_add(index, n, keys.data, dim, NULL, NULL));
                 float *wide = malloc(n * dim * sizeof *wide), query[256];
-                dci_kernels_scalar.widen[DCI_F16 - 1](keys.data, n * dim, wide);
+                dci_kernels_scalar.to_f32[DCI_F16 - 1](keys.data, n * dim, wide);
                 naive_fill(&model, config.dtype, n, wide, NULL);
                 int64_t *ids = malloc(n_queries * k * sizeof *ids);
                 float *scores = malloc(n_queries * k * sizeof *scores);
                 ck_ok(dci_index_search(index, n_queries, queries.data, stride, k, NULL, ids, scores));
                 for (size_t q = 0; q < n_queries; q++) {
-                        dci_kernels_scalar.widen[DCI_F16 - 1]((const uint16_t *)queries.data + q * stride, dim, query);
+                        dci_kernels_scalar.to_f32[DCI_F16 - 1]((const uint16_t *)queries.data + q * stride, dim, query);
                         naive_check(&model, query, k, NULL, ids + q * k, scores + q * k, "trace");
                 }
                 free(ids);
@@ -340,7 +340,7 @@ START_TEST(any_sequence_of_adds_and_removes_equals_the_model)
                                 unsigned char stored[DIM * 4];
                                 float wide[DIM];
                                 ck_ok(dci_index_reconstruct(index, 1, &model.ids[at], stored, DIM));
-                                dci_kernels_scalar.widen[config.dtype - 1](stored, DIM, wide);
+                                dci_kernels_scalar.to_f32[config.dtype - 1](stored, DIM, wide);
                                 for (size_t p = 0; p < DIM; p++)
                                         ck_assert(wide[p] == (float)model.rows[at * DIM + p]);
                         }

@@ -52,7 +52,7 @@ static void set_c_squared(dci_index *index, float c_squared)
 }
 
 /* The block of codes that has this row's: its area, its number there, and the row's number there. */
-static const dci_area *area_of(dci_index *index)
+static const dci_code_block *area_of(dci_index *index)
 {
         return check_unit_of(index).area;
 }

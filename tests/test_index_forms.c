@@ -209,7 +209,7 @@ START_TEST(a_filter_of_few_ids_takes_a_bit_per_row)
         const size_t before = atomic_load(&memory.live_bytes);
         const dci_view view = dci_rows_view(&index->rows);
         atomic_store(&memory.most, 0);
-        ck_ok(dci_filter_ask(index, &filter, &admitted));
+        ck_ok(dci_filter_test(index, &filter, &admitted));
         ck_ok(dci_filter_select(index, &view, &filter, &admitted, &selection));
         ck_assert_uint_le(atomic_load(&memory.most) - before, N / 8 + 1024);
         ck_assert_uint_eq(selection.n, filter.n);

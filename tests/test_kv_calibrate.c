@@ -60,7 +60,7 @@ static size_t count_below(const double *turns, size_t n, double tau)
 }
 
 /* The least distance from a share that any tau gives: the count changes at the turns alone. */
-static double least_miss(const double *turns, size_t n, double share)
+static double min_miss(const double *turns, size_t n, double share)
 {
         double least = fmin(fabs((double)count_below(turns, n, nextafter(-1.0, 0.0)) - share),
                             fabs((double)count_below(turns, n, 1.0) - share));
@@ -85,15 +85,15 @@ START_TEST(rates_of_tied_samples_are_met_as_nearly_as_any_tau_does)
                 memcpy(queries + t * 8, directions[(state >> 33) % few + (few == 2 && _i % 8 > 3)], 2 * sizeof(float));
         }
         for (size_t t = 1; t < TIED; t++)
-                turns[t - 1] = dci_kv_turn(context->kernels, queries + t * 8, queries + (t - 1) * 8, 1, 8);
+                turns[t - 1] = dci_kv_query_similarity(context->kernels, queries + t * 8, queries + (t - 1) * 8, 1, 8);
         for (size_t i = 0; i <= 200; i++) {
                 const double rate = (double)i / 200.0, share = rate * (TIED - 1);
                 double tau = 7.0;
                 ck_ok(dci_kv_calibrate(context, &config, 1, TIED, queries, 8, rate, &tau));
                 ck_assert(tau > -1.0 && tau <= 1.0 && tau != 0.0);
                 const double miss = fabs((double)count_below(turns, TIED - 1, tau) - share);
-                ck_assert_msg(miss <= least_miss(turns, TIED - 1, share) + 1e-9, "rate %g: %g off, %g is possible",
-                              rate, miss, least_miss(turns, TIED - 1, share));
+                ck_assert_msg(miss <= min_miss(turns, TIED - 1, share) + 1e-9, "rate %g: %g off, %g is possible", rate,
+                              miss, min_miss(turns, TIED - 1, share));
         }
 }
 END_TEST

@@ -57,29 +57,29 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.group = 7, "group is 7", "6");
         INVALID(c.group = -1, "group is -1", "6");
         INVALID(c.summary = 9, "summary is 9", "8");
-        INVALID(c.choose = 8, "choose is 8", "7");
+        INVALID(c.select = 8, "select is 8", "7");
         INVALID(c.schedule = 7, "schedule is 7", "6");
         INVALID(c.tail = 4, "tail is 4", "3");
         INVALID(c.combine = 4, "combine is 4", "3");
         for (int32_t schedule = DCI_KV_PERIODIC; schedule <= DCI_KV_AHEAD; schedule++) {
-                INVALID((c.preset = DCI_KV_LOWBIT, c.schedule = schedule), "schedule", "choose 1");
-                INVALID((c.preset = DCI_KV_FULL, c.schedule = schedule), "schedule", "choose 2");
-                INVALID((c.preset = DCI_KV_SNAPKV, c.schedule = schedule), "schedule", "choose 4");
-                INVALID((c.preset = DCI_KV_STREAMING, c.schedule = schedule), "schedule", "choose 5");
+                INVALID((c.preset = DCI_KV_LOWBIT, c.schedule = schedule), "schedule", "select 1");
+                INVALID((c.preset = DCI_KV_FULL, c.schedule = schedule), "schedule", "select 2");
+                INVALID((c.preset = DCI_KV_SNAPKV, c.schedule = schedule), "schedule", "select 4");
+                INVALID((c.preset = DCI_KV_STREAMING, c.schedule = schedule), "schedule", "select 5");
         }
         INVALID(c.summary = DCI_KV_SUMMARY_MEAN, "summary 3", "group 1");
         INVALID(c.group = DCI_KV_GROUP_PAGE, "summary 6", "group 2");
-        INVALID(c.summary = DCI_KV_SUMMARY_NONE, "choose 3", "summary 1");
-        INVALID(c.choose = DCI_KV_CHOOSE_OBSERVED, "choose 4", "summary");
-        INVALID(c.schedule = DCI_KV_ONCE, "choose 3", "schedule 2");
-        INVALID((c.preset = DCI_KV_SNAPKV, c.schedule = DCI_KV_EVERY_STEP), "choose 4", "schedule 1");
+        INVALID(c.summary = DCI_KV_SUMMARY_NONE, "select 3", "summary 1");
+        INVALID(c.select = DCI_KV_SELECT_OBSERVED, "select 4", "summary");
+        INVALID(c.schedule = DCI_KV_ONCE, "select 3", "schedule 2");
+        INVALID((c.preset = DCI_KV_SNAPKV, c.schedule = DCI_KV_EVERY_STEP), "select 4", "schedule 1");
         INVALID((c.preset = DCI_KV_TOPK, c.tail = DCI_KV_TAIL_LOWBIT), "tail 3", "summary is 2");
-        INVALID((c.preset = DCI_KV_FULL, c.tail = DCI_KV_TAIL_SUMS), "choose 2", "tail");
+        INVALID((c.preset = DCI_KV_FULL, c.tail = DCI_KV_TAIL_SUMS), "select 2", "tail");
         INVALID(c.group = DCI_KV_GROUP_TREE, "summary 6", "group 3");
         INVALID(c.summary = DCI_KV_SUMMARY_TREE, "summary 8", "group 1");
-        INVALID(c.choose = DCI_KV_CHOOSE_TREE, "choose 6", "summary is 6");
-        INVALID((c.preset = DCI_KV_ICECACHE, c.choose = DCI_KV_CHOOSE_SCAN), "choose 3", "summary 8");
-        INVALID((c.preset = DCI_KV_ICECACHE, c.combine = DCI_KV_COMBINE_MEAN), "combine 2", "choose 6");
+        INVALID(c.select = DCI_KV_SELECT_TREE, "select 6", "summary is 6");
+        INVALID((c.preset = DCI_KV_ICECACHE, c.select = DCI_KV_SELECT_SCAN), "select 3", "summary 8");
+        INVALID((c.preset = DCI_KV_ICECACHE, c.combine = DCI_KV_COMBINE_MEAN), "combine 2", "select 6");
         INVALID((c.preset = DCI_KV_ICECACHE, c.tail = DCI_KV_TAIL_SUMS), "tail 2", "group 3");
         INVALID((c.preset = DCI_KV_ICECACHE, c.summary = DCI_KV_SUMMARY_CUBOID), "summary 5", "group 3");
         INVALID(c.tree_promotion = 0.0, "tree_promotion is 0", "0.001 to 0.25");
@@ -105,7 +105,7 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.verify = 65.0, "verify is 65", "1 to 64");
         INVALID(c.verify = (double)NAN, "verify is nan", "1 to 64");
         INVALID((c.preset = DCI_KV_QUEST, c.verify = 2.0), "verify is 2", "summary 4");
-        INVALID((c.preset = DCI_KV_LOWBIT, c.verify = 2.0), "verify is 2", "choose 1");
+        INVALID((c.preset = DCI_KV_LOWBIT, c.verify = 2.0), "verify is 2", "select 1");
         INVALID((c.combine = DCI_KV_COMBINE_EACH, c.verify = 2.0), "verify is 2", "combine 3");
         INVALID(c.preselect = 0.5, "preselect is 0.5", "1 to 64");
         INVALID(c.preselect = 64.5, "preselect is 64.5", "1 to 64");
@@ -115,10 +115,10 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.preselect_tokens = 32, "preselect_tokens is 32", "4, 8 or 16");
         INVALID((c.preselect = 2.0, c.page_tokens = 8, c.preselect_tokens = 16), "preselect_tokens is 16", "the 8");
         INVALID((c.preset = DCI_KV_QUEST, c.preselect = 2.0), "preselect is 2", "summary 4");
-        INVALID((c.preset = DCI_KV_LOWBIT, c.preselect = 2.0), "preselect is 2", "choose 1");
+        INVALID((c.preset = DCI_KV_LOWBIT, c.preselect = 2.0), "preselect is 2", "select 1");
         INVALID((c.preset = DCI_KV_SKETCH_LOWBIT, c.preselect = 2.0), "preselect is 2", "tail 3");
         INVALID((c.combine = DCI_KV_COMBINE_EACH, c.preselect = 2.0), "preselect is 2", "combine 3");
-        INVALID((c.preset = DCI_KV_SKETCH_GROUPS, c.choose = DCI_KV_CHOOSE_RECENT), "preselect is 24", "choose 5");
+        INVALID((c.preset = DCI_KV_SKETCH_GROUPS, c.select = DCI_KV_SELECT_RECENT), "preselect is 24", "select 5");
         INVALID(c.tau = 1.0000001, "tau is 1", "at most 1");
         INVALID(c.tau = (double)NAN, "tau is nan", "at most 1");
         INVALID(c.period = 0, "period is 0", "1 to");
@@ -146,7 +146,7 @@ START_TEST(bad_clusters_are_refused)
         INVALID((c.preset = DCI_KV_CLUSTERKV, c.summary = DCI_KV_SUMMARY_CODES), "summary 6", "group 4");
         INVALID((c.preset = DCI_KV_CLUSTERKV, c.summary = DCI_KV_SUMMARY_KEYS), "summary 2", "group 4");
         INVALID((c.preset = DCI_KV_CLUSTERKV, c.tail = DCI_KV_TAIL_LOWBIT), "tail 3", "summary is 3");
-        INVALID((c.preset = DCI_KV_RETROINFER, c.choose = DCI_KV_CHOOSE_RECENT), "choose 5", "tail 2");
+        INVALID((c.preset = DCI_KV_RETROINFER, c.select = DCI_KV_SELECT_RECENT), "select 5", "tail 2");
         INVALID((c.preset = DCI_KV_CLUSTERKV, c.group = DCI_KV_GROUP_TOKEN), "summary 3", "group 1");
         INVALID((c.preset = DCI_KV_LOUISKV, c.summary = DCI_KV_SUMMARY_CODES), "summary 6", "group 5");
         INVALID((c.preset = DCI_KV_LOUISKV, c.segment_buffer = 1), "segment_buffer is 1", "2 to");
@@ -293,7 +293,7 @@ START_TEST(defaults_are_those_of_the_header)
         ck_ok(dci_kv_config_init(&c, sizeof c));
         ck_assert(c.struct_size == sizeof c && c.n_layers == 0 && c.n_query_heads == 0 && c.n_kv_heads == 0);
         ck_assert(c.dim_k == 0 && c.dim_v == 0 && c.dtype == DCI_F16 && c.query_dtype == DCI_F32 && c.scale == 0.0);
-        ck_assert(c.page_tokens == 0 && c.preset == DCI_KV_SKETCH && c.group == 0 && c.summary == 0 && c.choose == 0);
+        ck_assert(c.page_tokens == 0 && c.preset == DCI_KV_SKETCH && c.group == 0 && c.summary == 0 && c.select == 0);
         ck_assert(c.schedule == 0 && c.tail == 0 && c.combine == 0 && c.key_bits == 0 && c.value_bits == 2);
         ck_assert(c.frozen_prompt == 0 && c.foreground == 0 && c.budget == 256 && c.sink == DCI_KV_PRESET);
         ck_assert(c.window == DCI_KV_PRESET && c.rollback == 64 && c.dense_layers == 2 && c.layers == NULL);
@@ -318,7 +318,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
         static const struct {
                 int32_t preset;
                 const char *name;
-                int32_t group, summary, choose, schedule, tail;
+                int32_t group, summary, select, schedule, tail;
                 size_t page_tokens, sink, window;
         } rows[] = {
                 {DCI_KV_FULL, "full", 1, 1, 2, 1, 1, 16, 16, 64},
@@ -349,7 +349,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 ck_assert_str_eq(dci_kv_preset_name(rows[i].preset), rows[i].name);
                 ck_assert_int_eq(dci_kv_preset_of(rows[i].name), rows[i].preset);
                 ck_assert(info.group == rows[i].group && info.summary == rows[i].summary &&
-                          info.choose == rows[i].choose);
+                          info.select == rows[i].select);
                 ck_assert(info.schedule == rows[i].schedule && info.tail == rows[i].tail && info.combine != 0);
                 ck_assert(info.page_tokens == rows[i].page_tokens && info.sink == rows[i].sink &&
                           info.window == rows[i].window);

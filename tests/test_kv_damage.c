@@ -51,22 +51,22 @@ static dci_coder *learned(dci_kv *kv)
         return &head(kv)->keys->coder;
 }
 
-static dci_kv_batch *batch(dci_kv *kv)
+static dci_kv_clusters *batch(dci_kv *kv)
 {
         return layer(kv)->batches[0];
 }
-static dci_kv_batch *second_batch(dci_kv *kv)
+static dci_kv_clusters *second_batch(dci_kv *kv)
 {
         ck_assert_uint_ge(layer(kv)->n_batches, 2);
         return layer(kv)->batches[1];
 }
 static int32_t *offsets(dci_kv *kv)
 {
-        return dci_kv_batch_offsets(kv, batch(kv), 1);
+        return dci_kv_cluster_offsets(kv, batch(kv), 1);
 }
 static int32_t *members(dci_kv *kv)
 {
-        return dci_kv_batch_ids(kv, batch(kv), 1);
+        return dci_kv_cluster_ids(kv, batch(kv), 1);
 }
 static void swap_members(dci_kv *kv)
 {
@@ -111,13 +111,13 @@ static void rotate_cells(dci_kv *kv)
         dci_kv_tree_refresh(kv, layer(kv), 1, t, scratch);
 }
 
-static dci_kv_decided *decided(dci_kv *kv)
+static dci_kv_selection_cache *decided(dci_kv *kv)
 {
         return layer(kv)->decided;
 }
 static void choose_twice(dci_kv *kv)
 {
-        int32_t *list = decided(kv)->lists + dci_kv_most_room(kv);
+        int32_t *list = decided(kv)->lists + dci_kv_max_room(kv);
         list[1] = list[0];
 }
 static int32_t *turns(dci_kv *kv)

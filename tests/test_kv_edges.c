@@ -112,7 +112,7 @@ START_TEST(unknown_sequences_are_named)
         UNCHANGED(dci_kv_close(kv, -1), DCI_ERR_NOT_FOUND, "sequence", "-1");
         UNCHANGED(dci_kv_reserve(kv, 2, pair, two), DCI_ERR_NOT_FOUND, "sequence", "4321");
         UNCHANGED(dci_kv_append(kv, 0, 2, pair, two, &rows), DCI_ERR_NOT_FOUND, "sequence", "4321");
-        UNCHANGED(dci_kv_prompt(kv, 0, absent, 0, NULL, 0), DCI_ERR_NOT_FOUND, "sequence", "4321");
+        UNCHANGED(dci_kv_end_prompt(kv, 0, absent, 0, NULL, 0), DCI_ERR_NOT_FOUND, "sequence", "4321");
         UNCHANGED(dci_kv_wait(kv, absent), DCI_ERR_NOT_FOUND, "sequence", "4321");
         UNCHANGED(dci_kv_step_end(kv, 2, pair), DCI_ERR_NOT_FOUND, "sequence", "4321");
         UNCHANGED(dci_kv_step_abort(kv, 2, pair), DCI_ERR_NOT_FOUND, "sequence", "4321");
@@ -165,9 +165,9 @@ START_TEST(caches_that_are_missing_are_named)
         REFUSED(dci_kv_truncate(NULL, a, 0), DCI_ERR_INVALID, "kv is NULL", "");
         REFUSED(dci_kv_close(NULL, a), DCI_ERR_INVALID, "kv is NULL", "");
         REFUSED(dci_kv_reserve(NULL, 1, &a, NULL), DCI_ERR_INVALID, "kv is NULL", "");
-        REFUSED(dci_kv_lend(NULL, a, 0, NULL), DCI_ERR_INVALID, "kv is NULL", "");
+        REFUSED(dci_kv_assign_blocks(NULL, a, 0, NULL), DCI_ERR_INVALID, "kv is NULL", "");
         REFUSED(dci_kv_append(NULL, 0, 1, &a, NULL, NULL), DCI_ERR_INVALID, "kv is NULL", "");
-        REFUSED(dci_kv_prompt(NULL, 0, a, 0, NULL, 0), DCI_ERR_INVALID, "kv is NULL", "");
+        REFUSED(dci_kv_end_prompt(NULL, 0, a, 0, NULL, 0), DCI_ERR_INVALID, "kv is NULL", "");
         REFUSED(dci_kv_wait(NULL, a), DCI_ERR_INVALID, "kv is NULL", "");
         REFUSED(dci_kv_step_end(NULL, 1, &a), DCI_ERR_INVALID, "kv is NULL", "");
         REFUSED(dci_kv_step_abort(NULL, 1, &a), DCI_ERR_INVALID, "kv is NULL", "");
@@ -239,7 +239,7 @@ START_TEST(unknown_layers_heads_and_tokens_are_named)
         info = kv_info(kv);
         UNCHANGED(dci_kv_plan_make(kv, 2, 1, &a, row, 16, &plan), DCI_ERR_INVALID, "layer is 2", "2");
         UNCHANGED(dci_kv_attend(kv, 99, 1, &a, row, 16, NULL, row, 16, NULL), DCI_ERR_INVALID, "layer is 99", "2");
-        UNCHANGED(dci_kv_prompt(kv, 7, a, 0, NULL, 0), DCI_ERR_INVALID, "layer is 7", "2");
+        UNCHANGED(dci_kv_end_prompt(kv, 7, a, 0, NULL, 0), DCI_ERR_INVALID, "layer is 7", "2");
         UNCHANGED(dci_kv_read(kv, 2, a, 0, 0, 1, row, NULL), DCI_ERR_INVALID, "layer is 2", "2");
         UNCHANGED(dci_kv_read(kv, 0, a, 2, 0, 1, row, NULL), DCI_ERR_INVALID, "kv_head is 2", "2");
         UNCHANGED(dci_kv_read(kv, 0, a, 0, FIRST, 1, row, NULL), DCI_ERR_INVALID, "150", "151");
@@ -318,7 +318,7 @@ START_TEST(steps_go_in_order)
         UNCHANGED(dci_kv_append(kv, 0, 1, &a, &one, &rows), DCI_ERR_INVALID, "no step is open", "sequence");
         UNCHANGED(dci_kv_step_end(kv, 1, &a), DCI_ERR_INVALID, "no step is open", "sequence");
         UNCHANGED(dci_kv_step_abort(kv, 1, &a), DCI_ERR_INVALID, "no step is open", "sequence");
-        UNCHANGED(dci_kv_prompt(kv, 0, a, 0, NULL, 0), DCI_ERR_INVALID, "ended already", "layer 0");
+        UNCHANGED(dci_kv_end_prompt(kv, 0, a, 0, NULL, 0), DCI_ERR_INVALID, "ended already", "layer 0");
         UNCHANGED(dci_kv_reserve(kv, 1, &a, &many), DCI_ERR_LIMIT, "150", "134217728");
         kv_reserve(kv, 1, &turn);
         REFUSED(dci_kv_reserve(kv, 1, &a, &three), DCI_ERR_INVALID, "middle of a step", "sequence");
@@ -399,17 +399,17 @@ START_TEST(plans_need_the_prompts_end)
         REFUSED(dci_kv_plan_make(kv, 0, 1, &fresh, row, 16, &plan), DCI_ERR_INVALID, "prompt", "sequence");
         REFUSED(dci_kv_fork(kv, fresh, 0, &fork), DCI_ERR_INVALID, "prompt", "sequence");
         REFUSED(dci_kv_save(kv, fresh, 0, scratch_path("x")), DCI_ERR_INVALID, "prompt", "sequence");
-        REFUSED(dci_kv_prompt(kv, 0, fresh, 0, NULL, 0), DCI_ERR_INVALID, "no step is open", "sequence");
+        REFUSED(dci_kv_end_prompt(kv, 0, fresh, 0, NULL, 0), DCI_ERR_INVALID, "no step is open", "sequence");
         kv_reserve(kv, 1, &turn);
-        REFUSED(dci_kv_prompt(kv, 0, fresh, 0, NULL, 0), DCI_ERR_INVALID, "layer 0", "30");
+        REFUSED(dci_kv_end_prompt(kv, 0, fresh, 0, NULL, 0), DCI_ERR_INVALID, "layer 0", "30");
         kv_append(kv, 0, 1, &turn);
         REFUSED(dci_kv_plan_make(kv, 0, 1, &fresh, row, 16, &plan), DCI_ERR_INVALID, "prompt", "sequence");
         ck_ok(dci_kv_attend(kv, 0, 1, &fresh, row, 16, NULL, out, 16, NULL)); /* over everything: no plan is needed */
-        REFUSED(dci_kv_prompt(kv, 0, fresh, 31, row, 16), DCI_ERR_INVALID, "31", "30");
-        REFUSED(dci_kv_prompt(kv, 0, fresh, 1, NULL, 16), DCI_ERR_INVALID, "queries", "NULL");
-        REFUSED(dci_kv_prompt(kv, 0, fresh, 1, row, 15), DCI_ERR_INVALID, "15", "16");
+        REFUSED(dci_kv_end_prompt(kv, 0, fresh, 31, row, 16), DCI_ERR_INVALID, "31", "30");
+        REFUSED(dci_kv_end_prompt(kv, 0, fresh, 1, NULL, 16), DCI_ERR_INVALID, "queries", "NULL");
+        REFUSED(dci_kv_end_prompt(kv, 0, fresh, 1, row, 15), DCI_ERR_INVALID, "15", "16");
         kv_prompt(kv, 0, fresh, &data, 30);
-        REFUSED(dci_kv_prompt(kv, 0, fresh, 0, NULL, 0), DCI_ERR_INVALID, "ended already", "layer 0");
+        REFUSED(dci_kv_end_prompt(kv, 0, fresh, 0, NULL, 0), DCI_ERR_INVALID, "ended already", "layer 0");
         ck_ok(dci_kv_plan_make(kv, 0, 1, &fresh, row, 16, &plan));
         REFUSED(dci_kv_plan_make(kv, 1, 1, &fresh, row, 16, &plan), DCI_ERR_INVALID, "prompt", "sequence");
         const size_t none = 0;

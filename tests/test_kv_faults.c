@@ -114,8 +114,8 @@ static void prefill(life *l)
         TRY(dci_kv_reserve(l->kv, 1, &l->sequences[0], &n));
         for (size_t layer = 0; layer < l->config->n_layers; layer++) {
                 TRY(append(l, layer, 0, n));
-                TRY(dci_kv_prompt(l->kv, layer, l->sequences[0], 20, kv_query(l->data, layer, n - 20, 0),
-                                  l->data->dim_k));
+                TRY(dci_kv_end_prompt(l->kv, layer, l->sequences[0], 20, kv_query(l->data, layer, n - 20, 0),
+                                      l->data->dim_k));
         }
         TRY(dci_kv_step_end(l->kv, 1, &l->sequences[0]));
         TRY(dci_kv_wait(l->kv, -1));
@@ -318,7 +318,7 @@ static void empty_frames_are_not_shared(const dci_kv *kv)
                 for (size_t i = 0; i < kv->config.n_layers * kv->config.n_kv_heads; i++) {
                         const dci_kv_head *head =
                                 &kv->sequences[s]->layers[0].heads[i]; /* of all layers, side by side */
-                        dci_kv_frame *const frames[] = {head->keys, head->values};
+                        dci_kv_transform *const frames[] = {head->keys, head->values};
                         for (size_t f = 0; f < COUNT(frames); f++)
                                 ck_assert(frames[f] == NULL || frames[f]->coder.dim != 0 ||
                                           atomic_load(&frames[f]->refs) == 1);

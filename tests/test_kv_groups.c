@@ -240,7 +240,7 @@ START_TEST(means_follow_the_frame)
                 if (i / 32 % (LENGTH + 40) >= BEGIN)
                         data.keys[i] = 3.0f * data.keys[i] + (i % 2 == 0 ? 9.0f : -9.0f);
         dci_kernels_scalar.narrow[data.dtype - 1](data.keys, n_keys, data.stored_keys);
-        dci_kernels_scalar.widen[data.dtype - 1](data.stored_keys, n_keys, data.keys);
+        dci_kernels_scalar.to_f32[data.dtype - 1](data.stored_keys, n_keys, data.keys);
         dci_kv *kv = kv_create(context, &config), *other = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, BEGIN);
         kv_decode_all(kv, sequence, &data, BEGIN, LENGTH - BEGIN);

@@ -100,7 +100,7 @@ START_TEST(importance_is_that_of_the_definition)
         for (size_t l = 0; l < n_levels; l++) {
                 double *wanted, total = 0.0, all = 0.0;
                 dci_context *with = test_context_isa(isas[l]);
-                const double error = (dci_look_kernels_for(with) != NULL ? BY_BYTES : BY_FLOATS);
+                const double error = (dci_softmax_kernels_for(with) != NULL ? BY_BYTES : BY_FLOATS);
                 float *got = importance_at(isas[l], &config, &data, &wanted);
                 for (size_t i = 0; i < IMPORTANT; i++) {
                         total += (double)got[i];

@@ -212,7 +212,7 @@ START_TEST(recent_tokens_are_the_rollback_and_the_open_page)
         while (s.n < s.data.n) {
                 kv_seen seen = step(&s);
                 const size_t recent = s.n - (size_t)seen.plans[0].recent_begin[0];
-                if (info.choose != DCI_KV_CHOOSE_ALL)
+                if (info.select != DCI_KV_SELECT_ALL)
                         ck_assert_msg(info.window <= recent &&
                                               recent <= (info.group == DCI_KV_GROUP_CLUSTER ||
                                                                          info.group == DCI_KV_GROUP_SEGMENT
@@ -442,9 +442,9 @@ START_TEST(a_frozen_prompt_stays_as_it_is)
                 const size_t recent = (size_t)seen.plans[0].recent_begin[0];
                 kv_lawful(&seen, &config, PROMPT, dci_kv_preset_name(kv_presets[_i]));
                 check_out(&s, &seen, dci_kv_preset_name(kv_presets[_i]));
-                if (info.choose != DCI_KV_CHOOSE_ALL)
+                if (info.select != DCI_KV_SELECT_ALL)
                         ck_assert_uint_eq(recent, PROMPT);
-                if (info.summary <= DCI_KV_SUMMARY_CUBOID && info.choose == DCI_KV_CHOOSE_SCAN)
+                if (info.summary <= DCI_KV_SUMMARY_CUBOID && info.select == DCI_KV_SELECT_SCAN)
                         check_lists(&s, &seen, true, dci_kv_preset_name(kv_presets[_i]));
                 kv_seen_free(&seen);
         }

@@ -112,7 +112,7 @@ static void lend(engine *e, dci_kv *kv, int64_t sequence, size_t n)
         while (e->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER && e->tables[sequence] * PAGE < n) {
                 const int32_t block = (int32_t)((83 * e->n_lent++ + 5) % BLOCKS);
                 ck_assert_uint_le(e->n_lent, BLOCKS);
-                ck_ok(dci_kv_lend(kv, sequence, 1, &block));
+                ck_ok(dci_kv_assign_blocks(kv, sequence, 1, &block));
                 e->tables[sequence]++;
         }
 }
@@ -237,7 +237,7 @@ START_TEST(blocks_of_a_layout_end)
         const int32_t blocks[] = {3, 19, 7, 0};
         size_t n = lent ? 4 * PAGE + 1 : 20 * PAGE + 1;
         if (lent)
-                ck_ok(dci_kv_lend(kv, sequence, 4, blocks));
+                ck_ok(dci_kv_assign_blocks(kv, sequence, 4, blocks));
         ck_refused(dci_kv_reserve(kv, 1, &sequence, &n), DCI_ERR_FULL, lent ? "4" : "20");
         ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_reserved, 0);
         kv_prefill(kv, sequence, &data, n - 1, 0);
@@ -245,7 +245,7 @@ START_TEST(blocks_of_a_layout_end)
         ck_refused(dci_kv_reserve(kv, 1, &sequence, &n), DCI_ERR_FULL, "block");
         ck_ok(dci_kv_truncate(kv, sequence, 3 * PAGE));
         if (lent)
-                ck_ok(dci_kv_lend(kv, sequence, 1, blocks + 3));
+                ck_ok(dci_kv_assign_blocks(kv, sequence, 1, blocks + 3));
         kv_decode_all(kv, sequence, &data, 3 * PAGE, PAGE);
         kv_end(kv, &data);
         engine_free(e);
@@ -259,16 +259,16 @@ START_TEST(bad_blocks_are_not_taken)
         dci_kv *kv = kv_create(context, &e->config), *own = kv_create(context, &config);
         const int64_t sequence = kv_open(kv), other = kv_open(own);
         const int32_t far[] = {1, BLOCKS}, below[] = {1, -2}, twice[] = {4, 4}, good[] = {1, 2};
-        ck_refused(dci_kv_lend(own, other, 2, good), DCI_ERR_INVALID, "lent");
-        ck_refused(dci_kv_lend(kv, sequence, 2, far), DCI_ERR_INVALID, "256");
-        ck_refused(dci_kv_lend(kv, sequence, 2, below), DCI_ERR_INVALID, "-2");
-        ck_refused(dci_kv_lend(kv, sequence, 2, twice), DCI_ERR_INVALID, "4");
-        ck_refused(dci_kv_lend(kv, sequence, 2, NULL), DCI_ERR_INVALID, "NULL");
-        ck_refused(dci_kv_lend(kv, sequence + 99, 2, good), DCI_ERR_NOT_FOUND, "99");
-        ck_ok(dci_kv_lend(kv, sequence, 0, NULL));
+        ck_refused(dci_kv_assign_blocks(own, other, 2, good), DCI_ERR_INVALID, "lent");
+        ck_refused(dci_kv_assign_blocks(kv, sequence, 2, far), DCI_ERR_INVALID, "256");
+        ck_refused(dci_kv_assign_blocks(kv, sequence, 2, below), DCI_ERR_INVALID, "-2");
+        ck_refused(dci_kv_assign_blocks(kv, sequence, 2, twice), DCI_ERR_INVALID, "4");
+        ck_refused(dci_kv_assign_blocks(kv, sequence, 2, NULL), DCI_ERR_INVALID, "NULL");
+        ck_refused(dci_kv_assign_blocks(kv, sequence + 99, 2, good), DCI_ERR_NOT_FOUND, "99");
+        ck_ok(dci_kv_assign_blocks(kv, sequence, 0, NULL));
         const size_t n = 2 * PAGE;
         ck_refused(dci_kv_reserve(kv, 1, &sequence, &n), DCI_ERR_FULL, "block"); /* none of those was taken */
-        ck_ok(dci_kv_lend(kv, sequence, 2, good));
+        ck_ok(dci_kv_assign_blocks(kv, sequence, 2, good));
         ck_ok(dci_kv_reserve(kv, 1, &sequence, &n));
         int32_t table[2] = {-1, -1};
         ck_ok(dci_kv_table(kv, sequence, 0, 2, table));
@@ -290,7 +290,7 @@ START_TEST(a_block_may_be_lent_to_several_sequences)
         step_alike(e, kv, own, (kv_turn){first, &data, 0, 200}, kv_open(own), true, "first");
         int32_t blocks[25];
         ck_ok(dci_kv_table(kv, first, 0, 25, blocks));
-        ck_ok(dci_kv_lend(kv, second, 25, blocks));
+        ck_ok(dci_kv_assign_blocks(kv, second, 25, blocks));
         e->tables[second] = 25;
         e->in_place = true;
         kv_seen seen = engine_step(e, kv, (kv_turn){second, &data, 0, 200}, true);
@@ -362,20 +362,20 @@ START_TEST(lent_blocks_are_not_written_by_two)
         kv_data data = kv_random(&config, 3 * PAGE, 66);
         const int64_t first = kv_open(kv), second = kv_open(kv);
         const int32_t blocks[] = {5, 6, 7};
-        ck_ok(dci_kv_lend(kv, first, 2, blocks));
+        ck_ok(dci_kv_assign_blocks(kv, first, 2, blocks));
         const kv_turn turn = {first, &data, 0, 2 * PAGE}, other = {second, &data, 0, PAGE + 1};
         kv_reserve(kv, 1, &turn);
-        ck_refused(dci_kv_lend(kv, first, 1, blocks + 2), DCI_ERR_INVALID, "in the middle of a step");
+        ck_refused(dci_kv_assign_blocks(kv, first, 1, blocks + 2), DCI_ERR_INVALID, "in the middle of a step");
         for (size_t layer = 0; layer < LAYERS; layer++)
                 kv_append(kv, layer, 1, &turn);
         ck_ok(dci_kv_step_abort(kv, 1, &first));
         kv->pool.stamp =
                 UINT32_MAX - 1; /* after so many calls of lending, marks of the first ones do not count again */
         kv->pool.seen[blocks[2]] = 1;
-        ck_ok(dci_kv_lend(kv, second, 0, NULL));
-        ck_ok(dci_kv_lend(kv, second, 1, blocks + 2));
-        ck_refused(dci_kv_lend(kv, second, 1, blocks + 2), DCI_ERR_INVALID, "block 7 twice");
-        ck_ok(dci_kv_lend(kv, second, 1, blocks + 1));
+        ck_ok(dci_kv_assign_blocks(kv, second, 0, NULL));
+        ck_ok(dci_kv_assign_blocks(kv, second, 1, blocks + 2));
+        ck_refused(dci_kv_assign_blocks(kv, second, 1, blocks + 2), DCI_ERR_INVALID, "block 7 twice");
+        ck_ok(dci_kv_assign_blocks(kv, second, 1, blocks + 1));
         kv_reserve(kv, 1, &other);
         dci_kv_rows rows;
         ck_ok(dci_kv_rows_init(&rows, sizeof rows));
@@ -464,7 +464,7 @@ START_TEST(all_blocks_of_a_pool_have_slots_with_numbers)
         for (size_t k = 0; k < (MOST + 3) * (MOST + 3); k++) {
                 dci_kv *kv = kv_create(context, &config);
                 ck_assert_uint_eq(kv->pool.piece_blocks, per_piece);
-                kv->pool.most_blocks = MOST;
+                kv->pool.max_blocks = MOST;
                 for (size_t i = 0, there = 0; i < 2; i++) {
                         const size_t n_blocks = i == 0 ? k / (MOST + 3) : k % (MOST + 3), n_tokens = 16 * n_blocks;
                         const int64_t sequence = kv_open(kv);

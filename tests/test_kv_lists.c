@@ -41,7 +41,7 @@ START_TEST(tokens_are_grouped_so_many_at_a_time)
                 ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_early, 0);
                 ck_assert_uint_eq(layer->n_grouped, 200 - young + 32 * later);
                 for (size_t b = 0; b < layer->n_batches; b++) {
-                        const dci_kv_batch *batch = layer->batches[b];
+                        const dci_kv_clusters *batch = layer->batches[b];
                         ck_assert_uint_eq(batch->n, b == 0 ? 200 - young : 32);
                         for (size_t h = 0; h < 2; h++)
                                 test_hold(batch->heads[h].n_groups > 0 && batch->heads[h].n_groups <= batch->n / 8);
@@ -111,13 +111,13 @@ START_TEST(a_small_budget_groups_early)
         const int64_t other = kv_begin(patient, &data, 150);
         kv_decode_all(patient, other, &data, 150, 300);
         for (size_t l = 0; l < config.n_layers; l++) {
-                const dci_kv_batch *x = kv_layer_of(kv, sequence, l)->batches[1],
-                                   *y = kv_layer_of(patient, other, l)->batches[1];
+                const dci_kv_clusters *x = kv_layer_of(kv, sequence, l)->batches[1],
+                                      *y = kv_layer_of(patient, other, l)->batches[1];
                 for (size_t h = 0; h < config.n_kv_heads; h++) {
                         ck_assert_uint_eq(x->heads[h].n_groups, y->heads[h].n_groups);
-                        ck_assert_mem_eq(dci_kv_batch_ids(kv, x, h), dci_kv_batch_ids(patient, y, h),
+                        ck_assert_mem_eq(dci_kv_cluster_ids(kv, x, h), dci_kv_cluster_ids(patient, y, h),
                                          300 * sizeof(int32_t));
-                        ck_assert_mem_eq(dci_kv_batch_offsets(kv, x, h), dci_kv_batch_offsets(patient, y, h),
+                        ck_assert_mem_eq(dci_kv_cluster_offsets(kv, x, h), dci_kv_cluster_offsets(patient, y, h),
                                          (x->heads[h].n_groups + 1) * sizeof(int32_t));
                 }
         }
@@ -233,9 +233,9 @@ START_TEST(clusters_are_cut_into_parts)
         kv_data data = kv_random(&config, 400, 6);
         dci_kv *kv = kv_create(context, &config);
         const dci_kv_layer *layer = kv_layer_of(kv, kv_begin(kv, &data, 400), 0);
-        const dci_kv_batch *batch = layer->batches[0];
+        const dci_kv_clusters *batch = layer->batches[0];
         for (size_t h = 0; h < 2; h++) {
-                const int32_t *offsets = dci_kv_batch_offsets(kv, batch, h);
+                const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, h);
                 ck_assert_uint_ge(batch->heads[h].n_groups, batch->n / 7);
                 for (size_t g = 0; g < batch->heads[h].n_groups; g++)
                         test_hold(offsets[g + 1] - offsets[g] >= 1 && offsets[g + 1] - offsets[g] <= 7);
@@ -260,7 +260,7 @@ START_TEST(keys_that_have_no_clusters_have_groups)
                 kv_model model = kv_model_of(&config, &data, 291);
                 kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, 290, 1});
                 kv_lawful(&seen, &config, 0, "no clusters");
-                const dci_kv_batch *batch = kv_layer_of(kv, sequence, 0)->batches[0];
+                const dci_kv_clusters *batch = kv_layer_of(kv, sequence, 0)->batches[0];
                 test_hold(way == 0 ? batch->heads[0].n_groups == batch->n / 8 : batch->heads[0].n_groups >= 1);
                 kv_seen_free(&seen);
                 kv_model_free(&model);
@@ -355,7 +355,7 @@ START_TEST(without_a_choice_all_clusters_are_estimated)
         float wanted[4] = {0};
         for (size_t i = 0; i < COUNT(shares); i++) {
                 dci_kv_config config = small(DCI_KV_RETROINFER);
-                config.choose = DCI_KV_CHOOSE_NONE;
+                config.select = DCI_KV_SELECT_NONE;
                 config.estimate_share = shares[i];
                 kv_data data = kv_random(&config, 400, 13);
                 dci_kv *kv = kv_create(context, &config);

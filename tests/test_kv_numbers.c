@@ -168,7 +168,7 @@ START_TEST(bad_observed_queries_are_named_and_refused)
                 const float *good = kv_query(&data, layer, PROMPT - 10, 0);
                 for (size_t k = 0; k < COUNT(bad_numbers); k++) {
                         float *bad = spoiled(DCI_F32, good, 10 * 4 * 16, (4 * 4 + 3) * 16 + 9, bad_numbers[k]);
-                        ck_refused(dci_kv_prompt(kv, layer, sequence, 10, bad, 16), DCI_ERR_NUMBER, "position 4");
+                        ck_refused(dci_kv_end_prompt(kv, layer, sequence, 10, bad, 16), DCI_ERR_NUMBER, "position 4");
                         says("head 3");
                         free(bad);
                 }
@@ -383,14 +383,15 @@ START_TEST(queries_of_zeros_turn_from_all_but_their_like)
         enum { DIM = 24 };
         const float zeros[DIM] = {0}, some[DIM] = {[3] = 2.0f, [23] = -1.0f};
         const dci_kernels *kernels = context->kernels;
-        ck_assert(dci_kv_turn(kernels, zeros, zeros, 1, DIM) == 1.0);
-        ck_assert(dci_kv_turn(kernels, zeros, some, 1, DIM) == 0.0 && dci_kv_turn(kernels, some, zeros, 1, DIM) == 0.0);
-        ck_assert(dci_kv_turn(kernels, some, some, 1, DIM) == 1.0);
+        ck_assert(dci_kv_query_similarity(kernels, zeros, zeros, 1, DIM) == 1.0);
+        ck_assert(dci_kv_query_similarity(kernels, zeros, some, 1, DIM) == 0.0 &&
+                  dci_kv_query_similarity(kernels, some, zeros, 1, DIM) == 0.0);
+        ck_assert(dci_kv_query_similarity(kernels, some, some, 1, DIM) == 1.0);
         float both[2 * DIM] = {0}, before[2 * DIM] = {0};
         memcpy(both, some, sizeof some);
         memcpy(before, some, sizeof some);
         before[DIM] = 1.0f;
-        ck_assert(dci_kv_turn(kernels, both, before, 2, DIM) == 0.5);
+        ck_assert(dci_kv_query_similarity(kernels, both, before, 2, DIM) == 0.5);
 }
 END_TEST
 

@@ -55,16 +55,16 @@ static void check_segments(dci_kv *kv, int64_t sequence, size_t layer, size_t *o
         const size_t sink = kv->config.sink, buffer = kv->config.segment_buffer;
         size_t at = sink + l->batches[0]->n, n = 0, longest = 0;
         for (size_t b = 1; b < l->n_batches; b++) {
-                const dci_kv_batch *batch = l->batches[b];
+                const dci_kv_clusters *batch = l->batches[b];
                 const size_t begin = at;
                 ck_assert_uint_eq(sink + batch->first, at);
                 for (size_t g = 0; g < batch->heads[0].n_groups; g++) {
                         const size_t end = naive_end(l, at, buffer);
                         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
-                                const int32_t *offsets = dci_kv_batch_offsets(kv, batch, h);
+                                const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, h);
                                 ck_assert_uint_eq(batch->heads[h].n_groups, batch->heads[0].n_groups);
                                 ck_assert_int_eq(offsets[g + 1] - offsets[g], (int32_t)(end - at));
-                                ck_assert_int_eq(dci_kv_batch_ids(kv, batch, h)[offsets[g]], (int32_t)(at - sink));
+                                ck_assert_int_eq(dci_kv_cluster_ids(kv, batch, h)[offsets[g]], (int32_t)(at - sink));
                         }
                         longest = end - at > longest ? end - at : longest;
                         /* Another one only within the eighth, and all of those. */
@@ -152,11 +152,11 @@ static void check_same_batches(dci_kv *one, int64_t a, dci_kv *other, int64_t b)
                                 const size_t n = x->batches[i]->heads[h].n_groups;
                                 ck_assert_uint_eq(x->batches[i]->n, y->batches[i]->n);
                                 ck_assert_uint_eq(n, y->batches[i]->heads[h].n_groups);
-                                ck_assert_mem_eq(dci_kv_batch_offsets(one, x->batches[i], h),
-                                                 dci_kv_batch_offsets(other, y->batches[i], h),
+                                ck_assert_mem_eq(dci_kv_cluster_offsets(one, x->batches[i], h),
+                                                 dci_kv_cluster_offsets(other, y->batches[i], h),
                                                  (n + 1) * sizeof(int32_t));
-                                ck_assert_mem_eq(dci_kv_batch_ids(one, x->batches[i], h),
-                                                 dci_kv_batch_ids(other, y->batches[i], h),
+                                ck_assert_mem_eq(dci_kv_cluster_ids(one, x->batches[i], h),
+                                                 dci_kv_cluster_ids(other, y->batches[i], h),
                                                  x->batches[i]->n * sizeof(int32_t));
                         }
         }

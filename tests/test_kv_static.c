@@ -67,15 +67,15 @@ static double *importance(const dci_kv_config *config, const dci_kv_info *info, 
  * what sums and exponentials are rounded. */
 static double error_of(const dci_context *with)
 {
-        return dci_look_kernels_for(with) != NULL ? 6e-2 : 1e-4;
+        return dci_softmax_kernels_for(with) != NULL ? 6e-2 : 1e-4;
 }
 
 /* The library's batch is the naive new order of n candidates; equal importance may stand in any order. The naive one becomes it. */
 static void check_order(const dci_kv *kv, const dci_kv_config *config, const dci_kv_info *info, const kv_data *data,
                         const dci_kv_layer *layer, size_t head, size_t n_static, naive_order *naive)
 {
-        const dci_kv_batch *batch = layer->batches[0];
-        const int32_t *ids = dci_kv_batch_ids(kv, batch, head);
+        const dci_kv_clusters *batch = layer->batches[0];
+        const int32_t *ids = dci_kv_cluster_ids(kv, batch, head);
         const size_t n = batch->n;
         double *weights = importance(config, info, data, layer->number, head, naive, n), last = (double)INFINITY;
         uint8_t *is_static = calloc(n + 1, 1);
@@ -152,7 +152,7 @@ START_TEST(orders_are_those_of_the_naive_model)
                         ck_assert(!anew || layer->n_batches == 1);
                         for (size_t b = 1; b < layer->n_batches; b++)
                                 for (size_t i = 0; i < layer->batches[b]->n; i++)
-                                        ck_assert_uint_eq((size_t)dci_kv_batch_ids(kv, layer->batches[b], of % 2)[i],
+                                        ck_assert_uint_eq((size_t)dci_kv_cluster_ids(kv, layer->batches[b], of % 2)[i],
                                                           layer->batches[b]->first + i);
                         model->seen[model->n_seen++] = t;
                 }
@@ -232,7 +232,7 @@ START_TEST(a_share_of_one_is_a_refreshed_snapkv)
                 for (size_t i = 0; i < n_list && t % 10 != 9; i++) {
                         bool found = false;
                         for (size_t s = 0; s < n_list && !found; s++) /* the best come first */
-                                found = dci_kv_batch_ids(kv, layer->batches[0], 1)[s] + 16 == list[i];
+                                found = dci_kv_cluster_ids(kv, layer->batches[0], 1)[s] + 16 == list[i];
                         ck_assert_msg(found, "token %zu: %d is not one of the %zu best static ones", t, list[i],
                                       n_list);
                 }
@@ -306,7 +306,7 @@ START_TEST(forks_keep_the_order_they_were_made_with)
         kv_decode_all(kv, sequence, &data, 200, 15);
         kv_decode_all(alone, other, &data, 200, 15);
         ck_ok(dci_kv_fork(kv, sequence, 215, &fork));
-        const dci_kv_batch *shared = kv_layer_of(kv, sequence, 0)->batches[0];
+        const dci_kv_clusters *shared = kv_layer_of(kv, sequence, 0)->batches[0];
         ck_assert_ptr_eq(kv_layer_of(kv, fork, 0)->batches[0], shared);
         kv_decode_all(kv, sequence, &data, 215, 20); /* two new orders */
         ck_assert_ptr_ne(kv_layer_of(kv, sequence, 0)->batches[0], shared);
@@ -328,7 +328,7 @@ START_TEST(cuts_within_the_rollback_keep_the_order)
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, 200);
         kv_decode_all(kv, sequence, &data, 200, 40); /* the order ends with the rollback now or then */
-        const dci_kv_batch *batch = kv_layer_of(kv, sequence, 0)->batches[0];
+        const dci_kv_clusters *batch = kv_layer_of(kv, sequence, 0)->batches[0];
         const size_t n = kv_layer_of(kv, sequence, 0)->n_grouped;
         ck_ok(dci_kv_truncate(kv, sequence, 240 - config.rollback));
         ck_assert_ptr_eq(kv_layer_of(kv, sequence, 0)->batches[0], batch);
@@ -370,8 +370,8 @@ START_TEST(files_hold_the_order)
                 ck_assert_uint_eq(a->n_static, b->n_static);
                 ck_assert_uint_eq(a->batches[0]->n_static, b->batches[0]->n_static);
                 for (size_t h = 0; h < 2; h++)
-                        ck_assert_mem_eq(dci_kv_batch_ids(kv, a->batches[0], h), dci_kv_batch_ids(kv, b->batches[0], h),
-                                         a->batches[0]->n * sizeof(int32_t));
+                        ck_assert_mem_eq(dci_kv_cluster_ids(kv, a->batches[0], h),
+                                         dci_kv_cluster_ids(kv, b->batches[0], h), a->batches[0]->n * sizeof(int32_t));
         }
         for (size_t t = 237; t < 240;
              t++) { /* then the first one has a new order, and the other waits for its queries */
@@ -458,7 +458,7 @@ START_TEST(bad_shares_are_refused)
         config.ring = 0;
         ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "ring is 0");
         config = kv_small(DCI_KV_ARKVALE);
-        config.choose = DCI_KV_CHOOSE_STATIC;
+        config.select = DCI_KV_SELECT_STATIC;
         ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "group 2 has none");
         config = small(0.25);
         config.tail = DCI_KV_TAIL_SUMS;
@@ -474,7 +474,7 @@ static dci_status unobserved(dci_kv *kv, const kv_data *data, size_t n)
         const kv_turn turn = {sequence, data, 0, n};
         kv_reserve(kv, 1, &turn);
         kv_append(kv, 0, 1, &turn);
-        const dci_status status = dci_kv_prompt(kv, 0, sequence, 0, NULL, 0);
+        const dci_status status = dci_kv_end_prompt(kv, 0, sequence, 0, NULL, 0);
         ck_ok(dci_kv_close(kv, sequence));
         return status;
 }
@@ -506,15 +506,15 @@ START_TEST(observed_queries_are_numbers)
         queries[4 * 16 + 5] = NAN;
         kv_reserve(kv, 1, &turn);
         kv_append(kv, 0, 1, &turn);
-        ck_refused(dci_kv_prompt(kv, 0, sequence, 3, queries, 16), DCI_ERR_NUMBER, "position 1 and head 0");
+        ck_refused(dci_kv_end_prompt(kv, 0, sequence, 3, queries, 16), DCI_ERR_NUMBER, "position 1 and head 0");
         queries[4 * 16 + 5] = 0.0f;
-        ck_ok(dci_kv_prompt(kv, 0, sequence, 3, queries, 16)); /* zeros: all candidates are as important */
+        ck_ok(dci_kv_end_prompt(kv, 0, sequence, 3, queries, 16)); /* zeros: all candidates are as important */
         kv_append(kv, 1, 1, &turn);
         kv_prompt(kv, 1, sequence, &data, 200);
         kv_step_end(kv, 1, &turn);
         ck_ok(dci_kv_wait(kv, sequence));
         for (int32_t i = 0; i < 16; i++)
-                ck_assert_int_eq(dci_kv_batch_ids(kv, kv_layer_of(kv, sequence, 0)->batches[0], 0)[i], i);
+                ck_assert_int_eq(dci_kv_cluster_ids(kv, kv_layer_of(kv, sequence, 0)->batches[0], 0)[i], i);
         free(queries);
         kv_end(kv, &data);
 }

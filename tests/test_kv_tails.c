@@ -193,7 +193,7 @@ END_TEST
 START_TEST(codes_go_with_the_latest_tokens)
 {
         dci_kv_config config = trace_config(DCI_KV_LOWBIT);
-        config.choose = DCI_KV_CHOOSE_RECENT;
+        config.select = DCI_KV_SELECT_RECENT;
         config.key_bits = config.value_bits = 8;
         const double error = error_with(&config);
         ck_assert_msg(error < 0.02, "outputs err by %g", error);
@@ -361,13 +361,13 @@ static void sums_of(const kv_model *model, const kv_seen *seen, size_t layer, si
 
 /* Stages that sums go with. */
 static const struct {
-        int32_t preset, choose;
+        int32_t preset, select;
         size_t group, page_tokens;
         int32_t whole;
 } with_sums[] = {{DCI_KV_SKETCH_SUMS, 0, 2, 8, 0},    {DCI_KV_SKETCH_SUMS, 0, 9, 16, 0},
                  {DCI_KV_PAGEMEAN, 0, 2, 8, 0},       {DCI_KV_QUEST, 0, 1, 32, 0},
                  {DCI_KV_TOPK, 0, 12, 8, 0},          {DCI_KV_STREAMING, 0, 2, 16, 0},
-                 {DCI_KV_LOWBIT, 0, 2, 64, 0},        {DCI_KV_ARKVALE, DCI_KV_CHOOSE_NONE, 2, 8, 0},
+                 {DCI_KV_LOWBIT, 0, 2, 64, 0},        {DCI_KV_ARKVALE, DCI_KV_SELECT_NONE, 2, 8, 0},
                  {DCI_KV_SKETCH_SUMS, 0, 9, 8, 1},    {DCI_KV_PAGEMEAN, 0, 2, 8, 1},
                  {DCI_KV_SKETCH_GROUPS, 0, 3, 16, 1}, {DCI_KV_SKETCH_GROUPS, 0, 3, 8, 0}};
 
@@ -401,7 +401,7 @@ START_TEST(sums_are_means_of_what_was_not_chosen)
         dci_kv_config config = kv_small(with_sums[i].preset);
         config.dtype = all_dtypes[format];
         config.tail = DCI_KV_TAIL_SUMS;
-        config.choose = with_sums[i].choose;
+        config.select = with_sums[i].select;
         config.sums_whole = with_sums[i].whole;
         config.page_tokens = with_sums[i].page_tokens;
         config.n_query_heads = 2 * with_sums[i].group;
@@ -489,7 +489,7 @@ static kv_data drifting(const dci_kv_config *config, size_t n, size_t from)
                         if (i / d.n_kv_heads % n >= from)
                                 d.keys[i * d.dim_k + j] = 3.0f * d.keys[i * d.dim_k + j] + (j % 2 == 0 ? 9.0f : -9.0f);
         dci_kernels_scalar.narrow[d.dtype - 1](d.keys, n * d.n_layers * d.n_kv_heads * d.dim_k, d.stored_keys);
-        dci_kernels_scalar.widen[d.dtype - 1](d.stored_keys, n * d.n_layers * d.n_kv_heads * d.dim_k, d.keys);
+        dci_kernels_scalar.to_f32[d.dtype - 1](d.stored_keys, n * d.n_layers * d.n_kv_heads * d.dim_k, d.keys);
         return d;
 }
 

@@ -47,8 +47,8 @@ static void prefill(part *p, int64_t sequence)
         OR_COMPLAIN(dci_kv_reserve(p->kv, 1, &sequence, &n));
         for (size_t layer = 0; layer < p->data->n_layers; layer++) {
                 OR_COMPLAIN(append(p->kv, layer, &turn));
-                OR_COMPLAIN(dci_kv_prompt(p->kv, layer, sequence, 40, kv_query(p->data, layer, PROMPT - 40, 0),
-                                          p->data->dim_k));
+                OR_COMPLAIN(dci_kv_end_prompt(p->kv, layer, sequence, 40, kv_query(p->data, layer, PROMPT - 40, 0),
+                                              p->data->dim_k));
         }
         OR_COMPLAIN(dci_kv_step_end(p->kv, 1, &sequence));
 }

@@ -72,13 +72,13 @@ static double strays(const dci_kv_tree *tree, const kv_data *of, size_t layer, s
         return (double)n / (double)tree->n;
 }
 
-static void check_all(int64_t sequence, const kv_data *of, double most_strays)
+static void check_all(int64_t sequence, const kv_data *of, double max_strays)
 {
         kv_tree_check(kv, sequence, "trees");
         for (size_t l = 0; l < config.n_layers; l++)
                 for (size_t h = 0; h < config.n_kv_heads; h++) {
                         const double share = strays(tree_of(sequence, l, h), of, l, h);
-                        ck_assert_msg(share <= most_strays, "layer %zu, head %zu: %.4f of the rows lie elsewhere", l, h,
+                        ck_assert_msg(share <= max_strays, "layer %zu, head %zu: %.4f of the rows lie elsewhere", l, h,
                                       share);
                 }
 }
@@ -296,7 +296,7 @@ START_TEST(pages_of_leaves_may_be_ranked_by_their_means)
         kv_data_free(&data);
         config.n_query_heads = config.n_kv_heads;
         config.summary = DCI_KV_SUMMARY_MEAN;
-        config.choose = DCI_KV_CHOOSE_SCAN;
+        config.select = DCI_KV_SELECT_SCAN;
         config.combine = DCI_KV_COMBINE_MEAN;
         config.dtype = DCI_F32;
         kv = kv_create(context, &config);
@@ -526,18 +526,18 @@ START_TEST(a_damaged_tree_is_refused)
                         const int32_t kept = numbers[i];
                         dci_kv_tree *read = NULL;
                         numbers[i] = w < COUNT(wrong) ? wrong[w] : w == COUNT(wrong) ? kept + 1 : kept - 1;
-                        ck_ok(dci_kv_tree_take(kv, tree->n, &read));
+                        ck_ok(dci_kv_tree_alloc(kv, tree->n, &read));
                         ck_refused(dci_kv_tree_read(kv, layer, 0, numbers, n, tree->n, read),
                                    other ? DCI_ERR_INVALID : DCI_ERR_FORMAT, "tree");
-                        dci_kv_tree_drop(kv, read);
+                        dci_kv_tree_release(kv, read);
                         numbers[i] = kept;
                 }
         for (size_t short_by = 1; short_by < 12; short_by++) {
                 dci_kv_tree *read = NULL;
-                ck_ok(dci_kv_tree_take(kv, tree->n, &read));
+                ck_ok(dci_kv_tree_alloc(kv, tree->n, &read));
                 ck_refused(dci_kv_tree_read(kv, layer, 0, numbers, n - short_by, tree->n, read), DCI_ERR_FORMAT,
                            "pages");
-                dci_kv_tree_drop(kv, read);
+                dci_kv_tree_release(kv, read);
         }
         free(numbers);
         end();

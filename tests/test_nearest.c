@@ -8,7 +8,7 @@
 
 #include "simd/nearest.h"
 
-enum { MOST_CENTRES = 300, MOST_POINTS = 100, MOST_DIM = 130 };
+enum { MAX_CENTRES = 300, MAX_POINTS = 100, MAX_DIM = 130 };
 
 static const struct {
         size_t n_centres, n_points, dim;
@@ -63,8 +63,8 @@ static int32_t nearest_by_all(const dci_kernels *kernels, const float *centres, 
 
 static void compare(const dci_nearest *nearest, const float *points, size_t n_points, void *scratch)
 {
-        int32_t found[MOST_POINTS];
-        float scores[MOST_POINTS];
+        int32_t found[MAX_POINTS];
+        float scores[MAX_POINTS];
         dci_nearest_find(nearest, points, nearest->dim, n_points, scratch, found, scores);
         for (size_t i = 0; i < n_points; i++) {
                 float score;
@@ -74,7 +74,7 @@ static void compare(const dci_nearest *nearest, const float *points, size_t n_po
                 ck_assert(memcmp(&scores[i], &score, sizeof score) == 0);
         }
         /* Unless scores are wanted, what is sure is not scored: the answer is the same. */
-        int32_t again[MOST_POINTS];
+        int32_t again[MAX_POINTS];
         dci_nearest_find(nearest, points, nearest->dim, n_points, scratch, again, NULL);
         ck_assert_mem_eq(again, found, n_points * sizeof *found);
 }
@@ -339,7 +339,7 @@ START_TEST(sums_of_rows_are_those_of_a_loop)
         enum { N = 19 };
         dci_isa isas[6];
         const size_t n_isas = test_isas(isas);
-        float *numbers = test_normal(N, MOST_DIM, 8), *weights = test_normal(N, 1, 9);
+        float *numbers = test_normal(N, MAX_DIM, 8), *weights = test_normal(N, 1, 9);
         for (size_t i = 0; i < n_isas; i++) {
                 dci_context *context = test_context_isa(isas[i]);
                 const dci_kernels *kernels = context->kernels;
@@ -348,16 +348,16 @@ START_TEST(sums_of_rows_are_those_of_a_loop)
                                 const size_t dim = dims[d / 2], size = dim * dci_dtype_size(dtype);
                                 unsigned char *rows = malloc(N * size);
                                 const void *pointers[N];
-                                float sum[MOST_DIM], wide[MOST_DIM];
-                                double wanted[MOST_DIM], bound[MOST_DIM];
+                                float sum[MAX_DIM], wide[MAX_DIM];
+                                double wanted[MAX_DIM], bound[MAX_DIM];
                                 for (size_t p = 0; p < dim; p++) {
                                         sum[p] = (float)p;
                                         wanted[p] = bound[p] = (double)p;
                                 }
                                 for (size_t r = 0; r < N; r++) {
                                         const double weight = d % 2 == 0 ? 1.0 : (double)weights[r];
-                                        kernels->narrow[dtype - 1](numbers + r * MOST_DIM, dim, rows + r * size);
-                                        kernels->widen[dtype - 1](rows + r * size, dim, wide);
+                                        kernels->narrow[dtype - 1](numbers + r * MAX_DIM, dim, rows + r * size);
+                                        kernels->to_f32[dtype - 1](rows + r * size, dim, wide);
                                         pointers[r] = rows + r * size;
                                         for (size_t p = 0; p < dim; p++) {
                                                 wanted[p] += weight * (double)wide[p];

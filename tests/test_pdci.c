@@ -343,7 +343,7 @@ END_TEST
 
 /* --- an index of the trace -------------------------------------------------------------------------------------------------- */
 
-enum { KEYS = 5000, ASKED = 5, PIECE = 700, MOST_K = 50 };
+enum { KEYS = 5000, ASKED = 5, PIECE = 700, MAX_K = 50 };
 
 /* Budgets as a caller states them; shares are such that they count whole pairs of the rows that there are. */
 static const struct {
@@ -442,7 +442,7 @@ static dci_pdci_effort meant_by(size_t c, size_t n, size_t n_simp, size_t at_lea
 static void check_answers(const dci_index *index, const pdci_walk *walk, const float *query, const int64_t *slot_ids,
                           const pdci_found *ranking, dci_search_params *params, size_t c, size_t n_admitted)
 {
-        const size_t n = dci_index_count(index), k = c % 2 == 0 ? 3 : MOST_K;
+        const size_t n = dci_index_count(index), k = c % 2 == 0 ? 3 : MAX_K;
         bool *by_slot = calloc(n, sizeof *by_slot), *by_id = calloc(KEYS, sizeof *by_id);
         int64_t *got = calloc(n, sizeof *got);
         ck_assert(by_slot != NULL && by_id != NULL && got != NULL);

@@ -207,7 +207,7 @@ START_TEST(what_loads_can_be_saved_and_loaded_after_any_change)
         dci_index *index = few_rows(1), *loaded = NULL;
         const float row[FEW_DIM] = {1, 2, 3, 4};
         persist_bytes bytes = persist_save(index);
-        dci_store_le64(persist_section(&bytes, "config", NULL) + 200, DCI_MOST_VERSION - 6);
+        dci_store_le64(persist_section(&bytes, "config", NULL) + 200, DCI_MAX_VERSION - 6);
         persist_reseal(&bytes);
         ck_ok(dci_index_load_memory(context, bytes.data, bytes.n, &loaded));
         size_t n_changes = 0;

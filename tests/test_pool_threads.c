@@ -59,7 +59,7 @@ START_TEST(a_region_gets_as_many_threads_as_it_has_tasks)
 END_TEST
 
 #ifdef __linux__
-#define MOST_THREADS 64
+#define MAX_THREADS 64
 
 /* A thread, whether it sleeps, and how often it has gone to sleep by itself. */
 typedef struct sleeper {
@@ -86,12 +86,12 @@ static sleeper read_sleeper(long id)
 }
 
 /* All threads but this one. */
-static size_t read_sleepers(sleeper out[MOST_THREADS])
+static size_t read_sleepers(sleeper out[MAX_THREADS])
 {
         size_t n = 0;
         DIR *dir = opendir("/proc/self/task");
         ck_assert_ptr_nonnull(dir);
-        for (struct dirent *entry; n < MOST_THREADS && (entry = readdir(dir)) != NULL;) {
+        for (struct dirent *entry; n < MAX_THREADS && (entry = readdir(dir)) != NULL;) {
                 const long id = strtol(entry->d_name, NULL, 10);
                 if (id != 0 && id != (long)getpid())
                         out[n++] = read_sleeper(id);
@@ -101,11 +101,11 @@ static size_t read_sleepers(sleeper out[MOST_THREADS])
 }
 
 /* Until they have slept for a while. */
-static size_t wait_for_sleep(sleeper out[MOST_THREADS])
+static size_t wait_for_sleep(sleeper out[MAX_THREADS])
 {
         size_t n = 0;
         for (int quiet = 0; quiet < 20; quiet++) {
-                sleeper now[MOST_THREADS];
+                sleeper now[MAX_THREADS];
                 const size_t n_now = read_sleepers(now);
                 bool same = n_now == n;
                 for (size_t i = 0; i < n_now; i++)
@@ -127,7 +127,7 @@ START_TEST(a_region_wakes_no_helper_that_it_has_no_task_for)
         size_t n_woken = 0;
         gather(context, HELPERS + 1);
         for (size_t i = 0; i < REGIONS; i++) {
-                sleeper before[MOST_THREADS], after[MOST_THREADS];
+                sleeper before[MAX_THREADS], after[MAX_THREADS];
                 const size_t n = wait_for_sleep(before);
                 ck_assert(gather(context, 2));
                 ck_assert_uint_eq(wait_for_sleep(after), n);

@@ -234,9 +234,9 @@ static void work_up_to(dci_kv *kv, dci_kv_layer *layer, int place)
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
                 if (kv->listed)
-                        dci_kv_batch_form(kv, layer, layer->batches[0], h, 1);
+                        dci_kv_clusters_build(kv, layer, layer->batches[0], h, 1);
                 else
-                        dci_kv_form_anew(kv, layer, h, 0, n, kv->forming.memory + kv->forming.area_bytes);
+                        dci_kv_rebuild(kv, layer, h, 0, n, kv->forming.memory + kv->forming.area_bytes);
                 if (place != AT_SECOND_HEAD || h == 0)
                         continue;
                 /* What dci_coder_init sets first, and nothing else. */
@@ -276,7 +276,8 @@ static dci_status long_prompt(dci_kv *kv, const work_data *own, bool holds, int6
                 rows.values = (const char *)d->stored_values + first * d->dim_v * es;
                 status = dci_kv_append(kv, layer, 1, out_sequence, &n, &rows);
                 if (status == DCI_OK)
-                        status = dci_kv_prompt(kv, layer, *out_sequence, 20, kv_query(d, layer, n - 20, 0), d->dim_k);
+                        status = dci_kv_end_prompt(kv, layer, *out_sequence, 20, kv_query(d, layer, n - 20, 0),
+                                                   d->dim_k);
         }
         return status == DCI_OK ? dci_kv_step_end(kv, 1, out_sequence) : status;
 }

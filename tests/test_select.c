@@ -10,7 +10,7 @@
 #include "simd/cpu.h"
 #include "simd/select.h"
 
-enum { MOST_ROWS = 300, MOST_SIMPLE = 18, MOST_VALUES = 20000 };
+enum { MAX_ROWS = 300, MAX_SIMPLE = 18, MAX_VALUES = 20000 };
 
 /* Small whole numbers, so that many are equal, or normal ones; infinities where asked for. */
 static float number(dci_rng *rng, bool whole, bool infinite)
@@ -41,12 +41,12 @@ static float wanted_difference(const dci_kernels *kernels, const float *projecti
 START_TEST(farthest_is_the_largest_difference_of_each_row)
 {
         const dci_kernels *kernels = test_kernels_of_level(_i);
-        unsigned char *g[5] = {guard((MOST_ROWS + 9) * MOST_SIMPLE * 4), guard(4096), guard(4096), guard(4096),
+        unsigned char *g[5] = {guard((MAX_ROWS + 9) * MAX_SIMPLE * 4), guard(4096), guard(4096), guard(4096),
                                guard(4096)};
         dci_rng rng;
         dci_rng_seed(&rng, 1);
-        for (size_t n = 0; n <= MOST_ROWS; n += n < 140 ? 1 : 16) {
-                const size_t n_simple = 1 + n % MOST_SIMPLE, stride = n + n % 10;
+        for (size_t n = 0; n <= MAX_ROWS; n += n < 140 ? 1 : 16) {
+                const size_t n_simple = 1 + n % MAX_SIMPLE, stride = n + n % 10;
                 const size_t n_projections = n == 0 ? 0 : (n_simple - 1) * stride + n;
                 float *projections = last_bytes(g[0], n_projections * sizeof(float));
                 float *query = last_bytes(g[1], n_simple * sizeof(float));
@@ -180,10 +180,10 @@ START_TEST(kth_smallest_is_what_sorting_says)
 {
         const dci_kernels *kernels = test_kernels_of_level(_i);
         unsigned char *in = guard(4096), *scratch = guard(4096);
-        float sorted[MOST_ROWS];
+        float sorted[MAX_ROWS];
         dci_rng rng;
         dci_rng_seed(&rng, 5);
-        for (size_t n = 1; n <= MOST_ROWS; n += 1 + n / 12) {
+        for (size_t n = 1; n <= MAX_ROWS; n += 1 + n / 12) {
                 float *values = last_bytes(in, n * sizeof *values);
                 int32_t *order = last_bytes(scratch, n * sizeof *order);
                 for (size_t i = 0; i < n; i++)
@@ -239,8 +239,8 @@ START_TEST(select_is_what_sorting_says)
                                        4097, 4111, 5120, 8192, 9999, 16384};
         static const double shares[] = {0, 0.001, 0.01, 0.1, 0.37, 0.5, 0.9, 0.99, 0.9999, 1};
         const dci_kernels *kernels = test_kernels_of_level(_i);
-        unsigned char *in = guard(MOST_VALUES * 4), *keep = guard(MOST_VALUES * 4), *around = guard(MOST_VALUES * 4);
-        float *sorted = malloc(MOST_VALUES * sizeof *sorted);
+        unsigned char *in = guard(MAX_VALUES * 4), *keep = guard(MAX_VALUES * 4), *around = guard(MAX_VALUES * 4);
+        float *sorted = malloc(MAX_VALUES * sizeof *sorted);
         for (size_t c = 0; c < COUNT(sizes) * N_FORMS; c++) {
                 const size_t n = sizes[c / N_FORMS];
                 const int form = (int)(c % N_FORMS);

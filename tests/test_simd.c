@@ -9,9 +9,9 @@
 
 #include "simd/cpu.h"
 
-#define MOST_ROWS 40
-#define MOST_DIM 4096
-#define MOST_HALVES 400000
+#define MAX_ROWS 40
+#define MAX_DIM 4096
+#define MAX_HALVES 400000
 
 /* The tables of this machine, scalar first. The level amx shares that of avx512. */
 static size_t all_kernels(const dci_kernels *out[6])
@@ -39,19 +39,19 @@ typedef struct scene {
         dci_dtype dtype;
         size_t dim, ld_query;
         unsigned char *memory, *query_memory, *out_memory; /* their ends */
-        const void *rows[MOST_ROWS];
+        const void *rows[MAX_ROWS];
         const float *queries;
-        float wide[MOST_ROWS * MOST_DIM];             /* the rows' values, dim apart */
-        float wanted[2][DCI_MANY_QUERIES][MOST_ROWS]; /* without and with fused multiply-add */
+        float wide[MAX_ROWS * MAX_DIM];              /* the rows' values, dim apart */
+        float wanted[2][DCI_MANY_QUERIES][MAX_ROWS]; /* without and with fused multiply-add */
 } scene;
 
 static scene *new_scene(void)
 {
         scene *s = calloc(1, sizeof *s);
         ck_assert_ptr_nonnull(s);
-        s->memory = guard(MOST_ROWS * (MOST_DIM + 1) * sizeof(float));
-        s->query_memory = guard(DCI_MANY_QUERIES * (MOST_DIM + 1) * sizeof(float));
-        s->out_memory = guard(DCI_MANY_QUERIES * (MOST_ROWS + 3) * sizeof(float));
+        s->memory = guard(MAX_ROWS * (MAX_DIM + 1) * sizeof(float));
+        s->query_memory = guard(DCI_MANY_QUERIES * (MAX_DIM + 1) * sizeof(float));
+        s->out_memory = guard(DCI_MANY_QUERIES * (MAX_ROWS + 3) * sizeof(float));
         return s;
 }
 
@@ -80,9 +80,9 @@ static void fill_scene(scene *s, dci_dtype dtype, size_t dim)
         s->dtype = dtype;
         s->dim = dim;
         s->ld_query = ld;
-        unsigned char *rows = last_bytes(s->memory, ((MOST_ROWS - 1) * ld + dim) * size);
+        unsigned char *rows = last_bytes(s->memory, ((MAX_ROWS - 1) * ld + dim) * size);
         float *queries = last_bytes(s->query_memory, ((DCI_MANY_QUERIES - 1) * ld + dim) * sizeof(float));
-        for (size_t r = 0; r < MOST_ROWS; r++) {
+        for (size_t r = 0; r < MAX_ROWS; r++) {
                 s->rows[r] = rows + r * ld * size;
                 for (size_t i = 0; i < dim; i++)
                         s->wide[r * dim + i] = put_element(dtype, rows + (r * ld + i) * size, &rng);
@@ -97,7 +97,7 @@ static void fill_scene(scene *s, dci_dtype dtype, size_t dim)
 static void score_scene(scene *s, int form)
 {
         for (size_t q = 0; q < DCI_MANY_QUERIES; q++)
-                for (size_t r = 0; r < MOST_ROWS; r++) {
+                for (size_t r = 0; r < MAX_ROWS; r++) {
                         const float *query = s->queries + q * s->ld_query, *row = s->wide + r * s->dim;
                         double magnitude, sum = exact(form, query, row, s->dim, &magnitude);
                         for (int fused = 0; fused < 2; fused++) {
@@ -114,7 +114,7 @@ static void score_scene(scene *s, int form)
  * reference. */
 static void check_score_rows(const scene *s, const dci_kernels *kernels, int form, size_t n)
 {
-        const size_t q = n % DCI_MANY_QUERIES, first = MOST_ROWS - n, d = (size_t)s->dtype - 1;
+        const size_t q = n % DCI_MANY_QUERIES, first = MAX_ROWS - n, d = (size_t)s->dtype - 1;
         const float *query = s->queries + q * s->ld_query,
                     *wanted = s->wanted[kernels->isa != DCI_ISA_SCALAR][q] + first;
         float *out = last_bytes(s->out_memory, n * sizeof *out);
@@ -140,9 +140,9 @@ static void check_score_many(const scene *s, const dci_kernels *kernels, int for
         for (size_t i = 0; i < n_out; i++)
                 out[i] = 0x1.234p99f;
         kernels->score_many[s->dtype - 1][form](s->queries + first * s->ld_query, s->ld_query, n_q,
-                                                s->rows + MOST_ROWS - n, n, s->dim, out, ld);
+                                                s->rows + MAX_ROWS - n, n, s->dim, out, ld);
         for (size_t q = 0; q < n_q; q++) {
-                const float *wanted = s->wanted[kernels->isa != DCI_ISA_SCALAR][first + q] + MOST_ROWS - n;
+                const float *wanted = s->wanted[kernels->isa != DCI_ISA_SCALAR][first + q] + MAX_ROWS - n;
                 good = good && memcmp(out + q * ld, wanted, n * sizeof *out) == 0;
                 for (size_t i = n; q + 1 < n_q && i < ld; i++)
                         good = good && out[q * ld + i] == 0x1.234p99f;
@@ -153,19 +153,19 @@ static void check_score_many(const scene *s, const dci_kernels *kernels, int for
 
 static void check_norms(const scene *s, const dci_kernels *kernels)
 {
-        for (size_t r = 0; r < MOST_ROWS; r++) {
+        for (size_t r = 0; r < MAX_ROWS; r++) {
                 const float *row = s->wide + r * s->dim;
                 float wanted = canonical(DCI_FORM_DOT, kernels->isa != DCI_ISA_SCALAR, row, row, s->dim);
                 ck_assert_float_eq(kernels->norm2[s->dtype - 1](s->rows[r], s->dim), wanted);
         }
 }
 
-static const size_t dims_beyond_70[] = {96, 128, 255, 256, 784, 1000, MOST_DIM};
+static const size_t dims_beyond_70[] = {96, 128, 255, 256, 784, 1000, MAX_DIM};
 
 /* One format. Since every level must give the reference's bits, all levels but scalar agree bit for bit. */
 START_TEST(scores_are_the_canonical_sums)
 {
-        static const size_t few[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, MOST_ROWS};
+        static const size_t few[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, MAX_ROWS};
         const dci_kernels *kernels[6];
         const size_t n_kernels = all_kernels(kernels);
         scene *s = new_scene();
@@ -174,7 +174,7 @@ START_TEST(scores_are_the_canonical_sums)
                 for (int form = 0; form < DCI_N_FORMS; form++) {
                         score_scene(s, form);
                         for (size_t l = 0; l < n_kernels; l++) {
-                                for (size_t n = 0; n <= MOST_ROWS; n += s->dim > 300 ? 4 : 1)
+                                for (size_t n = 0; n <= MAX_ROWS; n += s->dim > 300 ? 4 : 1)
                                         check_score_rows(s, kernels[l], form, n);
                                 for (size_t q = 1; q <= DCI_MANY_QUERIES; q++)
                                         for (size_t i = 0; i<COUNT(few); i += s->dim> 300 ? 5 : 1)
@@ -204,10 +204,10 @@ START_TEST(norms_tell_bad_numbers)
                                 memcpy(copy, at, size);
                                 memcpy(at, dtype == DCI_F32 ? (const void *)&bad_floats[i % 3] : &bad[dtype - 2][i % 3],
                                        size);
-                                ck_assert(!isfinite(kernels->norm2[dtype - 1](s->rows[MOST_ROWS - 1], dim)));
+                                ck_assert(!isfinite(kernels->norm2[dtype - 1](s->rows[MAX_ROWS - 1], dim)));
                                 memcpy(at, copy, size);
                         }
-                        ck_assert(isfinite(kernels->norm2[dtype - 1](s->rows[MOST_ROWS - 1], dim)));
+                        ck_assert(isfinite(kernels->norm2[dtype - 1](s->rows[MAX_ROWS - 1], dim)));
                 }
         ck_assert(isinf(kernels->norm2[0](&(float){2e19f}, 1)));
         free(s);
@@ -219,7 +219,7 @@ START_TEST(floats_are_copied)
         const dci_kernels *kernels = kernels_of(_i);
         const float in[] = {1.5f, -0.0f, NAN, INFINITY, FLT_MAX, 0x1p-149f};
         float out[2 * COUNT(in)];
-        kernels->widen[DCI_F32 - 1](in, COUNT(in), out);
+        kernels->to_f32[DCI_F32 - 1](in, COUNT(in), out);
         kernels->narrow[DCI_F32 - 1](in, COUNT(in), out + COUNT(in));
         ck_assert(memcmp(out, in, sizeof in) == 0 && memcmp(out + COUNT(in), in, sizeof in) == 0);
 }
@@ -237,7 +237,7 @@ START_TEST(widening_is_exact_and_narrowing_undoes_it)
                         float *floats = last_bytes(out, n * sizeof *floats);
                         for (size_t i = 0; i < n; i++)
                                 halves[i] = (uint16_t)(n < 0x10000 ? i * 1237 + n : i);
-                        kernels->widen[dtype - 1](halves, n, floats);
+                        kernels->to_f32[dtype - 1](halves, n, floats);
                         kernels->narrow[dtype - 1](floats, n, again);
                         for (size_t i = 0; i < n; i++) {
                                 double value = half_value(dtype, halves[i]);
@@ -280,13 +280,13 @@ static size_t make_ties(dci_dtype dtype, float *in, uint16_t *wanted)
 START_TEST(narrowing_rounds_to_nearest_even)
 {
         const dci_kernels *kernels = kernels_of(_i);
-        float *values = malloc(MOST_HALVES * sizeof *values);
-        uint16_t *wanted = malloc(MOST_HALVES * sizeof *wanted);
+        float *values = malloc(MAX_HALVES * sizeof *values);
+        uint16_t *wanted = malloc(MAX_HALVES * sizeof *wanted);
         ck_assert(values != NULL && wanted != NULL);
-        unsigned char *in = guard(MOST_HALVES * sizeof(float)), *out = guard(MOST_HALVES * sizeof(uint16_t));
+        unsigned char *in = guard(MAX_HALVES * sizeof(float)), *out = guard(MAX_HALVES * sizeof(uint16_t));
         for (dci_dtype dtype = DCI_F16; dtype <= DCI_BF16; dtype++) {
                 size_t n = make_ties(dtype, values, wanted);
-                ck_assert_uint_lt(n, MOST_HALVES);
+                ck_assert_uint_lt(n, MAX_HALVES);
                 for (size_t length = 1; length <= n; length = length < 37 ? length + 1 : n + (length == n)) {
                         float *floats = last_bytes(in, length * sizeof *floats);
                         uint16_t *halves = last_bytes(out, length * sizeof *halves);
@@ -440,13 +440,13 @@ START_TEST(packing_rounds_pads_and_tells_what_it_took)
 {
         dci_context *context;
         const dci_amx_kernels *amx = amx_kernels(&context);
-        unsigned char *out = guard(MOST_DIM * sizeof(uint16_t));
+        unsigned char *out = guard(MAX_DIM * sizeof(uint16_t));
         scene *s = new_scene();
         for (size_t d = 1; d <= 70 + COUNT(dims_beyond_70); d++) {
                 const size_t dim = d <= 70 ? d : dims_beyond_70[d - 71], padded = (dim + 31) / 32 * 32;
-                uint16_t *packed = last_bytes(out, padded * sizeof *packed), rounded[MOST_DIM];
+                uint16_t *packed = last_bytes(out, padded * sizeof *packed), rounded[MAX_DIM];
                 fill_scene(s, DCI_F32, dim);
-                for (size_t r = MOST_ROWS - 3; r < MOST_ROWS; r++) {
+                for (size_t r = MAX_ROWS - 3; r < MAX_ROWS; r++) {
                         const float *row = s->rows[r];
                         double lost = 0, norm2 = 0;
                         float told_norm2;
@@ -549,13 +549,13 @@ START_TEST(levels_have_the_kernels_they_name)
                 ck_assert_int_eq(context->kernels->isa, isas[i] == DCI_ISA_AMX ? DCI_ISA_AVX512 : isas[i]);
                 ck_assert((dci_amx_for(context) != NULL) == (isas[i] == DCI_ISA_AMX));
                 dci_context_destroy(context);
-                ck_ok(dci_isa_choose(isas[i], &chosen));
+                ck_ok(dci_isa_select(isas[i], &chosen));
                 ck_assert_int_eq(chosen, isas[i]);
         }
         /* The levels ascend, so the last one that is available is the best. */
-        ck_ok(dci_isa_choose(DCI_ISA_AUTO, &chosen));
+        ck_ok(dci_isa_select(DCI_ISA_AUTO, &chosen));
         ck_assert_int_eq(chosen, isas[n - 1]);
-        ck_refused(dci_isa_choose(DCI_ISA_NEON + 1, &chosen), DCI_ERR_INVALID, "isa");
+        ck_refused(dci_isa_select(DCI_ISA_NEON + 1, &chosen), DCI_ERR_INVALID, "isa");
 }
 END_TEST
 

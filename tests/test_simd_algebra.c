@@ -9,7 +9,7 @@
 #include "simd/cpu.h"
 #include "simd/kernels.h"
 
-enum { MOST_N = 256 };
+enum { MAX_N = 256 };
 static const size_t dims[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 47, 64, 80, 96, 127, 128, 129};
 static const size_t counts[] = {1, 2, 7, 64, 255, 256};
 enum { N_DIMS = sizeof dims / sizeof dims[0], N_COUNTS = sizeof counts / sizeof counts[0] };
@@ -38,7 +38,7 @@ static float product_of(const float *x, size_t ld, size_t n, size_t i, size_t j,
 START_TEST(squares_are_sums_in_ascending_order)
 {
         const size_t dim = dims[_i], ld = (dim + DCI_PRODUCT_COLUMNS - 1) / DCI_PRODUCT_COLUMNS * DCI_PRODUCT_COLUMNS;
-        float *x = test_normal(MOST_N, ld, (uint64_t)_i), *out = malloc(ld * ld * sizeof *out);
+        float *x = test_normal(MAX_N, ld, (uint64_t)_i), *out = malloc(ld * ld * sizeof *out);
         const dci_kernels *all[6];
         const size_t n_kernels = all_kernels(all);
         for (size_t k = 0; k < n_kernels; k++)

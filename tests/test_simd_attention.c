@@ -129,8 +129,8 @@ START_TEST(exponentials_are_the_same_bits_at_every_level)
 }
 END_TEST
 
-#define MOST_ROWS 200
-#define MOST_DIM 256
+#define MAX_ROWS 200
+#define MAX_DIM 256
 
 /* Rows of one format, one element apart so that they start at every alignment, out of order; weights; and what the outputs hold
  * before. All end at an unmapped page. */
@@ -139,10 +139,10 @@ typedef struct scene {
         size_t n_queries, n_rows, dim, ld_weights, ld_out;
         unsigned char *memory, *weight_memory, *out_memory; /* their ends */
         const float *numbers;
-        const void *rows[MOST_ROWS];
-        float wide[MOST_ROWS * MOST_DIM]; /* the rows' values, dim apart */
+        const void *rows[MAX_ROWS];
+        float wide[MAX_ROWS * MAX_DIM]; /* the rows' values, dim apart */
         float *weights, *out;
-        float first[DCI_MANY_QUERIES * MOST_DIM]; /* dim apart */
+        float first[DCI_MANY_QUERIES * MAX_DIM]; /* dim apart */
 } scene;
 
 static void fill_rows(scene *s)
@@ -153,7 +153,7 @@ static void fill_rows(scene *s)
         for (size_t i = 0; i < s->n_rows; i++) {
                 unsigned char *row = base + (s->n_rows - 1 - i) * ld * size;
                 plain->narrow[d](s->numbers + i * s->dim, s->dim, row);
-                plain->widen[d](row, s->dim, s->wide + i * s->dim);
+                plain->to_f32[d](row, s->dim, s->wide + i * s->dim);
                 s->rows[i] = row;
         }
 }
@@ -191,7 +191,7 @@ static bool blend_is_right(const scene *s, const dci_kernels *kernels, size_t q)
 {
         const bool fused = kernels->isa != DCI_ISA_SCALAR;
         const float *weights = s->weights + q * s->ld_weights, *got = s->out + q * s->ld_out;
-        float sums[MOST_DIM];
+        float sums[MAX_DIM];
         memcpy(sums, s->first + q * s->dim, s->dim * sizeof *sums);
         kernels->add_rows[s->dtype - 1](s->rows, weights, s->n_rows, s->dim, sums);
         bool good = memcmp(sums, got, s->dim * sizeof *sums) == 0;
@@ -213,17 +213,17 @@ static bool blend_is_right(const scene *s, const dci_kernels *kernels, size_t q)
 /* One format, at every level. Some row counts are more than what passes at a time. */
 START_TEST(blends_are_the_sums_of_each_query)
 {
-        static const size_t dims[] = {1, 7, 15, 16, 17, 64, 80, 128, MOST_DIM}, counts[] = {0, 1, 3, 64, MOST_ROWS};
+        static const size_t dims[] = {1, 7, 15, 16, 17, 64, 80, 128, MAX_DIM}, counts[] = {0, 1, 3, 64, MAX_ROWS};
         dci_isa isas[6];
         const size_t n_isas = test_isas(isas);
-        float *numbers = test_normal(MOST_ROWS, MOST_DIM, (uint64_t)_i);
+        float *numbers = test_normal(MAX_ROWS, MAX_DIM, (uint64_t)_i);
         scene *s = calloc(1, sizeof *s);
         ck_assert_ptr_nonnull(s);
         s->dtype = (dci_dtype)_i;
         s->numbers = numbers;
-        s->memory = guard(MOST_ROWS * (MOST_DIM + 1) * sizeof(float));
-        s->weight_memory = guard(DCI_MANY_QUERIES * (MOST_ROWS + 2) * sizeof(float));
-        s->out_memory = guard(DCI_MANY_QUERIES * (MOST_DIM + 3) * sizeof(float));
+        s->memory = guard(MAX_ROWS * (MAX_DIM + 1) * sizeof(float));
+        s->weight_memory = guard(DCI_MANY_QUERIES * (MAX_ROWS + 2) * sizeof(float));
+        s->out_memory = guard(DCI_MANY_QUERIES * (MAX_DIM + 3) * sizeof(float));
         for (size_t c = 0; c < COUNT(dims) * COUNT(counts); c++) {
                 s->dim = dims[c / COUNT(counts)];
                 s->n_rows = counts[c % COUNT(counts)];

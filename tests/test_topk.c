@@ -11,8 +11,8 @@
 #include "simd/cpu.h"
 #include "simd/topk.h"
 
-#define MOST 3000   /* values of one selection */
-#define MOST_K 1000 /* of them */
+#define MOST 3000  /* values of one selection */
+#define MAX_K 1000 /* of them */
 
 /* --- ids ------------------------------------------------------------------------------------------------------------------- */
 
@@ -234,7 +234,7 @@ static offer *new_offer(int level)
         ck_assert_ptr_nonnull(o);
         ck_assert_uint_lt((size_t)level, test_isas(isas));
         o->kernels = dci_kernels_for(isas[level]);
-        o->memory = guard(dci_topk_bytes(MOST_K));
+        o->memory = guard(dci_topk_bytes(MAX_K));
         return o;
 }
 
@@ -329,7 +329,7 @@ static void check_selection(offer *o, entry *wanted, const char *name)
 START_TEST(the_k_best_are_those_of_a_plain_sort)
 {
         /* The buffer is cut when it holds more than k and 64, or k and k. */
-        static const size_t ks[] = {1, 2, 9, 63, 64, 65, 200, MOST_K};
+        static const size_t ks[] = {1, 2, 9, 63, 64, 65, 200, MAX_K};
         static const size_t blocks[] = {DCI_TOPK_BLOCK, 0, 100, DCI_TOPK_BLOCK - 1, 16, 17, 1};
         offer *o = new_offer(_i);
         entry *wanted = malloc(MOST * sizeof *wanted);

@@ -112,8 +112,8 @@ dci_status work_prompt(dci_kv *kv, const work_data *work, int64_t *out_sequence)
         for (size_t layer = 0; layer < work->data.n_layers && status == DCI_OK; layer++) {
                 status = append(kv, work, *out_sequence, layer, 0, n);
                 if (status == DCI_OK)
-                        status = dci_kv_prompt(kv, layer, *out_sequence, OBSERVED,
-                                               kv_query(&work->data, layer, n - OBSERVED, 0), work->data.dim_k);
+                        status = dci_kv_end_prompt(kv, layer, *out_sequence, OBSERVED,
+                                                   kv_query(&work->data, layer, n - OBSERVED, 0), work->data.dim_k);
         }
         return status == DCI_OK ? dci_kv_step_end(kv, 1, out_sequence) : status;
 }

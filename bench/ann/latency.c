@@ -322,12 +322,12 @@ static dci_status get_data(latency_state *s)
 }
 
 /* The page's buffers also serve the warm-up, whose times are overwritten. */
-static size_t most_calls(const latency_state *s)
+static size_t max_calls(const latency_state *s)
 {
         return s->options.calls > WARM_UP_PAGES ? s->options.calls : WARM_UP_PAGES;
 }
 
-static size_t most_readers(const latency_state *s)
+static size_t max_readers(const latency_state *s)
 {
         size_t most = 0;
         for (size_t i = 0; i < s->options.readers.n; i++)
@@ -341,9 +341,9 @@ static dci_status open_index(latency_state *s)
         const bench_rows *base = &s->dataset.base;
         s->ids = dci_alloc(s->context, o->page, sizeof *s->ids);
         s->page = dci_alloc(s->context, o->page, row_bytes(s));
-        s->adds = dci_alloc(s->context, most_calls(s), sizeof *s->adds);
-        s->removes = dci_alloc(s->context, most_calls(s), sizeof *s->removes);
-        s->samples = dci_alloc(s->context, most_readers(s), READER_SAMPLES * sizeof *s->samples);
+        s->adds = dci_alloc(s->context, max_calls(s), sizeof *s->adds);
+        s->removes = dci_alloc(s->context, max_calls(s), sizeof *s->removes);
+        s->samples = dci_alloc(s->context, max_readers(s), READER_SAMPLES * sizeof *s->samples);
         if (s->ids == NULL || s->page == NULL || s->adds == NULL || s->removes == NULL || s->samples == NULL)
                 return DCI_ERR_MEMORY;
         dci_status status = bench_index_create(s->context, &o->index, o->kind, s->metric, base->dim, base->dtype,
@@ -398,9 +398,9 @@ int bench_latency_command(int argc, char **argv)
         dci_index_destroy(s.index);
         dci_free(s.context, s.ids, s.options.page, sizeof *s.ids);
         dci_free(s.context, s.page, s.options.page, row_bytes(&s));
-        dci_free(s.context, s.adds, most_calls(&s), sizeof *s.adds);
-        dci_free(s.context, s.removes, most_calls(&s), sizeof *s.removes);
-        dci_free(s.context, s.samples, most_readers(&s), READER_SAMPLES * sizeof *s.samples);
+        dci_free(s.context, s.adds, max_calls(&s), sizeof *s.adds);
+        dci_free(s.context, s.removes, max_calls(&s), sizeof *s.removes);
+        dci_free(s.context, s.samples, max_readers(&s), READER_SAMPLES * sizeof *s.samples);
         bench_dataset_free(&s.dataset);
         dci_context_destroy(s.context);
         return code;

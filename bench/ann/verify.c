@@ -12,7 +12,7 @@
 #include "bench/common/report.h"
 #include "dci/file.h"
 
-#define MOST_EFFORTS (BENCH_MAX_SHARES + 2)
+#define MAX_EFFORTS (BENCH_MAX_SHARES + 2)
 
 typedef struct verify_options {
         const char *file, *queries, *json;
@@ -49,7 +49,7 @@ typedef struct verify_state {
         bool whole, passed; /* its structure, everything */
         char sentence[400];
         size_t n_rows;
-        verify_row rows[2 * MOST_EFFORTS];
+        verify_row rows[2 * MAX_EFFORTS];
 } verify_state;
 
 /* --- options ------------------------------------------------------------------------------------------------------------------- */

@@ -19,7 +19,7 @@
 /* Rows proposed beyond k. */
 #define EXTRA(k) (32 + (k) / 4)
 /* The library's limit. */
-#define MOST_PROPOSED ((size_t)1 << 24)
+#define MAX_PROPOSED ((size_t)1 << 24)
 
 /* What finding the truth needs besides the truth. */
 typedef struct finder {
@@ -75,7 +75,7 @@ static dci_status finder_open(dci_context *context, const bench_dataset *dataset
         f->dataset = dataset;
         f->metric = metric;
         f->want = n - k > EXTRA(k) ? k + EXTRA(k) : n;
-        f->want = f->want < MOST_PROPOSED ? f->want : MOST_PROPOSED;
+        f->want = f->want < MAX_PROPOSED ? f->want : MAX_PROPOSED;
         f->chunk = CHUNK_HITS / f->want < 1 ? 1 : CHUNK_HITS / f->want > CHUNK ? CHUNK : CHUNK_HITS / f->want;
         dci_status status = finder_index(f);
         if (status != DCI_OK)
@@ -104,7 +104,7 @@ static bench_hit hit_of(const finder *f, int64_t id)
 
 /* The least key that a row can truly have when the library scored it no better than `worst` (index.h states the errors;
  * doubled, to be on the safe side). */
-static double least_key(const finder *f, float worst)
+static double min_key(const finder *f, float worst)
 {
         size_t dim = f->dataset->base.dim;
         double relative = 2 * ((double)dim / 16 + 6) / 16777216.0;
@@ -154,7 +154,7 @@ static dci_status settle(const finder *f, size_t query, const int64_t *ids, cons
         for (size_t j = 0; j < f->want; j++)
                 f->hits[j] = hit_of(f, ids[j]);
         qsort(f->hits, f->want, sizeof *f->hits, bench_order);
-        if (f->want < f->dataset->base.n && !(f->hits[k - 1].key < least_key(f, scores[f->want - 1]))) {
+        if (f->want < f->dataset->base.n && !(f->hits[k - 1].key < min_key(f, scores[f->want - 1]))) {
                 size_t count = full_loop(f, k);
                 qsort(f->hits, count, sizeof *f->hits, bench_order);
         }

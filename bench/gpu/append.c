@@ -252,11 +252,11 @@ static dci_status measure_overlap(appending *a)
 {
         gpubench *b = a->b;
         gpubench_time alone = {0}, both = {0};
-        dci_status status = b->ops->stream_take(b->gpu, &a->side);
+        dci_status status = b->ops->stream_create(b->gpu, &a->side);
         if (status == DCI_OK)
-                status = b->ops->event_take(b->gpu, false, &a->packed_event);
+                status = b->ops->event_create(b->gpu, false, &a->packed_event);
         if (status == DCI_OK)
-                status = b->ops->event_take(b->gpu, false, &a->copied_event);
+                status = b->ops->event_create(b->gpu, false, &a->copied_event);
         if (status == DCI_OK)
                 status = gpubench_on_device(b, work_layer, a, a->n_layers, &alone);
         if (status == DCI_OK) {
@@ -271,9 +271,9 @@ static dci_status measure_overlap(appending *a)
                 gpubench_note(b, "work_alone_us", alone.median);
                 printf("   %.1f us without: %+.1f %%\n", alone.median, 100 * (both.median / alone.median - 1));
         }
-        b->ops->event_give(b->gpu, a->copied_event);
-        b->ops->event_give(b->gpu, a->packed_event);
-        b->ops->stream_give(b->gpu, a->side);
+        b->ops->event_destroy(b->gpu, a->copied_event);
+        b->ops->event_destroy(b->gpu, a->packed_event);
+        b->ops->stream_destroy(b->gpu, a->side);
         return status;
 }
 

@@ -80,7 +80,7 @@ dci_status gpubench_attend_args(gpubench *b, const gpubench_heads *heads, size_t
 
 /* --- outputs ---------------------------------------------------------------------------------------------------------------- */
 
-static float widen(dci_dtype dtype, uint16_t bits)
+static float to_f32(dci_dtype dtype, uint16_t bits)
 {
         return dtype == DCI_BF16 ? dci_bits_float((uint32_t)bits << 16) : dci_f16_to_float(bits);
 }
@@ -93,7 +93,7 @@ static dci_status read_outputs(gpubench *b, const gpubench_heads *heads, const d
                 return dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
         const dci_status status = gpubench_download(b, bits, args->out, n * sizeof *bits);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
-                out[i] = widen(heads->dtype, bits[i]);
+                out[i] = to_f32(heads->dtype, bits[i]);
         free(bits);
         return status;
 }
@@ -115,10 +115,10 @@ dci_status gpubench_attend_look(gpubench *b, const gpubench_heads *heads, const 
 
 /* --- against the reference ---------------------------------------------------------------------------------------------------- */
 
-enum { MOST_COPIES = 64 };
+enum { MAX_COPIES = 64 };
 typedef struct mirror {
         gpubench *b;
-        void *copies[MOST_COPIES];
+        void *copies[MAX_COPIES];
         size_t n;
         dci_status status;
 } mirror;
@@ -128,7 +128,7 @@ static void *copy_back(mirror *m, const void *from, size_t n_bytes)
 {
         if (from == NULL || m->status != DCI_OK)
                 return NULL;
-        void *copy = m->n < MOST_COPIES ? malloc(n_bytes) : NULL;
+        void *copy = m->n < MAX_COPIES ? malloc(n_bytes) : NULL;
         if (copy == NULL) {
                 m->status = dci_fail(DCI_ERR_MEMORY, "a copy of %zu bytes could not be had", n_bytes);
                 return NULL;
@@ -166,10 +166,10 @@ dci_status gpubench_attend_check(gpubench *b, const gpubench_heads *heads, const
 {
         const size_t n = heads->n_sequences * heads->n_heads * heads->group * heads->dim;
         mirror m = {.b = b, .status = b->ops->attend(b->gpu, b->stream, args)};
-        unsigned char *host_pieces[MOST_COPIES];
+        unsigned char *host_pieces[MAX_COPIES];
         double off = 0, all = 0;
         dci_gpu_attend_args host = mirror_args(&m, heads, args);
-        for (size_t i = 0; i < n_pieces && i < MOST_COPIES; i++)
+        for (size_t i = 0; i < n_pieces && i < MAX_COPIES; i++)
                 host_pieces[i] = copy_back(&m, pieces[i], piece_bytes);
         if (n_pieces > 0)
                 host.pool.pieces = host_pieces;
@@ -179,7 +179,7 @@ dci_status gpubench_attend_check(gpubench *b, const gpubench_heads *heads, const
         if (m.status == DCI_OK)
                 dci_gpu_ref_attend(&host);
         for (size_t i = 0; i < n && m.status == DCI_OK && out != NULL && host.out != NULL; i++) {
-                const double wanted = (double)widen(heads->dtype, ((const uint16_t *)host.out)[i]);
+                const double wanted = (double)to_f32(heads->dtype, ((const uint16_t *)host.out)[i]);
                 off += ((double)out[i] - wanted) * ((double)out[i] - wanted);
                 all += wanted * wanted;
         }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADS = 8, GROUP = 4, PARTS = 16, CHOSEN = 176, SINK = 16, WINDOW = 64, PAGE_SHIFT = 4, MOST_SETS = 16 };
+enum { HEADS = 8, GROUP = 4, PARTS = 16, CHOSEN = 176, SINK = 16, WINDOW = 64, PAGE_SHIFT = 4, MAX_SETS = 16 };
 enum { TOKENS, PAGES, LISTED };
 enum { IN_L2, MEMORY, NEW };
 
@@ -50,16 +50,16 @@ typedef struct choosing {
         int32_t *lists, *members; /* of the host: spans, ids */
         float *scores, *parts;    /* of the host: one set */
         gpubench_area all_scores, all_parts;
-        dci_gpu_choose_args args;
+        dci_gpu_select_args args;
 } choosing;
 
-static dci_status choose(void *arg, size_t set)
+static dci_status select(void *arg, size_t set)
 {
         const choosing *c = arg;
-        dci_gpu_choose_args args = c->args;
+        dci_gpu_select_args args = c->args;
         args.scores = (float *)(void *)c->all_scores.device + set * c->set_floats;
         args.parts = (const float *)(const void *)c->all_parts.device + set * c->set_parts;
-        return c->b->ops->choose(c->b->gpu, c->b->stream, &args);
+        return c->b->ops->select(c->b->gpu, c->b->stream, &args);
 }
 
 /* --- what goes in ------------------------------------------------------------------------------------------------------------ */
@@ -229,15 +229,15 @@ static dci_status prepare(choosing *c)
         c->set_parts = c->n_lists * (PARTS + 1) * GROUP * 2;
         const size_t bytes = c->set_floats * sizeof(float), fits = (size_t)(c->b->l2_bytes / 4 * 3) / bytes;
         c->n_sets = s->how == MEMORY ? gpubench_sets(c->b, bytes, 4) : s->how == NEW ? 2 : fits < 8 ? fits : 8;
-        c->n_sets = c->n_sets < 1 ? 1 : c->n_sets < MOST_SETS ? c->n_sets : MOST_SETS;
-        c->args = (dci_gpu_choose_args){.n_sequences = (int32_t)s->batch,
+        c->n_sets = c->n_sets < 1 ? 1 : c->n_sets < MAX_SETS ? c->n_sets : MAX_SETS;
+        c->args = (dci_gpu_select_args){.n_sequences = (int32_t)s->batch,
                                         .n_heads = HEADS,
                                         .group = GROUP,
                                         .group_shift = s->kind == PAGES ? PAGE_SHIFT : 0,
                                         .weigh = s->kind == TOKENS || s->how == NEW ? DCI_GPU_WEIGH_KEPT
                                                                                     : DCI_GPU_WEIGH_GROUPS,
                                         .n_parts = PARTS,
-                                        .most_groups = (int32_t)c->n_groups,
+                                        .max_groups = (int32_t)c->n_groups,
                                         .stride = SINK + WINDOW + CHOSEN,
                                         .sizes = {SINK, WINDOW, SINK + WINDOW + CHOSEN, 1}};
         c->scores = malloc(bytes);
@@ -257,7 +257,7 @@ static dci_status check(choosing *c)
 {
         const size_t stride = (size_t)c->args.stride;
         int32_t positions[SINK + WINDOW + CHOSEN], expected[SINK + WINDOW + CHOSEN], count = 0, wanted = 0;
-        dci_status status = choose(c, 0);
+        dci_status status = select(c, 0);
         if (status == DCI_OK)
                 status = c->b->ops->stream_wait(c->b->gpu, c->b->stream);
         if (status == DCI_OK)
@@ -272,7 +272,7 @@ static dci_status check(choosing *c)
         const int32_t n_grouped = (int32_t)c->shape->candidates;
         int32_t header[3], same = 0;
         float last = 0;
-        dci_gpu_choose_args args = c->args;
+        dci_gpu_select_args args = c->args;
         args.n_sequences = args.n_heads = 1;
         args.rows = &row;
         args.n_tokens = &n_tokens;
@@ -285,7 +285,7 @@ static dci_status check(choosing *c)
         args.sink_end = header;
         args.recent_begin = header + 1;
         args.after = header + 2;
-        dci_gpu_ref_choose(&args);
+        dci_gpu_ref_select(&args);
         for (int32_t i = 0, j = 0; i < count && j < wanted;) {
                 same += positions[i] == expected[j];
                 const bool more = positions[i] >= expected[j];
@@ -308,7 +308,7 @@ static dci_status measure(gpubench *b, const shape *s)
         if (status == DCI_OK)
                 status = check(&c);
         if (status == DCI_OK)
-                status = gpubench_on_device(b, choose, &c, c.n_sets, &time);
+                status = gpubench_on_device(b, select, &c, c.n_sets, &time);
         if (status == DCI_OK) {
                 const double bytes = (double)(c.set_floats * sizeof(float));
                 json_t *shape_json =

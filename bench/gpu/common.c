@@ -14,8 +14,8 @@
 #define COPY_BYTES ((size_t)1 << 30) /* on the device: far more than its L2 */
 #define TINY_BYTES ((size_t)1 << 20)
 #define PAGE_BYTES ((size_t)4096) /* what locked memory is a multiple of */
-#define MOST_SECONDS 0.25         /* of the samples of one figure, of which there are LEAST at least */
-#define LEAST_SAMPLES 5
+#define MAX_SECONDS 0.25          /* of the samples of one figure, of which there are LEAST at least */
+#define MIN_SAMPLES 5
 
 /* --- memory --------------------------------------------------------------------------------------------------------------- */
 
@@ -47,7 +47,7 @@ dci_status gpubench_take(gpubench *b, size_t n_bytes, int kind, gpubench_area *o
         if (kind == GPUBENCH_PINNED) {
                 status = take_pinned(b, &area);
         } else {
-                status = b->ops->take(b->gpu, area.n_bytes, &memory);
+                status = b->ops->alloc(b->gpu, area.n_bytes, &memory);
                 area.device = memory;
         }
         if (status != DCI_OK)
@@ -67,7 +67,7 @@ void gpubench_release(gpubench *b, size_t mark)
                         b->ops->unpin(b->gpu, area->host);
                         dci_free(b->context, area->host, area->n_bytes, 1);
                 } else {
-                        b->ops->give(b->gpu, area->device, area->n_bytes);
+                        b->ops->free(b->gpu, area->device, area->n_bytes);
                 }
         }
 }
@@ -132,11 +132,11 @@ static void make_bounce(gpubench *b, dci_dtype dtype)
 dci_status gpubench_begin(gpubench *b)
 {
         const size_t n_bytes = b->options->tiny ? TINY_BYTES : BOUNCE_BYTES;
-        dci_status status = b->ops->stream_take(b->gpu, &b->stream);
+        dci_status status = b->ops->stream_create(b->gpu, &b->stream);
         if (status == DCI_OK)
-                status = b->ops->event_take(b->gpu, true, &b->begin);
+                status = b->ops->event_create(b->gpu, true, &b->begin);
         if (status == DCI_OK)
-                status = b->ops->event_take(b->gpu, true, &b->end);
+                status = b->ops->event_create(b->gpu, true, &b->end);
         b->l2_bytes = b->gpu->info.l2_bytes;
         if (status == DCI_OK)
                 status = gpubench_take(b, STAGE_BYTES, GPUBENCH_PINNED, &b->stage);
@@ -147,11 +147,11 @@ void gpubench_end(gpubench *b)
 {
         gpubench_release(b, 0);
         if (b->begin != NULL)
-                b->ops->event_give(b->gpu, b->begin);
+                b->ops->event_destroy(b->gpu, b->begin);
         if (b->end != NULL)
-                b->ops->event_give(b->gpu, b->end);
+                b->ops->event_destroy(b->gpu, b->end);
         if (b->stream != NULL)
-                b->ops->stream_give(b->gpu, b->stream);
+                b->ops->stream_destroy(b->gpu, b->stream);
 }
 
 dci_status gpubench_fill(gpubench *b, unsigned char *device, size_t n_bytes, dci_dtype dtype)
@@ -238,7 +238,7 @@ static dci_status sample_graph(gpubench *b, void *graph, size_t n_sets, double *
                 if (status == DCI_OK)
                         status = b->ops->event_elapsed(b->gpu, b->begin, b->end, &seconds);
                 samples[(*out_n)++] = seconds / (double)n_sets;
-                if (*out_n >= LEAST_SAMPLES && bench_seconds() - since > MOST_SECONDS)
+                if (*out_n >= MIN_SAMPLES && bench_seconds() - since > MAX_SECONDS)
                         break;
         }
         return status;
@@ -266,7 +266,7 @@ dci_status gpubench_on_device(gpubench *b, gpubench_call call, void *arg, size_t
         if (status == DCI_OK)
                 status = sample_graph(b, graph, n_sets, samples, &n);
         if (graph != NULL)
-                b->ops->graph_give(b->gpu, graph);
+                b->ops->graph_destroy(b->gpu, graph);
         if (status == DCI_OK)
                 *out = gpubench_time_of(samples, n);
         free(samples);
@@ -289,7 +289,7 @@ dci_status gpubench_on_host(gpubench *b, gpubench_call call, void *arg, size_t n
                 if (status == DCI_OK)
                         status = b->ops->stream_wait(b->gpu, b->stream);
                 samples[n++] = bench_seconds() - begin;
-                if (n >= LEAST_SAMPLES && bench_seconds() - since > MOST_SECONDS)
+                if (n >= MIN_SAMPLES && bench_seconds() - since > MAX_SECONDS)
                         break;
         }
         if (status == DCI_OK)

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MODEL_LAYERS = 32, WARM_STEPS = 8, PREFIX_STEPS = 16, PREFIX_WARM = 3, WALK_STEPS = 1024, MOST_FULL = 128 };
+enum { MODEL_LAYERS = 32, WARM_STEPS = 8, PREFIX_STEPS = 16, PREFIX_WARM = 3, WALK_STEPS = 1024, MAX_FULL = 128 };
 enum { OVERLAP_TOKENS = 16384, OVERLAP_STEPS = 192 };
 #define DEVICE_SHARE 0.9 /* of what is free, for layers that are kept whole */
 
@@ -42,7 +42,7 @@ typedef struct decoding {
         gpubench_time whole, wall, plan, maintain;
         double mean;           /* microseconds; with what is formed once for many tokens */
         double phases[PHASES]; /* NAN: there is none */
-        full_time full[MOST_FULL];
+        full_time full[MAX_FULL];
         size_t n_full;
 } decoding;
 
@@ -84,7 +84,7 @@ static size_t layer_bytes(const decoding *d, size_t tokens, bool forks)
         return (forks ? 1 : d->batch) * tokens * d->b->options->heads * GPUBENCH_DIM * 4;
 }
 
-static size_t most_layers(const decoding *d, const kvbench_arm *arm, size_t tokens)
+static size_t max_layers(const decoding *d, const kvbench_arm *arm, size_t tokens)
 {
         const gpubench_options *o = d->b->options;
         const bool by_host = !is_full(arm) && d->planner == DCI_GPU_PLAN_HOST;
@@ -198,7 +198,7 @@ static dci_status split_calls(decoding *d, const bool *present)
                 if (present[phase])
                         d->phases[phase] = 1e6 * seconds[phase] / (double)n;
         if (!is_full(&d->path.config.arm)) {
-                d->phases[PHASE_CHOOSE] = d->plan.median;
+                d->phases[PHASE_SELECT] = d->plan.median;
                 d->phases[PHASE_FORM] = d->maintain.median;
         }
         return status;
@@ -215,7 +215,7 @@ static double ratio_to_full(decoding *d)
 {
         const gpubench_path_config *c = &d->path.config;
         const double us = d->whole.median / (double)c->layers;
-        if (is_full(&c->arm) && d->n_full < MOST_FULL)
+        if (is_full(&c->arm) && d->n_full < MAX_FULL)
                 d->full[d->n_full++] = (full_time){d->batch, d->tokens, us};
         for (size_t i = 0; i < d->n_full; i++)
                 if (d->full[i].batch == d->batch && d->full[i].tokens == d->tokens)
@@ -321,7 +321,7 @@ static dci_status report(decoding *d)
                                                    : "HOST",
                d->batch, d->tokens, c->layers, d->whole.median, d->wall.median, ratio,
                phase_or_zero(d, PHASE_APPEND) + phase_or_zero(d, PHASE_FORM),
-               phase_or_zero(d, PHASE_SCORE) + phase_or_zero(d, PHASE_CHOOSE), phase_or_zero(d, PHASE_RESIDENCY),
+               phase_or_zero(d, PHASE_SCORE) + phase_or_zero(d, PHASE_SELECT), phase_or_zero(d, PHASE_RESIDENCY),
                phase_or_zero(d, PHASE_GATHER), phase_or_zero(d, PHASE_TAIL), phase_or_zero(d, PHASE_ATTEND),
                100 * hit_rate(d), memory, d->fill_seconds);
         fflush(stdout);
@@ -417,7 +417,7 @@ static bool is_wanted(const decoding *d, const kvbench_arm *arm, size_t tokens)
 {
         const gpubench_options *o = d->b->options;
         const char *name = dci_kv_preset_name(arm->preset);
-        if (most_layers(d, arm, tokens) == 0) {
+        if (max_layers(d, arm, tokens) == 0) {
                 printf("%-14s %5zu x %zu left out: not one layer fits\n", name, d->batch, tokens);
                 return false;
         }
@@ -442,8 +442,8 @@ static dci_status measure_arm(decoding *d, const kvbench_arm *arm)
                 end = i + 1;
                 if (!is_wanted(d, arm, lengths.values[i]))
                         continue;
-                const size_t layers = most_layers(d, arm, lengths.values[i]);
-                while (end < lengths.n && most_layers(d, arm, lengths.values[end]) == layers &&
+                const size_t layers = max_layers(d, arm, lengths.values[i]);
+                while (end < lengths.n && max_layers(d, arm, lengths.values[end]) == layers &&
                        is_wanted(d, arm, lengths.values[end]))
                         end++;
                 status = measure_cache(d, arm, lengths.values + i, end - i, layers);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #define PIECE_BYTES ((size_t)16 << 20)
-#define MOST_LAYERS 32
+#define MAX_LAYERS 32
 #define CHECKED_TOKENS 700 /* in the comparison with the reference: no multiple of a page */
 
 typedef struct dense_shape {
@@ -64,7 +64,7 @@ static dci_status cut_layers(dense *d, const dense_shape *s, dci_gpu_attend_args
                 shift++;
         const size_t piece_bytes = block_bytes << shift, n_pieces = ((n_blocks - 1) >> shift) + 1;
         d->n_layers = d->arena.n_bytes / (n_pieces * piece_bytes);
-        d->n_layers = d->n_layers > MOST_LAYERS ? MOST_LAYERS : d->n_layers;
+        d->n_layers = d->n_layers > MAX_LAYERS ? MAX_LAYERS : d->n_layers;
         if (d->n_layers == 0)
                 return dci_fail(DCI_ERR_LIMIT, "a layer of %zu bytes does not fit in the %zu bytes of --device-gib",
                                 n_pieces * piece_bytes, d->arena.n_bytes);

@@ -151,11 +151,11 @@ static dci_status prefill(comparing *c)
                 n = trace->prompt - t < PREFILL_TOKENS ? trace->prompt - t : PREFILL_TOKENS;
                 status = append(c, t, n);
                 if (status == DCI_OK && t + n == trace->prompt)
-                        status = dci_kv_prompt(c->cpu, 0, c->on_cpu, n_observed,
-                                               n_observed > 0 ? c->host_queries : NULL, dim);
+                        status = dci_kv_end_prompt(c->cpu, 0, c->on_cpu, n_observed,
+                                                   n_observed > 0 ? c->host_queries : NULL, dim);
                 if (status == DCI_OK && t + n == trace->prompt)
-                        status = dci_gpu_kv_prompt(c->device, c->b->stream, 0, c->on_device, n_observed,
-                                                   n_observed > 0 ? c->queries.device : NULL, dim);
+                        status = dci_gpu_kv_end_prompt(c->device, c->b->stream, 0, c->on_device, n_observed,
+                                                       n_observed > 0 ? c->queries.device : NULL, dim);
                 if (status == DCI_OK)
                         status = end_step(c);
         }

@@ -32,24 +32,24 @@ typedef struct forming {
         size_t n_tokens, n_chunks, n_sets, set_bytes;
         gpubench_area rows, chunks;
         float signs[2 * DCI_ROTATE_ROUNDS * DIM];
-        dci_gpu_form_prompt_args args;
-        dci_gpu_form_args step;
+        dci_gpu_encode_prompt_args args;
+        dci_gpu_encode_args step;
 } forming;
 
 static dci_status form_prompt(void *arg, size_t set)
 {
         const forming *f = arg;
-        dci_gpu_form_prompt_args args = f->args;
+        dci_gpu_encode_prompt_args args = f->args;
         args.keys = f->rows.device + set * f->set_bytes;
         args.values = args.keys + f->n_tokens * HEADS * ROW_BYTES;
-        return f->b->ops->form_prompt(f->b->gpu, f->b->stream, &args);
+        return f->b->ops->encode_prompt(f->b->gpu, f->b->stream, &args);
 }
 
 static dci_status form_step(void *arg, size_t set)
 {
         const forming *f = arg;
         (void)set;
-        return f->b->ops->form(f->b->gpu, f->b->stream, &f->step);
+        return f->b->ops->encode(f->b->gpu, f->b->stream, &f->step);
 }
 
 /* Chunks of n_rows sequences in one piece, and signs. */
@@ -101,7 +101,7 @@ static dci_status compare(forming *f, const unsigned char *rows, unsigned char *
                           float *frames)
 {
         int32_t numbers[CHECKED / DCI_GPU_CHUNK + 1];
-        dci_gpu_form_prompt_args args = f->args;
+        dci_gpu_encode_prompt_args args = f->args;
         for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
                 numbers[i] = (int32_t)i;
         args.keys = rows;
@@ -111,7 +111,7 @@ static dci_status compare(forming *f, const unsigned char *rows, unsigned char *
         args.signs = args.value_signs = f->signs;
         args.centres = frames;
         args.value_centres = frames + HEADS * DIM;
-        dci_gpu_ref_form_prompt(&args);
+        dci_gpu_ref_encode_prompt(&args);
         const size_t n_bytes = sizeof numbers / sizeof *numbers * CHUNK_BYTES;
         dci_status status = form_prompt(f, 0);
         if (status == DCI_OK)
@@ -157,19 +157,19 @@ static dci_status measure_prompt(gpubench *b, const form_arm *arm)
         f.set_bytes = 2 * f.n_tokens * HEADS * ROW_BYTES;
         f.n_chunks = (f.n_tokens + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
         f.n_sets = gpubench_sets(b, f.set_bytes / 2, 2);
-        f.args = (dci_gpu_form_prompt_args){.n_heads = HEADS,
-                                            .dim = DIM,
-                                            .kind = arm->kind,
-                                            .bits = arm->bits,
-                                            .dtype = DCI_BF16,
-                                            .group_shift = arm->group_shift,
-                                            .n_candidates = (int32_t)f.n_tokens,
-                                            .value_bits = arm->value_bits,
-                                            .tail_at = (int32_t)TABLE_BYTES,
-                                            .key_token = HEADS * ROW_BYTES,
-                                            .key_head = ROW_BYTES,
-                                            .value_token = HEADS * ROW_BYTES,
-                                            .value_head = ROW_BYTES};
+        f.args = (dci_gpu_encode_prompt_args){.n_heads = HEADS,
+                                              .dim = DIM,
+                                              .kind = arm->kind,
+                                              .bits = arm->bits,
+                                              .dtype = DCI_BF16,
+                                              .group_shift = arm->group_shift,
+                                              .n_candidates = (int32_t)f.n_tokens,
+                                              .value_bits = arm->value_bits,
+                                              .tail_at = (int32_t)TABLE_BYTES,
+                                              .key_token = HEADS * ROW_BYTES,
+                                              .key_head = ROW_BYTES,
+                                              .value_token = HEADS * ROW_BYTES,
+                                              .value_head = ROW_BYTES};
         dci_status status = put_chunks(&f, 1, 1, &f.args.chunks, &signs);
         f.args.signs = f.args.value_signs = signs;
         if (status == DCI_OK)
@@ -213,22 +213,22 @@ static dci_status measure_step(gpubench *b, size_t n_sequences, bool due)
                 numbers[n_sequences + i] = 4 * UNIT;
                 numbers[2 * n_sequences + i] = (due ? 5 : 4) * UNIT;
         }
-        f.step = (dci_gpu_form_args){.n_layers = (int32_t)layers,
-                                     .n_sequences = (int32_t)n_sequences,
-                                     .n_heads = HEADS,
-                                     .dim = DIM,
-                                     .kind = DCI_GPU_CODES,
-                                     .bits = 4,
-                                     .dtype = DCI_BF16,
-                                     .sink = SINK,
-                                     .lanes = {.key_bytes = ROW_BYTES,
-                                               .value_bytes = ROW_BYTES,
-                                               .sink = SINK,
-                                               .ring = RING,
-                                               .n_slots = (int32_t)slots},
-                                     .lane_step = lane_bytes,
-                                     .layer_step = n_sequences * CHUNK_BYTES,
-                                     .centres_step = lists * DIM};
+        f.step = (dci_gpu_encode_args){.n_layers = (int32_t)layers,
+                                       .n_sequences = (int32_t)n_sequences,
+                                       .n_heads = HEADS,
+                                       .dim = DIM,
+                                       .kind = DCI_GPU_CODES,
+                                       .bits = 4,
+                                       .dtype = DCI_BF16,
+                                       .sink = SINK,
+                                       .lanes = {.key_bytes = ROW_BYTES,
+                                                 .value_bytes = ROW_BYTES,
+                                                 .sink = SINK,
+                                                 .ring = RING,
+                                                 .n_slots = (int32_t)slots},
+                                       .lane_step = lane_bytes,
+                                       .layer_step = n_sequences * CHUNK_BYTES,
+                                       .centres_step = lists * DIM};
         dci_status status = gpubench_put(b, numbers, 3 * n_sequences * sizeof *numbers, &tables);
         free(numbers);
         f.step.rows = tables;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADS = 8, PAGE_SHIFT = 4, SINK = 16, RING = 256, MOST_PIECES = 1024 };
+enum { HEADS = 8, PAGE_SHIFT = 4, SINK = 16, RING = 256, MAX_PIECES = 1024 };
 enum { LAYERS = 32, TINY_LAYERS = 2, LAYER_TOKENS = 36864 };
 #define TINY_PIECE ((size_t)512 << 10)
 #define SETS_BYTES ((size_t)512 << 20) /* fetched by all sets together, at most */
@@ -21,7 +21,7 @@ typedef struct gathering {
         gpubench *b;
         size_t dim, n_pieces, piece_bytes, n_layers;
         size_t n_blocks, n_tokens; /* of a layer */
-        gpubench_area pieces[MOST_PIECES];
+        gpubench_area pieces[MAX_PIECES];
         int32_t *order; /* of the blocks, as in the table: all layers have the same */
         dci_gpu_pool pool;
         dci_gpu_tables tables;
@@ -67,7 +67,7 @@ static dci_status take_pool(gathering *g)
         const size_t wanted = b->options->tiny ? 2 * TINY_PIECE : b->options->pool_gib << 30;
         g->piece_bytes = b->options->tiny ? TINY_PIECE : b->options->piece_mib << 20;
         dci_status status = DCI_OK;
-        for (size_t i = 0; i < wanted / g->piece_bytes && i < MOST_PIECES && status == DCI_OK; i++, g->n_pieces++)
+        for (size_t i = 0; i < wanted / g->piece_bytes && i < MAX_PIECES && status == DCI_OK; i++, g->n_pieces++)
                 status = gpubench_take(b, g->piece_bytes, GPUBENCH_PINNED, &g->pieces[i]);
         const dci_region region = {.context = b->context,
                                    .n_tasks = g->n_pieces,
@@ -86,7 +86,7 @@ static size_t slice_bytes(const gathering *g)
 /* The pool as one of rows of dim. */
 static dci_status shape_pool(gathering *g, size_t dim, size_t n_layers)
 {
-        void *pieces[MOST_PIECES], *device = NULL;
+        void *pieces[MAX_PIECES], *device = NULL;
         g->dim = dim;
         g->n_layers = n_layers;
         g->n_blocks = g->n_pieces * (slice_bytes(g) / block_bytes(g));
@@ -227,7 +227,7 @@ static dci_status by_kernel(void *arg, size_t set)
         dci_gpu_gather_args args = {.n_sequences = 1,
                                     .n_heads = HEADS,
                                     .unit_shift = (int32_t)g->unit_shift,
-                                    .most_items = (int32_t)g->per_list,
+                                    .max_items = (int32_t)g->per_list,
                                     .rows = g->rows,
                                     .items = g->device_items + set * g->n_units,
                                     .item_stride = g->per_list,

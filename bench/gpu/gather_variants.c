@@ -31,7 +31,7 @@ enum {
         PAGE_SHIFT = 4,
         PAGE = 1 << PAGE_SHIFT,
         BLOCK_SHIFT = 10,
-        MOST_SETS = 192,
+        MAX_SETS = 192,
         REPLAYS = 5,
         BEST = 5
 };
@@ -96,7 +96,7 @@ static uint64_t next(uint64_t *state)
 static void *device(bench *b, size_t n_bytes)
 {
         void *memory;
-        must(b->ops->take(b->gpu, n_bytes, &memory));
+        must(b->ops->alloc(b->gpu, n_bytes, &memory));
         return memory;
 }
 
@@ -223,7 +223,7 @@ static dci_gpu_gather_args args_of(const bench *b, const work *w, int32_t set)
         args.n_sequences = 1;
         args.n_heads = HEADS;
         args.unit_shift = w->unit_shift;
-        args.most_items = w->n;
+        args.max_items = w->n;
         args.rows = b->rows;
         args.items = (const dci_gpu_item *)b->items + (size_t)set * HEADS * (size_t)w->n;
         args.item_stride = (uint64_t)w->n;
@@ -328,7 +328,7 @@ static bool measure_form(bench *b, const work *w, result *r)
                         exit(1);
                 }
         }
-        b->ops->graph_give(b->gpu, graph);
+        b->ops->graph_destroy(b->gpu, graph);
         return status == DCI_OK;
 }
 
@@ -377,7 +377,7 @@ static void measure_copies(bench *b, work *w)
         copy_whole(b, w);
         must(b->ops->capture_end(b->gpu, b->stream, &graph));
         measure(b, replay, graph, w->n_sets, &r);
-        b->ops->graph_give(b->gpu, graph);
+        b->ops->graph_destroy(b->gpu, graph);
         line(b, w, "one copy of as many bytes, in a graph", &r);
 
         const size_t unit = (size_t)ROW << w->unit_shift, n = (size_t)HEADS * (size_t)w->n;
@@ -470,7 +470,7 @@ static void measure_size(bench *b, int32_t unit_shift, int32_t n_all)
         work w = {.what = what, .unit_shift = unit_shift, .n = n_all / HEADS};
         w.bytes = (size_t)n_all * 2 * ROW << unit_shift;
         const size_t sets = ((size_t)128 << 20) / w.bytes + 1;
-        w.n_sets = (int32_t)(sets > MOST_SETS ? MOST_SETS : sets < 16 ? 16 : sets);
+        w.n_sets = (int32_t)(sets > MAX_SETS ? MAX_SETS : sets < 16 ? 16 : sets);
         make_items(b, &w);
         printf("%s, %zu bytes, %d sets\n", what, w.bytes, w.n_sets);
         measure_copies(b, &w);
@@ -506,7 +506,7 @@ static void measure_bulk(bench *b)
         void *to = device(b, bulk_bytes);
         measure(b, copy_bulk, to, 1, &r);
         line(b, &w, "one copy", &r);
-        b->ops->give(b->gpu, to, bulk_bytes);
+        b->ops->free(b->gpu, to, bulk_bytes);
 }
 
 static void read_options(bench *b, int argc, char **argv)
@@ -545,16 +545,16 @@ int main(int argc, char **argv)
         printf("%s, driver %d, runtime %d, memory node %d\n", b.gpu->info.name, b.gpu->info.driver, b.gpu->info.runtime,
                b.gpu->info.numa_node);
         cuda(cudaSetDevice(b.gpu->device));
-        must(b.ops->stream_take(b.gpu, &b.stream));
-        must(b.ops->event_take(b.gpu, true, &b.from));
-        must(b.ops->event_take(b.gpu, true, &b.to));
+        must(b.ops->stream_create(b.gpu, &b.stream));
+        must(b.ops->event_create(b.gpu, true, &b.from));
+        must(b.ops->event_create(b.gpu, true, &b.to));
         make_pool(&b);
         /* The whole copies write to keys alone. */
         b.lane_bytes = (size_t)pages[3] * 2 * ROW << PAGE_SHIFT;
         b.keys = device(&b, b.lane_bytes);
         b.values = device(&b, b.lane_bytes);
         b.back = host(b.lane_bytes);
-        b.item_bytes = (size_t)MOST_SETS * 5632 * sizeof(dci_gpu_item);
+        b.item_bytes = (size_t)MAX_SETS * 5632 * sizeof(dci_gpu_item);
         b.items = device(&b, b.item_bytes);
         b.counts = device(&b, HEADS * sizeof(int32_t));
         b.host_items = host(b.item_bytes);

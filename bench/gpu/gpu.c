@@ -16,7 +16,7 @@ static const struct {
              {GPUBENCH_STEP, "step", gpubench_step},
              {GPUBENCH_ERROR, "error", gpubench_error},
              {GPUBENCH_SCORE, "score", gpubench_score},
-             {GPUBENCH_CHOOSE, "choose", gpubench_choose},
+             {GPUBENCH_SELECT, "choose", gpubench_choose},
              {GPUBENCH_FORM, "form", gpubench_form},
              {GPUBENCH_TAIL, "tail", gpubench_tail},
              {GPUBENCH_KMEANS, "kmeans", gpubench_kmeans},

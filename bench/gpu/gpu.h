@@ -16,7 +16,7 @@ enum {
         GPUBENCH_STEP,
         GPUBENCH_ERROR,
         GPUBENCH_SCORE,
-        GPUBENCH_CHOOSE,
+        GPUBENCH_SELECT,
         GPUBENCH_FORM,
         GPUBENCH_TAIL,
         GPUBENCH_KMEANS,

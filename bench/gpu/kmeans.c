@@ -12,7 +12,7 @@
 #include "cluster/kmeans_internal.h"
 #include "simd/convert.h"
 
-enum { DIM = 128, TOKENS_OF_CLUSTER = 80, TOPICS = 512, CHECKED = 1500, MOST_HEADS = 8 };
+enum { DIM = 128, TOKENS_OF_CLUSTER = 80, TOPICS = 512, CHECKED = 1500, MAX_HEADS = 8 };
 #define ROW_BYTES ((size_t)DIM * 2)
 
 typedef struct clustering {
@@ -41,7 +41,7 @@ static float noise(dci_rng *rng)
 
 static void make_keys(size_t n, size_t n_heads, uint64_t seed, uint16_t *out)
 {
-        static float mean[MOST_HEADS * DIM], topics[TOPICS * DIM];
+        static float mean[MAX_HEADS * DIM], topics[TOPICS * DIM];
         dci_rng rng;
         dci_rng_seed(&rng, seed);
         for (size_t j = 0; j < n_heads * DIM; j++)
@@ -136,7 +136,7 @@ static dci_status check(clustering *c, const uint16_t *keys, const int32_t *firs
 static dci_status report(clustering *c, const gpubench_time *time)
 {
         gpubench *b = c->b;
-        int32_t states[MOST_HEADS * DCI_GPU_KMEANS_STATES];
+        int32_t states[MAX_HEADS * DCI_GPU_KMEANS_STATES];
         dci_status status =
                 gpubench_download(b, states, c->args.states, c->n_heads * DCI_GPU_KMEANS_STATES * sizeof *states);
         double rounds = 0, exact = 0;
@@ -167,7 +167,7 @@ static dci_status measure(gpubench *b, size_t n, bool checked)
         const size_t mark = b->n_areas;
         clustering c = {.b = b, .n = n, .k = n / TOKENS_OF_CLUSTER};
         gpubench_time time = {0};
-        c.n_heads = b->options->tiny || checked ? 2 : MOST_HEADS;
+        c.n_heads = b->options->tiny || checked ? 2 : MAX_HEADS;
         c.n_rounds = b->options->tiny ? 3 : 20;
         uint16_t *keys = malloc(n * c.n_heads * ROW_BYTES);
         int32_t *first = malloc(c.n_heads * c.k * sizeof *first);
@@ -191,7 +191,7 @@ dci_status gpubench_kmeans(gpubench *b)
         static const size_t lengths[] = {36864, 131072};
         printf("\nkmeans: clusters of a layer's keys, %d heads of d %d, %d tokens to a cluster; us of one call\n"
                "%9s %9s %8s %10s %10s %10s %10s %11s\n",
-               MOST_HEADS, DIM, TOKENS_OF_CLUSTER, "tokens", "clusters", "rounds", "us", "p10", "p90", "TFLOP/s",
+               MAX_HEADS, DIM, TOKENS_OF_CLUSTER, "tokens", "clusters", "rounds", "us", "p10", "p90", "TFLOP/s",
                "exact");
         if (b->options->tiny)
                 return measure(b, 800, false);

@@ -105,7 +105,7 @@ static dci_status take_areas(gpubench_path *p)
         for (size_t i = 0; i < sizeof areas / sizeof *areas && status == DCI_OK; i++)
                 status = gpubench_take(b, areas[i].n_bytes, areas[i].kind, areas[i].area);
         for (size_t i = 0; i < 2 && status == DCI_OK; i++)
-                status = b->ops->event_take(b->gpu, false, &p->rows_free[i]);
+                status = b->ops->event_create(b->gpu, false, &p->rows_free[i]);
         return status == DCI_OK ? b->ops->fill(b->gpu, b->stream, p->out.device, 0xff, p->out.n_bytes) : status;
 }
 
@@ -128,14 +128,14 @@ void gpubench_path_close(gpubench_path *p)
         p->kv = NULL;
         for (size_t i = 0; i < 2; i++)
                 if (p->rows_free[i] != NULL)
-                        p->b->ops->event_give(p->b->gpu, p->rows_free[i]);
+                        p->b->ops->event_destroy(p->b->gpu, p->rows_free[i]);
         p->rows_free[0] = p->rows_free[1] = NULL;
 }
 
 void gpubench_path_forget(gpubench_path *p)
 {
         if (p->graph != NULL)
-                p->b->ops->graph_give(p->b->gpu, p->graph);
+                p->b->ops->graph_destroy(p->b->gpu, p->graph);
         p->graph = NULL;
 }
 
@@ -178,8 +178,8 @@ static dci_status append_prompt(gpubench_path *p, size_t i, size_t n)
         for (size_t l = 0; l < p->config.layers && status == DCI_OK; l++) {
                 status = dci_gpu_kv_append(p->kv, b->stream, l, &rows);
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_prompt(p->kv, b->stream, l, p->sequences[i], OBSERVED, p->observed.device,
-                                                   DIM);
+                        status = dci_gpu_kv_end_prompt(p->kv, b->stream, l, p->sequences[i], OBSERVED,
+                                                       p->observed.device, DIM);
         }
         if (status == DCI_OK)
                 status = dci_gpu_kv_step_end(p->kv, b->stream);

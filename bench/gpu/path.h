@@ -20,7 +20,7 @@ enum {
         PHASE_APPEND,
         PHASE_FORM,
         PHASE_SCORE,
-        PHASE_CHOOSE,
+        PHASE_SELECT,
         PHASE_RESIDENCY,
         PHASE_GATHER,
         PHASE_TAIL,

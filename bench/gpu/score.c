@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 enum { HEADS = 8, GROUP = 4, DIM = 128, SINK = 16, WINDOW = 64, UNIT = 32, BUDGET = 256, RING = 128, PIECE_SHIFT = 4 };
-enum { MOST_LAYERS = 64 };
+enum { MAX_LAYERS = 64 };
 
 typedef struct score_shape {
         int32_t kind, bits, shift; /* shift: of pages */
@@ -156,7 +156,7 @@ static dci_status prepare(scoring *s)
                                        .dtype = (int32_t)DCI_BF16,
                                        .query_dtype = (int32_t)DCI_BF16,
                                        .group_shift = shape->shift,
-                                       .most_groups = (int32_t)s->n_groups,
+                                       .max_groups = (int32_t)s->n_groups,
                                        .scale = 0.088388348f,
                                        .sizes = {SINK, WINDOW, BUDGET, UNIT},
                                        .query_ld = DIM,
@@ -207,7 +207,7 @@ static dci_status measure(gpubench *b, const score_shape *shape)
         s.group_bytes = shape->kind == DCI_GPU_CODES ? (size_t)(DIM * shape->bits / 8 + 2) : 2 * width;
         const double bytes = (double)(shape->n_sequences * HEADS * s.n_groups * s.group_bytes);
         s.n_sets = gpubench_sets(b, (size_t)bytes, 4);
-        s.n_sets = s.n_sets > MOST_LAYERS ? MOST_LAYERS : s.n_sets;
+        s.n_sets = s.n_sets > MAX_LAYERS ? MAX_LAYERS : s.n_sets;
         dci_status status = prepare(&s);
         if (status == DCI_OK)
                 status = gpubench_on_device(b, score, &s, s.n_sets, &time);

@@ -15,8 +15,8 @@
 #include <string.h>
 
 enum { BATCH = 4, LOOKS = 200, CHECKS = 20, LIVES = 40, WALK_STEPS = 1024, DIM = GPUBENCH_DIM, GROUP = GPUBENCH_GROUP };
-#define NEAR 1e-3    /* |device - CPU| / |CPU| of one output; further apart: counted */
-#define MOST_FAR 100 /* one output of so many, and one list's: near ties may fall either way, and another page is far */
+#define NEAR 1e-3   /* |device - CPU| / |CPU| of one output; further apart: counted */
+#define MAX_FAR 100 /* one output of so many, and one list's: near ties may fall either way, and another page is far */
 #define CHUNK_TOKENS ((size_t)4096) /* the CPU's, at most */
 #define WALK_APART 37               /* as in bench/gpu/path.c: from one layer's queries to the next one's */
 #define LEAK_BYTES ((size_t)32 << 20)
@@ -56,7 +56,7 @@ static dci_status append_on_cpu(soaking *s, size_t n, bool ends)
         for (size_t l = 0; l < c->layers && status == DCI_OK; l++) {
                 status = dci_kv_append(s->cpu, l, 1, &s->on_cpu, &n, &rows);
                 if (status == DCI_OK && ends)
-                        status = dci_kv_prompt(s->cpu, l, s->on_cpu, 64, s->stream.walk, DIM);
+                        status = dci_kv_end_prompt(s->cpu, l, s->on_cpu, 64, s->stream.walk, DIM);
         }
         s->n_cpu += n;
         return status;
@@ -128,7 +128,7 @@ static dci_status compare_layer(soaking *s, size_t layer, size_t walk)
                 s->sum += apart;
                 s->n_compared++;
                 s->n_far += !(apart <= NEAR);
-                if (!(apart < INFINITY) || s->n_far > GROUP + s->n_compared / MOST_FAR)
+                if (!(apart < INFINITY) || s->n_far > GROUP + s->n_compared / MAX_FAR)
                         status = dci_fail(
                                 BENCH_ERR_RUN,
                                 "layer %zu, query head %zu, %zu tokens: the device is %g away from the CPU, the %zuth "

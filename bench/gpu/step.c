@@ -99,7 +99,7 @@ static dci_status take_areas(stepping *s)
         if (status == DCI_OK && !memory)
                 status = dci_fail(DCI_ERR_MEMORY, "times of %zu steps could not be had", o->steps);
         for (size_t i = 0; i < 2 * o->layers && status == DCI_OK; i++)
-                status = b->ops->event_take(b->gpu, true, &s->events[i]);
+                status = b->ops->event_create(b->gpu, true, &s->events[i]);
         return status;
 }
 
@@ -108,7 +108,7 @@ static void close_cache(stepping *s, size_t mark)
         dci_gpu_kv_destroy(s->kv);
         for (size_t i = 0; s->events != NULL && i < 2 * s->b->options->layers; i++)
                 if (s->events[i] != NULL)
-                        s->b->ops->event_give(s->b->gpu, s->events[i]);
+                        s->b->ops->event_destroy(s->b->gpu, s->events[i]);
         free(s->events);
         for (size_t i = 0; i < TIMES; i++)
                 free(s->seconds[i]);
@@ -169,8 +169,8 @@ static dci_status fill(stepping *s)
                 for (size_t l = 0; l < o->layers && status == DCI_OK; l++) {
                         status = dci_gpu_kv_append(s->kv, s->b->stream, l, &rows);
                         if (status == DCI_OK && t + n == o->tokens)
-                                status = dci_gpu_kv_prompt(s->kv, s->b->stream, l, s->sequences[0], n_observed,
-                                                           s->device_queries.device, s->trace->keys.dim);
+                                status = dci_gpu_kv_end_prompt(s->kv, s->b->stream, l, s->sequences[0], n_observed,
+                                                               s->device_queries.device, s->trace->keys.dim);
                 }
                 if (status == DCI_OK)
                         status = dci_gpu_kv_step_end(s->kv, s->b->stream);

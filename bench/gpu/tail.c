@@ -34,7 +34,7 @@ static dci_status call(void *arg, size_t set)
                 sums.chunks.layer_at = args.chunks.layer_at;
                 return s->b->ops->tail_sums(s->b->gpu, s->b->stream, &sums);
         }
-        args.scores = s->scores + set * s->n_sequences * HEADS * (size_t)args.most_groups * GROUP;
+        args.scores = s->scores + set * s->n_sequences * HEADS * (size_t)args.max_groups * GROUP;
         return s->b->ops->tail(s->b->gpu, s->b->stream, &args);
 }
 
@@ -71,7 +71,7 @@ static dci_status put_chunks(tailing *s, unsigned char *device)
 
 static dci_status put_scores(tailing *s)
 {
-        const size_t n = s->n_sequences * HEADS * (size_t)s->args.most_groups * GROUP;
+        const size_t n = s->n_sequences * HEADS * (size_t)s->args.max_groups * GROUP;
         gpubench_area area = {0};
         dci_rng rng;
         float *host = malloc(n * sizeof *host);
@@ -154,7 +154,7 @@ static dci_status prepare(tailing *s)
                                       .dim = DIM,
                                       .bits = (int32_t)s->bits,
                                       .n_parts = parts_of(s->b, n_lists),
-                                      .most_groups = (int32_t)(s->n_chunks * DCI_GPU_CHUNK),
+                                      .max_groups = (int32_t)(s->n_chunks * DCI_GPU_CHUNK),
                                       .sizes = {.sink = SINK, .window = KEPT - SINK, .budget = 256, .unit = 16}};
         s->args.chunks = (dci_gpu_chunks){.stride = s->n_chunks,
                                           .chunk_bytes = HEADS * s->head_bytes,
@@ -222,7 +222,7 @@ static dci_status prepare_sums(tailing *s)
                                            .query_dtype = DCI_BF16,
                                            .page_shift = PAGE_SHIFT,
                                            .n_parts = args->n_parts,
-                                           .most_pages = args->most_groups >> PAGE_SHIFT,
+                                           .max_pages = args->max_groups >> PAGE_SHIFT,
                                            .stride = CHOSEN,
                                            .scale = 1 / sqrtf((float)DIM),
                                            .values_at = (uint32_t)(s->head_bytes / 2),

@@ -43,9 +43,9 @@ static dci_status begin(dci_gpu *gpu, void *stream, int phase)
                 more[tap.n_spans++] = (span){.phase = phase};
         }
         span *s = &tap.spans[tap.n_used];
-        dci_status status = s->begin != NULL ? DCI_OK : tap.below->event_take(gpu, true, &s->begin);
+        dci_status status = s->begin != NULL ? DCI_OK : tap.below->event_create(gpu, true, &s->begin);
         if (status == DCI_OK && s->end == NULL)
-                status = tap.below->event_take(gpu, true, &s->end);
+                status = tap.below->event_create(gpu, true, &s->end);
         s->phase = phase;
         return status == DCI_OK ? tap.below->event_record(gpu, s->begin, stream) : status;
 }
@@ -73,9 +73,9 @@ static bool enters(int phase)
         }
 TAPPED(append, dci_gpu_append_args, PHASE_APPEND)
 TAPPED(pack, dci_gpu_pack_args, PHASE_APPEND)
-TAPPED(form, dci_gpu_form_args, PHASE_FORM)
+TAPPED(encode, dci_gpu_encode_args, PHASE_FORM)
 TAPPED(score, dci_gpu_score_args, PHASE_SCORE)
-TAPPED(choose, dci_gpu_choose_args, PHASE_CHOOSE)
+TAPPED(select, dci_gpu_select_args, PHASE_SELECT)
 TAPPED(resolve, dci_gpu_resolve_args, PHASE_RESIDENCY)
 TAPPED(gather, dci_gpu_gather_args, PHASE_GATHER)
 TAPPED(tail, dci_gpu_tail_args, PHASE_TAIL)
@@ -127,9 +127,9 @@ void gpubench_tap_open(gpubench *b)
 #endif
         tap.ops.append = tap_append;
         tap.ops.pack = tap_pack;
-        tap.ops.form = tap_form;
+        tap.ops.encode = tap_encode;
         tap.ops.score = tap_score;
-        tap.ops.choose = tap_choose;
+        tap.ops.select = tap_select;
         tap.ops.resolve = tap_resolve;
         tap.ops.gather = tap_gather;
         tap.ops.tail = tap_tail;
@@ -142,9 +142,9 @@ void gpubench_tap_close(gpubench *b)
 {
         for (size_t i = 0; i < tap.n_spans; i++) {
                 if (tap.spans[i].begin != NULL)
-                        b->ops->event_give(b->gpu, tap.spans[i].begin);
+                        b->ops->event_destroy(b->gpu, tap.spans[i].begin);
                 if (tap.spans[i].end != NULL)
-                        b->ops->event_give(b->gpu, tap.spans[i].end);
+                        b->ops->event_destroy(b->gpu, tap.spans[i].end);
         }
         free(tap.spans);
         tap.spans = NULL;

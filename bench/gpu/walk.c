@@ -79,7 +79,7 @@ static dci_status append(walking *w, size_t first, size_t n)
 }
 
 /* Query rows as floats. */
-static void widen(walking *w, const bench_rows *rows, size_t first, size_t n)
+static void to_f32(walking *w, const bench_rows *rows, size_t first, size_t n)
 {
         double *row = malloc(rows->dim * sizeof *row);
         for (size_t i = 0; row != NULL && i < n; i++) {
@@ -95,15 +95,15 @@ static dci_status prefill(walking *w)
         const kvbench_trace *trace = w->trace;
         dci_status status = DCI_OK;
         const size_t n_observed = trace->observed.n / trace->group;
-        widen(w, &trace->observed, 0, trace->observed.n);
+        to_f32(w, &trace->observed, 0, trace->observed.n);
         for (size_t t = 0, n; t < trace->prompt && status == DCI_OK; t += n) {
                 n = trace->prompt - t < PREFILL_TOKENS ? trace->prompt - t : PREFILL_TOKENS;
                 status = dci_kv_reserve(w->kv, 1, &w->sequence, &n);
                 if (status == DCI_OK)
                         status = append(w, t, n);
                 if (status == DCI_OK && t + n == trace->prompt)
-                        status = dci_kv_prompt(w->kv, 0, w->sequence, n_observed, n_observed > 0 ? w->queries : NULL,
-                                               trace->keys.dim);
+                        status = dci_kv_end_prompt(w->kv, 0, w->sequence, n_observed,
+                                                   n_observed > 0 ? w->queries : NULL, trace->keys.dim);
                 if (status == DCI_OK)
                         status = dci_kv_step_end(w->kv, 1, &w->sequence);
         }
@@ -134,7 +134,7 @@ static dci_status decode(walking *w)
         bench_progress_begin(&progress, w->out->name);
         for (size_t s = 0; s < w->out->n_steps && status == DCI_OK; s++) {
                 bench_progress_step(&progress, s, w->out->n_steps);
-                widen(w, &trace->queries, s * trace->group, trace->group);
+                to_f32(w, &trace->queries, s * trace->group, trace->group);
                 status = dci_kv_reserve(w->kv, 1, &w->sequence, NULL);
                 if (status == DCI_OK)
                         status = append(w, trace->prompt + s, 1);
@@ -189,7 +189,7 @@ dci_status gpubench_walk_record(dci_context *context, const kvbench_options *arm
                 status = open_cache(context, arms, arm, &w);
         if (status == DCI_OK)
                 status = take_walk(&w, context, arm);
-        if (status == DCI_OK && (w.info.choose == DCI_KV_CHOOSE_ALL || w.info.choose == DCI_KV_CHOOSE_NONE))
+        if (status == DCI_OK && (w.info.select == DCI_KV_SELECT_ALL || w.info.select == DCI_KV_SELECT_NONE))
                 status = dci_fail(DCI_ERR_UNSUPPORTED, "%s has no lists", out->name);
         if (status == DCI_OK)
                 status = prefill(&w);

@@ -209,7 +209,7 @@ static dci_status check(const kmeans_options *o)
 
 static dci_status parse(int argc, char **argv, kmeans_options *o, bool *out_help)
 {
-        const size_t all = BENCH_ALL - 1, most_rounds = 100000;
+        const size_t all = BENCH_ALL - 1, max_rounds = 100000;
         const bench_option table[] = {
                 {"base", OPTION_TEXT, &o->base, 0, 0, NULL},
                 {"trace", OPTION_TEXT, &o->trace, 0, 0, NULL},
@@ -217,7 +217,7 @@ static dci_status parse(int argc, char **argv, kmeans_options *o, bool *out_help
                 {"rows", OPTION_CHOICE, &o->rows, 0, 0, bench_dtypes},
                 {"clusters", OPTION_SIZES, &o->clusters, 1, DCI_MAX_ROWS, NULL},
                 {"metric", OPTION_CHOICE, &o->metric, 0, 0, bench_metrics},
-                {"iter", OPTION_SIZE, &o->iter, 0, most_rounds, NULL},
+                {"iter", OPTION_SIZE, &o->iter, 0, max_rounds, NULL},
                 {"tolerance", OPTION_SHARE, &o->tolerance, 0, 0, NULL},
                 {"init", OPTION_CHOICE, &o->init, 0, 0, inits},
                 {"init-file", OPTION_TEXT, &o->init_file, 0, 0, NULL},
@@ -227,7 +227,7 @@ static dci_status parse(int argc, char **argv, kmeans_options *o, bool *out_help
                 {"subtract-mean", OPTION_FLAG, &o->subtract_mean, 0, 0, NULL},
                 {"capacity", OPTION_SIZE, &o->capacity, 1, DCI_MAX_ROWS, NULL},
                 {"segment-rows", OPTION_SIZE, &o->segment_rows, 1, DCI_MAX_ROWS, NULL},
-                {"iter-global", OPTION_SIZE, &o->iter_global, 0, most_rounds, NULL},
+                {"iter-global", OPTION_SIZE, &o->iter_global, 0, max_rounds, NULL},
                 {"page", OPTION_SIZE, &o->page, 1, 65536, NULL},
                 {"seeds", OPTION_SIZE, &o->seeds, 1, 1000, NULL},
                 {"slack", OPTION_NUMBER, &o->slack, 1, 16, NULL},

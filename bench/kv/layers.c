@@ -141,7 +141,7 @@ static void queries_at(const playing *p, const bench_rows *from, size_t position
         const size_t part = p->trace->group * from->dim;
         const uint16_t *rows = (const uint16_t *)from->data + position * part;
         for (size_t h = 0; h < p->o->n_heads; h++)
-                from->context->kernels->widen[from->dtype - 1](rows, part, out + h * part);
+                from->context->kernels->to_f32[from->dtype - 1](rows, part, out + h * part);
 }
 
 static dci_status fill(playing *p, layers_row *row)
@@ -159,8 +159,8 @@ static dci_status fill(playing *p, layers_row *row)
                         row->fill_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
                         at = bench_seconds();
                         if (status == DCI_OK && ends)
-                                status = dci_kv_prompt(p->kv, l, p->sequence, p->n_observed, p->observed,
-                                                       p->trace->keys.dim);
+                                status = dci_kv_end_prompt(p->kv, l, p->sequence, p->n_observed, p->observed,
+                                                           p->trace->keys.dim);
                         if (ends)
                                 row->form_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
                 }

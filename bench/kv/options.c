@@ -24,7 +24,7 @@ static const bench_choice value_widths[] = {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 
 static const bench_choice pages[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64", 64}, {NULL, 0}};
 
 /* A run of fewer tokens has nothing to choose from, one of more does not fit into most memories. */
-enum { LEAST_SYNTHETIC = 2048, MOST_SYNTHETIC = 1 << 22 };
+enum { MIN_SYNTHETIC = 2048, MAX_SYNTHETIC = 1 << 22 };
 
 const char *kvbench_kept_name(int32_t kept)
 {
@@ -290,7 +290,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
         const char *traces = NULL, *presets = "all", *tau = NULL, *share = NULL;
         const bench_option table[] = {
                 {"trace", OPTION_TEXT, &traces, 0, 0, NULL},
-                {"synthetic", OPTION_SIZE, &o->synthetic, LEAST_SYNTHETIC, MOST_SYNTHETIC, NULL},
+                {"synthetic", OPTION_SIZE, &o->synthetic, MIN_SYNTHETIC, MAX_SYNTHETIC, NULL},
                 {"steps", OPTION_SIZE, &o->steps, 1, BENCH_ALL - 1, NULL},
                 {"preset", OPTION_TEXT, &presets, 0, 0, NULL},
                 {"budget", OPTION_SIZES, &o->budgets, 1, DCI_KV_MAX_TOKENS, NULL},

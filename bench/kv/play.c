@@ -87,7 +87,7 @@ static void set_leaves(const kvbench_options *o, dci_kv_config *c)
                 return;
         }
         c->summary = DCI_KV_SUMMARY_MEAN;
-        c->choose = DCI_KV_CHOOSE_SCAN;
+        c->select = DCI_KV_SELECT_SCAN;
         if (c->combine == 0)
                 c->combine = DCI_KV_COMBINE_SOFTMAX;
 }
@@ -210,8 +210,8 @@ static dci_status prefill(player *p)
         for (size_t layer = 0; status == DCI_OK && layer <= last_layer(p); layer++) {
                 const kvbench_trace *trace = trace_of(p, layer);
                 const size_t n_observed = trace->observed.n / trace->group;
-                status = dci_kv_prompt(p->kv, layer, p->sequence, n_observed,
-                                       n_observed > 0 ? trace->observed.data : NULL, trace->keys.dim);
+                status = dci_kv_end_prompt(p->kv, layer, p->sequence, n_observed,
+                                           n_observed > 0 ? trace->observed.data : NULL, trace->keys.dim);
         }
         const double pause = bench_seconds();
         if (status == DCI_OK)
@@ -294,7 +294,7 @@ static dci_status play_step(player *p, size_t t)
         const size_t step = t - p->trace->prompt;
         /* Lists that are kept between plans need them all, and so do orders that come of their queries. */
         const bool keeps = (p->row->info.schedule != DCI_KV_EVERY_STEP && p->row->info.schedule != DCI_KV_ONCE) ||
-                           p->row->info.group == DCI_KV_GROUP_RESTRUCTURED;
+                           p->row->info.group == DCI_KV_GROUP_REORDERED;
         const bool planned = keeps || !p->options->judged_only || kvbench_is_judged(&p->judge, t);
         double between = 0;
         const double begin = bench_seconds();
@@ -366,7 +366,7 @@ static dci_status open_player(player *p, dci_context *context, const kvbench_tru
         status = enough ? kvbench_judge_open(p->options, trace, truth, p->row->arm.budget, p->plan.stride,
                                              p->row->info.tail != DCI_KV_TAIL_DROP, &p->judge)
                         : DCI_ERR_MEMORY;
-        p->judge.all = p->row->info.choose == DCI_KV_CHOOSE_ALL;
+        p->judge.all = p->row->info.select == DCI_KV_SELECT_ALL;
         return status;
 }
 

@@ -8,7 +8,7 @@
 One run goes through all layers of a model of Llama 3.1 8B's shape (32 layers, 4,096 wide, 32 query heads on 8 kv heads of
 128, 14,336 in the middle), in bf16: the products of QKV, O, gate and up, and down over all tokens of the prompt in chunks,
 and causal attention by PyTorch's SDPA over the whole prompt. With a cache, each layer's keys and values go to it behind
-their product (dci_gpu_kv_append), and what it chooses by is formed (dci_gpu_kv_prompt). Both are timed in turns, from the
+their product (dci_gpu_kv_append), and what it chooses by is formed (dci_gpu_kv_end_prompt). Both are timed in turns, from the
 first launch until everything is done: the cache's `sync` included, so that what the host still has to do counts. Weights
 of two layers take turns, so that none stays in the L2. Presets that the host plans form their groups on the host.
 
@@ -69,7 +69,7 @@ class Model:
         q, k, v = self.rows()
         if cache is not None:
             cache.append(number, k, v)
-            cache.prompt(number, sequence, q[-OBSERVED:].contiguous())
+            cache.end_prompt(number, sequence, q[-OBSERVED:].contiguous())
         heads = (t.transpose(0, 1)[None] for t in (q, k, v))
         out = F.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
         out = out[0].transpose(0, 1).reshape(args.tokens, self.width)

@@ -154,7 +154,7 @@ def measure_kv(rounds: int, repeats: int) -> dict[str, Any]:
         tokens = np.ones((16, 3, 64), np.float32)
         with kv.step(s, len(tokens)):
             kv.append(0, s, tokens, tokens)
-            kv.prompt(0, s)
+            kv.end_prompt(0, s)
         plan = kv.plan(0, s, np.ones((9, 64), np.float32))
         arms = arms_of_kv(kv, s, plan, room)
         for name in ("plan", "attend", "append"):

@@ -11,7 +11,7 @@
  *      dci_kv_reserve   tokens of the next step        takes all memory the step needs, in every layer
  *      for each layer:
  *          dci_kv_append    keys and values
- *          dci_kv_prompt    once, with the prompt's last tokens: forms groups and codes, on a worker
+ *          dci_kv_end_prompt    once, with the prompt's last tokens: forms groups and codes, on a worker
  *      dci_kv_step_end                                 the tokens are there
  *      dci_kv_wait                                     for what workers still do
  *
@@ -24,7 +24,7 @@
  *      dci_kv_step_end
  *      dci_kv_maintain                                 between steps: codes of tokens that left the window
  *
- * A long prompt may come in several steps, of which the last one ends with dci_kv_prompt.
+ * A long prompt may come in several steps, of which the last one ends with dci_kv_end_prompt.
  *
  * Words
  *  - token: a position of a sequence, 0 to n - 1, with one key and one value per layer and kv head.
@@ -90,7 +90,7 @@ enum {
         DCI_KV_GROUP_CLUSTER = 4, /**< k-means by cosine, see cluster_tokens */
         DCI_KV_GROUP_SEGMENT =
                 5, /**< clusters of the prompt, then what lies between turns of the queries, see segment_buffer */
-        DCI_KV_GROUP_RESTRUCTURED = 6, /**< page_tokens of an order that puts static tokens first, see static_share */
+        DCI_KV_GROUP_REORDERED = 6, /**< page_tokens of an order that puts static tokens first, see static_share */
         DCI_KV_GROUPS = 6
 };
 
@@ -110,16 +110,16 @@ enum {
 
 /** Third choice: how queries choose. */
 enum {
-        DCI_KV_CHOOSE_NONE = 1, /**< nothing but sink and recent */
-        DCI_KV_CHOOSE_ALL = 2,  /**< everything */
-        DCI_KV_CHOOSE_SCAN = 3, /**< all groups are ranked; the best are taken and the last one is cut at the budget */
-        DCI_KV_CHOOSE_OBSERVED = 4, /**< by the prompt's observed queries, once */
-        DCI_KV_CHOOSE_RECENT = 5,   /**< the latest that the budget holds */
-        DCI_KV_CHOOSE_TREE =
+        DCI_KV_SELECT_NONE = 1, /**< nothing but sink and recent */
+        DCI_KV_SELECT_ALL = 2,  /**< everything */
+        DCI_KV_SELECT_SCAN = 3, /**< all groups are ranked; the best are taken and the last one is cut at the budget */
+        DCI_KV_SELECT_OBSERVED = 4, /**< by the prompt's observed queries, once */
+        DCI_KV_SELECT_RECENT = 5,   /**< the latest that the budget holds */
+        DCI_KV_SELECT_TREE =
                 6, /**< each query head searches the tree for the pages of the best tokens; with COMBINE_EACH.
                                          Room is counted in whole pages, those that are not full too */
-        DCI_KV_CHOOSE_STATIC =
-                7, /**< with GROUP_RESTRUCTURED: static tokens, the best first, then the best of the other pages as SCAN */
+        DCI_KV_SELECT_STATIC =
+                7, /**< with GROUP_REORDERED: static tokens, the best first, then the best of the other pages as SCAN */
         DCI_KV_CHOICES = 7
 };
 
@@ -215,7 +215,7 @@ DCI_API dci_status dci_layer_config_init(dci_layer_config *config, size_t struct
 /** Who says which blocks a sequence gets. */
 enum {
         DCI_KV_BLOCKS_BY_LIBRARY = 1, /**< free ones, by the library */
-        DCI_KV_BLOCKS_BY_CALLER = 2   /**< dci_kv_lend */
+        DCI_KV_BLOCKS_BY_CALLER = 2   /**< dci_kv_assign_blocks */
 };
 
 /**
@@ -254,14 +254,14 @@ typedef struct dci_kv_config {
         double scale;                                   /**< of q . k, in binary32; 0 (default): 1 / sqrt(dim_k) */
         size_t page_tokens;                             /**< 8, 16, 32 or 64; 0 (default): the preset's, 16 or 32 */
         int32_t preset;                                 /**< DCI_KV_*; default DCI_KV_SKETCH */
-        int32_t group, summary, choose, schedule, tail; /**< 0 (default): the preset's */
+        int32_t group, summary, select, schedule, tail; /**< 0 (default): the preset's */
         int32_t combine;                                /**< DCI_KV_COMBINE_*; 0 (default): the preset's */
         int32_t key_bits; /**< of codes, per coordinate: 1, 2, 3, 4 or 8; 0 (default): the preset's, 4, sketch+verify 2 */
         int32_t value_bits; /**< of TAIL_LOWBIT: 1, 2, 4 or 8; default 2 */
         int32_t frozen_prompt; /**< 1: groups are formed of the whole prompt, its window too, and never again; tokens after it are
                                     attended to and not counted, while sink and window count as if there were a window: the protocol
                                     of the trace figures. Default 0 */
-        int32_t foreground; /**< 1: dci_kv_prompt does its work itself. Default 0: a thread of the dci_kv does it */
+        int32_t foreground; /**< 1: dci_kv_end_prompt does its work itself. Default 0: a thread of the dci_kv does it */
         size_t budget;      /**< default 256; at least sink + page_tokens + window or, with summaries, rollback */
         size_t sink;        /**< default DCI_KV_PRESET: 16, streaming 4. Groups begin behind it */
         size_t window;      /**< default DCI_KV_PRESET: 64 */
@@ -295,10 +295,10 @@ typedef struct dci_kv_config {
                                      ones; 0 to 1, 1: all, and so with choices that rank none. 0 (default): the preset's, retroinfer 0.232,
                                      others 1 */
         double tau;    /**< BOUNDARY and AHEAD: in (-1, 1], see dci_kv_calibrate; 0 (default): 0.85 and 0.8 */
-        size_t period; /**< PERIODIC and GROUP_RESTRUCTURED: plans; 1 or more; default DCI_KV_PRESET: 128 */
+        size_t period; /**< PERIODIC and GROUP_REORDERED: plans; 1 or more; default DCI_KV_PRESET: 128 */
         size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
         size_t ring; /**< queries that a layer remembers, of its last plans, for groups that are formed by them; 0 to 4096; default
-                        DCI_KV_PRESET: what the groups need, 64 with GROUP_RESTRUCTURED, else 0. ring * n_query_heads * dim_k floats per layer
+                        DCI_KV_PRESET: what the groups need, 64 with GROUP_REORDERED, else 0. ring * n_query_heads * dim_k floats per layer
                         and sequence */
 
         /* GROUP_TREE (IceCache; docs/systems.md says what the published effort settings become) */
@@ -314,10 +314,10 @@ typedef struct dci_kv_config {
          * layer have the same. When recent tokens would take more than half of the budget, dci_kv_reserve lets segments leave earlier,
          * and cuts them if it must. A cut through the prompt's clusters makes dci_kv_maintain or dci_kv_reserve find those of what is left anew. */
         size_t segment_buffer; /**< tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
-        double verify; /**< CHOOSE_SCAN over codes: so many times as many tokens as there is room for (budget - sink - window, if that is more)
+        double verify; /**< SELECT_SCAN over codes: so many times as many tokens as there is room for (budget - sink - window, if that is more)
                           are ranked again by their keys, which are read for it. A plan that uses a kept list reads none, and its tail
                           goes by codes alone. 1 to 64; 0 (default): the preset's, 1, codes decide; sketch+verify 4 */
-        /* DCI_KV_GROUP_RESTRUCTURED (PRKV, section 4.1). The queries of the prompt's last positions, and after each `period` plans of a layer
+        /* DCI_KV_GROUP_REORDERED (PRKV, section 4.1). The queries of the prompt's last positions, and after each `period` plans of a layer
          * those of the last `ring` plans (in both cases not of more positions than the rollback has), are held against all candidates: the
          * sum over queries and group of the softmax over the candidates is a candidate's importance. At the level avx512 its
          * products are those of keys and queries rounded to bytes, row by row: a logit is right to some hundredth of what logits spread, and
@@ -330,7 +330,7 @@ typedef struct dci_kv_config {
                                   prompt's end, so many as the best budget - sink - window candidates of the first and the last observed
                                   query have in common, the mean over the query heads (PRKV, appendix G); 0.25 where a prompt has no more
                                   candidates than those or no observed queries */
-        /* CHOOSE_SCAN over codes, one list for all query heads, tails DROP and SUMS: groups first, then codes. The mean keys of consecutive
+        /* SELECT_SCAN over codes, one list for all query heads, tails DROP and SUMS: groups first, then codes. The mean keys of consecutive
          * preselect_tokens candidates have codes, too, made as those of keys. A plan ranks these by the sum over the query heads of the
          * softmax over all means, adds up what lies in the same 16 consecutive candidates, and scores only the tokens of the best ones:
          * preselect * (budget - sink - window) of them, preselect_least if that is more, and up to 15 for whole sixteens. Then it goes on
@@ -397,7 +397,7 @@ DCI_API dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t 
 
 /** With DCI_KV_BLOCKS_BY_CALLER: the blocks in which the sequence's next tokens lie, behind those it has; before dci_kv_reserve. A
  *  block may be lent to several sequences that share its tokens; closing or truncating gives it back without a word. */
-DCI_API dci_status dci_kv_lend(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks);
+DCI_API dci_status dci_kv_assign_blocks(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks);
 
 /** Rows of tokens, one behind the other for all sequences of a call. Prepare with dci_kv_rows_init. */
 typedef struct dci_kv_rows {
@@ -421,7 +421,7 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  * are formed of it, while the caller goes on with the next layer.
  *
  * queries   n_positions x n_query_heads rows of dim_k, ld elements apart: those of the prompt's last positions, as many as there are (64 are
- *           plenty). Learned codes are fitted to them; DCI_KV_CHOOSE_OBSERVED, and DCI_KV_GROUP_RESTRUCTURED with static tokens, need them where there are
+ *           plenty). Learned codes are fitted to them; DCI_KV_SELECT_OBSERVED, and DCI_KV_GROUP_REORDERED with static tokens, need them where there are
  *           more candidates than they may choose; others can do without (NULL, 0).
  *
  * Every sequence needs this once per layer before the first plan, also an empty one, within a step: the prompt's last one, or one of 0 tokens
@@ -432,10 +432,10 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  * O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy of n rows for each thread and one
  * more; a stored order as in dci_kv_maintain.
  */
-DCI_API dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
-                                 size_t ld);
+DCI_API dci_status dci_kv_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions,
+                                     const void *queries, size_t ld);
 
-/** Waits for what dci_kv_prompt began for a sequence (-1: for all), and helps. Plans wait by themselves. */
+/** Waits for what dci_kv_end_prompt began for a sequence (-1: for all), and helps. Plans wait by themselves. */
 DCI_API dci_status dci_kv_wait(dci_kv *kv, int64_t sequence);
 
 /** Ends the step: all layers have all tokens that were reserved. Refused if one has not. */
@@ -449,7 +449,7 @@ DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64
  *  clusters took. sequences NULL: all.
  *  GROUP_TREE: a page is inserted whole, for a product of each token with each node; a key that outgrows c, whose square is a power of two,
  *  has its head's tree built anew.
- *  With DCI_KV_GROUP_RESTRUCTURED also makes a layer's order anew, `period` plans after the last time: per layer O(ring
+ *  With DCI_KV_GROUP_REORDERED also makes a layer's order anew, `period` plans after the last time: per layer O(ring
  *  n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (avx512: 76 + dim_k) for each thread and one more. Between calls plans use
  *  the order there is. */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
@@ -482,9 +482,9 @@ DCI_API void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan);
 
 /**
  * Chooses for one layer. queries: n_sequences x n_query_heads rows of dim_k, ld elements apart; they may be those of the step's own
- * tokens, which were appended to this layer before. Waits for dci_kv_prompt's work. Refuses NaN and infinity naming sequence and head.
+ * tokens, which were appended to this layer before. Waits for dci_kv_end_prompt's work. Refuses NaN and infinity naming sequence and head.
  * A layer that uses another one's lists (ANCHOR) is refused where that has no plan at the same number of tokens.
- * Cost: per kv head a pass over the summaries of all candidates; with CHOOSE_TREE over the nodes, and over the keys in opened cells; with
+ * Cost: per kv head a pass over the summaries of all candidates; with SELECT_TREE over the nodes, and over the keys in opened cells; with
  * lists that are kept and no tail, about as many steps as a list has tokens.
  */
 DCI_API dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
@@ -513,8 +513,8 @@ DCI_API dci_status dci_kv_read(dci_kv *kv, size_t layer, int64_t sequence, size_
                                void *out_keys, void *out_values);
 
 /**
- * DCI_KV_GROUP_RESTRUCTURED: the order in which one layer and head's candidates are stored, for callers that lay out copies of rows so that
- * pages are contiguous: page i of it has the positions from i * page_tokens on. It changes only in dci_kv_prompt's work, dci_kv_maintain,
+ * DCI_KV_GROUP_REORDERED: the order in which one layer and head's candidates are stored, for callers that lay out copies of rows so that
+ * pages are contiguous: page i of it has the positions from i * page_tokens on. It changes only in dci_kv_end_prompt's work, dci_kv_maintain,
  * dci_kv_reserve (more pages behind) and dci_kv_truncate.
  *
  * out_positions  room for `room` positions; NULL: only the counts. Refused where there are more.
@@ -552,7 +552,7 @@ typedef struct dci_kv_info {
         size_t struct_size;
         size_t n_sequences, n_resident;
         size_t page_tokens, sink, window, rollback, stride; /**< as they came out; stride: of a plan's lists */
-        int32_t group, summary, choose, schedule, tail, combine;
+        int32_t group, summary, select, schedule, tail, combine;
         size_t n_blocks, n_free_blocks;
         size_t bytes;     /**< of memory in all, without a layout of the caller's */
         size_t row_bytes; /**< keys and values */

@@ -13,7 +13,7 @@
  *      dci_gpu_kv_reserve   tokens of the next step, for one or more sequences
  *      for each layer:
  *          dci_gpu_kv_append    keys and values, from device memory: to the lanes, and to the host on the side
- *          dci_gpu_kv_prompt    once, at the prompt's end: what is chosen by is formed, on the device or by the host's worker
+ *          dci_gpu_kv_end_prompt    once, at the prompt's end: what is chosen by is formed, on the device or by the host's worker
  *      dci_gpu_kv_step_end
  *
  *      and then, for every token that is generated:
@@ -34,11 +34,11 @@
  *      schedule   any but ONCE
  *      combine SOFTMAX or MEAN; without preselect, verify, frozen_prompt and resident_bytes
  *      gather     MAPPED or DIRECT: the others are the host's
- * What it chooses by (summaries, and what a tail reads) lies in device memory. Of a prompt it is formed at dci_gpu_kv_prompt, from the caller's
+ * What it chooses by (summaries, and what a tail reads) lies in device memory. Of a prompt it is formed at dci_gpu_kv_end_prompt, from the caller's
  * rows; of tokens that leave the window as a part of the next step, before the first layer's rows are stored. So a step is queued without the
  * host, and can be a graph (dci_gpu_kv_capture). Clusters and segments are kept by the host: it forms them between steps, when the next one is
  * reserved that finds some due, a prompt's first of all; steps in between wait for nothing, and plans of the step that ends a prompt attend to
- * everything. A prompt's clusters the device makes for it, to the same bits, queued by dci_gpu_kv_prompt, and the host takes them over instead
+ * everything. A prompt's clusters the device makes for it, to the same bits, queued by dci_gpu_kv_end_prompt, and the host takes them over instead
  * (dci_gpu_kv_info.n_clustered): where they are by RAW keys in one segment, of at most 4,096 clusters and 64 rounds, without cluster_most and with
  * the summary MEAN (clusterkv); of a prompt in one step, or whose rows are named (dci_gpu_kv_prompt_rows); not of heads that have a key of length 0.
  * For that the first prompt's end takes memory on the device (for each kv head 20 bytes a token, 10 dim a cluster, and 1/64 byte for each
@@ -193,7 +193,7 @@ DCI_API dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_seq
  */
 DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows);
 
-/** As dci_kv_prompt, with queries in device memory: n_positions x n_query_heads rows, ld elements apart; what lies between them is read, too.
+/** As dci_kv_end_prompt, with queries in device memory: n_positions x n_query_heads rows, ld elements apart; what lies between them is read, too.
  *  The host's work on a layer begins when its rows have arrived, while the caller goes on with the next layers. So what the work wants
  *  (memory, queries that are numbers) is refused by dci_gpu_kv_plan of the layer or dci_gpu_kv_step_end: call those again, or take the
  *  step back.
@@ -202,14 +202,14 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  *  dci_gpu_kv_prompt_rows; plans of the step that ends such a prompt attend to everything. A prompt may end in some layers in a later step than in
  *  others: there, plans of later steps attend to everything until it has ended in all, and when its end is cut they choose among as many tokens in all
  *  layers as in the one that has the fewest. */
-DCI_API dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
-                                     const void *queries, size_t ld);
+DCI_API dci_status dci_gpu_kv_end_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
+                                         size_t n_positions, const void *queries, size_t ld);
 
 /**
  * For prompts that come in several steps, where the device plans: names the keys and values of all of a sequence's tokens, those of this step
- * among them, right before the sequence's dci_gpu_kv_prompt of the layer in the step that ends the prompt (a layer remembers the last call). The
+ * among them, right before the sequence's dci_gpu_kv_end_prompt of the layer in the step that ends the prompt (a layer remembers the last call). The
  * caller has them on the device, since the prompt's own attention reads them. As the rows of dci_gpu_kv_append, of tokens 0, 1, ..; read by what
- * dci_gpu_kv_prompt queues, as those. Without this call, or where the device has no memory for what would be formed, or in a step without
+ * dci_gpu_kv_end_prompt queues, as those. Without this call, or where the device has no memory for what would be formed, or in a step without
  * tokens, the host makes what is chosen by, from its own rows, before the next step. Presets that the host plans do not look at it.
  */
 DCI_API dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,

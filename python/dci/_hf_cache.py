@@ -233,7 +233,7 @@ class Session:
                     queries = None
                     if seen is not None and length > 0:
                         queries = seen[row, :, -min(length, seen.shape[2]) :].transpose(0, 1).contiguous()
-                    kv.prompt(layer, sequence, queries)
+                    kv.end_prompt(layer, sequence, queries)
             kv.step_end(self.sequences)
         except BaseException:
             kv.step_abort(self.sequences)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from . import _kv_structs, _structs
 from ._errors import InvalidError
 from ._guard import CallGuard
-from ._kv_config import c_config, set_layers, set_layout
+from ._kv_config import c_config, current_names, renamed, set_layers, set_layout
 from ._kv_info import KVInfo, KVSequenceInfo, info_of, sequence_info_of
 from ._kv_plan import Integers
 from ._kv_rows import as_sequences
@@ -45,6 +45,7 @@ class KVBase:
     def _prepare(self, options: dict[str, Any]) -> tuple[_kv_structs.KVConfig, tuple[object, object]]:
         """The config of options, what must stay alive while it is used, and what as long as the KV cache."""
         self._handle = None
+        options = current_names(options)
         self._row = row_format(options["dtype"], "dtype", "KV cache", "dtype")
         self._query = row_format(options["query_dtype"], "query_dtype", "KV cache", "query_dtype")
         config = c_config(options, self._row, self._query)
@@ -57,6 +58,11 @@ class KVBase:
         self._shape = int(config.dim_k), int(config.dim_v or config.dim_k)
         self._n_layers = int(config.n_layers)
         return config, kept
+
+    def prompt(self, *arguments: Any, **named: Any) -> None:
+        """The name of end_prompt in 0.1."""
+        renamed("prompt", "end_prompt", 3)
+        self.end_prompt(*arguments, **named)  # type: ignore[attr-defined]
 
     def _live(self) -> Handle:
         if self._handle is None:

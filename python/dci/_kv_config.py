@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Sequence
 from ctypes import c_void_p
 from typing import Any, NamedTuple, Union
@@ -22,7 +23,7 @@ from ._tensors import in_host_memory
 CHOICES = {
     "group": _kv_structs.KV_GROUPS,
     "summary": _kv_structs.KV_SUMMARIES,
-    "choose": _kv_structs.KV_CHOICES,
+    "select": _kv_structs.KV_CHOICES,
     "schedule": _kv_structs.KV_SCHEDULES,
     "tail": _kv_structs.KV_TAILS,
     "combine": _kv_structs.KV_COMBINES,
@@ -55,7 +56,7 @@ class KVLayout(NamedTuple):
                 is where the elements lie: a cache (n_blocks, n_kv_heads, page_tokens, dim_k) is passed as its
                 transpose(0, 2, 1, 3). All layers have the same strides, and the elements of a row are side by side.
     values      the same, with dim_v.
-    blocks_by   who says which blocks a sequence gets: "by_library" or "by_caller" (see KVCache.lend).
+    blocks_by   who says which blocks a sequence gets: "by_library" or "by_caller" (see KVCache.assign_blocks).
 
     The arrays are kept alive by the KV cache.
     """
@@ -66,6 +67,26 @@ class KVLayout(NamedTuple):
 
 
 Layers = Sequence[Union[str, KVLayer]]
+
+
+def renamed(old: str, new: str, depth: int) -> None:
+    """Warns of a name of 0.1, which 0.3 will not have. depth: frames from here to the user's."""
+    warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=depth)
+
+
+def current_names(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with the names of 0.1 replaced."""
+    options = dict(options)
+    old = options.pop("choose", None)
+    if old is not None:
+        if options.get("select") is not None:
+            raise TypeError("choose is the old name of select: give one of them")
+        renamed("the option choose", "select", 5)
+        options["select"] = old
+    if options.get("group") == "restructured":
+        renamed('group "restructured"', '"reordered"', 5)
+        options["group"] = "reordered"
+    return options
 
 
 def c_config(options: dict[str, Any], row: RowFormat, query: RowFormat) -> _kv_structs.KVConfig:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _kv_structs
-from ._kv_config import CHOICES
+from ._kv_config import CHOICES, renamed
 
 
 class KVInfo(NamedTuple):
@@ -22,7 +22,7 @@ class KVInfo(NamedTuple):
     stride: int  #: of a plan's lists: the most tokens that one can hold
     group: str  #: the five choices, and how query heads agree, as they came out
     summary: str
-    choose: str
+    select: str
     schedule: str
     tail: str
     combine: str
@@ -33,6 +33,12 @@ class KVInfo(NamedTuple):
     summary_bytes: int  #: summaries, codes and what tails need, shared ones once
     token_bytes: int  #: of keys and values, of one token in all layers
     resident_token_bytes: float  #: what summaries and tails keep per token and kv head
+
+    @property
+    def choose(self) -> str:
+        """The name of select in 0.1."""
+        renamed("choose", "select", 3)
+        return self.select
 
 
 class KVSequenceInfo(NamedTuple):

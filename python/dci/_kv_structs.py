@@ -28,7 +28,7 @@ KV_PRESETS = {
     "sketch+groups": 18,
     "sketch+verify": 19,
 }
-KV_GROUPS = {"token": 1, "page": 2, "tree": 3, "cluster": 4, "segment": 5, "restructured": 6}
+KV_GROUPS = {"token": 1, "page": 2, "tree": 3, "cluster": 4, "segment": 5, "reordered": 6}
 KV_SUMMARIES = {"none": 1, "keys": 2, "mean": 3, "minmax": 4, "cuboid": 5, "codes": 6, "learned": 7, "tree": 8}
 KV_CHOICES = {"none": 1, "all": 2, "scan": 3, "observed": 4, "recent": 5, "tree": 6, "static": 7}
 KV_SCHEDULES = {"every_step": 1, "once": 2, "periodic": 3, "boundary": 4, "anchor": 5, "ahead": 6}
@@ -93,7 +93,7 @@ class KVConfig(ctypes.Structure):
         ("preset", c_int32),
         ("group", c_int32),
         ("summary", c_int32),
-        ("choose", c_int32),
+        ("select", c_int32),
         ("schedule", c_int32),
         ("tail", c_int32),
         ("combine", c_int32),
@@ -204,7 +204,7 @@ class KVInfo(ctypes.Structure):
         ("stride", c_size_t),
         ("group", c_int32),
         ("summary", c_int32),
-        ("choose", c_int32),
+        ("select", c_int32),
         ("schedule", c_int32),
         ("tail", c_int32),
         ("combine", c_int32),

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from ctypes import addressof, byref, c_double, memmove
-from typing import Any, Literal, NamedTuple, Optional, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +19,20 @@ from ._rows import RowFormat, as_count, as_groups, as_rows, check_output
 
 Ids = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
-# By _EFFORT; None: the index's default.
-Effort = tuple[
-    Optional[float],
-    Optional[float],
-    Optional[SupportsIndex],
-    Optional[SupportsIndex],
-    Optional[SupportsIndex],
-    Optional[float],
-    Optional[float],
-]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Effort(TypedDict, total=False):
+    """What a search may spend, as keywords of the calls below; what is None or left out is as the index's default has it."""
+
+    prop_to_visit: float | None
+    prop_to_retrieve: float | None
+    num_to_visit: SupportsIndex | None
+    num_to_retrieve: SupportsIndex | None
+    field_of_view: SupportsIndex | None
+    rerank: float | None
+    guarantee: float | None
 
 
 class SearchStats(NamedTuple):
@@ -81,15 +85,9 @@ class Searchable:
         k: SupportsIndex = ...,
         *,
         filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        field_of_view: SupportsIndex | None = ...,
-        rerank: float | None = ...,
-        guarantee: float | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
+        **effort: Unpack[Effort],
     ) -> tuple[Ids, Scores]: ...
     @overload
     def search(
@@ -98,15 +96,9 @@ class Searchable:
         k: SupportsIndex = ...,
         *,
         filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        field_of_view: SupportsIndex | None = ...,
-        rerank: float | None = ...,
-        guarantee: float | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
+        **effort: Unpack[Effort],
     ) -> tuple[Ids, Scores, SearchStats]: ...
     def search(
         self,
@@ -114,15 +106,9 @@ class Searchable:
         k: SupportsIndex = 10,
         *,
         filter: Filter | None = None,
-        prop_to_visit: float | None = None,
-        prop_to_retrieve: float | None = None,
-        num_to_visit: SupportsIndex | None = None,
-        num_to_retrieve: SupportsIndex | None = None,
-        field_of_view: SupportsIndex | None = None,
-        rerank: float | None = None,
-        guarantee: float | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
+        **effort: Unpack[Effort],
     ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
         """Finds the k best rows for each query.
 
@@ -161,7 +147,6 @@ class Searchable:
         shape = (k,) if rows.ndim == 1 else (n, k)
         ids, scores = results(out, shape)
         where = (address(ids), address(scores))
-        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view, rerank, guarantee)
         found = self._run(lib.dci_index_search, handle, n, (n, address(rows), ld, k), where, filter, effort, stats)
         return (ids, scores) if found is None else (ids, scores, found)
 
@@ -173,15 +158,9 @@ class Searchable:
         *,
         union: bool = ...,
         filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        field_of_view: SupportsIndex | None = ...,
-        rerank: float | None = ...,
-        guarantee: float | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
+        **effort: Unpack[Effort],
     ) -> tuple[Ids, Scores]: ...
     @overload
     def search_group(
@@ -191,15 +170,9 @@ class Searchable:
         *,
         union: bool = ...,
         filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        field_of_view: SupportsIndex | None = ...,
-        rerank: float | None = ...,
-        guarantee: float | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
+        **effort: Unpack[Effort],
     ) -> tuple[Ids, Scores, SearchStats]: ...
     def search_group(
         self,
@@ -208,15 +181,9 @@ class Searchable:
         *,
         union: bool = False,
         filter: Filter | None = None,
-        prop_to_visit: float | None = None,
-        prop_to_retrieve: float | None = None,
-        num_to_visit: SupportsIndex | None = None,
-        num_to_retrieve: SupportsIndex | None = None,
-        field_of_view: SupportsIndex | None = None,
-        rerank: float | None = None,
-        guarantee: float | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
+        **effort: Unpack[Effort],
     ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
         """Searches for groups of queries that belong together, such as the query heads that share a kv head (GQA).
 
@@ -240,7 +207,6 @@ class Searchable:
         n_groups, group_size = groups if len(groups) == 2 else (1, *groups)
         before = (n_groups, group_size, address(rows), ld, k, _structs.GROUP_UNION if union else _structs.GROUP_EACH)
         after = (address(ids), address(scores))
-        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view, rerank, guarantee)
         n = n_groups * group_size
         found = self._run(lib.dci_index_search_group, handle, n, before, after, filter, effort, stats)
         return (ids, scores) if found is None else (ids, scores, found)
@@ -252,14 +218,8 @@ class Searchable:
         radius: float,
         *,
         filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        field_of_view: SupportsIndex | None = ...,
-        rerank: float | None = ...,
-        guarantee: float | None = ...,
         stats: Literal[False] = ...,
+        **effort: Unpack[Effort],
     ) -> tuple[Ids, Ids, Scores]: ...
     @overload
     def range_search(
@@ -268,14 +228,8 @@ class Searchable:
         radius: float,
         *,
         filter: Filter | None = ...,
-        prop_to_visit: float | None = ...,
-        prop_to_retrieve: float | None = ...,
-        num_to_visit: SupportsIndex | None = ...,
-        num_to_retrieve: SupportsIndex | None = ...,
-        field_of_view: SupportsIndex | None = ...,
-        rerank: float | None = ...,
-        guarantee: float | None = ...,
         stats: Literal[True],
+        **effort: Unpack[Effort],
     ) -> tuple[Ids, Ids, Scores, SearchStats]: ...
     def range_search(
         self,
@@ -283,14 +237,8 @@ class Searchable:
         radius: float,
         *,
         filter: Filter | None = None,
-        prop_to_visit: float | None = None,
-        prop_to_retrieve: float | None = None,
-        num_to_visit: SupportsIndex | None = None,
-        num_to_retrieve: SupportsIndex | None = None,
-        field_of_view: SupportsIndex | None = None,
-        rerank: float | None = None,
-        guarantee: float | None = None,
         stats: bool = False,
+        **effort: Unpack[Effort],
     ) -> tuple[Ids, Ids, Scores] | tuple[Ids, Ids, Scores, SearchStats]:
         """Finds every row that scores at least as well as a radius: squared distance <= radius for "l2", score >= it else.
 
@@ -306,7 +254,6 @@ class Searchable:
         result = prepared(_structs.RangeResult)
         try:
             before, after = (n, address(rows), ld, float(radius)), (byref(result),)
-            effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view, rerank, guarantee)
             found = self._run(lib.dci_index_range_search, handle, n, before, after, filter, effort, stats)
             offsets = _copied(result.offsets, n + 1, np.uintp).astype(np.int64)
             ids = _copied(result.ids, int(offsets[-1]), np.int64)
@@ -328,7 +275,7 @@ class Searchable:
     ) -> SearchStats | None:
         """Calls a search function. What a plain call does not need, it does not pay for."""
         watched = n_queries * self._count(handle) * (self._dim + self._n_simple) > _guard.WATCHED_WORK
-        if filter is None and not stats and not watched and effort == _DEFAULT:
+        if filter is None and not stats and not watched and not effort:
             check(function(handle.value, *before, None, *after))
             return None
         params = self._defaults(handle)
@@ -350,20 +297,9 @@ class Searchable:
             check(status)
         return SearchStats(*(getattr(report, name) for name in SearchStats._fields)) if stats else None
 
-    def set_defaults(
-        self,
-        *,
-        prop_to_visit: float | None = None,
-        prop_to_retrieve: float | None = None,
-        num_to_visit: SupportsIndex | None = None,
-        num_to_retrieve: SupportsIndex | None = None,
-        field_of_view: SupportsIndex | None = None,
-        rerank: float | None = None,
-        guarantee: float | None = None,
-    ) -> None:
+    def set_defaults(self, **effort: Unpack[Effort]) -> None:
         """Sets the effort of searches that do not name their own, see search. What is None is full effort again."""
         params = prepared(_structs.SearchParams)
-        effort = (prop_to_visit, prop_to_retrieve, num_to_visit, num_to_retrieve, field_of_view, rerank, guarantee)
         _set_effort(params, effort)
         check(lib.dci_index_set_defaults(self._open().value, byref(params)))
 
@@ -400,35 +336,23 @@ class Searchable:
         return params
 
 
-_EFFORT = (
-    "prop_to_visit",
-    "prop_to_retrieve",
-    "num_to_visit",
-    "num_to_retrieve",
-    "field_of_view",
-    "rerank",
-    "guarantee",
-)
-_DEFAULT: Effort = (None, None, None, None, None, None, None)
+_EFFORT = tuple(Effort.__annotations__)
+_COUNTS = ("num_to_visit", "num_to_retrieve", "field_of_view")
 
 
 def _set_effort(params: _structs.SearchParams, effort: Effort) -> None:
-    visit, retrieve, n_visit, n_retrieve, field_of_view, rerank, guarantee = effort
-    for name, share, number in (("to_visit", visit, n_visit), ("to_retrieve", retrieve, n_retrieve)):
-        if share is not None:
-            setattr(params, "prop_" + name, share)
-        if number is not None:
-            setattr(params, "num_" + name, as_count(number, "num_" + name))
-        elif share is not None:
-            setattr(params, "num_" + name, 0)  # a number would go before the share
-    if field_of_view is not None:
-        params.field_of_view = as_count(field_of_view, "field_of_view")
-    elif visit is not None or n_visit is not None:
-        params.field_of_view = 0  # it would go before both
-    if rerank is not None:
-        params.rerank = rerank
-    if guarantee is not None:
-        params.guarantee = guarantee
+    for name in effort:
+        if name not in _EFFORT:
+            raise TypeError(f"there is no option {name!r}: expected one of {', '.join(_EFFORT)}")
+    given = {name: value for name, value in effort.items() if value is not None}
+    for name, value in given.items():
+        setattr(params, name, as_count(value, name) if name in _COUNTS else value)
+    # A number goes before a share, and field_of_view before both: a default of these must not hide what is given.
+    for name in ("to_visit", "to_retrieve"):
+        if "prop_" + name in given and "num_" + name not in given:
+            setattr(params, "num_" + name, 0)
+    if "field_of_view" not in given and ("prop_to_visit" in given or "num_to_visit" in given):
+        params.field_of_view = 0
 
 
 def results(out: tuple[Ids, Scores] | None, shape: tuple[int, ...], what: str = "ids") -> tuple[Ids, Scores]:

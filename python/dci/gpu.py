@@ -168,7 +168,7 @@ class GPUKVCache(KVBase):
         with kv.step(s, n):                             # or reserve, and then step_end or step_abort
             for layer in range(n_layers):
                 kv.append(layer, keys, values)          # (n, n_kv_heads, dim_k) each, on the device
-                kv.prompt(layer, s, queries[-64:])      # once, with the last step of the prompt
+                kv.end_prompt(layer, s, queries[-64:])  # once, with the last step of the prompt
         while generating:
             with kv.step(s):                            # one more token
                 for layer in range(n_layers):
@@ -334,8 +334,8 @@ class GPUKVCache(KVBase):
         self._call("prompt_rows", handle, self._stream(step), number, name, byref(rows))
         self._kept.append((keys, values))
 
-    def prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
-        """Says that a sequence's prompt is whole in this layer, as KVCache.prompt. The host's work on the layer begins when
+    def end_prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
+        """Says that a sequence's prompt is whole in this layer, as KVCache.end_prompt. The host's work on the layer begins when
         its rows have arrived, beside the caller's next layers; what it wants may be refused by plan or step_end. A device
         that plans works, on the stream, on the rows that append was given in this step, or prompt_rows: the cache keeps them
         until the step's end, but they must not be overwritten by what is queued before that work.
@@ -351,7 +351,7 @@ class GPUKVCache(KVBase):
             if len(at.shape) != 3 or at.shape[1:] != (n_query_heads, dim):
                 raise InvalidError(f"queries has shape {at.shape}, wanted (n_positions, {n_query_heads}, {dim})")
             n, where, ld = at.shape[0], at.address, rows_on_device(at, dim, "queries")
-        self._call("prompt", handle, self._stream(step), number, number_of(sequence), n, where or None, ld)
+        self._call("end_prompt", handle, self._stream(step), number, number_of(sequence), n, where or None, ld)
 
     def plan(self, layer: SupportsIndex, queries: Any) -> None:
         """Chooses which tokens the queries of one layer attend to. Where the device plans, nothing waits; the host waits

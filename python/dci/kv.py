@@ -15,7 +15,7 @@ import numpy.typing as npt
 from . import _kv_structs
 from ._errors import DciError, InvalidError
 from ._kv_base import Counts, KVBase, Sequences, number_of
-from ._kv_config import KVLayer, KVLayout, Layers, c_config
+from ._kv_config import KVLayer, KVLayout, Layers, c_config, renamed
 from ._kv_info import KVInfo, KVSequenceInfo
 from ._kv_plan import Floats, Integers, KVPlan
 from ._kv_rows import Tokens, as_counts, as_sequences, as_tokens, counts_of, output
@@ -34,7 +34,7 @@ class KVCache(KVBase):
         with kv.step(s, n):                             # or reserve, and then step_end or step_abort
             for layer in range(n_layers):
                 kv.append(layer, s, keys, values)       # (n, n_kv_heads, dim_k), (n, n_kv_heads, dim_v)
-                kv.prompt(layer, s, queries[-64:])      # once, with the last step of the prompt
+                kv.end_prompt(layer, s, queries[-64:])  # once, with the last step of the prompt
         while generating:
             with kv.step(s):                            # one more token
                 for layer in range(n_layers):
@@ -53,9 +53,9 @@ class KVCache(KVBase):
     dtype       of keys and values: "float32", "float16" or "bfloat16". query_dtype: of queries.
     scale       of q . k; None: 1 / sqrt(dim_k).
     page_tokens 8, 16, 32 or 64; None: the preset's.
-    group       which tokens lie together: "token", "page", "tree", "cluster", "segment", "restructured".
+    group       which tokens lie together: "token", "page", "tree", "cluster", "segment", "reordered".
     summary     what stays of a group: "none", "keys", "mean", "minmax", "cuboid", "codes", "learned", "tree".
-    choose      how queries choose: "none", "all", "scan", "observed", "recent", "tree", "static".
+    select      how queries select: "none", "all", "scan", "observed", "recent", "tree", "static".
     schedule    when it is decided again: "every_step", "once", "periodic", "boundary", "anchor", "ahead".
     tail        what becomes of the others: "drop", "sums", "lowbit".
     combine     how query heads of a group agree: "softmax", "mean", "each".
@@ -78,15 +78,16 @@ class KVCache(KVBase):
                 group "cluster" and "segment"; cluster_by is "raw" or "centred".
     estimate_share
                 tail "sums" over clusters: the share that is estimated.
-    tau         schedule "boundary" and "ahead", see calibrate. period: "periodic" and "restructured".
+    tau         schedule "boundary" and "ahead", see calibrate. period: "periodic" and "reordered".
     anchor_first, anchor_period
                 schedule "anchor". ring: queries that a layer remembers.
     tree_promotion, tree_field_of_view, tree_tokens
-                group "tree". static_share: group "restructured". verify: choose "scan" over codes.
+                group "tree". static_share: group "reordered". verify: select "scan" over codes.
     preselect, preselect_tokens, preselect_least
                 the same, of tokens in the best groups alone. sums_whole: tail "sums" over pages.
     piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
     context     threads and instruction set; None: default_context().
+    choose      the name of select in 0.1, with a warning.
 
     None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is told
     of memory, is offered in C alone.
@@ -120,7 +121,7 @@ class KVCache(KVBase):
         page_tokens: SupportsIndex | None = None,
         group: str | None = None,
         summary: str | None = None,
-        choose: str | None = None,
+        select: str | None = None,
         schedule: str | None = None,
         tail: str | None = None,
         combine: str | None = None,
@@ -162,6 +163,7 @@ class KVCache(KVBase):
         static_share: float = 0.25,
         piece_bytes: SupportsIndex | None = None,
         context: Context | None = None,
+        choose: str | None = None,
     ) -> None:
         config, kept = self._prepare(dict(locals()))  # by the names of the config's fields
         self._context = default_context() if context is None else context
@@ -179,14 +181,19 @@ class KVCache(KVBase):
 
     # Steps
 
-    def lend(self, sequence: SupportsIndex, blocks: npt.ArrayLike) -> None:
+    def assign_blocks(self, sequence: SupportsIndex, blocks: npt.ArrayLike) -> None:
         """With a layout whose blocks are given out "by_caller": the blocks in which the sequence's next tokens lie, behind
         those it has; before reserve. blocks: (n,) integers."""
         handle, numbers = self._live(), as_ids(blocks, "blocks")
         if numbers.size and (numbers.min() < 0 or numbers.max() >= 2**31):
             raise InvalidError(f"blocks holds {numbers.min()} to {numbers.max()}, wanted 0 to {2**31 - 1}")
         narrow = numbers.astype(np.int32)
-        check(lib.dci_kv_lend(handle.value, number_of(sequence), narrow.size, address(narrow)))
+        check(lib.dci_kv_assign_blocks(handle.value, number_of(sequence), narrow.size, address(narrow)))
+
+    def lend(self, sequence: SupportsIndex, blocks: npt.ArrayLike) -> None:
+        """The name of assign_blocks in 0.1."""
+        renamed("lend", "assign_blocks", 3)
+        self.assign_blocks(sequence, blocks)
 
     def reserve(self, sequences: Sequences, n_tokens: Counts = 1) -> None:
         """Begins a step: takes all memory that n_tokens more tokens of each sequence need, in every layer.
@@ -236,7 +243,7 @@ class KVCache(KVBase):
         rows.values, rows.value_token_stride, rows.value_head_stride = address(v.array), v.token_stride, v.head_stride
         return k, v
 
-    def prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
+    def end_prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
         """Says that a sequence's prompt is whole in this layer: its groups, codes and choices are formed meanwhile. Every
         sequence needs this once per layer before the first plan.
 
@@ -245,13 +252,13 @@ class KVCache(KVBase):
         """
         handle, number, layer = self._live(), number_of(sequence), as_count(layer, "layer")
         if queries is None:
-            check(lib.dci_kv_prompt(handle.value, layer, number, 0, None, self._shape[0]))
+            check(lib.dci_kv_end_prompt(handle.value, layer, number, 0, None, self._shape[0]))
             return
         rows, n, ld = self._queries(queries)
-        check(lib.dci_kv_prompt(handle.value, layer, number, n, address(rows), ld))
+        check(lib.dci_kv_end_prompt(handle.value, layer, number, n, address(rows), ld))
 
     def wait(self, sequence: SupportsIndex | None = None) -> None:
-        """Waits for what prompt began for a sequence (None: for all), and helps. Plans wait by themselves."""
+        """Waits for what end_prompt began for a sequence (None: for all), and helps. Plans wait by themselves."""
         handle = self._live()
         check(lib.dci_kv_wait(handle.value, -1 if sequence is None else number_of(sequence)))
 
@@ -364,7 +371,7 @@ class KVCache(KVBase):
     # What there is
 
     def order(self, layer: SupportsIndex, sequence: SupportsIndex, kv_head: SupportsIndex) -> tuple[Integers, int]:
-        """Group "restructured": the positions of one layer and head's candidates in the order in which pages are cut from
+        """Group "reordered": the positions of one layer and head's candidates in the order in which pages are cut from
         them, (n,) int32, and how many of them, the first ones, are static."""
         handle, n, static = self._live(), c_size_t(), c_size_t()
         at = (handle.value, as_count(layer, "layer"), number_of(sequence), as_count(kv_head, "kv_head"))

@@ -112,8 +112,8 @@ class Twin:
                     if named:
                         rows = (getattr(text, what)[layer, : first + n] for what in ("keys", "values"))
                         self.kv.prompt_rows(layer, name, *map(self.put, rows))
-                    self.kv.prompt(layer, name, self.put(observed))
-                    self.cpu.prompt(layer, other, observed)
+                    self.kv.end_prompt(layer, name, self.put(observed))
+                    self.cpu.end_prompt(layer, other, observed)
                 if looks:
                     looked += self.look(layer, names, counts)
         for name, n in zip(names, counts):

@@ -44,7 +44,7 @@ def read_in(kv: dci.KVCache, sequence: int, text: Text, first: int = 0, n: int |
         for layer in range(len(text.keys)):
             kv.append(layer, sequence, text.keys[layer, first:end], text.values[layer, first:end])
             if ends:
-                kv.prompt(layer, sequence, text.queries[layer, max(first, end - 64) : end])
+                kv.end_prompt(layer, sequence, text.queries[layer, max(first, end - 64) : end])
 
 
 def started(text: Text, preset: str = "sketch", **options: Any) -> tuple[dci.KVCache, int]:

@@ -49,7 +49,7 @@ CONSTANTS = {
         for what, names in {
             "GROUP_": _kv_structs.KV_GROUPS,
             "SUMMARY_": _kv_structs.KV_SUMMARIES,
-            "CHOOSE_": _kv_structs.KV_CHOICES,
+            "SELECT_": _kv_structs.KV_CHOICES,
             "": _kv_structs.KV_SCHEDULES,
             "TAIL_": _kv_structs.KV_TAILS,
             "COMBINE_": _kv_structs.KV_COMBINES,
@@ -197,7 +197,7 @@ def test_the_defaults_of_a_kv_cache_are_the_librarys():
 def test_every_option_of_a_kv_cache_reaches_the_config():
     no_options = {"struct_size", "reserved", "reserved_more", "hook", "layer_stride"}
     fields = {name for name, _ in _kv_structs.KVConfig._fields_} - no_options
-    assert fields == set(inspect.signature(dci.KVCache).parameters) - {"context"}
+    assert fields == set(inspect.signature(dci.KVCache).parameters) - {"context", "choose"}
     written = {*_kv_config.CHOICES, *_kv_config.SIZES, *_kv_config.NUMBERS, *_kv_config.FLAGS, *_kv_config.REALS}
     assert fields - written == {"preset", "dtype", "query_dtype", "seed", "layers", "layout"}
 

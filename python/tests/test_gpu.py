@@ -113,7 +113,7 @@ def started(kv, n=600, text=TEXT):
     with kv.step(s, n):
         for layer in range(N_LAYERS):
             kv.append(layer, put(text.keys[layer, :n]), put(text.values[layer, :n]))
-            kv.prompt(layer, s, put(text.queries[layer, n - 64 : n]))
+            kv.end_prompt(layer, s, put(text.queries[layer, n - 64 : n]))
     return s
 
 
@@ -152,7 +152,7 @@ def test_rows_of_each_sequence_may_have_an_axis_of_their_own():
         for layer in range(N_LAYERS):
             kv.append(layer, *(put(np.stack([getattr(t, what)[layer] for t in texts])) for what in ("keys", "values")))
             for name, text in zip(names, texts):
-                kv.prompt(layer, name, put(text.queries[layer, -64:]))
+                kv.end_prompt(layer, name, put(text.queries[layer, -64:]))
     for name, text in zip(names, texts):
         for layer in range(N_LAYERS):
             for head in range(N_KV_HEADS):
@@ -186,7 +186,7 @@ def test_strides_are_followed(rows_of):
             kv.append(layer, *rows_of(TEXT, layer, 0, 300))
             loose = np.zeros((64, N_QUERY_HEADS, 2 * DIM), np.float32)
             loose[..., :DIM] = TEXT.queries[layer, 236:300]
-            kv.prompt(layer, s, put(loose)[..., :DIM])
+            kv.end_prompt(layer, s, put(loose)[..., :DIM])
     for layer in range(N_LAYERS):
         np.testing.assert_array_equal(kv.read(layer, s, 1)[0], TEXT.keys[layer, :300, 1])
         np.testing.assert_array_equal(kv.read(layer, s, 0)[1], TEXT.values[layer, :300, 0])
@@ -380,7 +380,7 @@ if {not ON_HOST}:
     rows = torch.from_numpy(rows).to("cuda:{DEVICE}")
 kv.reserve(s, 6000)
 kv.append(0, rows, rows)
-kv.prompt(0, s)
+kv.end_prompt(0, s)
 print(kv)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

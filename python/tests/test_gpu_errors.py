@@ -85,7 +85,7 @@ CALLS = {
     "load": lambda kv, s: kv.load("nowhere"),
     "reserve": lambda kv, s: kv.reserve(s),
     "append": lambda kv, s: kv.append(0, ROWS, ROWS),
-    "prompt": lambda kv, s: kv.prompt(0, s),
+    "end_prompt": lambda kv, s: kv.end_prompt(0, s),
     "plan": lambda kv, s: kv.plan(0, Q),
     "attend": lambda kv, s: kv.attend(0, Q),
     "step_end": lambda kv, s: kv.step_end(),
@@ -118,7 +118,7 @@ def test_a_sequence_that_is_not_there_is_not_found(call):
         CALLS[call](kv, kv.open() + 7)
 
 
-@pytest.mark.parametrize("call", ["append", "prompt", "plan", "attend", "step_end", "step_abort"])
+@pytest.mark.parametrize("call", ["append", "end_prompt", "plan", "attend", "step_end", "step_abort"])
 def test_without_a_step_its_calls_are_refused(call):
     kv = gpu_kv()
     s = kv.open()
@@ -150,7 +150,7 @@ IN_A_STEP = {
     "queries .* would have to be copied": lambda kv, s: planned(kv, floats(6, 128)[:, ::2]),
     "layer 1 has not got its rows": lambda kv, s: kv.plan(1, Q),
     "layer 0 has no plan in this step": lambda kv, s: [kv.append(0, ROWS, ROWS), kv.attend(0, Q)],
-    r"queries has shape \(6, 64\), wanted \(n_positions, 6, 64\)": lambda kv, s: kv.prompt(0, s, Q),
+    r"queries has shape \(6, 64\), wanted \(n_positions, 6, 64\)": lambda kv, s: kv.end_prompt(0, s, Q),
     r"out must be a writeable float32 array or tensor of shape \(6, 64\)": lambda kv, s: seen(kv, out=floats(6, 63)),
     "out .* would have to be copied": lambda kv, s: seen(kv, out=floats(6, 128)[:, ::2]),
     "lse must be a writeable float32": lambda kv, s: seen(kv, lse=floats(5)),
@@ -282,7 +282,7 @@ def test_outputs_of_several_sequences_lie_at_equal_distances():
         for layer in range(N_LAYERS):
             kv.append(layer, rows, rows)
             for name in names:
-                kv.prompt(layer, name)
+                kv.end_prompt(layer, name)
         kv.plan(0, queries)
         sums = floats(2, N_QUERY_HEADS + 2)
         with pytest.raises(dci.InvalidError, match="wanted it to be contiguous"):
@@ -322,7 +322,7 @@ def test_a_steps_calls_have_its_stream(monkeypatch):
     monkeypatch.setattr("dci.gpu.current_stream", lambda device: 1234)
     calls = [
         lambda: kv.append(0, ROWS, ROWS),
-        lambda: kv.prompt(0, s),
+        lambda: kv.end_prompt(0, s),
         lambda: kv.plan(0, Q),
         lambda: kv.attend(0, Q),
         kv.step_end,
@@ -439,7 +439,7 @@ def test_numpys_other_forms_are_taken_or_refused():
     with kv.step(s, 20):
         for layer in range(N_LAYERS):
             kv.append(layer, text.keys[layer].view(ml_dtypes.bfloat16), text.values[layer])
-            kv.prompt(layer, s)
+            kv.end_prompt(layer, s)
     np.testing.assert_array_equal(kv.read(1, s, 1)[0], text.keys[1, :, 1])
     one = np.zeros((N_KV_HEADS, DIM), np.uint16)
     with pytest.raises(dci.InvalidError, match="would have to be copied"), kv.step(s):

@@ -110,7 +110,7 @@ def test_named_rows_are_all_of_the_sequences():
             with pytest.raises(dci.NotFoundError):
                 kv.prompt_rows(layer, other + 1, rows, rows)
             kv.prompt_rows(layer, s, rows, rows)
-            kv.prompt(layer, s)
+            kv.end_prompt(layer, s)
     with pytest.raises(dci.InvalidError, match="no step is open"):
         kv.prompt_rows(0, s, rows, rows)
 
@@ -139,7 +139,7 @@ def test_rows_are_kept_until_the_steps_end(ends):
             call(layer, *(one for one, _ in rows))
             seen += [ref for _, ref in rows]
             del rows
-        kv.prompt(layer, s)
+        kv.end_prompt(layer, s)
     gc.collect()
     assert len(seen) == 4 * N_LAYERS and all(ref() is not None for ref in seen)
     getattr(kv, ends)()

@@ -204,7 +204,7 @@ def test_dense_layers_attend_to_everything():
 def test_choices_replace_the_presets():
     with kv_of("sketch", group="page", summary="cuboid", combine="mean", page_tokens=32, budget=300, sink=8) as kv:
         info = kv.info()
-        assert (info.group, info.summary, info.choose, info.combine) == ("page", "cuboid", "scan", "mean")
+        assert (info.group, info.summary, info.select, info.combine) == ("page", "cuboid", "scan", "mean")
         assert (info.page_tokens, info.sink, info.stride >= 300) == (32, 8, True)
     with kv_of(9) as kv, kv_of("sketch") as same:
         assert kv.info() == same.info()
@@ -236,7 +236,7 @@ def test_every_preset_keeps_its_share_of_a_real_models_attention(trace, preset):
     name = kv.open()
     with kv.step(name, n):
         kv.append(0, name, keys[:n], values[:n])
-        kv.prompt(0, name, queries[:first])
+        kv.end_prompt(0, name, queries[:first])
     kept = best = 0.0
     for t in range(64):
         with kv.step(name):
@@ -280,3 +280,22 @@ def test_stored_rows_are_what_was_appended():
     np.testing.assert_array_equal(keys, text.keys[1, 10:, 1])
     np.testing.assert_array_equal(values, text.values[1, 10:, 1])
     assert stored(np.ones(1), "bfloat16").dtype == keys.dtype
+
+
+def test_names_of_0_1_warn_and_still_work():
+    """prompt, lend, choose and "restructured" are the old names of end_prompt, assign_blocks, select and "reordered"."""
+    with pytest.warns(DeprecationWarning, match="the option choose is now select"):
+        old = dci.KVCache(1, 2, 1, 32, preset="sketch", choose="scan")
+    with pytest.warns(DeprecationWarning, match='group "restructured" is now "reordered"'):
+        assert dci.KVCache(1, 2, 1, 32, preset="prkv", group="restructured").info().group == "reordered"
+    with pytest.warns(DeprecationWarning, match="choose is now select"):
+        assert old.info().choose == old.info().select == "scan"
+    with pytest.raises(TypeError, match="choose is the old name of select"):
+        dci.KVCache(1, 2, 1, 32, preset="sketch", choose="scan", select="scan")
+    name = old.open()
+    with old.step(name, 4):
+        old.append(0, name, np.ones((4, 1, 32), np.float16), np.ones((4, 1, 32), np.float16))
+        with pytest.warns(DeprecationWarning, match="prompt is now end_prompt"):
+            old.prompt(0, name)
+    with pytest.warns(DeprecationWarning, match="lend is now assign_blocks"), pytest.raises(dci.InvalidError):
+        old.lend(name, [-1])

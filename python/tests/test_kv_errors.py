@@ -64,10 +64,10 @@ CALLS = {
     "free": lambda kv, s: kv.free(s),
     "save": lambda kv, s: kv.save(s, "nowhere"),
     "load": lambda kv, s: kv.load("nowhere"),
-    "lend": lambda kv, s: kv.lend(s, [1]),
+    "assign_blocks": lambda kv, s: kv.assign_blocks(s, [1]),
     "reserve": lambda kv, s: kv.reserve(s),
     "append": lambda kv, s: kv.append(0, s, ROWS, ROWS),
-    "prompt": lambda kv, s: kv.prompt(0, s),
+    "end_prompt": lambda kv, s: kv.end_prompt(0, s),
     "wait": lambda kv, s: kv.wait(),
     "step_end": lambda kv, s: kv.step_end(s),
     "step_abort": lambda kv, s: kv.step_abort(s),
@@ -102,7 +102,7 @@ def test_a_sequence_that_is_not_there_is_not_found(call):
     with pytest.raises((dci.NotFoundError, dci.InvalidError)) as caught:
         CALLS[call](kv, s + 7)
     # Blocks are lent, and orders asked for, only where the config has them.
-    assert isinstance(caught.value, dci.NotFoundError) or call in ("lend", "order")
+    assert isinstance(caught.value, dci.NotFoundError) or call in ("assign_blocks", "order")
 
 
 BAD_CALLS = {
@@ -117,7 +117,7 @@ BAD_CALLS = {
     r"sequences has shape \(1, 1\)": lambda kv, s: kv.reserve([[s]]),
     r"queries has shape \(6, 31\), wanted \(1, 6, 32\)": lambda kv, s: kv.plan(0, s, np.ones((6, 31), "f4")),
     r"queries has shape \(2, 6, 32\), wanted \(1, 6, 32\)": lambda kv, s: kv.attend(0, s, np.ones((2, 6, 32), "f4")),
-    r"queries has shape \(6, 32\), wanted \(n_positions, 6, 32\)": lambda kv, s: kv.prompt(0, s, Q),
+    r"queries has shape \(6, 32\), wanted \(n_positions, 6, 32\)": lambda kv, s: kv.end_prompt(0, s, Q),
     "out must be a writeable": lambda kv, s: kv.attend(0, s, Q, out=np.empty((6, 31), "f4")),
     "lse must be a writeable": lambda kv, s: kv.attend(0, s, Q, lse=np.empty(5, "f4")),
     "blocks 0 to 999 wanted of sequence": lambda kv, s: kv.table(s, 0, 999),
@@ -125,8 +125,8 @@ BAD_CALLS = {
     "kv_head is 2, expected less than 2": lambda kv, s: kv.read(0, s, 2),
     "sequence 0 has 300 tokens, not 301": lambda kv, s: kv.fork(s, 301),
     "zero byte": lambda kv, s: kv.save(s, "a\0b"),
-    "holds -5 to 3": lambda kv, s: kv.lend(s, [-5, 3]),
-    "sequence 0, layer 0: the prompt has ended already": lambda kv, s: kv.prompt(0, s),
+    "holds -5 to 3": lambda kv, s: kv.assign_blocks(s, [-5, 3]),
+    "sequence 0, layer 0: the prompt has ended already": lambda kv, s: kv.end_prompt(0, s),
     "room is -1": lambda kv, s: kv.new_plan(-1),
     "the plan has room for 0 sequences, not 1": lambda kv, s: kv.plan(0, s, Q, out=kv.new_plan(0)),
     "the plan is empty": lambda kv, s: kv.attend(0, s, Q, kv.new_plan()),
@@ -287,7 +287,7 @@ s = kv.open()
 rows = np.random.default_rng(0).standard_normal((6000, 1, 32), dtype=np.float32)
 kv.reserve(s, 6000)
 kv.append(0, s, rows, rows)
-kv.prompt(0, s)
+kv.end_prompt(0, s)
 plan = kv.new_plan()
 print(kv)
 """
@@ -306,7 +306,7 @@ def test_rows_are_copied_where_they_must_and_give_the_same():
     with other.step(t, text.n):
         for layer in range(N_LAYERS):
             other.append(layer, t, wide[layer, ..., ::2], wide[layer, ..., 1::2])
-            other.prompt(layer, t, text.queries[layer, -64:].astype(np.float64))
+            other.end_prompt(layer, t, text.queries[layer, -64:].astype(np.float64))
     for got, want in zip(other.read(1, t, 1), wanted):
         np.testing.assert_array_equal(got, want)
     assert (other.n_layers, other.n_query_heads, other.n_kv_heads, other.dim_k) == SHAPE == (N_LAYERS, N_QUERY_HEADS, 2, 32)

@@ -128,7 +128,7 @@ def test_rows_in_memory_of_the_callers(blocks_by, heads_first):
     kv = kv_of(budget=256, layout=layout)
     name = kv.open()
     if blocks_by == "by_caller":
-        kv.lend(name, np.arange(n_blocks)[::-1][: -(-TEXT.n // size)])
+        kv.assign_blocks(name, np.arange(n_blocks)[::-1][: -(-TEXT.n // size)])
     read_in(kv, name, TEXT)
     table = kv.table(name)
     assert blocks_by == "by_library" or table[0] == n_blocks - 1
@@ -143,13 +143,13 @@ def test_rows_that_lie_in_their_slots_already():
     stores = np.zeros((2, N_LAYERS, 80, 16, N_KV_HEADS, DIM), np.float32)
     kv = kv_of(budget=256, layout=dci.KVLayout(list(stores[0]), list(stores[1]), "by_caller"))
     name = kv.open()
-    kv.lend(name, range(63))
+    kv.assign_blocks(name, range(63))
     stores[0].reshape(N_LAYERS, -1, N_KV_HEADS, DIM)[:, : TEXT.n] = TEXT.keys
     stores[1].reshape(N_LAYERS, -1, N_KV_HEADS, DIM)[:, : TEXT.n] = TEXT.values
     with kv.step(name, TEXT.n):
         for layer in range(N_LAYERS):
             kv.append(layer, name, n_tokens=TEXT.n)
-            kv.prompt(layer, name, TEXT.queries[layer, -64:])
+            kv.end_prompt(layer, name, TEXT.queries[layer, -64:])
     own, same = started(TEXT, budget=256)
     assert_same(planned(kv, name), planned(own, same))
 

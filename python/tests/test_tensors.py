@@ -138,7 +138,7 @@ def test_torch_tensors_give_the_bits_of_arrays(torch, dtype):
     with other.step(same, text.n):
         for layer in range(N_LAYERS):
             other.append(layer, same, *(rows[layer].transpose(1, 2) for rows in ordered))
-            other.prompt(layer, same, asked[layer, -64:])
+            other.end_prompt(layer, same, asked[layer, -64:])
     for layer in range(N_LAYERS):
         out, lse = torch.empty(6, DIM), torch.empty(6)
         plan = other.plan(layer, same, asked[layer, -1])

@@ -69,7 +69,7 @@ static dci_status refuse_bad_rows(const km_call *call)
                 if (bad->kind == KM_BAD_NUMBER)
                         return dci_fail(DCI_ERR_NUMBER,
                                         "row %zu of problem %zu holds NaN or infinity, or its squared norm exceeds %g",
-                                        bad->row, number, (double)KM_MOST_NORM2);
+                                        bad->row, number, (double)KM_MAX_NORM2);
                 if (bad->kind == KM_BAD_VALUE)
                         return dci_fail(
                                 DCI_ERR_NUMBER,

@@ -12,7 +12,7 @@
 #include "cluster/kmeans_internal.h"
 
 /* Turns; then what is left fills what is free, in order. Rows that are all alike would take one turn per cluster. */
-#define MOST_TURNS 8
+#define MAX_TURNS 8
 
 /* By cluster, then by fit, then by row. */
 static int best_first(const void *a, const void *b)
@@ -135,7 +135,7 @@ dci_status dci_km_assign_balanced(km_view *view, double *out_free)
                         p->wishes[s.n_rows++] = (km_wish){.row = (int32_t)i};
         if (s.n_rows == 0)
                 return DCI_OK;
-        for (int turn = 0; turn < MOST_TURNS && s.n_rows > 0; turn++) {
+        for (int turn = 0; turn < MAX_TURNS && s.n_rows > 0; turn++) {
                 status = take_turn(&s);
                 if (status != DCI_OK)
                         return status;

@@ -5,7 +5,7 @@
 
 #include "cluster/kmeans_internal.h"
 
-#define MOST_ROWS (((size_t)1 << 31) - 64)
+#define MAX_ROWS (((size_t)1 << 31) - 64)
 
 dci_status dci_kmeans_config_init(dci_kmeans_config *config, size_t struct_size)
 {
@@ -139,9 +139,9 @@ static dci_status check_sizes(const dci_kmeans_config *c, bool reads, dci_kmeans
         size_t room;
         if (in->rows == NULL && reads)
                 return dci_fail(DCI_ERR_INVALID, "rows is NULL");
-        if (in->n == 0 || in->n > MOST_ROWS)
+        if (in->n == 0 || in->n > MAX_ROWS)
                 return dci_fail(in->n == 0 ? DCI_ERR_INVALID : DCI_ERR_LIMIT, "%zu rows, allowed is 1 to %zu", in->n,
-                                MOST_ROWS);
+                                MAX_ROWS);
         if (in->reserved != 0)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "input.reserved is %d, expected 0", (int)in->reserved);
         if (in->n_problems == 0)
@@ -152,9 +152,9 @@ static dci_status check_sizes(const dci_kmeans_config *c, bool reads, dci_kmeans
         if (c->capacity > 0 && dci_mul(c->n_clusters, c->capacity, &room) && room < in->n)
                 return dci_fail(DCI_ERR_INVALID, "%zu clusters of at most %zu rows do not hold %zu rows", c->n_clusters,
                                 c->capacity, in->n);
-        if (in->first_row > MOST_ROWS - in->n || in->first_cluster > MOST_ROWS - c->n_clusters)
+        if (in->first_row > MAX_ROWS - in->n || in->first_cluster > MAX_ROWS - c->n_clusters)
                 return dci_fail(DCI_ERR_LIMIT, "row %zu + %zu or cluster %zu + %zu exceeds %zu", in->first_row, in->n,
-                                in->first_cluster, c->n_clusters, MOST_ROWS);
+                                in->first_cluster, c->n_clusters, MAX_ROWS);
         dci_status status = check_strides("rows", in->n, c->dim, in->n_problems, dci_dtype_size(c->dtype), &in->ld,
                                           &in->problem_ld);
         if (status == DCI_OK)
@@ -185,14 +185,14 @@ static dci_status check_given(const dci_kmeans_config *c, const dci_kmeans_input
                 return dci_fail(DCI_ERR_INVALID, "input.means is %s, but subtract_mean is %sDCI_MEAN_GIVEN",
                                 in->means == NULL ? "NULL" : "given", in->means == NULL ? "" : "not ");
         for (size_t p = 0; in->means != NULL && p < in->n_problems; p++)
-                if (!(norm2_of(in->means + p * c->dim, c->dim) <= (double)KM_MOST_NORM2))
+                if (!(norm2_of(in->means + p * c->dim, c->dim) <= (double)KM_MAX_NORM2))
                         return dci_fail(DCI_ERR_NUMBER,
                                         "the mean of problem %zu holds NaN or infinity, or its squared norm exceeds %g",
-                                        p, (double)KM_MOST_NORM2);
+                                        p, (double)KM_MAX_NORM2);
         for (size_t i = 0; in->centroids != NULL && i < n_given; i++) {
                 const bool cosine = c->metric == DCI_METRIC_COSINE;
                 const double norm2 = norm2_of(in->centroids + i * c->dim, c->dim);
-                if (!(norm2 <= (cosine ? DBL_MAX : (double)KM_MOST_NORM2)))
+                if (!(norm2 <= (cosine ? DBL_MAX : (double)KM_MAX_NORM2)))
                         return dci_fail(DCI_ERR_NUMBER, "centroid %zu of problem %zu holds NaN or infinity%s",
                                         i % c->n_clusters, i / c->n_clusters, cosine ? "" : ", or is too long");
                 if (cosine && norm2 == 0.0)

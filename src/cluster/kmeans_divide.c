@@ -11,8 +11,8 @@
 
 #include "cluster/kmeans_internal.h"
 
-#define MOST_DEPTH 8  /* then a part is cut by position: its rows are all but alike */
-#define MOST_ROUNDS 5 /* of two means */
+#define MAX_DEPTH 8  /* then a part is cut by position: its rows are all but alike */
+#define MAX_ROUNDS 5 /* of two means */
 
 /* Parts lie one behind the other in p->order, rows ascending within each; p->row_scratch marks where they begin. */
 static void mark(km_problem *p, size_t at)
@@ -83,11 +83,11 @@ static size_t divide(km_problem *p, km_worker *w, size_t begin, size_t end)
         const float *b = p->points + (size_t)p->order[largest(p, begin, end)] * p->dim;
         float limit = halfway(p, w, a, b);
         size_t second = begin, before = SIZE_MAX;
-        for (int i = 0; i <= MOST_ROUNDS; i++) {
+        for (int i = 0; i <= MAX_ROUNDS; i++) {
                 memcpy(w->row, w->sum, p->dim * sizeof *w->row);
                 dci_km_score(p, w, DCI_FORM_DOT, w->row, begin, end);
                 second = partition(p, begin, end, limit);
-                if (second == begin || second == end || second == before || i == MOST_ROUNDS)
+                if (second == begin || second == end || second == before || i == MAX_ROUNDS)
                         break;
                 before = second;
                 dci_km_sum(p, w, DCI_F32, p->points, p->dim * sizeof *p->points, p->order + begin, second - begin,
@@ -113,14 +113,14 @@ static void divide_cluster(km_problem *p, km_worker *w, size_t begin, size_t end
         struct {
                 size_t begin, end;
                 int depth;
-        } left[MOST_DEPTH + 2] = {{begin, end, 0}};
+        } left[MAX_DEPTH + 2] = {{begin, end, 0}};
         size_t n_left = 1;
         while (n_left > 0) {
                 const size_t from = left[n_left - 1].begin, to = left[n_left - 1].end;
                 const int depth = left[--n_left].depth;
                 if (to - from <= p->limit)
                         continue;
-                const size_t second = depth < MOST_DEPTH ? divide(p, w, from, to) : from;
+                const size_t second = depth < MAX_DEPTH ? divide(p, w, from, to) : from;
                 if (second == from) {
                         cut_by_position(p, from, to, (to - from + p->limit - 1) / p->limit);
                         continue;

@@ -12,7 +12,7 @@ void dci_km_put_raw(km_problem *p, size_t c, size_t row)
         if (p->raw == NULL)
                 return;
         float *raw = p->raw + c * p->dim;
-        p->kernels->widen[p->config->dtype - 1](dci_km_row(p, row), p->dim, raw);
+        p->kernels->to_f32[p->config->dtype - 1](dci_km_row(p, row), p->dim, raw);
         for (size_t j = 0; j < p->dim; j++)
                 raw[j] -= p->mean[j];
 }

@@ -24,8 +24,8 @@
 #define KM_TASK_ROWS ((size_t)256) /* a multiple of DCI_NEAREST_BLOCK; also the rows that are summed in binary32 */
 
 /* Squared lengths of rows: after up to two means have been taken away they still stay below FLT_MAX / 8. */
-#define KM_MOST_NORM2 (FLT_MAX / 256.0f)
-#define KM_LEAST_NORM2 0x1p-80f  /* under COSINE: shorter rows have no direction */
+#define KM_MAX_NORM2 (FLT_MAX / 256.0f)
+#define KM_MIN_NORM2 0x1p-80f    /* under COSINE: shorter rows have no direction */
 #define KM_NO_DIRECTION INFINITY /* `own` of such a row */
 
 /* Why a row was refused. */

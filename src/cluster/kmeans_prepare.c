@@ -34,11 +34,11 @@ static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
         const void *row = dci_km_row(p, i);
         *out_zero = false;
         float norm2 = p->kernels->norm2[p->config->dtype - 1](row, p->dim);
-        if (!(norm2 <= KM_MOST_NORM2))
+        if (!(norm2 <= KM_MAX_NORM2))
                 return KM_BAD_NUMBER;
         if (is_bad_value(p, i))
                 return KM_BAD_VALUE;
-        p->kernels->widen[p->config->dtype - 1](row, p->dim, out);
+        p->kernels->to_f32[p->config->dtype - 1](row, p->dim, out);
         if (p->config->subtract_mean != DCI_MEAN_NONE) {
                 for (size_t j = 0; j < p->dim; j++)
                         out[j] -= p->mean[j];
@@ -46,7 +46,7 @@ static int take_row(const km_problem *p, size_t i, float *out, bool *out_zero)
         }
         if (!dci_km_cosine(p))
                 return KM_BAD_NONE;
-        if (norm2 < KM_LEAST_NORM2) {
+        if (norm2 < KM_MIN_NORM2) {
                 memset(out, 0, p->dim * sizeof *out);
                 *out_zero = true;
                 return p->config->zero_rows == DCI_ZERO_KEEP ? KM_BAD_NONE : KM_BAD_DIRECTION;
@@ -101,7 +101,7 @@ static void sum_task(void *arg, size_t task, size_t worker)
         for (size_t i = 0; i < n; i++) {
                 const void *row = dci_km_row(p, first + i);
                 p->workers[worker].pointers[i] = row;
-                if (!(p->kernels->norm2[p->config->dtype - 1](row, p->dim) <= KM_MOST_NORM2)) {
+                if (!(p->kernels->norm2[p->config->dtype - 1](row, p->dim) <= KM_MAX_NORM2)) {
                         p->task_bad[task] = first + i;
                         return;
                 }
@@ -189,7 +189,7 @@ static void guess_middle(km_problem *p)
                 norms2[n_long] = p->kernels->norm2[DCI_F32 - 1](row, p->dim);
                 n_long += norms2[n_long] > 0.0f;
                 for (size_t j = 0; j < p->dim; j++)
-                        sum[j] += row[j]; /* KM_MOST_NORM2 leaves room for the sum */
+                        sum[j] += row[j]; /* KM_MAX_NORM2 leaves room for the sum */
         }
         const float scale = 1.0f / (float)(n_used > 0 ? n_used : 1);
         for (size_t j = 0; j < p->dim; j++)
@@ -221,7 +221,7 @@ bool dci_km_put_centroid(const km_problem *p, const float *in_rows, float *out_i
         float scale = 1.0f;
         if (dci_km_cosine(p)) {
                 const float norm2 = p->kernels->norm2[DCI_F32 - 1](in_rows, p->dim);
-                if (!(norm2 >= KM_LEAST_NORM2))
+                if (!(norm2 >= KM_MIN_NORM2))
                         return false;
                 scale = 1.0f / sqrtf(norm2);
         }

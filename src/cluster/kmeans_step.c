@@ -244,7 +244,7 @@ static void add_up_task(void *arg, size_t task, size_t worker)
 }
 
 /* Of the squared lengths of the points, what is left of them as the objective under L2: less is mostly rounding of binary32 sums. */
-#define LEAST_LEFT 0x1p-8
+#define MIN_LEFT 0x1p-8
 
 dci_status dci_km_add_up(km_view *view, double *out_objective)
 {
@@ -259,7 +259,7 @@ dci_status dci_km_add_up(km_view *view, double *out_objective)
         for (size_t c = view->first_cluster; c < view->first_cluster + view->k; c++)
                 value += p->cluster_value[c];
         *out_objective = squares + value;
-        if (p->config->metric == DCI_METRIC_L2 && *out_objective < LEAST_LEFT * squares)
+        if (p->config->metric == DCI_METRIC_L2 && *out_objective < MIN_LEFT * squares)
                 return dci_km_measure(view, out_objective);
         return DCI_OK;
 }

@@ -93,7 +93,7 @@ dci_status dci_context_create(const dci_context_config *config, dci_context **ou
         if (status != DCI_OK)
                 return status;
         dci_isa isa;
-        status = dci_isa_choose(config->isa, &isa);
+        status = dci_isa_select(config->isa, &isa);
         if (status != DCI_OK)
                 return status;
 

@@ -8,9 +8,9 @@
 /* How attention is divided. A multiprocessor runs one block at a time; a block takes so long for itself as for that many tokens. */
 #define BLOCK_TOKENS ((size_t)512)
 #define FEWEST_TOKENS ((size_t)64) /* of a split */
-#define MOST_UNDIVIDED ((size_t)384)
-#define MOST_SPLITS ((size_t)256)
-#define MOST_WAVES ((size_t)4)
+#define MAX_UNDIVIDED ((size_t)384)
+#define MAX_SPLITS ((size_t)256)
+#define MAX_WAVES ((size_t)4)
 
 /* How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that many bytes, and so
  * does one for the tokens that are attended to anyway, where it finds no place beside the others. */
@@ -150,7 +150,7 @@ static int32_t parts_of(const division *d, size_t most)
         return (int32_t)best;
 }
 
-static size_t least_of(size_t a, size_t b)
+static size_t min_of(size_t a, size_t b)
 {
         return a < b ? a : b;
 }
@@ -158,11 +158,11 @@ static size_t least_of(size_t a, size_t b)
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens)
 {
         const size_t n_lists = n_sequences * n_heads, at_once = (size_t)gpu->info.multiprocessors;
-        if (n_tokens <= MOST_UNDIVIDED || n_lists == 0)
+        if (n_tokens <= MAX_UNDIVIDED || n_lists == 0)
                 return 1;
         const division all = {n_lists, at_once, n_tokens, BLOCK_TOKENS, 0};
-        const size_t most = least_of(n_tokens / FEWEST_TOKENS, MOST_SPLITS);
-        return parts_of(&all, least_of(most, MOST_WAVES * at_once / n_lists + 1));
+        const size_t most = min_of(n_tokens / FEWEST_TOKENS, MAX_SPLITS);
+        return parts_of(&all, min_of(most, MAX_WAVES * at_once / n_lists + 1));
 }
 
 int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_lists, size_t n_groups, size_t group_bytes)
@@ -171,7 +171,7 @@ int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_lists, size_t n_groups,
         if (n_lists == 0 || at_once == 0)
                 return 1;
         const division all = {n_lists, at_once, n_bytes, SCORE_BYTES, n_lists};
-        return parts_of(&all, least_of(n_bytes / FEWEST_SCORE_BYTES, DCI_GPU_MAX_PARTS));
+        return parts_of(&all, min_of(n_bytes / FEWEST_SCORE_BYTES, DCI_GPU_MAX_PARTS));
 }
 
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim)

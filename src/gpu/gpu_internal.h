@@ -36,15 +36,15 @@ typedef struct dci_gpu_ops {
         void (*close)(dci_gpu *gpu);
         dci_status (*free_bytes)(dci_gpu *gpu, size_t *out);
         /* Memory of the device, aligned to 256 bytes. */
-        dci_status (*take)(dci_gpu *gpu, size_t n_bytes, void **out);
-        void (*give)(dci_gpu *gpu, void *memory, size_t n_bytes);
+        dci_status (*alloc)(dci_gpu *gpu, size_t n_bytes, void **out);
+        void (*free)(dci_gpu *gpu, void *memory, size_t n_bytes);
         /* Locks host memory and maps it (near: moves it to the device's memory node first, where the system lets us). */
         dci_status (*pin)(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address);
         void (*unpin)(dci_gpu *gpu, void *memory);
         /* Streams, as their API has them (CUDA: cudaStream_t); NULL is the default one. Copies between any two of host (pinned) and
          * device. */
-        dci_status (*stream_take)(dci_gpu *gpu, void **out);
-        void (*stream_give)(dci_gpu *gpu, void *stream);
+        dci_status (*stream_create)(dci_gpu *gpu, void **out);
+        void (*stream_destroy)(dci_gpu *gpu, void *stream);
         dci_status (*stream_check)(dci_gpu *gpu,
                                    void *stream); /* that it is one of this device's, and that it is not broken */
         /* That it is not being captured: else DCI_ERR_INVALID, here and where the host waits, and the capture goes on. */
@@ -60,8 +60,8 @@ typedef struct dci_gpu_ops {
         dci_status (*fill)(dci_gpu *gpu, void *stream, void *to, int byte, size_t n_bytes);
         /* That the device can read and write what a caller's pointer names. */
         dci_status (*pointer_check)(dci_gpu *gpu, const void *pointer, const char *name);
-        dci_status (*event_take)(dci_gpu *gpu, bool timed, void **out);
-        void (*event_give)(dci_gpu *gpu, void *event);
+        dci_status (*event_create)(dci_gpu *gpu, bool timed, void **out);
+        void (*event_destroy)(dci_gpu *gpu, void *event);
         dci_status (*event_record)(dci_gpu *gpu, void *event, void *stream);
         dci_status (*event_wait)(dci_gpu *gpu, void *event); /* the host waits; at once if it was never recorded */
         dci_status (*event_done)(dci_gpu *gpu, void *event, bool *out);
@@ -70,7 +70,7 @@ typedef struct dci_gpu_ops {
         dci_status (*capture_begin)(dci_gpu *gpu, void *stream);
         dci_status (*capture_end)(dci_gpu *gpu, void *stream, void **out_graph);
         dci_status (*graph_launch)(dci_gpu *gpu, void *graph, void *stream);
-        void (*graph_give)(dci_gpu *gpu, void *graph);
+        void (*graph_destroy)(dci_gpu *gpu, void *graph);
         /* That the device has kernels for so much: else DCI_ERR_UNSUPPORTED, and what is too much. */
         dci_status (*fits)(dci_gpu *gpu, const dci_gpu_needs *needs);
         /* Kernels. They allocate nothing, wait for nothing, and may be captured. */

@@ -6,28 +6,29 @@
 
 #include "index/candidates.h"
 
-dci_status dci_chooser_begin(dci_chooser *chooser)
+dci_status dci_candidates_begin(dci_candidates *candidates)
 {
-        const dci_flat *flat = chooser->flat;
-        const size_t n_groups = flat->queries->n / chooser->group;
+        const dci_flat *flat = candidates->flat;
+        const size_t n_groups = flat->queries->n / candidates->group;
         size_t work = 0;
-        if (!dci_mul(chooser->work, n_groups, &work))
+        if (!dci_mul(candidates->work, n_groups, &work))
                 work = SIZE_MAX;
-        chooser->n_workers = dci_workers_for(flat->context, n_groups, work);
-        chooser->worker_bytes = chooser->own_bytes + dci_lines(chooser->most * sizeof(int32_t)) +
-                                (chooser->k_held == 0 ? 0 : chooser->group * dci_topk_bytes(chooser->k_held));
-        chooser->scratch = dci_alloc(flat->context, chooser->n_workers, chooser->worker_bytes);
-        chooser->counts = dci_calloc(flat->context, chooser->n_workers, sizeof *chooser->counts);
-        if (chooser->scratch != NULL && chooser->counts != NULL)
+        candidates->n_workers = dci_workers_for(flat->context, n_groups, work);
+        candidates->worker_bytes =
+                candidates->own_bytes + dci_lines(candidates->most * sizeof(int32_t)) +
+                (candidates->k_held == 0 ? 0 : candidates->group * dci_topk_bytes(candidates->k_held));
+        candidates->scratch = dci_alloc(flat->context, candidates->n_workers, candidates->worker_bytes);
+        candidates->counts = dci_calloc(flat->context, candidates->n_workers, sizeof *candidates->counts);
+        if (candidates->scratch != NULL && candidates->counts != NULL)
                 return DCI_OK;
-        dci_chooser_end(chooser);
+        dci_candidates_end(candidates);
         return DCI_ERR_MEMORY;
 }
 
-void dci_chooser_end(dci_chooser *chooser)
+void dci_candidates_end(dci_candidates *candidates)
 {
-        dci_free(chooser->flat->context, chooser->counts, chooser->n_workers, sizeof *chooser->counts);
-        dci_free(chooser->flat->context, chooser->scratch, chooser->n_workers, chooser->worker_bytes);
+        dci_free(candidates->flat->context, candidates->counts, candidates->n_workers, sizeof *candidates->counts);
+        dci_free(candidates->flat->context, candidates->scratch, candidates->n_workers, candidates->worker_bytes);
 }
 
 static bool ascend(const int32_t *slots, size_t n)
@@ -38,30 +39,30 @@ static bool ascend(const int32_t *slots, size_t n)
         return falls == 0;
 }
 
-void *dci_chooser_choose(dci_chooser *chooser, size_t query, size_t worker, dci_selection *out)
+void *dci_candidates_select(dci_candidates *candidates, size_t query, size_t worker, dci_selection *out)
 {
-        unsigned char *own = chooser->scratch + worker * chooser->worker_bytes;
-        int32_t *slots = (int32_t *)(void *)(own + chooser->own_bytes);
+        unsigned char *own = candidates->scratch + worker * candidates->worker_bytes;
+        int32_t *slots = (int32_t *)(void *)(own + candidates->own_bytes);
         *out = (dci_selection){.slots = slots};
-        out->n = chooser->choose(chooser, query, own, slots, &chooser->counts[worker].visited);
+        out->n = candidates->select(candidates, query, own, slots, &candidates->counts[worker].visited);
         out->scattered = !ascend(slots, out->n);
-        chooser->counts[worker].candidates += out->n * chooser->group;
-        return own + chooser->own_bytes + dci_lines(chooser->most * sizeof *slots);
+        candidates->counts[worker].candidates += out->n * candidates->group;
+        return own + candidates->own_bytes + dci_lines(candidates->most * sizeof *slots);
 }
 
-void dci_chooser_report(const dci_chooser *chooser, dci_search_stats *stats)
+void dci_candidates_report(const dci_candidates *candidates, dci_search_stats *stats)
 {
-        stats->queries = chooser->flat->queries->n;
-        for (size_t i = 0; i < chooser->n_workers; i++) {
-                stats->visited += chooser->counts[i].visited;
-                stats->candidates += chooser->counts[i].candidates;
+        stats->queries = candidates->flat->queries->n;
+        for (size_t i = 0; i < candidates->n_workers; i++) {
+                stats->visited += candidates->counts[i].visited;
+                stats->candidates += candidates->counts[i].candidates;
         }
         stats->proposed = stats->visited;
         stats->distances = stats->candidates;
 }
 
 typedef struct best {
-        dci_chooser *chooser;
+        dci_candidates *candidates;
         size_t k;
         int64_t *out_ids;
         float *out_scores;
@@ -70,16 +71,16 @@ typedef struct best {
 static void best_task(void *arg, size_t task, size_t worker)
 {
         const best *b = arg;
-        const size_t group = b->chooser->group, query = task * group;
+        const size_t group = b->candidates->group, query = task * group;
         dci_selection chosen;
-        unsigned char *memory = dci_chooser_choose(b->chooser, query, worker, &chosen);
-        dci_flat flat = *b->chooser->flat;
+        unsigned char *memory = dci_candidates_select(b->candidates, query, worker, &chosen);
+        dci_flat flat = *b->candidates->flat;
         dci_topk topk[DCI_MANY_QUERIES];
         flat.selection = &chosen;
         flat.n = chosen.n;
         for (size_t i = 0; i < group; i++)
-                dci_topk_init(&topk[i], flat.kernels, flat.ids, b->chooser->k_held, dci_metric_descending(flat.metric),
-                              memory + i * dci_topk_bytes(b->chooser->k_held));
+                dci_topk_init(&topk[i], flat.kernels, flat.ids, b->candidates->k_held,
+                              dci_metric_descending(flat.metric), memory + i * dci_topk_bytes(b->candidates->k_held));
         dci_flat_scan(&flat, query, group, 0, flat.n, topk);
         for (size_t i = 0; i < group; i++) {
                 const size_t at = (query + i) * b->k, n = dci_topk_finish(&topk[i]);
@@ -88,19 +89,19 @@ static void best_task(void *arg, size_t task, size_t worker)
         }
 }
 
-dci_status dci_chooser_search(dci_chooser *chooser, size_t k, int64_t *out_ids, float *out_scores,
-                              dci_search_stats *stats)
+dci_status dci_candidates_search(dci_candidates *candidates, size_t k, int64_t *out_ids, float *out_scores,
+                                 dci_search_stats *stats)
 {
-        const dci_flat *flat = chooser->flat;
-        chooser->k_held = k < flat->n ? k : flat->n;
-        dci_status status = dci_chooser_begin(chooser);
+        const dci_flat *flat = candidates->flat;
+        candidates->k_held = k < flat->n ? k : flat->n;
+        dci_status status = dci_candidates_begin(candidates);
         if (status != DCI_OK)
                 return status;
-        best b = {chooser, k, out_ids, out_scores};
-        dci_region region = {flat->context,  flat->queries->n / chooser->group, chooser->n_workers, best_task, &b,
-                             flat->progress, flat->n * flat->queries->n,        flat->object};
+        best b = {candidates, k, out_ids, out_scores};
+        dci_region region = {flat->context,  flat->queries->n / candidates->group, candidates->n_workers, best_task, &b,
+                             flat->progress, flat->n * flat->queries->n,           flat->object};
         status = dci_parallel(&region);
-        dci_chooser_report(chooser, stats);
-        dci_chooser_end(chooser);
+        dci_candidates_report(candidates, stats);
+        dci_candidates_end(candidates);
         return status;
 }

@@ -9,16 +9,16 @@
 
 #include "index/index_internal.h"
 
-typedef struct dci_chooser dci_chooser;
+typedef struct dci_candidates dci_candidates;
 
 /* Writes the slots of the rows that `group` queries from `query` on should be compared with, and how many rows were looked at to find them. `scratch`
  * is own_bytes of the worker's. Returns how many slots there are. */
-typedef size_t (*dci_choose_fn)(const dci_chooser *chooser, size_t query, void *scratch, int32_t *slots,
+typedef size_t (*dci_select_fn)(const dci_candidates *candidates, size_t query, void *scratch, int32_t *slots,
                                 uint64_t *visited);
 
-struct dci_chooser {
+struct dci_candidates {
         const dci_flat *flat;
-        dci_choose_fn choose;
+        dci_select_fn select;
         const void *ctx;  /* the kind's */
         size_t own_bytes; /* a multiple of a cache line */
         size_t group;     /* queries that share what is chosen, at most DCI_MANY_QUERIES; divides their number */
@@ -28,22 +28,22 @@ struct dci_chooser {
         /* set by begin */
         size_t n_workers, worker_bytes;
         unsigned char *scratch;
-        struct dci_chooser_count {
+        struct dci_candidates_count {
                 uint64_t visited, candidates;
         } * counts; /* by worker */
 };
 
 /* Takes scratch for as many workers as pay. On failure nothing is held. */
-dci_status dci_chooser_begin(dci_chooser *chooser);
-void dci_chooser_end(dci_chooser *chooser);
+dci_status dci_candidates_begin(dci_candidates *candidates);
+void dci_candidates_end(dci_candidates *candidates);
 
 /* The rows of the group that begins with a query, in the worker's scratch; returns what of that is left for its selections of
  * k_held. */
-void *dci_chooser_choose(dci_chooser *chooser, size_t query, size_t worker, dci_selection *out);
-void dci_chooser_report(const dci_chooser *chooser, dci_search_stats *stats);
+void *dci_candidates_select(dci_candidates *candidates, size_t query, size_t worker, dci_selection *out);
+void dci_candidates_report(const dci_candidates *candidates, dci_search_stats *stats);
 
 /* The k best of what is chosen, for all queries. */
-dci_status dci_chooser_search(dci_chooser *chooser, size_t k, int64_t *out_ids, float *out_scores,
-                              dci_search_stats *stats);
+dci_status dci_candidates_search(dci_candidates *candidates, size_t k, int64_t *out_ids, float *out_scores,
+                                 dci_search_stats *stats);
 
 #endif

@@ -89,9 +89,9 @@ static dci_status check_tree(const dci_index_config *config)
         if (status != DCI_OK)
                 return status;
         const size_t page = config->page_rows;
-        if (page < 4 || page > DCI_MOST_PAGE_ROWS || (page & (page - 1)) != 0)
+        if (page < 4 || page > DCI_MAX_PAGE_ROWS || (page & (page - 1)) != 0)
                 return dci_fail(DCI_ERR_INVALID, "page_rows is %zu, allowed are powers of two from 4 to %zu", page,
-                                DCI_MOST_PAGE_ROWS);
+                                DCI_MAX_PAGE_ROWS);
         if (config->top_nodes == 0)
                 return dci_fail(DCI_ERR_INVALID, "top_nodes is 0, expected at least 1");
         if (config->cell_simp_indices > DCI_MAX_SIMPLE_INDICES)
@@ -154,7 +154,7 @@ dci_status dci_index_config_check(const dci_index_config *config)
 
 dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_config)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status != DCI_OK)
                 return status;
         if (out_config == NULL)
@@ -217,7 +217,7 @@ void dci_index_get_defaults_into(const dci_index *index, dci_search_params *out)
 
 dci_status dci_index_get_defaults(const dci_index *index, dci_search_params *out_params)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status != DCI_OK)
                 return status;
         if (out_params == NULL)
@@ -233,7 +233,7 @@ dci_status dci_index_get_defaults(const dci_index *index, dci_search_params *out
 
 dci_status dci_index_set_defaults(dci_index *index, const dci_search_params *params)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status != DCI_OK)
                 return status;
         if (params == NULL)

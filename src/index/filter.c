@@ -35,7 +35,7 @@ dci_status dci_filter_check(const dci_filter *filter)
         }
 }
 
-dci_status dci_filter_ask(const dci_index *index, const dci_filter *filter, dci_admitted *out)
+dci_status dci_filter_test(const dci_index *index, const dci_filter *filter, dci_admitted *out)
 {
         memset(out, 0, sizeof *out);
         if (filter == NULL || filter->kind != DCI_FILTER_CALLBACK)

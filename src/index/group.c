@@ -120,7 +120,7 @@ static dci_status search_union(const dci_index *index, dci_reading *reading, siz
                 return join(index, reading, n_groups, group_size, k, out_ids, out_scores, stats);
         dci_status status = dci_mdci_begin(&mdci, index, &reading->flat, group_size);
         if (status == DCI_OK)
-                status = dci_group_unite(&mdci.chooser, k, out_ids, out_scores, stats);
+                status = dci_group_unite(&mdci.candidates, k, out_ids, out_scores, stats);
         dci_mdci_end(&mdci);
         return status;
 }
@@ -130,7 +130,7 @@ dci_status dci_index_search_group(const dci_index *index, size_t n_groups, size_
                                   int64_t *out_ids, float *out_scores)
 {
         size_t n_queries = 0;
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status == DCI_OK)
                 status = check_group(n_groups, group_size, result, &n_queries);
         if (status == DCI_OK)

@@ -19,7 +19,7 @@ typedef struct room {
 } room;
 
 typedef struct uniting {
-        dci_chooser *chooser;
+        dci_candidates *candidates;
         size_t k;
         int64_t *out_ids;
         float *out_scores;
@@ -55,8 +55,8 @@ static size_t lay_out(size_t group, size_t n_chosen, unsigned char *at, part *ou
 /* Room for n_chosen rows; what was there is not kept. */
 static bool make_room(const uniting *u, room *here, size_t n_chosen, part *out)
 {
-        const size_t group = u->chooser->group, n_bytes = lay_out(group, n_chosen, NULL, out);
-        dci_context *context = u->chooser->flat->context;
+        const size_t group = u->candidates->group, n_bytes = lay_out(group, n_chosen, NULL, out);
+        dci_context *context = u->candidates->flat->context;
         if (n_bytes > here->n_bytes) {
                 dci_free(context, here->bytes, here->n_bytes, 1);
                 here->bytes = dci_alloc(context, n_bytes, 1);
@@ -100,7 +100,7 @@ static size_t interleave(const uniting *u, const dci_flat *flat, const part *p, 
                          float *scores)
 {
         const bool descending = dci_metric_descending(flat->metric);
-        const size_t group = u->chooser->group;
+        const size_t group = u->candidates->group;
         size_t n = 0;
         memset(p->taken, 0, flat->n);
         for (size_t rank = 0; n < u->k && rank < flat->n; rank++) {
@@ -131,10 +131,10 @@ static size_t guess_ranks(size_t k, size_t n, size_t group)
 
 static size_t unite(const uniting *u, const dci_flat *flat, const part *p, int64_t *ids, float *scores)
 {
-        size_t ranks = guess_ranks(u->k, flat->n, u->chooser->group), n = SIZE_MAX;
+        size_t ranks = guess_ranks(u->k, flat->n, u->candidates->group), n = SIZE_MAX;
         for (; n == SIZE_MAX; ranks += ranks / 4) {
                 size_t n_keys[DCI_MANY_QUERIES] = {0};
-                for (size_t q = 0; q < u->chooser->group; q++)
+                for (size_t q = 0; q < u->candidates->group; q++)
                         n_keys[q] = sort_query(flat, p, q, ranks);
                 n = interleave(u, flat, p, n_keys, ids, scores);
         }
@@ -144,15 +144,15 @@ static size_t unite(const uniting *u, const dci_flat *flat, const part *p, int64
 static void unite_task(void *arg, size_t task, size_t worker)
 {
         uniting *u = arg;
-        const size_t group = u->chooser->group, query = task * group;
+        const size_t group = u->candidates->group, query = task * group;
         dci_selection chosen;
         part p;
-        dci_chooser_choose(u->chooser, query, worker, &chosen);
+        dci_candidates_select(u->candidates, query, worker, &chosen);
         if (!make_room(u, &u->rooms[worker], chosen.n, &p)) {
                 atomic_store(&u->out_of_memory, true);
                 return;
         }
-        dci_flat flat = *u->chooser->flat;
+        dci_flat flat = *u->candidates->flat;
         flat.selection = &chosen;
         flat.n = chosen.n;
         score(&flat, query, group, &p);
@@ -165,22 +165,23 @@ static void unite_task(void *arg, size_t task, size_t worker)
         }
 }
 
-dci_status dci_group_unite(dci_chooser *chooser, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
+dci_status dci_group_unite(dci_candidates *candidates, size_t k, int64_t *out_ids, float *out_scores,
+                           dci_search_stats *stats)
 {
-        const dci_flat *flat = chooser->flat;
-        uniting u = {.chooser = chooser, .k = k, .out_ids = out_ids, .out_scores = out_scores};
+        const dci_flat *flat = candidates->flat;
+        uniting u = {.candidates = candidates, .k = k, .out_ids = out_ids, .out_scores = out_scores};
         atomic_init(&u.out_of_memory, false);
-        chooser->k_held = 0;
-        dci_status status = dci_chooser_begin(chooser);
+        candidates->k_held = 0;
+        dci_status status = dci_candidates_begin(candidates);
         if (status != DCI_OK)
                 return status;
-        u.rooms = dci_calloc(flat->context, chooser->n_workers, sizeof *u.rooms);
+        u.rooms = dci_calloc(flat->context, candidates->n_workers, sizeof *u.rooms);
         status = u.rooms == NULL ? DCI_ERR_MEMORY : DCI_OK;
         if (status == DCI_OK) {
-                const size_t n_groups = flat->queries->n / chooser->group;
+                const size_t n_groups = flat->queries->n / candidates->group;
                 dci_region region = {flat->context,
                                      n_groups,
-                                     chooser->n_workers,
+                                     candidates->n_workers,
                                      unite_task,
                                      &u,
                                      flat->progress,
@@ -191,10 +192,10 @@ dci_status dci_group_unite(dci_chooser *chooser, size_t k, int64_t *out_ids, flo
                         status = dci_fail(DCI_ERR_MEMORY, "no memory for the scores of a group's rows, of %zu groups",
                                           n_groups);
         }
-        for (size_t w = 0; u.rooms != NULL && w < chooser->n_workers; w++)
+        for (size_t w = 0; u.rooms != NULL && w < candidates->n_workers; w++)
                 dci_free(flat->context, u.rooms[w].bytes, u.rooms[w].n_bytes, 1);
-        dci_free(flat->context, u.rooms, chooser->n_workers, sizeof *u.rooms);
-        dci_chooser_report(chooser, stats);
-        dci_chooser_end(chooser);
+        dci_free(flat->context, u.rooms, candidates->n_workers, sizeof *u.rooms);
+        dci_candidates_report(candidates, stats);
+        dci_candidates_end(candidates);
         return status;
 }

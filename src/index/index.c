@@ -125,7 +125,7 @@ void dci_index_collect(dci_index *index)
         }
 }
 
-dci_status dci_index_enter(const dci_index *index)
+dci_status dci_index_lock(const dci_index *index)
 {
         if (index == NULL)
                 return dci_fail(DCI_ERR_INVALID, "index is NULL");
@@ -134,9 +134,9 @@ dci_status dci_index_enter(const dci_index *index)
         return DCI_OK;
 }
 
-dci_status dci_index_enter_writer(const dci_index *index)
+dci_status dci_index_lock_writer(const dci_index *index)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status == DCI_OK && index->mapping != NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "the index reads a mapped file, which is never written to: dci_index_load makes one "
@@ -155,7 +155,7 @@ size_t dci_index_count(const dci_index *index)
 
 dci_status dci_index_reserve(dci_index *index, size_t n_rows)
 {
-        dci_status status = dci_index_enter_writer(index);
+        dci_status status = dci_index_lock_writer(index);
         if (status != DCI_OK)
                 return status;
         if (n_rows > DCI_MAX_ROWS)
@@ -191,7 +191,7 @@ int32_t dci_index_slot(const dci_index *index, const dci_view *view, int64_t id)
 
 dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t *ids, void *out_rows, size_t ld)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status != DCI_OK || n == 0)
                 return status;
         if (ids == NULL || out_rows == NULL)
@@ -227,7 +227,7 @@ static int compare_ids(const void *a, const void *b)
 
 dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_t *out_ids, size_t *out_count)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status != DCI_OK)
                 return status;
         if (out_count == NULL || (out_ids == NULL && capacity > 0))
@@ -263,7 +263,7 @@ dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_t *out_i
 
 dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_report)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status != DCI_OK)
                 return status;
         if (out_report == NULL)

@@ -19,13 +19,13 @@
 /* One allocation: rows (or pointers to borrowed rows), ids, norms and projections. */
 typedef struct dci_chunk {
         void *rows;
-        int64_t *ids;       /* NULL in a mapped file whose ids are the slots */
-        float *norms;       /* COSINE: 1 / |row|; IP of kinds PDCI and MDCI: |row|^2; else NULL */
-        float *projections; /* PDCI, MDCI: [simple index][row]; else NULL */
-        size_t capacity;    /* rows, a multiple of 16; all chunks but a lone first one have rows_per_chunk */
-        size_t stride;      /* from one simple index to the next: the capacity, or the rows of a mapped file */
-        void *codes;        /* memory of the area; NULL without sketches, and in a mapped file */
-        dci_area area;      /* codes of the rows, slot by slot */
+        int64_t *ids;        /* NULL in a mapped file whose ids are the slots */
+        float *norms;        /* COSINE: 1 / |row|; IP of kinds PDCI and MDCI: |row|^2; else NULL */
+        float *projections;  /* PDCI, MDCI: [simple index][row]; else NULL */
+        size_t capacity;     /* rows, a multiple of 16; all chunks but a lone first one have rows_per_chunk */
+        size_t stride;       /* from one simple index to the next: the capacity, or the rows of a mapped file */
+        void *codes;         /* memory of the area; NULL without sketches, and in a mapped file */
+        dci_code_block area; /* codes of the rows, slot by slot */
 } dci_chunk;
 
 /* Places behind the chunks of published rows are filled in where they lie; a full table is replaced by one of twice the capacity, so
@@ -248,10 +248,10 @@ void dci_index_exclusive_end(dci_index *index);
 void dci_index_collect(dci_index *index);
 
 /* Refuses NULL and calls from inside a callback of the same object. */
-dci_status dci_index_enter(const dci_index *index);
+dci_status dci_index_lock(const dci_index *index);
 
 /* The same for calls that change rows: refuses a mapped index, too. */
-dci_status dci_index_enter_writer(const dci_index *index);
+dci_status dci_index_lock_writer(const dci_index *index);
 
 /* A new map of all rows of a view with room for n_more, all ids below `end`; NULL with the error recorded. */
 dci_idmap *dci_index_map_of(const dci_index *index, const dci_view *view, size_t n_more, int64_t end);
@@ -306,7 +306,7 @@ typedef struct dci_admitted {
         size_t n, capacity;
 } dci_admitted;
 dci_status dci_filter_check(const dci_filter *filter);
-dci_status dci_filter_ask(const dci_index *index, const dci_filter *filter, dci_admitted *out);
+dci_status dci_filter_test(const dci_index *index, const dci_filter *filter, dci_admitted *out);
 dci_status dci_filter_select(const dci_index *index, const dci_view *view, const dci_filter *filter,
                              const dci_admitted *admitted, dci_selection *out);
 /* Slots of all rows. */
@@ -347,12 +347,12 @@ dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_id
 
 /* --- codes/search.c: rows ranked by their codes first ---------------------------------------------------------------------- */
 
-struct dci_chooser;
+struct dci_candidates;
 /* How many rows are scored per query out of n; false: all, and codes are of no use. */
 bool dci_sketched_wanted(const dci_index *index, const dci_search_params *params, size_t n, size_t k, size_t *out_keep);
 /* The k best of those `keep` rows of each query that rank first by their codes: of the rows that `chooser` chooses, or, if it is NULL, of
  * the selection. */
-dci_status dci_sketched_search(const dci_flat *flat, struct dci_chooser *chooser, const dci_search_params *params,
+dci_status dci_sketched_search(const dci_flat *flat, struct dci_candidates *candidates, const dci_search_params *params,
                                size_t keep, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats);
 
 DCI_INLINE bool dci_metric_descending(dci_metric metric)
@@ -380,7 +380,7 @@ dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t 
 dci_status dci_search_check(size_t n_queries, size_t k, const int64_t *out_ids);
 
 /* Most rows of a page (MDCI). */
-#define DCI_MOST_PAGE_ROWS ((size_t)256)
+#define DCI_MAX_PAGE_ROWS ((size_t)256)
 
 /* Rows looked at by one task when fewer queries than threads share the rows out. */
 #define DCI_SEGMENT_ROWS ((size_t)2048)

@@ -23,7 +23,7 @@ dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *ro
                 for (size_t p = 0; p < index->config.dim; p++) {
                         float x;
                         const unsigned char *at = (const unsigned char *)row + p * dci_dtype_size(dtype);
-                        index->context->kernels->widen[dtype - 1](at, 1, &x);
+                        index->context->kernels->to_f32[dtype - 1](at, 1, &x);
                         finite = finite && isfinite(x);
                         widest = fmaxf(widest, fabsf(x));
                 }
@@ -68,7 +68,7 @@ static dci_status place_row(const dci_batch *b, size_t i, float *scratch)
                 if (add == stored) {
                         memcpy(target, row, b->target->row_bytes);
                 } else {
-                        kernels->widen[add - 1](row, index->config.dim, scratch);
+                        kernels->to_f32[add - 1](row, index->config.dim, scratch);
                         kernels->narrow[stored - 1](scratch, index->config.dim, target);
                 }
                 checked = target;
@@ -342,7 +342,7 @@ static dci_status check_room(const dci_batch *b)
 dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                          const dci_progress *progress)
 {
-        dci_status status = dci_index_enter_writer(index);
+        dci_status status = dci_index_lock_writer(index);
         if (status != DCI_OK || n == 0)
                 return status;
         status = check_add(index, n, rows, ld, ids);

@@ -23,7 +23,7 @@ typedef struct dci_range_memory {
 
 typedef struct range {
         const dci_flat *flat;
-        dci_chooser *chooser; /* of the rows of each query; NULL: all rows for all queries */
+        dci_candidates *candidates; /* of the rows of each query; NULL: all rows for all queries */
         float radius;
         matches *lists; /* one per query */
         atomic_bool out_of_memory;
@@ -66,7 +66,7 @@ static bool collect(const range *s, const dci_flat *flat, matches *list, const f
 /* Queries of one task: those that look at the same rows share the reading of them. */
 static size_t group_of(const range *s)
 {
-        return s->chooser != NULL ? 1 : DCI_MANY_QUERIES;
+        return s->candidates != NULL ? 1 : DCI_MANY_QUERIES;
 }
 
 static void range_task(void *arg, size_t task, size_t worker)
@@ -78,8 +78,8 @@ static void range_task(void *arg, size_t task, size_t worker)
         dci_flat chosen = *s->flat;
         const dci_flat *flat = &chosen;
         dci_selection candidates;
-        if (s->chooser != NULL) {
-                dci_chooser_choose(s->chooser, query, worker, &candidates);
+        if (s->candidates != NULL) {
+                dci_candidates_select(s->candidates, query, worker, &candidates);
                 chosen.selection = &candidates;
                 chosen.n = candidates.n;
         }
@@ -150,7 +150,8 @@ static dci_status run(range *s, dci_range_result *out)
                 return DCI_ERR_MEMORY;
         if (!dci_mul(flat->n * flat->view.rows->dim, n_queries, &work))
                 work = SIZE_MAX;
-        size_t n_workers = s->chooser != NULL ? s->chooser->n_workers : dci_workers_for(flat->context, n_tasks, work);
+        size_t n_workers =
+                s->candidates != NULL ? s->candidates->n_workers : dci_workers_for(flat->context, n_tasks, work);
         dci_region region = {flat->context,       n_tasks,     n_workers, range_task, s, flat->progress,
                              flat->n * n_queries, flat->object};
         dci_status status = dci_parallel(&region);
@@ -164,15 +165,15 @@ static dci_status run(range *s, dci_range_result *out)
         return status;
 }
 
-static dci_status run_chosen(range *s, dci_chooser *chooser, dci_range_result *out, dci_search_stats *stats)
+static dci_status run_chosen(range *s, dci_candidates *candidates, dci_range_result *out, dci_search_stats *stats)
 {
-        s->chooser = chooser;
-        dci_status status = dci_chooser_begin(chooser);
+        s->candidates = candidates;
+        dci_status status = dci_candidates_begin(candidates);
         if (status != DCI_OK)
                 return status;
         status = run(s, out);
-        dci_chooser_report(chooser, stats);
-        dci_chooser_end(chooser);
+        dci_candidates_report(candidates, stats);
+        dci_candidates_end(candidates);
         return status;
 }
 
@@ -188,7 +189,7 @@ static dci_status run_kind(const dci_index *index, dci_reading *reading, float r
         if (dci_mdci_effort(index, &reading->params, flat, 0, &mdci)) {
                 dci_status status = dci_mdci_begin(&mdci, index, flat, 1);
                 if (status == DCI_OK)
-                        status = run_chosen(&s, &mdci.chooser, out, stats);
+                        status = run_chosen(&s, &mdci.candidates, out, stats);
                 dci_mdci_end(&mdci);
                 return status;
         }
@@ -204,7 +205,7 @@ static dci_status run_kind(const dci_index *index, dci_reading *reading, float r
         dci_status status = dci_pdci_begin(&pdci, index, flat, &effort);
         if (status != DCI_OK)
                 return status;
-        status = run_chosen(&s, &pdci.chooser, out, stats);
+        status = run_chosen(&s, &pdci.candidates, out, stats);
         dci_pdci_end(&pdci);
         return status;
 }
@@ -225,7 +226,7 @@ dci_status dci_index_range_search(const dci_index *index, size_t n_queries, cons
                                   float radius, const dci_search_params *params, dci_range_result *out_result)
 {
         static const size_t no_offsets[1] = {0};
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status == DCI_OK)
                 status = check_result(out_result);
         if (status != DCI_OK)

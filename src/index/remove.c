@@ -86,7 +86,7 @@ static void shrink_map(dci_index *index)
 
 dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids)
 {
-        dci_status status = dci_index_enter_writer(index);
+        dci_status status = dci_index_lock_writer(index);
         if (status != DCI_OK || n == 0)
                 return status;
         if (ids == NULL)

@@ -237,7 +237,7 @@ dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired)
         else
                 dci_free(rows->context, g.notes[0], 1, sizeof *g.notes[0]);
         if (first != NULL && first->codes != NULL)
-                retire(retired, g.notes[2], first->codes, dci_area_bytes(&rows->codes->frames, first->capacity));
+                retire(retired, g.notes[2], first->codes, dci_code_block_bytes(&rows->codes->frames, first->capacity));
         else
                 dci_free(rows->context, g.notes[2], 1, sizeof *g.notes[2]);
         if (old != NULL)
@@ -331,7 +331,7 @@ void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t t
                 target->projections[j * target->stride + b] = source->projections[j * source->stride + a];
         if (from_rows == to_rows && rows->codes != NULL &&
             source->area.frames[a / DCI_CODE_ROWS] == target->area.frames[b / DCI_CODE_ROWS])
-                dci_area_move(&rows->codes->frames, &source->area, a, &target->area, b);
+                dci_code_block_move(&rows->codes->frames, &source->area, a, &target->area, b);
         else
                 dci_rows_encode_one(to_rows, to);
 }
@@ -349,8 +349,8 @@ size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report)
                 report->projections += rows->n_simple * capacity * sizeof(float);
                 total += chunk_bytes(rows, capacity);
                 if (rows->codes != NULL) {
-                        report->codes += dci_area_bytes(&rows->codes->frames, capacity);
-                        total += dci_area_bytes(&rows->codes->frames, capacity);
+                        report->codes += dci_code_block_bytes(&rows->codes->frames, capacity);
+                        total += dci_code_block_bytes(&rows->codes->frames, capacity);
                 }
         }
         return total;

@@ -61,7 +61,7 @@ dci_status dci_queries_prepare(const dci_index *index, size_t n, const void *que
                         return status;
                 }
                 if (convert)
-                        kernels->widen[dtype - 1](row, dim, scratch + i * dim);
+                        kernels->to_f32[dtype - 1](row, dim, scratch + i * dim);
         }
         return DCI_OK;
 }
@@ -87,7 +87,7 @@ dci_status dci_reading_begin(const dci_index *index, size_t n_queries, const voi
         status = dci_queries_prepare(index, n_queries, queries, ld, &out->queries);
         if (status != DCI_OK)
                 return status;
-        status = dci_filter_ask(index, out->params.filter, &out->admitted);
+        status = dci_filter_test(index, out->params.filter, &out->admitted);
         if (status == DCI_OK) {
                 dci_index_read_begin(index);
                 dci_flat *flat = &out->flat;
@@ -139,10 +139,10 @@ dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t 
         if (dci_mdci_effort(index, &reading->params, flat, k, &mdci)) {
                 dci_status status = dci_mdci_begin(&mdci, index, flat, group);
                 if (status == DCI_OK && sketched)
-                        status = dci_sketched_search(flat, &mdci.chooser, &reading->params, keep, k, out_ids,
+                        status = dci_sketched_search(flat, &mdci.candidates, &reading->params, keep, k, out_ids,
                                                      out_scores, stats);
                 else if (status == DCI_OK)
-                        status = dci_chooser_search(&mdci.chooser, k, out_ids, out_scores, stats);
+                        status = dci_candidates_search(&mdci.candidates, k, out_ids, out_scores, stats);
                 dci_mdci_end(&mdci);
                 return status;
         }
@@ -155,9 +155,9 @@ dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t 
                 dci_status status = dci_pdci_begin(&pdci, index, flat, &effort);
                 if (status != DCI_OK)
                         return status;
-                status = sketched ? dci_sketched_search(flat, &pdci.chooser, &reading->params, keep, k, out_ids,
+                status = sketched ? dci_sketched_search(flat, &pdci.candidates, &reading->params, keep, k, out_ids,
                                                         out_scores, stats)
-                                  : dci_chooser_search(&pdci.chooser, k, out_ids, out_scores, stats);
+                                  : dci_candidates_search(&pdci.candidates, k, out_ids, out_scores, stats);
                 dci_pdci_end(&pdci);
                 return status;
         }
@@ -192,7 +192,7 @@ dci_status dci_search_check(size_t n_queries, size_t k, const int64_t *out_ids)
 dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                             const dci_search_params *params, int64_t *out_ids, float *out_scores)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status != DCI_OK)
                 return status;
         status = dci_search_check(n_queries, k, out_ids);

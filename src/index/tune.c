@@ -91,7 +91,7 @@ static void set_share(const tuning *t, int knob, double share, dci_search_params
 
 /* The smallest share that reaches the target, to within 3 %: doubled until it does, then halved in between. *out stays as it is if
  * it is cheaper, or full effort is what it takes. */
-static dci_status least_share(tuning *t, int knob, dci_search_params params, trial *out)
+static dci_status min_share(tuning *t, int knob, dci_search_params params, trial *out)
 {
         const double n = (double)dci_index_count(t->index) + 1.0;
         double low = 0.0, high = (knob == RERANK ? (double)t->k : 1.0) / n;
@@ -134,14 +134,14 @@ static dci_status find_sketched(tuning *t, int knob, const dci_search_params *fu
         trial all = {.cost = INFINITY};
         dci_search_params params = *full;
         params.rerank = 1.0;
-        dci_status status = least_share(t, RERANK, params, &all);
+        dci_status status = min_share(t, RERANK, params, &all);
         if (status != DCI_OK || isinf(all.cost))
                 return status;
         if (all.cost < best->cost)
                 *best = all;
         for (size_t i = 0; i < sizeof more / sizeof more[0] && knob != RERANK && status == DCI_OK; i++) {
                 params.rerank = more[i] * all.params.rerank;
-                status = least_share(t, knob, params, best);
+                status = min_share(t, knob, params, best);
         }
         return status;
 }
@@ -164,7 +164,7 @@ static dci_status find_effort(tuning *t, trial *best)
         for (size_t i = 0; i < n && status == DCI_OK; i++) {
                 if (knob == VISIT)
                         full.prop_to_retrieve = retrieved[i];
-                status = least_share(t, knob, full, best);
+                status = min_share(t, knob, full, best);
         }
         return status;
 }
@@ -189,7 +189,7 @@ static dci_status measure(tuning *t, trial *best, double *out_exact)
 dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                           double target_recall, dci_tune_result *out_result)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status == DCI_OK && out_result != NULL)
                 status = dci_check_struct_size("dci_tune_result", out_result, out_result->struct_size,
                                                sizeof *out_result);

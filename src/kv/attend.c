@@ -151,7 +151,7 @@ static void attend_task(void *arg, size_t task, size_t worker)
         const dci_kv_layer *layer = &a->found[i]->layers[a->layer];
         running r;
         begin(&r, kv, kv->plans.memory + worker * kv->plans.area_bytes);
-        dci_kv_widen_queries(kv, a->queries, a->ld, i, head, r.queries);
+        dci_kv_queries_to_f32(kv, a->queries, a->ld, i, head, r.queries);
         if (plan == NULL) {
                 attend_range(&r, layer, head, 0, layer->n);
         } else {

@@ -23,12 +23,12 @@ static const unsigned char *row_at(const samples *s, size_t row)
 }
 
 /* Those of one position, as floats. */
-static void widen(const samples *s, size_t layer, size_t position, float *out)
+static void to_f32(const samples *s, size_t layer, size_t position, float *out)
 {
         const size_t n_heads = s->config->n_query_heads, first = (layer * s->n_positions + position) * n_heads;
         for (size_t h = 0; h < n_heads; h++)
-                s->kernels->widen[s->config->query_dtype - 1](row_at(s, first + h), s->config->dim_k,
-                                                              out + h * s->config->dim_k);
+                s->kernels->to_f32[s->config->query_dtype - 1](row_at(s, first + h), s->config->dim_k,
+                                                               out + h * s->config->dim_k);
 }
 
 static dci_status check_numbers(const samples *s)
@@ -48,13 +48,14 @@ static void find_turns(const samples *s, float *rows, double *out)
 {
         const size_t n = s->config->n_query_heads * s->config->dim_k, step = s->n_rows * s->config->dim_k;
         for (size_t layer = 0; layer < s->n_layers; layer++) {
-                widen(s, layer, 0, rows);
+                to_f32(s, layer, 0, rows);
                 for (size_t t = 1; t < s->n_positions; t++) {
                         const float *before = rows + (t - 1) % 2 * n;
                         float *now = rows + t % 2 * n;
-                        widen(s, layer, t, now);
+                        to_f32(s, layer, t, now);
                         for (size_t i = 0; i < n; i += step)
-                                *out++ = dci_kv_turn(s->kernels, now + i, before + i, s->n_rows, s->config->dim_k);
+                                *out++ = dci_kv_query_similarity(s->kernels, now + i, before + i, s->n_rows,
+                                                                 s->config->dim_k);
                 }
         }
 }

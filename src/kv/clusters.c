@@ -24,19 +24,19 @@ static size_t mean_value_bytes(const dci_kv *kv)
         return dci_kv_sums_of_lists(kv) ? kv->dim_v * kv->es : 0;
 }
 
-size_t dci_kv_batch_group_bytes(const dci_kv *kv)
+size_t dci_kv_cluster_bytes(const dci_kv *kv)
 {
         return sizeof(int32_t) + kv->stages->summary.width(kv) * kv->es + mean_key_bytes(kv) + mean_value_bytes(kv);
 }
 
 static size_t header_bytes(const dci_kv *kv)
 {
-        return dci_lines(sizeof(dci_kv_batch) + kv->config.n_kv_heads * sizeof(struct dci_kv_batch_head));
+        return dci_lines(sizeof(dci_kv_clusters) + kv->config.n_kv_heads * sizeof(struct dci_kv_cluster_head));
 }
 
-dci_status dci_kv_batch_take(dci_kv *kv, size_t first, size_t n, size_t room, dci_kv_batch **out)
+dci_status dci_kv_clusters_alloc(dci_kv *kv, size_t first, size_t n, size_t room, dci_kv_clusters **out)
 {
-        dci_kv_batch *batch, like = {.first = first, .n = n, .room = room};
+        dci_kv_clusters *batch, like = {.first = first, .n = n, .room = room};
         like.ids_at = dci_lines((room + 1) * sizeof(int32_t));
         like.rows_at = like.ids_at + dci_lines(n * sizeof(int32_t));
         like.mean_keys_at = like.rows_at + dci_lines(room * kv->stages->summary.width(kv) * kv->es);
@@ -46,7 +46,7 @@ dci_status dci_kv_batch_take(dci_kv *kv, size_t first, size_t n, size_t room, dc
             !dci_add(like.n_bytes, header_bytes(kv), &like.n_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "groups of %zu tokens and %zu heads exceed the address space", n,
                                 kv->config.n_kv_heads);
-        const dci_status status = dci_kv_take(kv, like.n_bytes, (void **)&batch);
+        const dci_status status = dci_kv_alloc(kv, like.n_bytes, (void **)&batch);
         if (status != DCI_OK)
                 return status;
         memset(batch, 0, like.n_bytes);
@@ -57,34 +57,34 @@ dci_status dci_kv_batch_take(dci_kv *kv, size_t first, size_t n, size_t room, dc
         return DCI_OK;
 }
 
-void dci_kv_batch_drop(dci_kv *kv, dci_kv_batch *batch)
+void dci_kv_clusters_release(dci_kv *kv, dci_kv_clusters *batch)
 {
         if (batch == NULL || atomic_fetch_sub(&batch->refs, 1) != 1)
                 return;
         atomic_fetch_sub(&kv->chunk_total, batch->n_bytes);
-        dci_kv_give(kv, batch, batch->n_bytes);
+        dci_kv_free(kv, batch, batch->n_bytes);
 }
 
-void dci_kv_drop_batches(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
+void dci_kv_release_clusters(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
 {
         while (layer->n_batches > n_left)
-                dci_kv_batch_drop(kv, layer->batches[--layer->n_batches]);
+                dci_kv_clusters_release(kv, layer->batches[--layer->n_batches]);
 }
 
-dci_status dci_kv_batches_ready(dci_kv *kv, dci_kv_layer *layer, size_t n)
+dci_status dci_kv_clusters_ready(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        return dci_kv_grow(kv, (void **)&layer->batches, &layer->batch_capacity, n, sizeof(dci_kv_batch *));
+        return dci_kv_grow(kv, (void **)&layer->batches, &layer->batch_capacity, n, sizeof(dci_kv_clusters *));
 }
 
-void dci_kv_batch_publish(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch)
+void dci_kv_clusters_publish(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch)
 {
-        const dci_kv_batch *last = layer->n_batches > 0 ? layer->batches[layer->n_batches - 1] : NULL;
+        const dci_kv_clusters *last = layer->n_batches > 0 ? layer->batches[layer->n_batches - 1] : NULL;
         for (size_t h = 0; h < kv->config.n_kv_heads && last != NULL; h++)
                 batch->heads[h].before = last->heads[h].before + last->heads[h].n_groups;
         layer->batches[layer->n_batches++] = batch;
 }
 
-size_t dci_kv_batches_within(const dci_kv_layer *layer, size_t n)
+size_t dci_kv_clusters_within(const dci_kv_layer *layer, size_t n)
 {
         size_t i = layer->n_batches;
         while (i > 0 && layer->batches[i - 1]->first + layer->batches[i - 1]->n > n)
@@ -94,27 +94,27 @@ size_t dci_kv_batches_within(const dci_kv_layer *layer, size_t n)
 
 /* --- parts ---------------------------------------------------------------------------------------------------------------- */
 
-static unsigned char *part_of(const dci_kv *kv, const dci_kv_batch *batch, size_t head)
+static unsigned char *part_of(const dci_kv *kv, const dci_kv_clusters *batch, size_t head)
 {
         return (unsigned char *)(uintptr_t)batch + header_bytes(kv) + head * batch->head_bytes;
 }
 
-int32_t *dci_kv_batch_offsets(const dci_kv *kv, const dci_kv_batch *batch, size_t head)
+int32_t *dci_kv_cluster_offsets(const dci_kv *kv, const dci_kv_clusters *batch, size_t head)
 {
         return (int32_t *)(void *)part_of(kv, batch, head);
 }
 
-int32_t *dci_kv_batch_ids(const dci_kv *kv, const dci_kv_batch *batch, size_t head)
+int32_t *dci_kv_cluster_ids(const dci_kv *kv, const dci_kv_clusters *batch, size_t head)
 {
         return (int32_t *)(void *)(part_of(kv, batch, head) + batch->ids_at);
 }
 
-unsigned char *dci_kv_batch_rows(const dci_kv *kv, const dci_kv_batch *batch, size_t head)
+unsigned char *dci_kv_cluster_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head)
 {
         return part_of(kv, batch, head) + batch->rows_at;
 }
 
-unsigned char *dci_kv_batch_means(const dci_kv *kv, const dci_kv_batch *batch, size_t head, bool of_values)
+unsigned char *dci_kv_cluster_means(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, bool of_values)
 {
         const bool apart = of_values || kv->stages->summary.kind != DCI_KV_SUMMARY_MEAN;
         return part_of(kv, batch, head) + (!apart      ? batch->rows_at
@@ -125,7 +125,7 @@ unsigned char *dci_kv_batch_means(const dci_kv *kv, const dci_kv_batch *batch, s
 /* --- looking up -------------------------------------------------------------------------------------------------------------- */
 
 /* The batch that has a group of this head. */
-static const dci_kv_batch *batch_of(const dci_kv_layer *layer, size_t head, size_t group)
+static const dci_kv_clusters *batch_of(const dci_kv_layer *layer, size_t head, size_t group)
 {
         size_t low = 0, high = layer->n_batches;
         while (high - low > 1) {
@@ -138,7 +138,7 @@ static const dci_kv_batch *batch_of(const dci_kv_layer *layer, size_t head, size
         return layer->batches[low];
 }
 
-size_t dci_kv_count_listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n)
+size_t dci_kv_count_clustered(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n)
 {
         size_t groups = 0;
         (void)kv;
@@ -149,13 +149,13 @@ size_t dci_kv_count_listed(const dci_kv *kv, const dci_kv_layer *layer, size_t h
         return groups;
 }
 
-const int32_t *dci_kv_members_listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group, size_t n,
-                                     int32_t *room, size_t *out_n)
+const int32_t *dci_kv_members_clustered(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group,
+                                        size_t n, int32_t *room, size_t *out_n)
 {
-        const dci_kv_batch *batch = batch_of(layer, head, group);
+        const dci_kv_clusters *batch = batch_of(layer, head, group);
         const size_t g = group - batch->heads[head].before;
-        const int32_t *offsets = dci_kv_batch_offsets(kv, batch, head);
-        const int32_t *ids = dci_kv_batch_ids(kv, batch, head) + offsets[g];
+        const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head);
+        const int32_t *ids = dci_kv_cluster_ids(kv, batch, head) + offsets[g];
         size_t here = (size_t)(offsets[g + 1] - offsets[g]);
         (void)room;
         while (here > 0 && (size_t)ids[here - 1] >= n)
@@ -164,11 +164,11 @@ const int32_t *dci_kv_members_listed(const dci_kv *kv, const dci_kv_layer *layer
         return ids;
 }
 
-void dci_kv_score_batch(const dci_kv_ask *ask, const dci_kv_batch *batch, const float *queries, size_t width,
-                        const unsigned char *rows)
+void dci_kv_score_clusters(const dci_kv_query *ask, const dci_kv_clusters *batch, const float *queries, size_t width,
+                           const unsigned char *rows)
 {
         const dci_kv *kv = ask->kv;
-        const struct dci_kv_batch_head *head = &batch->heads[ask->head];
+        const struct dci_kv_cluster_head *head = &batch->heads[ask->head];
         const void *tile[DCI_KV_TILE];
         for (size_t g = 0; g < head->n_groups; g += DCI_KV_TILE) {
                 const size_t left = head->n_groups - g, n = left < DCI_KV_TILE ? left : DCI_KV_TILE;
@@ -203,32 +203,32 @@ static size_t area_bytes(const dci_kv *kv, size_t n)
                stage_bytes(kv) + dci_lines(kv->stages->group.work_bytes(kv, n));
 }
 
-size_t dci_kv_listing_area(const dci_kv *kv, size_t n)
+size_t dci_kv_clustering_bytes(const dci_kv *kv, size_t n)
 {
         return dci_lines(area_bytes(kv, n));
 }
 
-dci_status dci_kv_listing_ready(dci_kv *kv, size_t n)
+dci_status dci_kv_clustering_ready(dci_kv *kv, size_t n)
 {
         void *memory;
-        dci_status status = dci_kv_forming_ready(kv);
+        dci_status status = dci_kv_build_ready(kv);
         if (status != DCI_OK || (kv->listing.memory != NULL && n <= kv->listing_tokens))
                 return status;
         const size_t n_areas = kv->forming.n_areas, n_bytes = area_bytes(kv, n);
         size_t all = 0;
         if (!dci_mul(n_areas, n_bytes, &all))
                 return dci_fail(DCI_ERR_LIMIT, "finding groups of %zu tokens exceeds the address space", n);
-        status = dci_kv_take(kv, all, &memory);
+        status = dci_kv_alloc(kv, all, &memory);
         if (status != DCI_OK)
                 return status;
         dci_kv_jobs_wait(kv, NULL);
-        dci_kv_give(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
+        dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
         kv->listing = (dci_kv_scratch){memory, n_areas, n_bytes};
         kv->listing_tokens = n;
         return DCI_OK;
 }
 
-void dci_kv_listing_shrink(dci_kv *kv)
+void dci_kv_clustering_shrink(dci_kv *kv)
 {
         if (kv->listing.memory == NULL || kv->listing_tokens <= kv->config.cluster_every)
                 return;
@@ -237,20 +237,20 @@ void dci_kv_listing_shrink(dci_kv *kv)
         pthread_mutex_unlock(&kv->jobs_lock);
         if (!idle)
                 return;
-        dci_kv_give(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
+        dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
         kv->listing = (dci_kv_scratch){NULL, 0, 0};
         kv->listing_tokens = 0;
 }
 
-dci_status dci_kv_batch_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n, size_t n_more,
-                                dci_kv_batch **out)
+dci_status dci_kv_clusters_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n, size_t n_more,
+                                   dci_kv_clusters **out)
 {
         const dci_kv_grouping *group = &kv->stages->group;
         const size_t room = group->room != NULL ? group->room(kv, layer, first, n) : group->most(kv, n);
-        dci_status status = dci_kv_listing_ready(kv, n);
+        dci_status status = dci_kv_clustering_ready(kv, n);
         if (status == DCI_OK)
-                status = dci_kv_batches_ready(kv, layer, layer->n_batches + n_more);
-        return status == DCI_OK ? dci_kv_batch_take(kv, first, n, room, out) : status;
+                status = dci_kv_clusters_ready(kv, layer, layer->n_batches + n_more);
+        return status == DCI_OK ? dci_kv_clusters_alloc(kv, first, n, room, out) : status;
 }
 
 static listing parts_of(const dci_kv *kv, size_t area)
@@ -268,7 +268,7 @@ static listing parts_of(const dci_kv *kv, size_t area)
 /* --- forming -------------------------------------------------------------------------------------------------------------- */
 
 /* A batch's keys or values, one behind the other. The tables that say where they lie may grow meanwhile. */
-static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_batch *batch, size_t head, bool of_values,
+static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head, bool of_values,
                    unsigned char *out)
 {
         const size_t n_bytes = (of_values ? kv->dim_v : kv->dim_k) * kv->es;
@@ -284,11 +284,11 @@ static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_batch *ba
         }
 }
 
-size_t dci_kv_widen_members(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim)
+size_t dci_kv_members_to_f32(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim)
 {
         const size_t left = members->n - at, n = left < DCI_KV_TILE ? left : DCI_KV_TILE;
         for (size_t i = 0; i < n; i++)
-                kv->context->kernels->widen[kv->config.dtype - 1](
+                kv->context->kernels->to_f32[kv->config.dtype - 1](
                         members->rows + ((size_t)members->ids[at + i] - members->first) * dim * kv->es, dim,
                         members->wide + i * dim);
         return n;
@@ -301,7 +301,7 @@ void dci_kv_mean_of_members(const dci_kv *kv, const dci_kv_members *members, siz
         float *part = (float *)(void *)(sum + dim);
         memset(sum, 0, dim * sizeof *sum);
         for (size_t at = 0, n; at < members->n; at += n) {
-                n = dci_kv_widen_members(kv, members, at, dim);
+                n = dci_kv_members_to_f32(kv, members, at, dim);
                 memcpy(part, members->wide, dim * sizeof *part);
                 for (size_t i = 1; i < n; i++)
                         for (size_t j = 0; j < dim; j++)
@@ -315,10 +315,10 @@ void dci_kv_mean_of_members(const dci_kv *kv, const dci_kv_members *members, siz
 }
 
 /* Of each group one row, of its keys or its values. */
-static void put_rows(const dci_kv *kv, const dci_kv_batch *batch, size_t head, const listing *l, size_t dim,
+static void put_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, const listing *l, size_t dim,
                      bool of_summary, unsigned char *out, size_t row_bytes)
 {
-        const int32_t *offsets = dci_kv_batch_offsets(kv, batch, head), *ids = dci_kv_batch_ids(kv, batch, head);
+        const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
         for (size_t g = 0; g < batch->heads[head].n_groups; g++) {
                 const dci_kv_members members = {.rows = l->rows,
                                                 .first = batch->first,
@@ -333,20 +333,20 @@ static void put_rows(const dci_kv *kv, const dci_kv_batch *batch, size_t head, c
 }
 
 /* The keys lie in the scratch. */
-static void summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch, size_t head, const listing *l)
+static void summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const listing *l)
 {
-        put_rows(kv, batch, head, l, kv->dim_k, true, dci_kv_batch_rows(kv, batch, head),
+        put_rows(kv, batch, head, l, kv->dim_k, true, dci_kv_cluster_rows(kv, batch, head),
                  kv->stages->summary.width(kv) * kv->es);
         if (mean_key_bytes(kv) > 0)
-                put_rows(kv, batch, head, l, kv->dim_k, false, dci_kv_batch_means(kv, batch, head, false),
+                put_rows(kv, batch, head, l, kv->dim_k, false, dci_kv_cluster_means(kv, batch, head, false),
                          kv->dim_k * kv->es);
         if (mean_value_bytes(kv) == 0)
                 return;
         gather(kv, layer, batch, head, true, l->rows);
-        put_rows(kv, batch, head, l, kv->dim_v, false, dci_kv_batch_means(kv, batch, head, true), kv->dim_v * kv->es);
+        put_rows(kv, batch, head, l, kv->dim_v, false, dci_kv_cluster_means(kv, batch, head, true), kv->dim_v * kv->es);
 }
 
-void dci_kv_batch_form(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch, size_t head, size_t area)
+void dci_kv_clusters_build(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, size_t area)
 {
         const listing l = parts_of(kv, area);
         gather(kv, layer, batch, head, false, l.rows);
@@ -354,7 +354,7 @@ void dci_kv_batch_form(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch, siz
         summarise(kv, layer, batch, head, &l);
 }
 
-void dci_kv_batch_summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_batch *batch, size_t head, size_t area)
+void dci_kv_clusters_summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, size_t area)
 {
         const listing l = parts_of(kv, area);
         gather(kv, layer, batch, head, false, l.rows);

@@ -133,7 +133,7 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
         if (status == DCI_OK)
                 status = check_choice("summary", &c->summary, preset->summary, DCI_KV_SUMMARIES);
         if (status == DCI_OK)
-                status = check_choice("choose", &c->choose, preset->choose, DCI_KV_CHOICES);
+                status = check_choice("select", &c->select, preset->select, DCI_KV_CHOICES);
         if (status == DCI_OK)
                 status = check_choice("schedule", &c->schedule, preset->schedule, DCI_KV_SCHEDULES);
         if (status == DCI_OK)
@@ -144,7 +144,7 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
                 return status;
         *out = (dci_kv_stages){.group = *dci_kv_groupings[c->group],
                                .summary = *summaries[c->summary],
-                               .choose = dci_kv_choices[c->choose],
+                               .select = dci_kv_choices[c->select],
                                .schedule = dci_kv_schedules[c->schedule],
                                .tail = *tails[c->tail]};
         return DCI_OK;
@@ -154,7 +154,7 @@ static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci
 static dci_status check_tree(const dci_kv_config *c)
 {
         const bool tree = c->group == DCI_KV_GROUP_TREE, nodes = c->summary == DCI_KV_SUMMARY_TREE,
-                   searched = c->choose == DCI_KV_CHOOSE_TREE;
+                   searched = c->select == DCI_KV_SELECT_TREE;
         if (!(c->tree_promotion >= 0.001 && c->tree_promotion <= 0.25))
                 return dci_fail(DCI_ERR_INVALID, "tree_promotion is %g, expected 0.001 to 0.25", c->tree_promotion);
         if (c->tree_tokens != 0 && c->tree_tokens != 1)
@@ -166,17 +166,17 @@ static dci_status check_tree(const dci_kv_config *c)
                 return dci_fail(DCI_ERR_INVALID, "summary %d does not go with group %d: only a tree has nodes",
                                 (int)c->summary, (int)c->group);
         if (searched && !nodes)
-                return dci_fail(DCI_ERR_INVALID, "choose %d searches a tree's nodes, but summary is %d", (int)c->choose,
+                return dci_fail(DCI_ERR_INVALID, "select %d searches a tree's nodes, but summary is %d", (int)c->select,
                                 (int)c->summary);
-        if (nodes && c->choose == DCI_KV_CHOOSE_SCAN)
+        if (nodes && c->select == DCI_KV_SELECT_SCAN)
                 return dci_fail(DCI_ERR_INVALID,
-                                "choose %d ranks groups, but summary %d is of nodes: search, or take means",
-                                (int)c->choose, (int)c->summary);
+                                "select %d ranks groups, but summary %d is of nodes: search, or take means",
+                                (int)c->select, (int)c->summary);
         if (searched && c->combine != DCI_KV_COMBINE_EACH)
                 return dci_fail(DCI_ERR_INVALID,
-                                "combine %d does not go with choose %d: where a tree is searched each head ranks for "
+                                "combine %d does not go with select %d: where a tree is searched each head ranks for "
                                 "itself",
-                                (int)c->combine, (int)c->choose);
+                                (int)c->combine, (int)c->select);
         if (tree && c->tail != DCI_KV_TAIL_DROP)
                 return dci_fail(DCI_ERR_INVALID, "tail %d does not go with group %d: leaves have none", (int)c->tail,
                                 (int)c->group);
@@ -194,36 +194,36 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
                                 "summary %d does not go with group %d: means, extremes and cuboids are of "
                                 "pages and clusters, others of tokens",
                                 (int)c->summary, (int)c->group);
-        if (stages->group.listed && c->tail == DCI_KV_TAIL_SUMS && c->choose == DCI_KV_CHOOSE_RECENT)
+        if (stages->group.listed && c->tail == DCI_KV_TAIL_SUMS && c->select == DCI_KV_SELECT_RECENT)
                 return dci_fail(
                         DCI_ERR_INVALID,
-                        "choose %d does not go with tail %d over group %d: it takes single tokens, and sums are "
+                        "select %d does not go with tail %d over group %d: it takes single tokens, and sums are "
                         "of whole clusters",
-                        (int)c->choose, (int)c->tail, (int)c->group);
-        if (c->group == DCI_KV_GROUP_RESTRUCTURED && c->tail != DCI_KV_TAIL_DROP)
+                        (int)c->select, (int)c->tail, (int)c->group);
+        if (c->group == DCI_KV_GROUP_REORDERED && c->tail != DCI_KV_TAIL_DROP)
                 return dci_fail(DCI_ERR_INVALID,
                                 "tail %d does not go with group %d, whose pages do not hold their tokens in order",
                                 (int)c->tail, (int)c->group);
-        if (c->choose == DCI_KV_CHOOSE_STATIC && c->group != DCI_KV_GROUP_RESTRUCTURED)
-                return dci_fail(DCI_ERR_INVALID, "choose %d takes static tokens, but group %d has none", (int)c->choose,
+        if (c->select == DCI_KV_SELECT_STATIC && c->group != DCI_KV_GROUP_REORDERED)
+                return dci_fail(DCI_ERR_INVALID, "select %d takes static tokens, but group %d has none", (int)c->select,
                                 (int)c->group);
-        if (stages->choose.ranks && c->summary == DCI_KV_SUMMARY_NONE)
-                return dci_fail(DCI_ERR_INVALID, "choose %d ranks, but summary %d keeps nothing to rank by",
-                                (int)c->choose, (int)c->summary);
-        if (c->choose == DCI_KV_CHOOSE_OBSERVED && c->summary != DCI_KV_SUMMARY_KEYS)
-                return dci_fail(DCI_ERR_INVALID, "choose %d looks at the keys, but summary is %d", (int)c->choose,
+        if (stages->select.ranks && c->summary == DCI_KV_SUMMARY_NONE)
+                return dci_fail(DCI_ERR_INVALID, "select %d ranks, but summary %d keeps nothing to rank by",
+                                (int)c->select, (int)c->summary);
+        if (c->select == DCI_KV_SELECT_OBSERVED && c->summary != DCI_KV_SUMMARY_KEYS)
+                return dci_fail(DCI_ERR_INVALID, "select %d looks at the keys, but summary is %d", (int)c->select,
                                 (int)c->summary);
-        if ((c->choose == DCI_KV_CHOOSE_OBSERVED) != (c->schedule == DCI_KV_ONCE))
+        if ((c->select == DCI_KV_SELECT_OBSERVED) != (c->schedule == DCI_KV_ONCE))
                 return dci_fail(DCI_ERR_INVALID,
-                                "choose %d does not go with schedule %d: observed queries choose once, and "
+                                "select %d does not go with schedule %d: observed queries choose once, and "
                                 "only they do",
-                                (int)c->choose, (int)c->schedule);
-        const bool by_query = c->choose != DCI_KV_CHOOSE_NONE && c->choose != DCI_KV_CHOOSE_ALL &&
-                              c->choose != DCI_KV_CHOOSE_OBSERVED && c->choose != DCI_KV_CHOOSE_RECENT;
+                                (int)c->select, (int)c->schedule);
+        const bool by_query = c->select != DCI_KV_SELECT_NONE && c->select != DCI_KV_SELECT_ALL &&
+                              c->select != DCI_KV_SELECT_OBSERVED && c->select != DCI_KV_SELECT_RECENT;
         if (stages->schedule.lists && !by_query)
                 return dci_fail(DCI_ERR_INVALID,
-                                "schedule %d does not go with choose %d, which does not look at a step's queries",
-                                (int)c->schedule, (int)c->choose);
+                                "schedule %d does not go with select %d, which does not look at a step's queries",
+                                (int)c->schedule, (int)c->select);
         /* How many of a cluster's tokens are chosen is known to the plan that chooses them. */
         if (stages->schedule.lists && c->tail == DCI_KV_TAIL_SUMS && c->group > DCI_KV_GROUP_PAGE)
                 return dci_fail(DCI_ERR_INVALID, "schedule %d keeps lists, but tail %d of group %d needs a new one",
@@ -231,8 +231,8 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
         if (stages->tail.scored && c->summary != DCI_KV_SUMMARY_CODES && c->summary != DCI_KV_SUMMARY_LEARNED)
                 return dci_fail(DCI_ERR_INVALID, "tail %d needs codes of the keys, but summary is %d", (int)c->tail,
                                 (int)c->summary);
-        if (c->tail != DCI_KV_TAIL_DROP && (c->choose == DCI_KV_CHOOSE_OBSERVED || c->choose == DCI_KV_CHOOSE_ALL))
-                return dci_fail(DCI_ERR_INVALID, "choose %d has no tail, but tail is %d", (int)c->choose, (int)c->tail);
+        if (c->tail != DCI_KV_TAIL_DROP && (c->select == DCI_KV_SELECT_OBSERVED || c->select == DCI_KV_SELECT_ALL))
+                return dci_fail(DCI_ERR_INVALID, "select %d has no tail, but tail is %d", (int)c->select, (int)c->tail);
         return check_tree(c);
 }
 
@@ -316,11 +316,11 @@ static dci_status check_segments(dci_kv_config *c)
 /* When lists are decided again. */
 static dci_status check_schedule(dci_kv_config *c)
 {
-        const bool restructures = c->group == DCI_KV_GROUP_RESTRUCTURED;
+        const bool reorders = c->group == DCI_KV_GROUP_REORDERED;
         if (c->period == DCI_KV_PRESET)
                 c->period = 128;
         if (c->ring == DCI_KV_PRESET)
-                c->ring = restructures ? 64 : 0;
+                c->ring = reorders ? 64 : 0;
         if (c->tau == 0.0)
                 c->tau = c->schedule == DCI_KV_AHEAD ? 0.8 : 0.85;
         if (!(c->tau > -1.0 && c->tau <= 1.0))
@@ -333,7 +333,7 @@ static dci_status check_schedule(dci_kv_config *c)
                 const char *name;
                 size_t value, least, most;
         } sizes[] = {{"period", c->period, 1, DCI_KV_MAX_TOKENS},
-                     {"ring", c->ring, restructures ? 1 : 0, 4096},
+                     {"ring", c->ring, reorders ? 1 : 0, 4096},
                      {"anchor_first", c->anchor_first, 0, DCI_KV_MAX_LAYERS},
                      {"anchor_period", c->anchor_period, 1, DCI_KV_MAX_LAYERS}};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -352,12 +352,12 @@ static dci_status check_verify(dci_kv_config *c)
                 c->verify = dci_kv_refining_at(c->preset)->verify;
         if (!(c->verify >= 1.0 && c->verify <= 64.0))
                 return dci_fail(DCI_ERR_INVALID, "verify is %g, expected 1 to 64, or 0 for the preset's", c->verify);
-        if (c->verify > 1.0 && (c->choose != DCI_KV_CHOOSE_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH))
+        if (c->verify > 1.0 && (c->select != DCI_KV_SELECT_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH))
                 return dci_fail(
                         DCI_ERR_INVALID,
                         "verify is %g, which goes with a scan of codes and one list for all query heads, not with "
-                        "choose %d, summary %d and combine %d",
-                        c->verify, (int)c->choose, (int)c->summary, (int)c->combine);
+                        "select %d, summary %d and combine %d",
+                        c->verify, (int)c->select, (int)c->summary, (int)c->combine);
         return DCI_OK;
 }
 
@@ -380,12 +380,12 @@ static dci_status check_preselect(dci_kv_config *c, const dci_kv_stages *stages)
         const dci_status status = check_range("preselect_least", c->preselect_least, 1, DCI_KV_MAX_TOKENS);
         if (status != DCI_OK || c->preselect == 1.0)
                 return status;
-        if (c->choose != DCI_KV_CHOOSE_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH)
+        if (c->select != DCI_KV_SELECT_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH)
                 return dci_fail(
                         DCI_ERR_INVALID,
                         "preselect is %g, which goes with a scan of codes and one list for all query heads, not with "
-                        "choose %d, summary %d and combine %d",
-                        c->preselect, (int)c->choose, (int)c->summary, (int)c->combine);
+                        "select %d, summary %d and combine %d",
+                        c->preselect, (int)c->select, (int)c->summary, (int)c->combine);
         if (stages->tail.scored)
                 return dci_fail(DCI_ERR_INVALID,
                                 "preselect is %g, but tail %d reads the codes of all tokens: drop it, or take sums",

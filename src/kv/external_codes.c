@@ -29,11 +29,11 @@ static void rest_task(void *arg, size_t task, size_t worker)
 {
         const coding *c = arg;
         if (c->layer->heads[task].keys->coder.kind == DCI_CODER_LEARNED) /* others are formed */
-                dci_kv_form_rest(c->kv, c->layer, task, c->first, c->layer->n_grouped,
-                                 c->residuals == NULL ? NULL : c->residuals + task * c->ld, scratch_of(c->kv, worker));
+                dci_kv_build_rest(c->kv, c->layer, task, c->first, c->layer->n_grouped,
+                                  c->residuals == NULL ? NULL : c->residuals + task * c->ld, scratch_of(c->kv, worker));
 }
 
-dci_status dci_kv_give_codes(dci_kv *kv, dci_kv_layer *layer, const float *residuals, size_t ld)
+dci_status dci_kv_set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residuals, size_t ld)
 {
         coding c = {kv, layer, residuals == NULL ? 0 : layer->n_missing, residuals, ld};
         dci_status status = dci_kv_lock(kv);
@@ -61,10 +61,10 @@ static void missing_task(void *arg, size_t task, size_t worker)
         unsigned char *memory = dci_kv_chunk_head(kv, c->layer, chunk, head);
         dci_kv_head copy = c->layer->heads[head];
         memset(memory, 0, kv->summary_bytes);
-        dci_kv_form_again(kv, c->layer, head, &copy, chunk, c->layer->n_missing, memory, scratch_of(kv, worker));
+        dci_kv_rebuild_chunk(kv, c->layer, head, &copy, chunk, c->layer->n_missing, memory, scratch_of(kv, worker));
 }
 
-dci_status dci_kv_form_missing(dci_kv *kv, dci_kv_layer *layer, size_t first)
+dci_status dci_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t first)
 {
         coding c = {.kv = kv, .layer = layer, .first = first};
         if (layer->n_missing <= first)
@@ -74,9 +74,9 @@ dci_status dci_kv_form_missing(dci_kv *kv, dci_kv_layer *layer, size_t first)
         dci_status status = dci_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
-        status = dci_kv_forming_ready(kv);
+        status = dci_kv_build_ready(kv);
         if (status == DCI_OK) /* forks may have more in a chunk than this one */
-                status = dci_kv_own_chunks(kv, layer, first, layer->n_grouped);
+                status = dci_kv_make_chunks_exclusive(kv, layer, first, layer->n_grouped);
         if (status == DCI_OK)
                 status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_chunks * n_heads,
                                        n * n_heads * 16 * (kv->dim_k + kv->dim_v), missing_task, &c);

@@ -24,13 +24,13 @@ static double resident_bytes(const dci_kv *kv)
 {
         if (dci_kv_has_trees(kv))
                 return (double)dci_kv_tree_bytes(kv, TYPICAL) / (double)TYPICAL;
-        if (dci_kv_restructures(kv))
-                return (double)sizeof(int32_t) + (double)dci_kv_batch_group_bytes(kv) / (double)kv->config.page_tokens;
+        if (dci_kv_reorders(kv))
+                return (double)sizeof(int32_t) + (double)dci_kv_cluster_bytes(kv) / (double)kv->config.page_tokens;
         if (kv->listed) {
                 const dci_kv_config *c = &kv->config;
                 const double parts = c->cluster_most > 0 ? 1.0 / (double)c->cluster_most : 0.0;
                 return (double)sizeof(int32_t) +
-                       (double)dci_kv_batch_group_bytes(kv) * (1.0 / (double)c->cluster_tokens + parts);
+                       (double)dci_kv_cluster_bytes(kv) * (1.0 / (double)c->cluster_tokens + parts);
         }
         return (double)(kv->summary_bytes + kv->tail_bytes) / (double)DCI_KV_CHUNK;
 }
@@ -71,7 +71,7 @@ dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_inf
                         info.n_grouped = layer->n_grouped;
                         info.n_batches = layer->n_batches;
                         info.n_early = 0;
-                        for (size_t b = 1; b < layer->n_batches && !dci_kv_restructures(kv); b++)
+                        for (size_t b = 1; b < layer->n_batches && !dci_kv_reorders(kv); b++)
                                 info.n_early += kv->config.group == DCI_KV_GROUP_SEGMENT
                                                         ? layer->batches[b]->early
                                                         : layer->batches[b]->n < kv->config.cluster_every;
@@ -113,7 +113,7 @@ dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
                                   .stride = dci_kv_stride(kv),
                                   .group = c->group,
                                   .summary = c->summary,
-                                  .choose = c->choose,
+                                  .select = c->select,
                                   .schedule = c->schedule,
                                   .tail = c->tail,
                                   .combine = c->combine,

@@ -13,9 +13,9 @@ static dci_status copy_layout(dci_kv *kv)
         if (kv->config.layout == NULL)
                 return DCI_OK;
         kv->layout = *kv->config.layout;
-        dci_status status = dci_kv_take(kv, n_bytes, (void **)&kv->layout_keys);
+        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&kv->layout_keys);
         if (status == DCI_OK)
-                status = dci_kv_take(kv, n_bytes, (void **)&kv->layout_values);
+                status = dci_kv_alloc(kv, n_bytes, (void **)&kv->layout_values);
         if (status != DCI_OK)
                 return status;
         memcpy(kv->layout_keys, kv->layout.keys, n_bytes);
@@ -29,7 +29,7 @@ static dci_status copy_layout(dci_kv *kv)
 static dci_status set_layers(dci_kv *kv)
 {
         dci_kv_config *config = &kv->config;
-        const dci_status status = dci_kv_take(kv, config->n_layers, (void **)&kv->layer_modes);
+        const dci_status status = dci_kv_alloc(kv, config->n_layers, (void **)&kv->layer_modes);
         for (size_t i = 0; i < config->n_layers && status == DCI_OK; i++) {
                 const size_t stride = config->layer_stride;
                 kv->layer_modes[i] = i < config->dense_layers ? DCI_KV_LAYER_DENSE : DCI_KV_LAYER_SPARSE;
@@ -102,14 +102,14 @@ void dci_kv_destroy(dci_kv *kv)
         dci_kv_jobs_stop(kv);
         while (kv->n_sequences > 0)
                 dci_kv_free_sequence(kv, kv->sequences[kv->n_sequences - 1]);
-        dci_kv_give(kv, kv->sequences, 3 * kv->sequence_capacity * sizeof(dci_kv_sequence *));
+        dci_kv_free(kv, kv->sequences, 3 * kv->sequence_capacity * sizeof(dci_kv_sequence *));
         dci_kv_pool_destroy(kv);
-        dci_kv_give(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
-        dci_kv_give(kv, kv->forming.memory, kv->forming.n_areas * kv->forming.area_bytes);
-        dci_kv_give(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
-        dci_kv_give(kv, kv->layer_modes, n_layers);
-        dci_kv_give(kv, kv->layout_keys, n_layers * sizeof *kv->layout_keys);
-        dci_kv_give(kv, kv->layout_values, n_layers * sizeof *kv->layout_values);
+        dci_kv_free(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
+        dci_kv_free(kv, kv->forming.memory, kv->forming.n_areas * kv->forming.area_bytes);
+        dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
+        dci_kv_free(kv, kv->layer_modes, n_layers);
+        dci_kv_free(kv, kv->layout_keys, n_layers * sizeof *kv->layout_keys);
+        dci_kv_free(kv, kv->layout_values, n_layers * sizeof *kv->layout_values);
         dci_kv_jobs_destroy(kv);
         pthread_mutex_destroy(&kv->lock);
         dci_free(context, kv, dci_lines(sizeof *kv) + sizeof(dci_kv_stages), 1);

@@ -12,10 +12,10 @@
 
 typedef struct due {
         dci_kv_layer *layer;
-        size_t first;        /* the first candidate of the new group or batch; batches from it on give way */
-        size_t n;            /* candidates afterwards */
-        dci_kv_batch *batch; /* listed groups: several may be due in a layer, in order */
-        bool reorders;       /* in place of all of the layer's batches */
+        size_t first;           /* the first candidate of the new group or batch; batches from it on give way */
+        size_t n;               /* candidates afterwards */
+        dci_kv_clusters *batch; /* listed groups: several may be due in a layer, in order */
+        bool reorders;          /* in place of all of the layer's batches */
 } due;
 
 typedef struct maintaining {
@@ -51,12 +51,12 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
                 return kv->stages->group.next(kv, layer, n_grouped, early);
         const size_t may = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
         const size_t n = may > layer->n_elsewhere ? may : layer->n_elsewhere;
-        if (dci_kv_forms_later(kv) && !kv->listed && layer->n_grouped == 0 && layer->n_prompt > 0) {
+        if (dci_kv_builds_later(kv) && !kv->listed && layer->n_grouped == 0 && layer->n_prompt > 0) {
                 const size_t of_prompt = dci_kv_prompt_candidates(kv, layer->n_prompt);
                 if (of_prompt > 0 && of_prompt <= n)
                         return n_grouped == 0 ? of_prompt : 0;
         }
-        if (n <= n_grouped || !kv->listed || dci_kv_restructures(kv))
+        if (n <= n_grouped || !kv->listed || dci_kv_reorders(kv))
                 return n > n_grouped ? n : 0;
         const size_t first = first_of(kv, layer, n_grouped);
         if (n - first >= every)
@@ -90,16 +90,16 @@ static void form_task(void *arg, size_t task, size_t worker)
         void *scratch = kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
         dci_kv_head *h = &d->layer->heads[head];
         if (kv->listed) {
-                dci_kv_batch_form(kv, d->layer, d->batch, head, worker + 1);
+                dci_kv_clusters_build(kv, d->layer, d->batch, head, worker + 1);
                 return;
         }
-        const bool begins = (dci_kv_forms_later(kv) && d->layer->n_grouped == 0) ||
+        const bool begins = (dci_kv_builds_later(kv) && d->layer->n_grouped == 0) ||
                             (h->keys != NULL && h->keys->coder.dim == 0) ||
                             (h->values != NULL && h->values->coder.dim == 0);
         if (begins)
-                dci_kv_form_anew(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
+                dci_kv_rebuild(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
         else
-                dci_kv_form(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
+                dci_kv_build(kv, d->layer, head, d->layer->n_grouped, d->n, scratch);
 }
 
 static dci_status take_batches(dci_kv *kv, const maintaining *m)
@@ -109,7 +109,7 @@ static dci_status take_batches(dci_kv *kv, const maintaining *m)
                 due *d = &m->dues[i];
                 const size_t first = d->first, n = d->n - first;
                 more = i > 0 && d[-1].layer == d->layer ? more + 1 : 1;
-                status = dci_kv_batch_prepare(kv, d->layer, first, n, more, &d->batch);
+                status = dci_kv_clusters_prepare(kv, d->layer, first, n, more, &d->batch);
                 if (status == DCI_OK && d->reorders)
                         d->batch->n_static = dci_kv_static_of(kv, d->layer, n);
                 if (status == DCI_OK && !d->reorders)
@@ -120,14 +120,14 @@ static dci_status take_batches(dci_kv *kv, const maintaining *m)
 
 static dci_status take_all(dci_kv *kv, const maintaining *m)
 {
-        dci_status status = dci_kv_forming_ready(kv);
+        dci_status status = dci_kv_build_ready(kv);
         if (kv->listed)
                 return status == DCI_OK ? take_batches(kv, m) : status;
         for (size_t i = 0; i < m->n_dues && status == DCI_OK; i++) {
                 dci_kv_layer *layer = m->dues[i].layer;
-                status = dci_kv_own_chunks(kv, layer, layer->n_grouped, m->dues[i].n);
+                status = dci_kv_make_chunks_exclusive(kv, layer, layer->n_grouped, m->dues[i].n);
                 for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
-                        status = dci_kv_take_frames(kv, layer, h, false);
+                        status = dci_kv_alloc_transforms(kv, layer, h, false);
                 for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && dci_kv_has_trees(kv); h++)
                         status = dci_kv_tree_own(kv, &layer->heads[h], m->dues[i].n);
         }
@@ -142,8 +142,8 @@ static void publish(dci_kv *kv, const maintaining *m)
                 if (d->reorders)
                         d->layer->decided->renewed = d->layer->decided->n_pushed;
                 if (d->batch != NULL) {
-                        dci_kv_drop_batches(kv, d->layer, dci_kv_batches_within(d->layer, d->first));
-                        dci_kv_batch_publish(kv, d->layer, d->batch);
+                        dci_kv_release_clusters(kv, d->layer, dci_kv_clusters_within(d->layer, d->first));
+                        dci_kv_clusters_publish(kv, d->layer, d->batch);
                 }
                 d->batch = NULL;
                 d->layer->n_grouped = d->n;
@@ -151,7 +151,7 @@ static void publish(dci_kv *kv, const maintaining *m)
         }
 }
 
-dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences, bool early)
+dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences, bool early)
 {
         maintaining m = {.kv = kv};
         size_t tokens = 0, most = 0, n_bytes;
@@ -163,7 +163,7 @@ dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
         if (most == 0)
                 return DCI_OK;
         n_bytes = most * sizeof *m.dues;
-        dci_status status = dci_kv_take(kv, n_bytes, (void **)&m.dues);
+        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&m.dues);
         if (status != DCI_OK)
                 return status;
         for (size_t i = 0; i < n_sequences; i++)
@@ -188,8 +188,8 @@ dci_status dci_kv_catch_up(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
         if (status == DCI_OK)
                 publish(kv, &m);
         for (size_t i = 0; i < m.n_dues; i++)
-                dci_kv_batch_drop(kv, m.dues[i].batch);
-        dci_kv_give(kv, m.dues, n_bytes);
+                dci_kv_clusters_release(kv, m.dues[i].batch);
+        dci_kv_free(kv, m.dues, n_bytes);
         return status;
 }
 
@@ -215,25 +215,25 @@ static void refit_task(void *arg, size_t task, size_t worker)
         dci_kv *kv = r->kv;
         const size_t head = r->heads[task];
         void *scratch = kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
-        dci_kv_form_codes_anew(kv, r->layer, head, r->layer->n_grouped, scratch);
+        dci_kv_reencode(kv, r->layer, head, r->layer->n_grouped, scratch);
         r->layer->heads[head].refits++;
 }
 
 /* A frame of the same kind, which knows the queries of the old one. */
 static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
 {
-        dci_kv_frame *frame, *old = head->keys;
+        dci_kv_transform *frame, *old = head->keys;
         const bool learned = old->n_queries > 0;
         const dci_status status =
-                dci_kv_frame_take(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame);
+                dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame);
         if (status != DCI_OK)
                 return status;
         if (learned)
-                memcpy(dci_kv_frame_moments(frame, kv->dim_k), dci_kv_frame_moments(old, kv->dim_k),
+                memcpy(dci_kv_transform_moments(frame, kv->dim_k), dci_kv_transform_moments(old, kv->dim_k),
                        dci_moments_kept_bytes(kv->dim_k));
         frame->n_queries = old->n_queries;
         head->keys = frame;
-        dci_kv_frame_drop(kv, old);
+        dci_kv_transform_release(kv, old);
         return DCI_OK;
 }
 
@@ -242,29 +242,29 @@ static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
 static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
 {
         refitting r = {.kv = kv, .layer = layer};
-        dci_kv_frame *spare[DCI_KV_MAX_HEADS];
+        dci_kv_transform *spare[DCI_KV_MAX_HEADS];
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 if (dci_kv_drift(&layer->heads[h]) > kv->config.refit)
                         r.heads[r.n_heads++] = h;
         if (r.n_heads == 0 || layer->n_grouped == 0)
                 return DCI_OK;
-        dci_status status = dci_kv_own_chunks(kv, layer, 0, layer->n_grouped);
+        dci_status status = dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped);
         size_t n = 0;
         for (; n < r.n_heads && status == DCI_OK; n++) {
                 spare[n] = layer->heads[r.heads[n]].keys;
                 atomic_fetch_add(&spare[n]->refs, 1);
                 status = renew_frame(kv, &layer->heads[r.heads[n]]);
                 if (status != DCI_OK) {
-                        dci_kv_frame_drop(kv, spare[n]);
+                        dci_kv_transform_release(kv, spare[n]);
                         break;
                 }
         }
         for (size_t i = 0; i < n; i++) {
                 dci_kv_head *head = &layer->heads[r.heads[i]];
                 if (status == DCI_OK) {
-                        dci_kv_frame_drop(kv, spare[i]);
+                        dci_kv_transform_release(kv, spare[i]);
                 } else {
-                        dci_kv_frame_drop(kv, head->keys);
+                        dci_kv_transform_release(kv, head->keys);
                         head->keys = spare[i];
                 }
         }
@@ -283,15 +283,15 @@ static bool some_due(const dci_kv *kv, const dci_kv_sequence *sequence, bool ear
         return some;
 }
 
-bool dci_kv_forms_next(const dci_kv *kv, const dci_kv_sequence *sequence)
+bool dci_kv_builds_next(const dci_kv *kv, const dci_kv_sequence *sequence)
 {
-        return some_due(kv, sequence, false) || (dci_kv_overdue(kv, sequence, 0) && some_due(kv, sequence, true));
+        return some_due(kv, sequence, false) || (dci_kv_pending(kv, sequence, 0) && some_due(kv, sequence, true));
 }
 
 /* A turn makes a segment end earlier than it would, and none is final before its tokens are older than the rollback. */
-bool dci_kv_may_form_next(const dci_kv *kv, const dci_kv_sequence *sequence)
+bool dci_kv_may_build_next(const dci_kv *kv, const dci_kv_sequence *sequence)
 {
-        bool some = dci_kv_forms_next(kv, sequence) || dci_kv_overdue(kv, sequence, 0);
+        bool some = dci_kv_builds_next(kv, sequence) || dci_kv_pending(kv, sequence, 0);
         for (size_t l = 0; l < kv->config.n_layers && !some; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
                 some = dci_kv_groups(kv, l) && layer->prompt == DCI_KV_PROMPT_DONE &&
@@ -316,38 +316,38 @@ static dci_status form_one(dci_kv *kv, int64_t sequence, bool prompt_only)
         if (status != DCI_OK)
                 return status;
         if (unformed(kv, found[0]))
-                status = dci_kv_catch_up(kv, 1, found, false);
+                status = dci_kv_build_pending(kv, 1, found, false);
         if (status == DCI_OK && !prompt_only)
-                status = dci_kv_catch_up(kv, 1, found, false);
-        if (status == DCI_OK && !prompt_only && dci_kv_overdue(kv, found[0], 0))
-                status = dci_kv_catch_up(kv, 1, found, true);
-        dci_kv_listing_shrink(kv);
+                status = dci_kv_build_pending(kv, 1, found, false);
+        if (status == DCI_OK && !prompt_only && dci_kv_pending(kv, found[0], 0))
+                status = dci_kv_build_pending(kv, 1, found, true);
+        dci_kv_clustering_shrink(kv);
         dci_kv_unlock(kv);
         return status;
 }
 
-dci_status dci_kv_form_next(dci_kv *kv, int64_t sequence)
+dci_status dci_kv_build_next(dci_kv *kv, int64_t sequence)
 {
         return form_one(kv, sequence, false);
 }
 
-dci_status dci_kv_form_prompt(dci_kv *kv, int64_t sequence)
+dci_status dci_kv_build_prompt(dci_kv *kv, int64_t sequence)
 {
         return form_one(kv, sequence, true);
 }
 
 typedef struct giving {
         const dci_kv *kv;
-        const dci_kv_given *given;
-        dci_kv_batch **batches; /* NULL: passed over */
+        const dci_kv_made_clusters *given;
+        dci_kv_clusters **batches; /* NULL: passed over */
 } giving;
 
 static void give_task(void *arg, size_t task, size_t worker)
 {
         const giving *g = arg;
         const dci_kv *kv = g->kv;
-        const dci_kv_given *given = &g->given[task / kv->config.n_kv_heads];
-        dci_kv_batch *batch = g->batches[task / kv->config.n_kv_heads];
+        const dci_kv_made_clusters *given = &g->given[task / kv->config.n_kv_heads];
+        dci_kv_clusters *batch = g->batches[task / kv->config.n_kv_heads];
         const size_t head = task % kv->config.n_kv_heads;
         (void)worker;
         if (batch == NULL)
@@ -355,8 +355,8 @@ static void give_task(void *arg, size_t task, size_t worker)
         const size_t row_bytes = kv->stages->summary.width(kv) * kv->es;
         const int32_t *starts = given->starts + head * (given->n_groups + 1);
         const unsigned char *from = given->rows + head * given->n_groups * row_bytes;
-        int32_t *offsets = dci_kv_batch_offsets(kv, batch, head);
-        unsigned char *rows = dci_kv_batch_rows(kv, batch, head);
+        int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head);
+        unsigned char *rows = dci_kv_cluster_rows(kv, batch, head);
         size_t n = 0;
         offsets[0] = 0;
         for (size_t i = 0; i < given->n_groups; i++) {
@@ -365,7 +365,7 @@ static void give_task(void *arg, size_t task, size_t worker)
                 memcpy(rows + n * row_bytes, from + i * row_bytes, row_bytes);
                 offsets[++n] = starts[i + 1];
         }
-        memcpy(dci_kv_batch_ids(kv, batch, head), given->members + head * batch->n, batch->n * sizeof(int32_t));
+        memcpy(dci_kv_cluster_ids(kv, batch, head), given->members + head * batch->n, batch->n * sizeof(int32_t));
         batch->heads[head].n_groups = n;
 }
 
@@ -377,9 +377,9 @@ static dci_status take_given(dci_kv *kv, dci_kv_sequence *sequence, size_t n, si
                 dci_kv_layer *layer = &sequence->layers[g->given[i].layer];
                 if (!layer->unformed || layer->n_batches > 0 || dci_kv_prompt_candidates(kv, layer->n_prompt) != n)
                         continue;
-                status = dci_kv_batches_ready(kv, layer, 1);
+                status = dci_kv_clusters_ready(kv, layer, 1);
                 if (status == DCI_OK)
-                        status = dci_kv_batch_take(kv, 0, n, g->given[i].n_groups, &g->batches[i]);
+                        status = dci_kv_clusters_alloc(kv, 0, n, g->given[i].n_groups, &g->batches[i]);
         }
         return status;
 }
@@ -396,10 +396,10 @@ static dci_status give_prompt(dci_kv *kv, dci_kv_sequence *sequence, size_t n, s
                 if (g->batches[i] == NULL)
                         continue;
                 if (status != DCI_OK) {
-                        dci_kv_batch_drop(kv, g->batches[i]);
+                        dci_kv_clusters_release(kv, g->batches[i]);
                         continue;
                 }
-                dci_kv_batch_publish(kv, layer, g->batches[i]);
+                dci_kv_clusters_publish(kv, layer, g->batches[i]);
                 layer->n_grouped = n;
                 layer->unformed = false;
                 ++*io_given;
@@ -407,20 +407,20 @@ static dci_status give_prompt(dci_kv *kv, dci_kv_sequence *sequence, size_t n, s
         return status;
 }
 
-dci_status dci_kv_give_prompt(dci_kv *kv, int64_t sequence, size_t n, size_t n_given, const dci_kv_given *given,
-                              uint64_t *io_given)
+dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, size_t n_given,
+                                      const dci_kv_made_clusters *given, uint64_t *io_given)
 {
         dci_kv_sequence **found;
         giving g = {kv, given, NULL};
-        const size_t n_bytes = n_given * sizeof(dci_kv_batch *);
+        const size_t n_bytes = n_given * sizeof(dci_kv_clusters *);
         dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
         if (status != DCI_OK)
                 return status;
-        status = dci_kv_take(kv, n_bytes, (void **)&g.batches);
+        status = dci_kv_alloc(kv, n_bytes, (void **)&g.batches);
         if (status == DCI_OK) {
                 memset(g.batches, 0, n_bytes);
                 status = give_prompt(kv, found[0], n, n_given, &g, io_given);
-                dci_kv_give(kv, g.batches, n_bytes);
+                dci_kv_free(kv, g.batches, n_bytes);
         }
         dci_kv_unlock(kv);
         return status;
@@ -430,9 +430,9 @@ dci_status dci_kv_give_prompt(dci_kv *kv, int64_t sequence, size_t n, size_t n_g
 
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {
-        dci_status status = dci_kv_catch_up(kv, n_sequences, found, false);
+        dci_status status = dci_kv_build_pending(kv, n_sequences, found, false);
         if (status == DCI_OK && kv->elsewhere)
-                status = dci_kv_catch_up(kv, n_sequences, found, false);
+                status = dci_kv_build_pending(kv, n_sequences, found, false);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++)
                         if (kv->config.refit > 0.0 && dci_kv_groups(kv, l) && !kv->listed && !kv->config.frozen_prompt)
@@ -458,7 +458,7 @@ dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequen
                                           (long long)found[i]->id);
         if (status == DCI_OK)
                 status = maintain(kv, n, found);
-        dci_kv_listing_shrink(kv);
+        dci_kv_clustering_shrink(kv);
         dci_kv_unlock(kv);
         return status;
 }

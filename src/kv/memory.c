@@ -27,17 +27,17 @@ static dci_status take(dci_kv *kv, size_t n_bytes, bool pages, void **out)
         return DCI_OK;
 }
 
-dci_status dci_kv_take(dci_kv *kv, size_t n_bytes, void **out)
+dci_status dci_kv_alloc(dci_kv *kv, size_t n_bytes, void **out)
 {
         return take(kv, n_bytes, false, out);
 }
 
-dci_status dci_kv_take_pages(dci_kv *kv, size_t n_bytes, void **out)
+dci_status dci_kv_alloc_pages(dci_kv *kv, size_t n_bytes, void **out)
 {
         return take(kv, n_bytes, true, out);
 }
 
-void dci_kv_give(dci_kv *kv, void *memory, size_t n_bytes)
+void dci_kv_free(dci_kv *kv, void *memory, size_t n_bytes)
 {
         if (memory == NULL)
                 return;
@@ -73,23 +73,23 @@ dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted
         void *larger = NULL;
         if (!dci_mul(n, size, &n_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "%zu times %zu bytes are too many", n, size);
-        const dci_status status = dci_kv_take(kv, n_bytes, &larger);
+        const dci_status status = dci_kv_alloc(kv, n_bytes, &larger);
         if (status != DCI_OK || larger == NULL)
                 return status;
         if (*array != NULL)
                 memcpy(larger, *array, *capacity * size);
-        dci_kv_give(kv, *array, *capacity * size);
+        dci_kv_free(kv, *array, *capacity * size);
         *array = larger;
         *capacity = n;
         return DCI_OK;
 }
 
-dci_status dci_kv_spread(dci_kv *kv, size_t most_workers, size_t n_tasks, size_t work, dci_task_fn fn, void *arg)
+dci_status dci_kv_spread(dci_kv *kv, size_t max_workers, size_t n_tasks, size_t work, dci_task_fn fn, void *arg)
 {
         const size_t n_workers = dci_workers_for(kv->context, n_tasks, work);
         return dci_parallel(&(dci_region){.context = kv->context,
                                           .n_tasks = n_tasks,
-                                          .n_workers = n_workers < most_workers ? n_workers : most_workers,
+                                          .n_workers = n_workers < max_workers ? n_workers : max_workers,
                                           .fn = fn,
                                           .arg = arg});
 }

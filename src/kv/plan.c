@@ -45,7 +45,7 @@ static size_t taken_bytes(const dci_kv *kv, size_t n_tokens)
 static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
 {
         const bool each = kv->config.combine == DCI_KV_COMBINE_EACH;
-        const size_t lists = !kv->stages->choose.ranks ? 0 : each ? kv->group : kv->config.verify > 1.0 ? 2 : 1;
+        const size_t lists = !kv->stages->select.ranks ? 0 : each ? kv->group : kv->config.verify > 1.0 ? 2 : 1;
         return dci_lines(lists * dci_kv_ranked(kv, n_tokens) * sizeof(int32_t));
 }
 
@@ -90,10 +90,10 @@ dci_status dci_kv_plans_ready(dci_kv *kv, size_t n_tokens)
         void *memory;
         if (suffices(kv, n_tokens))
                 return DCI_OK;
-        const dci_status status = dci_kv_take(kv, n_areas * bytes, &memory);
+        const dci_status status = dci_kv_alloc(kv, n_areas * bytes, &memory);
         if (status != DCI_OK)
                 return status;
-        dci_kv_give(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
+        dci_kv_free(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
         kv->plans = (dci_kv_scratch){memory, n_areas, bytes};
         kv->plan_tokens = tokens;
         return DCI_OK;
@@ -149,7 +149,7 @@ dci_status dci_kv_plan_create(dci_kv *kv, size_t max_sequences, dci_kv_plan *out
         status = dci_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
-        status = dci_kv_take(kv, bytes_of(kv, max_sequences, &p), &memory);
+        status = dci_kv_alloc(kv, bytes_of(kv, max_sequences, &p), &memory);
         dci_kv_unlock(kv);
         if (status != DCI_OK)
                 return status;
@@ -177,7 +177,7 @@ void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan)
         parts p;
         if (kv == NULL || plan == NULL || plan->slots == NULL || !parts_of(kv, plan->max_sequences, &p))
                 return;
-        dci_kv_give(kv, plan->slots, bytes_of(kv, plan->max_sequences, &p));
+        dci_kv_free(kv, plan->slots, bytes_of(kv, plan->max_sequences, &p));
         const size_t size = plan->struct_size;
         *plan = (dci_kv_plan){.struct_size = size};
 }
@@ -218,7 +218,7 @@ static size_t candidates_of(const dci_kv *kv, const dci_kv_layer *layer)
 static bool is_sparse(const dci_kv *kv, const dci_kv_layer *layer, size_t *out_candidates, size_t *out_room)
 {
         const dci_kv_config *c = &kv->config;
-        if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || c->choose == DCI_KV_CHOOSE_ALL ||
+        if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || c->select == DCI_KV_SELECT_ALL ||
             layer->sequence->resident || (!c->frozen_prompt && layer->n <= c->budget))
                 return false;
         const size_t n = candidates_of(kv, layer);
@@ -228,23 +228,23 @@ static bool is_sparse(const dci_kv *kv, const dci_kv_layer *layer, size_t *out_c
         return n > *out_room;
 }
 
-void dci_kv_widen_queries(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out)
+void dci_kv_queries_to_f32(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out)
 {
         const size_t es = dci_dtype_size(kv->config.query_dtype);
         const unsigned char *rows =
                 (const unsigned char *)queries + (sequence * kv->config.n_query_heads + head * kv->group) * ld * es;
         for (size_t q = 0; q < kv->group; q++) {
-                kv->context->kernels->widen[kv->config.query_dtype - 1](rows + q * ld * es, kv->dim_k,
-                                                                        out + q * kv->dim_k);
+                kv->context->kernels->to_f32[kv->config.query_dtype - 1](rows + q * ld * es, kv->dim_k,
+                                                                         out + q * kv->dim_k);
                 for (size_t j = 0; j < kv->dim_k; j++)
                         out[q * kv->dim_k + j] *= kv->scale;
         }
 }
 
-static dci_kv_ask prepare(const planning *p, size_t i, size_t head, unsigned char *at)
+static dci_kv_query prepare(const planning *p, size_t i, size_t head, unsigned char *at)
 {
         const dci_kv *kv = p->kv;
-        dci_kv_ask ask = {.kv = kv, .layer = &p->found[i]->layers[p->layer], .head = head};
+        dci_kv_query ask = {.kv = kv, .layer = &p->found[i]->layers[p->layer], .head = head};
         float *queries = (float *)(void *)at;
         at += dci_lines(kv->group * kv->dim_k * sizeof(float));
         ask.ld = score_stride(kv, kv->plan_tokens);
@@ -266,12 +266,12 @@ static dci_kv_ask prepare(const planning *p, size_t i, size_t head, unsigned cha
         ask.units = (int32_t *)(void *)at;
         at += units_bytes(kv);
         ask.work = at;
-        dci_kv_widen_queries(kv, p->queries, p->ld, i, head, queries);
+        dci_kv_queries_to_f32(kv, p->queries, p->ld, i, head, queries);
         ask.queries = queries;
         return ask;
 }
 
-static void write_list(const planning *p, size_t i, const dci_kv_ask *ask)
+static void write_list(const planning *p, size_t i, const dci_kv_query *ask)
 {
         const dci_kv *kv = p->kv;
         const size_t per_page = kv->config.page_tokens, n_heads = kv->config.n_kv_heads;
@@ -302,11 +302,11 @@ static void no_tail(const planning *p, size_t i, size_t head)
 static void push_queries(const planning *p, const dci_kv_layer *layer, size_t i, size_t head)
 {
         const dci_kv *kv = p->kv;
-        const dci_kv_decided *d = layer->decided;
+        const dci_kv_selection_cache *d = layer->decided;
         if (d == NULL || d->ring == NULL)
                 return;
         const size_t at = head * kv->config.ring + d->n_pushed % kv->config.ring;
-        dci_kv_widen_queries(kv, p->queries, p->ld, i, head, d->ring + at * kv->group * kv->dim_k);
+        dci_kv_queries_to_f32(kv, p->queries, p->ld, i, head, d->ring + at * kv->group * kv->dim_k);
 }
 
 static void plan_task(void *arg, size_t task, size_t worker)
@@ -328,10 +328,10 @@ static void plan_task(void *arg, size_t task, size_t worker)
         push_queries(p, layer, i, head);
         if (!sparse)
                 return;
-        dci_kv_ask ask = prepare(p, i, head, kv->plans.memory + worker * kv->plans.area_bytes);
+        dci_kv_query ask = prepare(p, i, head, kv->plans.memory + worker * kv->plans.area_bytes);
         ask.n_candidates = n_candidates;
         ask.room = ask.plan_room = room;
-        dci_kv_schedule_choose(layer, &ask);
+        dci_kv_schedule_select(layer, &ask);
         write_list(p, i, &ask);
         const size_t first = i * kv->config.n_query_heads + head * kv->group;
         if (stages->tail.add != NULL)
@@ -440,7 +440,7 @@ static dci_status check(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_seq
 static dci_status check_anchor(const dci_kv *kv, const dci_kv_layer *layer)
 {
         const size_t number = dci_kv_anchor_of(kv, layer->number);
-        const dci_kv_decided *d = layer->sequence->layers[number].decided;
+        const dci_kv_selection_cache *d = layer->sequence->layers[number].decided;
         size_t n_candidates, room;
         if (number == layer->number || !is_sparse(kv, layer, &n_candidates, &room) || (d->listed && d->n == layer->n))
                 return DCI_OK;

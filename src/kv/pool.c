@@ -21,26 +21,26 @@ dci_status dci_kv_pool_init(dci_kv *kv)
         const dci_kv_config *config = &kv->config;
         dci_kv_pool *pool = &kv->pool;
         const size_t slots_of_block = config->page_tokens * config->n_kv_heads;
-        pool->most_blocks = INT32_MAX / slots_of_block;
+        pool->max_blocks = INT32_MAX / slots_of_block;
         if (config->layout != NULL) {
-                if (kv->layout.n_blocks > pool->most_blocks)
+                if (kv->layout.n_blocks > pool->max_blocks)
                         return dci_fail(DCI_ERR_LIMIT, "the layout has %zu blocks of %zu slots, but there can be %zu",
-                                        kv->layout.n_blocks, slots_of_block, pool->most_blocks);
-                pool->most_blocks = kv->layout.n_blocks;
-                dci_status status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, pool->most_blocks,
+                                        kv->layout.n_blocks, slots_of_block, pool->max_blocks);
+                pool->max_blocks = kv->layout.n_blocks;
+                dci_status status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, pool->max_blocks,
                                                 sizeof *pool->refs);
                 if (status == DCI_OK && kv->layout.blocks_by == DCI_KV_BLOCKS_BY_LIBRARY)
-                        status = dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, pool->most_blocks,
+                        status = dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, pool->max_blocks,
                                              sizeof *pool->free_list);
                 if (status == DCI_OK && kv->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER)
-                        status = dci_kv_grow(kv, (void **)&pool->seen, &pool->seen_capacity, pool->most_blocks,
+                        status = dci_kv_grow(kv, (void **)&pool->seen, &pool->seen_capacity, pool->max_blocks,
                                              sizeof *pool->seen);
                 if (status != DCI_OK)
                         return status;
                 if (pool->seen != NULL)
-                        memset(pool->seen, 0, pool->most_blocks * sizeof *pool->seen);
-                memset(pool->refs, 0, pool->most_blocks * sizeof *pool->refs);
-                pool->n_blocks = pool->most_blocks;
+                        memset(pool->seen, 0, pool->max_blocks * sizeof *pool->seen);
+                memset(pool->refs, 0, pool->max_blocks * sizeof *pool->refs);
+                pool->n_blocks = pool->max_blocks;
                 pool->lent = kv->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER;
                 if (kv->layout.blocks_by == DCI_KV_BLOCKS_BY_LIBRARY)
                         for (pool->n_free = 0; pool->n_free < pool->n_blocks; pool->n_free++)
@@ -77,18 +77,18 @@ void dci_kv_pool_destroy(dci_kv *kv)
         dci_kv_pool *pool = &kv->pool;
         for (size_t p = 0; p < pool->n_pieces; p++) {
                 tell(kv, false, pool->pieces[p]);
-                dci_kv_give(kv, pool->pieces[p], pool->piece_bytes);
+                dci_kv_free(kv, pool->pieces[p], pool->piece_bytes);
         }
-        dci_kv_give(kv, pool->pieces, pool->piece_capacity * sizeof *pool->pieces);
-        dci_kv_give(kv, pool->seen, pool->seen_capacity * sizeof *pool->seen);
-        dci_kv_give(kv, pool->refs, pool->block_capacity * sizeof *pool->refs);
-        dci_kv_give(kv, pool->free_list, pool->free_capacity * sizeof *pool->free_list);
+        dci_kv_free(kv, pool->pieces, pool->piece_capacity * sizeof *pool->pieces);
+        dci_kv_free(kv, pool->seen, pool->seen_capacity * sizeof *pool->seen);
+        dci_kv_free(kv, pool->refs, pool->block_capacity * sizeof *pool->refs);
+        dci_kv_free(kv, pool->free_list, pool->free_capacity * sizeof *pool->free_list);
 }
 
 size_t dci_kv_pool_blocks(const dci_kv_pool *pool, size_t n_pieces)
 {
         const size_t n = n_pieces << pool->piece_shift;
-        return n < pool->most_blocks ? n : pool->most_blocks;
+        return n < pool->max_blocks ? n : pool->max_blocks;
 }
 
 static dci_status grow_lists(dci_kv *kv, size_t n_pieces)
@@ -111,12 +111,12 @@ static dci_status add_piece(dci_kv *kv)
         dci_kv_pool *pool = &kv->pool;
         const size_t n = dci_kv_pool_blocks(pool, pool->n_pieces + 1), more = n - pool->n_blocks;
         void *memory;
-        const dci_status status = dci_kv_take_pages(kv, pool->piece_bytes, &memory);
+        const dci_status status = dci_kv_alloc_pages(kv, pool->piece_bytes, &memory);
         if (status != DCI_OK)
                 return status;
         const int32_t refused = tell(kv, true, memory);
         if (refused != 0) {
-                dci_kv_give(kv, memory, pool->piece_bytes);
+                dci_kv_free(kv, memory, pool->piece_bytes);
                 return dci_fail(DCI_ERR_FULL, "the hook refused %zu bytes of keys and values with %d",
                                 pool->piece_bytes, (int)refused);
         }
@@ -166,7 +166,7 @@ static dci_status add_pieces(dci_kv *kv, size_t n)
 {
         dci_kv_pool *pool = &kv->pool;
         const size_t missing = n - pool->n_free;
-        if (kv->config.layout != NULL || missing > pool->most_blocks - pool->n_blocks)
+        if (kv->config.layout != NULL || missing > pool->max_blocks - pool->n_blocks)
                 return dci_fail(DCI_ERR_FULL, "%zu blocks are wanted, %zu of %zu are free", n, pool->n_free,
                                 pool->n_blocks);
         const size_t n_pieces = (missing + pool->piece_blocks - 1) >> pool->piece_shift;
@@ -186,7 +186,7 @@ dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)
         return status;
 }
 
-int32_t dci_kv_pool_take(dci_kv *kv)
+int32_t dci_kv_pool_alloc(dci_kv *kv)
 {
         dci_kv_pool *pool = &kv->pool;
         const int32_t block = pool->free_list[--pool->n_free];
@@ -194,12 +194,12 @@ int32_t dci_kv_pool_take(dci_kv *kv)
         return block;
 }
 
-void dci_kv_pool_hold(dci_kv *kv, int32_t block)
+void dci_kv_pool_retain(dci_kv *kv, int32_t block)
 {
         kv->pool.refs[block]++;
 }
 
-void dci_kv_pool_drop(dci_kv *kv, int32_t block)
+void dci_kv_pool_release(dci_kv *kv, int32_t block)
 {
         dci_kv_pool *pool = &kv->pool;
         if (--pool->refs[block] > 0 || pool->lent)

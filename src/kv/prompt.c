@@ -29,7 +29,7 @@ size_t dci_kv_prompt_candidates(const dci_kv *kv, size_t n_prompt)
         if (kv->config.frozen_prompt)
                 return n_prompt > kv->config.sink ? n_prompt - kv->config.sink : 0;
         /* Nothing that is made once can see what comes later, so all but the window is looked at. */
-        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED) {
+        if (kv->config.select == DCI_KV_SELECT_OBSERVED) {
                 const size_t kept = kv->config.sink + kv->config.window;
                 return n_prompt > kept ? n_prompt - kept : 0;
         }
@@ -70,7 +70,7 @@ static void drop_observed(dci_kv *kv, dci_kv_layer *layer)
 {
         float *observed = layer->observed;
         layer->observed = NULL; /* first: a child of fork must not give back what its parent's worker was about to */
-        dci_kv_give(kv, observed, layer->observed_bytes);
+        dci_kv_free(kv, observed, layer->observed_bytes);
         layer->n_observed = layer->observed_bytes = 0;
 }
 
@@ -93,15 +93,15 @@ static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
 {
         if (kv->listed) {
                 if (layer->n_batches > 0)
-                        dci_kv_batch_form(kv, layer, layer->batches[0], head, area);
+                        dci_kv_clusters_build(kv, layer, layer->batches[0], head, area);
                 return;
         }
         void *scratch = kv->forming.memory + area * kv->forming.area_bytes;
         const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
         if (kv->fits_only)
-                dci_kv_form_fit(kv, layer, head, n, scratch);
+                dci_kv_build_fit(kv, layer, head, n, scratch);
         else
-                dci_kv_form_anew(kv, layer, head, 0, n, scratch);
+                dci_kv_rebuild(kv, layer, head, 0, n, scratch);
 }
 
 static void *work(void *arg)
@@ -214,8 +214,8 @@ static void begin_again(const dci_kv *kv, dci_kv_layer *layer)
         layer->next_head = layer->n_running = 0;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
-                dci_kv_frame_empty(head->keys, kv->dim_k);
-                dci_kv_frame_empty(head->values, kv->dim_v);
+                dci_kv_transform_empty(head->keys, kv->dim_k);
+                dci_kv_transform_empty(head->values, kv->dim_v);
                 if (head->tree != NULL)
                         dci_kv_tree_clear(head->tree);
                 head->n_fixed = 0;
@@ -270,7 +270,7 @@ static bool have_worker(dci_kv *kv)
         return kv->has_worker;
 }
 
-/* --- dci_kv_prompt ------------------------------------------------------------------------------------------------------ */
+/* --- dci_kv_end_prompt ------------------------------------------------------------------------------------------------------ */
 
 static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequence *sequence, size_t n_positions,
                                const void *queries, size_t ld)
@@ -302,8 +302,8 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
                                                             ld, dci_dtype_size(kv->config.query_dtype));
         if (span != DCI_OK)
                 return span;
-        const bool observes = kv->config.choose == DCI_KV_CHOOSE_OBSERVED ||
-                              (dci_kv_restructures(kv) && kv->config.static_share != 0.0 && dci_kv_groups(kv, layer));
+        const bool observes = kv->config.select == DCI_KV_SELECT_OBSERVED ||
+                              (dci_kv_reorders(kv) && kv->config.static_share != 0.0 && dci_kv_groups(kv, layer));
         if (observes && n_positions == 0 &&
             dci_kv_prompt_candidates(kv, at->n) > kv->config.budget - kv->config.sink - kv->config.window &&
             kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE)
@@ -335,7 +335,7 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
         /* Behind the queries: what choosing by them takes, for each head. */
         n_bytes = dci_lines(n_bytes) +
                   kv->config.n_kv_heads * dci_kv_observed_bytes(kv, dci_kv_prompt_candidates(kv, layer->n_prompt));
-        const dci_status status = dci_kv_take(kv, n_bytes, (void **)&layer->observed);
+        const dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&layer->observed);
         if (status != DCI_OK)
                 return status;
         layer->observed_bytes = n_bytes;
@@ -345,18 +345,18 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
                 const unsigned char *row = (const unsigned char *)queries + i * ld * es;
                 float *to =
                         layer->observed + ((head / kv->group) * per + position * kv->group + head % kv->group) * dim;
-                kv->context->kernels->widen[kv->config.query_dtype - 1](row, dim, to);
+                kv->context->kernels->to_f32[kv->config.query_dtype - 1](row, dim, to);
                 for (size_t j = 0; j < dim; j++)
                         to[j] *= kv->scale;
         }
         return DCI_OK;
 }
 
-void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
+void dci_kv_cancel_prompt(dci_kv *kv, dci_kv_layer *layer)
 {
-        dci_kv_drop_chunks(kv, layer, 0);
-        dci_kv_drop_batches(kv, layer, 0);
-        dci_kv_give(kv, layer->observed, layer->observed_bytes);
+        dci_kv_release_chunks(kv, layer, 0);
+        dci_kv_release_clusters(kv, layer, 0);
+        dci_kv_free(kv, layer->observed, layer->observed_bytes);
         layer->observed = NULL;
         layer->n_observed = layer->observed_bytes = layer->n_grouped = layer->n_prompt = 0;
         layer->prompt = DCI_KV_PROMPT_OPEN;
@@ -369,10 +369,10 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
         }
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
-                dci_kv_frame_drop(kv, head->keys);
-                dci_kv_frame_drop(kv, head->values);
-                dci_kv_give(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
-                dci_kv_tree_drop(kv, head->tree);
+                dci_kv_transform_release(kv, head->keys);
+                dci_kv_transform_release(kv, head->values);
+                dci_kv_free(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
+                dci_kv_tree_release(kv, head->tree);
                 *head = (dci_kv_head){.n_plans = head->n_plans,
                                       .n_decisions = head->n_decisions,
                                       .n_corrections = head->n_corrections};
@@ -382,15 +382,15 @@ void dci_kv_forget_prompt(dci_kv *kv, dci_kv_layer *layer)
 /* The prompt's batch, still without groups. */
 static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        dci_kv_batch *batch;
+        dci_kv_clusters *batch;
         if (n == 0)
                 return DCI_OK;
-        const dci_status status = dci_kv_batch_prepare(kv, layer, 0, n, 1, &batch);
+        const dci_status status = dci_kv_clusters_prepare(kv, layer, 0, n, 1, &batch);
         if (status != DCI_OK)
                 return status;
-        if (dci_kv_restructures(kv))
+        if (dci_kv_reorders(kv))
                 batch->n_static = dci_kv_static_of(kv, layer, n);
-        dci_kv_batch_publish(kv, layer, batch);
+        dci_kv_clusters_publish(kv, layer, batch);
         return DCI_OK;
 }
 
@@ -398,9 +398,9 @@ static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
 static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
         const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
-        const bool once = kv->config.choose == DCI_KV_CHOOSE_OBSERVED, rings = dci_kv_restructures(kv);
+        const bool once = kv->config.select == DCI_KV_SELECT_OBSERVED, rings = dci_kv_reorders(kv);
         const bool learned = kv->config.summary == DCI_KV_SUMMARY_LEARNED && n_positions > 0;
-        dci_status status = dci_kv_forming_ready(kv);
+        dci_status status = dci_kv_build_ready(kv);
         if (status == DCI_OK && (once || learned || rings))
                 status = check_observed(kv, n_positions, queries, ld);
         if (status == DCI_OK && n_positions > 0 && (once || learned))
@@ -410,10 +410,10 @@ static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, 
                 status = dci_kv_static_online(kv, layer, n);
         }
         if (status == DCI_OK && dci_kv_groups(kv, layer->number))
-                status = kv->listed ? take_batch(kv, layer, n) : dci_kv_own_chunks(kv, layer, 0, n);
-        const size_t room = dci_kv_most_room(kv);
+                status = kv->listed ? take_batch(kv, layer, n) : dci_kv_make_chunks_exclusive(kv, layer, 0, n);
+        const size_t room = dci_kv_max_room(kv);
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && n > 0; h++) {
-                status = dci_kv_take_frames(kv, layer, h, learned);
+                status = dci_kv_alloc_transforms(kv, layer, h, learned);
                 if (status == DCI_OK && dci_kv_has_trees(kv))
                         status = dci_kv_tree_own(kv, &layer->heads[h], n);
                 if (status == DCI_OK && once)
@@ -427,8 +427,8 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
 {
         layer->n_prompt = layer->n;
         const bool borrows = dci_kv_anchor_of(kv, layer->number) != layer->number && !dci_kv_groups(kv, layer->number);
-        if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || kv->config.choose == DCI_KV_CHOOSE_ALL ||
-            borrows || dci_kv_forms_later(kv)) {
+        if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || kv->config.select == DCI_KV_SELECT_ALL ||
+            borrows || dci_kv_builds_later(kv)) {
                 layer->prompt = DCI_KV_PROMPT_DONE;
                 layer->prompt_now = true;
                 layer->unformed = kv->elsewhere && kv->listed && dci_kv_groups(kv, layer->number) &&
@@ -437,7 +437,7 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
         }
         const dci_status status = take_all(kv, layer, n_positions, queries, ld);
         if (status != DCI_OK) {
-                dci_kv_forget_prompt(kv, layer);
+                dci_kv_cancel_prompt(kv, layer);
                 return status;
         }
         const bool background = have_worker(kv);
@@ -458,8 +458,8 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
         return DCI_OK;
 }
 
-dci_status dci_kv_prompt_may(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
-                             size_t ld, bool *out_looks)
+dci_status dci_kv_check_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
+                                   size_t ld, bool *out_looks)
 {
         dci_status status = dci_kv_lock(kv);
         if (status != DCI_OK)
@@ -468,13 +468,14 @@ dci_status dci_kv_prompt_may(dci_kv *kv, size_t layer, int64_t sequence, size_t 
         status = found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
         if (status == DCI_OK)
                 *out_looks = n_positions > 0 && kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE &&
-                             (kv->config.choose == DCI_KV_CHOOSE_OBSERVED ||
-                              kv->config.summary == DCI_KV_SUMMARY_LEARNED || dci_kv_restructures(kv));
+                             (kv->config.select == DCI_KV_SELECT_OBSERVED ||
+                              kv->config.summary == DCI_KV_SUMMARY_LEARNED || dci_kv_reorders(kv));
         dci_kv_unlock(kv);
         return status;
 }
 
-dci_status dci_kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries, size_t ld)
+dci_status dci_kv_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
+                             size_t ld)
 {
         dci_status status = dci_kv_lock(kv);
         if (status != DCI_OK)

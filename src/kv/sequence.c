@@ -80,12 +80,12 @@ static dci_status more_sequences(dci_kv *kv)
                 return DCI_OK;
         const size_t n = before == 0 ? 4 : 2 * before;
         dci_kv_sequence **larger;
-        const dci_status status = dci_kv_take(kv, n * size, (void **)&larger);
+        const dci_status status = dci_kv_alloc(kv, n * size, (void **)&larger);
         if (status != DCI_OK)
                 return status;
         if (before > 0)
                 memcpy(larger, kv->sequences, kv->n_sequences * sizeof(void *));
-        dci_kv_give(kv, kv->sequences, before * size);
+        dci_kv_free(kv, kv->sequences, before * size);
         kv->sequences = larger;
         kv->found = larger + n;
         kv->late = larger + 2 * n;
@@ -101,21 +101,21 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
                                 DCI_KV_MAX_SEQUENCES);
         dci_status status = more_sequences(kv);
         if (status == DCI_OK)
-                status = dci_kv_take(kv, sizeof *sequence, (void **)&sequence);
+                status = dci_kv_alloc(kv, sizeof *sequence, (void **)&sequence);
         if (status != DCI_OK)
                 return status;
         *sequence = (dci_kv_sequence){.id = kv->next_id, .resident = kv->config.resident_bytes > 0};
-        status = dci_kv_take(kv, layers_bytes(kv), (void **)&sequence->layers);
+        status = dci_kv_alloc(kv, layers_bytes(kv), (void **)&sequence->layers);
         if (status != DCI_OK) {
-                dci_kv_give(kv, sequence, sizeof *sequence);
+                dci_kv_free(kv, sequence, sizeof *sequence);
                 return status;
         }
         memset(sequence->layers, 0, layers_bytes(kv));
-        if (dci_kv_decided_bytes(kv) > 0)
-                status = dci_kv_take(kv, dci_kv_decided_bytes(kv), (void **)&sequence->decided);
+        if (dci_kv_selection_cache_bytes(kv) > 0)
+                status = dci_kv_alloc(kv, dci_kv_selection_cache_bytes(kv), (void **)&sequence->decided);
         if (status != DCI_OK) {
-                dci_kv_give(kv, sequence->layers, layers_bytes(kv));
-                dci_kv_give(kv, sequence, sizeof *sequence);
+                dci_kv_free(kv, sequence->layers, layers_bytes(kv));
+                dci_kv_free(kv, sequence, sizeof *sequence);
                 return status;
         }
         dci_kv_head *heads = (dci_kv_head *)(void *)(sequence->layers + kv->config.n_layers);
@@ -124,7 +124,7 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
                 sequence->layers[i].sequence = sequence;
                 sequence->layers[i].number = i;
         }
-        dci_kv_place_decided(kv, sequence);
+        dci_kv_place_selection_cache(kv, sequence);
         kv->next_id++;
         kv->sequences[kv->n_sequences++] = sequence; /* ids ascend */
         *out = sequence;
@@ -133,18 +133,18 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
 
 static void free_layer(dci_kv *kv, dci_kv_layer *layer)
 {
-        dci_kv_drop_chunks(kv, layer, 0);
-        dci_kv_drop_batches(kv, layer, 0);
-        dci_kv_give(kv, layer->chunks, layer->chunk_capacity * sizeof(dci_kv_chunk *));
-        dci_kv_give(kv, layer->batches, layer->batch_capacity * sizeof(dci_kv_batch *));
-        dci_kv_give(kv, layer->observed, layer->observed_bytes);
-        dci_kv_give(kv, layer->boundaries, layer->boundary_capacity * sizeof *layer->boundaries);
+        dci_kv_release_chunks(kv, layer, 0);
+        dci_kv_release_clusters(kv, layer, 0);
+        dci_kv_free(kv, layer->chunks, layer->chunk_capacity * sizeof(dci_kv_chunk *));
+        dci_kv_free(kv, layer->batches, layer->batch_capacity * sizeof(dci_kv_clusters *));
+        dci_kv_free(kv, layer->observed, layer->observed_bytes);
+        dci_kv_free(kv, layer->boundaries, layer->boundary_capacity * sizeof *layer->boundaries);
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
-                dci_kv_frame_drop(kv, head->keys);
-                dci_kv_frame_drop(kv, head->values);
-                dci_kv_give(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
-                dci_kv_tree_drop(kv, head->tree);
+                dci_kv_transform_release(kv, head->keys);
+                dci_kv_transform_release(kv, head->values);
+                dci_kv_free(kv, head->fixed, head->fixed_capacity * sizeof *head->fixed);
+                dci_kv_tree_release(kv, head->tree);
         }
 }
 
@@ -155,20 +155,20 @@ void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
         for (size_t i = 0; i < kv->config.n_layers; i++)
                 free_layer(kv, &sequence->layers[i]);
         /* From the end: the next sequence gets them in the order that they were in. */
-        dci_kv_cut_table(kv, sequence, 0);
-        dci_kv_give(kv, sequence->table, sequence->table_capacity * sizeof *sequence->table);
-        dci_kv_give(kv, sequence->decided, dci_kv_decided_bytes(kv));
-        dci_kv_give(kv, sequence->layers, layers_bytes(kv));
-        dci_kv_give(kv, sequence, sizeof *sequence);
+        dci_kv_truncate_table(kv, sequence, 0);
+        dci_kv_free(kv, sequence->table, sequence->table_capacity * sizeof *sequence->table);
+        dci_kv_free(kv, sequence->decided, dci_kv_selection_cache_bytes(kv));
+        dci_kv_free(kv, sequence->layers, layers_bytes(kv));
+        dci_kv_free(kv, sequence, sizeof *sequence);
         kv->n_sequences--;
         memmove(kv->sequences + at, kv->sequences + at + 1, (kv->n_sequences - at) * sizeof(void *));
 }
 
-void dci_kv_cut_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens)
+void dci_kv_truncate_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens)
 {
         const size_t n = dci_kv_blocks_of(kv, n_tokens);
         while (sequence->n_table > n)
-                dci_kv_pool_drop(kv, sequence->table[--sequence->n_table]);
+                dci_kv_pool_release(kv, sequence->table[--sequence->n_table]);
 }
 
 void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t n, const void **keys,
@@ -246,7 +246,7 @@ size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t
                 return layer->n_grouped;
         if (!kv->listed)
                 return whole_pages(kv, n);
-        const size_t left = dci_kv_batches_within(layer, n > kv->config.sink ? n - kv->config.sink : 0);
+        const size_t left = dci_kv_clusters_within(layer, n > kv->config.sink ? n - kv->config.sink : 0);
         return left > 0 ? layer->batches[left - 1]->first + layer->batches[left - 1]->n : 0;
 }
 
@@ -280,17 +280,17 @@ static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
         layer->n_missing = layer->n_missing < layer->n_grouped ? layer->n_missing : layer->n_grouped;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 if (layer->heads[h].tree != NULL)
-                        dci_kv_tree_cut(kv, layer, h, layer->heads[h].tree, layer->n_grouped);
+                        dci_kv_tree_truncate(kv, layer, h, layer->heads[h].tree, layer->n_grouped);
         layer->n = n;
         if (layer->n_prompt > n)
                 layer->n_prompt = n;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 layer->heads[h].n_fixed = dci_kv_fixed_within(kv, &layer->heads[h], n, layer->heads[h].fixed);
-        dci_kv_cut_decided(kv, layer, n);
+        dci_kv_truncate_selection_cache(kv, layer, n);
         if (kv->listed)
-                dci_kv_drop_batches(kv, layer, dci_kv_batches_within(layer, layer->n_grouped));
+                dci_kv_release_clusters(kv, layer, dci_kv_clusters_within(layer, layer->n_grouped));
         else
-                dci_kv_drop_chunks(kv, layer, (layer->n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK);
+                dci_kv_release_chunks(kv, layer, (layer->n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK);
 }
 
 dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
@@ -309,7 +309,7 @@ dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
                 for (size_t i = 0; i < kv->config.n_layers; i++)
                         cut_layer(kv, &found->layers[i], n_tokens);
                 found->n = n_tokens;
-                dci_kv_cut_table(kv, found, n_tokens);
+                dci_kv_truncate_table(kv, found, n_tokens);
         }
         dci_kv_unlock(kv);
         return status;
@@ -329,8 +329,8 @@ static dci_status fork_chunks(dci_kv *kv, const dci_kv_layer *from, size_t n_gro
 
 static dci_status fork_batches(dci_kv *kv, const dci_kv_layer *from, size_t n_grouped, dci_kv_layer *to)
 {
-        const size_t n = dci_kv_batches_within(from, n_grouped);
-        const dci_status status = dci_kv_batches_ready(kv, to, n);
+        const size_t n = dci_kv_clusters_within(from, n_grouped);
+        const dci_status status = dci_kv_clusters_ready(kv, to, n);
         for (size_t b = 0; b < n && status == DCI_OK; b++) {
                 atomic_fetch_add(&from->batches[b]->refs, 1);
                 to->batches[to->n_batches++] = from->batches[b];
@@ -339,7 +339,7 @@ static dci_status fork_batches(dci_kv *kv, const dci_kv_layer *from, size_t n_gr
 }
 
 /* An empty frame is of a maintenance that had no memory for the rest: no codes are in it, and two heads would fill it in. */
-static dci_kv_frame *made(dci_kv_frame *frame)
+static dci_kv_transform *made(dci_kv_transform *frame)
 {
         return frame != NULL && frame->coder.dim != 0 ? frame : NULL;
 }
@@ -380,7 +380,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
         to->unformed = from->unformed;
         to->uncoded = from->uncoded;
         to->n_missing = from->n_missing < n_grouped ? from->n_missing : n_grouped;
-        return status == DCI_OK ? dci_kv_copy_decided(kv, from, n, to) : status;
+        return status == DCI_OK ? dci_kv_copy_selection_cache(kv, from, n, to) : status;
 }
 
 /* The last block is cut through, so it is copied: both sequences will write behind n. */
@@ -398,12 +398,12 @@ static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, 
         if (status != DCI_OK)
                 return status;
         for (size_t b = 0; b < whole; b++) {
-                dci_kv_pool_hold(kv, from->table[b]);
+                dci_kv_pool_retain(kv, from->table[b]);
                 to->table[to->n_table++] = from->table[b];
         }
         if (n_blocks == whole)
                 return DCI_OK;
-        to->table[to->n_table++] = dci_kv_pool_take(kv);
+        to->table[to->n_table++] = dci_kv_pool_alloc(kv);
         dci_kv_copy_rows(kv, from->table[whole], to->table[whole], n - whole * per_page);
         return DCI_OK;
 }

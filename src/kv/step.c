@@ -54,12 +54,12 @@ static dci_status check_reserve(dci_kv *kv, const dci_kv_sequence *sequence, siz
 static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
 {
         const size_t per_page = kv->config.page_tokens, at = sequence->n / per_page;
-        const int32_t old = sequence->table[at], own = dci_kv_pool_take(kv);
+        const int32_t old = sequence->table[at], own = dci_kv_pool_alloc(kv);
         dci_kv_copy_rows(kv, old, own, sequence->n % per_page);
         pthread_mutex_lock(&kv->map_lock);
         sequence->table[at] = own;
         pthread_mutex_unlock(&kv->map_lock);
-        dci_kv_pool_drop(kv, old);
+        dci_kv_pool_release(kv, old);
 }
 
 /* While keys and values are more than what may be resident, the longest sequence turns sparse: in the middle of a step of its own, of
@@ -97,14 +97,14 @@ static void close_step(dci_kv_sequence *sequence)
 
 /* The groups that are due form when recent tokens would take more than half of the budget; otherwise dci_kv_maintain has time. Listed
  * groups would come out otherwise for another step, so only tokens that are there count. */
-bool dci_kv_overdue(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
+bool dci_kv_pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
 {
         for (size_t l = 0; l < kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
                 if (!dci_kv_groups(kv, l) || layer->prompt == DCI_KV_PROMPT_OPEN || kv->config.frozen_prompt)
                         continue;
                 const size_t n_grouped = dci_kv_will_group(kv, layer);
-                const bool cut_evenly = kv->listed && !dci_kv_restructures(kv);
+                const bool cut_evenly = kv->listed && !dci_kv_reorders(kv);
                 if (sequence->n + (cut_evenly ? 0 : n) > kv->config.sink + n_grouped + kv->config.budget / 2 &&
                     dci_kv_may_group(kv, sequence->n) > n_grouped)
                         return true;
@@ -136,9 +136,9 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 status = dci_kv_pool_ready(kv, blocks);
         /* Last, since groups that are formed stay. */
         for (size_t i = 0; i < n_sequences && status == DCI_OK && !kv->elsewhere; i++)
-                if (dci_kv_overdue(kv, found[i], wanted(n_tokens, i)))
+                if (dci_kv_pending(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
-        return status == DCI_OK && n_late > 0 ? dci_kv_catch_up(kv, n_late, kv->late, true) : status;
+        return status == DCI_OK && n_late > 0 ? dci_kv_build_pending(kv, n_late, kv->late, true) : status;
 }
 
 dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens)
@@ -154,7 +154,7 @@ dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequenc
                 if (!kv->pool.lent && n > 0 && cuts_shared(kv, sequence))
                         copy_block(kv, sequence);
                 while (sequence->n_table < dci_kv_blocks_of(kv, sequence->n + n))
-                        sequence->table[sequence->n_table++] = dci_kv_pool_take(kv);
+                        sequence->table[sequence->n_table++] = dci_kv_pool_alloc(kv);
                 sequence->open = true;
                 sequence->n_reserved = n;
         }
@@ -202,13 +202,13 @@ static dci_status lend(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks, c
                                 (long long)sequence->id, sequence->n_table, n_blocks);
         const dci_status status = grow_table(kv, sequence, sequence->n_table + n_blocks);
         for (size_t i = 0; i < n_blocks && status == DCI_OK; i++) {
-                dci_kv_pool_hold(kv, blocks[i]);
+                dci_kv_pool_retain(kv, blocks[i]);
                 sequence->table[sequence->n_table++] = blocks[i];
         }
         return status;
 }
 
-dci_status dci_kv_lend(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks)
+dci_status dci_kv_assign_blocks(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks)
 {
         dci_status status = dci_kv_lock(kv);
         if (status != DCI_OK)
@@ -495,13 +495,13 @@ dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequ
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         dci_kv_layer *layer = &found[i]->layers[l];
                         layer->n = found[i]->n;
-                        dci_kv_cut_decided(kv, layer, layer->n);
+                        dci_kv_truncate_selection_cache(kv, layer, layer->n);
                         if (layer->prompt_now)
-                                dci_kv_forget_prompt(kv, layer);
+                                dci_kv_cancel_prompt(kv, layer);
                 }
                 /* Lent blocks stay lent. */
                 if (!kv->pool.lent)
-                        dci_kv_cut_table(kv, found[i], found[i]->n);
+                        dci_kv_truncate_table(kv, found[i], found[i]->n);
                 close_step(found[i]);
         }
         dci_kv_unlock(kv);

@@ -26,7 +26,7 @@ bool dci_kv_groups(const dci_kv *kv, size_t layer)
 static dci_status take_chunk(dci_kv *kv, const dci_kv_chunk *like, dci_kv_chunk **out)
 {
         dci_kv_chunk *chunk;
-        const dci_status status = dci_kv_take(kv, kv->chunk_bytes, (void **)&chunk);
+        const dci_status status = dci_kv_alloc(kv, kv->chunk_bytes, (void **)&chunk);
         if (status != DCI_OK)
                 return status;
         const size_t head = dci_lines(sizeof *chunk);
@@ -44,16 +44,16 @@ static void drop_chunk(dci_kv *kv, dci_kv_chunk *chunk)
         if (atomic_fetch_sub(&chunk->refs, 1) != 1)
                 return;
         atomic_fetch_sub(&kv->chunk_total, kv->chunk_bytes);
-        dci_kv_give(kv, chunk, kv->chunk_bytes);
+        dci_kv_free(kv, chunk, kv->chunk_bytes);
 }
 
-void dci_kv_drop_chunks(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
+void dci_kv_release_chunks(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
 {
         while (layer->n_chunks > n_left)
                 drop_chunk(kv, layer->chunks[--layer->n_chunks]);
 }
 
-dci_status dci_kv_own_chunks(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n)
+dci_status dci_kv_make_chunks_exclusive(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n)
 {
         const size_t n_chunks = (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK, before = layer->n_chunks;
         dci_status status =
@@ -72,7 +72,7 @@ dci_status dci_kv_own_chunks(dci_kv *kv, dci_kv_layer *layer, size_t first, size
                 layer->chunks[c] = own;
         }
         if (status != DCI_OK)
-                dci_kv_drop_chunks(kv, layer, before);
+                dci_kv_release_chunks(kv, layer, before);
         return status;
 }
 
@@ -86,16 +86,16 @@ unsigned char *dci_kv_chunk_head(const dci_kv *kv, const dci_kv_layer *layer, si
 
 static size_t frame_bytes(int32_t kind, size_t dim)
 {
-        size_t n_bytes = dci_lines(sizeof(dci_kv_frame)) + dci_coder_bytes(kind, dim);
+        size_t n_bytes = dci_lines(sizeof(dci_kv_transform)) + dci_coder_bytes(kind, dim);
         if (kind == DCI_CODER_LEARNED)
                 n_bytes += dci_moments_kept_bytes(dim);
         return n_bytes;
 }
 
-dci_status dci_kv_frame_take(dci_kv *kv, int32_t kind, size_t dim, dci_kv_frame **out)
+dci_status dci_kv_transform_alloc(dci_kv *kv, int32_t kind, size_t dim, dci_kv_transform **out)
 {
-        dci_kv_frame *frame;
-        const dci_status status = dci_kv_take(kv, frame_bytes(kind, dim), (void **)&frame);
+        dci_kv_transform *frame;
+        const dci_status status = dci_kv_alloc(kv, frame_bytes(kind, dim), (void **)&frame);
         if (status != DCI_OK)
                 return status;
         memset(frame, 0, sizeof *frame);
@@ -107,7 +107,7 @@ dci_status dci_kv_frame_take(dci_kv *kv, int32_t kind, size_t dim, dci_kv_frame 
         return DCI_OK;
 }
 
-void dci_kv_frame_empty(dci_kv_frame *frame, size_t dim)
+void dci_kv_transform_empty(dci_kv_transform *frame, size_t dim)
 {
         if (frame == NULL)
                 return;
@@ -119,31 +119,31 @@ void dci_kv_frame_empty(dci_kv_frame *frame, size_t dim)
         frame->n_queries = 0;
 }
 
-void *dci_kv_frame_memory(dci_kv_frame *frame)
+void *dci_kv_transform_memory(dci_kv_transform *frame)
 {
         return (unsigned char *)frame + dci_lines(sizeof *frame);
 }
 
-void *dci_kv_frame_moments(dci_kv_frame *frame, size_t dim)
+void *dci_kv_transform_moments(dci_kv_transform *frame, size_t dim)
 {
-        return (unsigned char *)dci_kv_frame_memory(frame) + dci_coder_bytes(DCI_CODER_LEARNED, dim);
+        return (unsigned char *)dci_kv_transform_memory(frame) + dci_coder_bytes(DCI_CODER_LEARNED, dim);
 }
 
-void dci_kv_frame_drop(dci_kv *kv, dci_kv_frame *frame)
+void dci_kv_transform_release(dci_kv *kv, dci_kv_transform *frame)
 {
         if (frame != NULL && atomic_fetch_sub(&frame->refs, 1) == 1)
-                dci_kv_give(kv, frame, frame->n_bytes);
+                dci_kv_free(kv, frame, frame->n_bytes);
 }
 
-dci_status dci_kv_take_frames(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned)
+dci_status dci_kv_alloc_transforms(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned)
 {
         dci_kv_head *h = &layer->heads[head];
         dci_status status = DCI_OK;
         const int32_t kind = kv->stages->summary.frame;
         if (kind != 0 && h->keys == NULL)
-                status = dci_kv_frame_take(kv, learned ? kind : DCI_CODER_ROTATED, kv->dim_k, &h->keys);
+                status = dci_kv_transform_alloc(kv, learned ? kind : DCI_CODER_ROTATED, kv->dim_k, &h->keys);
         if (status == DCI_OK && kv->stages->tail.values && h->values == NULL)
-                status = dci_kv_frame_take(kv, DCI_CODER_ROTATED, kv->dim_v, &h->values);
+                status = dci_kv_transform_alloc(kv, DCI_CODER_ROTATED, kv->dim_v, &h->values);
         return status;
 }
 
@@ -211,14 +211,14 @@ static forming parts_of(const dci_kv *kv, void *scratch)
         return f;
 }
 
-dci_status dci_kv_forming_ready(dci_kv *kv)
+dci_status dci_kv_build_ready(dci_kv *kv)
 {
         if (kv->forming.memory != NULL)
                 return DCI_OK;
         const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads) + 1;
         const size_t bytes = dci_lines(area_bytes(kv));
         void *memory;
-        const dci_status status = dci_kv_take(kv, n_areas * bytes, &memory);
+        const dci_status status = dci_kv_alloc(kv, n_areas * bytes, &memory);
         if (status == DCI_OK)
                 kv->forming = (dci_kv_scratch){memory, n_areas, bytes};
         return status;
@@ -285,13 +285,13 @@ static void ask_for(const void *const *rows, size_t n, size_t row_bytes)
 }
 
 /* The rows of this tile, and those of the next one asked for, one by one, since a CPU waits for only so many. */
-static void widen(const walk *w, const void *const *rows, const void *const *next, size_t dim, float *out)
+static void to_f32(const walk *w, const void *const *rows, const void *const *next, size_t dim, float *out)
 {
         const dci_kv *kv = w->kv;
         for (size_t i = 0; i < w->here; i++) {
                 if (i < w->n_next)
                         ask_for(next + i, 1, dim * kv->es);
-                kv->context->kernels->widen[kv->config.dtype - 1](rows[i], dim, out + i * dim);
+                kv->context->kernels->to_f32[kv->config.dtype - 1](rows[i], dim, out + i * dim);
         }
 }
 
@@ -321,19 +321,19 @@ static void look_at_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, siz
         w.end = n_rows;
         find_next(&w, 0);
         while (walk_on(&w)) {
-                widen(&w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
+                to_f32(&w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
                 dci_moments_add(moments, f->wide_keys, kv->dim_k, w.here);
         }
 }
 
 /* Moments of queries: those the frame knows, or what was observed, which it will know. */
 static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const forming *f,
-                            dci_kv_frame *frame, dci_moments *moments)
+                            dci_kv_transform *frame, dci_moments *moments)
 {
         const size_t kept = dci_moments_kept_bytes(kv->dim_k);
         dci_moments_init(kv->context->kernels, kv->dim_k, f->query_moments, moments);
         if (frame->n_queries > 0) {
-                memcpy(f->query_moments, dci_kv_frame_moments(frame, kv->dim_k), kept);
+                memcpy(f->query_moments, dci_kv_transform_moments(frame, kv->dim_k), kept);
                 moments->n = frame->n_queries;
                 return;
         }
@@ -343,33 +343,35 @@ static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t 
                 dci_moments_add(moments, queries + i * kv->dim_k, kv->dim_k, here);
         }
         dci_moments_finish(moments);
-        memcpy(dci_kv_frame_moments(frame, kv->dim_k), f->query_moments, kept);
+        memcpy(dci_kv_transform_moments(frame, kv->dim_k), f->query_moments, kept);
         frame->n_queries = moments->n;
 }
 
 /* A random frame of keys about this centre. */
-static void begin_about(const dci_kv *kv, const float *centre, dci_kv_frame *frame)
+static void begin_about(const dci_kv *kv, const float *centre, dci_kv_transform *frame)
 {
         dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed, centre,
-                       dci_kv_frame_memory(frame), &frame->coder);
+                       dci_kv_transform_memory(frame), &frame->coder);
 }
 
 /* A random frame about the mean of the keys. */
-static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f, dci_kv_frame *frame)
+static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f,
+                         dci_kv_transform *frame)
 {
         mean_of(kv, layer, head, n, true, f, f->wide_keys);
         begin_about(kv, f->wide_keys, frame);
 }
 
 /* Keys and queries that are too much alike or too large for a fit get a random frame in the same memory. */
-static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f, dci_kv_frame *frame)
+static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f,
+                          dci_kv_transform *frame)
 {
         dci_moments keys, queries;
         look_at_queries(kv, layer, head, f, frame, &queries);
         dci_moments_init(kv->context->kernels, kv->dim_k, f->moments, &keys);
         look_at_keys(kv, layer, head, n, f, &keys);
         dci_coder_init_learned(kv->context, kv->dim_k, kv->config.key_bits, dci_kv_codes_alone(kv),
-                               dci_kv_frame_memory(frame), &frame->coder);
+                               dci_kv_transform_memory(frame), &frame->coder);
         dci_may_fail(true);
         const dci_status status = dci_fit(&keys, &queries, f->fit, &frame->coder);
         dci_may_fail(false);
@@ -377,19 +379,19 @@ static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, si
                 begin_random(kv, layer, head, n, f, frame);
 }
 
-void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_frame *frame)
+void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_transform *frame)
 {
         dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_v, kv->config.value_bits, ~kv->config.seed, centre,
-                       dci_kv_frame_memory(frame), &frame->coder);
+                       dci_kv_transform_memory(frame), &frame->coder);
 }
 
-dci_status dci_kv_give_frames(dci_kv *kv, dci_kv_layer *layer, const float *centres, const float *value_centres)
+dci_status dci_kv_set_centres(dci_kv *kv, dci_kv_layer *layer, const float *centres, const float *value_centres)
 {
         dci_status status = dci_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
-                status = dci_kv_take_frames(kv, layer, h, false);
+                status = dci_kv_alloc_transforms(kv, layer, h, false);
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++) {
                 begin_about(kv, centres + h * kv->dim_k, layer->heads[h].keys);
                 if (kv->stages->tail.values)
@@ -408,7 +410,7 @@ static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_
                 return;
         if (h->keys->coder.kind == DCI_CODER_LEARNED)
                 begin_learned(kv, layer, head, n, f, h->keys);
-        else if (h->keys->coder.dim == 0) /* else dci_kv_give_frames was here */
+        else if (h->keys->coder.dim == 0) /* else dci_kv_set_centres was here */
                 begin_random(kv, layer, head, n, f, h->keys);
         h->sum_latest = h->sum_now = 0.0;
         h->n_latest = h->n_now = 0;
@@ -441,11 +443,11 @@ static void put_tile(const walk *w, dci_kv_head *h, bool summary, bool tail, uns
         const forming *f = w->f;
         const size_t at = w->at % DCI_KV_CHUNK;
         if (summary || !stages->tail.values)
-                widen(w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
+                to_f32(w, f->keys, f->next_keys, kv->dim_k, f->wide_keys);
         if (summary)
                 stages->summary.put(kv, h, memory, at, w->here, f->wide_keys, f->stage);
         if (tail) {
-                widen(w, f->values, f->next_values, kv->dim_v, f->wide_values);
+                to_f32(w, f->values, f->next_values, kv->dim_v, f->wide_values);
                 stages->tail.put(kv, h, memory + kv->summary_bytes, at, w->here, f->wide_keys, f->wide_values,
                                  f->stage);
         }
@@ -457,7 +459,7 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
 {
         dci_kv_head *h = &layer->heads[head];
         if (dci_kv_has_trees(kv)) {
-                dci_kv_tree_form(kv, layer, head, first, end, f->stage);
+                dci_kv_tree_build(kv, layer, head, first, end, f->stage);
                 return;
         }
         /* Little at a time, so that what is asked for comes while codes are made; but pages as a whole. */
@@ -475,13 +477,13 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
         }
 }
 
-size_t dci_kv_forming_area(const dci_kv *kv)
+size_t dci_kv_build_bytes(const dci_kv *kv)
 {
         return dci_lines(area_bytes(kv));
 }
 
-void dci_kv_form_again(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,
-                       size_t n_candidates, unsigned char *memory, void *scratch)
+void dci_kv_rebuild_chunk(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,
+                          size_t n_candidates, unsigned char *memory, void *scratch)
 {
         forming f = parts_of(kv, scratch);
         const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens), first = chunk * DCI_KV_CHUNK;
@@ -490,7 +492,7 @@ void dci_kv_form_again(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_k
                 put_tile(&w, h, kv->summary_bytes > 0, kv->tail_bytes > 0, memory);
 }
 
-void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+void dci_kv_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
 {
         forming f = parts_of(kv, scratch);
         const bool apart = kv->stages->tail.values;
@@ -499,15 +501,15 @@ void dci_kv_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, siz
                 form_some(kv, layer, head, first, end, false, true, &f);
 }
 
-void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+void dci_kv_rebuild(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
 {
         forming f = parts_of(kv, scratch);
         const bool apart = kv->stages->tail.values;
         if (end == 0)
                 return;
         begin_keys(kv, layer, head, end, &f);
-        if (kv->config.choose == DCI_KV_CHOOSE_OBSERVED)
-                dci_kv_choose_observed(kv, layer, head, end);
+        if (kv->config.select == DCI_KV_SELECT_OBSERVED)
+                dci_kv_select_observed(kv, layer, head, end);
         form_some(kv, layer, head, first, end, true, !apart, &f);
         /* Keys first, then values: what is read twice may still be in a cache. */
         if (apart) {
@@ -517,7 +519,7 @@ void dci_kv_form_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
         end_keys(&layer->heads[head]);
 }
 
-void dci_kv_form_codes_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch)
+void dci_kv_reencode(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch)
 {
         forming f = parts_of(kv, scratch);
         begin_keys(kv, layer, head, end, &f);
@@ -525,11 +527,11 @@ void dci_kv_form_codes_anew(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
         end_keys(&layer->heads[head]);
 }
 
-void dci_kv_form_fit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch)
+void dci_kv_build_fit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch)
 {
         forming f = parts_of(kv, scratch);
         if (end < DCI_KV_CHUNK) {
-                dci_kv_form_anew(kv, layer, head, 0, end, scratch);
+                dci_kv_rebuild(kv, layer, head, 0, end, scratch);
                 return;
         }
         begin_keys(kv, layer, head, end, &f);
@@ -539,8 +541,8 @@ void dci_kv_form_fit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, v
         end_keys(&layer->heads[head]);
 }
 
-void dci_kv_form_rest(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, const float *residuals,
-                      void *scratch)
+void dci_kv_build_rest(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, const float *residuals,
+                       void *scratch)
 {
         forming f = parts_of(kv, scratch);
         if (residuals != NULL)

@@ -9,7 +9,7 @@
 #include "offload/offload_internal.h"
 
 #define LAYER_OF_PIECE ((size_t)8 << 20)
-#define LEAST_PIECE ((size_t)64 << 20)
+#define MIN_PIECE ((size_t)64 << 20)
 
 dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size)
 {
@@ -87,8 +87,8 @@ static size_t usual_piece(const dci_kv_config *c, const dci_gpu_kv_config *confi
         size_t n_bytes = c->n_layers * LAYER_OF_PIECE, need;
         const size_t of_token = c->n_layers * c->n_kv_heads * 2 * c->dim_k * dci_dtype_size(c->dtype);
         const size_t tokens = (config->max_tokens + c->page_tokens - 1) / c->page_tokens * c->page_tokens;
-        if (n_bytes < LEAST_PIECE)
-                n_bytes = LEAST_PIECE;
+        if (n_bytes < MIN_PIECE)
+                n_bytes = MIN_PIECE;
         if (dci_mul(config->max_sequences, tokens, &need) && dci_mul(need, of_token, &need) && need < n_bytes)
                 n_bytes = need;
         return c->max_bytes > 0 && c->max_bytes / 4 < n_bytes ? c->max_bytes / 4 + 1 : n_bytes;
@@ -189,7 +189,7 @@ static void set_layers(dci_gpu_kv *kv)
 {
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 dci_gpu_kv_layer *layer = &kv->layers[l];
-                layer->dense = kv->host->layer_modes[l] == DCI_KV_LAYER_DENSE || kv->shape.choose == DCI_KV_CHOOSE_ALL;
+                layer->dense = kv->host->layer_modes[l] == DCI_KV_LAYER_DENSE || kv->shape.select == DCI_KV_SELECT_ALL;
                 layer->index = layer->dense ? kv->n_dense++ : kv->n_sparse++;
                 kv->groups = kv->groups || dci_kv_groups(kv->host, l);
         }
@@ -212,11 +212,11 @@ static dci_status take_events(dci_gpu_kv *kv)
 {
         void **events[N_EVENTS];
         find_events(kv, events);
-        dci_status status = kv->ops->stream_take(kv->gpu, &kv->side);
+        dci_status status = kv->ops->stream_create(kv->gpu, &kv->side);
         for (size_t i = 0; i < N_EVENTS && status == DCI_OK; i++)
-                status = kv->ops->event_take(kv->gpu, false, events[i]);
+                status = kv->ops->event_create(kv->gpu, false, events[i]);
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
-                status = kv->ops->event_take(kv->gpu, false, &kv->layers[l].arrived);
+                status = kv->ops->event_create(kv->gpu, false, &kv->layers[l].arrived);
         return status;
 }
 
@@ -226,12 +226,12 @@ static void give_events(dci_gpu_kv *kv)
         find_events(kv, events);
         for (size_t i = 0; i < N_EVENTS; i++)
                 if (*events[i] != NULL)
-                        kv->ops->event_give(kv->gpu, *events[i]);
+                        kv->ops->event_destroy(kv->gpu, *events[i]);
         for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (kv->layers[l].arrived != NULL)
-                        kv->ops->event_give(kv->gpu, kv->layers[l].arrived);
+                        kv->ops->event_destroy(kv->gpu, kv->layers[l].arrived);
         if (kv->side != NULL)
-                kv->ops->stream_give(kv->gpu, kv->side);
+                kv->ops->stream_destroy(kv->gpu, kv->side);
 }
 
 /* One object with its layers, rows and places behind it. */
@@ -284,7 +284,7 @@ static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config, bool may_l
         status = settle_planner(kv, may_leave);
         if (status == DCI_OK)
                 status = take_events(kv);
-        return status == DCI_OK ? dci_gpu_kv_take_all(kv) : status;
+        return status == DCI_OK ? dci_gpu_kv_alloc_all(kv) : status;
 }
 
 dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
@@ -337,12 +337,12 @@ void dci_gpu_kv_destroy(dci_gpu_kv *kv)
         /* A failure, and its sentence, are nobody's concern any more. */
         dci_may_fail(true);
         if (kv->step_event != NULL)
-                (void)dci_gpu_kv_settle(kv);
+                (void)dci_gpu_kv_drain(kv);
         dci_may_fail(false);
         give_events(kv);
-        dci_gpu_kv_give_chunks(kv);
+        dci_gpu_kv_free_chunks(kv);
         dci_kv_destroy(kv->host);
-        dci_gpu_kv_give_all(kv);
+        dci_gpu_kv_free_all(kv);
         pthread_mutex_destroy(&kv->lock);
         dci_context_retain(context);
         dci_free(context, kv, object_bytes(kv->shape.n_layers, kv->config.max_sequences), 1);
@@ -357,7 +357,7 @@ dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv)
 
 /* --- what calls share --------------------------------------------------------------------------------------------------------- */
 
-dci_status dci_gpu_kv_enter(dci_gpu_kv *kv)
+dci_status dci_gpu_kv_lock(dci_gpu_kv *kv)
 {
         if (kv == NULL)
                 return dci_fail(DCI_ERR_INVALID, "kv is NULL");
@@ -371,7 +371,7 @@ dci_status dci_gpu_kv_enter(dci_gpu_kv *kv)
         return DCI_ERR_DEVICE;
 }
 
-dci_status dci_gpu_kv_leave(dci_gpu_kv *kv, dci_status status)
+dci_status dci_gpu_kv_unlock(dci_gpu_kv *kv, dci_status status)
 {
         pthread_mutex_unlock(&kv->lock);
         return status;
@@ -385,7 +385,7 @@ void dci_gpu_kv_keep_sentence(char *out, size_t n_bytes)
         out[n] = 0;
 }
 
-dci_status dci_gpu_kv_did(dci_gpu_kv *kv, dci_status status)
+dci_status dci_gpu_kv_check_device(dci_gpu_kv *kv, dci_status status)
 {
         if (status == DCI_OK || kv->broken)
                 return status;
@@ -394,7 +394,7 @@ dci_status dci_gpu_kv_did(dci_gpu_kv *kv, dci_status status)
         return status;
 }
 
-dci_status dci_gpu_kv_told(dci_gpu_kv *kv, dci_status status)
+dci_status dci_gpu_kv_check_host(dci_gpu_kv *kv, dci_status status)
 {
         const dci_status refused = kv->refused;
         kv->refused = DCI_OK;
@@ -406,7 +406,7 @@ dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv)
         return kv->step.open ? kv->ops->stream_runs(kv->gpu, kv->step.stream) : DCI_OK;
 }
 
-dci_status dci_gpu_kv_settle(dci_gpu_kv *kv)
+dci_status dci_gpu_kv_drain(dci_gpu_kv *kv)
 {
         dci_status status = dci_gpu_kv_check_runs(kv);
         if (status != DCI_OK)
@@ -416,10 +416,10 @@ dci_status dci_gpu_kv_settle(dci_gpu_kv *kv)
                 status = kv->ops->stream_wait(kv->gpu, kv->step.stream);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
-dci_status dci_gpu_kv_rows_wait(dci_gpu_kv *kv)
+dci_status dci_gpu_kv_wait_rows(dci_gpu_kv *kv)
 {
         dci_status status = dci_gpu_kv_check_runs(kv);
         if (status != DCI_OK)
@@ -427,7 +427,7 @@ dci_status dci_gpu_kv_rows_wait(dci_gpu_kv *kv)
         status = kv->ops->event_wait(kv->gpu, kv->step_event);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
 dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
@@ -458,13 +458,13 @@ dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row
 
 dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences, int32_t *out_bad)
 {
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         if (sequences == NULL || out_bad == NULL) {
                 if (n_sequences > 0)
                         status = dci_fail(DCI_ERR_INVALID, "%s is NULL", sequences == NULL ? "sequences" : "out_bad");
-                return dci_gpu_kv_leave(kv, status);
+                return dci_gpu_kv_unlock(kv, status);
         }
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
                 if (dci_gpu_kv_find(kv, sequences[i]) == NULL)
@@ -473,7 +473,7 @@ dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *seque
                 const size_t at = dci_gpu_kv_row_at(kv, dci_gpu_kv_find(kv, sequences[i]));
                 out_bad[i] = *(volatile const int32_t *)&kv->bad[at] != 0;
         }
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }
 
 #define BOUNCE ((size_t)8192) /* counters that come at once */
@@ -490,7 +490,7 @@ static dci_status add_up(dci_gpu_kv *kv, const uint64_t *counters, size_t n, siz
                         if (status == DCI_OK)
                                 status = kv->ops->stream_wait(kv->gpu, kv->side);
                         if (status != DCI_OK)
-                                return dci_gpu_kv_did(kv, status);
+                                return dci_gpu_kv_check_device(kv, status);
                         from = kv->bounce;
                 }
                 for (size_t i = 0; i < here; i++)
@@ -506,12 +506,12 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                 return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
         dci_status status = dci_check_struct_size("dci_gpu_kv_info", out_info, out_info->struct_size, sizeof *out_info);
         if (status == DCI_OK)
-                status = dci_gpu_kv_enter(kv);
+                status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         const size_t n_resident = kv->resident.n_places - kv->resident.n_free,
                      page_bytes = kv->n_sparse * kv->host->pool.block_bytes;
-        status = dci_gpu_kv_settle(kv);
+        status = dci_gpu_kv_drain(kv);
         if (status == DCI_OK)
                 status = add_up(kv, kv->counters, kv->n_sparse * kv->n_lists * 3, 3, sums);
         if (status == DCI_OK && kv->resident.n_places > 0)
@@ -544,5 +544,5 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                         .resident_pages = n_resident,
                         .n_resident = taken,
                         .n_clustered = kv->planner.clusters.n_layers};
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }

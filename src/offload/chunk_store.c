@@ -14,12 +14,12 @@
 
 #define PIECE_BYTES ((size_t)32 << 20)
 
-void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_bytes, size_t most_rows)
+void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_bytes, size_t max_rows)
 {
         const size_t n = kv->config.max_sequences;
         s->head_bytes = head_bytes;
         s->chunk_bytes = kv->shape.n_kv_heads * head_bytes;
-        s->max_chunks = dci_gpu_kv_chunks_of(most_rows);
+        s->max_chunks = dci_gpu_kv_chunks_of(max_rows);
         const size_t most = n * s->max_chunks;
         while (((size_t)1 << s->piece_shift) < most && (s->chunk_bytes * kv->n_sparse << s->piece_shift) < PIECE_BYTES)
                 s->piece_shift++;
@@ -30,7 +30,7 @@ void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_byte
 void dci_gpu_kv_store_destroy(dci_gpu_kv *kv, dci_gpu_kv_store *s)
 {
         while (s->n_pieces > 0) {
-                kv->ops->give(kv->gpu, s->pieces[--s->n_pieces], s->piece_bytes);
+                kv->ops->free(kv->gpu, s->pieces[--s->n_pieces], s->piece_bytes);
                 kv->planner.bytes -= s->piece_bytes;
         }
 }
@@ -45,7 +45,7 @@ static dci_status take_piece(dci_gpu_kv *kv, dci_gpu_kv_store *s)
                                 kv->config.max_sequences, kv->config.max_tokens, s->piece_capacity);
         dci_status status = dci_gpu_kv_check_device_bytes(kv, s->piece_bytes);
         if (status == DCI_OK)
-                status = kv->ops->take(kv->gpu, s->piece_bytes, &memory);
+                status = kv->ops->alloc(kv->gpu, s->piece_bytes, &memory);
         if (status != DCI_OK)
                 return status;
         const size_t first = s->n_pieces << s->piece_shift;
@@ -64,23 +64,23 @@ dci_status dci_gpu_kv_store_ready(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t n)
         return status;
 }
 
-int32_t dci_gpu_kv_store_take(dci_gpu_kv_store *s)
+int32_t dci_gpu_kv_store_alloc(dci_gpu_kv_store *s)
 {
         const int32_t chunk = s->free_list[--s->n_free];
         s->refs[chunk] = 1;
         return chunk;
 }
 
-void dci_gpu_kv_store_give(dci_gpu_kv_store *s, int32_t chunk)
+void dci_gpu_kv_store_free(dci_gpu_kv_store *s, int32_t chunk)
 {
         if (--s->refs[chunk] == 0)
                 s->free_list[s->n_free++] = chunk;
 }
 
-void dci_gpu_kv_store_cut(dci_gpu_kv_store *s, size_t row, size_t left)
+void dci_gpu_kv_store_truncate(dci_gpu_kv_store *s, size_t row, size_t left)
 {
         while (s->n_chunks[row] > left)
-                dci_gpu_kv_store_give(s, dci_gpu_kv_store_numbers(s, row)[--s->n_chunks[row]]);
+                dci_gpu_kv_store_free(s, dci_gpu_kv_store_numbers(s, row)[--s->n_chunks[row]]);
 }
 
 void dci_gpu_kv_store_share(dci_gpu_kv_store *s, size_t from, size_t to, size_t n)
@@ -93,7 +93,7 @@ void dci_gpu_kv_store_share(dci_gpu_kv_store *s, size_t from, size_t to, size_t 
         s->n_chunks[to] = n;
 }
 
-dci_status dci_gpu_kv_store_tell(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first)
+dci_status dci_gpu_kv_store_upload(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first)
 {
         dci_status status = DCI_OK;
         if (s->n_uploaded < s->n_pieces)
@@ -109,7 +109,7 @@ dci_status dci_gpu_kv_store_tell(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stre
         return status;
 }
 
-size_t dci_gpu_kv_store_lacks(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n)
+size_t dci_gpu_kv_store_missing(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n)
 {
         size_t more = n > s->n_chunks[row] ? n - s->n_chunks[row] : 0;
         for (size_t c = first; c < s->n_chunks[row] && c < n; c++)
@@ -117,9 +117,10 @@ size_t dci_gpu_kv_store_lacks(const dci_gpu_kv_store *s, size_t row, size_t firs
         return more;
 }
 
-dci_status dci_gpu_kv_store_own(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first, size_t n)
+dci_status dci_gpu_kv_store_make_exclusive(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first,
+                                           size_t n)
 {
-        const size_t more = dci_gpu_kv_store_lacks(s, row, first, n), before = s->n_chunks[row];
+        const size_t more = dci_gpu_kv_store_missing(s, row, first, n), before = s->n_chunks[row];
         int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
         if (more == 0)
                 return DCI_OK;
@@ -130,11 +131,12 @@ dci_status dci_gpu_kv_store_own(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *strea
                 if (c < before && s->refs[numbers[c]] == 1)
                         continue;
                 if (c < before)
-                        dci_gpu_kv_store_give(s, numbers[c]);
-                numbers[c] = dci_gpu_kv_store_take(s);
+                        dci_gpu_kv_store_free(s, numbers[c]);
+                numbers[c] = dci_gpu_kv_store_alloc(s);
         }
         s->n_chunks[row] = n > before ? n : before;
-        return dci_gpu_kv_did(kv, dci_gpu_kv_store_tell(kv, s, stream, row, first < before ? first : before));
+        return dci_gpu_kv_check_device(kv,
+                                       dci_gpu_kv_store_upload(kv, s, stream, row, first < before ? first : before));
 }
 
 unsigned char *dci_gpu_kv_store_at(const dci_gpu_kv_store *s, size_t sparse, int32_t chunk)

@@ -22,7 +22,7 @@ typedef struct span {
         int32_t first, n;
 } span;
 
-bool dci_gpu_kv_lists(const dci_kv_config *shape)
+bool dci_gpu_kv_has_clusters(const dci_kv_config *shape)
 {
         return shape->group == DCI_KV_GROUP_CLUSTER || shape->group == DCI_KV_GROUP_SEGMENT;
 }
@@ -31,7 +31,7 @@ bool dci_gpu_kv_lists(const dci_kv_config *shape)
 
 /* Most groups of n candidates: of the prompt, of batches behind it and of clusters that are cut; early batches may be of a token each, until
  * they are as many as a whole one. */
-static size_t most_listed(const dci_gpu_kv *kv, size_t n)
+static size_t max_listed(const dci_gpu_kv *kv, size_t n)
 {
         const dci_kv_config *c = &kv->shape;
         if (c->group != DCI_KV_GROUP_CLUSTER)
@@ -46,10 +46,10 @@ static size_t width_bytes(const dci_gpu_kv *kv)
         return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
 }
 
-size_t dci_gpu_kv_listed_init(dci_gpu_kv *kv)
+size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const size_t most = most_listed(kv, kv->config.max_tokens);
+        const size_t most = max_listed(kv, kv->config.max_tokens);
         p->spans_at = DCI_GPU_CHUNK * width_bytes(kv);
         dci_gpu_kv_store_init(kv, &p->summaries, p->spans_at + DCI_GPU_CHUNK * sizeof(span), most);
         dci_gpu_kv_store_init(kv, &p->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
@@ -61,13 +61,13 @@ size_t dci_gpu_kv_listed_init(dci_gpu_kv *kv)
 /* Candidates of the batches that lie within the first n. */
 static size_t end_within(const dci_kv_layer *layer, size_t n)
 {
-        const size_t b = dci_kv_batches_within(layer, n);
+        const size_t b = dci_kv_clusters_within(layer, n);
         return b == 0 ? 0 : layer->batches[b - 1]->first + layer->batches[b - 1]->n;
 }
 
 static size_t groups_within(const dci_kv_layer *layer, size_t head, size_t n)
 {
-        const size_t b = dci_kv_batches_within(layer, n);
+        const size_t b = dci_kv_clusters_within(layer, n);
         return b == 0 ? 0 : layer->batches[b - 1]->heads[head].before + layer->batches[b - 1]->heads[head].n_groups;
 }
 
@@ -75,7 +75,7 @@ typedef struct range {
         size_t least, most;
 } range;
 
-static void widen(range *r, size_t n)
+static void to_f32(range *r, size_t n)
 {
         r->least = n < r->least ? n : r->least;
         r->most = n > r->most ? n : r->most;
@@ -86,24 +86,24 @@ static range groups_of(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t n
 {
         range r = {SIZE_MAX, 0};
         for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
-                widen(&r, groups_within(layer, h, n));
+                to_f32(&r, groups_within(layer, h, n));
         return r;
 }
 
 /* What the device has of a layer. */
-static dci_gpu_kv_listing *listing_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer)
+static dci_gpu_kv_cluster_state *listing_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer)
 {
-        return &dci_gpu_kv_listed_of(kv, row)[kv->layers[layer].index];
+        return &dci_gpu_kv_clusters_of(kv, row)[kv->layers[layer].index];
 }
 
-void dci_gpu_kv_listed_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+void dci_gpu_kv_clusters_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         for (size_t l = 0; l < kv->n_sparse; l++)
-                dci_gpu_kv_listed_of(kv, row)[l] = (dci_gpu_kv_listing){0, 0};
+                dci_gpu_kv_clusters_of(kv, row)[l] = (dci_gpu_kv_cluster_state){0, 0};
 }
 
 /* A layer without groups of its own has the candidates that the lists it uses were chosen from. */
-size_t dci_gpu_kv_listed_grouped(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer)
+size_t dci_gpu_kv_clusters_grouped(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer)
 {
         return listing_of(kv, row, dci_kv_groups(kv->host, layer) ? layer : dci_kv_anchor_of(kv->host, layer))->grouped;
 }
@@ -136,15 +136,16 @@ static void put_groups(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t h
         span *spans = (span *)(void *)(out + kv->planner.spans_at);
         memset(out, 0, kv->planner.summaries.head_bytes);
         for (size_t b = 0; b < layer->n_batches; b++) {
-                const dci_kv_batch *batch = layer->batches[b];
+                const dci_kv_clusters *batch = layer->batches[b];
                 const size_t before = batch->heads[head].before, end = before + batch->heads[head].n_groups;
                 const size_t from = before > first ? before : first,
                              to = end < first + DCI_GPU_CHUNK ? end : first + DCI_GPU_CHUNK;
                 if (from >= to)
                         continue;
-                const int32_t *offsets = dci_kv_batch_offsets(kv->host, batch, head);
+                const int32_t *offsets = dci_kv_cluster_offsets(kv->host, batch, head);
                 memcpy(out + (from - first) * row_bytes,
-                       dci_kv_batch_rows(kv->host, batch, head) + (from - before) * row_bytes, (to - from) * row_bytes);
+                       dci_kv_cluster_rows(kv->host, batch, head) + (from - before) * row_bytes,
+                       (to - from) * row_bytes);
                 for (size_t g = from; g < to; g++)
                         spans[g - first] = (span){(int32_t)batch->first + offsets[g - before],
                                                   offsets[g - before + 1] - offsets[g - before]};
@@ -155,12 +156,12 @@ static void put_ids(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head
 {
         memset(out, 0, kv->planner.ids.head_bytes);
         for (size_t b = 0; b < layer->n_batches; b++) {
-                const dci_kv_batch *batch = layer->batches[b];
+                const dci_kv_clusters *batch = layer->batches[b];
                 const size_t end = batch->first + batch->n, from = batch->first > first ? batch->first : first,
                              to = end < first + DCI_GPU_CHUNK ? end : first + DCI_GPU_CHUNK;
                 if (from < to)
                         memcpy(out + (from - first) * sizeof(int32_t),
-                               dci_kv_batch_ids(kv->host, batch, head) + (from - batch->first),
+                               dci_kv_cluster_ids(kv->host, batch, head) + (from - batch->first),
                                (to - from) * sizeof(int32_t));
         }
 }
@@ -193,7 +194,7 @@ static size_t ranked_end(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t
         const size_t kept = kv->shape.sink + kv->shape.window, n = tokens > kept ? tokens - kept : 0;
         size_t end = 0;
         for (size_t b = 0; b < layer->n_batches; b++) {
-                const dci_kv_batch *batch = layer->batches[b];
+                const dci_kv_clusters *batch = layer->batches[b];
                 if (batch->first < n && batch->first + batch->n <= grouped)
                         end = batch->first + batch->n;
         }
@@ -226,12 +227,12 @@ static dci_status send_all_counts(dci_gpu_kv *kv, const dci_gpu_kv_row *row, siz
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
                 if (!dci_kv_groups(kv->host, l))
                         continue;
-                dci_gpu_kv_listing *there = listing_of(kv, row, l);
+                dci_gpu_kv_cluster_state *there = listing_of(kv, row, l);
                 const size_t end = ranked_end(kv, &sequence->layers[l], there->grouped, tokens);
                 if (end == there->ranked)
                         continue;
                 /* Steps before may still read what is there. */
-                status = some ? DCI_OK : dci_gpu_kv_rows_wait(kv);
+                status = some ? DCI_OK : dci_gpu_kv_wait_rows(kv);
                 if (status == DCI_OK)
                         status = send_counts(&s, dci_gpu_kv_row_at(kv, row), &sequence->layers[l], end);
                 there->ranked = status == DCI_OK ? end : SIZE_MAX;
@@ -248,16 +249,16 @@ static dci_status own_from(dci_gpu_kv *kv, size_t row, size_t first_group, size_
         dci_gpu_kv_store *groups = &kv->planner.summaries, *ids = &kv->planner.ids;
         const size_t g = first_group / DCI_GPU_CHUNK, i = first / DCI_GPU_CHUNK, n_g = dci_gpu_kv_chunks_of(n_groups),
                      n_i = dci_gpu_kv_chunks_of(n);
-        dci_status status = dci_gpu_kv_store_ready(kv, groups, dci_gpu_kv_store_lacks(groups, row, g, n_g));
+        dci_status status = dci_gpu_kv_store_ready(kv, groups, dci_gpu_kv_store_missing(groups, row, g, n_g));
         if (status == DCI_OK)
-                status = dci_gpu_kv_store_ready(kv, ids, dci_gpu_kv_store_lacks(ids, row, i, n_i));
+                status = dci_gpu_kv_store_ready(kv, ids, dci_gpu_kv_store_missing(ids, row, i, n_i));
         if (status == DCI_OK)
-                status = dci_gpu_kv_store_own(kv, groups, kv->side, row, g, n_g);
+                status = dci_gpu_kv_store_make_exclusive(kv, groups, kv->side, row, g, n_g);
         if (status == DCI_OK)
-                status = dci_gpu_kv_store_own(kv, ids, kv->side, row, i, n_i);
+                status = dci_gpu_kv_store_make_exclusive(kv, ids, kv->side, row, i, n_i);
         if (status == DCI_OK) {
-                dci_gpu_kv_store_cut(groups, row, n_g);
-                dci_gpu_kv_store_cut(ids, row, n_i);
+                dci_gpu_kv_store_truncate(groups, row, n_g);
+                dci_gpu_kv_store_truncate(ids, row, n_i);
         }
         return status;
 }
@@ -317,7 +318,7 @@ static changes changes_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence,
 /* Whether some of the row's chunks from number `first` on are others', too: all layers lose what is in those. */
 static bool shared(const dci_gpu_kv_store *s, size_t row, size_t first)
 {
-        return dci_gpu_kv_store_lacks(s, row, first, s->n_chunks[row]) > 0;
+        return dci_gpu_kv_store_missing(s, row, first, s->n_chunks[row]) > 0;
 }
 
 /* From which chunks on all layers are sent; SIZE_MAX: only what changed. */
@@ -347,7 +348,7 @@ static void note_sent(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, con
 {
         const change c = change_of(kv, sequence, row, layer);
         if (changed(kv, row, layer, &c)) /* the next step says how many of them */
-                *listing_of(kv, row, layer) = (dci_gpu_kv_listing){c.now, SIZE_MAX};
+                *listing_of(kv, row, layer) = (dci_gpu_kv_cluster_state){c.now, SIZE_MAX};
 }
 
 /* What the host has formed since. */
@@ -359,13 +360,13 @@ static dci_status bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         if (!some_changed(kv, sequence, row))
                 return DCI_OK;
         const changes all = changes_of(kv, sequence, row);
-        if (all.groups.most > p->most_groups)
+        if (all.groups.most > p->max_groups)
                 return dci_fail(DCI_ERR_LIMIT, "sequence %lld has %zu groups of a head, but there is room for %zu",
-                                (long long)row->id, all.groups.most, p->most_groups);
+                                (long long)row->id, all.groups.most, p->max_groups);
         const size_t first_group = all.groups.least / DCI_GPU_CHUNK, first_id = all.ids.least / DCI_GPU_CHUNK;
         const lost gone = {shared(&p->summaries, at, first_group) ? first_group : SIZE_MAX,
                            shared(&p->ids, at, first_id) ? first_id : SIZE_MAX};
-        dci_status status = dci_gpu_kv_rows_wait(kv);
+        dci_status status = dci_gpu_kv_wait_rows(kv);
         if (status == DCI_OK)
                 status = own_from(kv, at, all.groups.least, all.groups.most, all.ids.least, all.ids.most);
         if (status != DCI_OK)
@@ -379,13 +380,13 @@ static dci_status bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
                 if (dci_kv_groups(kv->host, l))
                         note_sent(kv, sequence, row, l);
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
 /* The host forms what it may of rows that are there. */
 static dci_status may_form(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        const dci_status status = dci_gpu_kv_rows_wait(kv);
+        const dci_status status = dci_gpu_kv_wait_rows(kv);
         return status == DCI_OK ? dci_gpu_kv_check_good(kv, row) : status;
 }
 
@@ -403,78 +404,78 @@ static dci_status chunks_ready(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
                 const size_t grouped = listing_of(kv, row, l)->grouped,
                              first = end_within(layer, grouped > every ? grouped - every : 0);
                 const range before = groups_of(kv, layer, first);
-                widen(&ids, first);
-                widen(&groups, before.least);
-                widen(&groups, before.most + most_listed(kv, n - first));
+                to_f32(&ids, first);
+                to_f32(&groups, before.least);
+                to_f32(&groups, before.most + max_listed(kv, n - first));
         }
-        groups.most = groups.most < p->most_groups ? groups.most : p->most_groups;
+        groups.most = groups.most < p->max_groups ? groups.most : p->max_groups;
         dci_status status =
                 dci_gpu_kv_store_ready(kv, &p->summaries,
-                                       dci_gpu_kv_store_lacks(&p->summaries, at, groups.least / DCI_GPU_CHUNK,
-                                                              dci_gpu_kv_chunks_of(groups.most)));
+                                       dci_gpu_kv_store_missing(&p->summaries, at, groups.least / DCI_GPU_CHUNK,
+                                                                dci_gpu_kv_chunks_of(groups.most)));
         if (status == DCI_OK)
                 status = dci_gpu_kv_store_ready(
                         kv, &p->ids,
-                        dci_gpu_kv_store_lacks(&p->ids, at, ids.least / DCI_GPU_CHUNK,
-                                               dci_gpu_kv_chunks_of(dci_kv_may_group(kv->host, n))));
+                        dci_gpu_kv_store_missing(&p->ids, at, ids.least / DCI_GPU_CHUNK,
+                                                 dci_gpu_kv_chunks_of(dci_kv_may_group(kv->host, n))));
         return status;
 }
 
 /* Segments end where queries turned in steps that may still be under way. */
 static dci_status know_turns(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
-        if (!dci_gpu_kv_tells_turns(kv) || (!dci_gpu_kv_turns_full(kv, row, wanted) &&
-                                            !dci_kv_may_form_next(kv->host, dci_gpu_kv_host_sequence(kv, row))))
+        if (!dci_gpu_kv_reports_boundaries(kv) || (!dci_gpu_kv_boundaries_full(kv, row, wanted) &&
+                                                   !dci_kv_may_build_next(kv->host, dci_gpu_kv_host_sequence(kv, row))))
                 return DCI_OK;
-        const dci_status status = dci_gpu_kv_rows_wait(kv);
-        return status == DCI_OK ? dci_gpu_kv_turns_take(kv, row) : status;
+        const dci_status status = dci_gpu_kv_wait_rows(kv);
+        return status == DCI_OK ? dci_gpu_kv_boundaries_report(kv, row) : status;
 }
 
 static dci_status form_next(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
         dci_status status = know_turns(kv, row, wanted);
-        if (status == DCI_OK && dci_kv_forms_next(kv->host, dci_gpu_kv_host_sequence(kv, row))) {
+        if (status == DCI_OK && dci_kv_builds_next(kv->host, dci_gpu_kv_host_sequence(kv, row))) {
                 status = may_form(kv, row);
                 if (status == DCI_OK)
                         status = chunks_ready(kv, row);
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_clusters_bring(kv, row);
+                        status = dci_gpu_kv_prompt_kmeans_collect(kv, row);
                 if (status == DCI_OK)
-                        status = dci_kv_form_next(kv->host, row->id);
+                        status = dci_kv_build_next(kv->host, row->id);
         }
         return status == DCI_OK ? bring(kv, row) : status;
 }
 
-dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv)
+dci_status dci_gpu_kv_clusters_reserve(dci_gpu_kv *kv)
 {
         dci_status status = DCI_OK;
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 status = form_next(kv, row, kv->step.wanted[i]);
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_did(kv, send_all_counts(kv, row, row->n + kv->step.wanted[i]));
+                        status = dci_gpu_kv_check_device(kv, send_all_counts(kv, row, row->n + kv->step.wanted[i]));
         }
         return status;
 }
 
-dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_clusters_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        dci_status status = dci_gpu_kv_turns_take(kv, row);
+        dci_status status = dci_gpu_kv_boundaries_report(kv, row);
         if (status != DCI_OK || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0)
                 return status;
-        status = dci_gpu_kv_clusters_bring(kv, row);
+        status = dci_gpu_kv_prompt_kmeans_collect(kv, row);
         if (status == DCI_OK)
-                status = dci_kv_form_prompt(kv->host, row->id);
+                status = dci_kv_build_prompt(kv->host, row->id);
         return status == DCI_OK ? bring(kv, row) : status;
 }
 
-dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_clusters_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_status status = may_form(kv, row);
         if (status == DCI_OK && !row->stepping) /* else it is refused below */
-                status = dci_gpu_kv_turns_take(kv, row);
+                status = dci_gpu_kv_boundaries_report(kv, row);
         if (status == DCI_OK)
-                status = dci_gpu_kv_clusters_bring(kv, row);
+                status = dci_gpu_kv_prompt_kmeans_collect(kv, row);
         if (status == DCI_OK)
                 status = dci_kv_maintain(kv->host, 1, &row->id);
         return status == DCI_OK ? bring(kv, row) : status;
@@ -496,13 +497,13 @@ static bool cut_groups(const dci_gpu_kv *kv, const dci_gpu_kv_row *from, const d
                 *out_groups = groups > *out_groups ? groups : *out_groups;
                 *out_ids = ids > *out_ids ? ids : *out_ids;
                 if (left < there || from != to)
-                        *listing_of(kv, to, l) = (dci_gpu_kv_listing){left, SIZE_MAX};
+                        *listing_of(kv, to, l) = (dci_gpu_kv_cluster_state){left, SIZE_MAX};
                 less = less || left < there;
         }
         return less;
 }
 
-dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
+dci_status dci_gpu_kv_clusters_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         const size_t here = dci_gpu_kv_row_at(kv, from), there = dci_gpu_kv_row_at(kv, to);
@@ -510,20 +511,20 @@ dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dc
         cut_groups(kv, from, to, &groups, &ids);
         dci_gpu_kv_store_share(&p->summaries, here, there, groups);
         dci_gpu_kv_store_share(&p->ids, here, there, ids);
-        dci_status status = dci_gpu_kv_store_tell(kv, &p->summaries, kv->side, there, 0);
+        dci_status status = dci_gpu_kv_store_upload(kv, &p->summaries, kv->side, there, 0);
         if (status == DCI_OK)
-                status = dci_gpu_kv_store_tell(kv, &p->ids, kv->side, there, 0);
-        return dci_gpu_kv_did(kv, status);
+                status = dci_gpu_kv_store_upload(kv, &p->ids, kv->side, there, 0);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
-dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_clusters_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         const size_t at = dci_gpu_kv_row_at(kv, row);
         size_t groups, ids;
         if (!cut_groups(kv, row, row, &groups, &ids))
                 return DCI_OK;
-        dci_gpu_kv_store_cut(&p->summaries, at, groups);
-        dci_gpu_kv_store_cut(&p->ids, at, ids);
+        dci_gpu_kv_store_truncate(&p->summaries, at, groups);
+        dci_gpu_kv_store_truncate(&p->ids, at, ids);
         return DCI_OK;
 }

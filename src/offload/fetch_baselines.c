@@ -34,7 +34,7 @@ static dci_gpu_gather_args gather_args(const dci_gpu_kv *kv, size_t layer)
         return (dci_gpu_gather_args){.n_sequences = (int32_t)kv->step.n,
                                      .n_heads = (int32_t)kv->shape.n_kv_heads,
                                      .unit_shift = kv->unit_shift,
-                                     .most_items = (int32_t)(kv->stride < kv->n_frames ? kv->stride : kv->n_frames),
+                                     .max_items = (int32_t)(kv->stride < kv->n_frames ? kv->stride : kv->n_frames),
                                      .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
                                      .item_stride = kv->stride,
                                      .n_items_stride = 1,

@@ -46,11 +46,11 @@ static dci_status check(dci_gpu_kv *kv, void *stream, size_t max_tokens)
 /* Enters with a step that may be a graph. */
 static dci_status begin(dci_gpu_kv *kv, void *stream, size_t max_tokens)
 {
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         status = check(kv, stream, max_tokens);
-        return status == DCI_OK ? DCI_OK : dci_gpu_kv_leave(kv, status);
+        return status == DCI_OK ? DCI_OK : dci_gpu_kv_unlock(kv, status);
 }
 
 dci_status dci_gpu_kv_capture(dci_gpu_kv *kv, void *stream, size_t max_tokens)
@@ -59,7 +59,7 @@ dci_status dci_gpu_kv_capture(dci_gpu_kv *kv, void *stream, size_t max_tokens)
         if (status != DCI_OK)
                 return status;
         kv->step.bound = max_tokens > 0 ? max_tokens : kv->config.max_tokens;
-        return dci_gpu_kv_leave(kv, DCI_OK);
+        return dci_gpu_kv_unlock(kv, DCI_OK);
 }
 
 static dci_status replay(dci_gpu_kv *kv)
@@ -89,5 +89,5 @@ dci_status dci_gpu_kv_replay(dci_gpu_kv *kv, void *stream, size_t max_tokens)
                 status = dci_gpu_kv_check_prompted(kv, &kv->rows[kv->step.at[i]]);
         if (status == DCI_OK)
                 status = replay(kv);
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }

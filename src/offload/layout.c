@@ -52,7 +52,7 @@ static size_t answer_ints(const dci_gpu_kv *kv)
         return 3 * kv->config.max_sequences + kv->n_lists + times(kv->n_lists, kv->stride, 1);
 }
 
-static size_t most_items(const dci_gpu_kv *kv)
+static size_t max_items(const dci_gpu_kv *kv)
 {
         return times(kv->n_lists, kv->stride < kv->n_frames ? kv->stride : kv->n_frames, 1);
 }
@@ -104,7 +104,7 @@ static void place_changes(dci_gpu_kv *kv, arena *a)
                 kv->resident.changes[i] = part(a, times(kv->resident.n_places, 4, 1), sizeof(int32_t));
 }
 
-static size_t most_blocks(const dci_gpu_kv *kv)
+static size_t max_blocks(const dci_gpu_kv *kv)
 {
         return times(kv->piece_capacity, kv->host->pool.piece_blocks, 1);
 }
@@ -127,8 +127,8 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
                 store_pinned(kv, a, &p->ids);
                 p->upload = part(a, p->upload_bytes, 1);
                 p->schedule.states = part(a, p->schedule.on ? p->schedule.states_bytes : 0, 1);
-                p->schedule.turned =
-                        part(a, dci_gpu_kv_tells_turns(kv) ? times(kv->n_sparse, n, 1) : 0, DCI_GPU_KV_TURNS);
+                p->schedule.turned = part(a, dci_gpu_kv_reports_boundaries(kv) ? times(kv->n_sparse, n, 1) : 0,
+                                          DCI_GPU_KV_BOUNDARIES);
         }
         kv->queries = part(a, times(n, kv->shape.n_query_heads, kv->dim), kv->query_es);
         place_changes(kv, a);
@@ -142,9 +142,9 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
         kv->host_n_items = part(a, kv->n_lists, sizeof(int32_t));
         if (kv->config.gather == DCI_GPU_GATHER_STAGED) {
                 kv->staged_items = part(a, times(kv->n_lists, kv->stride, 1), sizeof(dci_gpu_item));
-                kv->staged = part(a, times(most_items(kv), (size_t)1 << kv->unit_shift, 2), kv->row_bytes);
+                kv->staged = part(a, times(max_items(kv), (size_t)1 << kv->unit_shift, 2), kv->row_bytes);
                 /* They are numbered as positions. */
-                a->too_large = a->too_large || times(most_items(kv), (size_t)1 << kv->unit_shift, 1) > INT32_MAX;
+                a->too_large = a->too_large || times(max_items(kv), (size_t)1 << kv->unit_shift, 1) > INT32_MAX;
         }
 }
 
@@ -167,7 +167,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
         if (!kv->resolves_on_host)
                 place_residency(kv, a);
         if (kv->resident.n_places > 0) {
-                kv->resident.device_places = part(a, most_blocks(kv), sizeof(int32_t));
+                kv->resident.device_places = part(a, max_blocks(kv), sizeof(int32_t));
                 kv->resident.taken = part(a, times(kv->n_sparse, kv->n_lists, 1), sizeof(uint64_t));
         }
         if (kv->planner.on) {
@@ -182,7 +182,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                              sizeof(float));
                 p->lasts = part(a, lists, sizeof(float));
                 p->schedule.memory = part(a, times(n, p->schedule.row_bytes, 1), 1);
-                p->frames = part(a, p->kind == DCI_GPU_LEARNED ? lists : 0, DCI_GPU_FRAME_BYTES(kv->dim));
+                p->frames = part(a, p->kind == DCI_GPU_LEARNED ? lists : 0, DCI_GPU_TRANSFORM_BYTES(kv->dim));
                 p->coding = part(a, kv->host->fits_only ? p->upload_bytes : 0, 1);
                 if (kv->shape.tail == DCI_KV_TAIL_LOWBIT) {
                         p->value_signs = part(a, dci_rotation_bytes(kv->dim), 1);
@@ -191,7 +191,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
         }
         if (kv->resolves_on_host && kv->config.gather == DCI_GPU_GATHER_STAGED && kv->n_sparse > 0) {
                 kv->staged_piece = part(a, 1, sizeof(void *));
-                kv->staged_table = part(a, most_items(kv), sizeof(int32_t));
+                kv->staged_table = part(a, max_items(kv), sizeof(int32_t));
         }
 }
 
@@ -213,7 +213,7 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
         dci_gpu_kv_planner *p = &kv->planner;
         const size_t n_heads = kv->shape.n_kv_heads, lists = times(p->at_once, n_heads, 1);
         const size_t sums = times(n_heads, kv->config.max_tokens / 64 + 1, 2 * kv->dim),
-                     scores = times(lists, p->most_groups, kv->group);
+                     scores = times(lists, p->max_groups, kv->group);
         p->scores = part(a, scores > sums ? scores : sums, sizeof(float));
         p->parts = part(a, times(lists, DCI_GPU_MAX_PARTS + 1, 2 * kv->group), sizeof(float));
         p->found = part(a, times(lists, DCI_GPU_FOUND, 1), sizeof(uint64_t));
@@ -249,7 +249,7 @@ static void place_buffers(dci_gpu_kv *kv, arena *a)
         if (kv->planner.on)
                 place_lists(kv, a);
         if (kv->config.gather == DCI_GPU_GATHER_STAGED)
-                kv->staged_device = part(a, times(most_items(kv), (size_t)1 << kv->unit_shift, 2), kv->row_bytes);
+                kv->staged_device = part(a, times(max_items(kv), (size_t)1 << kv->unit_shift, 2), kv->row_bytes);
 }
 
 static void place_scratch(dci_gpu_kv *kv, arena *a)
@@ -263,7 +263,7 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
         kv->step.wanted = part(a, n, sizeof *kv->step.wanted);
         kv->step.at = part(a, n, sizeof *kv->step.at);
         if (kv->resident.n_places > 0) {
-                kv->resident.places = part(a, most_blocks(kv), sizeof(int32_t));
+                kv->resident.places = part(a, max_blocks(kv), sizeof(int32_t));
                 kv->resident.blocks = part(a, kv->resident.n_places, sizeof(int32_t));
                 kv->resident.free_list = part(a, kv->resident.n_places, sizeof(int32_t));
         }
@@ -277,10 +277,10 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
                 return;
         place_residency(kv, a);
         if (kv->config.gather == DCI_GPU_GATHER_BATCHED) {
-                kv->most_copies = times(most_items(kv), 2, 1);
-                kv->copy_to = part(a, kv->most_copies, sizeof(void *));
-                kv->copy_from = part(a, kv->most_copies, sizeof(void *));
-                kv->copy_bytes = part(a, kv->most_copies, sizeof(size_t));
+                kv->max_copies = times(max_items(kv), 2, 1);
+                kv->copy_to = part(a, kv->max_copies, sizeof(void *));
+                kv->copy_from = part(a, kv->max_copies, sizeof(void *));
+                kv->copy_bytes = part(a, kv->max_copies, sizeof(size_t));
         }
 }
 
@@ -296,7 +296,7 @@ static dci_status take_device(dci_gpu_kv *kv, size_t n_bytes, unsigned char **ou
         void *memory = NULL;
         if (n_bytes == 0)
                 return DCI_OK;
-        const dci_status status = kv->ops->take(kv->gpu, n_bytes, &memory);
+        const dci_status status = kv->ops->alloc(kv->gpu, n_bytes, &memory);
         if (status != DCI_OK)
                 return status;
         *out = memory;
@@ -348,7 +348,7 @@ static void size_pieces(dci_gpu_kv *kv)
 {
         const dci_kv_pool *pool = &kv->host->pool;
         size_t n = times(kv->config.max_sequences, kv->max_blocks + 1, 1);
-        n = n < pool->most_blocks ? n : pool->most_blocks;
+        n = n < pool->max_blocks ? n : pool->max_blocks;
         kv->piece_capacity = (n + pool->piece_blocks - 1) / pool->piece_blocks + 1;
         kv->dense_piece_bytes = kv->n_dense * pool->piece_blocks * pool->block_bytes;
         if (kv->n_sparse > 0) {
@@ -363,12 +363,12 @@ static dci_status clear_places(dci_gpu_kv *kv)
         dci_gpu_kv_resident *r = &kv->resident;
         if (r->n_places == 0)
                 return DCI_OK;
-        memset(r->places, 0xff, most_blocks(kv) * sizeof *r->places);
+        memset(r->places, 0xff, max_blocks(kv) * sizeof *r->places);
         memset(r->blocks, 0xff, r->n_places * sizeof *r->blocks);
         for (r->n_free = 0; r->n_free < r->n_places; r->n_free++)
                 r->free_list[r->n_free] = (int32_t)(r->n_places - 1 - r->n_free);
         const dci_status status =
-                kv->ops->fill(kv->gpu, kv->side, r->device_places, 0xff, most_blocks(kv) * sizeof *r->device_places);
+                kv->ops->fill(kv->gpu, kv->side, r->device_places, 0xff, max_blocks(kv) * sizeof *r->device_places);
         return status == DCI_OK
                        ? kv->ops->fill(kv->gpu, kv->side, r->taken, 0, kv->n_sparse * kv->n_lists * sizeof *r->taken)
                        : status;
@@ -407,7 +407,7 @@ static dci_status clear(dci_gpu_kv *kv)
         if (status == DCI_OK)
                 status = ops->stream_wait(kv->gpu, kv->side);
         /* Numbers 0, 1, .. by way of locked memory. */
-        const size_t at_once = BOUNCE_BYTES / sizeof(int32_t), n = kv->staged_table != NULL ? most_items(kv) : 0;
+        const size_t at_once = BOUNCE_BYTES / sizeof(int32_t), n = kv->staged_table != NULL ? max_items(kv) : 0;
         for (size_t first = 0; first < n && status == DCI_OK; first += at_once) {
                 const size_t here = n - first < at_once ? n - first : at_once;
                 int32_t *numbers = (int32_t *)kv->bounce;
@@ -430,7 +430,7 @@ static size_t measured(dci_gpu_kv *kv, placing place, bool *too_large)
         return a.n_bytes;
 }
 
-dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
+dci_status dci_gpu_kv_alloc_all(dci_gpu_kv *kv)
 {
         bool too_large = false;
         size_pieces(kv);
@@ -469,17 +469,17 @@ dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv)
         return cleared == DCI_OK ? dci_gpu_kv_planner_begin(kv) : cleared;
 }
 
-void dci_gpu_kv_give_all(dci_gpu_kv *kv)
+void dci_gpu_kv_free_all(dci_gpu_kv *kv)
 {
         dci_gpu_kv_planner_destroy(kv);
         if (kv->resident.memory != NULL)
-                kv->ops->give(kv->gpu, kv->resident.memory, kv->resident.bytes);
+                kv->ops->free(kv->gpu, kv->resident.memory, kv->resident.bytes);
         if (kv->buffer_memory != NULL)
-                kv->ops->give(kv->gpu, kv->buffer_memory, kv->buffer_bytes);
+                kv->ops->free(kv->gpu, kv->buffer_memory, kv->buffer_bytes);
         if (kv->table_memory != NULL)
-                kv->ops->give(kv->gpu, kv->table_memory, kv->table_bytes);
+                kv->ops->free(kv->gpu, kv->table_memory, kv->table_bytes);
         if (kv->lanes != NULL)
-                kv->ops->give(kv->gpu, kv->lanes, kv->lane_bytes);
+                kv->ops->free(kv->gpu, kv->lanes, kv->lane_bytes);
         if (kv->pinned != NULL)
                 dci_gpu_kv_unpin(kv, kv->pinned, kv->pinned_bytes);
         dci_free(kv->gpu->context, kv->scratch, kv->scratch_bytes, 1);

@@ -17,13 +17,14 @@
 static unsigned char *frames_at(const dci_gpu_kv *kv, size_t sparse, const dci_gpu_kv_row *row)
 {
         const size_t list = (sparse * kv->config.max_sequences + dci_gpu_kv_row_at(kv, row)) * kv->shape.n_kv_heads;
-        return kv->planner.frames + list * DCI_GPU_FRAME_BYTES(kv->dim);
+        return kv->planner.frames + list * DCI_GPU_TRANSFORM_BYTES(kv->dim);
 }
 
-dci_status dci_gpu_kv_upload_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
+dci_status dci_gpu_kv_upload_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer,
+                                        const dci_kv_layer *from)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
-        const size_t n_bytes = DCI_GPU_FRAME_BYTES(kv->dim), at_once = p->upload_bytes / n_bytes;
+        const size_t n_bytes = DCI_GPU_TRANSFORM_BYTES(kv->dim), at_once = p->upload_bytes / n_bytes;
         unsigned char *to = frames_at(kv, kv->layers[layer].index, row);
         dci_status status = DCI_OK;
         if (p->kind != DCI_GPU_LEARNED)
@@ -32,7 +33,7 @@ dci_status dci_gpu_kv_upload_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, s
                 const size_t left = kv->shape.n_kv_heads - h;
                 here = left < at_once ? left : at_once;
                 for (size_t i = 0; i < here; i++)
-                        dci_gpu_frame_fill(&from->heads[h + i].keys->coder, p->upload + i * n_bytes);
+                        dci_gpu_transform_fill(&from->heads[h + i].keys->coder, p->upload + i * n_bytes);
                 status = kv->ops->copy(kv->gpu, kv->side, to + h * n_bytes, p->upload, here * n_bytes);
                 if (status == DCI_OK)
                         status = kv->ops->stream_wait(kv->gpu, kv->side);
@@ -40,9 +41,9 @@ dci_status dci_gpu_kv_upload_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, s
         return status;
 }
 
-dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to)
+dci_status dci_gpu_kv_fork_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to)
 {
-        const size_t n_bytes = kv->shape.n_kv_heads * DCI_GPU_FRAME_BYTES(kv->dim);
+        const size_t n_bytes = kv->shape.n_kv_heads * DCI_GPU_TRANSFORM_BYTES(kv->dim);
         dci_status status = DCI_OK;
         for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && kv->planner.kind == DCI_GPU_LEARNED; l++)
                 status = kv->ops->copy(kv->gpu, kv->side, frames_at(kv, l, to), frames_at(kv, l, from), n_bytes);
@@ -71,7 +72,7 @@ dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_
         if (status != DCI_OK)
                 return status;
         if (due > row->grouped || dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > row->grouped)
-                status = dci_gpu_kv_bring_up(kv, row);
+                status = dci_gpu_kv_upload(kv, row);
         row->from = row->forming = row->grouped;
         return status;
 }
@@ -99,26 +100,26 @@ static dci_status code_heads(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t l
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t at = residual_bytes(kv, from->n_missing), each = DCI_GPU_WRITER_BYTES(kv->dim);
-        dci_gpu_form_learned_args args = {.n_heads = (int32_t)n,
-                                          .dim = (int32_t)kv->dim,
-                                          .bits = kv->shape.key_bits,
-                                          .dtype = (int32_t)kv->shape.dtype,
-                                          .n_candidates = (int32_t)from->n_missing,
-                                          .row = (int32_t)dci_gpu_kv_row_at(kv, row),
-                                          .sink = (int32_t)kv->shape.sink,
-                                          .fused = kv->gpu->context->isa != DCI_ISA_SCALAR,
-                                          .pool = dci_gpu_kv_host_pool(kv, layer),
-                                          .tables = dci_gpu_kv_tables(kv),
-                                          .chunks = dci_gpu_kv_chunks(kv, layer),
-                                          .writers = p->coding + at,
-                                          .residuals = (float *)(void *)p->coding +
-                                                       first * (size_t)DCI_GPU_N_WATCHED((int32_t)from->n_missing)};
+        dci_gpu_encode_learned_args args = {.n_heads = (int32_t)n,
+                                            .dim = (int32_t)kv->dim,
+                                            .bits = kv->shape.key_bits,
+                                            .dtype = (int32_t)kv->shape.dtype,
+                                            .n_candidates = (int32_t)from->n_missing,
+                                            .row = (int32_t)dci_gpu_kv_row_at(kv, row),
+                                            .sink = (int32_t)kv->shape.sink,
+                                            .fused = kv->gpu->context->isa != DCI_ISA_SCALAR,
+                                            .pool = dci_gpu_kv_host_pool(kv, layer),
+                                            .tables = dci_gpu_kv_tables(kv),
+                                            .chunks = dci_gpu_kv_chunks(kv, layer),
+                                            .writers = p->coding + at,
+                                            .residuals = (float *)(void *)p->coding +
+                                                         first * (size_t)DCI_GPU_N_WATCHED((int32_t)from->n_missing)};
         args.pool.layer_at += first * args.pool.head_bytes;
         args.chunks.layer_at += first * args.chunks.head_bytes;
         for (size_t i = 0; i < n; i++)
                 dci_gpu_writer_fill(&from->heads[first + i].keys->coder, p->upload + at + i * each);
         const dci_status status = kv->ops->copy(kv->gpu, kv->side, p->coding + at, p->upload + at, n * each);
-        return status == DCI_OK ? kv->ops->form_learned(kv->gpu, kv->side, &args) : status;
+        return status == DCI_OK ? kv->ops->encode_learned(kv->gpu, kv->side, &args) : status;
 }
 
 /* Codes of whole chunks of a layer, from the host's rows, and residuals in `upload`. */
@@ -147,25 +148,25 @@ static dci_status code_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t l
         for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
                 fitted = fitted && from->heads[h].keys->coder.kind == DCI_CODER_LEARNED;
         if (!fitted)
-                return dci_kv_give_codes(kv->host, from, NULL, 0);
-        const dci_status status = dci_gpu_kv_did(kv, code_chunks(kv, row, layer, from));
-        return status == DCI_OK ? dci_kv_give_codes(kv->host, from, (const float *)(const void *)kv->planner.upload,
-                                                    (size_t)DCI_GPU_N_WATCHED((int32_t)from->n_missing))
+                return dci_kv_set_codes(kv->host, from, NULL, 0);
+        const dci_status status = dci_gpu_kv_check_device(kv, code_chunks(kv, row, layer, from));
+        return status == DCI_OK ? dci_kv_set_codes(kv->host, from, (const float *)(const void *)kv->planner.upload,
+                                                   (size_t)DCI_GPU_N_WATCHED((int32_t)from->n_missing))
                                 : status;
 }
 
 /* What the prompt gave in this layer: n candidates. */
 static dci_status bring_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, dci_kv_layer *from, size_t n)
 {
-        dci_status status = from->uncoded ? code_layer(kv, row, layer, from) : dci_kv_form_missing(kv->host, from, 0);
+        dci_status status = from->uncoded ? code_layer(kv, row, layer, from) : dci_kv_build_missing(kv->host, from, 0);
         if (status != DCI_OK)
                 return status;
         status = dci_gpu_kv_upload_layer(kv, row, layer, from, from->n_missing / DCI_KV_CHUNK, dci_gpu_kv_chunks_of(n));
         if (status == DCI_OK)
                 status = dci_gpu_kv_upload_centres(kv, row, layer, from);
         if (status == DCI_OK)
-                status = dci_gpu_kv_upload_frames(kv, row, layer, from);
-        return dci_gpu_kv_did(kv, status);
+                status = dci_gpu_kv_upload_transforms(kv, row, layer, from);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
 static bool uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
@@ -177,7 +178,7 @@ static bool uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 }
 
 /* Candidates that codes are made of in some layer: all chunks of them are there then, though other layers may have fewer. */
-static size_t most_uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
+static size_t max_uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
         size_t most = 0;
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
@@ -193,14 +194,14 @@ static dci_status code_on_host(dci_gpu_kv *kv, dci_kv_sequence *sequence)
         dci_status status = DCI_OK;
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
                 if (sequence->layers[l].uncoded)
-                        status = dci_kv_give_codes(kv->host, &sequence->layers[l], NULL, 0);
+                        status = dci_kv_set_codes(kv->host, &sequence->layers[l], NULL, 0);
         return status;
 }
 
-dci_status dci_gpu_kv_learned_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        const size_t n = dci_gpu_kv_host_grouped(kv, sequence), coded = most_uncoded(kv, sequence);
+        const size_t n = dci_gpu_kv_host_grouped(kv, sequence), coded = max_uncoded(kv, sequence);
         dci_status status = DCI_OK;
         if (!kv->host->fits_only)
                 return DCI_OK;
@@ -208,8 +209,9 @@ dci_status dci_gpu_kv_learned_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         if (n == 0)
                 status = code_on_host(kv, sequence);
         if (brings)
-                status = dci_gpu_kv_store_own(kv, &kv->planner.summaries, kv->side, dci_gpu_kv_row_at(kv, row), 0,
-                                              dci_gpu_kv_chunks_of(n > coded ? n : coded));
+                status = dci_gpu_kv_store_make_exclusive(kv, &kv->planner.summaries, kv->side,
+                                                         dci_gpu_kv_row_at(kv, row), 0,
+                                                         dci_gpu_kv_chunks_of(n > coded ? n : coded));
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK && brings; l++)
                 if (dci_kv_groups(kv->host, l))
                         status = bring_layer(kv, row, l, &sequence->layers[l], n);
@@ -220,18 +222,18 @@ dci_status dci_gpu_kv_learned_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         }
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
                 if (dci_kv_groups(kv->host, l))
-                        status = dci_kv_form_missing(kv->host, &sequence->layers[l], n / DCI_KV_CHUNK * DCI_KV_CHUNK);
+                        status = dci_kv_build_missing(kv->host, &sequence->layers[l], n / DCI_KV_CHUNK * DCI_KV_CHUNK);
         return status;
 }
 
-dci_status dci_gpu_kv_learned_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         if (!kv->host->fits_only || row->framed)
                 return DCI_OK;
-        dci_status status = dci_gpu_kv_rows_wait(kv);
+        dci_status status = dci_gpu_kv_wait_rows(kv);
         if (status == DCI_OK)
                 status = dci_kv_wait(kv->host, row->id);
-        return status == DCI_OK && uncoded(kv, dci_gpu_kv_host_sequence(kv, row)) ? dci_gpu_kv_learned_bring(kv, row)
+        return status == DCI_OK && uncoded(kv, dci_gpu_kv_host_sequence(kv, row)) ? dci_gpu_kv_learned_upload(kv, row)
                                                                                   : status;
 }
 

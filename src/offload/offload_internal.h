@@ -129,29 +129,29 @@ typedef struct dci_gpu_kv_schedule {
 } dci_gpu_kv_schedule;
 
 /* Listed groups of a row and layer that the device has (clusters.c). */
-typedef struct dci_gpu_kv_listing {
+typedef struct dci_gpu_kv_cluster_state {
         size_t grouped; /* candidates that lie in them */
         size_t ranked;  /* of these, those of the batches that plans rank; SIZE_MAX: not known on the device */
-} dci_gpu_kv_listing;
+} dci_gpu_kv_cluster_state;
 
 /* Clusters of one prompt that were made on the device, until the host takes them over (prompt_kmeans.c). */
-typedef struct dci_gpu_kv_clustered {
-        struct dci_gpu_kv_clustered *next;
+typedef struct dci_gpu_kv_prompt_kmeans_result {
+        struct dci_gpu_kv_prompt_kmeans_result *next;
         int64_t sequence; /* -1: nobody's */
         size_t n, k;      /* candidates, clusters */
         size_t n_bytes;
         unsigned char *memory; /* locked: [sparse layer] */
         uint32_t there[];      /* by sparse layer: the step that made them, 0: none did */
-} dci_gpu_kv_clustered;
+} dci_gpu_kv_prompt_kmeans_result;
 
-typedef struct dci_gpu_kv_clusters {
+typedef struct dci_gpu_kv_prompt_kmeans {
         unsigned char *work; /* of the device: results of two layers, and scratch; taken when the first prompt ends */
         size_t work_bytes, result_bytes;
         void *done[2]; /* events: results have left their place */
         size_t next;
-        dci_gpu_kv_clustered *results;
+        dci_gpu_kv_prompt_kmeans_result *results;
         uint64_t n_layers; /* that the host has taken over */
-} dci_gpu_kv_clusters;
+} dci_gpu_kv_prompt_kmeans;
 
 /* What plans are made with on the device (summaries.c, select.c). */
 typedef struct dci_gpu_kv_planner {
@@ -161,13 +161,13 @@ typedef struct dci_gpu_kv_planner {
         size_t at_hand;                   /* the layer that was planned last: lists lie in one place for all */
         bool listed;                      /* groups are listed (clusters.c) */
         size_t spans_at;                  /* listed: behind their rows */
-        size_t most_groups;               /* of a list */
+        size_t max_groups;                /* of a list */
         size_t at_once;                   /* sequences whose scores there is room for */
         size_t bytes;                     /* of pieces */
 
         dci_gpu_kv_store summaries, ids; /* ids: listed */
         int32_t *n_listed;               /* listed: groups, [sparse layer][row][head] */
-        dci_gpu_kv_listing *lists;       /* listed: [row][sparse layer] */
+        dci_gpu_kv_cluster_state *lists; /* listed: [row][sparse layer] */
         unsigned char *upload;           /* locked: UPLOAD_BYTES, or a chunk */
         size_t upload_bytes;
         float *value_signs, *value_centres; /* of a low-bit tail, as those of the keys; NULL: it is another */
@@ -184,7 +184,7 @@ typedef struct dci_gpu_kv_planner {
         int32_t *tail_arrived;
 
         dci_gpu_kv_schedule schedule;
-        dci_gpu_kv_clusters clusters;
+        dci_gpu_kv_prompt_kmeans clusters;
 } dci_gpu_kv_planner;
 
 struct dci_gpu_kv {
@@ -250,7 +250,7 @@ struct dci_gpu_kv {
         void **copy_to;
         const void **copy_from;
         size_t *copy_bytes;
-        size_t most_copies;
+        size_t max_copies;
         unsigned char *staged, *staged_device; /* pinned; on the device */
         unsigned char **staged_piece;          /* on the device: one pointer, staged_device */
         int32_t *staged_table;                 /* on the device: 0, 1, .. */
@@ -291,20 +291,20 @@ struct dci_gpu_kv {
 /* --- cache.c ---------------------------------------------------------------------------------------------------------------- */
 
 /* Locks; refuses NULL and what has failed. */
-dci_status dci_gpu_kv_enter(dci_gpu_kv *kv);
-dci_status dci_gpu_kv_leave(dci_gpu_kv *kv, dci_status status);
+dci_status dci_gpu_kv_lock(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_unlock(dci_gpu_kv *kv, dci_status status);
 /* Of something that was asked of the device when it was too late to refuse: a failure is the end. */
-dci_status dci_gpu_kv_did(dci_gpu_kv *kv, dci_status status);
+dci_status dci_gpu_kv_check_device(dci_gpu_kv *kv, dci_status status);
 /* Of a call to host that may have taken pieces: what the hook met is what is wrong. */
-dci_status dci_gpu_kv_told(dci_gpu_kv *kv, dci_status status);
+dci_status dci_gpu_kv_check_host(dci_gpu_kv *kv, dci_status status);
 /* The last error's, as far as there is room. */
 void dci_gpu_kv_keep_sentence(char *out, size_t n_bytes);
 /* That nobody captures the step that is open: before anything that waits. Nothing has failed if somebody does, and nothing has changed. */
 dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv);
 /* Until all that was queued is done. */
-dci_status dci_gpu_kv_settle(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_drain(dci_gpu_kv *kv);
 /* Until the rows of whole steps are in host memory. */
-dci_status dci_gpu_kv_rows_wait(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_wait_rows(dci_gpu_kv *kv);
 /* NULL with an error for an unknown sequence. */
 dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence);
 /* That it has got no row with NaN or infinity, as of the work that is done. */
@@ -313,8 +313,8 @@ dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row
 /* --- layout.c ----------------------------------------------------------------------------------------------------------- */
 
 /* Takes what is taken at once; n_bytes that would be too many are refused before. */
-dci_status dci_gpu_kv_take_all(dci_gpu_kv *kv);
-void dci_gpu_kv_give_all(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_alloc_all(dci_gpu_kv *kv);
+void dci_gpu_kv_free_all(dci_gpu_kv *kv);
 /* That so many bytes more on the device are within max_device_bytes. */
 dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more);
 /* The hook of host. */
@@ -383,12 +383,12 @@ void dci_gpu_kv_resident_copied(dci_gpu_kv *kv, dci_gpu_kv_row *row, int32_t blo
 /* The device is idle, for all of these. Blocks were freed; a row was cut; a row's pages come as far as places are free. */
 dci_status dci_gpu_kv_resident_sweep(dci_gpu_kv *kv);
 void dci_gpu_kv_resident_recount(dci_gpu_kv *kv, dci_gpu_kv_row *row);
-dci_status dci_gpu_kv_resident_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_resident_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 
 /* --- sequence.c ----------------------------------------------------------------------------------------------------------- */
 
 /* What the device has of a row whose sequence had n tokens and has `left` now. The device is idle. */
-dci_status dci_gpu_kv_cut_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t left);
+dci_status dci_gpu_kv_truncate_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t left);
 
 /* --- step.c, prompt.c ---------------------------------------------------------------------------------------------------- */
 
@@ -401,26 +401,27 @@ dci_status dci_gpu_kv_hand_over(dci_gpu_kv *kv, size_t n);
 /* Those up to the last one of a layer. */
 dci_status dci_gpu_kv_hand_over_layer(dci_gpu_kv *kv, size_t layer);
 void dci_gpu_kv_forget_ends(dci_gpu_kv *kv);
-void dci_gpu_kv_give_chunks(dci_gpu_kv *kv);
+void dci_gpu_kv_free_chunks(dci_gpu_kv *kv);
 
 /* --- chunk_store.c --------------------------------------------------------------------------------------------------------------- */
 
 /* Sizes, for rows of at most so many candidates, or groups. What is taken at once is placed by layout.c. */
-void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_bytes, size_t most_rows);
+void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_bytes, size_t max_rows);
 void dci_gpu_kv_store_destroy(dci_gpu_kv *kv, dci_gpu_kv_store *s);
 /* That n chunks more can be had. */
 dci_status dci_gpu_kv_store_ready(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t n);
 /* One of those, for its first owner; and one owner less. */
-int32_t dci_gpu_kv_store_take(dci_gpu_kv_store *s);
-void dci_gpu_kv_store_give(dci_gpu_kv_store *s, int32_t chunk);
+int32_t dci_gpu_kv_store_alloc(dci_gpu_kv_store *s);
+void dci_gpu_kv_store_free(dci_gpu_kv_store *s, int32_t chunk);
 /* A row's first `left` chunks stay; another row's first n are shared with one that has none. */
-void dci_gpu_kv_store_cut(dci_gpu_kv_store *s, size_t row, size_t left);
+void dci_gpu_kv_store_truncate(dci_gpu_kv_store *s, size_t row, size_t left);
 void dci_gpu_kv_store_share(dci_gpu_kv_store *s, size_t from, size_t to, size_t n);
 /* Chunks that a row lacks to have n, those from number `first` on its own; and having them: what was in those may be lost. */
-size_t dci_gpu_kv_store_lacks(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n);
-dci_status dci_gpu_kv_store_own(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first, size_t n);
+size_t dci_gpu_kv_store_missing(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n);
+dci_status dci_gpu_kv_store_make_exclusive(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first,
+                                           size_t n);
 /* Pieces that the device does not know, and a row's numbers from `first` on. */
-dci_status dci_gpu_kv_store_tell(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first);
+dci_status dci_gpu_kv_store_upload(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first);
 unsigned char *dci_gpu_kv_store_at(const dci_gpu_kv_store *s, size_t sparse, int32_t chunk);
 dci_gpu_chunks dci_gpu_kv_store_chunks(const dci_gpu_kv *kv, const dci_gpu_kv_store *s, size_t layer);
 DCI_INLINE int32_t *dci_gpu_kv_store_numbers(const dci_gpu_kv_store *s, size_t row)
@@ -444,21 +445,21 @@ void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv);
  * is formed in the step. */
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv);
 /* What a prompt gave and the host is to form comes now, before the sequence is shared or cut. */
-dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* On the step's stream, before its first sparse layer's rows are stored. */
-dci_status dci_gpu_kv_form(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_build(dci_gpu_kv *kv);
 /* A layer's prompt has ended: formed from the rows of this step, if they are all of it, or from those that were named. */
-dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row);
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted);
 /* Before a step is taken back: forms what it has not. */
 dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv);
 /* The host forms what it has not, codes are made anew where that is due, and the device gets what it has not. */
-dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* A new row; a row that is gone; another's first n tokens; a row cut to n tokens. The device is idle. */
 dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
-dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n);
+dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n);
 
 /* Candidates that the host has in all layers which form any: a prompt may end in one of them later than in another. */
 size_t dci_gpu_kv_host_grouped(const dci_gpu_kv *kv, const dci_kv_sequence *sequence);
@@ -473,38 +474,38 @@ dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row 
 
 /* --- clusters.c ---------------------------------------------------------------------------------------------------------------- */
 
-bool dci_gpu_kv_lists(const dci_kv_config *shape);
+bool dci_gpu_kv_has_clusters(const dci_kv_config *shape);
 /* Sizes; returns the most groups of a head. */
-size_t dci_gpu_kv_listed_init(dci_gpu_kv *kv);
+size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv);
 /* A row's, by sparse layer. */
-DCI_INLINE dci_gpu_kv_listing *dci_gpu_kv_listed_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+DCI_INLINE dci_gpu_kv_cluster_state *dci_gpu_kv_clusters_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         return kv->planner.lists + dci_gpu_kv_row_at(kv, row) * kv->n_sparse;
 }
-void dci_gpu_kv_listed_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+void dci_gpu_kv_clusters_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 /* Candidates that lie in groups which plans of a sparse layer choose from. */
-size_t dci_gpu_kv_listed_grouped(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer);
+size_t dci_gpu_kv_clusters_grouped(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer);
 /* Before a step: the host forms what its own plans would have formed by now. That stays, whatever becomes of the step. */
-dci_status dci_gpu_kv_listed_reserve(dci_gpu_kv *kv);
+dci_status dci_gpu_kv_clusters_reserve(dci_gpu_kv *kv);
 /* As those above, of rows whose groups are listed. settle: of a prompt that ended. */
-dci_status dci_gpu_kv_listed_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
-dci_status dci_gpu_kv_listed_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row);
-dci_status dci_gpu_kv_listed_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
+dci_status dci_gpu_kv_clusters_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_clusters_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_clusters_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
 /* The host's sequence is cut already. */
-dci_status dci_gpu_kv_listed_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_clusters_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 
 /* --- prompt_kmeans.c -------------------------------------------------------------------------------------------------------------- */
 
 /* A layer's prompt of n_tokens has ended: queues its clusters, if the device can make them, from rows of which number `token` is the first behind the
  * sink. */
-dci_status dci_gpu_kv_cluster_prompt(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_tokens,
-                                     const dci_kv_rows *rows, size_t token);
+dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_tokens,
+                                          const dci_kv_rows *rows, size_t token);
 /* The host takes over those of a row that are there; the side stream has been waited for. */
-dci_status dci_gpu_kv_clusters_bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 /* Those of the step that is taken back; of a row that is closed. */
-void dci_gpu_kv_clusters_forget(dci_gpu_kv *kv);
-void dci_gpu_kv_clusters_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
-void dci_gpu_kv_clusters_destroy(dci_gpu_kv *kv);
+void dci_gpu_kv_prompt_kmeans_forget(dci_gpu_kv *kv);
+void dci_gpu_kv_prompt_kmeans_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+void dci_gpu_kv_prompt_kmeans_destroy(dci_gpu_kv *kv);
 
 /* A layer's chunks from number `first` to n, from the host's; the host waits. */
 dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
@@ -515,8 +516,9 @@ dci_status dci_gpu_kv_upload_centres(dci_gpu_kv *kv, const dci_gpu_kv_row *row, 
 /* --- learned_codes.c: nothing where summaries are others ------------------------------------------------------------------------------ */
 
 /* The frames of a layer's heads; a row's, all of them, to another one. */
-dci_status dci_gpu_kv_upload_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from);
-dci_status dci_gpu_kv_fork_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
+dci_status dci_gpu_kv_upload_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer,
+                                        const dci_kv_layer *from);
+dci_status dci_gpu_kv_fork_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
 /* Of dci_gpu_kv_planner_reserve: what the host has, or is to form, comes to the device. due: candidates that there may be; after: tokens
  * behind the step. */
 dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after);
@@ -524,8 +526,8 @@ dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_
 size_t dci_gpu_kv_coding_bytes(const dci_gpu_kv *kv);
 /* A row whose prompt has ended gets what that gives, if the device makes its codes and has not yet; whatever the host lacks of the chunk that
  * is written to next, it forms. The rows are there, and the host's work is done. settle: waits for both, before the sequence is shared or cut. */
-dci_status dci_gpu_kv_learned_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row);
-dci_status dci_gpu_kv_learned_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* Before a layer's plan, when its prompts have ended and the host knows: what those of the step gave is formed, and brought up, all of it or (without
  * memory) nothing that counts. */
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);
@@ -533,7 +535,7 @@ dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);
 /* --- select.c ---------------------------------------------------------------------------------------------------------------- */
 
 /* Lists of one layer, on the step's stream. */
-dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
+dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
 dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer);
 dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv);
 /* Parts that the scores of so many sequences' lists are made in. */
@@ -544,11 +546,11 @@ int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences);
 /* Whether the device has this tail, or a sentence. */
 dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens);
 /* What forming codes forms besides, in the same call, and in calls of its own; of a step, and of a prompt's end. */
-void dci_gpu_kv_form_values(const dci_gpu_kv *kv, dci_gpu_form_args *args);
-dci_status dci_gpu_kv_form_means(dci_gpu_kv *kv, const dci_gpu_form_args *codes);
-void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
-                                   dci_gpu_form_prompt_args *args);
-dci_status dci_gpu_kv_form_prompt_means(dci_gpu_kv *kv, const dci_gpu_form_prompt_args *codes);
+void dci_gpu_kv_encode_values(const dci_gpu_kv *kv, dci_gpu_encode_args *args);
+dci_status dci_gpu_kv_build_means(dci_gpu_kv *kv, const dci_gpu_encode_args *codes);
+void dci_gpu_kv_encode_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
+                                     dci_gpu_encode_prompt_args *args);
+dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_prompt_args *codes);
 /* Floats that parts of a tail take. */
 size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv);
 /* Behind the choice, of the same sequences; and behind the gathering, of all. Nothing where the tail is another. */
@@ -568,31 +570,31 @@ void dci_gpu_kv_schedule_destroy(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_schedule_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
 /* After the host's: the row has n tokens now. The device is idle. */
-dci_status dci_gpu_kv_schedule_cut(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n);
+dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n);
 /* That the layer whose lists this one uses has a plan in this step. */
 dci_status dci_gpu_kv_check_anchor(const dci_gpu_kv *kv, size_t layer);
 /* A plan of sequences of the step, with lists that are kept; args as for a plan that decides for itself. */
 dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
-                                    const dci_gpu_choose_args *choose);
+                                    const dci_gpu_select_args *select);
 /* The step's stream waits for what is chosen beside it. */
 dci_status dci_gpu_kv_schedule_join(dci_gpu_kv *kv);
 
 /* --- boundaries.c: nothing where the host forms no segments by turns ------------------------------------------------------------- */
 
-#define DCI_GPU_KV_TURNS 512 /* tokens whose marks there is room for; a power of two */
+#define DCI_GPU_KV_BOUNDARIES 512 /* tokens whose marks there is room for; a power of two */
 
-bool dci_gpu_kv_tells_turns(const dci_gpu_kv *kv);
+bool dci_gpu_kv_reports_boundaries(const dci_gpu_kv *kv);
 /* What the gate of a layer is told. */
-void dci_gpu_kv_turns_gate(const dci_gpu_kv *kv, size_t layer, dci_gpu_gate_args *args);
+void dci_gpu_kv_boundaries_gate(const dci_gpu_kv *kv, size_t layer, dci_gpu_gate_args *args);
 /* A new row, of n tokens already; the device is done with who had it before. */
-void dci_gpu_kv_turns_open(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+void dci_gpu_kv_boundaries_open(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* Whether the host must take marks over before a step of so many tokens. */
-bool dci_gpu_kv_turns_full(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t wanted);
+bool dci_gpu_kv_boundaries_full(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t wanted);
 /* The host's sequence gets what steps before have left; the device is done with those. */
-dci_status dci_gpu_kv_turns_take(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_boundaries_report(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* The row, whose marks are taken over, was cut; a step of so many tokens is taken back. */
-void dci_gpu_kv_turns_cut(dci_gpu_kv_row *row);
-void dci_gpu_kv_turns_abort(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t wanted);
+void dci_gpu_kv_boundaries_truncate(dci_gpu_kv_row *row);
+void dci_gpu_kv_boundaries_abort(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t wanted);
 
 /* --- fetch_baselines.c ---------------------------------------------------------------------------------------------------------------- */
 

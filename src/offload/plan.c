@@ -96,9 +96,9 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
         /* What is left of parts has room for sequences of max_tokens. */
         at->n_longest = kv->shape.budget < kv->config.max_tokens ? kv->shape.budget : kv->config.max_tokens;
         kv->planner.at_hand = layer;
-        status = dci_gpu_kv_did(kv, behind_packed(kv));
+        status = dci_gpu_kv_check_device(kv, behind_packed(kv));
         if (status == DCI_OK)
-                status = dci_gpu_kv_did(kv, dci_gpu_kv_choose(kv, layer, queries, ld));
+                status = dci_gpu_kv_check_device(kv, dci_gpu_kv_select(kv, layer, queries, ld));
         at->planned = status == DCI_OK;
         return status;
 }
@@ -113,7 +113,7 @@ static dci_status make_plan(dci_gpu_kv *kv, void *stream, size_t layer, const vo
         if (!at->dense && kv->planner.on)
                 return plan_on_device(kv, layer, queries, ld);
         if (!at->dense)
-                status = dci_gpu_kv_did(kv, fetch_queries(kv, queries, ld));
+                status = dci_gpu_kv_check_device(kv, fetch_queries(kv, queries, ld));
         if (status == DCI_OK)
                 status = dci_gpu_kv_hand_over_layer(kv, layer);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK && !at->dense; i++)
@@ -130,8 +130,8 @@ static dci_status make_plan(dci_gpu_kv *kv, void *stream, size_t layer, const vo
 
 dci_status dci_gpu_kv_plan(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld)
 {
-        const dci_status status = dci_gpu_kv_enter(kv);
-        return status != DCI_OK ? status : dci_gpu_kv_leave(kv, make_plan(kv, stream, layer, queries, ld));
+        const dci_status status = dci_gpu_kv_lock(kv);
+        return status != DCI_OK ? status : dci_gpu_kv_unlock(kv, make_plan(kv, stream, layer, queries, ld));
 }
 
 /* --- attention ---------------------------------------------------------------------------------------------------- */
@@ -222,13 +222,13 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
                 status = kv->ops->attend(kv->gpu, stream, &args);
         if (status == DCI_OK)
                 status = dci_gpu_kv_schedule_join(kv);
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
 dci_status dci_gpu_kv_attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld, void *out,
                              size_t out_ld, float *out_lse)
 {
-        const dci_status status = dci_gpu_kv_enter(kv);
+        const dci_status status = dci_gpu_kv_lock(kv);
         return status != DCI_OK ? status
-                                : dci_gpu_kv_leave(kv, attend(kv, stream, layer, queries, ld, out, out_ld, out_lse));
+                                : dci_gpu_kv_unlock(kv, attend(kv, stream, layer, queries, ld, out, out_ld, out_lse));
 }

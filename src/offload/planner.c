@@ -22,7 +22,7 @@ static int32_t kind_of(const dci_kv_config *c)
                 return DCI_GPU_CODES;
         if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_LEARNED)
                 return DCI_GPU_LEARNED;
-        if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_lists(c))
+        if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_has_clusters(c))
                 return 0;
         return c->summary == DCI_KV_SUMMARY_MEAN     ? DCI_GPU_MEANS
                : c->summary == DCI_KV_SUMMARY_MINMAX ? DCI_GPU_MINMAX
@@ -32,12 +32,12 @@ static int32_t kind_of(const dci_kv_config *c)
 
 dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config)
 {
-        if (shape->choose == DCI_KV_CHOOSE_ALL)
+        if (shape->select == DCI_KV_SELECT_ALL)
                 return DCI_OK;
         if (config->gather != DCI_GPU_GATHER_MAPPED && config->gather != DCI_GPU_GATHER_DIRECT)
                 return unsupported("this gather, which the host does");
-        if (shape->choose != DCI_KV_CHOOSE_SCAN &&
-            (shape->choose != DCI_KV_CHOOSE_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
+        if (shape->select != DCI_KV_SELECT_SCAN &&
+            (shape->select != DCI_KV_SELECT_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
                 return unsupported("this choice: it is not by scores of all groups");
         if (kind_of(shape) == 0)
                 return unsupported("this summary: it is not codes of tokens, or rows of pages or clusters");
@@ -70,16 +70,16 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         kv->host->elsewhere = true;
         p->kind = kind_of(c);
         p->group_shift = c->group == DCI_KV_GROUP_PAGE ? kv->page_shift : 0;
-        p->weigh = !dci_kv_by_softmax(kv->host)     ? DCI_GPU_WEIGH_EVEN
-                   : c->group == DCI_KV_GROUP_TOKEN ? DCI_GPU_WEIGH_KEPT
-                                                    : DCI_GPU_WEIGH_GROUPS;
+        p->weigh = !dci_kv_combines_by_softmax(kv->host) ? DCI_GPU_WEIGH_EVEN
+                   : c->group == DCI_KV_GROUP_TOKEN      ? DCI_GPU_WEIGH_KEPT
+                                                         : DCI_GPU_WEIGH_GROUPS;
         kv->host->fits_only = p->kind == DCI_GPU_LEARNED && kv->host->tail_bytes == 0;
         while (kv->layers[p->first_layer].dense)
                 p->first_layer++;
-        p->listed = dci_gpu_kv_lists(c);
+        p->listed = dci_gpu_kv_has_clusters(c);
         size_t most = kv->config.max_tokens >> p->group_shift;
         if (p->listed)
-                most = dci_gpu_kv_listed_init(kv);
+                most = dci_gpu_kv_clusters_init(kv);
         else
                 dci_gpu_kv_store_init(kv, &p->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
                                       kv->config.max_tokens);
@@ -87,11 +87,11 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         p->upload_bytes = p->summaries.chunk_bytes > UPLOAD_BYTES ? p->summaries.chunk_bytes
                                                                   : UPLOAD_BYTES; /* and two centres of all heads */
         p->upload_bytes = coding > p->upload_bytes ? coding : p->upload_bytes;
-        p->most_groups = (most + 64) / 32 * 32;
-        const size_t each = c->n_query_heads * p->most_groups * sizeof(float), some = SCORE_BYTES / each;
+        p->max_groups = (most + 64) / 32 * 32;
+        const size_t each = c->n_query_heads * p->max_groups * sizeof(float), some = SCORE_BYTES / each;
         p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
-        if (p->at_once > DCI_GPU_MOST_LISTS / c->n_kv_heads)
-                p->at_once = DCI_GPU_MOST_LISTS / c->n_kv_heads;
+        if (p->at_once > DCI_GPU_MAX_LISTS / c->n_kv_heads)
+                p->at_once = DCI_GPU_MAX_LISTS / c->n_kv_heads;
         dci_gpu_kv_schedule_init(kv);
 }
 
@@ -132,5 +132,5 @@ void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)
         dci_gpu_kv_store_destroy(kv, &kv->planner.summaries);
         dci_gpu_kv_store_destroy(kv, &kv->planner.ids);
         dci_gpu_kv_schedule_destroy(kv);
-        dci_gpu_kv_clusters_destroy(kv);
+        dci_gpu_kv_prompt_kmeans_destroy(kv);
 }

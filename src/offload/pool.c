@@ -34,7 +34,7 @@ static int32_t taken(void *ctx, void *memory, size_t n_bytes)
         if (status != DCI_OK)
                 return refuse(kv, status);
         if (kv->dense_piece_bytes > 0)
-                status = kv->ops->take(kv->gpu, kv->dense_piece_bytes, &dense);
+                status = kv->ops->alloc(kv->gpu, kv->dense_piece_bytes, &dense);
         if (status != DCI_OK) {
                 kv->ops->unpin(kv->gpu, memory);
                 return refuse(kv, status);
@@ -56,7 +56,7 @@ static void given_back(void *ctx, void *memory, size_t n_bytes)
         kv->pool_bytes -= n_bytes;
         kv->n_pieces--;
         if (kv->dense_piece_bytes > 0) {
-                kv->ops->give(kv->gpu, kv->dense_pieces[kv->n_pieces], kv->dense_piece_bytes);
+                kv->ops->free(kv->gpu, kv->dense_pieces[kv->n_pieces], kv->dense_piece_bytes);
                 kv->dense_bytes -= kv->dense_piece_bytes;
         }
 }

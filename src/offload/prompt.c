@@ -39,7 +39,7 @@ static dci_status queries_room(dci_gpu_kv *kv, size_t layer, size_t n_bytes, uns
         return DCI_OK;
 }
 
-void dci_gpu_kv_give_chunks(dci_gpu_kv *kv)
+void dci_gpu_kv_free_chunks(dci_gpu_kv *kv)
 {
         for (dci_gpu_kv_chunk *c = kv->chunks, *next; c != NULL; c = next) {
                 next = c->next;
@@ -75,7 +75,7 @@ static dci_status hand_over_one(dci_gpu_kv *kv)
         const dci_gpu_kv_row *row = &kv->rows[end->row];
         dci_status status = dci_gpu_kv_check_good(kv, row);
         if (status == DCI_OK)
-                status = dci_kv_prompt(kv->host, end->layer, row->id, end->n_positions, end->queries, end->ld);
+                status = dci_kv_end_prompt(kv->host, end->layer, row->id, end->n_positions, end->queries, end->ld);
         kv->n_handed += status == DCI_OK;
         return status;
 }
@@ -98,7 +98,7 @@ dci_status dci_gpu_kv_hand_over(dci_gpu_kv *kv, size_t n)
         dci_status status = DCI_OK;
         while (kv->n_handed < n && status == DCI_OK) {
                 void *event = kv->layers[kv->ends[kv->n_handed].layer].arrived;
-                status = dci_gpu_kv_did(kv, kv->ops->event_wait(kv->gpu, event));
+                status = dci_gpu_kv_check_device(kv, kv->ops->event_wait(kv->gpu, event));
                 if (status == DCI_OK)
                         status = hand_over_one(kv);
         }
@@ -120,7 +120,7 @@ void dci_gpu_kv_forget_ends(dci_gpu_kv *kv)
                 c->used = 0;
 }
 
-/* --- dci_gpu_kv_prompt -------------------------------------------------------------------------------------------- */
+/* --- dci_gpu_kv_end_prompt -------------------------------------------------------------------------------------------- */
 
 /* A sequence of the step that is open. */
 static dci_status find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out)
@@ -143,7 +143,8 @@ static dci_status check(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row,
                 if (kv->ends[i].layer == layer && &kv->rows[kv->ends[i].row] == row)
                         return dci_fail(DCI_ERR_INVALID, "sequence %lld, layer %zu: the prompt has ended already",
                                         (long long)row->id, layer);
-        const dci_status status = dci_kv_prompt_may(kv->host, layer, row->id, n_positions, queries, ld, out_looks);
+        const dci_status status =
+                dci_kv_check_end_prompt(kv->host, layer, row->id, n_positions, queries, ld, out_looks);
         return status == DCI_OK && n_positions > 0 ? kv->ops->pointer_check(kv->gpu, queries, "queries") : status;
 }
 
@@ -174,8 +175,8 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu positions, %zu elements apart, are too many",
                                 n_positions, ld);
         if (kv->planner.on && kv->planner.kind != DCI_GPU_LEARNED) {
-                status = dci_kv_prompt(kv->host, layer, sequence, n_positions, queries, ld);
-                return status == DCI_OK && !kv->layers[layer].dense ? dci_gpu_kv_form_prompt(kv, layer, row) : status;
+                status = dci_kv_end_prompt(kv->host, layer, sequence, n_positions, queries, ld);
+                return status == DCI_OK && !kv->layers[layer].dense ? dci_gpu_kv_build_prompt(kv, layer, row) : status;
         }
         status = ends_room(kv);
         if (status == DCI_OK && looks)
@@ -187,7 +188,7 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
         if (status == DCI_OK)
                 status = mark_arrival(kv, stream, layer);
         if (status != DCI_OK)
-                return dci_gpu_kv_did(kv, status);
+                return dci_gpu_kv_check_device(kv, status);
         kv->ends[kv->n_ends++] = (dci_gpu_kv_prompt_end){.layer = layer,
                                                          .row = dci_gpu_kv_row_at(kv, row),
                                                          .n_positions = looks ? n_positions : 0,
@@ -210,14 +211,14 @@ static dci_status name_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t 
 
 dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, const dci_kv_rows *rows)
 {
-        const dci_status status = dci_gpu_kv_enter(kv);
-        return status != DCI_OK ? status : dci_gpu_kv_leave(kv, name_rows(kv, stream, layer, sequence, rows));
+        const dci_status status = dci_gpu_kv_lock(kv);
+        return status != DCI_OK ? status : dci_gpu_kv_unlock(kv, name_rows(kv, stream, layer, sequence, rows));
 }
 
-dci_status dci_gpu_kv_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
-                             const void *queries, size_t ld)
+dci_status dci_gpu_kv_end_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, size_t n_positions,
+                                 const void *queries, size_t ld)
 {
-        const dci_status status = dci_gpu_kv_enter(kv);
+        const dci_status status = dci_gpu_kv_lock(kv);
         return status != DCI_OK ? status
-                                : dci_gpu_kv_leave(kv, prompt(kv, stream, layer, sequence, n_positions, queries, ld));
+                                : dci_gpu_kv_unlock(kv, prompt(kv, stream, layer, sequence, n_positions, queries, ld));
 }

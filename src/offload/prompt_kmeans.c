@@ -42,16 +42,16 @@ static size_t clusters_of(const dci_gpu_kv *kv, size_t n)
         const dci_kv_config *c = &kv->shape;
         if (!kv->planner.listed || c->group != DCI_KV_GROUP_CLUSTER || c->summary != DCI_KV_SUMMARY_MEAN ||
             c->cluster_by != DCI_KV_CLUSTER_RAW || c->cluster_most > 0 || c->cluster_segment < n ||
-            c->cluster_rounds < 1 || c->cluster_rounds > DCI_GPU_KMEANS_MOST_ROUNDS || n == 0)
+            c->cluster_rounds < 1 || c->cluster_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || n == 0)
                 return 0;
         const size_t k = kv->host->stages->group.most(kv->host, n);
         return k <= DCI_GPU_KMEANS_MOST ? k : 0;
 }
 
 /* A sequence has results once, or not: NULL. */
-static dci_gpu_kv_clustered *find(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+static dci_gpu_kv_prompt_kmeans_result *find(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        dci_gpu_kv_clustered *c = kv->planner.clusters.results;
+        dci_gpu_kv_prompt_kmeans_result *c = kv->planner.clusters.results;
         while (c != NULL && c->sequence != row->id)
                 c = c->next;
         return c;
@@ -68,7 +68,7 @@ static size_t aligned(size_t n_bytes)
 /* Room for two layers' results and for scratch; what is queued with a smaller one is waited for. */
 static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch_bytes)
 {
-        dci_gpu_kv_clusters *c = &kv->planner.clusters;
+        dci_gpu_kv_prompt_kmeans *c = &kv->planner.clusters;
         const size_t results = aligned(result_bytes > c->result_bytes ? result_bytes : c->result_bytes),
                      before = c->work_bytes - 2 * c->result_bytes,
                      n_bytes = 2 * results + (scratch_bytes > before ? scratch_bytes : before);
@@ -78,12 +78,12 @@ static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch
         dci_status status = dci_gpu_kv_check_device_bytes(kv, n_bytes);
         for (size_t i = 0; i < 2 && status == DCI_OK; i++)
                 if (c->done[i] == NULL)
-                        status = kv->ops->event_take(kv->gpu, false, &c->done[i]);
+                        status = kv->ops->event_create(kv->gpu, false, &c->done[i]);
         if (status == DCI_OK)
-                status = kv->ops->take(kv->gpu, n_bytes, &memory);
+                status = kv->ops->alloc(kv->gpu, n_bytes, &memory);
         if (status == DCI_OK && c->work != NULL) {
-                status = dci_gpu_kv_settle(kv);
-                kv->ops->give(kv->gpu, c->work, c->work_bytes);
+                status = dci_gpu_kv_drain(kv);
+                kv->ops->free(kv->gpu, c->work, c->work_bytes);
         }
         if (memory != NULL) {
                 c->work = memory;
@@ -95,29 +95,30 @@ static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch
 
 static size_t object_bytes(const dci_gpu_kv *kv)
 {
-        return sizeof(dci_gpu_kv_clustered) + kv->n_sparse * sizeof(uint32_t);
+        return sizeof(dci_gpu_kv_prompt_kmeans_result) + kv->n_sparse * sizeof(uint32_t);
 }
 
-static void give(dci_gpu_kv *kv, dci_gpu_kv_clustered *c)
+static void give(dci_gpu_kv *kv, dci_gpu_kv_prompt_kmeans_result *c)
 {
         dci_gpu_kv_unpin(kv, c->memory, c->n_bytes);
         dci_free(kv->gpu->context, c, object_bytes(kv), 1);
 }
 
 /* Nobody's any more; the memory is kept for the next prompt. */
-static void let_go(dci_gpu_kv_clustered *c)
+static void let_go(dci_gpu_kv_prompt_kmeans_result *c)
 {
         c->sequence = -1;
 }
 
 /* The results of a prompt that ends in this step; new ones take the place of nobody's, if those are large enough. */
-static dci_status results_of(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n, size_t k, dci_gpu_kv_clustered **out)
+static dci_status results_of(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n, size_t k,
+                             dci_gpu_kv_prompt_kmeans_result **out)
 {
-        dci_gpu_kv_clustered **list = &kv->planner.clusters.results;
+        dci_gpu_kv_prompt_kmeans_result **list = &kv->planner.clusters.results;
         const size_t n_bytes = kv->n_sparse * places_of(kv, n, k).n_bytes;
-        dci_gpu_kv_clustered *c = find(kv, row);
-        for (dci_gpu_kv_clustered **at = list; c == NULL && *at != NULL;) {
-                dci_gpu_kv_clustered *old = *at;
+        dci_gpu_kv_prompt_kmeans_result *c = find(kv, row);
+        for (dci_gpu_kv_prompt_kmeans_result **at = list; c == NULL && *at != NULL;) {
+                dci_gpu_kv_prompt_kmeans_result *old = *at;
                 if (old->sequence >= 0) {
                         at = &old->next;
                 } else if (old->n_bytes >= n_bytes) {
@@ -152,24 +153,24 @@ static dci_status results_of(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n
         return DCI_OK;
 }
 
-void dci_gpu_kv_clusters_destroy(dci_gpu_kv *kv)
+void dci_gpu_kv_prompt_kmeans_destroy(dci_gpu_kv *kv)
 {
-        dci_gpu_kv_clusters *c = &kv->planner.clusters;
+        dci_gpu_kv_prompt_kmeans *c = &kv->planner.clusters;
         while (c->results != NULL) {
-                dci_gpu_kv_clustered *next = c->results->next;
+                dci_gpu_kv_prompt_kmeans_result *next = c->results->next;
                 give(kv, c->results);
                 c->results = next;
         }
         for (size_t i = 0; i < 2; i++)
                 if (c->done[i] != NULL)
-                        kv->ops->event_give(kv->gpu, c->done[i]);
+                        kv->ops->event_destroy(kv->gpu, c->done[i]);
         if (c->work != NULL)
-                kv->ops->give(kv->gpu, c->work, c->work_bytes);
+                kv->ops->free(kv->gpu, c->work, c->work_bytes);
 }
 
-void dci_gpu_kv_clusters_forget(dci_gpu_kv *kv)
+void dci_gpu_kv_prompt_kmeans_forget(dci_gpu_kv *kv)
 {
-        for (dci_gpu_kv_clustered *c = kv->planner.clusters.results; c != NULL; c = c->next) {
+        for (dci_gpu_kv_prompt_kmeans_result *c = kv->planner.clusters.results; c != NULL; c = c->next) {
                 bool some = false;
                 for (size_t l = 0; l < kv->n_sparse; l++) {
                         c->there[l] = c->there[l] == kv->now ? 0 : c->there[l];
@@ -180,9 +181,9 @@ void dci_gpu_kv_clusters_forget(dci_gpu_kv *kv)
         }
 }
 
-void dci_gpu_kv_clusters_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+void dci_gpu_kv_prompt_kmeans_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        dci_gpu_kv_clustered *c = find(kv, row);
+        dci_gpu_kv_prompt_kmeans_result *c = find(kv, row);
         if (c != NULL)
                 let_go(c);
 }
@@ -192,7 +193,7 @@ void dci_gpu_kv_clusters_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 /* First rows there, clusters, results back beside what follows on the stream. */
 static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char *pinned, const places *p)
 {
-        dci_gpu_kv_clusters *c = &kv->planner.clusters;
+        dci_gpu_kv_prompt_kmeans *c = &kv->planner.clusters;
         const dci_gpu_ops *ops = kv->ops;
         const size_t turn = c->next++ % 2;
         unsigned char *results = c->work + turn * c->result_bytes;
@@ -215,8 +216,8 @@ static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char
         return status == DCI_OK ? ops->event_record(kv->gpu, c->done[turn], kv->side) : status;
 }
 
-dci_status dci_gpu_kv_cluster_prompt(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_tokens,
-                                     const dci_kv_rows *rows, size_t token)
+dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_tokens,
+                                          const dci_kv_rows *rows, size_t token)
 {
         const size_t n = dci_kv_prompt_candidates(kv->host, n_tokens), k = clusters_of(kv, n),
                      heads = kv->shape.n_kv_heads, sparse = kv->layers[layer].index;
@@ -226,7 +227,7 @@ dci_status dci_gpu_kv_cluster_prompt(dci_gpu_kv *kv, size_t layer, const dci_gpu
         const places p = places_of(kv, n, k);
         const dci_gpu_kmeans_parts parts =
                 dci_gpu_kmeans_work((int32_t)heads, (int32_t)kv->dim, (int32_t)n, (int32_t)k);
-        dci_gpu_kv_clustered *results = NULL;
+        dci_gpu_kv_prompt_kmeans_result *results = NULL;
         dci_may_fail(true);
         dci_status status = work_ready(kv, p.n_bytes, (size_t)parts.n_bytes);
         if (status == DCI_OK)
@@ -248,7 +249,7 @@ dci_status dci_gpu_kv_cluster_prompt(dci_gpu_kv *kv, size_t layer, const dci_gpu
                                     .row_step = rows->key_token_stride * kv->es,
                                     .head_step = rows->key_head_stride * kv->es,
                                     .work = kv->planner.clusters.work + 2 * kv->planner.clusters.result_bytes};
-        status = dci_gpu_kv_did(kv, queue(kv, &args, pinned, &p));
+        status = dci_gpu_kv_check_device(kv, queue(kv, &args, pinned, &p));
         results->there[sparse] = status == DCI_OK ? kv->now : 0;
         return status;
 }
@@ -264,12 +265,12 @@ static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const p
         return good;
 }
 
-dci_status dci_gpu_kv_clusters_bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        dci_gpu_kv_clustered *c = find(kv, row);
+        dci_gpu_kv_prompt_kmeans_result *c = find(kv, row);
         if (c == NULL)
                 return DCI_OK;
-        dci_kv_given *given = dci_alloc(kv->gpu->context, kv->n_sparse, sizeof *given);
+        dci_kv_made_clusters *given = dci_alloc(kv->gpu->context, kv->n_sparse, sizeof *given);
         if (given == NULL)
                 return DCI_ERR_MEMORY;
         const places p = places_of(kv, c->n, c->k);
@@ -278,13 +279,14 @@ dci_status dci_gpu_kv_clusters_bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
                 const size_t sparse = kv->layers[l].index;
                 const unsigned char *at = c->memory + sparse * p.n_bytes;
                 if (!kv->layers[l].dense && c->there[sparse] != 0 && all_good(kv, at, &p))
-                        given[n++] = (dci_kv_given){.layer = l,
-                                                    .n_groups = c->k,
-                                                    .members = (const int32_t *)(const void *)(at + p.order),
-                                                    .starts = (const int32_t *)(const void *)(at + p.starts),
-                                                    .rows = at + p.means};
+                        given[n++] = (dci_kv_made_clusters){.layer = l,
+                                                            .n_groups = c->k,
+                                                            .members = (const int32_t *)(const void *)(at + p.order),
+                                                            .starts = (const int32_t *)(const void *)(at + p.starts),
+                                                            .rows = at + p.means};
         }
-        const dci_status status = dci_kv_give_prompt(kv->host, row->id, c->n, n, given, &kv->planner.clusters.n_layers);
+        const dci_status status =
+                dci_kv_set_prompt_clusters(kv->host, row->id, c->n, n, given, &kv->planner.clusters.n_layers);
         dci_free(kv->gpu->context, given, kv->n_sparse, sizeof *given);
         if (status == DCI_OK)
                 let_go(c);

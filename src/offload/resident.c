@@ -258,7 +258,7 @@ static dci_status tell_and_wait(dci_gpu_kv *kv, dci_status status)
 {
         if (status == DCI_OK)
                 status = tell(kv, kv->side);
-        return dci_gpu_kv_did(kv, status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status);
+        return dci_gpu_kv_check_device(kv, status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status);
 }
 
 dci_status dci_gpu_kv_resident_sweep(dci_gpu_kv *kv)
@@ -270,7 +270,7 @@ dci_status dci_gpu_kv_resident_sweep(dci_gpu_kv *kv)
         return r->n_changes == 0 ? DCI_OK : tell_and_wait(kv, DCI_OK);
 }
 
-dci_status dci_gpu_kv_resident_bring(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_resident_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_resident *r = &kv->resident;
         const int32_t *table = table_of(kv, row);

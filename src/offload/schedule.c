@@ -15,7 +15,7 @@
 
 _Static_assert(DCI_GPU_MAX_HEADS == DCI_KV_MAX_HEADS, "the gate has room for the heads of every layer");
 
-#define STATE_BYTES (DCI_GPU_DECIDED_INTS * sizeof(int32_t))
+#define STATE_BYTES (DCI_GPU_SELECTION_INTS * sizeof(int32_t))
 
 /* --- sizes ------------------------------------------------------------------------------------------------------------------ */
 
@@ -26,7 +26,7 @@ static size_t counts_bytes(const dci_gpu_kv *kv)
 
 static size_t lists_bytes(const dci_gpu_kv *kv)
 {
-        return dci_lines(kv->shape.n_kv_heads * dci_kv_most_room(kv->host) * sizeof(int32_t));
+        return dci_lines(kv->shape.n_kv_heads * dci_kv_max_room(kv->host) * sizeof(int32_t));
 }
 
 static size_t queries_bytes(const dci_gpu_kv *kv)
@@ -68,12 +68,12 @@ dci_status dci_gpu_kv_schedule_begin(dci_gpu_kv *kv)
         if (kv->shape.schedule != DCI_KV_AHEAD)
                 return status;
         if (status == DCI_OK)
-                status = kv->ops->event_take(kv->gpu, false, &s->taken);
+                status = kv->ops->event_create(kv->gpu, false, &s->taken);
         if (status == DCI_OK)
-                status = kv->ops->event_take(kv->gpu, false, &s->chosen);
+                status = kv->ops->event_create(kv->gpu, false, &s->chosen);
         void *stream = NULL;
         if (status == DCI_OK)
-                status = kv->ops->stream_take(kv->gpu, &stream);
+                status = kv->ops->stream_create(kv->gpu, &stream);
         s->has_stream = status == DCI_OK;
         s->stream = stream;
         return status;
@@ -83,11 +83,11 @@ void dci_gpu_kv_schedule_destroy(dci_gpu_kv *kv)
 {
         dci_gpu_kv_schedule *s = &kv->planner.schedule;
         if (s->has_stream)
-                kv->ops->stream_give(kv->gpu, s->stream);
+                kv->ops->stream_destroy(kv->gpu, s->stream);
         if (s->taken != NULL)
-                kv->ops->event_give(kv->gpu, s->taken);
+                kv->ops->event_destroy(kv->gpu, s->taken);
         if (s->chosen != NULL)
-                kv->ops->event_give(kv->gpu, s->chosen);
+                kv->ops->event_destroy(kv->gpu, s->chosen);
         *s = (dci_gpu_kv_schedule){.on = false};
 }
 
@@ -104,7 +104,7 @@ dci_status dci_gpu_kv_schedule_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return s->on ? kv->ops->fill(kv->gpu, kv->side, row_at(kv, row), 0, s->states_bytes) : DCI_OK;
 }
 
-dci_status dci_gpu_kv_schedule_cut(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n)
+dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n)
 {
         const dci_gpu_kv_schedule *s = &kv->planner.schedule;
         if (!s->on)
@@ -114,19 +114,19 @@ dci_status dci_gpu_kv_schedule_cut(dci_gpu_kv *kv, const dci_gpu_kv_row *row, si
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
-                int32_t *state = s->states + kv->layers[l].index * DCI_GPU_DECIDED_INTS;
+                int32_t *state = s->states + kv->layers[l].index * DCI_GPU_SELECTION_INTS;
                 if (kv->layers[l].dense)
                         continue;
-                /* As dci_kv_cut_decided; and what a prompt's end made was taken back with it. */
-                if (kv->shape.sink + (size_t)state[DCI_GPU_DECIDED_END] > n ||
+                /* As dci_kv_truncate_selection_cache; and what a prompt's end made was taken back with it. */
+                if (kv->shape.sink + (size_t)state[DCI_GPU_SELECTION_END] > n ||
                     atomic_load(&sequence->layers[l].prompt) == DCI_KV_PROMPT_OPEN)
-                        state[DCI_GPU_DECIDED_LISTED] = 0;
+                        state[DCI_GPU_SELECTION_LISTED] = 0;
         }
         if (status == DCI_OK)
                 status = kv->ops->copy(kv->gpu, kv->side, row_at(kv, row), s->states, s->states_bytes);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
 dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to)
@@ -135,7 +135,7 @@ dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, 
         if (!s->on)
                 return DCI_OK;
         const dci_status status = kv->ops->copy(kv->gpu, kv->side, row_at(kv, to), row_at(kv, from), s->row_bytes);
-        return status == DCI_OK ? dci_gpu_kv_schedule_cut(kv, to, to->n) : dci_gpu_kv_did(kv, status);
+        return status == DCI_OK ? dci_gpu_kv_schedule_truncate(kv, to, to->n) : dci_gpu_kv_check_device(kv, status);
 }
 
 /* --- plans ------------------------------------------------------------------------------------------------------------------ */
@@ -150,25 +150,25 @@ dci_status dci_gpu_kv_check_anchor(const dci_gpu_kv *kv, size_t layer)
                                   anchor);
 }
 
-static dci_gpu_decided decided_of(const dci_gpu_kv *kv, size_t layer)
+static dci_gpu_selection_cache decided_of(const dci_gpu_kv *kv, size_t layer)
 {
         const dci_gpu_kv_schedule *s = &kv->planner.schedule;
         const size_t index = kv->layers[layer].index;
         unsigned char *at = s->memory + s->states_bytes + index * s->layer_bytes;
-        return (dci_gpu_decided){
-                .state = (int32_t *)(void *)s->memory + index * DCI_GPU_DECIDED_INTS,
+        return (dci_gpu_selection_cache){
+                .state = (int32_t *)(void *)s->memory + index * DCI_GPU_SELECTION_INTS,
                 .counts = (int32_t *)(void *)at,
                 .lists = (int32_t *)(void *)(at + counts_bytes(kv)),
                 .queries = queries_bytes(kv) > 0 ? (float *)(void *)(at + counts_bytes(kv) + lists_bytes(kv)) : NULL,
                 .row_bytes = s->row_bytes,
-                .room = (int32_t)dci_kv_most_room(kv->host)};
+                .room = (int32_t)dci_kv_max_room(kv->host)};
 }
 
-static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, const dci_gpu_decided *decided,
-                       int32_t *due)
+static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
+                       const dci_gpu_selection_cache *decided, int32_t *due)
 {
         const int32_t how = kv->shape.schedule == DCI_KV_PERIODIC   ? DCI_GPU_GATE_PERIOD
-                            : kv->shape.schedule == DCI_KV_BOUNDARY ? DCI_GPU_GATE_TURN
+                            : kv->shape.schedule == DCI_KV_BOUNDARY ? DCI_GPU_GATE_BOUNDARY
                                                                     : DCI_GPU_GATE_HEAD;
         dci_gpu_gate_args args = {.n_sequences = score->n_sequences,
                                   .n_heads = score->n_heads,
@@ -187,45 +187,47 @@ static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *s
                                   .n_grouped = score->n_grouped,
                                   .decided = *decided,
                                   .due = due};
-        dci_gpu_kv_turns_gate(kv, layer, &args);
+        dci_gpu_kv_boundaries_gate(kv, layer, &args);
         return kv->ops->gate(kv->gpu, kv->step.stream, &args);
 }
 
 /* decided NULL: only what the tail reads is told of the lists. */
-static dci_status take(dci_gpu_kv *kv, const dci_gpu_choose_args *choose, const dci_gpu_decided *decided, bool drops)
+static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const dci_gpu_selection_cache *decided,
+                       bool drops)
 {
-        const dci_gpu_take_kept_args args = {.n_sequences = choose->n_sequences,
-                                             .n_heads = choose->n_heads,
-                                             .group = choose->group,
-                                             .stride = choose->stride,
-                                             .most_groups = choose->most_groups,
-                                             .sizes = choose->sizes,
-                                             .rows = choose->rows,
-                                             .n_tokens = choose->n_tokens,
-                                             .n_grouped = choose->n_grouped,
-                                             .decided = decided != NULL ? *decided : (dci_gpu_decided){.lists = NULL},
-                                             .scores = drops ? choose->scores : NULL,
-                                             .positions = choose->positions,
-                                             .counts = choose->counts,
-                                             .sink_end = choose->sink_end,
-                                             .recent_begin = choose->recent_begin,
-                                             .after = choose->after};
+        const dci_gpu_take_kept_args args = {.n_sequences = select->n_sequences,
+                                             .n_heads = select->n_heads,
+                                             .group = select->group,
+                                             .stride = select->stride,
+                                             .max_groups = select->max_groups,
+                                             .sizes = select->sizes,
+                                             .rows = select->rows,
+                                             .n_tokens = select->n_tokens,
+                                             .n_grouped = select->n_grouped,
+                                             .decided = decided != NULL ? *decided
+                                                                        : (dci_gpu_selection_cache){.lists = NULL},
+                                             .scores = drops ? select->scores : NULL,
+                                             .positions = select->positions,
+                                             .counts = select->counts,
+                                             .sink_end = select->sink_end,
+                                             .recent_begin = select->recent_begin,
+                                             .after = select->after};
         return kv->ops->take_kept(kv->gpu, kv->step.stream, &args);
 }
 
 /* Lists that are due then, of all that are due; a tail has had scores made of all lists before. */
-static dci_status choose_due(dci_gpu_kv *kv, void *stream, dci_gpu_score_args *score, dci_gpu_choose_args *choose,
+static dci_status select_due(dci_gpu_kv *kv, void *stream, dci_gpu_score_args *score, dci_gpu_select_args *select,
                              int32_t when)
 {
         dci_status status = DCI_OK;
-        score->due_is = choose->due_is = when;
+        score->due_is = select->due_is = when;
         if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
                 status = kv->ops->score(kv->gpu, stream, score);
-        return status == DCI_OK ? kv->ops->choose(kv->gpu, stream, choose) : status;
+        return status == DCI_OK ? kv->ops->select(kv->gpu, stream, select) : status;
 }
 
 /* For the next plan, beside the rest of this layer's work. */
-static dci_status choose_ahead(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gpu_choose_args *choose)
+static dci_status select_ahead(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gpu_select_args *select)
 {
         dci_gpu_kv_schedule *s = &kv->planner.schedule;
         dci_status status = kv->ops->event_record(kv->gpu, s->taken, kv->step.stream);
@@ -233,7 +235,7 @@ static dci_status choose_ahead(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gp
                 status = kv->ops->event_order(kv->gpu, s->stream, s->taken);
         s->beside = status == DCI_OK;
         if (status == DCI_OK)
-                status = choose_due(kv, s->stream, score, choose, DCI_GPU_DUE_LATER);
+                status = select_due(kv, s->stream, score, select, DCI_GPU_DUE_LATER);
         return status == DCI_OK ? kv->ops->event_record(kv->gpu, s->chosen, s->stream) : status;
 }
 
@@ -247,28 +249,28 @@ dci_status dci_gpu_kv_schedule_join(dci_gpu_kv *kv)
 }
 
 /* What is due of a layer that has lists of its own. */
-static dci_status decide(dci_gpu_kv *kv, size_t layer, dci_gpu_score_args *score, dci_gpu_choose_args *choose,
-                         const dci_gpu_decided *decided)
+static dci_status decide(dci_gpu_kv *kv, size_t layer, dci_gpu_score_args *score, dci_gpu_select_args *select,
+                         const dci_gpu_selection_cache *decided)
 {
         dci_status status = DCI_OK;
-        choose->kept = *decided;
-        choose->drop = 0;
+        select->kept = *decided;
+        select->drop = 0;
         if (kv->shape.schedule != DCI_KV_ANCHOR) {
-                int32_t *due = kv->planner.schedule.due + (choose->counts - kv->planner.counts);
+                int32_t *due = kv->planner.schedule.due + (select->counts - kv->planner.counts);
                 status = gate(kv, layer, score, decided, due);
-                score->due = choose->due = due;
+                score->due = select->due = due;
         }
-        return status == DCI_OK ? choose_due(kv, kv->step.stream, score, choose, DCI_GPU_DUE_NOW) : status;
+        return status == DCI_OK ? select_due(kv, kv->step.stream, score, select, DCI_GPU_DUE_NOW) : status;
 }
 
 dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
-                                    const dci_gpu_choose_args *choose)
+                                    const dci_gpu_select_args *select)
 {
         const size_t anchor = dci_kv_anchor_of(kv->host, layer);
-        const dci_gpu_decided decided = decided_of(kv, anchor);
+        const dci_gpu_selection_cache decided = decided_of(kv, anchor);
         const bool ahead = kv->shape.schedule == DCI_KV_AHEAD, scored = kv->shape.tail == DCI_KV_TAIL_LOWBIT;
         dci_gpu_score_args scores = *score;
-        dci_gpu_choose_args lists = *choose;
+        dci_gpu_select_args lists = *select;
         /* Scores of the plan before are where those of this one come. */
         dci_status status = dci_gpu_kv_schedule_join(kv);
         if (status == DCI_OK && scored)
@@ -276,12 +278,12 @@ dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_
         if (status == DCI_OK && anchor == layer)
                 status = decide(kv, layer, &scores, &lists, &decided);
         if (status == DCI_OK)
-                status = take(kv, choose, &decided, scored && !ahead);
+                status = take(kv, select, &decided, scored && !ahead);
         if (status != DCI_OK || !ahead)
                 return status;
         if (!scored)
-                return choose_ahead(kv, &scores, &lists);
+                return select_ahead(kv, &scores, &lists);
         /* Lists of the next plan are chosen by scores of all. */
-        status = choose_due(kv, kv->step.stream, &scores, &lists, DCI_GPU_DUE_LATER);
-        return status == DCI_OK ? take(kv, choose, NULL, true) : status;
+        status = select_due(kv, kv->step.stream, &scores, &lists, DCI_GPU_DUE_LATER);
+        return status == DCI_OK ? take(kv, select, NULL, true) : status;
 }

@@ -29,7 +29,7 @@ static size_t group_bytes(const dci_gpu_kv *kv)
 
 int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
-        return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.most_groups,
+        return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.max_groups,
                                    group_bytes(kv));
 }
 
@@ -59,7 +59,7 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                                    .query_dtype = (int32_t)kv->shape.query_dtype,
                                    .group_shift = p->group_shift,
                                    .n_parts = dci_gpu_kv_score_parts(kv, n),
-                                   .most_groups = (int32_t)p->most_groups,
+                                   .max_groups = (int32_t)p->max_groups,
                                    .scale = (float)kv->shape.scale,
                                    .sizes = dci_gpu_kv_sizes(kv),
                                    .queries = queries + first * kv->shape.n_query_heads * ld * kv->query_es,
@@ -79,7 +79,7 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                 args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
         }
         if (p->kind == DCI_GPU_LEARNED)
-                args.frames = p->frames + index * kv->n_lists * DCI_GPU_FRAME_BYTES(kv->dim);
+                args.frames = p->frames + index * kv->n_lists * DCI_GPU_TRANSFORM_BYTES(kv->dim);
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
@@ -88,21 +88,21 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
         return args;
 }
 
-static dci_gpu_choose_args choose_args(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
+static dci_gpu_select_args select_args(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
                                        size_t first)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t n_heads = kv->shape.n_kv_heads;
-        return (dci_gpu_choose_args){.n_sequences = score->n_sequences,
+        return (dci_gpu_select_args){.n_sequences = score->n_sequences,
                                      .n_heads = score->n_heads,
                                      .group = score->group,
                                      .group_shift = score->group_shift,
                                      .weigh = p->weigh,
                                      .n_parts = score->n_parts,
-                                     .most_groups = score->most_groups,
+                                     .max_groups = score->max_groups,
                                      .stride = (int32_t)kv->stride,
                                      .drop = kv->shape.tail == DCI_KV_TAIL_LOWBIT,
-                                     .none = kv->shape.choose == DCI_KV_CHOOSE_NONE,
+                                     .none = kv->shape.select == DCI_KV_SELECT_NONE,
                                      .sizes = score->sizes,
                                      .rows = score->rows,
                                      .n_tokens = score->n_tokens,
@@ -119,7 +119,7 @@ static dci_gpu_choose_args choose_args(const dci_gpu_kv *kv, size_t layer, const
                                      .after = p->header + 2 * kv->step.n + first};
 }
 
-static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, dci_gpu_choose_args *out)
+static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, dci_gpu_select_args *out)
 {
         out->n_listed = score->n_listed;
         out->spans = score->summaries;
@@ -127,22 +127,22 @@ static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_ar
         out->ids = dci_gpu_kv_store_chunks(kv, &kv->planner.ids, layer);
 }
 
-dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
+dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
         const size_t at_once = kv->planner.at_once;
         dci_status status = DCI_OK;
         for (size_t first = 0; first < kv->step.n && status == DCI_OK; first += at_once) {
                 const size_t left = kv->step.n - first, n = left < at_once ? left : at_once;
                 const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
-                dci_gpu_choose_args choose = choose_args(kv, layer, &score, first);
+                dci_gpu_select_args select = select_args(kv, layer, &score, first);
                 if (kv->planner.listed)
-                        add_lists(kv, layer, &score, &choose);
+                        add_lists(kv, layer, &score, &select);
                 if (kv->planner.schedule.on)
-                        status = dci_gpu_kv_schedule_plan(kv, layer, &score, &choose);
+                        status = dci_gpu_kv_schedule_plan(kv, layer, &score, &select);
                 else
                         status = kv->ops->score(kv->gpu, kv->step.stream, &score);
                 if (status == DCI_OK && !kv->planner.schedule.on)
-                        status = kv->ops->choose(kv->gpu, kv->step.stream, &choose);
+                        status = kv->ops->select(kv->gpu, kv->step.stream, &select);
                 if (status == DCI_OK)
                         status = dci_gpu_kv_tail_of_scores(kv, layer, &score, first);
         }

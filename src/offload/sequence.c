@@ -55,7 +55,7 @@ static dci_status refill(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t sink_
                         continue;
                 const dci_gpu_gather_args args = {.n_sequences = 1,
                                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
-                                                  .most_items = n,
+                                                  .max_items = n,
                                                   .rows = dci_gpu_kv_mapped(kv, kv->refill),
                                                   .items = dci_gpu_kv_mapped(kv, items),
                                                   .n_items = dci_gpu_kv_mapped(kv, kv->refill + 1),
@@ -69,7 +69,7 @@ static dci_status refill(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t sink_
 }
 
 /* Of the ring, what tokens beyond n - ring have taken the place of. */
-dci_status dci_gpu_kv_cut_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t left)
+dci_status dci_gpu_kv_truncate_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t left)
 {
         const size_t ring = kv->config.ring_tokens, sink = kv->shape.sink;
         size_t first = left > ring ? left - ring : 0, end = n > ring ? n - ring : 0;
@@ -82,7 +82,7 @@ dci_status dci_gpu_kv_cut_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, siz
                 status = empty_hot(kv, row);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
 /* All of a sequence that the host has got: n tokens in as many blocks as they need. */
@@ -105,7 +105,7 @@ static dci_status fill_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t
                 status = empty_hot(kv, row);
         if (status == DCI_OK)
                 status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
 /* --- public ----------------------------------------------------------------------------------------------------------------------- */
@@ -114,7 +114,7 @@ dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence)
 {
         if (out_sequence == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         dci_gpu_kv_row *row = free_row(kv);
@@ -122,20 +122,20 @@ dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence)
         status = row == NULL ? DCI_ERR_FULL : dci_kv_open(kv->host, &id);
         /* Who had the row before was closed with the device idle; the next step begins behind this. */
         if (status == DCI_OK)
-                status = dci_gpu_kv_did(kv, empty_hot(kv, row));
+                status = dci_gpu_kv_check_device(kv, empty_hot(kv, row));
         if (status == DCI_OK) {
                 *row = (dci_gpu_kv_row){.id = id};
                 kv->bad[dci_gpu_kv_row_at(kv, row)] = 0;
-                status = dci_gpu_kv_did(kv, dci_gpu_kv_planner_open(kv, row));
+                status = dci_gpu_kv_check_device(kv, dci_gpu_kv_planner_open(kv, row));
                 *out_sequence = id;
         }
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }
 
 /* A sequence that no step is at, with the device idle. */
 static dci_status begin(dci_gpu_kv *kv, int64_t sequence, dci_gpu_kv_row **out)
 {
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequence);
@@ -144,9 +144,9 @@ static dci_status begin(dci_gpu_kv *kv, int64_t sequence, dci_gpu_kv_row **out)
                 status = dci_fail(DCI_ERR_INVALID, "sequence %lld is in the middle of a step: end it, or take it back",
                                   (long long)sequence);
         if (status == DCI_OK)
-                status = dci_gpu_kv_settle(kv);
+                status = dci_gpu_kv_drain(kv);
         if (status != DCI_OK)
-                dci_gpu_kv_leave(kv, status);
+                dci_gpu_kv_unlock(kv, status);
         *out = row;
         return status;
 }
@@ -161,9 +161,9 @@ dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, in
         if (status != DCI_OK)
                 return status;
         to = free_row(kv);
-        status = to == NULL ? DCI_ERR_FULL : dci_gpu_kv_planner_settle(kv, from);
+        status = to == NULL ? DCI_ERR_FULL : dci_gpu_kv_planner_drain(kv, from);
         if (status == DCI_OK)
-                status = dci_gpu_kv_told(kv, dci_kv_fork(kv->host, sequence, n_tokens, &id));
+                status = dci_gpu_kv_check_host(kv, dci_kv_fork(kv->host, sequence, n_tokens, &id));
         if (status == DCI_OK) {
                 *to = (dci_gpu_kv_row){.id = id, .n = n_tokens};
                 kv->bad[dci_gpu_kv_row_at(kv, to)] = kv->bad[dci_gpu_kv_row_at(kv, from)];
@@ -172,7 +172,7 @@ dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, in
                 if (status == DCI_OK)
                         status = fill_row(kv, to, n_tokens, n_tokens >> kv->page_shift);
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_resident_bring(kv, to);
+                        status = dci_gpu_kv_resident_upload(kv, to);
                 if (status != DCI_OK && !kv->broken) {
                         dci_gpu_kv_planner_close(kv, to);
                         to->id = -1;
@@ -181,7 +181,7 @@ dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, in
         }
         if (status == DCI_OK)
                 *out_sequence = id;
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }
 
 dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens)
@@ -190,23 +190,23 @@ dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens
         dci_status status = begin(kv, sequence, &row);
         if (status != DCI_OK)
                 return status;
-        status = dci_gpu_kv_planner_settle(kv, row);
+        status = dci_gpu_kv_planner_drain(kv, row);
         if (status == DCI_OK)
-                status = dci_gpu_kv_told(kv, dci_kv_truncate(kv->host, sequence, n_tokens));
+                status = dci_gpu_kv_check_host(kv, dci_kv_truncate(kv->host, sequence, n_tokens));
         if (status == DCI_OK) {
                 const size_t n = row->n;
                 row->n = n_tokens;
                 status = dci_gpu_kv_resident_sweep(kv);
                 dci_gpu_kv_resident_recount(kv, row);
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_planner_cut(kv, row, n_tokens);
+                        status = dci_gpu_kv_planner_truncate(kv, row, n_tokens);
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_schedule_cut(kv, row, n_tokens);
-                dci_gpu_kv_turns_cut(row);
+                        status = dci_gpu_kv_schedule_truncate(kv, row, n_tokens);
+                dci_gpu_kv_boundaries_truncate(row);
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_cut_row(kv, row, n, n_tokens);
+                        status = dci_gpu_kv_truncate_row(kv, row, n, n_tokens);
         }
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }
 
 dci_status dci_gpu_kv_close(dci_gpu_kv *kv, int64_t sequence)
@@ -221,7 +221,7 @@ dci_status dci_gpu_kv_close(dci_gpu_kv *kv, int64_t sequence)
                 row->id = -1;
                 status = dci_gpu_kv_resident_sweep(kv);
         }
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }
 
 dci_status dci_gpu_kv_save(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, const char *path)
@@ -231,8 +231,8 @@ dci_status dci_gpu_kv_save(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, co
         if (status != DCI_OK)
                 return status;
         if (kv->planner.on)
-                status = kv->planner.listed ? dci_gpu_kv_planner_settle(kv, row) : dci_gpu_kv_bring_up(kv, row);
-        return dci_gpu_kv_leave(kv, status == DCI_OK ? dci_kv_save(kv->host, sequence, n_tokens, path) : status);
+                status = kv->planner.listed ? dci_gpu_kv_planner_drain(kv, row) : dci_gpu_kv_upload(kv, row);
+        return dci_gpu_kv_unlock(kv, status == DCI_OK ? dci_kv_save(kv->host, sequence, n_tokens, path) : status);
 }
 
 static dci_status tokens_of(dci_gpu_kv *kv, int64_t sequence, size_t *out)
@@ -249,13 +249,13 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
         size_t n = 0;
         if (out_sequence == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         dci_gpu_kv_row *row = free_row(kv);
-        status = row == NULL ? DCI_ERR_FULL : dci_gpu_kv_settle(kv);
+        status = row == NULL ? DCI_ERR_FULL : dci_gpu_kv_drain(kv);
         if (status == DCI_OK)
-                status = dci_gpu_kv_told(kv, dci_kv_load(kv->host, path, &id));
+                status = dci_gpu_kv_check_host(kv, dci_kv_load(kv->host, path, &id));
         if (status == DCI_OK)
                 status = tokens_of(kv, id, &n);
         if (status == DCI_OK && n > kv->config.max_tokens) {
@@ -266,15 +266,15 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
         if (status == DCI_OK) {
                 *row = (dci_gpu_kv_row){.id = id, .n = n};
                 kv->bad[dci_gpu_kv_row_at(kv, row)] = 0;
-                status = dci_gpu_kv_did(kv, dci_gpu_kv_planner_open(kv, row));
+                status = dci_gpu_kv_check_device(kv, dci_gpu_kv_planner_open(kv, row));
                 if (status == DCI_OK)
                         status = fill_row(kv, row, n, 0);
                 if (status == DCI_OK && kv->planner.on) {
                         row->behind = true;
-                        status = kv->planner.listed ? dci_gpu_kv_planner_settle(kv, row) : dci_gpu_kv_bring_up(kv, row);
+                        status = kv->planner.listed ? dci_gpu_kv_planner_drain(kv, row) : dci_gpu_kv_upload(kv, row);
                 }
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_resident_bring(kv, row);
+                        status = dci_gpu_kv_resident_upload(kv, row);
                 if (status != DCI_OK && !kv->broken) {
                         dci_gpu_kv_planner_close(kv, row);
                         row->id = -1;
@@ -283,5 +283,5 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
         }
         if (status == DCI_OK)
                 *out_sequence = id;
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }

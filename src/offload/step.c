@@ -68,7 +68,7 @@ static dci_status write_record(dci_gpu_kv *kv)
                 for (size_t l = 0; l < kv->shape.n_layers && kv->planner.listed; l++)
                         if (!kv->layers[l].dense)
                                 at[(DCI_GPU_KV_NUMBERS + kv->layers[l].index) * n + i] =
-                                        (int32_t)dci_gpu_kv_listed_grouped(kv, row, l);
+                                        (int32_t)dci_gpu_kv_clusters_grouped(kv, row, l);
                 begin += (int32_t)kv->step.wanted[i];
         }
         kv->step.record = record;
@@ -118,7 +118,7 @@ static dci_status begin_step(dci_gpu_kv *kv)
         if (status == DCI_OK)
                 status = write_record(kv);
         /* Without tokens there is no append that would. */
-        return status == DCI_OK && kv->planner.on && kv->step.n_tokens == 0 ? dci_gpu_kv_form(kv) : status;
+        return status == DCI_OK && kv->planner.on && kv->step.n_tokens == 0 ? dci_gpu_kv_build(kv) : status;
 }
 
 static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences, const size_t *n_tokens)
@@ -127,7 +127,7 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
         dci_status status = check_reserve(kv, stream, n, sequences, n_tokens);
         /* Groups may be formed here, of rows that must have come. */
         if (status == DCI_OK && groups)
-                status = dci_gpu_kv_rows_wait(kv);
+                status = dci_gpu_kv_wait_rows(kv);
         for (size_t i = 0; i < n && status == DCI_OK && groups; i++)
                 status = dci_gpu_kv_check_good(kv, dci_gpu_kv_find(kv, sequences[i]));
         if (status != DCI_OK)
@@ -144,7 +144,7 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
         }
         status = dci_gpu_kv_planner_reserve(kv);
         if (status == DCI_OK)
-                status = dci_gpu_kv_told(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens));
+                status = dci_gpu_kv_check_host(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens));
         if (status != DCI_OK)
                 return status;
         kv->step.open = true;
@@ -158,14 +158,14 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
                 kv->layers[l].appended = kv->layers[l].planned = kv->layers[l].formed = false;
                 kv->layers[l].prompt_rows.keys = NULL;
         }
-        return dci_gpu_kv_did(kv, begin_step(kv));
+        return dci_gpu_kv_check_device(kv, begin_step(kv));
 }
 
 dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, const int64_t *sequences,
                               const size_t *n_tokens)
 {
-        const dci_status status = dci_gpu_kv_enter(kv);
-        return status != DCI_OK ? status : dci_gpu_kv_leave(kv, reserve(kv, stream, n_sequences, sequences, n_tokens));
+        const dci_status status = dci_gpu_kv_lock(kv);
+        return status != DCI_OK ? status : dci_gpu_kv_unlock(kv, reserve(kv, stream, n_sequences, sequences, n_tokens));
 }
 
 /* --- append ---------------------------------------------------------------------------------------------------------------------------- */
@@ -307,7 +307,7 @@ static dci_status store(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, c
                                           .bad = dci_gpu_kv_mapped(kv, kv->bad)};
         dci_status status = DCI_OK;
         if (kv->planner.on && layer == kv->planner.first_layer)
-                status = dci_gpu_kv_form(kv);
+                status = dci_gpu_kv_build(kv);
         if (status == DCI_OK)
                 status = kv->ops->append(kv->gpu, kv->step.stream, &args);
         if (status == DCI_OK)
@@ -340,7 +340,7 @@ dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv
 dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows)
 {
         strides s = {0};
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         status = dci_gpu_kv_check_step(kv, stream, layer);
@@ -354,11 +354,11 @@ dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const d
                 kv->layers[layer].appended = true;
                 kv->layers[layer].rows = rows_with(kv, rows, &s);
                 if (kv->step.n_tokens > 0)
-                        status = dci_gpu_kv_did(kv, store(kv, layer, rows, &s));
+                        status = dci_gpu_kv_check_device(kv, store(kv, layer, rows, &s));
         }
         if (status == DCI_OK)
                 dci_gpu_kv_hand_over_ready(kv);
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------------------------------ */
@@ -373,7 +373,7 @@ static void close_step(dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream)
 {
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         status = dci_gpu_kv_check_step(kv, stream, 0);
@@ -385,17 +385,17 @@ dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream)
                 for (size_t i = 0; i < kv->step.n; i++)
                         kv->rows[kv->step.at[i]].n += kv->step.wanted[i];
                 dci_gpu_kv_planner_step_end(kv, false);
-                status = dci_gpu_kv_did(kv, dci_gpu_kv_schedule_join(kv));
+                status = dci_gpu_kv_check_device(kv, dci_gpu_kv_schedule_join(kv));
                 close_step(kv);
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_did(kv, kv->ops->event_record(kv->gpu, kv->step_event, stream));
+                        status = dci_gpu_kv_check_device(kv, kv->ops->event_record(kv->gpu, kv->step_event, stream));
         }
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }
 
 dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
 {
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
         if (!kv->step.open)
@@ -405,7 +405,7 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
         if (status == DCI_OK)
                 status = dci_gpu_kv_planner_abort(kv);
         if (status == DCI_OK)
-                status = dci_gpu_kv_settle(kv);
+                status = dci_gpu_kv_drain(kv);
         if (status == DCI_OK)
                 status = dci_kv_step_abort(kv->host, kv->step.n, kv->step.ids);
         if (status == DCI_OK) {
@@ -415,15 +415,16 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
                 for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                         dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                         dci_gpu_kv_resident_recount(kv, row);
-                        dci_gpu_kv_turns_abort(kv, row, kv->step.wanted[i]);
-                        status = dci_gpu_kv_cut_row(kv, row, row->n + kv->step.wanted[i], row->n);
+                        dci_gpu_kv_boundaries_abort(kv, row, kv->step.wanted[i]);
+                        status = dci_gpu_kv_truncate_row(kv, row, row->n + kv->step.wanted[i], row->n);
                         if (status == DCI_OK)
-                                status = dci_gpu_kv_schedule_cut(kv, row, row->n);
+                                status = dci_gpu_kv_schedule_truncate(kv, row, row->n);
                 }
                 if (status == DCI_OK)
-                        status = dci_gpu_kv_did(kv, kv->ops->event_record(kv->gpu, kv->step_event, kv->step.stream));
+                        status = dci_gpu_kv_check_device(
+                                kv, kv->ops->event_record(kv->gpu, kv->step_event, kv->step.stream));
         }
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }
 
 /* --- between steps -------------------------------------------------------------------------------------------------------------------------- */
@@ -434,10 +435,10 @@ static dci_status bring_up(dci_gpu_kv *kv, size_t n_sequences, const int64_t *se
         dci_status status = DCI_OK;
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL && status == DCI_OK; r++)
                 if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
-                        status = dci_gpu_kv_bring_up(kv, &kv->rows[r]);
+                        status = dci_gpu_kv_upload(kv, &kv->rows[r]);
         for (size_t i = 0; i < n_sequences && sequences != NULL && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
-                status = row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_bring_up(kv, row);
+                status = row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_upload(kv, row);
         }
         return status;
 }
@@ -463,7 +464,7 @@ static dci_status maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *se
         size_t n = 0;
         dci_status status = check_between(kv, n_sequences, sequences);
         if (status == DCI_OK)
-                status = dci_gpu_kv_rows_wait(kv);
+                status = dci_gpu_kv_wait_rows(kv);
         if (status == DCI_OK && kv->planner.on)
                 return bring_up(kv, n_sequences, sequences);
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
@@ -481,8 +482,8 @@ static dci_status maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *se
 
 dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
-        const dci_status status = dci_gpu_kv_enter(kv);
-        return status != DCI_OK ? status : dci_gpu_kv_leave(kv, maintain(kv, n_sequences, sequences));
+        const dci_status status = dci_gpu_kv_lock(kv);
+        return status != DCI_OK ? status : dci_gpu_kv_unlock(kv, maintain(kv, n_sequences, sequences));
 }
 
 /* Learned codes of prompts that have ended; what there is no memory for now the next step asks for again. */
@@ -492,20 +493,20 @@ static dci_status settle_prompts(dci_gpu_kv *kv)
         dci_may_fail(true);
         for (size_t r = 0; r < kv->config.max_sequences && kv->planner.kind == DCI_GPU_LEARNED && !kv->broken; r++)
                 if (kv->rows[r].id >= 0 && !kv->rows[r].stepping)
-                        status = dci_gpu_kv_planner_settle(kv, &kv->rows[r]);
+                        status = dci_gpu_kv_planner_drain(kv, &kv->rows[r]);
         dci_may_fail(false);
         return kv->broken ? status : DCI_OK;
 }
 
 dci_status dci_gpu_kv_sync(dci_gpu_kv *kv)
 {
-        dci_status status = dci_gpu_kv_enter(kv);
+        dci_status status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
-        status = dci_gpu_kv_settle(kv);
+        status = dci_gpu_kv_drain(kv);
         if (status == DCI_OK)
                 status = dci_kv_wait(kv->host, -1);
         if (status == DCI_OK)
                 status = settle_prompts(kv);
-        return dci_gpu_kv_leave(kv, status);
+        return dci_gpu_kv_unlock(kv, status);
 }

@@ -14,7 +14,7 @@
 #include "kv/stages/stages.h"
 #include "offload/offload_internal.h"
 
-#define MOST_FORMED ((size_t)(2 * DCI_GPU_CHUNK))
+#define MAX_FORMED ((size_t)(2 * DCI_GPU_CHUNK))
 
 /* --- chunks -------------------------------------------------------------------------------------------------------------------- */
 
@@ -26,19 +26,19 @@ static int32_t *numbers_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 static void drop_chunks(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t left)
 {
         if (kv->planner.on)
-                dci_gpu_kv_store_cut(&kv->planner.summaries, dci_gpu_kv_row_at(kv, row), left);
+                dci_gpu_kv_store_truncate(&kv->planner.summaries, dci_gpu_kv_row_at(kv, row), left);
 }
 
 /* Chunks for n candidates, those from number `first` on the row's alone; what was in them may be lost. */
 static dci_status own_chunks(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
 {
-        return dci_gpu_kv_store_own(kv, &kv->planner.summaries, stream, dci_gpu_kv_row_at(kv, row), first,
-                                    dci_gpu_kv_chunks_of(n));
+        return dci_gpu_kv_store_make_exclusive(kv, &kv->planner.summaries, stream, dci_gpu_kv_row_at(kv, row), first,
+                                               dci_gpu_kv_chunks_of(n));
 }
 
 static dci_status tell(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t first)
 {
-        return dci_gpu_kv_store_tell(kv, &kv->planner.summaries, kv->side, dci_gpu_kv_row_at(kv, row), first);
+        return dci_gpu_kv_store_upload(kv, &kv->planner.summaries, kv->side, dci_gpu_kv_row_at(kv, row), first);
 }
 
 static dci_status copy_up(dci_gpu_kv *kv, void *to, const void *from, size_t n_bytes)
@@ -122,21 +122,21 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_kv_sequence *s
                 if (!dci_kv_groups(kv->host, l) || n == 0)
                         continue;
                 dci_kv_layer *from = &sequence->layers[l];
-                const dci_status formed = dci_kv_form_missing(kv->host, from, first * DCI_KV_CHUNK);
+                const dci_status formed = dci_kv_build_missing(kv->host, from, first * DCI_KV_CHUNK);
                 if (formed != DCI_OK)
                         return formed;
                 status = dci_gpu_kv_upload_layer(kv, row, l, from, first, dci_gpu_kv_chunks_of(n));
                 if (status == DCI_OK && dci_gpu_kv_coded(&kv->planner))
                         status = dci_gpu_kv_upload_centres(kv, row, l, from);
                 if (status == DCI_OK && (!row->framed || row->behind))
-                        status = dci_gpu_kv_upload_frames(kv, row, l, from);
+                        status = dci_gpu_kv_upload_transforms(kv, row, l, from);
         }
         if (status == DCI_OK) {
                 row->grouped = row->forming = n;
                 row->framed = n > 0;
                 row->behind = false;
         }
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
 /* The host's frames are those that the device's codes are in. */
@@ -156,25 +156,25 @@ static dci_status bring_frames(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv
                         status = copy_up(kv, values, p->value_centres + at, n_bytes);
                 if (status == DCI_OK)
                         status = kv->ops->stream_wait(kv->gpu, kv->side);
-                status = dci_gpu_kv_did(kv, status);
+                status = dci_gpu_kv_check_device(kv, status);
                 if (status == DCI_OK)
-                        status = dci_kv_give_frames(kv->host, &sequence->layers[l], keys, values);
+                        status = dci_kv_set_centres(kv->host, &sequence->layers[l], keys, values);
         }
         return status;
 }
 
-dci_status dci_gpu_kv_bring_up(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         if (kv->planner.listed)
-                return dci_gpu_kv_listed_bring_up(kv, row);
-        dci_status status = dci_gpu_kv_rows_wait(kv);
+                return dci_gpu_kv_clusters_upload(kv, row);
+        dci_status status = dci_gpu_kv_wait_rows(kv);
         if (status == DCI_OK)
                 status = dci_gpu_kv_check_good(kv, row);
         if (status == DCI_OK && kv->planner.kind == DCI_GPU_LEARNED) /* a prompt's codes may be in the making */
                 status = dci_kv_wait(kv->host, row->id);
         if (status == DCI_OK)
-                status = dci_gpu_kv_learned_bring(kv, row);
+                status = dci_gpu_kv_learned_upload(kv, row);
         if (status != DCI_OK)
                 return status;
         const size_t before = dci_gpu_kv_host_grouped(kv, sequence), refits = refits_of(kv, sequence);
@@ -222,17 +222,17 @@ static bool keeps_up(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t due
         if (kv->planner.kind == DCI_GPU_LEARNED)
                 return false;
         const size_t ring = kv->config.ring_tokens, oldest = row->n > ring ? row->n - ring : 0;
-        return row->framed && !row->behind && due - row->grouped <= MOST_FORMED &&
+        return row->framed && !row->behind && due - row->grouped <= MAX_FORMED &&
                kv->shape.sink + row->grouped >= oldest;
 }
 
-dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         if (kv->planner.kind == DCI_GPU_LEARNED && prompted(kv, dci_gpu_kv_host_sequence(kv, row)))
-                return dci_gpu_kv_learned_settle(kv, row);
+                return dci_gpu_kv_learned_drain(kv, row);
         /* Of bad rows nothing is formed. */
         if (kv->planner.listed)
-                return dci_gpu_kv_listed_settle(kv, row);
+                return dci_gpu_kv_clusters_drain(kv, row);
         if (!kv->planner.on || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0 ||
             !prompted(kv, dci_gpu_kv_host_sequence(kv, row)))
                 return DCI_OK;
@@ -240,7 +240,7 @@ dci_status dci_gpu_kv_planner_settle(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                      n_prompt = dci_gpu_kv_host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;
         /* What a prompt gave stays when its end is cut, however young it is. */
         const bool lacks = row->grouped < dci_kv_prompt_candidates(kv->host, n_prompt);
-        return due > row->grouped && lacks ? dci_gpu_kv_bring_up(kv, row) : DCI_OK;
+        return due > row->grouped && lacks ? dci_gpu_kv_upload(kv, row) : DCI_OK;
 }
 
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
@@ -249,7 +249,7 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
         if (!kv->planner.on)
                 return DCI_OK;
         if (kv->planner.listed)
-                return dci_gpu_kv_listed_reserve(kv);
+                return dci_gpu_kv_clusters_reserve(kv);
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
@@ -264,7 +264,7 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                         row->from = row->forming = row->n == 0 ? dci_kv_prompt_candidates(kv->host, after) : 0;
                 } else if (due > row->grouped) {
                         if (!keeps_up(kv, row, due))
-                                status = dci_gpu_kv_bring_up(kv, row);
+                                status = dci_gpu_kv_upload(kv, row);
                         row->from = row->grouped;
                         row->forming = row->grouped;
                         if (status == DCI_OK && due > row->grouped)
@@ -276,35 +276,35 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
         return status;
 }
 
-dci_status dci_gpu_kv_form(dci_gpu_kv *kv)
+dci_status dci_gpu_kv_build(dci_gpu_kv *kv)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         if (p->kind == DCI_GPU_LEARNED || p->listed) /* the host has */
                 return DCI_OK;
-        dci_gpu_form_args args = {.n_layers = (int32_t)kv->n_sparse,
-                                  .n_sequences = (int32_t)kv->step.n,
-                                  .n_heads = (int32_t)kv->shape.n_kv_heads,
-                                  .dim = (int32_t)kv->dim,
-                                  .kind = p->kind,
-                                  .bits = kv->shape.key_bits,
-                                  .dtype = (int32_t)kv->shape.dtype,
-                                  .group_shift = p->group_shift,
-                                  .sink = (int32_t)kv->shape.sink,
-                                  .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
-                                  .from = dci_gpu_kv_record(kv, DCI_GPU_KV_FROM),
-                                  .to = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
-                                  .lanes = dci_gpu_kv_lanes(kv, p->first_layer),
-                                  .lane_step = 2 * kv->n_lists * kv->n_slots * kv->row_bytes,
-                                  .chunks = dci_gpu_kv_chunks(kv, p->first_layer),
-                                  .layer_step = p->summaries.chunk_bytes << p->summaries.piece_shift,
-                                  .signs = p->signs,
-                                  .centres = p->centres,
-                                  .centres_step = kv->n_lists * kv->dim};
+        dci_gpu_encode_args args = {.n_layers = (int32_t)kv->n_sparse,
+                                    .n_sequences = (int32_t)kv->step.n,
+                                    .n_heads = (int32_t)kv->shape.n_kv_heads,
+                                    .dim = (int32_t)kv->dim,
+                                    .kind = p->kind,
+                                    .bits = kv->shape.key_bits,
+                                    .dtype = (int32_t)kv->shape.dtype,
+                                    .group_shift = p->group_shift,
+                                    .sink = (int32_t)kv->shape.sink,
+                                    .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
+                                    .from = dci_gpu_kv_record(kv, DCI_GPU_KV_FROM),
+                                    .to = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
+                                    .lanes = dci_gpu_kv_lanes(kv, p->first_layer),
+                                    .lane_step = 2 * kv->n_lists * kv->n_slots * kv->row_bytes,
+                                    .chunks = dci_gpu_kv_chunks(kv, p->first_layer),
+                                    .layer_step = p->summaries.chunk_bytes << p->summaries.piece_shift,
+                                    .signs = p->signs,
+                                    .centres = p->centres,
+                                    .centres_step = kv->n_lists * kv->dim};
         /* A graph does it later, if at all. */
         kv->step.formed = kv->step.bound == 0;
-        dci_gpu_kv_form_values(kv, &args);
-        const dci_status status = kv->ops->form(kv->gpu, kv->step.stream, &args);
-        return status == DCI_OK ? dci_gpu_kv_form_means(kv, &args) : status;
+        dci_gpu_kv_encode_values(kv, &args);
+        const dci_status status = kv->ops->encode(kv->gpu, kv->step.stream, &args);
+        return status == DCI_OK ? dci_gpu_kv_build_means(kv, &args) : status;
 }
 
 /* Chunks for all of a prompt that came in several steps, of which the step's record knows nothing. Without memory the host has time. */
@@ -317,7 +317,7 @@ static bool room_for_prompt(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
         return status == DCI_OK;
 }
 
-dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row)
+dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_gpu_kv_layer *at = &kv->layers[layer];
@@ -329,35 +329,36 @@ dci_status dci_gpu_kv_form_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *
         if (p->listed)
                 return (row->n > 0 && !named) || rows->keys == NULL
                                ? DCI_OK
-                               : dci_gpu_kv_cluster_prompt(kv, layer, row, row->n + kv->step.wanted[i], rows, token);
+                               : dci_gpu_kv_prompt_kmeans_begin(kv, layer, row, row->n + kv->step.wanted[i], rows,
+                                                                token);
         if (row->n > 0 && named && !room_for_prompt(kv, row, row->n + kv->step.wanted[i]))
                 return DCI_OK;
         if ((row->n > 0 && !named) || rows->keys == NULL || row->forming == 0)
                 return DCI_OK;
-        dci_gpu_form_prompt_args args = {.n_heads = (int32_t)kv->shape.n_kv_heads,
-                                         .dim = (int32_t)kv->dim,
-                                         .kind = p->kind,
-                                         .bits = kv->shape.key_bits,
-                                         .dtype = (int32_t)kv->shape.dtype,
-                                         .group_shift = p->group_shift,
-                                         .n_candidates = (int32_t)row->forming,
-                                         .row = (int32_t)dci_gpu_kv_row_at(kv, row),
-                                         .keys = (const unsigned char *)rows->keys +
-                                                 token * rows->key_token_stride * es,
-                                         .key_token = rows->key_token_stride * es,
-                                         .key_head = rows->key_head_stride * es,
-                                         .chunks = dci_gpu_kv_chunks(kv, layer),
-                                         .signs = p->signs,
-                                         .centres = p->centres + at->index * kv->n_lists * kv->dim,
-                                         .sums = p->scores};
-        dci_gpu_kv_form_prompt_values(kv, layer, rows, &args);
+        dci_gpu_encode_prompt_args args = {.n_heads = (int32_t)kv->shape.n_kv_heads,
+                                           .dim = (int32_t)kv->dim,
+                                           .kind = p->kind,
+                                           .bits = kv->shape.key_bits,
+                                           .dtype = (int32_t)kv->shape.dtype,
+                                           .group_shift = p->group_shift,
+                                           .n_candidates = (int32_t)row->forming,
+                                           .row = (int32_t)dci_gpu_kv_row_at(kv, row),
+                                           .keys = (const unsigned char *)rows->keys +
+                                                   token * rows->key_token_stride * es,
+                                           .key_token = rows->key_token_stride * es,
+                                           .key_head = rows->key_head_stride * es,
+                                           .chunks = dci_gpu_kv_chunks(kv, layer),
+                                           .signs = p->signs,
+                                           .centres = p->centres + at->index * kv->n_lists * kv->dim,
+                                           .sums = p->scores};
+        dci_gpu_kv_encode_prompt_values(kv, layer, rows, &args);
         /* Scores that lists of the next step are chosen by may still be where sums go. */
         dci_status status = dci_gpu_kv_schedule_join(kv);
         if (status == DCI_OK)
-                status = kv->ops->form_prompt(kv->gpu, kv->step.stream, &args);
+                status = kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args);
         if (status == DCI_OK)
-                status = dci_gpu_kv_form_prompt_means(kv, &args);
-        status = dci_gpu_kv_did(kv, status);
+                status = dci_gpu_kv_build_prompt_means(kv, &args);
+        status = dci_gpu_kv_check_device(kv, status);
         row->n_formed += status == DCI_OK;
         return status;
 }
@@ -366,13 +367,13 @@ dci_status dci_gpu_kv_planner_abort(dci_gpu_kv *kv)
 {
         if (!kv->planner.on || kv->step.formed || kv->step.bound > 0)
                 return DCI_OK;
-        return dci_gpu_kv_did(kv, dci_gpu_kv_form(kv));
+        return dci_gpu_kv_check_device(kv, dci_gpu_kv_build(kv));
 }
 
 void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 {
         if (aborted)
-                dci_gpu_kv_clusters_forget(kv);
+                dci_gpu_kv_prompt_kmeans_forget(kv);
         for (size_t i = 0; i < kv->step.n && kv->planner.on && !kv->planner.listed; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
                 const bool of_prompt = row->prompting && row->n_formed == kv->n_sparse && !aborted;
@@ -393,17 +394,17 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         row->behind = false;
         row->framed = kv->planner.on && !dci_gpu_kv_coded(&kv->planner);
         if (kv->planner.listed)
-                dci_gpu_kv_listed_open(kv, row);
-        dci_gpu_kv_turns_open(kv, row);
+                dci_gpu_kv_clusters_open(kv, row);
+        dci_gpu_kv_boundaries_open(kv, row);
         return kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : DCI_OK;
 }
 
 void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         drop_chunks(kv, row, 0);
-        dci_gpu_kv_clusters_close(kv, row);
+        dci_gpu_kv_prompt_kmeans_close(kv, row);
         if (kv->planner.listed)
-                dci_gpu_kv_store_cut(&kv->planner.ids, dci_gpu_kv_row_at(kv, row), 0);
+                dci_gpu_kv_store_truncate(&kv->planner.ids, dci_gpu_kv_row_at(kv, row), 0);
         row->grouped = row->forming = 0;
 }
 
@@ -414,11 +415,11 @@ static dci_status copy_chunk(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t c, int3
         dci_status status = dci_gpu_kv_store_ready(kv, s, 1);
         if (status != DCI_OK)
                 return status;
-        const int32_t own = dci_gpu_kv_store_take(s);
+        const int32_t own = dci_gpu_kv_store_alloc(s);
         for (size_t l = 0; l < kv->n_sparse && status == DCI_OK; l++)
                 status = copy_up(kv, dci_gpu_kv_store_at(s, l, own), dci_gpu_kv_store_at(s, l, from), s->chunk_bytes);
         numbers_of(kv, row)[c] = own;
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
 static size_t grouped_within(const dci_gpu_kv *kv, size_t grouped, size_t n)
@@ -432,9 +433,9 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         dci_gpu_kv_planner *p = &kv->planner;
         dci_status status = dci_gpu_kv_planner_open(kv, to);
         if (status != DCI_OK || !p->on)
-                return dci_gpu_kv_did(kv, status);
+                return dci_gpu_kv_check_device(kv, status);
         if (p->listed) {
-                status = dci_gpu_kv_listed_fork(kv, from, to);
+                status = dci_gpu_kv_clusters_fork(kv, from, to);
                 return status == DCI_OK ? dci_gpu_kv_schedule_fork(kv, from, to) : status;
         }
         const size_t n = grouped_within(kv, from->grouped, to->n), whole = n / DCI_KV_CHUNK;
@@ -457,19 +458,19 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
                         status = copy_up(kv, p->value_centres + there, p->value_centres + here, n_bytes);
         }
         if (status == DCI_OK && to->framed)
-                status = dci_gpu_kv_fork_frames(kv, from, to);
+                status = dci_gpu_kv_fork_transforms(kv, from, to);
         if (status == DCI_OK)
                 status = tell(kv, to, 0);
         if (status == DCI_OK)
                 status = dci_gpu_kv_schedule_fork(kv, from, to);
-        return dci_gpu_kv_did(kv, status);
+        return dci_gpu_kv_check_device(kv, status);
 }
 
-dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
+dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         if (p->listed)
-                return dci_gpu_kv_listed_cut(kv, row);
+                return dci_gpu_kv_clusters_truncate(kv, row);
         const size_t left = grouped_within(kv, row->grouped, n), last = left / DCI_KV_CHUNK;
         dci_status status = DCI_OK;
         if (!p->on || left == row->grouped)
@@ -480,8 +481,8 @@ dci_status dci_gpu_kv_planner_cut(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
                 const int32_t shared = numbers_of(kv, row)[last];
                 status = copy_chunk(kv, row, last, shared);
                 if (status == DCI_OK) {
-                        dci_gpu_kv_store_give(&p->summaries, shared);
-                        status = dci_gpu_kv_did(kv, tell(kv, row, last));
+                        dci_gpu_kv_store_free(&p->summaries, shared);
+                        status = dci_gpu_kv_check_device(kv, tell(kv, row, last));
                 }
         }
         if (status == DCI_OK || kv->broken)

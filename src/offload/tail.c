@@ -11,14 +11,14 @@
 #include "offload/offload_internal.h"
 
 /* Pages of a list, at most; and parts that these must be cut into. */
-static size_t most_pages(size_t max_tokens, size_t page_tokens)
+static size_t max_pages(size_t max_tokens, size_t page_tokens)
 {
         return max_tokens / page_tokens + 1;
 }
 
-static size_t least_parts(size_t n_pages)
+static size_t min_parts(size_t n_pages)
 {
-        return n_pages / DCI_GPU_MOST_PART_PAGES + 1;
+        return n_pages / DCI_GPU_MAX_PART_PAGES + 1;
 }
 
 dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens)
@@ -30,8 +30,7 @@ dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with a tail but by codes of tokens");
         if (shape->tail == DCI_KV_TAIL_LOWBIT && shape->value_bits == 8)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with values of 8 bits, but of 4, 2 and 1");
-        if (shape->tail == DCI_KV_TAIL_SUMS &&
-            least_parts(most_pages(max_tokens, shape->page_tokens)) > DCI_GPU_MAX_PARTS)
+        if (shape->tail == DCI_KV_TAIL_SUMS && min_parts(max_pages(max_tokens, shape->page_tokens)) > DCI_GPU_MAX_PARTS)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "the device cannot plan with a tail by means of pages of %zu for max_tokens of %zu",
                                 shape->page_tokens, max_tokens);
@@ -46,7 +45,7 @@ static size_t means_bytes(const dci_gpu_kv *kv)
 
 /* --- forming ------------------------------------------------------------------------------------------------------------------- */
 
-void dci_gpu_kv_form_values(const dci_gpu_kv *kv, dci_gpu_form_args *args)
+void dci_gpu_kv_encode_values(const dci_gpu_kv *kv, dci_gpu_encode_args *args)
 {
         if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
                 return;
@@ -57,22 +56,22 @@ void dci_gpu_kv_form_values(const dci_gpu_kv *kv, dci_gpu_form_args *args)
         args->value_centres = kv->planner.value_centres;
 }
 
-dci_status dci_gpu_kv_form_means(dci_gpu_kv *kv, const dci_gpu_form_args *codes)
+dci_status dci_gpu_kv_build_means(dci_gpu_kv *kv, const dci_gpu_encode_args *codes)
 {
-        dci_gpu_form_args args = *codes;
+        dci_gpu_encode_args args = *codes;
         if (kv->shape.tail != DCI_KV_TAIL_SUMS)
                 return DCI_OK;
         args.kind = DCI_GPU_MEANS;
         args.group_shift = kv->page_shift;
         args.chunks.layer_at += kv->host->summary_bytes;
-        dci_status status = kv->ops->form(kv->gpu, kv->step.stream, &args);
+        dci_status status = kv->ops->encode(kv->gpu, kv->step.stream, &args);
         args.chunks.layer_at += means_bytes(kv);
         args.lanes.keys = args.lanes.values;
-        return status == DCI_OK ? kv->ops->form(kv->gpu, kv->step.stream, &args) : status;
+        return status == DCI_OK ? kv->ops->encode(kv->gpu, kv->step.stream, &args) : status;
 }
 
-void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
-                                   dci_gpu_form_prompt_args *args)
+void dci_gpu_kv_encode_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
+                                     dci_gpu_encode_prompt_args *args)
 {
         const dci_gpu_kv_layer *at = &kv->layers[layer];
         const size_t token = (size_t)(args->keys - (const unsigned char *)rows->keys) / args->key_token;
@@ -87,20 +86,20 @@ void dci_gpu_kv_form_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci
         args->value_centres = kv->planner.value_centres + at->index * kv->n_lists * kv->dim;
 }
 
-dci_status dci_gpu_kv_form_prompt_means(dci_gpu_kv *kv, const dci_gpu_form_prompt_args *codes)
+dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_prompt_args *codes)
 {
-        dci_gpu_form_prompt_args args = *codes;
+        dci_gpu_encode_prompt_args args = *codes;
         if (kv->shape.tail != DCI_KV_TAIL_SUMS)
                 return DCI_OK;
         args.kind = DCI_GPU_MEANS;
         args.group_shift = kv->page_shift;
         args.chunks.layer_at += kv->host->summary_bytes;
-        dci_status status = kv->ops->form_prompt(kv->gpu, kv->step.stream, &args);
+        dci_status status = kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args);
         args.chunks.layer_at += means_bytes(kv);
         args.keys = args.values;
         args.key_token = args.value_token;
         args.key_head = args.value_head;
-        return status == DCI_OK ? kv->ops->form_prompt(kv->gpu, kv->step.stream, &args) : status;
+        return status == DCI_OK ? kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args) : status;
 }
 
 /* --- attending ------------------------------------------------------------------------------------------------------------------ */
@@ -108,9 +107,8 @@ dci_status dci_gpu_kv_form_prompt_means(dci_gpu_kv *kv, const dci_gpu_form_promp
 /* That no part has more pages than the kernel has bits for. */
 static size_t fewest_parts(const dci_gpu_kv *kv)
 {
-        return kv->shape.tail == DCI_KV_TAIL_SUMS
-                       ? least_parts(most_pages(kv->config.max_tokens, kv->shape.page_tokens))
-                       : 1;
+        return kv->shape.tail == DCI_KV_TAIL_SUMS ? min_parts(max_pages(kv->config.max_tokens, kv->shape.page_tokens))
+                                                  : 1;
 }
 
 /* Parts of a list: about two for each multiprocessor in all. */
@@ -139,7 +137,7 @@ dci_status dci_gpu_kv_tail_of_scores(dci_gpu_kv *kv, size_t layer, const dci_gpu
                                         .dim = score->dim,
                                         .bits = kv->shape.value_bits,
                                         .n_parts = parts_for(kv, (size_t)score->n_sequences),
-                                        .most_groups = score->most_groups,
+                                        .max_groups = score->max_groups,
                                         .tail_at = (int32_t)kv->host->summary_bytes,
                                         .sizes = score->sizes,
                                         .rows = score->rows,
@@ -172,8 +170,8 @@ dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *qu
                                              .page_shift = kv->page_shift,
                                              .whole = whole,
                                              .n_parts = parts_for(kv, kv->step.n),
-                                             .most_pages =
-                                                     (int32_t)most_pages(kv->config.max_tokens, kv->shape.page_tokens),
+                                             .max_pages =
+                                                     (int32_t)max_pages(kv->config.max_tokens, kv->shape.page_tokens),
                                              .stride = (int32_t)kv->stride,
                                              .scale = (float)kv->shape.scale,
                                              .keys_at = (uint32_t)kv->host->summary_bytes,

@@ -142,7 +142,7 @@ const char *dci_isa_name(dci_isa isa)
         return isa >= 0 && isa < N_ISAS ? isa_names[isa] : "unknown";
 }
 
-dci_status dci_isa_choose(dci_isa wish, dci_isa *out_isa)
+dci_status dci_isa_select(dci_isa wish, dci_isa *out_isa)
 {
         const char *named_by = "the config";
         if (wish < 0 || wish >= N_ISAS)

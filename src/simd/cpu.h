@@ -7,7 +7,7 @@
 #include "core/internal.h"
 
 /* Resolves AUTO (environment variable DCI_ISA, else the best level) and refuses what cannot run here. */
-dci_status dci_isa_choose(dci_isa wish, dci_isa *out_isa);
+dci_status dci_isa_select(dci_isa wish, dci_isa *out_isa);
 
 /* The kernel table of an available level. */
 const struct dci_kernels *dci_kernels_for(dci_isa isa);

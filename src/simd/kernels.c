@@ -35,11 +35,11 @@ const dci_amx_kernels *dci_amx_for(const dci_context *context)
         return NULL;
 }
 
-const dci_look_kernels *dci_look_kernels_for(const dci_context *context)
+const dci_softmax_kernels *dci_softmax_kernels_for(const dci_context *context)
 {
 #if defined(__x86_64__)
         if (context->isa >= DCI_ISA_AVX512)
-                return dci_cpu_has_vnni() ? &dci_look_kernels_vnni : &dci_look_kernels_avx512;
+                return dci_cpu_has_vnni() ? &dci_softmax_kernels_vnni : &dci_softmax_kernels_avx512;
 #endif
         (void)context;
         return NULL;

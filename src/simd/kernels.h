@@ -56,7 +56,7 @@ typedef struct dci_kernels {
         void (*add_rows[DCI_N_DTYPES])(const void *const *rows, const float *weights, size_t n, size_t dim, float *out);
 
         /* Elements to float (exact), and float to elements by rounding to nearest even. */
-        void (*widen[DCI_N_DTYPES])(const void *in, size_t n, float *out);
+        void (*to_f32[DCI_N_DTYPES])(const void *in, size_t n, float *out);
         void (*narrow[DCI_N_DTYPES])(const float *in, size_t n, void *out);
 
         /* Appends i and values[i] for all i in [0, n) with values[i] >= threshold (descending: better) or <= (ascending), in

@@ -35,7 +35,7 @@ DCI_INLINE V step_l2(V x, V y, V acc)
  * the prefetcher follows best, and the CPU overlaps the short chains of neighbouring rows by itself. Long rows eight at a time:
  * memory delivers more through several streams, each long enough to be followed. The usual head dimensions are constants, so
  * that their loops unroll. */
-#define MOST_AT_ONCE (GROUP < 8 ? GROUP : 8)
+#define MAX_AT_ONCE (GROUP < 8 ? GROUP : 8)
 #define FEW_AT_ONCE (GROUP < 2 ? 1 : 2)
 #define LONG_DIM 256
 #define USUAL_DIMS (GROUP > 1 && !DCI_SANITIZED)
@@ -81,8 +81,8 @@ DCI_INLINE void fetch_ahead(row_set rows, size_t n_rows, size_t row_bytes)
                 V acc[GROUP];                                                                                                    \
                 UNROLL for (size_t r = 0; r < GROUP; r += at_once)                                                               \
                 {                                                                                                                \
-                        V sum[MOST_AT_ONCE];                                                                                     \
-                        const T *row[MOST_AT_ONCE];                                                                              \
+                        V sum[MAX_AT_ONCE];                                                                                      \
+                        const T *row[MAX_AT_ONCE];                                                                               \
                         UNROLL for (size_t i = 0; i < at_once; i++)                                                              \
                         {                                                                                                        \
                                 sum[i] = v_zero();                                                                               \
@@ -130,7 +130,7 @@ DCI_INLINE void fetch_ahead(row_set rows, size_t n_rows, size_t row_bytes)
                 float scores[GROUP];                                                                                             \
                 for (size_t j = 0; j < each; j++) {                                                                              \
                         row_set here = {NULL, rows.base + j * rows.stride, each * rows.stride, rows.stride};                     \
-                        name##_group(query, here, dim, MOST_AT_ONCE, scores);                                                    \
+                        name##_group(query, here, dim, MAX_AT_ONCE, scores);                                                     \
                         for (size_t i = 0; i < GROUP; i++)                                                                       \
                                 out[i * each + j] = scores[i];                                                                   \
                 }                                                                                                                \
@@ -158,7 +158,7 @@ DCI_INLINE void fetch_ahead(row_set rows, size_t n_rows, size_t row_bytes)
                 else if (rows.pointers == NULL)                                                                                  \
                         r = name##_spread(query, rows, n_rows, dim, out);                                                        \
                 else                                                                                                             \
-                        r = name##_groups(query, rows, n_rows, dim, MOST_AT_ONCE, out);                                          \
+                        r = name##_groups(query, rows, n_rows, dim, MAX_AT_ONCE, out);                                           \
                 if (r == n_rows)                                                                                                 \
                         return;                                                                                                  \
                 const void *last[GROUP];                                                                                         \
@@ -530,7 +530,7 @@ const dci_kernels TABLE = {
         .score_many = {{dot_f32_many, l2_f32_many}, {dot_f16_many, l2_f16_many}, {dot_bf16_many, l2_bf16_many}},
         .norm2 = {norm2_f32, norm2_f16, norm2_bf16},
         .add_rows = {add_rows_f32, add_rows_f16, add_rows_bf16},
-        .widen = {widen_f32, widen_f16, widen_bf16},
+        .to_f32 = {widen_f32, widen_f16, widen_bf16},
         .narrow = {narrow_f32, narrow_f16, narrow_bf16},
         .keep_at_least = keep_at_least,
         .keep_at_most = keep_at_most,

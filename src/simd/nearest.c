@@ -13,7 +13,7 @@
 #define TILE_CENTRES 128 /* multiplied at a time */
 
 /* Points that are compared with a tile of centres while that is near: as many as fit in a part of the second cache. */
-#define MOST_POINTS 256
+#define MAX_POINTS 256
 #define POINT_BYTES ((size_t)256 << 10)
 
 static size_t padded(size_t n, size_t to)
@@ -24,7 +24,7 @@ static size_t padded(size_t n, size_t to)
 static size_t points_at_once(size_t dim_padded)
 {
         const size_t n = POINT_BYTES / (dim_padded * sizeof(float)) / BLOCK * BLOCK;
-        return n < BLOCK ? BLOCK : n > MOST_POINTS ? MOST_POINTS : n;
+        return n < BLOCK ? BLOCK : n > MAX_POINTS ? MAX_POINTS : n;
 }
 
 size_t dci_nearest_bytes(const dci_context *context, size_t capacity, size_t dim)
@@ -45,7 +45,7 @@ typedef struct proposal {
         float score;
         int32_t centre, point;
 } proposal;
-#define MOST_PROPOSALS 4096
+#define MAX_PROPOSALS 4096
 
 /* Where the parts of a worker's scratch lie. */
 typedef struct parts {
@@ -60,7 +60,7 @@ static parts lay_out(const dci_nearest *nearest, unsigned char *at)
 {
         const size_t n = points_at_once(nearest->dim_padded);
         const size_t sizes[] = {TILE_CENTRES * BLOCK * sizeof(float), (TILE_CENTRES + 1) * sizeof(uint32_t),
-                                (TILE_CENTRES + 1) * sizeof(uint32_t), MOST_PROPOSALS * sizeof(proposal),
+                                (TILE_CENTRES + 1) * sizeof(uint32_t), MAX_PROPOSALS * sizeof(proposal),
                                 packed_bytes(nearest->amx != NULL, n, nearest->dim)};
         unsigned char *part[5];
         size_t total = 0;
@@ -230,10 +230,10 @@ typedef struct search {
         parts scratch;
         bool scores; /* wanted: every best one is computed by the canonical kernel */
         size_t n_proposals;
-        uint16_t kept[MOST_POINTS]; /* proposals of a point that the last filter kept */
+        uint16_t kept[MAX_POINTS]; /* proposals of a point that the last filter kept */
         /* by point: the best proposed score; how far it may be off, twice; the best canonical score and its centre */
-        float proposed[MOST_POINTS], slack[MOST_POINTS], best[MOST_POINTS];
-        int32_t at[MOST_POINTS];
+        float proposed[MAX_POINTS], slack[MAX_POINTS], best[MAX_POINTS];
+        int32_t at[MAX_POINTS];
 } search;
 
 /* |product - what the canonical kernel computes| is at most this for every centre (see index/flat/batch.c for the terms). */
@@ -319,9 +319,9 @@ static void propose(search *s, size_t block, size_t centre, uint32_t bits)
 {
         const float offset = s->nearest->offsets[centre];
         const float *products = s->scratch.products + centre % TILE_CENTRES * BLOCK;
-        if (s->n_proposals + BLOCK > MOST_PROPOSALS) {
+        if (s->n_proposals + BLOCK > MAX_PROPOSALS) {
                 filter(s);
-                if (s->n_proposals > MOST_PROPOSALS / 2) {
+                if (s->n_proposals > MAX_PROPOSALS / 2) {
                         memset(s->kept, 0xff, sizeof s->kept); /* others may follow: all are scored */
                         settle(s);
                 }

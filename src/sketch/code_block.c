@@ -13,14 +13,14 @@ static size_t blocks_of(size_t n_rows)
         return (n_rows + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;
 }
 
-size_t dci_area_bytes(const dci_frames *frames, size_t n_rows)
+size_t dci_code_block_bytes(const dci_frames *frames, size_t n_rows)
 {
         const size_t n_blocks = blocks_of(n_rows);
         return n_blocks * frames->block_bytes + 2 * n_blocks * DCI_CODE_ROWS * sizeof(float) +
                dci_lines(n_blocks * sizeof(float)) + dci_lines(n_blocks);
 }
 
-void dci_area_place(const dci_frames *frames, size_t n_rows, void *memory, dci_area *out)
+void dci_code_block_place(const dci_frames *frames, size_t n_rows, void *memory, dci_code_block *out)
 {
         const size_t n_blocks = blocks_of(n_rows);
         out->blocks = memory;
@@ -30,7 +30,7 @@ void dci_area_place(const dci_frames *frames, size_t n_rows, void *memory, dci_a
         out->frames = (uint8_t *)out->reach + dci_lines(n_blocks * sizeof(float));
 }
 
-void dci_area_copy(const dci_frames *frames, const dci_area *from, size_t n_rows, dci_area *to)
+void dci_code_block_copy(const dci_frames *frames, const dci_code_block *from, size_t n_rows, dci_code_block *to)
 {
         const size_t n_blocks = blocks_of(n_rows);
         memcpy(to->blocks, from->blocks, n_blocks * frames->block_bytes);
@@ -41,7 +41,7 @@ void dci_area_copy(const dci_frames *frames, const dci_area *from, size_t n_rows
 }
 
 /* Codes are cleared as well: scans read whole units, and what lies in places without rows must be the same every time. */
-void dci_area_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_area *area)
+void dci_code_block_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_code_block *area)
 {
         memset(area->blocks + first_block * frames->block_bytes, 0, n_blocks * frames->block_bytes);
         memset(area->scales + first_block * DCI_CODE_ROWS, 0, n_blocks * DCI_CODE_ROWS * sizeof *area->scales);
@@ -52,7 +52,7 @@ void dci_area_clear(const dci_frames *frames, size_t first_block, size_t n_block
 
 size_t dci_frames_scratch_bytes(const dci_frames *frames)
 {
-        return dci_coder_scratch_bytes(frames->dim) + dci_lines(frames->most_coords);
+        return dci_coder_scratch_bytes(frames->dim) + dci_lines(frames->max_coords);
 }
 
 size_t dci_frames_encode_bytes(const dci_frames *frames, bool one)
@@ -60,8 +60,8 @@ size_t dci_frames_encode_bytes(const dci_frames *frames, bool one)
         return dci_coder_encode_bytes(frames->dim, one);
 }
 
-void dci_area_put_rows(const dci_frames *frames, dci_area *area, size_t block, const float *const rows[DCI_CODE_ROWS],
-                       void *scratch)
+void dci_code_block_encode_rows(const dci_frames *frames, dci_code_block *area, size_t block,
+                                const float *const rows[DCI_CODE_ROWS], void *scratch)
 {
         dci_coded_row coded[DCI_CODE_ROWS];
         dci_coder_encode(&frames->frame[area->frames[block]]->coder, rows, scratch,
@@ -75,14 +75,15 @@ void dci_area_put_rows(const dci_frames *frames, dci_area *area, size_t block, c
         }
 }
 
-void dci_area_put(const dci_frames *frames, dci_area *area, size_t at, const float *row, void *scratch)
+void dci_code_block_encode(const dci_frames *frames, dci_code_block *area, size_t at, const float *row, void *scratch)
 {
         const float *rows[DCI_CODE_ROWS] = {NULL};
         rows[at % DCI_CODE_ROWS] = row;
-        dci_area_put_rows(frames, area, at / DCI_CODE_ROWS, rows, scratch);
+        dci_code_block_encode_rows(frames, area, at / DCI_CODE_ROWS, rows, scratch);
 }
 
-void dci_area_move(const dci_frames *frames, const dci_area *from, size_t at, dci_area *to, size_t to_at)
+void dci_code_block_move(const dci_frames *frames, const dci_code_block *from, size_t at, dci_code_block *to,
+                         size_t to_at)
 {
         const size_t block = at / DCI_CODE_ROWS, to_block = to_at / DCI_CODE_ROWS;
         const dci_code_layout *layout = &frames->frame[from->frames[block]]->coder.layout;
@@ -164,7 +165,7 @@ static size_t estimate_run(const dci_frames *frames, const dci_coded *coded, con
 {
         const unsigned char *lines[DCI_SCAN_UNITS];
         int32_t sums[DCI_CODE_QUERIES * DCI_SCAN_ROWS];
-        const dci_area *area = first->area;
+        const dci_code_block *area = first->area;
         const size_t f = area->frames[first->unit / 2], begin = first->unit % 2;
         const unsigned char *block = area->blocks + first->unit / 2 * frames->block_bytes;
         const uint8_t *of_block = area->frames + first->unit / 2;
@@ -227,7 +228,7 @@ void dci_coded_bound(const dci_frames *frames, const dci_coded *coded, size_t qu
         /* Residuals of long rows are sums of many numbers, four of them side by side. */
         const float sums = 1.0f + fmaxf(0.0f, (float)frames->dim - 4096.0f) * 0x1p-26f;
         for (size_t u = 0; u < n_units; u++) {
-                const dci_area *area = units[u].area;
+                const dci_code_block *area = units[u].area;
                 const size_t f = frame_of(&units[u]), block = units[u].unit / 2;
                 const dci_coded_query *q = dci_coded_at(coded, f, query);
                 const bool rotated = frames->frame[f]->coder.kind == DCI_CODER_ROTATED;

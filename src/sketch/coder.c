@@ -17,8 +17,8 @@ static const float normal_levels[5][8] = {{0},
                                           {0.1284f, 0.3881f, 0.6568f, 0.9424f, 1.256f, 1.618f, 2.069f, 2.733f}};
 
 /* Squared lengths between these are exact enough in binary32; below, squares may have vanished, and above, overflowed. */
-#define LEAST_SQUARE 0x1p-80f
-#define MOST_SQUARE 0x1p100f
+#define MIN_SQUARE 0x1p-80f
+#define MAX_SQUARE 0x1p100f
 /* What is shorter is taken for nothing: its inverse would overflow. */
 #define NOTHING 0x1p-110f
 
@@ -39,7 +39,7 @@ static const float stretches[DCI_CODE_STRETCHES] = {1.0f, 0.82f, 0.91f, 1.12f};
 #define WIDER 1.1f
 /* A step in the whole numbers from which codes are chosen, and the largest of these numbers, the length of a row. */
 #define WHOLE_STEP 512.0
-#define MOST_WHOLE 32700.0
+#define MAX_WHOLE 32700.0
 
 /* What one unit of a byte of levels is, in units of a deviation, and twice the byte that stands for zero. */
 float dci_coder_unit(int bits)
@@ -110,11 +110,11 @@ static void make_levels(dci_coder *coder)
 
 static void init_turn(dci_coder *coder)
 {
-        coder->turn = (dci_code_turn){.dim = coder->dim,
-                                      .centre = coder->centre,
-                                      .part = coder->rotation.part,
-                                      .signs = coder->rotation.signs,
-                                      .n_rounds = 2 * (size_t)DCI_ROTATE_ROUNDS};
+        coder->turn = (dci_code_transpose_block){.dim = coder->dim,
+                                                 .centre = coder->centre,
+                                                 .part = coder->rotation.part,
+                                                 .signs = coder->rotation.signs,
+                                                 .n_rounds = 2 * (size_t)DCI_ROTATE_ROUNDS};
         coder->levels.layout = &coder->layout;
         coder->levels.n_coords = coder->n_coords;
         coder->levels.n_coded = coder->n_coded;
@@ -129,7 +129,7 @@ int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16
         const double step = (double)even_step[bits == 8 ? 0 : bits], root = sqrt((double)dim);
         if (step == 0.0)
                 return 0;
-        const double unit = fmin(WHOLE_STEP / step, MOST_WHOLE / root);
+        const double unit = fmin(WHOLE_STEP / step, MAX_WHOLE / root);
         *out_spread = (float)(unit * root);
         for (size_t i = 0; i < DCI_CODE_STRETCHES; i++)
                 out_inverse[i] = (uint16_t)lrint(65536.0 / (unit * step * (double)stretches[i]));
@@ -273,7 +273,7 @@ static float norm2(const dci_coder *coder, const float *a, size_t n)
 static double square_of(const dci_coder *coder, const float *a, size_t n)
 {
         const float fast = norm2(coder, a, n);
-        if (fast >= LEAST_SQUARE && fast <= MOST_SQUARE)
+        if (fast >= MIN_SQUARE && fast <= MAX_SQUARE)
                 return (double)fast;
         double sum = 0.0;
         for (size_t j = 0; j < n; j++)

@@ -54,7 +54,7 @@ typedef struct dci_coder {
          * those beyond dim: zeros in all three). */
         float *to, *from, *worth;
         dci_code_layout layout;
-        dci_code_turn turn;
+        dci_code_transpose_block turn;
         dci_code_even even;     /* not learned, 4, 2 or 1 bits */
         dci_code_levels levels; /* else */
 } dci_coder;

@@ -13,7 +13,7 @@
 
 #include "sketch/fit.h"
 
-#define MOST_STEPS 60 /* of one eigenvalue; three are usual */
+#define MAX_STEPS 60 /* of one eigenvalue; three are usual */
 
 /* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v with I - beta v v^T lies in its place. p: n. */
 static double reflect(const dci_kernels *kernels, size_t n, double *a, size_t k, double *p, double *out_beta)
@@ -140,7 +140,7 @@ bool dci_eigen(const dci_kernels *kernels, size_t n, double *matrix, double *val
                         }
                         if (last == first)
                                 break;
-                        if (step == MOST_STEPS || !isfinite(beside[first]))
+                        if (step == MAX_STEPS || !isfinite(beside[first]))
                                 return false;
                         ql_step(kernels, n, first, last, values, beside, vectors);
                 }

@@ -14,8 +14,8 @@
 #define SMALLEST 1e-12
 /* The rows' deviation, or how far their mean is from the origin: with what lies between these, no row and no query that is taken
  * overflows binary32 in units of the smallest deviation, or of the largest. */
-#define LEAST_SPREAD 0x1p-36
-#define MOST_SPREAD 0x1p50
+#define MIN_SPREAD 0x1p-36
+#define MAX_SPREAD 0x1p50
 
 /* --- moments -------------------------------------------------------------------------------------------------------- */
 
@@ -232,9 +232,9 @@ dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *sc
         /* A coordinate in which the sample does not vary still has to hold what other rows have there. */
         const double far = (double)n * kernels->dot_doubles(mean, mean, n); /* |L^T mean|^2 at most */
         const double most = energy[0] > far ? energy[0] : far;
-        if (!isfinite(energy[0]) || (most > 0.0 && !(sqrt(most) >= LEAST_SPREAD && sqrt(most) <= MOST_SPREAD)))
+        if (!isfinite(energy[0]) || (most > 0.0 && !(sqrt(most) >= MIN_SPREAD && sqrt(most) <= MAX_SPREAD)))
                 return dci_fail(DCI_ERR_NUMBER, "the rows' deviation is %g, expected 0, or %g to %g, for a fit",
-                                sqrt(most), LEAST_SPREAD, MOST_SPREAD);
+                                sqrt(most), MIN_SPREAD, MAX_SPREAD);
         const double least = most > 0.0 ? SMALLEST * most : 1.0;
         for (size_t j = 0; j < n; j++) {
                 energy[j] = energy[j] > least ? energy[j] : least;

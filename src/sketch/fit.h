@@ -41,7 +41,7 @@ bool dci_eigen(const dci_kernels *kernels, size_t n, double *matrix, double *val
 
 /* layout.c: gives `words` 32-bit words per row to groups of four coordinates; energy[g] is what a group without codes costs. Fills in the
  * layout; order[i] is the group at place i of it; returns how many groups have codes. */
-size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, int most_bits, dci_code_layout *layout,
+size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, int max_bits, dci_code_layout *layout,
                        uint32_t *order);
 
 #endif

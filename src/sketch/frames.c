@@ -36,7 +36,7 @@ dci_status dci_frames_init(dci_context *context, int32_t kind, size_t dim, int32
         if (out->pending_sum == NULL)
                 return DCI_ERR_MEMORY;
         out->block_bytes = dci_frames_block_bytes(dim, bits);
-        out->most_coords = padded(dim, 32);
+        out->max_coords = padded(dim, 32);
         atomic_init(&out->n, 0);
         return DCI_OK;
 }

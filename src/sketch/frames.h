@@ -34,7 +34,7 @@ typedef struct dci_frames {
         bool centred;       /* the centre follows the rows */
         uint64_t seed;
         size_t block_bytes; /* from one block to the next: room for either layout */
-        size_t most_coords; /* of any layout */
+        size_t max_coords;  /* of any layout */
         atomic_size_t n;
         dci_frame *frame[DCI_MAX_FRAMES];
         /* Writers only: rows that no decision about the centre has looked at yet. */
@@ -90,31 +90,32 @@ DCI_INLINE size_t dci_frames_last(const dci_frames *frames)
 
 /* --- areas ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct dci_area {
+typedef struct dci_code_block {
         unsigned char *blocks; /* block_bytes apart, at a cache line */
         float *scales, *residuals;
         float *reach;    /* by block: the largest */
         uint8_t *frames; /* by block */
-} dci_area;
+} dci_code_block;
 
 /* Bytes of an area for n rows, and its parts in that memory (aligned to a cache line). */
-size_t dci_area_bytes(const dci_frames *frames, size_t n_rows);
-void dci_area_place(const dci_frames *frames, size_t n_rows, void *memory, dci_area *out);
+size_t dci_code_block_bytes(const dci_frames *frames, size_t n_rows);
+void dci_code_block_place(const dci_frames *frames, size_t n_rows, void *memory, dci_code_block *out);
 /* The blocks of the first n rows. */
-void dci_area_copy(const dci_frames *frames, const dci_area *from, size_t n_rows, dci_area *to);
+void dci_code_block_copy(const dci_frames *frames, const dci_code_block *from, size_t n_rows, dci_code_block *to);
 /* Blocks without rows. */
-void dci_area_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_area *area);
+void dci_code_block_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_code_block *area);
 
 /* Bytes of scratch for queries and for decoding, and for encoding: one row, or any number. */
 size_t dci_frames_scratch_bytes(const dci_frames *frames);
 size_t dci_frames_encode_bytes(const dci_frames *frames, bool one);
 /* Encodes rows into their places of a block that has a frame; NULL: none, and what is there stays. */
-void dci_area_put_rows(const dci_frames *frames, dci_area *area, size_t block, const float *const rows[DCI_CODE_ROWS],
-                       void *scratch);
+void dci_code_block_encode_rows(const dci_frames *frames, dci_code_block *area, size_t block,
+                                const float *const rows[DCI_CODE_ROWS], void *scratch);
 /* One row. */
-void dci_area_put(const dci_frames *frames, dci_area *area, size_t at, const float *row, void *scratch);
+void dci_code_block_encode(const dci_frames *frames, dci_code_block *area, size_t at, const float *row, void *scratch);
 /* Copies codes between places whose blocks have the same frame. */
-void dci_area_move(const dci_frames *frames, const dci_area *from, size_t at, dci_area *to, size_t to_at);
+void dci_code_block_move(const dci_frames *frames, const dci_code_block *from, size_t at, dci_code_block *to,
+                         size_t to_at);
 
 /* --- queries -------------------------------------------------------------------------------------------------------- */
 
@@ -146,7 +147,7 @@ DCI_INLINE const dci_coded_query *dci_coded_at(const dci_coded *coded, size_t fr
 
 /* A unit of 16 rows. */
 typedef struct dci_unit {
-        const dci_area *area;
+        const dci_code_block *area;
         size_t unit;
 } dci_unit;
 #define DCI_SCAN_UNITS ((size_t)16)

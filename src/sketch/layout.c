@@ -14,11 +14,11 @@
  * steps leave at 5 to 7 bits codes would be worse (docs/sketches.md). */
 static const double left_over[9] = {1.0, 0.3634, 0.1175, 0.03454, 0.009497, 0.0025, 0.00066, 0.00017, 0.00007};
 
-enum { MOST_BITS = DCI_CODE_MIXED, BYTE = 8 };
+enum { MAX_BITS = DCI_CODE_MIXED, BYTE = 8 };
 
 /* Groups of each width, while they are packed. */
 typedef struct counts {
-        size_t of[MOST_BITS + 1];
+        size_t of[MAX_BITS + 1];
 } counts;
 
 static int take(counts *c, int bits)
@@ -36,7 +36,7 @@ static int next_width(counts *c, int room, int before)
                 return take(c, alike);
         if (before == 4 && room == 4 && c->of[4] == 0 && c->of[3] > 0 && c->of[3] % 2 != 0)
                 return take(c, 3);
-        for (int bits = room < MOST_BITS ? room : MOST_BITS; bits >= 1; bits--)
+        for (int bits = room < MAX_BITS ? room : MAX_BITS; bits >= 1; bits--)
                 if (c->of[bits] > 0 && !(before >= 3 && bits >= 3 && bits != room))
                         return take(c, bits);
         return 0;
@@ -46,7 +46,7 @@ static int next_width(counts *c, int room, int before)
 static size_t pack(counts c, dci_code_group *groups)
 {
         size_t line = 0, n = 0, left = 0;
-        for (int bits = 1; bits <= MOST_BITS; bits++)
+        for (int bits = 1; bits <= MAX_BITS; bits++)
                 left += c.of[bits];
         for (; left > 0; line++)
                 for (int shift = 0, before = 0, bits; (bits = next_width(&c, BYTE - shift, before)) != 0;
@@ -99,7 +99,7 @@ static void give(size_t n_groups, const double *energy, int most, size_t room, s
  * leading coordinates weigh less than with those of the fit, so the energies alone would give them too much (docs/sketches.md). */
 #define WHOLE_FROM 7
 
-size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, int most_bits, dci_code_layout *layout,
+size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, int max_bits, dci_code_layout *layout,
                        uint32_t *order)
 {
         bool whole[DCI_CODE_GROUPS] = {false};
@@ -112,7 +112,7 @@ size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, int 
                 bits[g] = 0;
         }
         if (n_whole < words)
-                give(n_groups, energy, most_bits, (words - n_whole) * BYTE, words - n_whole, whole, bits);
+                give(n_groups, energy, max_bits, (words - n_whole) * BYTE, words - n_whole, whole, bits);
         counts c = {{0}};
         for (size_t g = 0; g < n_groups; g++) {
                 if (whole[g])
@@ -123,7 +123,7 @@ size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, int 
         c.of[0] = 0;
         layout->n_coords[DCI_CODE_8] = n * DCI_CODE_GROUP;
         layout->n_lines = pack(c, layout->groups);
-        for (int w = 1; w <= MOST_BITS; w++)
+        for (int w = 1; w <= MAX_BITS; w++)
                 layout->n_groups += c.of[w];
         for (size_t i = 0; i < layout->n_groups; i++) { /* widths were dealt out; now to whom */
                 size_t g = 0;

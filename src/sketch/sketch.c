@@ -11,7 +11,7 @@
 /* Rows that share a decision about the centre, and rows of one task. */
 #define SLICE_ROWS ((size_t)1024)
 #define TASK_ROWS ((size_t)128)
-#define MOST_ROWS ((size_t)1 << 31)
+#define MAX_ROWS ((size_t)1 << 31)
 
 dci_status dci_sketch_config_init(dci_sketch_config *config, size_t struct_size)
 {
@@ -97,7 +97,7 @@ void dci_sketch_destroy(dci_sketch *sketch)
                 return;
         dci_context *context = sketch->context;
         if (sketch->memory != NULL)
-                dci_free(context, sketch->memory, dci_area_bytes(&sketch->frames, sketch->capacity), 1);
+                dci_free(context, sketch->memory, dci_code_block_bytes(&sketch->frames, sketch->capacity), 1);
         dci_frames_destroy(&sketch->frames);
         dci_free(context, sketch, 1, sizeof *sketch);
         dci_context_destroy(context);
@@ -117,8 +117,8 @@ const float *dci_sketch_floats(const dci_sketch *sketch, dci_dtype dtype, const 
                 return (const float *)(const void *)at;
         }
         for (size_t i = 0; i < n; i++)
-                sketch->context->kernels->widen[dtype - 1](at + i * ld * dci_dtype_size(dtype), sketch->dim,
-                                                           out + i * sketch->dim);
+                sketch->context->kernels->to_f32[dtype - 1](at + i * ld * dci_dtype_size(dtype), sketch->dim,
+                                                            out + i * sketch->dim);
         *out_ld = sketch->dim;
         return out;
 }
@@ -134,7 +134,7 @@ dci_status dci_sketch_check_rows(const dci_sketch *sketch, dci_dtype dtype, cons
         if (ld < sketch->dim)
                 return dci_fail(DCI_ERR_INVALID, "%s stride is %zu, expected at least the dimension %zu", what, ld,
                                 sketch->dim);
-        if (!dci_mul(n, ld, &n_bytes) || !dci_mul(n_bytes, dci_dtype_size(dtype), &n_bytes) || n > MOST_ROWS)
+        if (!dci_mul(n, ld, &n_bytes) || !dci_mul(n_bytes, dci_dtype_size(dtype), &n_bytes) || n > MAX_ROWS)
                 return dci_fail(DCI_ERR_LIMIT, "%zu of %s, %zu apart, are too many", n, what, ld);
         const dci_status aligned = dci_check_aligned(what, rows, dci_dtype_size(dtype));
         if (aligned != DCI_OK)
@@ -152,23 +152,23 @@ static dci_status grow(dci_sketch *sketch, size_t n_rows)
 {
         if (n_rows <= sketch->capacity)
                 return DCI_OK;
-        if (n_rows > MOST_ROWS)
-                return dci_fail(DCI_ERR_LIMIT, "%zu rows are more than a sketch can hold, %zu", n_rows, MOST_ROWS);
+        if (n_rows > MAX_ROWS)
+                return dci_fail(DCI_ERR_LIMIT, "%zu rows are more than a sketch can hold, %zu", n_rows, MAX_ROWS);
         const size_t capacity = (n_rows + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS * DCI_CODE_ROWS;
         const size_t n_blocks = sketch->capacity / DCI_CODE_ROWS;
         size_t n_bytes;
         if (!dci_mul(capacity / DCI_CODE_ROWS, 2 * sketch->frames.block_bytes + 1024, &n_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows of dimension %zu are too large", n_rows, sketch->dim);
-        void *memory = dci_alloc(sketch->context, dci_area_bytes(&sketch->frames, capacity), 1);
+        void *memory = dci_alloc(sketch->context, dci_code_block_bytes(&sketch->frames, capacity), 1);
         if (memory == NULL)
                 return DCI_ERR_MEMORY;
-        dci_area area;
-        dci_area_place(&sketch->frames, capacity, memory, &area);
+        dci_code_block area;
+        dci_code_block_place(&sketch->frames, capacity, memory, &area);
         if (n_blocks > 0) {
-                dci_area_copy(&sketch->frames, &sketch->area, sketch->capacity, &area);
-                dci_free(sketch->context, sketch->memory, dci_area_bytes(&sketch->frames, sketch->capacity), 1);
+                dci_code_block_copy(&sketch->frames, &sketch->area, sketch->capacity, &area);
+                dci_free(sketch->context, sketch->memory, dci_code_block_bytes(&sketch->frames, sketch->capacity), 1);
         }
-        dci_area_clear(&sketch->frames, n_blocks, capacity / DCI_CODE_ROWS - n_blocks, &area);
+        dci_code_block_clear(&sketch->frames, n_blocks, capacity / DCI_CODE_ROWS - n_blocks, &area);
         sketch->memory = memory;
         sketch->capacity = capacity;
         sketch->area = area;
@@ -210,13 +210,13 @@ static void append_task(void *arg, size_t task, size_t worker)
                         dci_sketch_floats(sketch, sketch->dtype, a->rows, a->ld, at - a->first, n, wide, &ld);
                 for (size_t r = 0; r < n; r++)
                         rows[first + r] = floats + r * ld;
-                dci_area_put_rows(&sketch->frames, &sketch->area, block, rows, scratch);
+                dci_code_block_encode_rows(&sketch->frames, &sketch->area, block, rows, scratch);
                 at += n;
         }
 }
 
 /* Which frame each block of the rows gets: decided in slices, in order, from the rows to come. */
-static dci_status choose_frames(appending *a)
+static dci_status select_frames(appending *a)
 {
         dci_sketch *sketch = a->sketch;
         float *wide = (float *)(void *)(a->scratch + dci_frames_encode_bytes(&sketch->frames, false));
@@ -259,7 +259,7 @@ dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, siz
         if (status != DCI_OK || n == 0)
                 return status;
         const size_t total = sketch->n + n; /* both at most 2^31 */
-        const size_t doubled = sketch->capacity < MOST_ROWS / 2 ? 2 * sketch->capacity : MOST_ROWS;
+        const size_t doubled = sketch->capacity < MAX_ROWS / 2 ? 2 * sketch->capacity : MAX_ROWS;
         if (total > sketch->capacity)
                 status = grow(sketch, total > doubled ? total : doubled);
         if (status != DCI_OK)
@@ -277,7 +277,7 @@ dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, siz
                 return DCI_ERR_MEMORY;
         dci_frames_mark mark;
         dci_frames_remember(&sketch->frames, (double *)(void *)(a.scratch + coding_bytes), &mark);
-        status = choose_frames(&a);
+        status = select_frames(&a);
         if (status == DCI_OK)
                 status = dci_parallel(&(dci_region){.context = sketch->context,
                                                     .n_tasks = n_tasks,
@@ -424,7 +424,7 @@ dci_status dci_sketch_get_info(const dci_sketch *sketch, dci_sketch_info *out_in
         const dci_frames *frames = &sketch->frames;
         out_info->n_rows = sketch->n;
         out_info->bytes = sizeof *sketch - sizeof *frames + dci_frames_bytes(frames) +
-                          (sketch->memory == NULL ? 0 : dci_area_bytes(frames, sketch->capacity));
+                          (sketch->memory == NULL ? 0 : dci_code_block_bytes(frames, sketch->capacity));
         out_info->row_bytes = frames->block_bytes / DCI_CODE_ROWS + 2 * sizeof(float);
         out_info->centres = atomic_load(&frames->n);
         out_info->transforms = 0;

@@ -16,7 +16,7 @@ struct dci_sketch {
         dci_frames frames;
         size_t n, capacity; /* rows; capacity: a multiple of DCI_CODE_ROWS */
         void *memory;       /* of the area */
-        dci_area area;
+        dci_code_block area;
 };
 
 #define DCI_SKETCH_MAX_NORM2 (0x1.fffffep127f / 8)

@@ -10,8 +10,8 @@
 #include "sketch/sketch_internal.h"
 
 #define SEGMENT_ROWS ((size_t)16384) /* at least, where rows are shared out; a multiple of DCI_SCAN_ROWS */
-#define MOST_K ((size_t)1 << 24)
-#define MOST_RESULTS ((size_t)1 << 40)
+#define MAX_K ((size_t)1 << 24)
+#define MAX_RESULTS ((size_t)1 << 40)
 
 /* NOLINTNEXTLINE(misc-redundant-expression): that is what is asserted. */
 _Static_assert(DCI_SKETCH_GROUP == DCI_CODE_QUERIES && DCI_SKETCH_MAX_CENTRES == DCI_MAX_FRAMES, "the header says so");
@@ -131,7 +131,7 @@ static void take_best(asking *a, size_t task, size_t query, size_t n_queries, si
 }
 
 /* Queries of a task, at most. */
-static size_t most_at_once(const asking *a)
+static size_t max_at_once(const asking *a)
 {
         return a->n_queries < DCI_CODE_QUERIES ? a->n_queries : DCI_CODE_QUERIES;
 }
@@ -145,7 +145,7 @@ static void search_task(void *arg, size_t task, size_t worker)
                              a->coded_bytes;
         dci_topk *topk = (dci_topk *)(void *)own;
         own += dci_lines(DCI_CODE_QUERIES * sizeof *topk);
-        for (size_t q = 0; q < most_at_once(a); q++)
+        for (size_t q = 0; q < max_at_once(a); q++)
                 dci_topk_init(&topk[q], kernels, (dci_slot_ids){NULL, NULL}, a->k_held, true,
                               own + q * dci_topk_bytes(a->k_held));
         ask_task(arg, task, worker);
@@ -270,9 +270,9 @@ dci_status dci_sketch_search(const dci_sketch *sketch, size_t n_queries, const v
                 return dci_fail(DCI_ERR_INVALID, "sketch is NULL");
         if (k == 0)
                 return dci_fail(DCI_ERR_INVALID, "k is 0, expected at least 1");
-        if (k > MOST_K || n_queries > MOST_RESULTS / k)
+        if (k > MAX_K || n_queries > MAX_RESULTS / k)
                 return dci_fail(DCI_ERR_LIMIT, "%zu queries with k %zu: k is at most %zu, their product %zu", n_queries,
-                                k, MOST_K, MOST_RESULTS);
+                                k, MAX_K, MAX_RESULTS);
         if (n_queries > 0 && out_rows == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_rows is NULL");
         const dci_status status = dci_sketch_check_rows(sketch, sketch->query_dtype, queries, n_queries, ld, "query");
@@ -294,5 +294,5 @@ dci_status dci_sketch_search(const dci_sketch *sketch, size_t n_queries, const v
                 return DCI_OK;
         }
         return ask(&a, search_task,
-                   dci_lines(DCI_CODE_QUERIES * sizeof(dci_topk)) + most_at_once(&a) * dci_topk_bytes(a.k_held));
+                   dci_lines(DCI_CODE_QUERIES * sizeof(dci_topk)) + max_at_once(&a) * dci_topk_bytes(a.k_held));
 }

@@ -67,7 +67,7 @@ double dci_transform_norm2(const transform_rows *rows, size_t row)
         float block[TRANSFORM_BLOCK];
         for (size_t p = 0; p < rows->dim; p += TRANSFORM_BLOCK) {
                 size_t n = rows->dim - p < TRANSFORM_BLOCK ? rows->dim - p : TRANSFORM_BLOCK;
-                rows->kernels->widen[rows->dtype - 1](elements + p * element_size, n, block);
+                rows->kernels->to_f32[rows->dtype - 1](elements + p * element_size, n, block);
                 for (; n % TRANSFORM_SUMS != 0; n++)
                         block[n] = 0;
                 for (size_t i = 0; i < n; i += TRANSFORM_SUMS)
@@ -114,7 +114,7 @@ void dci_transform_scale(const transform_rows *rows, size_t row, double factor, 
         float block[TRANSFORM_BLOCK];
         for (size_t p = 0; p < rows->dim; p += TRANSFORM_BLOCK) {
                 size_t n = rows->dim - p < TRANSFORM_BLOCK ? rows->dim - p : TRANSFORM_BLOCK;
-                rows->kernels->widen[rows->dtype - 1](elements + p * element_size, n, block);
+                rows->kernels->to_f32[rows->dtype - 1](elements + p * element_size, n, block);
                 for (size_t i = 0; i < n; i++)
                         block[i] = (float)(factor * (double)block[i]);
                 rows->kernels->narrow[rows->dtype - 1](block, n, scaled + p * element_size);

@@ -15,7 +15,7 @@
 #include "emulated/fiber.h"
 #include "emulated/state.h"
 
-#define MOST_SHARED ((size_t)227 * 1024) /* of a block that asks for it, and of others */
+#define MAX_SHARED ((size_t)227 * 1024) /* of a block that asks for it, and of others */
 #define USUAL_SHARED ((size_t)48 * 1024)
 #define STACK_BYTES ((size_t)256 * 1024)
 #define PAGE_BYTES ((size_t)64 * 1024) /* a multiple of any system's */
@@ -191,7 +191,7 @@ static void begin()
         chance = 0x9e3779b97f4a7c15u * (2 * (seed != nullptr ? strtoull(seed, nullptr, 10) : 0) + 1);
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         void *s = mmap(nullptr, STACK_BYTES * EMULATED_MOST_THREADS, PROT_READ | PROT_WRITE, flags, -1, 0);
-        const size_t room = (MOST_SHARED + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+        const size_t room = (MAX_SHARED + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
         void *p = mmap(nullptr, room + PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
         if (s == MAP_FAILED || p == MAP_FAILED)
                 emulated_fail("no memory for stacks");

@@ -267,7 +267,7 @@ static void given_back(void *ctx, void *memory, size_t n_bytes)
 
 static void odd_fields(fuzz_bytes *from, dci_kv_config *c)
 {
-        int32_t *const ints[] = {&c->group,      &c->summary,     &c->choose,      &c->schedule,   &c->tail,
+        int32_t *const ints[] = {&c->group,      &c->summary,     &c->select,      &c->schedule,   &c->tail,
                                  &c->combine,    &c->key_bits,    &c->value_bits,  &c->foreground, &c->frozen_prompt,
                                  &c->cluster_by, &c->reserved,    &c->tree_tokens, &c->sums_whole, &c->reserved_more,
                                  &c->dtype,      &c->query_dtype, &c->preset};
@@ -363,8 +363,8 @@ static void use_kv(fuzz_bytes *from, dci_kv *kv, const dci_kv_config *c)
                 for (size_t layer = 0; layer < c->n_layers && good; layer++) {
                         good = fuzz_worked(dci_kv_append(kv, layer, 1, &sequence, &n, &rows));
                         if (good && step == 0)
-                                good = fuzz_worked(dci_kv_prompt(kv, layer, sequence, n > 0 ? 1 : 0,
-                                                                 n > 0 ? numbers : NULL, c->dim_k));
+                                good = fuzz_worked(dci_kv_end_prompt(kv, layer, sequence, n > 0 ? 1 : 0,
+                                                                     n > 0 ? numbers : NULL, c->dim_k));
                         if (good && step > 0)
                                 good = fuzz_worked(
                                                dci_kv_plan_make(kv, layer, 1, &sequence, numbers, c->dim_k, &plan)) &&

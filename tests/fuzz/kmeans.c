@@ -12,7 +12,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/guard.h"
 
-enum { MOST_ROWS = 70, MOST_DIM = 40, MOST_PROBLEMS = 3 };
+enum { MAX_ROWS = 70, MAX_DIM = 40, MAX_PROBLEMS = 3 };
 
 typedef struct problem {
         fuzz_bytes *from;
@@ -29,7 +29,7 @@ static void draw_config(problem *p, size_t n)
         fuzz_bytes *from = p->from;
         dci_kmeans_config *c = &p->config;
         ck_ok(dci_kmeans_config_init(c, sizeof *c));
-        c->dim = 1 + fuzz_below(from, MOST_DIM);
+        c->dim = 1 + fuzz_below(from, MAX_DIM);
         c->n_clusters = 1 + fuzz_below(from, n);
         c->metric = 1 + (int32_t)fuzz_below(from, 3);
         c->dtype = 1 + (int32_t)fuzz_below(from, 3);
@@ -93,7 +93,7 @@ static const void *draw_rows(problem *p, dci_dtype dtype, size_t n_rows, size_t 
         for (size_t i = fuzz_below(p->from, 20); odd && i > 0; i--)
                 fuzz_put_odd(p->from, n, wide);
         dci_kernels_scalar.narrow[dtype - 1](wide, n, narrow);
-        dci_kernels_scalar.widen[dtype - 1](narrow, n, wide);
+        dci_kernels_scalar.to_f32[dtype - 1](narrow, n, wide);
         for (size_t i = 0; i < n; i++)
                 p->finite = p->finite && isfinite(wide[i]);
         p->plain = p->plain && !odd && scale == 1.0f;
@@ -110,7 +110,7 @@ static void draw_input(problem *p, size_t n)
         const dci_kmeans_config *c = &p->config;
         ck_ok(dci_kmeans_input_init(in, sizeof *in));
         in->n = n;
-        in->n_problems = 1 + fuzz_below(from, MOST_PROBLEMS);
+        in->n_problems = 1 + fuzz_below(from, MAX_PROBLEMS);
         const size_t gap = fuzz_below(from, 3);
         in->ld = gap == 0 ? 0 : c->dim + gap;
         in->rows = draw_rows(p, c->dtype, n * in->n_problems, c->dim, c->dim + gap);
@@ -119,7 +119,7 @@ static void draw_input(problem *p, size_t n)
         if (c->subtract_mean == DCI_MEAN_GIVEN)
                 in->means = draw_rows(p, DCI_F32, in->n_problems, c->dim, c->dim);
         if (fuzz_one_in(from, 2)) {
-                in->value_dim = 1 + fuzz_below(from, MOST_DIM);
+                in->value_dim = 1 + fuzz_below(from, MAX_DIM);
                 in->value_dtype = 1 + (int32_t)fuzz_below(from, 3);
                 const bool finite = p->finite; /* of values only sums are made: their numbers are not looked at */
                 in->values = draw_rows(p, in->value_dtype, n * in->n_problems, in->value_dim, in->value_dim);
@@ -170,10 +170,10 @@ static double score(const problem *p, const float *row, const float *centroid, d
 static void check_labels(const problem *p)
 {
         const size_t dim = p->config.dim, ld = p->input.ld > 0 ? p->input.ld : dim;
-        float row[MOST_DIM];
+        float row[MAX_DIM];
         for (size_t i = 0; i < p->input.n; i++) {
                 double best = -INFINITY, scale = 0.0, most = 0.0;
-                dci_kernels_scalar.widen[p->config.dtype - 1](
+                dci_kernels_scalar.to_f32[p->config.dtype - 1](
                         (const char *)p->input.rows + i * ld * dci_dtype_size(p->config.dtype), dim, row);
                 for (size_t j = 0; j < dim; j++)
                         row[j] -= p->result.row_means[j];
@@ -195,7 +195,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         problem p = {.from = &from, .finite = true, .plain = true};
         dci_context *context = fuzz_limited_context();
         guard_at_begin(fuzz_one_in(&from, 2));
-        const size_t n = 1 + fuzz_below(&from, MOST_ROWS);
+        const size_t n = 1 + fuzz_below(&from, MAX_ROWS);
         draw_config(&p, n);
         draw_input(&p, n);
         draw_result(&p);

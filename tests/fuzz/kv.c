@@ -4,13 +4,13 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz_life.h"
 
-enum { MOST_OPERATIONS = 60 };
+enum { MAX_OPERATIONS = 60 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
         fuzz_bytes from;
         fuzz_from_bytes(&from, data, size);
-        fuzz_kv_life(&from, MOST_OPERATIONS, "an input");
+        fuzz_kv_life(&from, MAX_OPERATIONS, "an input");
         return 0;
 }
 

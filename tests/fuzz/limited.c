@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define MOST_MEMORY ((size_t)64 << 20)
+#define MAX_MEMORY ((size_t)64 << 20)
 
 fuzz_tally fuzz_files;
 bool fuzz_all;
@@ -13,7 +13,7 @@ static size_t live_bytes, live_blocks;
 static void *limited_alloc(void *ctx, size_t size, size_t alignment)
 {
         (void)ctx;
-        if (size > MOST_MEMORY - live_bytes)
+        if (size > MAX_MEMORY - live_bytes)
                 return NULL;
         void *pointer = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
         if (pointer != NULL) {

@@ -13,7 +13,7 @@
 #include "tests/fuzz_files.h"
 #include "tests/scratch.h"
 
-enum { MOST_FILE = 1 << 16 };
+enum { MAX_FILE = 1 << 16 };
 
 typedef struct stream {
         const uint8_t *at;
@@ -97,7 +97,7 @@ static bool load_and_use(dci_context *context, size_t way, const uint8_t *file, 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-        if (size == 0 || size > MOST_FILE)
+        if (size == 0 || size > MAX_FILE)
                 return 0;
         const size_t way = data[0] % 8, n = size - 1;
         dci_context *context = fuzz_limited_context();

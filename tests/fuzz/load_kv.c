@@ -12,7 +12,7 @@
 #include "tests/persist_seal.h"
 #include "tests/scratch.h"
 
-enum { MOST_FILE = 1 << 16, PROMPT = 90, MORE_TOKENS = 8 };
+enum { MAX_FILE = 1 << 16, PROMPT = 90, MORE_TOKENS = 8 };
 
 /* Small: two layers, two kv heads of dim 8. */
 static dci_kv_config small_config(size_t kind)
@@ -114,7 +114,7 @@ static bool load_and_use(dci_kv *kv, const dci_kv_config *config, const uint8_t 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-        if (size == 0 || size > MOST_FILE)
+        if (size == 0 || size > MAX_FILE)
                 return 0;
         dci_context *context = fuzz_limited_context();
         const dci_kv_config config = small_config(data[0]);

@@ -14,7 +14,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/scratch.h"
 
-enum { MOST_FILE = 1 << 15, RUNBOOK_ROWS = 200 };
+enum { MAX_FILE = 1 << 15, RUNBOOK_ROWS = 200 };
 
 /* Names decide how most are read. */
 static const char *const names[] = {"a.npy", "a.fvecs", "a.bvecs", "a.fbin",  "a.u8bin", "a.i8bin", "a.idx",
@@ -119,7 +119,7 @@ static void read_hdf5(dci_context *context, const char *path)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
         static unsigned n_hdf5;
-        if (size == 0 || size > MOST_FILE)
+        if (size == 0 || size > MAX_FILE)
                 return 0;
         const size_t which = data[0] % N_NAMES, limit = data[0] / N_NAMES % 3 == 0 ? 3 : BENCH_ALL;
         if (which == HDF5 && !fuzz_all && n_hdf5++ % 50 != 0)

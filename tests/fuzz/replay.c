@@ -25,8 +25,8 @@ typedef struct input {
         size_t size;
 } input;
 
-enum { MOST_INPUTS = 20000, MOST_BYTES = 1 << 16 };
-static input inputs[MOST_INPUTS];
+enum { MAX_INPUTS = 20000, MAX_BYTES = 1 << 16 };
+static input inputs[MAX_INPUTS];
 static size_t n_inputs, n_kept; /* those behind the kept ones are seeds, as they were made */
 static dci_rng rng;
 
@@ -53,7 +53,7 @@ static unsigned char *read_file(const char *path, size_t *out_size)
 
 static void keep(const void *data, size_t size)
 {
-        ck_assert(n_inputs < MOST_INPUTS);
+        ck_assert(n_inputs < MAX_INPUTS);
         unsigned char *copy = malloc(size + 1);
         ck_assert_ptr_nonnull(copy);
         memcpy(copy, data, size);
@@ -179,17 +179,17 @@ END_TEST
 
 START_TEST(mutations_of_them_hold)
 {
-        uint8_t *data = malloc(2 * MOST_BYTES);
+        uint8_t *data = malloc(2 * MAX_BYTES);
         ck_assert_ptr_nonnull(data);
         read_inputs();
         dci_rng_seed(&rng, 1);
         const size_t runs = DCI_FUZZ_RUNS / (test_short() ? 4 : 1);
         for (size_t i = 0; i < runs; i++) {
                 const input *begin = &inputs[below(n_inputs)];
-                if (begin->size > MOST_BYTES)
+                if (begin->size > MAX_BYTES)
                         continue;
                 memcpy(data, begin->data, begin->size);
-                play(data, mutate(data, begin->size, 2 * MOST_BYTES));
+                play(data, mutate(data, begin->size, 2 * MAX_BYTES));
         }
         free_inputs();
         free(data);
@@ -214,7 +214,7 @@ static void keep_format(const char *format)
         size_t n = 0, kept = 0;
         for (size_t i = 0; i < n_inputs; i++) {
                 const input *one = &inputs[i];
-                if (one->size > 1 && one->size <= MOST_BYTES / 2 && is_format(format, one->data, one->size))
+                if (one->size > 1 && one->size <= MAX_BYTES / 2 && is_format(format, one->data, one->size))
                         inputs[n++] = *one;
                 else
                         free((void *)(uintptr_t)one->data);
@@ -233,7 +233,7 @@ static size_t draw(const char *format, uint8_t *data)
                 begin = &inputs[n_kept < n_inputs && below(2) == 0 ? n_kept + below(n_inputs - n_kept)
                                                                    : below(n_inputs)];
                 memcpy(data, begin->data, begin->size);
-                size = mutate(data, begin->size, MOST_BYTES / 2);
+                size = mutate(data, begin->size, MAX_BYTES / 2);
         } while (size < 2 || !is_format(format, data, size) ||
                  (size == begin->size && memcmp(data, begin->data, size) == 0));
         return size;
@@ -254,7 +254,7 @@ static struct {
 
 START_TEST(a_range_of_mutations_holds)
 {
-        uint8_t *data = malloc(MOST_BYTES);
+        uint8_t *data = malloc(MAX_BYTES);
         ck_assert_ptr_nonnull(data);
         read_inputs();
         keep_format(range.format);

@@ -13,7 +13,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/guard.h"
 
-enum { MOST_DIM = 140, MOST_FIT_DIM = 36 /* it costs the cube */, MOST_ROWS = 400, MOST_BATCH = 70, MOST_QUERIES = 10 };
+enum { MAX_DIM = 140, MAX_FIT_DIM = 36 /* it costs the cube */, MAX_ROWS = 400, MAX_BATCH = 70, MAX_QUERIES = 10 };
 
 typedef struct life {
         fuzz_bytes *from;
@@ -21,8 +21,8 @@ typedef struct life {
         dci_sketch_config config;
         size_t n;
         bool tame; /* no row or query was odd: lengths between some 1e-3 and 1e3 */
-        float rows[MOST_ROWS * MOST_DIM];
-        float drawn[MOST_BATCH * MOST_DIM];
+        float rows[MAX_ROWS * MAX_DIM];
+        float drawn[MAX_BATCH * MAX_DIM];
 } life;
 
 /* n rows in guarded memory, and the same widened in l->drawn; false if some cannot be taken. */
@@ -30,7 +30,7 @@ static bool draw(life *l, dci_dtype dtype, size_t n, size_t *ld, const void **ou
 {
         fuzz_bytes *from = l->from;
         const size_t dim = l->config.dim, es = dci_dtype_size(dtype);
-        static unsigned char narrow[MOST_BATCH * MOST_DIM * sizeof(float)];
+        static unsigned char narrow[MAX_BATCH * MAX_DIM * sizeof(float)];
         const bool odd = fuzz_one_in(from, 4);
         const float scale = odd && fuzz_one_in(from, 2) ? fuzz_odd_float(from) : 1.0f,
                     shift = fuzz_one_in(from, 3) ? 4.0f : 0.0f;
@@ -41,7 +41,7 @@ static bool draw(life *l, dci_dtype dtype, size_t n, size_t *ld, const void **ou
                 fuzz_put_odd(from, n * dim, l->drawn);
         l->tame = l->tame && !odd;
         dci_kernels_scalar.narrow[dtype - 1](l->drawn, n * dim, narrow);
-        dci_kernels_scalar.widen[dtype - 1](narrow, n * dim, l->drawn);
+        dci_kernels_scalar.to_f32[dtype - 1](narrow, n * dim, l->drawn);
         bool good = true;
         for (size_t i = 0; i < n; i++) {
                 double norm = 0.0;
@@ -57,8 +57,8 @@ static bool draw(life *l, dci_dtype dtype, size_t n, size_t *ld, const void **ou
 static void append(life *l)
 {
         const void *rows;
-        size_t ld, n = fuzz_below(l->from, MOST_BATCH);
-        n = n > MOST_ROWS - l->n ? MOST_ROWS - l->n : n;
+        size_t ld, n = fuzz_below(l->from, MAX_BATCH);
+        n = n > MAX_ROWS - l->n ? MAX_ROWS - l->n : n;
         const bool good = draw(l, l->config.dtype, n, &ld, &rows);
         if (fuzz_worked(dci_sketch_append(l->sketch, n, rows, ld))) {
                 ck_assert_msg(good, "rows that cannot be scored were taken");
@@ -71,7 +71,7 @@ static void fit(life *l)
 {
         const void *rows, *queries;
         size_t ld, query_ld;
-        const size_t n = fuzz_below(l->from, MOST_BATCH), n_queries = fuzz_below(l->from, MOST_QUERIES);
+        const size_t n = fuzz_below(l->from, MAX_BATCH), n_queries = fuzz_below(l->from, MAX_QUERIES);
         bool good = draw(l, l->config.dtype, n, &ld, &rows);
         good = draw(l, l->config.query_dtype, n_queries, &query_ld, &queries) && good;
         if (fuzz_worked(dci_sketch_fit(l->sketch, n, rows, ld, n_queries, queries, query_ld)))
@@ -108,7 +108,7 @@ static void look(life *l)
 {
         const void *queries;
         size_t ld;
-        const size_t n_queries = 1 + fuzz_below(l->from, MOST_QUERIES - 1), dim = l->config.dim;
+        const size_t n_queries = 1 + fuzz_below(l->from, MAX_QUERIES - 1), dim = l->config.dim;
         const bool good = draw(l, l->config.query_dtype, n_queries, &ld, &queries);
         float *scores = guard_out(n_queries * l->n * sizeof *scores),
               *bounds = guard_out(n_queries * l->n * sizeof *bounds);
@@ -165,7 +165,7 @@ static bool begin(life *l, dci_context *context)
         fuzz_bytes *from = l->from;
         dci_sketch_config *c = &l->config;
         ck_ok(dci_sketch_config_init(c, sizeof *c));
-        c->dim = 1 + fuzz_below(from, fuzz_one_in(from, 16) ? MOST_DIM : 50);
+        c->dim = 1 + fuzz_below(from, fuzz_one_in(from, 16) ? MAX_DIM : 50);
         c->dtype = 1 + (int32_t)fuzz_below(from, 3);
         c->query_dtype = 1 + (int32_t)fuzz_below(from, 3);
         c->bits = bits[fuzz_below(from, 5)];
@@ -200,7 +200,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                         look(&l);
                 else if (what == 5)
                         decode(&l);
-                else if (what == 6 && l.config.dim <= MOST_FIT_DIM)
+                else if (what == 6 && l.config.dim <= MAX_FIT_DIM)
                         fit(&l);
                 else if (fuzz_one_in(&from, 2))
                         fuzz_worked(dci_sketch_reserve(l.sketch, fuzz_odd_size(&from)));

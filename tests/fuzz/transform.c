@@ -10,20 +10,20 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/guard.h"
 
-enum { MOST_DIM = 80, MOST_ROWS = 12 };
+enum { MAX_DIM = 80, MAX_ROWS = 12 };
 
 typedef struct rows {
         size_t n, dim, ld;
         dci_dtype dtype;
         bool good; /* all can be scored */
-        float wide[MOST_ROWS * MOST_DIM];
-        unsigned char narrow[MOST_ROWS * MOST_DIM * sizeof(float)];
+        float wide[MAX_ROWS * MAX_DIM];
+        unsigned char narrow[MAX_ROWS * MAX_DIM * sizeof(float)];
 } rows;
 
 static void draw(fuzz_bytes *from, rows *r)
 {
-        r->n = fuzz_below(from, MOST_ROWS + 1);
-        r->dim = 1 + fuzz_below(from, MOST_DIM);
+        r->n = fuzz_below(from, MAX_ROWS + 1);
+        r->dim = 1 + fuzz_below(from, MAX_DIM);
         r->ld = r->dim + fuzz_below(from, 4);
         r->good = true;
         const float scale = fuzz_one_in(from, 3) ? fuzz_odd_float(from) : 1.0f;
@@ -33,7 +33,7 @@ static void draw(fuzz_bytes *from, rows *r)
         for (size_t i = fuzz_below(from, 8); r->n > 0 && i > 0; i--)
                 fuzz_put_odd(from, r->n * r->dim, r->wide);
         dci_kernels_scalar.narrow[r->dtype - 1](r->wide, r->n * r->dim, r->narrow);
-        dci_kernels_scalar.widen[r->dtype - 1](r->narrow, r->n * r->dim, r->wide);
+        dci_kernels_scalar.to_f32[r->dtype - 1](r->narrow, r->n * r->dim, r->wide);
         for (size_t i = 0; i < r->n; i++) {
                 double norm = 0.0;
                 for (size_t j = 0; j < r->dim; j++)
@@ -64,8 +64,8 @@ static void unit_rows(fuzz_bytes *from, dci_context *context, rows *r)
         ck_assert(r->good);
         guard_gaps(out, r->n, r->dim, r->ld, es, "unit rows");
         for (size_t i = 0; i < r->n; i++) {
-                float unit[MOST_DIM];
-                dci_kernels_scalar.widen[r->dtype - 1]((const char *)out + i * r->ld * es, r->dim, unit);
+                float unit[MAX_DIM];
+                dci_kernels_scalar.to_f32[r->dtype - 1]((const char *)out + i * r->ld * es, r->dim, unit);
                 const double before = length(r->wide + i * r->dim, r->dim), after = length(unit, r->dim);
                 const double slack = r->dtype == DCI_F32 ? 5e-7 : r->dtype == DCI_F16 ? 2e-3 : 1e-2;
                 ck_assert_msg(before == 0.0 ? after == 0.0 && zero_rows == DCI_ZERO_KEEP : fabs(after - 1.0) <= slack,

@@ -160,8 +160,8 @@ static void prompt(dci_kv *kv, int64_t sequence)
         must(dci_kv_reserve(kv, 1, &sequence, &n));
         for (size_t layer = 0; layer < LAYERS; layer++) {
                 append(kv, sequence, layer, 0, n);
-                must(dci_kv_prompt(kv, layer, sequence, OBSERVED, kv_queries + (size_t)(PROMPT - OBSERVED) * KV_QUERY,
-                                   KV_DIM));
+                must(dci_kv_end_prompt(kv, layer, sequence, OBSERVED,
+                                       kv_queries + (size_t)(PROMPT - OBSERVED) * KV_QUERY, KV_DIM));
         }
         must(dci_kv_step_end(kv, 1, &sequence));
 }

@@ -117,7 +117,7 @@ static void restructure(static_walk *w, static_arm *arm)
 
 /* What the arm attends to beside sink and window, into w->chosen: tokens in no page yet, static ones as far as there is room, and
  * for the rest the best pages, the last one cut. */
-static size_t choose(static_walk *w, static_arm *arm)
+static size_t select(static_walk *w, static_arm *arm)
 {
         const size_t dim = w->run->trace->keys.dim, open = arm->n_stored - arm->n_paged;
         const size_t left = arm->room > open ? arm->room - open : 0;
@@ -172,7 +172,7 @@ static dci_status static_step(void *arg, size_t t, const double *weights)
                         restructure(w, arm);
                 else
                         page_up(w, arm);
-                const size_t n = choose(w, arm);
+                const size_t n = select(w, arm);
                 arm->recall += kept + papers_sum(w->group, w->chosen, n);
                 arm->share += kept_contested;
                 for (size_t j = 0; j < n; j++)

@@ -17,13 +17,13 @@ static uint8_t twice_zero(int bits, bool by_table)
 }
 
 /* Groups of a section of one width, from line `line` on; returns the line behind it. */
-static size_t fill_section(const dci_code_layout *layout, int w, size_t line, dci_gpu_frame *out)
+static size_t fill_section(const dci_code_layout *layout, int w, size_t line, dci_gpu_transform *out)
 {
         const int bits = dci_code_bits[w];
         const bool by_table = bits <= DCI_CODE_TABLE && !layout->even[w];
         for (size_t c = 0; c < layout->n_coords[w]; c += DCI_CODE_GROUP) {
-                dci_gpu_frame_group *g = &out->groups[out->n_groups++];
-                *g = (dci_gpu_frame_group){
+                dci_gpu_transform_group *g = &out->groups[out->n_groups++];
+                *g = (dci_gpu_transform_group){
                         .bits = (uint8_t)bits, .by_table = by_table, .twice_zero = twice_zero(bits, by_table)};
                 if (bits != 3) {
                         g->line = (uint8_t)(line + c / PAIR_COORDS(bits));
@@ -41,7 +41,7 @@ static size_t fill_section(const dci_code_layout *layout, int w, size_t line, dc
         return line + layout->n_coords[w] * (size_t)bits / 32;
 }
 
-static void fill_groups(const dci_code_layout *layout, dci_gpu_frame *out)
+static void fill_groups(const dci_code_layout *layout, dci_gpu_transform *out)
 {
         size_t line = 0;
         for (int w = 0; w < DCI_CODE_WIDTHS; w++)
@@ -49,11 +49,12 @@ static void fill_groups(const dci_code_layout *layout, dci_gpu_frame *out)
         for (size_t g = 0; g < layout->n_groups; g++) {
                 const dci_code_group *from = &layout->groups[g];
                 const bool by_table = from->bits <= DCI_CODE_TABLE;
-                out->groups[out->n_groups++] = (dci_gpu_frame_group){.line = (uint8_t)(line + from->line),
-                                                                     .shift = from->shift,
-                                                                     .bits = from->bits,
-                                                                     .by_table = by_table,
-                                                                     .twice_zero = twice_zero(from->bits, by_table)};
+                out->groups[out->n_groups++] =
+                        (dci_gpu_transform_group){.line = (uint8_t)(line + from->line),
+                                                  .shift = from->shift,
+                                                  .bits = from->bits,
+                                                  .by_table = by_table,
+                                                  .twice_zero = twice_zero(from->bits, by_table)};
         }
         out->n_lines = (int32_t)(line + layout->n_lines);
 }
@@ -66,14 +67,14 @@ static void fill_turn(const dci_coder *coder, float *out)
                         out[i * dim + j] = j < coder->n_coded ? coder->from[j * dim + i] : 0.0f;
 }
 
-void dci_gpu_frame_fill(const dci_coder *coder, void *record)
+void dci_gpu_transform_fill(const dci_coder *coder, void *record)
 {
         const dci_code_layout *layout = &coder->layout;
-        dci_gpu_frame *out = record;
+        dci_gpu_transform *out = record;
         float *floats = (float *)(void *)(out + 1);
-        memset(record, 0, DCI_GPU_FRAME_BYTES(coder->dim));
+        memset(record, 0, DCI_GPU_TRANSFORM_BYTES(coder->dim));
         out->turned = coder->kind == DCI_CODER_LEARNED;
-        for (int bits = 1; bits <= DCI_GPU_FRAME_TABLE; bits++)
+        for (int bits = 1; bits <= DCI_GPU_TRANSFORM_TABLE; bits++)
                 memcpy(out->levels[bits - 1], layout->levels[5 - bits], sizeof out->levels[0]);
         fill_groups(&coder->layout, out);
         memcpy(floats, coder->centre, coder->dim * sizeof *floats);
@@ -102,7 +103,7 @@ void dci_gpu_writer_fill(const dci_coder *coder, void *record)
         const size_t dim = coder->dim;
         dci_gpu_writer *out = record;
         float *centre = (float *)(void *)(out + 1), *worth = centre + dim, *to = worth + dim;
-        dci_gpu_frame lies = {.n_groups = 0};
+        dci_gpu_transform lies = {.n_groups = 0};
         memset(record, 0, DCI_GPU_WRITER_BYTES(dim));
         out->learned = coder->kind == DCI_CODER_LEARNED;
         if (out->learned == 0)

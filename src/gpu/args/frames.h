@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Frames of learned codes as a device has them: what a head's codes are in, one record for each row and head. A record is a dci_gpu_frame,
+ * Frames of learned codes as a device has them: what a head's codes are in, one record for each row and head. A record is a dci_gpu_transform,
  * then floats:
  *
  *      centre [dim], turn [dim][dim]
@@ -24,26 +24,26 @@
 extern "C" {
 #endif
 
-#define DCI_GPU_FRAME_GROUPS (DCI_GPU_MAX_DIM / 4)
-#define DCI_GPU_FRAME_TABLE 4 /* bits at most of codes that stand for levels of a table */
+#define DCI_GPU_TRANSFORM_GROUPS (DCI_GPU_MAX_DIM / 4)
+#define DCI_GPU_TRANSFORM_TABLE 4 /* bits at most of codes that stand for levels of a table */
 
-typedef struct dci_gpu_frame_group {
+typedef struct dci_gpu_transform_group {
         uint8_t line, shift, bits, by_table;
         uint8_t split, high_line, high_shift;
         uint8_t twice_zero; /* twice the level that stands for zero */
-} dci_gpu_frame_group;
+} dci_gpu_transform_group;
 
-typedef struct dci_gpu_frame {
+typedef struct dci_gpu_transform {
         int32_t turned;   /* 1: by `turn`; 0: by the rotation that all have */
         int32_t n_groups; /* beyond them coordinates have no codes */
         int32_t n_lines;  /* line pairs, of 128 bytes */
         int32_t reserved;
-        uint8_t levels[DCI_GPU_FRAME_TABLE][16]; /* of codes of 1 to 4 bits */
-        dci_gpu_frame_group groups[DCI_GPU_FRAME_GROUPS];
+        uint8_t levels[DCI_GPU_TRANSFORM_TABLE][16]; /* of codes of 1 to 4 bits */
+        dci_gpu_transform_group groups[DCI_GPU_TRANSFORM_GROUPS];
         uint8_t unused[48]; /* records are multiples of 128 bytes */
-} dci_gpu_frame;
+} dci_gpu_transform;
 
-#define DCI_GPU_FRAME_BYTES(dim) (sizeof(dci_gpu_frame) + ((size_t)(dim) + 1) * (size_t)(dim) * sizeof(float))
+#define DCI_GPU_TRANSFORM_BYTES(dim) (sizeof(dci_gpu_transform) + ((size_t)(dim) + 1) * (size_t)(dim) * sizeof(float))
 
 #ifdef __cplusplus
 }

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define DCI_GPU_KMEANS_MOST 4096 /* clusters */
-#define DCI_GPU_KMEANS_MOST_ROUNDS 64
+#define DCI_GPU_KMEANS_MAX_ROUNDS 64
 #define DCI_GPU_KMEANS_TILE 256     /* rows that are counted, and placed, together */
 #define DCI_GPU_KMEANS_PAD 32       /* centres are padded to a multiple of it */
 #define DCI_GPU_KMEANS_LAST_TRIES 4 /* as LAST_TRIES of kmeans_run.c */

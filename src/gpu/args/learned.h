@@ -35,7 +35,7 @@ typedef struct dci_gpu_writer {
         float to_codes[DCI_GPU_LEARNED_WIDTHS], to_levels[DCI_GPU_LEARNED_WIDTHS];
         float least[5], limits[5][8], more[5][8];
         int32_t reserved[20];
-        dci_gpu_frame_group groups[DCI_GPU_FRAME_GROUPS]; /* none of them split */
+        dci_gpu_transform_group groups[DCI_GPU_TRANSFORM_GROUPS]; /* none of them split */
 } dci_gpu_writer;
 
 #define DCI_GPU_WRITER_BYTES(dim) (sizeof(dci_gpu_writer) + ((size_t)(dim) + 2) * (size_t)(dim) * sizeof(float))
@@ -58,7 +58,7 @@ typedef struct dci_gpu_writer {
  * fused: products are added with one rounding, as the CPU's kernels do at every instruction set but plain C.
  * n_blocks: of threads, at most, for who shares the device with a model; 0: as many as there is room for.
  */
-typedef struct dci_gpu_form_learned_args {
+typedef struct dci_gpu_encode_learned_args {
         int32_t n_heads, dim, bits, dtype;
         int32_t n_candidates, row, sink, fused;
         int32_t n_blocks, reserved;
@@ -67,9 +67,9 @@ typedef struct dci_gpu_form_learned_args {
         dci_gpu_chunks chunks;
         const unsigned char *writers; /* [head], DCI_GPU_WRITER_BYTES(dim) apart */
         float *residuals;
-} dci_gpu_form_learned_args;
+} dci_gpu_encode_learned_args;
 
-void dci_gpu_ref_form_learned(const dci_gpu_form_learned_args *args);
+void dci_gpu_ref_encode_learned(const dci_gpu_encode_learned_args *args);
 
 #ifdef __cplusplus
 }

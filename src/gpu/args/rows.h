@@ -25,17 +25,17 @@ extern "C" {
 /* Shapes that kernels are built for. */
 #define DCI_GPU_MAX_GROUP 16
 #define DCI_GPU_MAX_DIM 256
-#define DCI_GPU_AGES 1024        /* of frames: how long ago is told apart up to so many steps */
-#define DCI_GPU_MAX_FRAMES 8192  /* per lane */
-#define DCI_GPU_MAX_LIST 8192    /* slots of a plan's list */
-#define DCI_GPU_MOST_LISTS 65535 /* that a GPU gathers or chooses for at once */
+#define DCI_GPU_AGES 1024       /* of frames: how long ago is told apart up to so many steps */
+#define DCI_GPU_MAX_FRAMES 8192 /* per lane */
+#define DCI_GPU_MAX_LIST 8192   /* slots of a plan's list */
+#define DCI_GPU_MAX_LISTS 65535 /* that a GPU gathers or chooses for at once */
 
 /* All kernels of a device, by name; one that is called NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h, args/schedule.h, args/tail.h),
  * and what plans choose among (args/kmeans.h). */
 /* clang-format off */
 #define DCI_GPU_EACH_KERNEL(DO)                                                                                        \
-        DO(append) DO(pack) DO(reside) DO(resolve) DO(gather) DO(attend) DO(score) DO(choose) DO(gate) DO(take_kept)   \
-        DO(form) DO(form_prompt) DO(form_learned) DO(tail) DO(tail_sums) DO(kmeans)
+        DO(append) DO(pack) DO(reside) DO(resolve) DO(gather) DO(attend) DO(score) DO(select) DO(gate) DO(take_kept)   \
+        DO(encode) DO(encode_prompt) DO(encode_learned) DO(tail) DO(tail_sums) DO(kmeans)
 /* clang-format on */
 
 /* Blocks of rows in pieces, as src/kv/pool.c lays them out. In one layer, the key of block b, head h and slot s lies at
@@ -164,7 +164,7 @@ typedef struct dci_gpu_resolve_args {
  * and head l % n_heads; its items lie at items + l * item_stride (0: all lists have the same).
  */
 typedef struct dci_gpu_gather_args {
-        int32_t n_sequences, n_heads, unit_shift, most_items; /* most_items: of a list, as the host knows it */
+        int32_t n_sequences, n_heads, unit_shift, max_items; /* most_items: of a list, as the host knows it */
         const int32_t *rows;
         const dci_gpu_item *items;
         uint64_t item_stride;

@@ -18,12 +18,12 @@
 extern "C" {
 #endif
 
-/* Of a row's dci_gpu_decided.state. */
+/* Of a row's dci_gpu_selection_cache.state. */
 enum {
-        DCI_GPU_DECIDED_LISTED, /* there are lists */
-        DCI_GPU_DECIDED_END,    /* candidates that they were chosen from */
-        DCI_GPU_DECIDED_SINCE,  /* plans with them */
-        DCI_GPU_DECIDED_INTS = 4
+        DCI_GPU_SELECTION_LISTED, /* there are lists */
+        DCI_GPU_SELECTION_END,    /* candidates that they were chosen from */
+        DCI_GPU_SELECTION_SINCE,  /* plans with them */
+        DCI_GPU_SELECTION_INTS = 4
 };
 
 #define DCI_GPU_MAX_HEADS 1024 /* query heads of a layer: DCI_KV_MAX_HEADS */
@@ -34,7 +34,7 @@ enum { DCI_GPU_DUE_NOW = 1, DCI_GPU_DUE_LATER };
 /* Ways of the gate. */
 enum {
         DCI_GPU_GATE_PERIOD = 1, /* all heads, after `period` plans */
-        DCI_GPU_GATE_TURN,       /* all heads, where the mean of their mean cosines is less than tau */
+        DCI_GPU_GATE_BOUNDARY,   /* all heads, where the mean of their mean cosines is less than tau */
         DCI_GPU_GATE_HEAD        /* each head: where its mean cosine is less than tau NOW, else LATER */
 };
 
@@ -55,7 +55,7 @@ typedef struct dci_gpu_gate_args {
         const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
         uint64_t query_ld;
         const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
-        dci_gpu_decided decided;
+        dci_gpu_selection_cache decided;
         int32_t *due; /* by list of the call: 0 or DCI_GPU_DUE_* */
         unsigned char
                 *turned; /* TURN: NULL, or [row], turned_step bytes apart, one for each token modulo a power of two */
@@ -71,10 +71,10 @@ typedef struct dci_gpu_gate_args {
  */
 typedef struct dci_gpu_take_kept_args {
         int32_t n_sequences, n_heads, group, stride;
-        int32_t most_groups, reserved;
+        int32_t max_groups, reserved;
         dci_gpu_sizes sizes;
         const int32_t *rows, *n_tokens, *n_grouped;
-        dci_gpu_decided decided;
+        dci_gpu_selection_cache decided;
         float *scores;
         int32_t *positions, *counts;
         int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */

@@ -63,14 +63,14 @@ typedef struct dci_gpu_view {
         } while (0)
 
 /* What plans of one layer leave to its next ones (args/schedule.h), of row 0; of row r they lie r times row_bytes further. */
-typedef struct dci_gpu_decided {
+typedef struct dci_gpu_selection_cache {
         int32_t *state;  /* DCI_GPU_DECIDED_* */
         int32_t *counts; /* [head] */
         int32_t *lists;  /* [head][room]: candidates, best first */
         float *queries;  /* [query head][dim], times the scale; NULL: they are not kept */
         uint64_t row_bytes;
         int32_t room, reserved; /* as long as any list can get */
-} dci_gpu_decided;
+} dci_gpu_selection_cache;
 
 /* Summaries. */
 enum {
@@ -106,8 +106,8 @@ typedef struct dci_gpu_score_args {
         int32_t kind, bits; /* bits: 4, 2 or 1; LEARNED: also 3, and 8 */
         int32_t dtype, query_dtype;
         int32_t group_shift;
-        int32_t n_parts;     /* 1 to DCI_GPU_MAX_PARTS */
-        int32_t most_groups; /* of a list, at most: what scores have room for */
+        int32_t n_parts;    /* 1 to DCI_GPU_MAX_PARTS */
+        int32_t max_groups; /* of a list, at most: what scores have room for */
         float scale;
         dci_gpu_sizes sizes;
         const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
@@ -125,7 +125,7 @@ typedef struct dci_gpu_score_args {
         float *parts;
         const int32_t *due; /* NULL, or by list: only those are due for which it says due_is */
         int32_t due_is, fresh;
-        const unsigned char *frames; /* LEARNED: [row][head], DCI_GPU_FRAME_BYTES(dim) apart */
+        const unsigned char *frames; /* LEARNED: [row][head], DCI_GPU_TRANSFORM_BYTES(dim) apart */
 } dci_gpu_score_args;
 
 enum {
@@ -150,9 +150,9 @@ enum {
  * none: nothing is chosen, whatever room there is, and scores are not looked at.
  * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
  */
-typedef struct dci_gpu_choose_args {
+typedef struct dci_gpu_select_args {
         int32_t n_sequences, n_heads, group, group_shift;
-        int32_t weigh, n_parts, most_groups, stride;
+        int32_t weigh, n_parts, max_groups, stride;
         int32_t drop, none, due_is, reserved;
         dci_gpu_sizes sizes;
         const int32_t *rows, *n_tokens, *n_grouped, *n_listed;
@@ -167,8 +167,8 @@ typedef struct dci_gpu_choose_args {
         int32_t *positions, *counts;
         int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
         int32_t *ranked, *n_ranked;
-        dci_gpu_decided kept;
-} dci_gpu_choose_args;
+        dci_gpu_selection_cache kept;
+} dci_gpu_select_args;
 
 /**
  * What scores are made from, for tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most 2
@@ -180,7 +180,7 @@ typedef struct dci_gpu_choose_args {
  * value_bits, if not 0: of the same candidates also the values of a low-bit tail (args/tail.h), from lanes.values, 4, 2 or 1 bits, tail_at
  * bytes into each head's part, as src/kv/stages/tail_lowbit.c: 4 times [128 tokens][32 coordinates] codes across, then 512 scales as bf16.
  */
-typedef struct dci_gpu_form_args {
+typedef struct dci_gpu_encode_args {
         int32_t n_layers, n_sequences, n_heads, dim;
         int32_t kind, bits, dtype, group_shift;
         int32_t sink, value_bits, tail_at, reserved;
@@ -193,7 +193,7 @@ typedef struct dci_gpu_form_args {
         const float *centres;
         uint64_t centres_step;
         const float *value_signs, *value_centres; /* as those of the keys */
-} dci_gpu_form_args;
+} dci_gpu_encode_args;
 
 /**
  * The same of a prompt's end, for one layer and row, from the caller's rows: the centre (the mean of the candidates' keys: binary32 sums of
@@ -201,9 +201,9 @@ typedef struct dci_gpu_form_args {
  * of token `sink`, key_token bytes from one to the next, key_head between heads, addresses that are multiples of 16. sums: [head]
  * [ceil(n / 64)][dim] floats of scratch, twice that with values; only CODES need it, and have a centre. Places of the last chunk behind
  * candidate n are zeros.
- * value_bits, if not 0: values likewise, with a centre and signs of their own; see dci_gpu_form_args.
+ * value_bits, if not 0: values likewise, with a centre and signs of their own; see dci_gpu_encode_args.
  */
-typedef struct dci_gpu_form_prompt_args {
+typedef struct dci_gpu_encode_prompt_args {
         int32_t n_heads, dim, kind, bits;
         int32_t dtype, group_shift, n_candidates, row;
         int32_t value_bits, tail_at;
@@ -213,12 +213,12 @@ typedef struct dci_gpu_form_prompt_args {
         const float *signs, *value_signs;
         float *centres, *value_centres; /* [row][head][dim] */
         float *sums;
-} dci_gpu_form_prompt_args;
+} dci_gpu_encode_prompt_args;
 
 void dci_gpu_ref_score(const dci_gpu_score_args *args);
-void dci_gpu_ref_choose(const dci_gpu_choose_args *args);
-void dci_gpu_ref_form(const dci_gpu_form_args *args);
-void dci_gpu_ref_form_prompt(const dci_gpu_form_prompt_args *args);
+void dci_gpu_ref_select(const dci_gpu_select_args *args);
+void dci_gpu_ref_encode(const dci_gpu_encode_args *args);
+void dci_gpu_ref_encode_prompt(const dci_gpu_encode_prompt_args *args);
 
 #ifdef __cplusplus
 }

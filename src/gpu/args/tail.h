@@ -20,8 +20,7 @@ extern "C" {
  */
 typedef struct dci_gpu_tail_args {
         int32_t n_sequences, n_heads, group, dim;
-        int32_t bits, n_parts, most_groups,
-                tail_at; /* n_parts: the list is cut into, with room for them in `partial` */
+        int32_t bits, n_parts, max_groups, tail_at; /* n_parts: the list is cut into, with room for them in `partial` */
         dci_gpu_sizes sizes;
         const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
         const float *scores;
@@ -32,7 +31,7 @@ typedef struct dci_gpu_tail_args {
         float *out, *lse;
 } dci_gpu_tail_args;
 
-#define DCI_GPU_MOST_PART_PAGES 65536 /* each part of a list has fewer */
+#define DCI_GPU_MAX_PART_PAGES 65536 /* each part of a list has fewer */
 
 /**
  * The same by means of pages: candidate c is of page c >> page_shift, whose mean key and mean value lie keys_at and values_at bytes into
@@ -46,8 +45,8 @@ typedef struct dci_gpu_tail_args {
 typedef struct dci_gpu_tail_sums_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t dtype, query_dtype, page_shift, whole;
-        int32_t n_parts, most_pages,
-                stride; /* most_pages: of a list, at most; less than DCI_GPU_MOST_PART_PAGES in each part */
+        int32_t n_parts, max_pages,
+                stride; /* most_pages: of a list, at most; less than DCI_GPU_MAX_PART_PAGES in each part */
         float scale;
         uint32_t keys_at, values_at;
         dci_gpu_sizes sizes;

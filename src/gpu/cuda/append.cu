@@ -7,7 +7,7 @@
 #include "gpu/cuda/rows.cuh"
 
 constexpr int warps_per_block = 8;
-constexpr int most_sequences = 4096; /* whose numbers fit into a block's shared memory */
+constexpr int max_sequences = 4096; /* whose numbers fit into a block's shared memory */
 
 /* Which 16-bit elements of a word are NaN or infinity: all bits of the exponent are set. */
 static __device__ __forceinline__ bool has_bad(uint4 x, uint32_t exponent)
@@ -172,9 +172,9 @@ static uint32_t bytes_of(const dci_gpu_append_args *args, bool keys)
 
 extern "C" dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, const dci_gpu_append_args *args)
 {
-        if (args->batch.n > most_sequences)
+        if (args->batch.n > max_sequences)
                 return dci_fail(DCI_ERR_LIMIT, "a call has %d sequences, the device's kernel takes %d", args->batch.n,
-                                most_sequences);
+                                max_sequences);
         const uint64_t n_pairs = (uint64_t)args->batch.n_tokens * (uint64_t)args->n_heads;
         if (n_pairs == 0 || args->batch.n == 0)
                 return DCI_OK;

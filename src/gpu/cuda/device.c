@@ -222,14 +222,14 @@ static dci_status cuda_free_bytes(dci_gpu *gpu, size_t *out)
         ON_DEVICE(gpu, cudaMemGetInfo(out, &total), "GPU %d does not tell its free memory", gpu->device);
 }
 
-static dci_status cuda_take(dci_gpu *gpu, size_t n_bytes, void **out)
+static dci_status cuda_alloc(dci_gpu *gpu, size_t n_bytes, void **out)
 {
         /* cudaMalloc aligns to 256 bytes at least. */
         ON_DEVICE(gpu, cudaMalloc(out, n_bytes > 0 ? n_bytes : 1), "GPU %d has no room for %zu bytes", gpu->device,
                   n_bytes);
 }
 
-static void cuda_give(dci_gpu *gpu, void *memory, size_t n_bytes)
+static void cuda_free(dci_gpu *gpu, void *memory, size_t n_bytes)
 {
         (void)n_bytes;
         if (memory != NULL)
@@ -297,13 +297,13 @@ static dci_status cuda_pointer_check(dci_gpu *gpu, const void *pointer, const ch
 
 /* --- streams ----------------------------------------------------------------------------------------------------------- */
 
-static dci_status cuda_stream_take(dci_gpu *gpu, void **out)
+static dci_status cuda_stream_create(dci_gpu *gpu, void **out)
 {
         ON_DEVICE(gpu, cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking), "GPU %d gives no stream",
                   gpu->device);
 }
 
-static void cuda_stream_give(dci_gpu *gpu, void *stream)
+static void cuda_stream_destroy(dci_gpu *gpu, void *stream)
 {
         if (stream != NULL)
                 ON_DEVICE_QUIETLY(gpu, cudaStreamDestroy((cudaStream_t)stream));
@@ -428,13 +428,13 @@ static dci_status cuda_fill(dci_gpu *gpu, void *stream, void *to, int byte, size
 
 /* --- events and graphs ------------------------------------------------------------------------------------------------- */
 
-static dci_status cuda_event_take(dci_gpu *gpu, bool timed, void **out)
+static dci_status cuda_event_create(dci_gpu *gpu, bool timed, void **out)
 {
         ON_DEVICE(gpu, cudaEventCreateWithFlags((cudaEvent_t *)out, timed ? cudaEventDefault : cudaEventDisableTiming),
                   "GPU %d gives no event", gpu->device);
 }
 
-static void cuda_event_give(dci_gpu *gpu, void *event)
+static void cuda_event_destroy(dci_gpu *gpu, void *event)
 {
         if (event != NULL)
                 ON_DEVICE_QUIETLY(gpu, cudaEventDestroy((cudaEvent_t)event));
@@ -508,7 +508,7 @@ static dci_status cuda_graph_launch(dci_gpu *gpu, void *graph, void *stream)
                   "a graph cannot be started on GPU %d", gpu->device);
 }
 
-static void cuda_graph_give(dci_gpu *gpu, void *graph)
+static void cuda_graph_destroy(dci_gpu *gpu, void *graph)
 {
         if (graph != NULL)
                 ON_DEVICE_QUIETLY(gpu, cudaGraphExecDestroy((cudaGraphExec_t)graph));
@@ -542,12 +542,12 @@ static const dci_gpu_ops ops = {
         .open = cuda_open,
         .close = cuda_close,
         .free_bytes = cuda_free_bytes,
-        .take = cuda_take,
-        .give = cuda_give,
+        .alloc = cuda_alloc,
+        .free = cuda_free,
         .pin = cuda_pin,
         .unpin = cuda_unpin,
-        .stream_take = cuda_stream_take,
-        .stream_give = cuda_stream_give,
+        .stream_create = cuda_stream_create,
+        .stream_destroy = cuda_stream_destroy,
         .stream_check = cuda_stream_check,
         .stream_runs = cuda_stream_runs,
         .stream_wait = cuda_stream_wait,
@@ -556,8 +556,8 @@ static const dci_gpu_ops ops = {
         .copy_batch = cuda_copy_batch,
         .fill = cuda_fill,
         .pointer_check = cuda_pointer_check,
-        .event_take = cuda_event_take,
-        .event_give = cuda_event_give,
+        .event_create = cuda_event_create,
+        .event_destroy = cuda_event_destroy,
         .event_record = cuda_event_record,
         .event_wait = cuda_event_wait,
         .event_done = cuda_event_done,
@@ -566,7 +566,7 @@ static const dci_gpu_ops ops = {
         .capture_begin = cuda_capture_begin,
         .capture_end = cuda_capture_end,
         .graph_launch = cuda_graph_launch,
-        .graph_give = cuda_graph_give,
+        .graph_destroy = cuda_graph_destroy,
         .fits = cuda_fits,
         DCI_GPU_EACH_KERNEL(ENTRY) /* with its comma */
 };

@@ -131,7 +131,7 @@ template <int depth, bool resident = false> struct Finder {
                         const uint32_t vector = base + d * span.stride + span.lane, item = vector / span.of_unit;
                         in_unit[d] = vector - item * span.of_unit;
                         items[d] = __ldca(
-                                reinterpret_cast<const int2 *>(list.items + min(item, (uint32_t)args.most_items - 1)));
+                                reinterpret_cast<const int2 *>(list.items + min(item, (uint32_t)args.max_items - 1)));
                 }
         }
 
@@ -229,7 +229,7 @@ static __global__ void __launch_bounds__(512) gather_shared(const __grid_constan
 /* --- whole rows by the copy engine ------------------------------------------------------------------------------------ */
 
 /* Keys and values of a unit in pieces of at most most_piece bytes, which a slot of shared memory holds. */
-constexpr uint32_t most_piece = 2048;
+constexpr uint32_t max_piece = 2048;
 struct Pieces {
         uint32_t of_keys, of_values, slot_bytes;
 };
@@ -239,8 +239,8 @@ static __host__ __device__ inline Pieces pieces_of(const dci_gpu_gather_args &ar
         const uint32_t keys = args.lanes.key_bytes << args.unit_shift,
                        values = args.lanes.value_bytes << args.unit_shift;
         const uint32_t longest = keys > values ? keys : values;
-        return {(keys + most_piece - 1) / most_piece, (values + most_piece - 1) / most_piece,
-                longest < most_piece ? longest : most_piece};
+        return {(keys + max_piece - 1) / max_piece, (values + max_piece - 1) / max_piece,
+                longest < max_piece ? longest : max_piece};
 }
 
 /* A lane has one slot: it asks for a piece, waits with its warp, sends the piece on, and takes the slot again when it has been read. */
@@ -273,10 +273,10 @@ static __global__ void __launch_bounds__(512)
                 if (mine) {
                         const uint32_t item = piece / of_unit, in_unit = piece - item * of_unit;
                         const bool is_key = in_unit < pieces.of_keys;
-                        const uint32_t at = most_piece * (is_key ? in_unit : in_unit - pieces.of_keys);
+                        const uint32_t at = max_piece * (is_key ? in_unit : in_unit - pieces.of_keys);
                         const uint32_t whole = (is_key ? args.lanes.key_bytes : args.lanes.value_bytes)
                                                << args.unit_shift;
-                        bytes = whole - at < most_piece ? whole - at : most_piece;
+                        bytes = whole - at < max_piece ? whole - at : max_piece;
                         const int2 it = __ldca(reinterpret_cast<const int2 *>(list.items + item));
                         const int block = __ldca(table_of(args, list) + (it.x >> args.pool.page_shift));
                         route = route_of(args, list, it, block, piece_of(args.pool, block), is_key, at);
@@ -337,10 +337,10 @@ static Kernel kernel_of(const dci_gpu_fetch &fetch)
 
 /* Blocks of a list when the caller does not say: enough for its most items, as long as they are resident together. */
 static int blocks_of(const dci_gpu_cuda *cuda, uint64_t n_pieces, uint64_t per_block, uint64_t n_lists, int warps,
-                     int most_warps)
+                     int max_warps)
 {
         const uint64_t wanted = (n_pieces + per_block - 1) / per_block;
-        const uint64_t room = (uint64_t)cuda->multiprocessors * (most_warps / warps) / n_lists;
+        const uint64_t room = (uint64_t)cuda->multiprocessors * (max_warps / warps) / n_lists;
         const uint64_t n = wanted < room ? wanted : room;
         return n > 0 ? (int)n : 1;
 }
@@ -364,7 +364,7 @@ static dci_status launch_bulk(const dci_gpu_cuda *cuda, cudaLaunchConfig_t *conf
         config->dynamicSmemBytes = shared;
         config->gridDim.x = fetch->blocks > 0
                                     ? fetch->blocks
-                                    : blocks_of(cuda, (uint64_t)args->most_items * (pieces.of_keys + pieces.of_values),
+                                    : blocks_of(cuda, (uint64_t)args->max_items * (pieces.of_keys + pieces.of_values),
                                                 (uint64_t)fetch->warps * fetch->depth, n_lists, fetch->warps, 48);
         return dci_gpu_cuda_status(
                 launch_early(stream_of(cuda, config->stream), config, gather_bulk, *args, (uint32_t)fetch->depth),
@@ -383,11 +383,11 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
                                              const dci_gpu_fetch *fetch)
 {
         const uint64_t n_lists = (uint64_t)args->n_sequences * (uint64_t)args->n_heads;
-        if (n_lists == 0 || args->most_items <= 0)
+        if (n_lists == 0 || args->max_items <= 0)
                 return DCI_OK;
-        if (n_lists > DCI_GPU_MOST_LISTS)
+        if (n_lists > DCI_GPU_MAX_LISTS)
                 return dci_fail(DCI_ERR_LIMIT, "a gather has %llu lists, the device's kernel takes %d",
-                                (unsigned long long)n_lists, DCI_GPU_MOST_LISTS);
+                                (unsigned long long)n_lists, DCI_GPU_MAX_LISTS);
         if (fetch->warps < 1 || fetch->warps > 16)
                 return dci_fail(DCI_ERR_INVALID, "warps is %d, expected 1 to 16", fetch->warps);
         cudaLaunchConfig_t config = {};
@@ -414,7 +414,7 @@ extern "C" dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *str
         }
         const uint64_t vectors = ((uint64_t)args->lanes.key_bytes + args->lanes.value_bytes) / 16 << args->unit_shift;
         config.gridDim.x = fetch->blocks > 0 ? fetch->blocks
-                                             : blocks_of(cuda, (uint64_t)args->most_items * vectors,
+                                             : blocks_of(cuda, (uint64_t)args->max_items * vectors,
                                                          (uint64_t)config.blockDim.x * fetch->depth, n_lists,
                                                          fetch->warps, near ? 40 : 48);
         return dci_gpu_cuda_status(launch_early(stream_of(cuda, config.stream), &config, kernel, *args),

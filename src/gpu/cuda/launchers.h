@@ -80,14 +80,14 @@ dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const 
                                   const dci_gpu_fetch *fetch);
 
 /* The least shared memory that a block may have on any device which there are kernels for (8.6, 8.9, 12.0): what needs no more is not asked for. */
-#define DCI_GPU_CUDA_LEAST_SHARED ((size_t)99 * 1024)
+#define DCI_GPU_CUDA_MIN_SHARED ((size_t)99 * 1024)
 
 /* Shared memory of a block, with what its kernel has besides; SIZE_MAX: there is no kernel. */
 size_t dci_gpu_cuda_attend_bytes(int32_t dim, int32_t group);
 size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames);
-size_t dci_gpu_cuda_choose_bytes(int32_t stride);
+size_t dci_gpu_cuda_select_bytes(int32_t stride);
 size_t dci_gpu_cuda_take_kept_bytes(int32_t stride);
-size_t dci_gpu_cuda_form_learned_bytes(int32_t dim);
+size_t dci_gpu_cuda_encode_learned_bytes(int32_t dim);
 
 /* cuda/limits.c: see dci_gpu_ops. */
 struct dci_gpu_needs;

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Whether a GPU can launch what a KV cache will ask of it: before it is made, since a launch that is refused in the middle of a step cannot be taken
- * back. What depends on nothing but the kernel itself is less than what any device has (DCI_GPU_CUDA_LEAST_SHARED).
+ * back. What depends on nothing but the kernel itself is less than what any device has (DCI_GPU_CUDA_MIN_SHARED).
  */
 #include "gpu/gpu_internal.h"
 
@@ -10,19 +10,19 @@
 
 static dci_status check_choice(const dci_gpu_cuda *cuda, const dci_gpu_needs *n)
 {
-        const size_t choose = dci_gpu_cuda_choose_bytes(n->stride),
+        const size_t select = dci_gpu_cuda_select_bytes(n->stride),
                      kept = n->keeps ? dci_gpu_cuda_take_kept_bytes(n->stride) : 0,
-                     most = choose > kept ? choose : kept;
+                     most = select > kept ? select : kept;
         if (most > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "the device cannot plan with a budget of %d: that needs %zu bytes of shared memory, "
                                 "this GPU has %zu",
                                 (int)n->stride, most, cuda->shared_bytes);
-        if (n->codes && dci_gpu_cuda_form_learned_bytes(n->dim) > cuda->shared_bytes)
+        if (n->codes && dci_gpu_cuda_encode_learned_bytes(n->dim) > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "the device cannot plan with learned codes of %d elements: they need %zu bytes of "
                                 "shared memory, this GPU has %zu",
-                                (int)n->dim, dci_gpu_cuda_form_learned_bytes(n->dim), cuda->shared_bytes);
+                                (int)n->dim, dci_gpu_cuda_encode_learned_bytes(n->dim), cuda->shared_bytes);
         return DCI_OK;
 }
 
@@ -40,9 +40,9 @@ dci_status dci_gpu_cuda_fits(const dci_gpu_cuda *cuda, const dci_gpu_needs *n)
                                 "a budget of %d and %d hot units need %zu bytes of shared memory, this GPU has %zu: "
                                 "lower the budget or hot_tokens",
                                 (int)n->stride, (int)n->n_frames, resolve, cuda->shared_bytes);
-        if (n->gathers && n->n_lists > DCI_GPU_MOST_LISTS)
+        if (n->gathers && n->n_lists > DCI_GPU_MAX_LISTS)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "a step of max_sequences has %zu lists, but a GPU gathers for %d at most", n->n_lists,
-                                DCI_GPU_MOST_LISTS);
+                                DCI_GPU_MAX_LISTS);
         return n->plans ? check_choice(cuda, n) : DCI_OK;
 }

@@ -35,17 +35,17 @@ int32_t dci_gpu_numa_node(const char *bus_id)
 /* The system call itself: <numaif.h> comes with a library that nothing else here needs. Numbers as in the kernel's mempolicy.h. */
 #define POLICY_PREFERRED 1
 #define POLICY_MOVE 2
-#define MOST_NODES 1024
+#define MAX_NODES 1024
 
 static void move_near(uintptr_t begin, uintptr_t end, int32_t node)
 {
 #if defined(SYS_mbind)
         enum { WORD = 8 * sizeof(unsigned long) };
-        unsigned long nodes[MOST_NODES / WORD] = {0};
-        if (node < 0 || node >= MOST_NODES)
+        unsigned long nodes[MAX_NODES / WORD] = {0};
+        if (node < 0 || node >= MAX_NODES)
                 return;
         nodes[(size_t)node / WORD] = 1ul << ((size_t)node % WORD);
-        (void)syscall(SYS_mbind, begin, end - begin, POLICY_PREFERRED, nodes, (unsigned long)MOST_NODES, POLICY_MOVE);
+        (void)syscall(SYS_mbind, begin, end - begin, POLICY_PREFERRED, nodes, (unsigned long)MAX_NODES, POLICY_MOVE);
 #else
         (void)begin, (void)end, (void)node;
 #endif

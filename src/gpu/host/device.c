@@ -119,7 +119,7 @@ static dci_status host_free_bytes(dci_gpu *gpu, size_t *out)
 
 /* --- memory --------------------------------------------------------------------------------------------------- */
 
-static dci_status host_take(dci_gpu *gpu, size_t n_bytes, void **out)
+static dci_status host_alloc(dci_gpu *gpu, size_t n_bytes, void **out)
 {
         host_state *state = gpu->state;
         const dci_allocator *allocator = &gpu->context->allocator;
@@ -139,7 +139,7 @@ static dci_status host_take(dci_gpu *gpu, size_t n_bytes, void **out)
         return DCI_OK;
 }
 
-static void host_give(dci_gpu *gpu, void *memory, size_t n_bytes)
+static void host_free(dci_gpu *gpu, void *memory, size_t n_bytes)
 {
         host_state *state = gpu->state;
         const dci_allocator *allocator = &gpu->context->allocator;
@@ -203,7 +203,7 @@ static dci_status host_pointer_check(dci_gpu *gpu, const void *pointer, const ch
 
 /* --- streams -------------------------------------------------------------------------------------------------- */
 
-static dci_status host_stream_take(dci_gpu *gpu, void **out)
+static dci_status host_stream_create(dci_gpu *gpu, void **out)
 {
         host_state *state = gpu->state;
         host_stream *stream = dci_calloc(gpu->context, 1, sizeof *stream);
@@ -217,7 +217,7 @@ static dci_status host_stream_take(dci_gpu *gpu, void **out)
         return DCI_OK;
 }
 
-static void host_graph_give(dci_gpu *gpu, void *object)
+static void host_graph_destroy(dci_gpu *gpu, void *object)
 {
         host_graph *graph = object;
         if (graph == NULL)
@@ -229,7 +229,7 @@ static void host_graph_give(dci_gpu *gpu, void *object)
         dci_free(gpu->context, graph, 1, sizeof *graph);
 }
 
-static void host_stream_give(dci_gpu *gpu, void *object)
+static void host_stream_destroy(dci_gpu *gpu, void *object)
 {
         host_state *state = gpu->state;
         pthread_mutex_lock(&state->lock);
@@ -241,7 +241,7 @@ static void host_stream_give(dci_gpu *gpu, void *object)
                 *at = stream->next;
         pthread_mutex_unlock(&state->lock);
         if (stream != NULL)
-                host_graph_give(gpu, stream->graph);
+                host_graph_destroy(gpu, stream->graph);
         dci_free(gpu->context, stream, 1, sizeof *stream);
 }
 
@@ -346,7 +346,7 @@ static dci_status host_fill(dci_gpu *gpu, void *stream, void *to, int byte, size
 
 /* --- events --------------------------------------------------------------------------------------------------- */
 
-static dci_status host_event_take(dci_gpu *gpu, bool timed, void **out)
+static dci_status host_event_create(dci_gpu *gpu, bool timed, void **out)
 {
         host_event *event = dci_calloc(gpu->context, 1, sizeof *event);
         if (event == NULL)
@@ -356,7 +356,7 @@ static dci_status host_event_take(dci_gpu *gpu, bool timed, void **out)
         return DCI_OK;
 }
 
-static void host_event_give(dci_gpu *gpu, void *event)
+static void host_event_destroy(dci_gpu *gpu, void *event)
 {
         dci_free(gpu->context, event, 1, sizeof(host_event));
 }
@@ -500,12 +500,12 @@ KERNEL(pack)
 KERNEL(reside)
 KERNEL(gather)
 KERNEL(score)
-KERNEL(choose)
+KERNEL(select)
 KERNEL(gate)
 KERNEL(take_kept)
-KERNEL(form)
-KERNEL(form_prompt)
-KERNEL(form_learned)
+KERNEL(encode)
+KERNEL(encode_prompt)
+KERNEL(encode_learned)
 KERNEL(tail_sums)
 KERNEL(kmeans)
 
@@ -547,12 +547,12 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .open = host_open,
                                       .close = host_close,
                                       .free_bytes = host_free_bytes,
-                                      .take = host_take,
-                                      .give = host_give,
+                                      .alloc = host_alloc,
+                                      .free = host_free,
                                       .pin = host_pin_memory,
                                       .unpin = host_unpin,
-                                      .stream_take = host_stream_take,
-                                      .stream_give = host_stream_give,
+                                      .stream_create = host_stream_create,
+                                      .stream_destroy = host_stream_destroy,
                                       .stream_check = host_stream_check,
                                       .stream_runs = host_stream_runs,
                                       .stream_wait = host_stream_wait,
@@ -561,8 +561,8 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .copy_batch = host_copy_batch,
                                       .fill = host_fill,
                                       .pointer_check = host_pointer_check,
-                                      .event_take = host_event_take,
-                                      .event_give = host_event_give,
+                                      .event_create = host_event_create,
+                                      .event_destroy = host_event_destroy,
                                       .event_record = host_event_record,
                                       .event_wait = host_event_wait,
                                       .event_done = host_event_done,
@@ -571,6 +571,6 @@ const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
                                       .capture_begin = host_capture_begin,
                                       .capture_end = host_capture_end,
                                       .graph_launch = host_graph_launch,
-                                      .graph_give = host_graph_give,
+                                      .graph_destroy = host_graph_destroy,
                                       .fits = host_fits,
                                       DCI_GPU_EACH_KERNEL(ENTRY)};

@@ -40,7 +40,7 @@ static unsigned char *part_of(const forming *f, int32_t candidate)
                (number & (((uint64_t)1 << c->piece_shift) - 1)) * c->chunk_bytes + (uint64_t)f->head * c->head_bytes;
 }
 
-static void widen(const rows *r, int32_t candidate, int32_t dtype, int32_t dim, float *out)
+static void to_f32(const rows *r, int32_t candidate, int32_t dtype, int32_t dim, float *out)
 {
         const unsigned char *at = r->base + (((uint64_t)candidate + r->offset) & r->mask) * r->step;
         for (int32_t j = 0; j < dim; j++) {
@@ -71,7 +71,7 @@ static dci_coded_row encode(const rows *r, int32_t candidate, const forming *f, 
         while (rotation.part <= rotation.dim / 2)
                 rotation.part *= 2;
         even.bits = (int)dci_coder_even_steps((size_t)f->dim, bits, &even.spread, even.inverse);
-        widen(r, candidate, f->dtype, f->dim, y);
+        to_f32(r, candidate, f->dtype, f->dim, y);
         for (int32_t j = 0; j < f->dim; j++)
                 y[j] -= centre[j];
         dci_rotate(&rotation, y, spare);
@@ -116,8 +116,8 @@ static void put_value(const forming *f, int32_t candidate)
         const size_t bits = (size_t)f->value_bits, at = (size_t)candidate % DCI_GPU_CHUNK, row = at % DCI_CODE_ROWS;
         const size_t n_blocks = (size_t)f->dim / 32, apart = 32 * BLOCK * bits / 8;
         const size_t line = (at - row) % BLOCK * bits / 32;
-        dci_code_across((int)bits, rows_of, (size_t)f->dim * bits / 32, row, row + 1,
-                        part + at / BLOCK * n_blocks * apart + line * PAIR, n_blocks, apart);
+        dci_code_transpose((int)bits, rows_of, (size_t)f->dim * bits / 32, row, row + 1,
+                           part + at / BLOCK * n_blocks * apart + line * PAIR, n_blocks, apart);
         put_scale(f, f->value_bits, part, candidate, nearest_scale(&coded));
 }
 
@@ -127,7 +127,7 @@ static void extremes(const forming *f, int32_t first, int32_t n, float *most, fl
 {
         float x[DCI_GPU_MAX_DIM];
         for (int32_t i = 0; i < n; i++) {
-                widen(&f->keys, first + i, f->dtype, f->dim, x);
+                to_f32(&f->keys, first + i, f->dtype, f->dim, x);
                 for (int32_t j = 0; j < f->dim; j++) {
                         most[j] = i == 0 || x[j] > most[j] ? x[j] : most[j];
                         least[j] = i == 0 || x[j] < least[j] ? x[j] : least[j];
@@ -146,7 +146,7 @@ static void cuboid(const forming *f, int32_t first, int32_t n, float *centre, fl
                 distance[j] = 0.0f;
         }
         for (int32_t i = 0; i < n; i++) {
-                widen(&f->keys, first + i, f->dtype, f->dim, x);
+                to_f32(&f->keys, first + i, f->dtype, f->dim, x);
                 for (int32_t j = 0; j < f->dim; j++)
                         distance[j] += fabsf(x[j] - centre[j]);
         }
@@ -157,9 +157,9 @@ static void cuboid(const forming *f, int32_t first, int32_t n, float *centre, fl
 static void mean(const forming *f, int32_t first, int32_t n, float *out)
 {
         float x[DCI_GPU_MAX_DIM];
-        widen(&f->keys, first, f->dtype, f->dim, out);
+        to_f32(&f->keys, first, f->dtype, f->dim, out);
         for (int32_t i = 1; i < n; i++) {
-                widen(&f->keys, first + i, f->dtype, f->dim, x);
+                to_f32(&f->keys, first + i, f->dtype, f->dim, x);
                 for (int32_t j = 0; j < f->dim; j++)
                         out[j] += x[j];
         }
@@ -213,7 +213,7 @@ static void form(const forming *f, int32_t from, int32_t to)
         }
 }
 
-static rows ring_of(const dci_gpu_form_args *args, const unsigned char *base, uint32_t row_bytes, uint64_t list)
+static rows ring_of(const dci_gpu_encode_args *args, const unsigned char *base, uint32_t row_bytes, uint64_t list)
 {
         const dci_gpu_lanes *lanes = &args->lanes;
         const uint64_t slot = list * (uint64_t)lanes->n_slots + (uint64_t)lanes->sink;
@@ -226,7 +226,7 @@ static rows ring_of(const dci_gpu_form_args *args, const unsigned char *base, ui
         .value_bits = (a)->value_bits, .tail_at = (a)->tail_at, .signs = (a)->signs, .value_signs = (a)->value_signs,  \
         .chunks = (a)->chunks
 
-void dci_gpu_ref_form(const dci_gpu_form_args *args)
+void dci_gpu_ref_encode(const dci_gpu_encode_args *args)
 {
         forming f = {FORMING(args)};
         for (int32_t i = 0; i < args->n_sequences; i++)
@@ -257,7 +257,7 @@ static void centre_of(const rows *r, int32_t n, int32_t dtype, int32_t dim, floa
         for (int32_t first = 0; first < n; first += SUM_ROWS) {
                 float part[DCI_GPU_MAX_DIM] = {0.0f}, x[DCI_GPU_MAX_DIM];
                 for (int32_t i = first; i < n && i < first + SUM_ROWS; i++) {
-                        widen(r, i, dtype, dim, x);
+                        to_f32(r, i, dtype, dim, x);
                         for (int32_t j = 0; j < dim; j++)
                                 part[j] += x[j];
                 }
@@ -268,7 +268,7 @@ static void centre_of(const rows *r, int32_t n, int32_t dtype, int32_t dim, floa
                 out[j] = (float)(sum[j] / (double)n);
 }
 
-void dci_gpu_ref_form_prompt(const dci_gpu_form_prompt_args *args)
+void dci_gpu_ref_encode_prompt(const dci_gpu_encode_prompt_args *args)
 {
         forming f = {FORMING(args), .row = args->row};
         for (f.head = 0; f.head < args->n_heads && args->n_candidates > 0; f.head++) {

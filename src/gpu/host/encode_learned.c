@@ -12,8 +12,8 @@
 
 #define FAR_OFF                                                                                                        \
         0x1p60f /* as simd/codes/encode_levels.h, and the squares that are exact enough in binary32 as simd/codes/encode_template.h */
-#define LEAST_SQUARE 0x1p-80f
-#define MOST_SQUARE 0x1p100f
+#define MIN_SQUARE 0x1p-80f
+#define MAX_SQUARE 0x1p100f
 
 /* Of a row: codes and levels of coordinates, and its coordinates. */
 typedef struct written {
@@ -28,7 +28,7 @@ static const float *centre_of(const dci_gpu_writer *w)
 }
 
 /* A row in the frame's coordinates. */
-static void turn(const dci_gpu_form_learned_args *args, const dci_gpu_writer *w, const unsigned char *row, float *y)
+static void turn(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w, const unsigned char *row, float *y)
 {
         const size_t dim = (size_t)args->dim;
         const float *centre = centre_of(w), *to = centre + 2 * dim;
@@ -84,14 +84,14 @@ static float level_of(const dci_gpu_writer *w, int32_t bits, float x, uint32_t *
         return 0.0f > x ? 0.0f - level : level;
 }
 
-static void code(const dci_gpu_form_learned_args *args, const dci_gpu_writer *w, written *out)
+static void code(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w, written *out)
 {
         const float *worth = centre_of(w) + args->dim, unit = unit_of(w, out->y), inverse = 1.0f / unit;
         float product[2] = {0.0f, 0.0f}, square[2] = {0.0f, 0.0f};
         for (int32_t c = 0; c < w->n_coded; c++) {
                 const int32_t bits = w->groups[c / 4].bits;
                 const float x = out->y[c] * inverse;
-                const float level = bits > DCI_GPU_FRAME_TABLE
+                const float level = bits > DCI_GPU_TRANSFORM_TABLE
                                             ? wide_level_of(w->to_codes[bits], bits, x, &out->codes[c])
                                             : level_of(w, bits, x, &out->codes[c]);
                 out->point[c] = level * worth[c];
@@ -117,14 +117,14 @@ static float residual_of(const dci_gpu_writer *w, const written *row, int32_t di
                 sum[c % 2] += left * left;
         }
         const float square = sum[0] + sum[1];
-        if (square >= LEAST_SQUARE && square <= MOST_SQUARE)
+        if (square >= MIN_SQUARE && square <= MAX_SQUARE)
                 return sqrtf(square);
         for (int32_t c = 0; c < dim; c++)
                 exact += (double)left_at(w, row, c) * (double)left_at(w, row, c);
         return (float)sqrt(exact);
 }
 
-static unsigned char *part_of(const dci_gpu_form_learned_args *args, int32_t candidate, int32_t head)
+static unsigned char *part_of(const dci_gpu_encode_learned_args *args, int32_t candidate, int32_t head)
 {
         const dci_gpu_chunks *c = &args->chunks;
         const uint64_t number =
@@ -133,7 +133,7 @@ static unsigned char *part_of(const dci_gpu_form_learned_args *args, int32_t can
                (number & (((uint64_t)1 << c->piece_shift) - 1)) * c->chunk_bytes + (uint64_t)head * c->head_bytes;
 }
 
-static void put(const dci_gpu_form_learned_args *args, const dci_gpu_writer *w, const written *row, int32_t candidate,
+static void put(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w, const written *row, int32_t candidate,
                 unsigned char *part)
 {
         const size_t block_bytes = 4 * (size_t)args->dim * (size_t)args->bits, at = (size_t)candidate % DCI_GPU_CHUNK,
@@ -141,13 +141,13 @@ static void put(const dci_gpu_form_learned_args *args, const dci_gpu_writer *w, 
         unsigned char *words = part + at / rows * block_bytes + dci_code_word(at % rows);
         const uint16_t scale = dci_float_to_bf16(row->scale);
         for (int32_t c = 0; c < w->n_coded; c++) {
-                const dci_gpu_frame_group *g = &w->groups[c / 4];
+                const dci_gpu_transform_group *g = &w->groups[c / 4];
                 words[g->line * 2 * DCI_CODE_LINE + (size_t)c % 4] |= (unsigned char)(row->codes[c] << g->shift);
         }
         memcpy(part + DCI_GPU_CHUNK / rows * block_bytes + 2 * at, &scale, sizeof scale);
 }
 
-static void form_head(const dci_gpu_form_learned_args *args, const dci_gpu_writer *w, int32_t head)
+static void form_head(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w, int32_t head)
 {
         const size_t n_bytes = (size_t)DCI_GPU_CHUNK * ((size_t)args->dim * (size_t)args->bits / 8 + sizeof(uint16_t));
         const int32_t n = args->n_candidates;
@@ -167,7 +167,7 @@ static void form_head(const dci_gpu_form_learned_args *args, const dci_gpu_write
         }
 }
 
-void dci_gpu_ref_form_learned(const dci_gpu_form_learned_args *args)
+void dci_gpu_ref_encode_learned(const dci_gpu_encode_learned_args *args)
 {
         for (int32_t head = 0; head < args->n_heads; head++) {
                 const void *record = args->writers + (size_t)head * DCI_GPU_WRITER_BYTES(args->dim);

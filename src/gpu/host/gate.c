@@ -40,7 +40,7 @@ static double turn_query(const dci_gpu_gate_args *args, uint64_t query, float *k
 /* By kv head, the mean cosine of its queries; returns the mean of all. */
 static double turn(const dci_gpu_gate_args *args, uint64_t sequence, double *out)
 {
-        const dci_gpu_decided *d = &args->decided;
+        const dci_gpu_selection_cache *d = &args->decided;
         float *kept = dci_gpu_of_row(d->queries, d->row_bytes, args->rows[sequence]);
         double of_all = 0.0;
         for (int32_t h = 0; h < args->n_heads; h++) {
@@ -67,18 +67,18 @@ static void note_turn(const dci_gpu_gate_args *args, int32_t sequence)
 
 static void gate(const dci_gpu_gate_args *args, int32_t sequence, const dci_gpu_view *view, double *turns)
 {
-        const dci_gpu_decided *d = &args->decided;
+        const dci_gpu_selection_cache *d = &args->decided;
         int32_t *state = dci_gpu_of_row(d->state, d->row_bytes, args->rows[sequence]);
         int32_t *due = args->due + sequence * args->n_heads;
-        const bool listed = state[DCI_GPU_DECIDED_LISTED] != 0;
+        const bool listed = state[DCI_GPU_SELECTION_LISTED] != 0;
         bool decides = !listed;
         double all = 0.0;
         if (args->how != DCI_GPU_GATE_PERIOD)
                 all = turn(args, (uint64_t)sequence, turns);
         /* What is no number, of queries that are too large, decides. */
         if (args->how == DCI_GPU_GATE_PERIOD)
-                decides = decides || state[DCI_GPU_DECIDED_SINCE] >= args->period;
-        else if (args->how == DCI_GPU_GATE_TURN)
+                decides = decides || state[DCI_GPU_SELECTION_SINCE] >= args->period;
+        else if (args->how == DCI_GPU_GATE_BOUNDARY)
                 decides = decides || !(all >= args->tau);
         else
                 decides = true;
@@ -86,13 +86,13 @@ static void gate(const dci_gpu_gate_args *args, int32_t sequence, const dci_gpu_
                 const bool keeps = args->how == DCI_GPU_GATE_HEAD && listed && turns[h] >= args->tau;
                 due[h] = !decides ? 0 : keeps ? DCI_GPU_DUE_LATER : DCI_GPU_DUE_NOW;
         }
-        state[DCI_GPU_DECIDED_SINCE] = decides ? 1 : state[DCI_GPU_DECIDED_SINCE] + 1;
+        state[DCI_GPU_SELECTION_SINCE] = decides ? 1 : state[DCI_GPU_SELECTION_SINCE] + 1;
         if (!decides)
                 return;
         if (listed)
                 note_turn(args, sequence);
-        state[DCI_GPU_DECIDED_LISTED] = 1;
-        state[DCI_GPU_DECIDED_END] = view->n_candidates;
+        state[DCI_GPU_SELECTION_LISTED] = 1;
+        state[DCI_GPU_SELECTION_END] = view->n_candidates;
 }
 
 void dci_gpu_ref_gate(const dci_gpu_gate_args *args)
@@ -117,14 +117,14 @@ static void drop(const dci_gpu_take_kept_args *args, uint64_t list)
         for (int32_t i = 0; i < args->counts[list] && args->scores != NULL; i++) {
                 const uint64_t candidate = (uint64_t)(positions[i] - args->sizes.sink);
                 for (int32_t q = 0; q < args->group; q++)
-                        args->scores[(list * (uint64_t)args->most_groups + candidate) * (uint64_t)args->group +
+                        args->scores[(list * (uint64_t)args->max_groups + candidate) * (uint64_t)args->group +
                                      (uint64_t)q] = -FLT_MAX;
         }
 }
 
 static void take(const dci_gpu_take_kept_args *args, uint64_t list, int32_t row, int32_t head, const dci_gpu_view *view)
 {
-        const dci_gpu_decided *d = &args->decided;
+        const dci_gpu_selection_cache *d = &args->decided;
         const int32_t *counts = dci_gpu_of_row(d->counts, d->row_bytes, row);
         const int32_t *kept =
                 (const int32_t *)dci_gpu_of_row(d->lists, d->row_bytes, row) + (uint64_t)head * (uint64_t)d->room;

@@ -11,9 +11,9 @@
 #include "simd/kernels.h"
 
 /* As src/cluster/kmeans_internal.h and kmeans_step.c. */
-#define MOST_NORM2 (FLT_MAX / 256.0f)
-#define LEAST_NORM2 0x1p-80f
-#define LEAST_FIT 0x1p-36f
+#define MAX_NORM2 (FLT_MAX / 256.0f)
+#define MIN_NORM2 0x1p-80f
+#define MIN_FIT 0x1p-36f
 
 /* One head's. */
 typedef struct problem {
@@ -59,7 +59,7 @@ static const void *row_at(const problem *p, size_t i)
 /* In unit length. */
 static void unit_row(const problem *p, size_t i, float *out)
 {
-        p->kernels->widen[p->args->dtype - 1](row_at(p, i), p->dim, out);
+        p->kernels->to_f32[p->args->dtype - 1](row_at(p, i), p->dim, out);
         for (size_t j = 0; j < p->dim; j++)
                 out[j] *= p->scales[i];
 }
@@ -84,7 +84,7 @@ static bool prepare(const problem *p)
         size_t n_used = 0;
         for (size_t i = 0; i < p->n; i++) {
                 const float norm2 = p->kernels->norm2[p->args->dtype - 1](row_at(p, i), p->dim);
-                if (!(norm2 <= MOST_NORM2) || norm2 < LEAST_NORM2)
+                if (!(norm2 <= MAX_NORM2) || norm2 < MIN_NORM2)
                         return false;
                 p->scales[i] = 1.0f / sqrtf(norm2);
                 p->labels[i] = -1;
@@ -169,7 +169,7 @@ static size_t repair(const problem *p)
                 for (size_t i = 0; i < p->n; i++)
                         if (sizes[p->labels[i]] >= 2 && (worst == p->n || p->fits[i] > p->fits[worst]))
                                 worst = i;
-                if (worst == p->n || !(p->fits[worst] > LEAST_FIT))
+                if (worst == p->n || !(p->fits[worst] > MIN_FIT))
                         break;
                 sizes[p->labels[worst]]--;
                 sizes[c]++;
@@ -210,7 +210,7 @@ static void move(const problem *p)
                         continue;
                 mean_of(p, c, DCI_GPU_KMEANS_SUMMED, mean);
                 const float norm2 = p->kernels->norm2[DCI_F32 - 1](mean, p->dim);
-                if (!(norm2 >= LEAST_NORM2))
+                if (!(norm2 >= MIN_NORM2))
                         continue;
                 const float scale = 1.0f / sqrtf(norm2);
                 for (size_t j = 0; j < p->dim; j++) {

@@ -15,7 +15,7 @@
 
 #define NOTHING 0x1p-110f /* as sketch/coder.c: what is shorter is taken for nothing */
 
-static const float *centre_of(const dci_gpu_frame *frame)
+static const float *centre_of(const dci_gpu_transform *frame)
 {
         return (const float *)(const void *)(frame + 1);
 }
@@ -28,7 +28,7 @@ static void turn(const float *matrix, size_t dim, size_t n, const float *query, 
 {
         dci_isa isa = DCI_ISA_SCALAR;
         float rows[TOGETHER * DCI_GPU_MAX_DIM];
-        dci_isa_choose(DCI_ISA_AUTO, &isa);
+        dci_isa_select(DCI_ISA_AUTO, &isa);
         const dci_kernels *kernels = dci_kernels_for(isa);
         for (size_t first = 0; first < n; first += TOGETHER) {
                 const size_t here = n - first < TOGETHER ? n - first : TOGETHER;
@@ -70,8 +70,8 @@ void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, cons
         }
 }
 
-void dci_gpu_learned_ask(const dci_gpu_score_args *args, const dci_gpu_frame *frame, const float *query,
-                         dci_gpu_coded_query *out)
+void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transform *frame, const float *query,
+                           dci_gpu_coded_query *out)
 {
         const size_t dim = (size_t)args->dim, n = 4 * (size_t)frame->n_groups;
         const float *centre = centre_of(frame);
@@ -87,7 +87,8 @@ void dci_gpu_learned_ask(const dci_gpu_score_args *args, const dci_gpu_frame *fr
 }
 
 /* The level of coordinate i of a group, from a row's words, which lie 128 bytes apart. */
-static int32_t level_of(const dci_gpu_frame *frame, const dci_gpu_frame_group *g, const unsigned char *words, size_t i)
+static int32_t level_of(const dci_gpu_transform *frame, const dci_gpu_transform_group *g, const unsigned char *words,
+                        size_t i)
 {
         const size_t low_bits = g->split ? 2 : g->bits;
         uint32_t code = (uint32_t)words[g->line * 2 * DCI_CODE_LINE + i] >> g->shift & ((1u << low_bits) - 1);
@@ -98,7 +99,7 @@ static int32_t level_of(const dci_gpu_frame *frame, const dci_gpu_frame_group *g
         return (int32_t)(code << dci_code_rise(g->bits));
 }
 
-float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_frame *frame, const unsigned char *chunk,
+float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_transform *frame, const unsigned char *chunk,
                             int32_t at, const dci_gpu_coded_query *query)
 {
         const int32_t rows = DCI_CODE_ROWS, block_bytes = 4 * args->dim * args->bits;

@@ -22,10 +22,10 @@ void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, cons
                        dci_gpu_coded_query *out);
 
 /* query: as floats, times the scale. */
-void dci_gpu_learned_ask(const dci_gpu_score_args *args, const dci_gpu_frame *frame, const float *query,
-                         dci_gpu_coded_query *out);
+void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transform *frame, const float *query,
+                           dci_gpu_coded_query *out);
 /* Row `at` of a head's part of a chunk. */
-float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_frame *frame, const unsigned char *chunk,
+float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_transform *frame, const unsigned char *chunk,
                             int32_t at, const dci_gpu_coded_query *query);
 
 #endif

@@ -41,7 +41,7 @@ DCI_INLINE dci_gpu_place dci_gpu_resident_place(const dci_gpu_resident *resident
         return (dci_gpu_place){at + slot * pool->key_bytes, at + pool->value_at + slot * pool->value_bytes};
 }
 
-/* Of a part of dci_gpu_decided, whose row 0 begins at `first`. */
+/* Of a part of dci_gpu_selection_cache, whose row 0 begins at `first`. */
 DCI_INLINE void *dci_gpu_of_row(void *first, uint64_t row_bytes, int32_t row)
 {
         return (unsigned char *)first + (uint64_t)row * row_bytes;

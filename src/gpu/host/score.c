@@ -27,7 +27,7 @@ typedef struct scoring {
         const dci_gpu_score_args *args;
         int32_t row, head, n_tokens, n_candidates, n_groups;
         uint64_t list;
-        const dci_gpu_frame *frame;
+        const dci_gpu_transform *frame;
         float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM]; /* times scale */
         asked asked[DCI_GPU_MAX_GROUP];
 } scoring;
@@ -101,7 +101,7 @@ static void ask(scoring *s)
                 if (args->kind == DCI_GPU_CODES)
                         ask_codes(s, s->queries[q], &s->asked[q]);
                 else if (args->kind == DCI_GPU_LEARNED)
-                        dci_gpu_learned_ask(args, s->frame, s->queries[q], &s->asked[q].coded);
+                        dci_gpu_learned_query(args, s->frame, s->queries[q], &s->asked[q].coded);
                 else
                         ask_rows(s, s->queries[q], &s->asked[q]);
         }
@@ -179,7 +179,7 @@ static void score_part(const scoring *s, int32_t part)
         no_tops(tops);
         for (int64_t g = first; g < end; g++) {
                 float *out =
-                        args->scores + (s->list * (uint64_t)args->most_groups + (uint64_t)g) * (uint64_t)args->group;
+                        args->scores + (s->list * (uint64_t)args->max_groups + (uint64_t)g) * (uint64_t)args->group;
                 if (args->kind == DCI_GPU_CODES)
                         score_code(s, (int32_t)g, out);
                 else if (args->kind == DCI_GPU_LEARNED)
@@ -242,8 +242,9 @@ void dci_gpu_ref_score(const dci_gpu_score_args *args)
                                      .list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)h};
                         const uint64_t held = (uint64_t)s.row * (uint64_t)args->n_heads + (uint64_t)h;
                         if (args->kind == DCI_GPU_LEARNED)
-                                s.frame = (const dci_gpu_frame *)(const void *)(args->frames +
-                                                                                held * DCI_GPU_FRAME_BYTES(args->dim));
+                                s.frame = (const dci_gpu_transform *)(const void *)(args->frames +
+                                                                                    held * DCI_GPU_TRANSFORM_BYTES(
+                                                                                                   args->dim));
                         s.n_groups = args->n_listed != NULL
                                              ? args->n_listed[held]
                                              : (view.n_candidates + (1 << args->group_shift) - 1) >> args->group_shift;

@@ -10,18 +10,18 @@
 
 #include "gpu/host/reference.h"
 
-#define MOST_GROUPS (DCI_GPU_MAX_LIST + 1) /* of a list: the last page of all may be partial */
+#define MAX_GROUPS (DCI_GPU_MAX_LIST + 1) /* of a list: the last page of all may be partial */
 
 /* One list under way. */
 typedef struct choice {
-        const dci_gpu_choose_args *args;
+        const dci_gpu_select_args *args;
         uint64_t list;
         int32_t row, head, n_candidates, room, n_groups;
         bool look; /* for groups without a candidate: after a truncation */
         const float *scores;
         double most[DCI_GPU_MAX_GROUP], lse[DCI_GPU_MAX_GROUP]; /* lse: less most */
         int32_t n_best, n_tokens;
-        uint64_t best[MOST_GROUPS]; /* a heap, the least on top; then in order */
+        uint64_t best[MAX_GROUPS]; /* a heap, the least on top; then in order */
         int32_t tokens[DCI_GPU_MAX_LIST];
 } choice;
 
@@ -58,7 +58,7 @@ static const int32_t *listed(const choice *c, const dci_gpu_chunks *chunks, int3
 
 static int32_t members_of(const choice *c, int32_t group)
 {
-        const dci_gpu_choose_args *args = c->args;
+        const dci_gpu_select_args *args = c->args;
         if (args->n_listed != NULL) {
                 const int32_t *span = listed(c, &args->spans, group, 2);
                 int32_t n = span[1];
@@ -72,7 +72,7 @@ static int32_t members_of(const choice *c, int32_t group)
 
 static int32_t member_of(const choice *c, int32_t group, int32_t i)
 {
-        const dci_gpu_choose_args *args = c->args;
+        const dci_gpu_select_args *args = c->args;
         if (args->n_listed != NULL)
                 return *listed(c, &args->ids, listed(c, &args->spans, group, 2)[0] + i, 1);
         return (group << args->group_shift) + i;
@@ -82,10 +82,10 @@ static int32_t member_of(const choice *c, int32_t group, int32_t i)
  * 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all of the attention. */
 static void weigh_queries(choice *c)
 {
-        const dci_gpu_choose_args *args = c->args;
+        const dci_gpu_select_args *args = c->args;
         const int32_t n_parts = args->n_parts, group = args->group;
         const float *parts = args->parts + c->list * (uint64_t)(n_parts + 1) * (uint64_t)group * 2;
-        const double most_common = 32 * log(2.0);
+        const double max_common = 32 * log(2.0);
         double least = INFINITY;
         for (int32_t q = 0; q < group; q++) {
                 double most = -INFINITY, sum = 0;
@@ -104,12 +104,12 @@ static void weigh_queries(choice *c)
                 least = c->lse[q] < least ? c->lse[q] : least;
         }
         for (int32_t q = 0; q < group; q++)
-                c->lse[q] -= least > most_common ? least - most_common : 0;
+                c->lse[q] -= least > max_common ? least - max_common : 0;
 }
 
 static float relevance_of(const choice *c, int32_t group)
 {
-        const dci_gpu_choose_args *args = c->args;
+        const dci_gpu_select_args *args = c->args;
         const float *scores = c->scores + (uint64_t)group * (uint64_t)args->group;
         double sum = 0;
         if (c->look && members_of(c, group) == 0)
@@ -150,7 +150,7 @@ static void offer(choice *c, int32_t wanted, uint64_t key)
 /* The groups of greatest relevance, best first. */
 static void find_best(choice *c)
 {
-        const dci_gpu_choose_args *args = c->args;
+        const dci_gpu_select_args *args = c->args;
         const int32_t per = args->n_listed != NULL ? 1 : 1 << args->group_shift;
         const int32_t filling = (c->room + per - 1) / per + (per > 1);
         const int32_t wanted = filling < c->n_groups ? filling : c->n_groups;
@@ -174,7 +174,7 @@ static int32_t group_of(uint64_t key)
 /* Members of the best groups until the room is full. */
 static void take_members(choice *c)
 {
-        const dci_gpu_choose_args *args = c->args;
+        const dci_gpu_select_args *args = c->args;
         const uint64_t first = c->list * (uint64_t)args->stride;
         int32_t n_ranked = 0;
         for (int32_t i = 0; i < c->n_best && c->n_tokens < c->room; i++) {
@@ -198,7 +198,7 @@ static int by_number(const void *a, const void *b)
 
 static void put_in_order(choice *c)
 {
-        const dci_gpu_choose_args *args = c->args;
+        const dci_gpu_select_args *args = c->args;
         int32_t *positions = args->positions + c->list * (uint64_t)args->stride, n = 0;
         qsort(c->tokens, (size_t)c->n_tokens, sizeof *c->tokens, by_number);
         for (int32_t i = 0; i < c->n_tokens; i++) /* a damaged file may name a token twice */
@@ -207,7 +207,7 @@ static void put_in_order(choice *c)
         args->counts[c->list] = n;
         for (int32_t i = 0; i < c->n_tokens && args->drop != 0; i++)
                 for (int32_t q = 0; q < args->group; q++)
-                        args->scores[(c->list * (uint64_t)args->most_groups + (uint64_t)c->tokens[i]) *
+                        args->scores[(c->list * (uint64_t)args->max_groups + (uint64_t)c->tokens[i]) *
                                              (uint64_t)args->group +
                                      (uint64_t)q] = -FLT_MAX;
 }
@@ -215,14 +215,14 @@ static void put_in_order(choice *c)
 /* For later plans: in the order of choice. */
 static void keep(const choice *c)
 {
-        const dci_gpu_decided *kept = &c->args->kept;
+        const dci_gpu_selection_cache *kept = &c->args->kept;
         int32_t *list = dci_gpu_of_row(kept->lists, kept->row_bytes, c->row);
         int32_t *counts = dci_gpu_of_row(kept->counts, kept->row_bytes, c->row);
         memcpy(list + (uint64_t)c->head * (uint64_t)kept->room, c->tokens, (size_t)c->n_tokens * sizeof *list);
         counts[c->head] = c->n_tokens;
 }
 
-static void choose(const dci_gpu_choose_args *args, int32_t sequence, int32_t head, const dci_gpu_view *view)
+static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t head, const dci_gpu_view *view)
 {
         choice c = {.args = args,
                     .list = (uint64_t)sequence * (uint64_t)args->n_heads + (uint64_t)head,
@@ -245,10 +245,10 @@ static void choose(const dci_gpu_choose_args *args, int32_t sequence, int32_t he
                 return;
         c.room = keeps ? args->kept.room : c.room;
         c.room = args->none ? 0 : c.room < args->stride ? c.room : args->stride;
-        c.scores = args->scores + c.list * (uint64_t)args->most_groups * (uint64_t)args->group;
+        c.scores = args->scores + c.list * (uint64_t)args->max_groups * (uint64_t)args->group;
         c.n_groups = args->n_listed != NULL ? args->n_listed[held] : (c.n_candidates + per - 1) / per;
         c.look = args->n_listed != NULL && c.n_candidates != args->n_grouped[sequence];
-        c.n_groups = c.n_groups < args->most_groups ? c.n_groups : args->most_groups;
+        c.n_groups = c.n_groups < args->max_groups ? c.n_groups : args->max_groups;
         if (c.room == 0 || c.n_groups <= 0)
                 return;
         find_best(&c);
@@ -260,14 +260,14 @@ static void choose(const dci_gpu_choose_args *args, int32_t sequence, int32_t he
                 put_in_order(&c);
 }
 
-void dci_gpu_ref_choose(const dci_gpu_choose_args *args)
+void dci_gpu_ref_select(const dci_gpu_select_args *args)
 {
         for (int32_t i = 0; i < args->n_sequences; i++) {
                 dci_gpu_view view;
                 const int32_t n = args->n_tokens[i];
                 DCI_GPU_VIEW(view, args->sizes, n, args->n_grouped[i]);
                 for (int32_t h = 0; h < args->n_heads; h++)
-                        choose(args, i, h, &view);
+                        select(args, i, h, &view);
                 if (args->kept.lists != NULL)
                         continue;
                 args->sink_end[i] = view.sparse ? args->sizes.sink : 0;

@@ -104,7 +104,7 @@ void dci_gpu_ref_tail(const dci_gpu_tail_args *args)
                             .head = i % n_heads,
                             .dim = (size_t)args->dim,
                             .bits = (size_t)args->bits,
-                            .scores = args->scores + i * (size_t)args->most_groups * group};
+                            .scores = args->scores + i * (size_t)args->max_groups * group};
                 dci_gpu_view view;
                 DCI_GPU_VIEW(view, args->sizes, args->n_tokens[sequence], args->n_grouped[sequence]);
                 l.n_candidates = view.sparse ? (size_t)view.n_candidates : 0;

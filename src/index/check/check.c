@@ -87,7 +87,7 @@ static dci_status check_all(const dci_index *index, const dci_view *view, const 
 
 dci_status dci_index_check(const dci_index *index, int32_t level, const dci_progress *progress)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status != DCI_OK)
                 return status;
         if (level != DCI_CHECK_STRUCTURE && level != DCI_CHECK_FULL)

@@ -158,8 +158,8 @@ static void take_rows(const dci_row_check *c, size_t slot, size_t n, const parts
                         continue;
                 dci_view_pointers(&c->view, 0, &at, 1, &row);
                 out[r] = p->wide + r * c->index->config.dim;
-                kernels->widen[c->index->config.dtype - 1](row, c->index->config.dim,
-                                                           p->wide + r * c->index->config.dim);
+                kernels->to_f32[c->index->config.dtype - 1](row, c->index->config.dim,
+                                                            p->wide + r * c->index->config.dim);
         }
 }
 

@@ -19,7 +19,7 @@ static void sample_rows(const dci_index *index, size_t n_live, float *tile, dci_
                 if ((view.rows->gaps && dci_view_id(&view, one) < 0) || seen++ % step != 0)
                         continue;
                 dci_view_pointers(&view, 0, &one, 1, &row);
-                index->context->kernels->widen[index->config.dtype - 1](row, dim, tile + in_tile * dim);
+                index->context->kernels->to_f32[index->config.dtype - 1](row, dim, tile + in_tile * dim);
                 if (++in_tile == DCI_MOMENT_ROWS) {
                         dci_moments_add(moments, tile, dim, in_tile);
                         in_tile = 0;
@@ -120,7 +120,7 @@ static dci_status fit(dci_index *index, const dci_queries *queries)
 
 dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld)
 {
-        dci_status status = dci_index_enter_writer(index);
+        dci_status status = dci_index_lock_writer(index);
         if (status != DCI_OK)
                 return status;
         if (index->config.sketch_bits == 0)

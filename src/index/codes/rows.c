@@ -73,24 +73,24 @@ bool dci_chunk_codes_create(const dci_rows *rows, size_t capacity, dci_chunk *ch
         if (rows->codes == NULL)
                 return true;
         const dci_frames *frames = &rows->codes->frames;
-        chunk->codes = dci_alloc(rows->context, dci_area_bytes(frames, capacity), 1);
+        chunk->codes = dci_alloc(rows->context, dci_code_block_bytes(frames, capacity), 1);
         if (chunk->codes == NULL)
                 return false;
-        dci_area_place(frames, capacity, chunk->codes, &chunk->area);
-        dci_area_clear(frames, 0, (capacity + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS, &chunk->area);
+        dci_code_block_place(frames, capacity, chunk->codes, &chunk->area);
+        dci_code_block_clear(frames, 0, (capacity + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS, &chunk->area);
         return true;
 }
 
 void dci_chunk_codes_free(const dci_rows *rows, const dci_chunk *chunk)
 {
         if (chunk->codes != NULL)
-                dci_free(rows->context, chunk->codes, dci_area_bytes(&rows->codes->frames, chunk->capacity), 1);
+                dci_free(rows->context, chunk->codes, dci_code_block_bytes(&rows->codes->frames, chunk->capacity), 1);
 }
 
 void dci_chunk_codes_copy(const dci_rows *rows, const dci_chunk *from, size_t used, dci_chunk *to)
 {
         if (rows->codes != NULL)
-                dci_area_copy(&rows->codes->frames, &from->area, used, &to->area);
+                dci_code_block_copy(&rows->codes->frames, &from->area, used, &to->area);
 }
 
 /* A row of a chunk as floats. */
@@ -100,14 +100,14 @@ static const float *floats_of(const dci_rows *rows, const dci_chunk *chunk, size
                                          : (const unsigned char *)chunk->rows + offset * rows->row_bytes;
         if (rows->dtype == DCI_F32)
                 return row;
-        rows->context->kernels->widen[rows->dtype - 1](row, rows->dim, wide);
+        rows->context->kernels->to_f32[rows->dtype - 1](row, rows->dim, wide);
         return wide;
 }
 
 static void put_row(dci_rows *rows, dci_chunk *chunk, size_t offset)
 {
-        dci_area_put(&rows->codes->frames, &chunk->area, offset, floats_of(rows, chunk, offset, rows->codes->wide),
-                     rows->codes->scratch);
+        dci_code_block_encode(&rows->codes->frames, &chunk->area, offset,
+                              floats_of(rows, chunk, offset, rows->codes->wide), rows->codes->scratch);
 }
 
 static float off_centre(const dci_rows *rows, const float *row, size_t frame)
@@ -240,7 +240,7 @@ static void encode_block(const encoding *e, size_t slot, size_t end, unsigned ch
                         const size_t r = offset % DCI_CODE_ROWS;
                         rows[r] = floats_of(e->rows, chunk, offset, wide + r * frames->dim);
                 }
-        dci_area_put_rows(frames, &chunk->area, block, rows, scratch);
+        dci_code_block_encode_rows(frames, &chunk->area, block, rows, scratch);
 }
 
 /* TASK_BLOCKS blocks, so that no two tasks share one. */

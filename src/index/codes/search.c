@@ -33,7 +33,7 @@ bool dci_sketched_wanted(const dci_index *index, const dci_search_params *params
 typedef struct ranking {
         const dci_flat *flat;
         const dci_frames *frames;
-        dci_chooser *chooser;
+        dci_candidates *candidates;
         size_t n_frames, keep, k, k_held, group;
         double guarantee;
         size_t coding_bytes, coded_bytes, worker_bytes, n_workers;
@@ -335,8 +335,8 @@ static void rank_task(void *arg, size_t task, size_t worker)
         dci_selection chosen;
         task_state t = {.selection = r->flat->selection, .query = task * r->group, .counts = &r->counts[worker]};
         t.n_queries = queries->n - t.query < r->group ? queries->n - t.query : r->group;
-        if (r->chooser != NULL) {
-                dci_chooser_choose(r->chooser, t.query, worker, &chosen);
+        if (r->candidates != NULL) {
+                dci_candidates_select(r->candidates, t.query, worker, &chosen);
                 t.selection = &chosen;
         }
         dci_coded_make(r->frames, r->n_frames, queries->rows + t.query * queries->ld, queries->ld, t.n_queries,
@@ -367,9 +367,9 @@ static void plan(ranking *r)
 {
         const dci_flat *flat = r->flat;
         const size_t n_queries = flat->queries->n;
-        if (r->chooser != NULL) {
-                r->group = r->chooser->group;
-                r->n_workers = r->chooser->n_workers;
+        if (r->candidates != NULL) {
+                r->group = r->candidates->group;
+                r->n_workers = r->candidates->n_workers;
                 return;
         }
         const double work = (double)n_queries * (double)flat->n * (double)flat->view.rows->dim / 8.0;
@@ -380,8 +380,8 @@ static void plan(ranking *r)
 
 static void report(const ranking *r, dci_search_stats *stats)
 {
-        if (r->chooser != NULL)
-                dci_chooser_report(r->chooser, stats);
+        if (r->candidates != NULL)
+                dci_candidates_report(r->candidates, stats);
         stats->queries = r->flat->queries->n;
         stats->distances = stats->candidates = 0;
         uint64_t looked_at = 0;
@@ -390,7 +390,7 @@ static void report(const ranking *r, dci_search_stats *stats)
                 stats->distances += r->counts[i].scored;
                 stats->candidates += r->counts[i].scored;
         }
-        if (r->chooser == NULL) /* a chooser has looked at what it finds already */
+        if (r->candidates == NULL) /* a chooser has looked at what it finds already */
                 stats->visited = looked_at;
         stats->proposed = looked_at;
 }
@@ -424,12 +424,12 @@ static dci_status run(ranking *r, dci_search_stats *stats)
         return status;
 }
 
-dci_status dci_sketched_search(const dci_flat *flat, dci_chooser *chooser, const dci_search_params *params, size_t keep,
-                               size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
+dci_status dci_sketched_search(const dci_flat *flat, dci_candidates *candidates, const dci_search_params *params,
+                               size_t keep, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
 {
         ranking r = {.flat = flat,
                      .frames = &flat->view.rows->codes->frames,
-                     .chooser = chooser,
+                     .candidates = candidates,
                      .keep = keep,
                      .k = k,
                      .k_held = k < flat->n ? k : flat->n,
@@ -437,14 +437,14 @@ dci_status dci_sketched_search(const dci_flat *flat, dci_chooser *chooser, const
                      .out_ids = out_ids,
                      .out_scores = out_scores};
         dci_status status = DCI_OK;
-        if (chooser != NULL) {
-                chooser->k_held = 0;
-                status = dci_chooser_begin(chooser);
+        if (candidates != NULL) {
+                candidates->k_held = 0;
+                status = dci_candidates_begin(candidates);
         }
         if (status == DCI_OK) {
                 status = run(&r, stats);
-                if (chooser != NULL)
-                        dci_chooser_end(chooser);
+                if (candidates != NULL)
+                        dci_candidates_end(candidates);
         }
         return status;
 }

@@ -25,7 +25,7 @@ static float load_row(const batch *b, batch_worker *w, const void *stored, float
         float *wide = b->amx != NULL ? w->row : rows->f32 + at * from->dim, lost = 0.0f;
         const float *row = stored;
         if (from->dtype != DCI_F32 || cosine || b->amx == NULL) {
-                flat->kernels->widen[from->dtype - 1](stored, from->dim, wide);
+                flat->kernels->to_f32[from->dtype - 1](stored, from->dim, wide);
                 row = wide;
         }
         for (size_t p = 0; cosine && p < from->dim; p++)
@@ -42,7 +42,7 @@ void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t s
 {
         const dci_flat *flat = b->flat;
         const size_t dim = flat->view.rows->dim;
-        float most_lost = 0.0f, most_norm2 = 0.0f;
+        float max_lost = 0.0f, max_norm2 = 0.0f;
         if (b->amx != NULL && n_rows % 32 != 0) /* tiles are multiplied whole */
                 memset(rows->bf16 + n_rows / 32 * 32 * b->dim_padded, 0, 32 * b->dim_padded * sizeof *rows->bf16);
         for (size_t begin = 0; begin < n_rows; begin += DCI_BATCH_ROWS) {
@@ -58,14 +58,14 @@ void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t s
                         dci_view_norms(&flat->view, 0, rows->slots + begin, count, inverse);
                 for (size_t r = 0; r < count; r++) {
                         float norm2, lost = load_row(b, w, pointers[r], inverse[r], begin + r, rows, &norm2);
-                        most_lost = lost > most_lost ? lost : most_lost;
-                        most_norm2 = norm2 > most_norm2 ? norm2 : most_norm2;
+                        max_lost = lost > max_lost ? lost : max_lost;
+                        max_norm2 = norm2 > max_norm2 ? norm2 : max_norm2;
                         rows->offset[begin + r] = flat->metric == DCI_METRIC_L2 ? 0.5f * norm2 : 0.0f;
                 }
         }
         rows->n = n_rows;
-        rows->longest = dci_batch_length(most_norm2, dim);
-        rows->lost = b->amx == NULL ? 0.0f : dci_batch_length(most_lost, dim);
+        rows->longest = dci_batch_length(max_norm2, dim);
+        rows->lost = b->amx == NULL ? 0.0f : dci_batch_length(max_lost, dim);
 }
 
 void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows, size_t block, size_t first,

@@ -160,19 +160,19 @@ static size_t plan(direct *d)
 {
         const dci_flat *flat = d->flat;
         const size_t n_queries = flat->queries->n, dim = flat->view.rows->dim;
-        size_t most_segments = flat->n / DCI_SEGMENT_ROWS > 0 ? flat->n / DCI_SEGMENT_ROWS : 1;
+        size_t max_segments = flat->n / DCI_SEGMENT_ROWS > 0 ? flat->n / DCI_SEGMENT_ROWS : 1;
         size_t work = 0;
         if (!dci_mul(flat->n * dim, n_queries, &work)) /* n < 2^31, dim <= 2^20: the first product fits */
                 work = SIZE_MAX;
-        size_t workers = dci_workers_for(flat->context, n_queries * most_segments, work);
+        size_t workers = dci_workers_for(flat->context, n_queries * max_segments, work);
         size_t n_groups = ceil_div(n_queries, DCI_MANY_QUERIES);
         if (n_groups < workers)
                 n_groups = workers < n_queries ? workers : n_queries;
         d->group = ceil_div(n_queries, n_groups);
         d->n_groups = ceil_div(n_queries, d->group);
         size_t segments = ceil_div(workers, d->n_groups);
-        if (segments > most_segments)
-                segments = most_segments;
+        if (segments > max_segments)
+                segments = max_segments;
         d->segment_rows = flat->n == 0 ? 1 : ceil_div(flat->n, segments);
         d->n_segments = flat->n == 0 ? 1 : ceil_div(flat->n, d->segment_rows);
         return workers < d->n_groups * d->n_segments ? workers : d->n_groups * d->n_segments;

@@ -38,7 +38,7 @@ void dci_mdci_destroy(dci_index *index)
 static dci_status check_version(const dci_index *index)
 {
         const uint64_t version = index->tree->version;
-        return version <= DCI_MOST_VERSION - 2
+        return version <= DCI_MAX_VERSION - 2
                        ? DCI_OK
                        : dci_fail(DCI_ERR_LIMIT, "the tree is of version %llu, which leaves none for another change",
                                   (unsigned long long)version);

@@ -24,7 +24,7 @@ dci_status dci_mdci_rebuild(dci_index *index, dci_rows *staged, const dci_idmap 
 
 /* mdci/search.c: one call's search through the tree. */
 typedef struct dci_mdci_search {
-        dci_chooser chooser;
+        dci_candidates candidates;
         const dci_index *index;
         dci_descent descent;
         double retrieve; /* share of the rows found that P-DCI keeps; 1: all */

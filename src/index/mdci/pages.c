@@ -11,7 +11,7 @@
 /* The read lock is held after success. */
 static dci_status begin(const dci_index *index)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         if (status != DCI_OK)
                 return status;
         if (index->config.kind != DCI_KIND_MDCI)

@@ -57,7 +57,7 @@ typedef struct ranking {
 
 static size_t ranking_lay_out(const dci_mdci_search *s, unsigned char *at, ranking *out)
 {
-        const size_t n = s->chooser.flat->n, m = s->index->directions.n;
+        const size_t n = s->candidates.flat->n, m = s->index->directions.n;
         if (m == 0)
                 return 0;
         const size_t sizes[] = {m * sizeof(float),
@@ -79,7 +79,7 @@ static size_t ranking_lay_out(const dci_mdci_search *s, unsigned char *at, ranki
 /* Of n rows found, those that P-DCI retrieves for any query of the group. */
 static size_t retrieve(const dci_mdci_search *s, size_t query, const ranking *r, int32_t *slots, size_t n)
 {
-        const dci_flat *flat = s->chooser.flat;
+        const dci_flat *flat = s->candidates.flat;
         const dci_view *view = &flat->view;
         const size_t m = s->index->directions.n, full = (size_t)1 << view->rows->chunk_shift;
         const size_t words = (n + 63) / 64;
@@ -109,7 +109,7 @@ static size_t retrieve(const dci_mdci_search *s, size_t query, const ranking *r,
         dci_pdci_effort effort = {.visit = (uint64_t)n * m, .at_least = s->k};
         effort.retrieve = s->num_to_retrieve != 0 ? s->num_to_retrieve : (size_t)share;
         memset(r->bits, 0, words * sizeof *r->bits);
-        for (size_t q = 0; q < s->chooser.group; q++) {
+        for (size_t q = 0; q < s->candidates.group; q++) {
                 dci_project_query(s->index, flat->queries, query + q, s->c_squared, r->query);
                 dci_pdci_candidates(&cell, r->query, &effort, r->rest, r->bits);
         }
@@ -121,14 +121,14 @@ static size_t retrieve(const dci_mdci_search *s, size_t query, const ranking *r,
         return kept;
 }
 
-static size_t choose(const dci_chooser *chooser, size_t query, void *scratch, int32_t *slots, uint64_t *visited)
+static size_t select(const dci_candidates *candidates, size_t query, void *scratch, int32_t *slots, uint64_t *visited)
 {
-        const dci_mdci_search *s = chooser->ctx;
-        const dci_queries *queries = chooser->flat->queries;
+        const dci_mdci_search *s = candidates->ctx;
+        const dci_queries *queries = candidates->flat->queries;
         const dci_tree *tree = s->index->tree;
         ranking r;
-        size_t n = dci_tree_descend(tree, queries->rows + query * queries->ld, queries->ld, chooser->group, &s->descent,
-                                    scratch, slots, visited);
+        size_t n = dci_tree_descend(tree, queries->rows + query * queries->ld, queries->ld, candidates->group,
+                                    &s->descent, scratch, slots, visited);
         if (ranking_lay_out(s, (unsigned char *)scratch + dci_tree_descend_bytes(tree), &r) > 0 &&
             (s->retrieve < 1.0 || s->num_to_retrieve != 0) && n > s->k)
                 n = retrieve(s, query, &r, slots, n);
@@ -142,15 +142,15 @@ dci_status dci_mdci_begin(dci_mdci_search *s, const dci_index *index, const dci_
         s->index = index;
         s->k = s->descent.at_least;
         s->c_squared = tree->c_squared;
-        s->chooser = (dci_chooser){.flat = flat, .choose = choose, .ctx = s, .group = group};
-        s->chooser.most = flat->n;
-        s->chooser.own_bytes = dci_tree_descend_bytes(tree) + ranking_lay_out(s, NULL, &r);
-        s->chooser.work = (size_t)(s->descent.share * (double)flat->n) * flat->view.rows->dim;
+        s->candidates = (dci_candidates){.flat = flat, .select = select, .ctx = s, .group = group};
+        s->candidates.most = flat->n;
+        s->candidates.own_bytes = dci_tree_descend_bytes(tree) + ranking_lay_out(s, NULL, &r);
+        s->candidates.work = (size_t)(s->descent.share * (double)flat->n) * flat->view.rows->dim;
         const size_t n_nodes = tree->levels[0].n,
                      opened = s->descent.field_of_view < n_nodes ? s->descent.field_of_view : n_nodes;
         if (opened != 0)
-                s->chooser.work = (flat->n / n_nodes + 1) * opened * flat->view.rows->dim;
-        s->chooser.work += tree->levels[tree->n_levels - 1].n * tree->dim;
+                s->candidates.work = (flat->n / n_nodes + 1) * opened * flat->view.rows->dim;
+        s->candidates.work += tree->levels[tree->n_levels - 1].n * tree->dim;
         if (flat->selection->all)
                 return DCI_OK;
         const size_t words = (flat->view.n + 63) / 64;
@@ -165,6 +165,6 @@ dci_status dci_mdci_begin(dci_mdci_search *s, const dci_index *index, const dci_
 
 void dci_mdci_end(dci_mdci_search *s)
 {
-        const dci_flat *flat = s->chooser.flat;
+        const dci_flat *flat = s->candidates.flat;
         dci_free(flat->context, s->admitted, (flat->view.n + 63) / 64, sizeof *s->admitted);
 }

@@ -57,7 +57,7 @@ static void fill_runs(const dci_view *view, dci_pdci_run *runs)
 static dci_status prepare_cell(dci_pdci_search *s)
 {
         const dci_index *index = s->index;
-        const dci_flat *flat = s->chooser.flat;
+        const dci_flat *flat = s->candidates.flat;
         const size_t n = flat->view.n, words = (n + 63) / 64;
         dci_context *context = flat->context;
         dci_pdci_cell *cell = &s->cell;
@@ -99,16 +99,16 @@ static size_t slots_of(const uint64_t *bits, size_t words, int32_t *out)
 }
 
 /* Scratch: bits of the candidates, projections of the query, the core's own. */
-static size_t choose(const dci_chooser *chooser, size_t query, void *scratch, int32_t *slots, uint64_t *visited)
+static size_t select(const dci_candidates *candidates, size_t query, void *scratch, int32_t *slots, uint64_t *visited)
 {
-        const dci_pdci_search *s = chooser->ctx;
+        const dci_pdci_search *s = candidates->ctx;
         const size_t words = (s->cell.n + 63) / 64;
         unsigned char *at = scratch;
         uint64_t *bits = (uint64_t *)(void *)at;
         float *projections = (float *)(void *)(at + dci_lines(words * sizeof *bits));
         void *rest = (unsigned char *)projections + dci_lines(s->index->directions.n * sizeof *projections);
         memset(bits, 0, words * sizeof *bits);
-        dci_project_query(s->index, chooser->flat->queries, query, s->c_squared, projections);
+        dci_project_query(s->index, candidates->flat->queries, query, s->c_squared, projections);
         dci_pdci_candidates(&s->cell, projections, &s->effort, rest, bits);
         *visited += s->cell.n_admitted;
         return slots_of(bits, words, slots);
@@ -123,14 +123,14 @@ dci_status dci_pdci_begin(dci_pdci_search *s, const dci_index *index, const dci_
         s->effort = *effort;
         /* After the view: whatever c it finds covers the rows of the view. */
         s->c_squared = atomic_load(&((dci_index *)(uintptr_t)index)->c_squared);
-        s->chooser.flat = flat;
-        s->chooser.choose = choose;
-        s->chooser.ctx = s;
-        s->chooser.group = 1;
-        s->chooser.most = flat->n;
-        s->chooser.work = flat->n * (n_simple + flat->view.rows->dim);
-        s->chooser.own_bytes = dci_lines((n + 63) / 64 * sizeof(uint64_t)) + dci_lines(n_simple * sizeof(float)) +
-                               dci_pdci_scratch_bytes(n);
+        s->candidates.flat = flat;
+        s->candidates.select = select;
+        s->candidates.ctx = s;
+        s->candidates.group = 1;
+        s->candidates.most = flat->n;
+        s->candidates.work = flat->n * (n_simple + flat->view.rows->dim);
+        s->candidates.own_bytes = dci_lines((n + 63) / 64 * sizeof(uint64_t)) + dci_lines(n_simple * sizeof(float)) +
+                                  dci_pdci_scratch_bytes(n);
         dci_status status = prepare_cell(s);
         if (status != DCI_OK)
                 dci_pdci_end(s);
@@ -139,7 +139,7 @@ dci_status dci_pdci_begin(dci_pdci_search *s, const dci_index *index, const dci_
 
 void dci_pdci_end(dci_pdci_search *s)
 {
-        const dci_flat *flat = s->chooser.flat;
+        const dci_flat *flat = s->candidates.flat;
         dci_free(flat->context, s->runs, s->cell.n_runs, sizeof *s->runs);
         dci_free(flat->context, s->admitted, (flat->view.n + 63) / 64, sizeof *s->admitted);
         dci_free(flat->context, s->lifts, flat->view.n, sizeof *s->lifts);

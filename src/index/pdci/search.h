@@ -10,7 +10,7 @@
 #include "index/pdci/pdci.h"
 
 typedef struct dci_pdci_search {
-        dci_chooser chooser;
+        dci_candidates candidates;
         const dci_index *index;
         dci_pdci_cell cell;
         dci_pdci_effort effort;

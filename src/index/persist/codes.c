@@ -33,7 +33,7 @@ static bool holds_row(const dci_saving *s, size_t slot)
 }
 
 /* The area and the place in it of a block. */
-static const dci_area *area_of(const dci_saving *s, size_t block, size_t *out_block)
+static const dci_code_block *area_of(const dci_saving *s, size_t block, size_t *out_block)
 {
         const dci_unit unit = dci_view_unit(&s->view, 2 * block);
         *out_block = unit.unit / 2;
@@ -103,7 +103,7 @@ static dci_status emit_codes(const void *ctx, const dci_sink *sink)
         dci_status status = DCI_OK;
         for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
                 size_t at;
-                const dci_area *area = area_of(s, b, &at);
+                const dci_code_block *area = area_of(s, b, &at);
                 for (size_t line = 0; line < frames_of(s)->block_bytes && status == DCI_OK; line += DCI_CODE_LINE) {
                         unsigned char out[DCI_CODE_LINE];
                         memcpy(out, area->blocks + at * frames_of(s)->block_bytes + line, sizeof out);
@@ -124,7 +124,7 @@ static dci_status emit_floats(const void *ctx, const dci_sink *sink)
         for (int which = 0; which < 2; which++)
                 for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
                         size_t at;
-                        const dci_area *area = area_of(s, b, &at);
+                        const dci_code_block *area = area_of(s, b, &at);
                         const float *from = (which == 0 ? area->scales : area->residuals) + at * DCI_CODE_ROWS;
                         float out[DCI_CODE_ROWS];
                         for (size_t r = 0; r < DCI_CODE_ROWS; r++)
@@ -142,7 +142,7 @@ static dci_status emit_blocks(const void *ctx, const dci_sink *sink)
         for (int which = 0; which < 2; which++)
                 for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
                         size_t at;
-                        const dci_area *area = area_of(s, b, &at);
+                        const dci_code_block *area = area_of(s, b, &at);
                         status = which == 0 ? sink->write(sink->ctx, &area->reach[at], sizeof area->reach[at])
                                             : sink->write(sink->ctx, &area->frames[at], 1);
                 }
@@ -181,9 +181,9 @@ dci_status dci_codes_find(dci_loading *l)
         dci_loading_codes *codes = &l->codes;
         if (l->config.sketch_bits == 0 || (l->n == 0 && !dci_loading_has(l, "frames")))
                 return DCI_OK;
-        dci_status status = dci_loading_take(l, "frames", 1, FRAMES_BYTES, &codes->frames);
+        dci_status status = dci_loading_read(l, "frames", 1, FRAMES_BYTES, &codes->frames);
         if (status == DCI_OK)
-                status = dci_loading_take_any(l, "centres", dim * sizeof(float), &codes->centres, &codes->n_frames);
+                status = dci_loading_read_any(l, "centres", dim * sizeof(float), &codes->centres, &codes->n_frames);
         if (status == DCI_OK && (codes->n_frames == 0 || codes->n_frames > DCI_MAX_FRAMES))
                 status = dci_fail(DCI_ERR_FORMAT, "the file has %zu centres of codes, expected 1 to %zu",
                                   codes->n_frames, DCI_MAX_FRAMES);
@@ -198,17 +198,17 @@ dci_status dci_codes_find(dci_loading *l)
                 return dci_fail(DCI_ERR_FORMAT, "the file has %zu centres of learned codes, expected 1",
                                 codes->n_frames);
         if (codes->learns)
-                status = dci_loading_take(l, "learned", wide_of(l), (2 * dim + 1) * sizeof(float), &codes->learned);
+                status = dci_loading_read(l, "learned", wide_of(l), (2 * dim + 1) * sizeof(float), &codes->learned);
         if (status == DCI_OK && dci_loading_has(l, "pending"))
-                status = dci_loading_take(l, "pending", dim + PENDING_HEAD / sizeof(double), sizeof(double),
+                status = dci_loading_read(l, "pending", dim + PENDING_HEAD / sizeof(double), sizeof(double),
                                           &codes->pending);
         if (status == DCI_OK)
-                status = dci_loading_take(l, "codes", n_blocks, dci_frames_block_bytes(dim, l->config.sketch_bits),
+                status = dci_loading_read(l, "codes", n_blocks, dci_frames_block_bytes(dim, l->config.sketch_bits),
                                           &codes->blocks);
         if (status == DCI_OK)
-                status = dci_loading_take(l, "scales", n_blocks, 2 * DCI_CODE_ROWS * sizeof(float), &codes->scales);
+                status = dci_loading_read(l, "scales", n_blocks, 2 * DCI_CODE_ROWS * sizeof(float), &codes->scales);
         if (status == DCI_OK)
-                status = dci_loading_take(l, "blocks", n_blocks, sizeof(float) + 1, &codes->by_block);
+                status = dci_loading_read(l, "blocks", n_blocks, sizeof(float) + 1, &codes->by_block);
         return status;
 }
 
@@ -292,11 +292,11 @@ static void place_chunk(const dci_loading *l, const dci_frames *frames, size_t f
         const unsigned char *reach = (const unsigned char *)codes->by_block + block * sizeof(float);
         const unsigned char *number = (const unsigned char *)codes->by_block + all * sizeof(float) + block;
         if (l->file->mapped) { /* the pointers are not const, but nothing writes to a mapped index */
-                chunk->area = (dci_area){.blocks = (unsigned char *)(uintptr_t)blocks,
-                                         .scales = (float *)(uintptr_t)scales,
-                                         .residuals = (float *)(uintptr_t)residuals,
-                                         .reach = (float *)(uintptr_t)reach,
-                                         .frames = (uint8_t *)(uintptr_t)number};
+                chunk->area = (dci_code_block){.blocks = (unsigned char *)(uintptr_t)blocks,
+                                               .scales = (float *)(uintptr_t)scales,
+                                               .residuals = (float *)(uintptr_t)residuals,
+                                               .reach = (float *)(uintptr_t)reach,
+                                               .frames = (uint8_t *)(uintptr_t)number};
                 return;
         }
         memcpy(chunk->area.blocks, blocks, n_blocks * frames->block_bytes);

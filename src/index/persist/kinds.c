@@ -30,7 +30,7 @@ static void write_pdci(dci_saving *saving)
 
 static dci_status find_pdci(dci_loading *loading)
 {
-        return dci_loading_take(loading, "proj", loading->n, loading->shape.n_simple * sizeof(float),
+        return dci_loading_read(loading, "proj", loading->n, loading->shape.n_simple * sizeof(float),
                                 &loading->parts.projections);
 }
 

@@ -32,7 +32,7 @@ static size_t find_section(const dci_file *file, const char *name)
         return i;
 }
 
-dci_status dci_loading_take_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
+dci_status dci_loading_read_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
                                 size_t *out_count)
 {
         size_t n_bytes;
@@ -40,7 +40,7 @@ dci_status dci_loading_take_any(dci_loading *loading, const char *name, size_t s
         if (status != DCI_OK)
                 return status;
         *out_count = n_bytes / size;
-        return dci_loading_take(loading, name, *out_count, size, out_data);
+        return dci_loading_read(loading, name, *out_count, size, out_data);
 }
 
 bool dci_loading_has(const dci_loading *loading, const char *name)
@@ -48,7 +48,7 @@ bool dci_loading_has(const dci_loading *loading, const char *name)
         return find_section(loading->file, name) < loading->file->n_sections;
 }
 
-dci_status dci_loading_take(dci_loading *loading, const char *name, size_t count, size_t size, const void **out_data)
+dci_status dci_loading_read(dci_loading *loading, const char *name, size_t count, size_t size, const void **out_data)
 {
         size_t n_bytes, wanted;
         dci_status status = dci_file_section(loading->file, name, out_data, &n_bytes);
@@ -170,7 +170,7 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
         if (l->file->version != DCI_INDEX_FILE_VERSION)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the file holds an index of version %u, this library reads %u",
                                 (unsigned)l->file->version, (unsigned)DCI_INDEX_FILE_VERSION);
-        dci_status status = dci_loading_take(l, "config", 1, DCI_CONFIG_BYTES, &config);
+        dci_status status = dci_loading_read(l, "config", 1, DCI_CONFIG_BYTES, &config);
         if (status == DCI_OK)
                 status = decode_config(l, config, out_format);
         if (status == DCI_OK)
@@ -178,11 +178,11 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
         if (status != DCI_OK)
                 return status;
         dci_rows_init(&l->shape, context, &l->config);
-        status = dci_loading_take(l, "rows", l->n, l->shape.row_bytes, &l->parts.rows);
+        status = dci_loading_read(l, "rows", l->n, l->shape.row_bytes, &l->parts.rows);
         if (status == DCI_OK && dci_loading_has(l, "ids"))
-                status = dci_loading_take(l, "ids", l->n, sizeof(int64_t), &l->parts.ids);
+                status = dci_loading_read(l, "ids", l->n, sizeof(int64_t), &l->parts.ids);
         if (status == DCI_OK && l->shape.with_norms)
-                status = dci_loading_take(l, "norms", l->n, sizeof(float), &l->parts.norms);
+                status = dci_loading_read(l, "norms", l->n, sizeof(float), &l->parts.norms);
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): decode_config found the format. */
         if (status == DCI_OK && (*out_format)->find != NULL)
                 status = (*out_format)->find(l);

@@ -75,9 +75,9 @@ typedef struct dci_loading {
 } dci_loading;
 
 /* The data of a section that must have exactly count * size bytes. Refuses with DCI_ERR_FORMAT. */
-dci_status dci_loading_take(dci_loading *loading, const char *name, size_t count, size_t size, const void **out_data);
+dci_status dci_loading_read(dci_loading *loading, const char *name, size_t count, size_t size, const void **out_data);
 /* The same for any number of things. */
-dci_status dci_loading_take_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
+dci_status dci_loading_read_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
                                 size_t *out_count);
 bool dci_loading_has(const dci_loading *loading, const char *name);
 

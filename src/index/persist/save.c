@@ -234,7 +234,7 @@ static dci_status save(const dci_index *index, dci_status (*deliver)(const dci_s
 
 static dci_status enter(const dci_index *index)
 {
-        dci_status status = dci_index_enter(index);
+        dci_status status = dci_index_lock(index);
         return status == DCI_OK ? dci_persist_supported() : status;
 }
 

@@ -197,7 +197,7 @@ static dci_status get_size(const unsigned char *at, const char *name, uint64_t m
 dci_status dci_tree_read_config(const unsigned char own[DCI_CONFIG_OWN], dci_index_config *config,
                                 dci_search_params *defaults)
 {
-        dci_status status = get_size(own + AT_PAGE_ROWS, "page_rows", DCI_MOST_PAGE_ROWS, &config->page_rows);
+        dci_status status = get_size(own + AT_PAGE_ROWS, "page_rows", DCI_MAX_PAGE_ROWS, &config->page_rows);
         if (status == DCI_OK)
                 status = get_size(own + AT_TOP_NODES, "top_nodes", SIZE_MAX, &config->top_nodes);
         if (status == DCI_OK)
@@ -240,25 +240,25 @@ dci_status dci_tree_find(dci_loading *l)
                         "%zu rows in %zu slots, pages of %zu of which there were %zu, %zu levels: these contradict "
                         "each other",
                         t->n_live, l->n, page_rows, t->n_pages_ever, t->n_levels);
-        if (t->version > DCI_MOST_VERSION || t->n_builds > t->version)
+        if (t->version > DCI_MAX_VERSION || t->n_builds > t->version)
                 return dci_fail(
                         DCI_ERR_FORMAT,
                         "the tree is of version %llu and was built %llu times, at most %llu and no more often are "
                         "possible",
                         (unsigned long long)t->version, (unsigned long long)t->n_builds,
-                        (unsigned long long)DCI_MOST_VERSION);
+                        (unsigned long long)DCI_MAX_VERSION);
         if (!dci_loading_has(l, "ids"))
                 return dci_fail(DCI_ERR_FORMAT, "the file has no section 'ids', which this kind always has");
         if (l->shape.n_simple > 0)
-                status = dci_loading_take(l, "proj", l->n, l->shape.n_simple * sizeof(float), &l->parts.projections);
+                status = dci_loading_read(l, "proj", l->n, l->shape.n_simple * sizeof(float), &l->parts.projections);
         if (status == DCI_OK)
-                status = dci_loading_take(l, "mean", l->config.dim + 1, sizeof(float), &t->mean);
+                status = dci_loading_read(l, "mean", l->config.dim + 1, sizeof(float), &t->mean);
         if (status == DCI_OK)
-                status = dci_loading_take(l, "versions", t->n_pages, sizeof(uint64_t), &t->versions);
+                status = dci_loading_read(l, "versions", t->n_pages, sizeof(uint64_t), &t->versions);
         if (status == DCI_OK)
-                status = dci_loading_take_any(l, "free", sizeof(int32_t), &t->free_pages, &t->n_free);
+                status = dci_loading_read_any(l, "free", sizeof(int32_t), &t->free_pages, &t->n_free);
         if (status == DCI_OK)
-                status = dci_loading_take(l, "levels", t->n_levels, sizeof(uint64_t), &t->levels);
+                status = dci_loading_read(l, "levels", t->n_levels, sizeof(uint64_t), &t->levels);
         for (size_t i = 0; status == DCI_OK && i < t->n_levels; i++) {
                 status = get_size((const unsigned char *)t->levels + 8 * i, "the number of nodes of a level", t->n_live,
                                   &t->n_nodes[i]);
@@ -271,11 +271,11 @@ dci_status dci_tree_find(dci_loading *l)
                                   "%zu nodes of dim %zu in %zu levels are more than a file of %zu bytes may ask for",
                                   t->total_nodes, l->config.dim, t->n_levels, l->file->n_bytes);
         if (status == DCI_OK)
-                status = dci_loading_take(l, "nodes", t->total_nodes, sizeof(int64_t), &t->nodes);
+                status = dci_loading_read(l, "nodes", t->total_nodes, sizeof(int64_t), &t->nodes);
         if (status == DCI_OK)
-                status = dci_loading_take(l, "counts", t->total_nodes, sizeof(uint64_t), &t->counts);
+                status = dci_loading_read(l, "counts", t->total_nodes, sizeof(uint64_t), &t->counts);
         if (status == DCI_OK)
-                status = dci_loading_take_any(l, "items", sizeof(int32_t), &t->items, &t->n_items);
+                status = dci_loading_read_any(l, "items", sizeof(int32_t), &t->items, &t->n_items);
         return status;
 }
 

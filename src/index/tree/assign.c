@@ -19,7 +19,7 @@
 #define TASK_POINTS 256
 /* Nodes that the points of one top node are compared with, at least, and top nodes that these come from, at most. */
 #define CANDIDATES 1024
-#define MOST_AROUND 256
+#define MAX_AROUND 256
 
 typedef struct assignment {
         const dci_tree *tree;
@@ -32,7 +32,7 @@ typedef struct assignment {
         /* against all nodes */
         dci_nearest *nearest;
         /* around a top node */
-        size_t most_candidates;
+        size_t max_candidates;
         const size_t *starts; /* by top node: its points in `order` */
         const int32_t *order;
         const int32_t *firsts; /* by node of the lowest level: the first of those at its point; -1: it is alone there */
@@ -174,14 +174,14 @@ static size_t around_lay_out(const assignment *a, unsigned char *at, around *out
 {
         const dci_tree *tree = a->tree;
         const size_t wide = tree->dim + 1;
-        const size_t sizes[] = {a->most_candidates * sizeof(int32_t),
+        const size_t sizes[] = {a->max_candidates * sizeof(int32_t),
                                 TASK_POINTS * sizeof(int32_t),
-                                a->most_candidates * wide * sizeof(float),
+                                a->max_candidates * wide * sizeof(float),
                                 TASK_POINTS * wide * sizeof(float),
-                                dci_nearest_bytes(tree->context, a->most_candidates, tree->n_coords),
+                                dci_nearest_bytes(tree->context, a->max_candidates, tree->n_coords),
                                 dci_nearest_scratch_bytes(tree->context, tree->n_coords),
                                 dci_tree_near_bytes(),
-                                a->most_candidates * sizeof(twin)};
+                                a->max_candidates * sizeof(twin)};
         void *parts[8];
         size_t total = 0;
         for (int i = 0; i < 8; i++) {
@@ -217,12 +217,12 @@ static void around_task(void *arg, size_t node, size_t worker)
         const size_t wide = tree->dim + 1, top = tree->n_levels - 1;
         const size_t begin = a->starts[node], end = a->starts[node + 1];
         around s;
-        dci_near near[MOST_AROUND];
+        dci_near near[MAX_AROUND];
         size_t n_near, n = 0;
         if (begin == end)
                 return;
         around_lay_out(a, a->scratch + worker * a->worker_bytes, &s);
-        dci_tree_near(tree, top, tree->levels[top].points + node * wide, 1, MOST_AROUND, NULL, s.near, near, &n_near);
+        dci_tree_near(tree, top, tree->levels[top].points + node * wide, 1, MAX_AROUND, NULL, s.near, near, &n_near);
         for (size_t i = 0; i < n_near && n < CANDIDATES; i++)
                 n += beneath(tree, top, (size_t)near[i].node, s.candidates + n);
         for (size_t t = 0; n == 0; t++) /* nothing lies around */
@@ -284,7 +284,7 @@ static dci_status assign_around(assignment *a, const dci_progress *progress, con
                 a->starts = starts;
                 a->order = order;
                 a->firsts = firsts;
-                a->most_candidates = CANDIDATES + largest;
+                a->max_candidates = CANDIDATES + largest;
                 a->worker_bytes = around_lay_out(a, NULL, &sizes);
                 n_workers = dci_workers_for(context, n_top, a->n * (tree->dim + 1) * (CANDIDATES / 16));
                 a->scratch = dci_alloc(context, n_workers, a->worker_bytes);

@@ -166,8 +166,8 @@ static bool draw_rows(dci_tree_plan *plan, const float *point, int32_t node, int
         for (uint32_t i = 0; i < cell->n; i++) {
                 const size_t here = dci_tree_page_fill(tree, cell, i);
                 const size_t first = (size_t)cell->items[i] * tree->page_rows;
-                const void *pointers[DCI_MOST_PAGE_ROWS];
-                float products[DCI_MOST_PAGE_ROWS], norms[DCI_MOST_PAGE_ROWS] = {0};
+                const void *pointers[DCI_MAX_PAGE_ROWS];
+                float products[DCI_MAX_PAGE_ROWS], norms[DCI_MAX_PAGE_ROWS] = {0};
                 dci_view_pointers(&view, first, NULL, here, pointers);
                 tree->context->kernels->score_rows[plan->rows->dtype - 1][DCI_FORM_DOT](difference, pointers, here, dim,
                                                                                         products);

@@ -11,7 +11,7 @@
 
 /* Nodes above whose children are looked at: about CANDIDATES of them, and at least these. */
 #define FEWEST_ABOVE 16
-#define MOST_ABOVE 64
+#define MAX_ABOVE 64
 #define CANDIDATES 256
 
 size_t dci_near_enter(dci_near *best, size_t n, size_t most, float score, int32_t node)
@@ -107,11 +107,11 @@ static void offer(const dci_tree *tree, const dci_level *level, const float *poi
 static void near_below(const dci_tree *tree, size_t l, const float *point, size_t most, const uint8_t *gone,
                        void *scratch, dci_near *out, size_t *out_n)
 {
-        dci_near above[MOST_ABOVE];
+        dci_near above[MAX_ABOVE];
         size_t n_above = 0;
         const size_t each = tree->levels[l].n / tree->levels[l + 1].n + 1;
         size_t wanted = CANDIDATES / each + most / each;
-        wanted = wanted < FEWEST_ABOVE ? FEWEST_ABOVE : (wanted > MOST_ABOVE ? MOST_ABOVE : wanted);
+        wanted = wanted < FEWEST_ABOVE ? FEWEST_ABOVE : (wanted > MAX_ABOVE ? MAX_ABOVE : wanted);
         dci_tree_near(tree, l + 1, point, 1, wanted, NULL, scratch, above, &n_above);
         for (size_t a = 0; a < n_above; a++) {
                 const dci_cell *cell = &tree->levels[l + 1].cells[above[a].node];

@@ -47,8 +47,8 @@ void dci_tree_route_of_cell(const dci_tree *tree, const dci_rows *rows, size_t n
         for (uint32_t i = 0; i < cell->n; i++) {
                 const size_t here = dci_tree_page_fill(tree, cell, i);
                 const size_t first = (size_t)cell->items[i] * tree->page_rows;
-                const void *pointers[DCI_MOST_PAGE_ROWS];
-                float norms[DCI_MOST_PAGE_ROWS] = {0}, values[DCI_MOST_PAGE_ROWS];
+                const void *pointers[DCI_MAX_PAGE_ROWS];
+                float norms[DCI_MAX_PAGE_ROWS] = {0}, values[DCI_MAX_PAGE_ROWS];
                 dci_view_pointers(&view, first, NULL, here, pointers);
                 if (rows->with_norms)
                         dci_view_norms(&view, first, NULL, here, norms);

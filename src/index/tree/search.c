@@ -28,7 +28,7 @@ typedef struct descent {
         const void **pointers;
 } descent;
 
-static size_t most_nodes(const dci_tree *tree)
+static size_t max_nodes(const dci_tree *tree)
 {
         size_t n = 0;
         for (size_t l = 0; l < tree->n_levels; l++)
@@ -40,7 +40,7 @@ enum { PARTS = 7 };
 
 static size_t lay_out(const dci_tree *tree, unsigned char *memory, descent *out)
 {
-        const size_t n = (most_nodes(tree) + DCI_LANES) / DCI_LANES * DCI_LANES;
+        const size_t n = (max_nodes(tree) + DCI_LANES) / DCI_LANES * DCI_LANES;
         const size_t sizes[PARTS] = {n * DCI_MANY_QUERIES * sizeof(float),
                                      (n + DCI_LANES) * sizeof(float),
                                      (n + 2 * DCI_SELECT_SAMPLE) * sizeof(int32_t),
@@ -156,7 +156,7 @@ static size_t gather(const descent *d, const dci_descent *effort, size_t n, int3
                 /* out has room for those that count alone: page by page, through a buffer. */
                 for (uint32_t p = 0; p < cell->n; p++) {
                         const size_t here = dci_tree_page_fill(d->tree, cell, p);
-                        int32_t slots[DCI_MOST_PAGE_ROWS] = {0};
+                        int32_t slots[DCI_MAX_PAGE_ROWS] = {0};
                         for (size_t r = 0; r < here; r++)
                                 slots[r] = cell->items[p] * (int32_t)d->tree->page_rows + (int32_t)r;
                         const size_t kept = keep_admitted(effort->admitted, slots, here);

@@ -229,7 +229,7 @@ float dci_tree_lift(const dci_tree *tree, float norm2)
 void dci_tree_point(const dci_tree *tree, dci_dtype dtype, const void *row, float norm, float *out)
 {
         const size_t dim = tree->dim;
-        tree->context->kernels->widen[dtype - 1](row, dim, out);
+        tree->context->kernels->to_f32[dtype - 1](row, dim, out);
         for (size_t p = 0; tree->metric == DCI_METRIC_COSINE && p < dim; p++)
                 out[p] *= norm;
         out[dim] = tree->metric == DCI_METRIC_IP ? dci_tree_lift(tree, norm) : 0.0f;

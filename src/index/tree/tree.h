@@ -22,7 +22,7 @@
 #include "simd/nearest.h"
 
 /* Versions count on with every change. No index gets that far, but a file may say that it has. */
-#define DCI_MOST_VERSION ((uint64_t)INT64_MAX)
+#define DCI_MAX_VERSION ((uint64_t)INT64_MAX)
 
 /* What a node has beneath it: at the lowest level pages, which hold n_rows rows, above nodes of the level below. */
 typedef struct dci_cell {

@@ -34,11 +34,11 @@ void dci_kv_marks_free(dci_kv_marks *marks)
 static dci_status check_pool(const dci_kv *kv)
 {
         const dci_kv_pool *pool = &kv->pool;
-        if (pool->n_blocks > pool->most_blocks || pool->n_free > pool->n_blocks ||
+        if (pool->n_blocks > pool->max_blocks || pool->n_free > pool->n_blocks ||
             pool->block_capacity < pool->n_blocks || (pool->n_free > 0 && pool->free_capacity < pool->n_free))
                 return dci_fail(
                         DCI_ERR_FORMAT, "%zu blocks of at most %zu, %zu of them free, with room for %zu and %zu",
-                        pool->n_blocks, pool->most_blocks, pool->n_free, pool->block_capacity, pool->free_capacity);
+                        pool->n_blocks, pool->max_blocks, pool->n_free, pool->block_capacity, pool->free_capacity);
         if (kv->config.layout != NULL)
                 return DCI_OK;
         if (pool->n_pieces > pool->piece_capacity || dci_kv_pool_blocks(pool, pool->n_pieces) != pool->n_blocks ||
@@ -241,7 +241,7 @@ dci_status dci_kv_check(dci_kv *kv, int32_t level, const dci_progress *progress)
         status = check_structure(kv);
         /* Rows and summaries of a device's cache come to the host when they are asked for. */
         if (status == DCI_OK && level == DCI_CHECK_FULL && !kv->elsewhere)
-                status = dci_kv_check_again(kv, progress);
+                status = dci_kv_check_recompute(kv, progress);
         dci_kv_unlock(kv);
         return status;
 }

@@ -36,9 +36,9 @@ dci_status dci_kv_check_layer(const dci_kv *kv, const dci_kv_sequence *sequence,
  * memory: dci_kv_check_tree_bytes of the head. */
 dci_status dci_kv_check_tree(const dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_marks *marks);
 size_t dci_kv_check_tree_bytes(const dci_kv *kv, const dci_kv_tree *tree);
-dci_status dci_kv_check_tree_again(dci_kv *kv, const dci_kv_layer *layer, size_t head, unsigned char *memory);
+dci_status dci_kv_check_tree_recompute(dci_kv *kv, const dci_kv_layer *layer, size_t head, unsigned char *memory);
 
 /* check/recompute.c: all heads of all layers, shared out: rows are numbers, and summaries, tails and trees are those of the rows. */
-dci_status dci_kv_check_again(dci_kv *kv, const dci_progress *progress);
+dci_status dci_kv_check_recompute(dci_kv *kv, const dci_progress *progress);
 
 #endif

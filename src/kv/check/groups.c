@@ -40,10 +40,10 @@ static dci_status check_counts(const dci_kv *kv, const dci_kv_sequence *sequence
 /* --- listed groups ----------------------------------------------------------------------------------------------------------------- */
 
 /* A head's groups in a batch: offsets ascend to the end, and every candidate of it is in one, ascending where it is not an order. */
-static dci_status check_members(const dci_kv *kv, const dci_kv_layer *layer, const dci_kv_batch *batch, size_t head,
+static dci_status check_members(const dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head,
                                 dci_kv_marks *marks)
 {
-        const int32_t *offsets = dci_kv_batch_offsets(kv, batch, head), *ids = dci_kv_batch_ids(kv, batch, head);
+        const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
         const size_t n_groups = batch->heads[head].n_groups, per_page = kv->config.page_tokens;
         if (n_groups == 0 || n_groups > batch->room || offsets[0] != 0 || (size_t)offsets[n_groups] != batch->n)
                 return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu: %zu groups end at %d, for %zu tokens and room for %zu",
@@ -52,7 +52,7 @@ static dci_status check_members(const dci_kv *kv, const dci_kv_layer *layer, con
         dci_status status = dci_kv_marks_clear(marks, batch->n);
         for (size_t g = 0; g < n_groups && status == DCI_OK; g++) {
                 if (offsets[g + 1] <= offsets[g] || (size_t)offsets[g + 1] > batch->n ||
-                    (dci_kv_restructures(kv) && (size_t)offsets[g] != g * per_page))
+                    (dci_kv_reorders(kv) && (size_t)offsets[g] != g * per_page))
                         return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu: group %zu of %zu is %d to %d", OF(layer), head,
                                         g, n_groups, (int)offsets[g], (int)offsets[g + 1]);
                 for (int32_t i = offsets[g]; i < offsets[g + 1]; i++) {
@@ -62,7 +62,7 @@ static dci_status check_members(const dci_kv *kv, const dci_kv_layer *layer, con
                                                 AT "kv head %zu: group %zu has token %d, which is not among %zu from "
                                                    "%zu on, or twice",
                                                 OF(layer), head, g, (int)ids[i], batch->n, batch->first);
-                        if (i > offsets[g] && ids[i] < ids[i - 1] && !dci_kv_restructures(kv))
+                        if (i > offsets[g] && ids[i] < ids[i - 1] && !dci_kv_reorders(kv))
                                 return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu: group %zu has token %d after token %d",
                                                 OF(layer), head, g, (int)ids[i], (int)ids[i - 1]);
                 }
@@ -75,7 +75,7 @@ static dci_status check_batches(const dci_kv *kv, const dci_kv_layer *layer, dci
         size_t at = 0;
         dci_status status = DCI_OK;
         for (size_t b = 0; b < layer->n_batches && status == DCI_OK; b++) {
-                const dci_kv_batch *batch = layer->batches[b], *last = b > 0 ? layer->batches[b - 1] : NULL;
+                const dci_kv_clusters *batch = layer->batches[b], *last = b > 0 ? layer->batches[b - 1] : NULL;
                 if (batch->first != at || batch->n == 0 || batch->n_static > batch->n ||
                     batch->n_static % kv->config.page_tokens != 0)
                         return dci_fail(DCI_ERR_FORMAT,
@@ -99,7 +99,7 @@ static dci_status check_batches(const dci_kv *kv, const dci_kv_layer *layer, dci
 
 /* --- heads --------------------------------------------------------------------------------------------------------------------------- */
 
-static bool is_frame(const dci_kv_frame *frame, size_t dim)
+static bool is_frame(const dci_kv_transform *frame, size_t dim)
 {
         return frame != NULL && frame->coder.dim == dim && !isnan(frame->distortion);
 }
@@ -142,8 +142,8 @@ static dci_status check_head(const dci_kv *kv, const dci_kv_layer *layer, size_t
 
 static dci_status check_lists(const dci_kv *kv, const dci_kv_layer *layer, dci_kv_marks *marks)
 {
-        const dci_kv_decided *d = layer->decided;
-        const size_t room = dci_kv_most_room(kv);
+        const dci_kv_selection_cache *d = layer->decided;
+        const size_t room = dci_kv_max_room(kv);
         dci_status status = DCI_OK;
         if (kv->config.sink + d->end > layer->n || d->n > layer->n)
                 return dci_fail(DCI_ERR_FORMAT, AT "lists were chosen from %zu candidates at token %zu of %zu",
@@ -166,7 +166,7 @@ static dci_status check_lists(const dci_kv *kv, const dci_kv_layer *layer, dci_k
 
 static dci_status check_decided(const dci_kv *kv, const dci_kv_layer *layer, dci_kv_marks *marks)
 {
-        const dci_kv_decided *d = layer->decided;
+        const dci_kv_selection_cache *d = layer->decided;
         for (size_t i = 0; i < layer->n_boundaries; i++)
                 if (layer->boundaries[i] < 0 || (size_t)layer->boundaries[i] >= layer->n ||
                     (i > 0 && layer->boundaries[i] <= layer->boundaries[i - 1]))

@@ -47,7 +47,7 @@ static dci_status check_rows(const dci_kv *kv, const dci_kv_layer *layer, size_t
 /* --- transforms ----------------------------------------------------------------------------------------------------------------------- */
 
 /* A rotation is the seed's; what was learned is numbers. memory: dci_coder_bytes. */
-static dci_status check_frame(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_frame *frame,
+static dci_status check_frame(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_transform *frame,
                               uint64_t seed, const char *what, void *memory)
 {
         const dci_coder *coder = frame != NULL ? &frame->coder : NULL;
@@ -70,7 +70,7 @@ static dci_status check_chunk(dci_kv *kv, const dci_kv_layer *layer, size_t head
         const unsigned char *there = dci_kv_chunk_head(kv, layer, chunk, head);
         dci_kv_head copy = layer->heads[head];
         memcpy(memory, there, n_bytes);
-        dci_kv_form_again(kv, layer, head, &copy, chunk, layer->n_grouped, memory, scratch);
+        dci_kv_rebuild_chunk(kv, layer, head, &copy, chunk, layer->n_grouped, memory, scratch);
         if (memcmp(memory, there, n_bytes) == 0)
                 return DCI_OK;
         const bool summary = memcmp(memory, there, kv->summary_bytes) != 0;
@@ -88,21 +88,21 @@ static dci_status check_chunk(dci_kv *kv, const dci_kv_layer *layer, size_t head
 static dci_status check_batch(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t b, size_t area,
                               unsigned char *memory)
 {
-        const dci_kv_batch *batch = layer->batches[b];
-        dci_kv_batch *again = (dci_kv_batch *)(void *)memory;
+        const dci_kv_clusters *batch = layer->batches[b];
+        dci_kv_clusters *again = (dci_kv_clusters *)(void *)memory;
         const size_t n_groups = batch->heads[head].n_groups;
         memcpy(memory, batch, batch->n_bytes);
-        dci_kv_batch_summarise(kv, layer, again, head, area);
+        dci_kv_clusters_summarise(kv, layer, again, head, area);
         const struct {
                 const char *what;
                 const unsigned char *there, *again;
                 size_t row_bytes;
-        } parts[] = {{"summary", dci_kv_batch_rows(kv, batch, head), dci_kv_batch_rows(kv, again, head),
+        } parts[] = {{"summary", dci_kv_cluster_rows(kv, batch, head), dci_kv_cluster_rows(kv, again, head),
                       kv->stages->summary.width(kv) * kv->es},
-                     {"mean key", dci_kv_batch_means(kv, batch, head, false),
-                      dci_kv_batch_means(kv, again, head, false), dci_kv_sums_of_lists(kv) ? kv->dim_k * kv->es : 0},
-                     {"mean value", dci_kv_batch_means(kv, batch, head, true),
-                      dci_kv_batch_means(kv, again, head, true), dci_kv_sums_of_lists(kv) ? kv->dim_v * kv->es : 0}};
+                     {"mean key", dci_kv_cluster_means(kv, batch, head, false),
+                      dci_kv_cluster_means(kv, again, head, false), dci_kv_sums_of_lists(kv) ? kv->dim_k * kv->es : 0},
+                     {"mean value", dci_kv_cluster_means(kv, batch, head, true),
+                      dci_kv_cluster_means(kv, again, head, true), dci_kv_sums_of_lists(kv) ? kv->dim_v * kv->es : 0}};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
                 for (size_t g = 0; g < n_groups && parts[i].row_bytes > 0; g++)
                         if (memcmp(parts[i].there + g * parts[i].row_bytes, parts[i].again + g * parts[i].row_bytes,
@@ -130,7 +130,7 @@ static dci_status run_task(const checking *c, size_t task, size_t worker)
         if (status != DCI_OK || layer->n_grouped == 0)
                 return status;
         if (h->tree != NULL)
-                return dci_kv_check_tree_again(kv, layer, head, memory);
+                return dci_kv_check_tree_recompute(kv, layer, head, memory);
         for (size_t b = 0; b < layer->n_batches && status == DCI_OK; b++)
                 status = check_batch(kv, layer, head, b, worker, memory);
         for (size_t n = 0;
@@ -161,7 +161,7 @@ static size_t measure(const dci_kv *kv, size_t *out_formed, size_t *out_longest)
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         const dci_kv_layer *layer = &kv->sequences[i]->layers[l];
                         for (size_t b = 0; b < layer->n_batches; b++) {
-                                const dci_kv_batch *batch = layer->batches[b];
+                                const dci_kv_clusters *batch = layer->batches[b];
                                 *out_formed = batch->n_bytes > *out_formed ? batch->n_bytes : *out_formed;
                                 *out_longest = batch->n > *out_longest ? batch->n : *out_longest;
                         }
@@ -176,7 +176,7 @@ static size_t measure(const dci_kv *kv, size_t *out_formed, size_t *out_longest)
 
 /* Scratch comes from the context, not from max_bytes: a cache that is full can be checked. Batches are summarised in the listing's
  * scratch, in whose place there is other memory for the time: no work is under way, and none can begin. */
-dci_status dci_kv_check_again(dci_kv *kv, const dci_progress *progress)
+dci_status dci_kv_check_recompute(dci_kv *kv, const dci_progress *progress)
 {
         checking c = {.kv = kv};
         size_t formed, longest, listing_bytes = 0;
@@ -185,14 +185,14 @@ dci_status dci_kv_check_again(dci_kv *kv, const dci_progress *progress)
         const size_t coders = dci_coder_bytes(DCI_CODER_ROTATED, kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v);
         const size_t n_workers = dci_workers_for(kv->context, n_tasks, tokens * heads * 8 * dims);
         atomic_init(&c.bad, SIZE_MAX);
-        c.forming = dci_kv_forming_area(kv);
+        c.forming = dci_kv_build_bytes(kv);
         c.forming = c.forming > dci_lines(coders) ? c.forming : dci_lines(coders);
         c.area_bytes = c.forming + dci_lines(formed);
         c.memory = dci_alloc(kv->context, n_workers, c.area_bytes);
         const dci_kv_scratch listing = kv->listing;
         const size_t listing_tokens = kv->listing_tokens;
         if (longest > 0) {
-                listing_bytes = dci_kv_listing_area(kv, longest);
+                listing_bytes = dci_kv_clustering_bytes(kv, longest);
                 kv->listing =
                         (dci_kv_scratch){dci_alloc(kv->context, n_workers, listing_bytes), n_workers, listing_bytes};
                 kv->listing_tokens = longest;

@@ -171,7 +171,7 @@ static dci_status check_nearness(dci_kv *kv, const dci_kv_layer *layer, size_t h
                                 continue;
                         dci_kv_tree_rows(kv, layer, head, &tree->members[p * per_page + i], 1, true, &row);
                         const float norm2 = kv->context->kernels->norm2[kv->config.dtype - 1](row, kv->dim_k);
-                        kv->context->kernels->widen[kv->config.dtype - 1](row, kv->dim_k, key);
+                        kv->context->kernels->to_f32[kv->config.dtype - 1](row, kv->dim_k, key);
                         const float lift = dci_kv_tree_lift(tree, norm2);
                         const double own = score_of(kv, layer, head, key, lift, (size_t)tree->page_node[p]);
                         double most = own;
@@ -189,7 +189,7 @@ static dci_status check_nearness(dci_kv *kv, const dci_kv_layer *layer, size_t h
                                   OF(layer, head), n, away);
 }
 
-dci_status dci_kv_check_tree_again(dci_kv *kv, const dci_kv_layer *layer, size_t head, unsigned char *memory)
+dci_status dci_kv_check_tree_recompute(dci_kv *kv, const dci_kv_layer *layer, size_t head, unsigned char *memory)
 {
         const dci_kv_tree *tree = layer->heads[head].tree;
         float *scratch = (float *)(void *)(memory + dci_lines(tree->n_bytes));

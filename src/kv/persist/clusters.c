@@ -13,7 +13,7 @@
 /* Batches of a layer that lie within the first n tokens. */
 static size_t within(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
-        return dci_kv_batches_within(layer, dci_kv_grouped_within(kv, layer, n));
+        return dci_kv_clusters_within(layer, dci_kv_grouped_within(kv, layer, n));
 }
 
 /* Turns of queries before token n. */
@@ -25,16 +25,16 @@ static size_t turns_within(const dci_kv_layer *layer, size_t n)
         return i;
 }
 
-size_t dci_kv_batches_bytes(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
+size_t dci_kv_clusters_bytes(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
 {
         size_t words = 0;
         for (size_t l = 0; l < kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
-                words += 1 + dci_kv_restructures(kv);
+                words += 1 + dci_kv_reorders(kv);
                 if (kv->config.group == DCI_KV_GROUP_SEGMENT)
                         words += 1 + turns_within(layer, n);
                 for (size_t b = 0; b < within(kv, layer, n); b++) {
-                        words += 1 + dci_kv_restructures(kv);
+                        words += 1 + dci_kv_reorders(kv);
                         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                                 words += 1 + layer->batches[b]->heads[h].n_groups + layer->batches[b]->n;
                 }
@@ -49,9 +49,9 @@ static dci_status put_word(const dci_sink *sink, size_t word)
         return sink->write(sink->ctx, out, sizeof out);
 }
 
-static dci_status emit_head(const dci_kv *kv, const dci_kv_batch *batch, size_t head, const dci_sink *sink)
+static dci_status emit_head(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, const dci_sink *sink)
 {
-        const int32_t *offsets = dci_kv_batch_offsets(kv, batch, head), *ids = dci_kv_batch_ids(kv, batch, head);
+        const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
         const size_t n_groups = batch->heads[head].n_groups;
         dci_status status = put_word(sink, n_groups);
         for (size_t g = 0; g < n_groups && status == DCI_OK; g++)
@@ -70,18 +70,18 @@ static dci_status emit_turns(const dci_kv_layer *layer, size_t n, const dci_sink
         return status;
 }
 
-dci_status dci_kv_emit_batches(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const dci_sink *sink)
+dci_status dci_kv_emit_clusters(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const dci_sink *sink)
 {
         dci_status status = DCI_OK;
         for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
                 const size_t n_batches = within(kv, layer, n);
                 status = put_word(sink, n_batches);
-                if (status == DCI_OK && dci_kv_restructures(kv))
+                if (status == DCI_OK && dci_kv_reorders(kv))
                         status = put_word(sink, layer->n_static);
                 for (size_t b = 0; b < n_batches && status == DCI_OK; b++) {
                         status = put_word(sink, layer->batches[b]->n);
-                        if (status == DCI_OK && dci_kv_restructures(kv))
+                        if (status == DCI_OK && dci_kv_reorders(kv))
                                 status = put_word(sink, layer->batches[b]->n_static);
                         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
                                 status = emit_head(kv, layer->batches[b], h, sink);
@@ -140,7 +140,7 @@ static dci_status check_pages(const dci_kv *kv, size_t n_groups, const int32_t *
 static dci_status load_static(const dci_kv *kv, dci_kv_words *words, size_t n, size_t *out)
 {
         *out = 0;
-        const dci_status status = dci_kv_restructures(kv) ? take_word(words, out) : DCI_OK;
+        const dci_status status = dci_kv_reorders(kv) ? take_word(words, out) : DCI_OK;
         if (status != DCI_OK || (*out <= n && *out % kv->config.page_tokens == 0))
                 return status;
         return dci_fail(DCI_ERR_FORMAT, "the file has %zu static tokens of %zu, in pages of %zu", *out, n,
@@ -148,9 +148,9 @@ static dci_status load_static(const dci_kv *kv, dci_kv_words *words, size_t n, s
 }
 
 /* Every candidate of the batch is in one group, and groups are ascending. seen: a bit for each. */
-static dci_status load_head(const dci_kv *kv, dci_kv_words *words, dci_kv_batch *batch, size_t head, uint64_t *seen)
+static dci_status load_head(const dci_kv *kv, dci_kv_words *words, dci_kv_clusters *batch, size_t head, uint64_t *seen)
 {
-        int32_t *offsets = dci_kv_batch_offsets(kv, batch, head), *ids = dci_kv_batch_ids(kv, batch, head);
+        int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
         size_t n_groups = 0, word = 0, sum = 0;
         dci_status status = take_word(words, &n_groups);
         offsets[0] = 0;
@@ -162,7 +162,7 @@ static dci_status load_head(const dci_kv *kv, dci_kv_words *words, dci_kv_batch 
                 sum += word;
                 offsets[g + 1] = (int32_t)sum;
         }
-        if (status == DCI_OK && dci_kv_restructures(kv))
+        if (status == DCI_OK && dci_kv_reorders(kv))
                 status = check_pages(kv, n_groups, offsets, batch->n);
         if (status == DCI_OK && sum != batch->n)
                 return dci_fail(DCI_ERR_FORMAT, "groups of the file have %zu of %zu tokens", sum, batch->n);
@@ -176,7 +176,7 @@ static dci_status load_head(const dci_kv *kv, dci_kv_words *words, dci_kv_batch 
                                         batch->first, batch->first + batch->n - 1);
                 if (i == (size_t)offsets[g + 1])
                         g++;
-                if (i > (size_t)offsets[g] && (int32_t)word < ids[i - 1] && !dci_kv_restructures(kv))
+                if (i > (size_t)offsets[g] && (int32_t)word < ids[i - 1] && !dci_kv_reorders(kv))
                         return dci_fail(DCI_ERR_FORMAT, "token %zu of a group of the file comes after token %d", word,
                                         (int)ids[i - 1]);
                 seen[at / 64] |= UINT64_C(1) << (at % 64);
@@ -190,27 +190,27 @@ static dci_status load_batch(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *word
                              size_t n_static)
 {
         const size_t bits = (n + 63) / 64 * sizeof(uint64_t);
-        dci_kv_batch *batch = NULL;
+        dci_kv_clusters *batch = NULL;
         void *seen = NULL;
         size_t room;
         dci_status status = find_room(kv, *words, n, &room);
         if (status == DCI_OK)
-                status = dci_kv_listing_ready(kv, n);
+                status = dci_kv_clustering_ready(kv, n);
         if (status == DCI_OK)
-                status = dci_kv_batches_ready(kv, layer, layer->n_batches + 1);
+                status = dci_kv_clusters_ready(kv, layer, layer->n_batches + 1);
         if (status == DCI_OK)
-                status = dci_kv_take(kv, bits, &seen);
+                status = dci_kv_alloc(kv, bits, &seen);
         if (status == DCI_OK)
-                status = dci_kv_batch_take(kv, first, n, room, &batch);
+                status = dci_kv_clusters_alloc(kv, first, n, room, &batch);
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
                 status = load_head(kv, words, batch, h, seen);
-        dci_kv_give(kv, seen, bits);
+        dci_kv_free(kv, seen, bits);
         if (batch != NULL)
                 batch->n_static = n_static;
         if (status == DCI_OK)
-                dci_kv_batch_publish(kv, layer, batch);
+                dci_kv_clusters_publish(kv, layer, batch);
         else
-                dci_kv_batch_drop(kv, batch);
+                dci_kv_clusters_release(kv, batch);
         return status;
 }
 
@@ -236,7 +236,7 @@ static dci_status load_turns(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *word
         return status;
 }
 
-dci_status dci_kv_load_batches(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words)
+dci_status dci_kv_load_clusters(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words)
 {
         size_t n_batches = 0, at = 0, n = 0, n_static = 0;
         dci_status status = take_word(words, &n_batches);

@@ -114,7 +114,7 @@ static dci_status load_blocks(loading *l)
                 status = dci_kv_grow(kv, (void **)&sequence->table, &sequence->table_capacity, n_blocks,
                                      sizeof *sequence->table);
         while (status == DCI_OK && sequence->n_table < n_blocks)
-                sequence->table[sequence->n_table++] = dci_kv_pool_take(kv);
+                sequence->table[sequence->n_table++] = dci_kv_pool_alloc(kv);
         for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++) {
                 sequence->layers[i].n = l->n;
                 for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
@@ -146,14 +146,14 @@ static bool is_centre(const dci_kv *kv, const void *floats, size_t n)
 }
 
 /* Parts are in order: centre, then if learned layout, worth, to and from. */
-static bool restore_learned(const dci_kv *kv, const unsigned char *at, dci_kv_frame *frame)
+static bool restore_learned(const dci_kv *kv, const unsigned char *at, dci_kv_transform *frame)
 {
         const size_t dim = kv->dim_k, wide = dci_kv_wide(kv);
         const unsigned char *layout = at + dim * sizeof(float), *worth = layout + DCI_KV_LAYOUT_BYTES;
         const size_t block_bytes = dci_frames_block_bytes(dim, kv->config.key_bits);
         dci_coder *coder = &frame->coder;
         dci_coder_init_learned(kv->context, dim, kv->config.key_bits, dci_kv_codes_alone(kv),
-                               dci_kv_frame_memory(frame), coder);
+                               dci_kv_transform_memory(frame), coder);
         if (!dci_floats_finite(worth, wide * (2 * dim + 1)))
                 return false;
         memcpy(coder->centre, at, dim * sizeof(float));
@@ -176,8 +176,8 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
 {
         dci_kv *kv = l->kv;
         const unsigned char *at = l->frames;
-        const dci_status status =
-                dci_kv_frame_take(kv, n_queries > 0 ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &head->keys);
+        const dci_status status = dci_kv_transform_alloc(kv, n_queries > 0 ? DCI_CODER_LEARNED : DCI_CODER_ROTATED,
+                                                         kv->dim_k, &head->keys);
         if (status != DCI_OK)
                 return status;
         bool good = is_centre(kv, at, kv->dim_k);
@@ -186,7 +186,7 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
         } else if (good) {
                 /* Sections begin at multiples of 64 and their parts at multiples of 4. */
                 dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed,
-                               kv->load_row, dci_kv_frame_memory(head->keys), &head->keys->coder);
+                               kv->load_row, dci_kv_transform_memory(head->keys), &head->keys->coder);
         }
         if (good && n_queries > 0) {
                 const size_t kept = dci_moments_kept_bytes(kv->dim_k);
@@ -194,7 +194,7 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
                 const unsigned char *moments = at + n_bytes - kept;
                 good = finite_doubles(moments, (kept - shift) / sizeof(double)) &&
                        dci_floats_finite(moments + kept - shift, kv->dim_k);
-                memcpy(dci_kv_frame_moments(head->keys, kv->dim_k), moments, kept);
+                memcpy(dci_kv_transform_moments(head->keys, kv->dim_k), moments, kept);
                 head->keys->n_queries = (size_t)n_queries;
         }
         return good ? DCI_OK
@@ -205,7 +205,7 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
 static dci_status load_value_frame(loading *l, dci_kv_head *head)
 {
         dci_kv *kv = l->kv;
-        const dci_status status = dci_kv_frame_take(kv, DCI_CODER_ROTATED, kv->dim_v, &head->values);
+        const dci_status status = dci_kv_transform_alloc(kv, DCI_CODER_ROTATED, kv->dim_v, &head->values);
         if (status != DCI_OK)
                 return status;
         if (!is_centre(kv, l->frames, kv->dim_v))
@@ -248,7 +248,7 @@ static dci_status load_tree(loading *l, const dci_kv_layer *layer, size_t head, 
                                 layer->number, head, n, layer->n_grouped);
         if (n == 0)
                 return DCI_OK;
-        dci_status status = dci_kv_tree_take(kv, layer->n_grouped, &layer->heads[head].tree);
+        dci_status status = dci_kv_tree_alloc(kv, layer->n_grouped, &layer->heads[head].tree);
         if (status == DCI_OK) /* sections begin at multiples of 64 and this one has numbers of 4 bytes only */
                 status = dci_kv_tree_read(kv, layer, head, (const int32_t *)(const void *)l->fixed, n, layer->n_grouped,
                                           layer->heads[head].tree);
@@ -286,8 +286,8 @@ static dci_status load_head(loading *l, dci_kv_layer *layer, size_t head)
                 return dci_fail(DCI_ERR_FORMAT,
                                 "layer %zu, kv head %zu: the file's transforms do not go with its config",
                                 layer->number, head);
-        const size_t keys = dci_kv_frames_bytes(kv, (int32_t)kind, n_queries > 0, false);
-        const size_t values = dci_kv_frames_bytes(kv, 0, false, has_values == 1);
+        const size_t keys = dci_kv_transforms_bytes(kv, (int32_t)kind, n_queries > 0, false);
+        const size_t values = dci_kv_transforms_bytes(kv, 0, false, has_values == 1);
         if (keys + values > l->frames_left)
                 return dci_fail(DCI_ERR_FORMAT, "the file's section 'frames' is too short");
         dci_status status = check_watched(layer, head, at);
@@ -323,8 +323,8 @@ static dci_status load_layer(loading *l, dci_kv_layer *layer)
         layer->n_grouped = (size_t)n_grouped;
         layer->n_prompt = (size_t)n_prompt;
         atomic_store(&layer->prompt, DCI_KV_PROMPT_DONE);
-        dci_status status = kv->listed ? dci_kv_load_batches(kv, layer, &l->groups)
-                                       : dci_kv_own_chunks(kv, layer, 0, layer->n_grouped);
+        dci_status status = kv->listed ? dci_kv_load_clusters(kv, layer, &l->groups)
+                                       : dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped);
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
                 status = load_head(l, layer, h);
         return status;
@@ -338,8 +338,8 @@ static void form_task(void *arg, size_t task, size_t worker)
         const size_t head = task % kv->config.n_kv_heads;
         dci_kv_head *h = &layer->heads[head];
         for (size_t b = 0; b < layer->n_batches; b++)
-                dci_kv_batch_summarise(kv, layer, layer->batches[b], head, worker + 1);
-        dci_kv_form(kv, layer, head, 0, layer->n_grouped, kv->forming.memory + (worker + 1) * kv->forming.area_bytes);
+                dci_kv_clusters_summarise(kv, layer, layer->batches[b], head, worker + 1);
+        dci_kv_build(kv, layer, head, 0, layer->n_grouped, kv->forming.memory + (worker + 1) * kv->forming.area_bytes);
         /* What was watched is what the file says, not what has just been made again. */
         const unsigned char *at = l->heads + task * DCI_KV_HEAD_BYTES;
         if (h->keys != NULL)
@@ -360,7 +360,7 @@ static dci_status load_into(loading *l)
         if (status == DCI_OK && (l->frames_left != 0 || l->fixed_left != 0 || l->groups.left != 0))
                 status = dci_fail(DCI_ERR_FORMAT, "the file's sections 'frames', 'fixed' or 'groups' are too long");
         if (status == DCI_OK)
-                status = dci_kv_forming_ready(kv);
+                status = dci_kv_build_ready(kv);
         if (status == DCI_OK)
                 status = dci_kv_boundaries_ready(kv, l->sequence, 0); /* of plans before the next reservation */
         if (status != DCI_OK)
@@ -396,7 +396,7 @@ static dci_status load(dci_kv *kv, const char *path, int64_t *out)
                 status = find_sections(&file, &l);
         const size_t row = (kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v) * sizeof *kv->load_row;
         if (status == DCI_OK)
-                status = dci_kv_take(kv, row, (void **)&kv->load_row);
+                status = dci_kv_alloc(kv, row, (void **)&kv->load_row);
         if (status == DCI_OK)
                 status = dci_kv_new_sequence(kv, &l.sequence);
         if (status == DCI_OK) {
@@ -406,7 +406,7 @@ static dci_status load(dci_kv *kv, const char *path, int64_t *out)
                 else
                         dci_kv_free_sequence(kv, l.sequence);
         }
-        dci_kv_give(kv, kv->load_row, row);
+        dci_kv_free(kv, kv->load_row, row);
         kv->load_row = NULL;
         dci_kv_marks_free(&l.marks);
         dci_file_free(&file);

@@ -43,11 +43,11 @@ typedef struct dci_kv_words {
         const unsigned char *at;
         size_t left; /* bytes */
 } dci_kv_words;
-size_t dci_kv_batches_bytes(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n);
-dci_status dci_kv_emit_batches(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const dci_sink *sink);
-dci_status dci_kv_load_batches(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words);
+size_t dci_kv_clusters_bytes(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n);
+dci_status dci_kv_emit_clusters(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const dci_sink *sink);
+dci_status dci_kv_load_clusters(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words);
 
 /* Bytes of a head's frames in their section. */
-size_t dci_kv_frames_bytes(const dci_kv *kv, int32_t key_kind, bool knows_queries, bool has_values);
+size_t dci_kv_transforms_bytes(const dci_kv *kv, int32_t key_kind, bool knows_queries, bool has_values);
 
 #endif

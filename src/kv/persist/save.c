@@ -22,7 +22,7 @@ void dci_kv_file_fields(const dci_kv *kv, size_t n_tokens, dci_kv_field out[DCI_
                 {"page_tokens", c->page_tokens},
                 {"group", (uint64_t)c->group},
                 {"summary", (uint64_t)c->summary},
-                {"choose", (uint64_t)c->choose},
+                {"select", (uint64_t)c->select},
                 {"schedule", (uint64_t)c->schedule},
                 {"tail", (uint64_t)c->tail},
                 {"key_bits", (uint64_t)c->key_bits},
@@ -36,7 +36,7 @@ void dci_kv_file_fields(const dci_kv *kv, size_t n_tokens, dci_kv_field out[DCI_
         memcpy(out, fields, sizeof fields);
 }
 
-size_t dci_kv_frames_bytes(const dci_kv *kv, int32_t key_kind, bool knows_queries, bool has_values)
+size_t dci_kv_transforms_bytes(const dci_kv *kv, int32_t key_kind, bool knows_queries, bool has_values)
 {
         size_t n = 0;
         if (key_kind != 0)
@@ -69,7 +69,7 @@ static size_t list_length(const saving *s, size_t layer, size_t head)
 }
 
 /* A frame without candidates has made no codes yet, and is as none. */
-static int32_t kind_of(const dci_kv_frame *frame)
+static int32_t kind_of(const dci_kv_transform *frame)
 {
         return frame == NULL || frame->coder.dim == 0 ? 0 : frame->coder.kind;
 }
@@ -167,7 +167,7 @@ static dci_status emit_frame(const saving *s, size_t layer, size_t head, const d
                         status = sink->write(sink->ctx, coder->from, wide * kv->dim_k * sizeof(float));
         }
         if (status == DCI_OK && kind != 0 && h->keys->n_queries > 0)
-                status = sink->write(sink->ctx, dci_kv_frame_moments(h->keys, kv->dim_k),
+                status = sink->write(sink->ctx, dci_kv_transform_moments(h->keys, kv->dim_k),
                                      dci_moments_kept_bytes(kv->dim_k));
         if (status == DCI_OK && kind_of(h->values) != 0)
                 status = sink->write(sink->ctx, h->values->coder.centre, kv->dim_v * sizeof(float));
@@ -201,7 +201,7 @@ static dci_status emit_fixed(const void *ctx, const dci_sink *sink)
 static dci_status emit_groups(const void *ctx, const dci_sink *sink)
 {
         const saving *s = ctx;
-        return dci_kv_emit_batches(s->kv, s->sequence, s->n, sink);
+        return dci_kv_emit_clusters(s->kv, s->sequence, s->n, sink);
 }
 
 static dci_status emit_rows(const saving *s, size_t layer, size_t head, bool of_keys, const dci_sink *sink)
@@ -243,8 +243,8 @@ static void drop_trees(saving *s)
 {
         const size_t n_heads = s->kv->config.n_layers * s->kv->config.n_kv_heads;
         for (size_t i = 0; s->trees != NULL && i < n_heads; i++)
-                dci_kv_tree_drop(s->kv, s->trees[i]);
-        dci_kv_give(s->kv, s->trees, n_heads * sizeof(void *));
+                dci_kv_tree_release(s->kv, s->trees[i]);
+        dci_kv_free(s->kv, s->trees, n_heads * sizeof(void *));
 }
 
 /* Trees of what is saved: the sequence's, or copies that are cut. */
@@ -254,7 +254,7 @@ static dci_status hold_trees(saving *s)
         const size_t n_heads = kv->config.n_kv_heads, n_bytes = kv->config.n_layers * n_heads * sizeof(void *);
         if (!dci_kv_has_trees(kv))
                 return DCI_OK;
-        dci_status status = dci_kv_take(kv, n_bytes, (void **)&s->trees);
+        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&s->trees);
         if (status != DCI_OK)
                 return status;
         memset(s->trees, 0, n_bytes);
@@ -277,8 +277,8 @@ static dci_status write_file(const saving *s, const char *path)
                 for (size_t i = 0; i < kv->config.n_kv_heads; i++) {
                         const dci_kv_head *h = &sequence->layers[l].heads[i];
                         const int32_t kind = kind_of(h->keys);
-                        frames += dci_kv_frames_bytes(kv, kind, kind != 0 && h->keys->n_queries > 0,
-                                                      kind_of(h->values) != 0);
+                        frames += dci_kv_transforms_bytes(kv, kind, kind != 0 && h->keys->n_queries > 0,
+                                                          kind_of(h->values) != 0);
                         fixed += list_length(s, l, i);
                 }
         const dci_part parts[] = {
@@ -289,7 +289,7 @@ static dci_status write_file(const saving *s, const char *path)
                 {"fixed", fixed * sizeof(int32_t), emit_fixed, s},
                 {"keys", n_heads * n * kv->dim_k * kv->es, emit_keys, s},
                 {"values", n_heads * n * kv->dim_v * kv->es, emit_values, s},
-                {"groups", kv->listed ? dci_kv_batches_bytes(kv, sequence, n) : 0, emit_groups, s},
+                {"groups", kv->listed ? dci_kv_clusters_bytes(kv, sequence, n) : 0, emit_groups, s},
         };
         dci_replacement replacement;
         dci_status status = dci_replace_begin(path, &replacement);

@@ -53,5 +53,5 @@ const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1] = {
         [DCI_KV_GROUP_TREE] = &dci_kv_group_tree,
         [DCI_KV_GROUP_CLUSTER] = &dci_kv_group_cluster,
         [DCI_KV_GROUP_SEGMENT] = &dci_kv_group_segment,
-        [DCI_KV_GROUP_RESTRUCTURED] = &dci_kv_group_restructured,
+        [DCI_KV_GROUP_REORDERED] = &dci_kv_group_reordered,
 };

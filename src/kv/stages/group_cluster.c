@@ -77,7 +77,7 @@ static size_t cut(const dci_kv *kv, size_t size, int32_t *offsets)
 }
 
 /* Consecutive tokens: keys too long for k-means still get groups. */
-static void divide_evenly(dci_kv_batch *batch, size_t head, int32_t *offsets, int32_t *ids)
+static void divide_evenly(dci_kv_clusters *batch, size_t head, int32_t *offsets, int32_t *ids)
 {
         for (size_t g = 0; g <= batch->room; g++)
                 offsets[g] = (int32_t)((uint64_t)batch->n * g / batch->room);
@@ -86,11 +86,11 @@ static void divide_evenly(dci_kv_batch *batch, size_t head, int32_t *offsets, in
         batch->heads[head].n_groups = batch->room;
 }
 
-static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, size_t head, const void *keys,
+static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const void *keys,
                    void *work)
 {
         const problem p = problem_of(kv, batch->n, keys);
-        int32_t *offsets = dci_kv_batch_offsets(kv, batch, head), *ids = dci_kv_batch_ids(kv, batch, head);
+        int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
         km_problem solved;
         dci_km_lay_out(kv->context, &p.config, &p.input, 1, 0, work, &solved);
         solved.number = layer->number * kv->config.n_kv_heads + head;
@@ -119,8 +119,8 @@ static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, s
 
 const dci_kv_grouping dci_kv_group_cluster = {.kind = DCI_KV_GROUP_CLUSTER,
                                               .listed = true,
-                                              .count = dci_kv_count_listed,
-                                              .members = dci_kv_members_listed,
+                                              .count = dci_kv_count_clustered,
+                                              .members = dci_kv_members_clustered,
                                               .most = most,
                                               .work_bytes = work_bytes,
                                               .divide = divide};

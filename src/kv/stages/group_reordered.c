@@ -22,7 +22,7 @@ static const int32_t *members(const dci_kv *kv, const dci_kv_layer *layer, size_
                               int32_t *room, size_t *out_n)
 {
         size_t here, left = 0;
-        const int32_t *ids = dci_kv_members_listed(kv, layer, head, group, SIZE_MAX, room, &here);
+        const int32_t *ids = dci_kv_members_clustered(kv, layer, head, group, SIZE_MAX, room, &here);
         if (n >= layer->n_grouped) {
                 *out_n = here;
                 return ids;
@@ -49,7 +49,7 @@ typedef struct weighing {
 
 static size_t lay_out(const dci_kv *kv, size_t n, unsigned char *at, weighing *out)
 {
-        const size_t room = dci_kv_most_room(kv);
+        const size_t room = dci_kv_max_room(kv);
         const size_t sizes[] = {dci_kv_importance_bytes(kv, n), dci_kv_importance_room(n) * sizeof(float),
                                 (n + 63) / 64 * sizeof(uint64_t), dci_topk_bytes(room < n ? room : n)};
         void *parts[4];
@@ -69,7 +69,7 @@ static size_t work_bytes(const dci_kv *kv, size_t n)
 }
 
 /* The best of them to the front of `ids`, and marked. */
-static void choose_static(const dci_kv *kv, const weighing *w, size_t n, size_t n_static, int32_t *ids)
+static void select_static(const dci_kv *kv, const weighing *w, size_t n, size_t n_static, int32_t *ids)
 {
         memset(w->is_static, 0, (n + 63) / 64 * sizeof *w->is_static);
         dci_kv_best(kv, w->importance, n, NULL, n_static, w->topk, ids);
@@ -80,14 +80,14 @@ static void choose_static(const dci_kv *kv, const weighing *w, size_t n, size_t 
 /* --- an order ------------------------------------------------------------------------------------------------------------------ */
 
 /* The others in the order they are stored in: that of the layer's batches, and of those that no batch has by position. */
-static void append_rest(const dci_kv *kv, const dci_kv_layer *layer, const dci_kv_batch *batch, size_t head,
+static void append_rest(const dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head,
                         const weighing *w, int32_t *ids)
 {
         const bool some = batch->n_static > 0;
         size_t n = batch->n_static, seen = batch->first;
         for (size_t b = 0; b < layer->n_batches && batch->first == 0 && layer->batches[b] != batch; b++) {
-                const dci_kv_batch *old = layer->batches[b];
-                const int32_t *from = dci_kv_batch_ids(kv, old, head);
+                const dci_kv_clusters *old = layer->batches[b];
+                const int32_t *from = dci_kv_cluster_ids(kv, old, head);
                 for (size_t i = 0; i < old->n; i++)
                         if (!some || (w->is_static[from[i] / 64] >> (from[i] % 64) & 1) == 0)
                                 ids[n++] = from[i];
@@ -98,16 +98,16 @@ static void append_rest(const dci_kv *kv, const dci_kv_layer *layer, const dci_k
                         ids[n++] = (int32_t)i;
 }
 
-static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, size_t head, const void *keys,
+static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const void *keys,
                    void *work)
 {
         const size_t per_page = kv->config.page_tokens, n_groups = most(kv, batch->n);
-        int32_t *offsets = dci_kv_batch_offsets(kv, batch, head), *ids = dci_kv_batch_ids(kv, batch, head);
+        int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
         weighing w = {0};
         if (batch->n_static > 0) {
                 lay_out(kv, batch->n, work, &w);
                 dci_kv_importance(kv, layer, head, keys, batch->n, w.work, w.importance);
-                choose_static(kv, &w, batch->n, batch->n_static, ids);
+                select_static(kv, &w, batch->n, batch->n_static, ids);
         }
         append_rest(kv, layer, batch, head, &w, ids);
         for (size_t g = 0; g <= n_groups; g++)
@@ -115,10 +115,10 @@ static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, s
         batch->heads[head].n_groups = n_groups;
 }
 
-const dci_kv_grouping dci_kv_group_restructured = {.kind = DCI_KV_GROUP_RESTRUCTURED,
-                                                   .listed = true,
-                                                   .count = dci_kv_count_listed,
-                                                   .members = members,
-                                                   .most = most,
-                                                   .work_bytes = work_bytes,
-                                                   .divide = divide};
+const dci_kv_grouping dci_kv_group_reordered = {.kind = DCI_KV_GROUP_REORDERED,
+                                                .listed = true,
+                                                .count = dci_kv_count_clustered,
+                                                .members = members,
+                                                .most = most,
+                                                .work_bytes = work_bytes,
+                                                .divide = divide};

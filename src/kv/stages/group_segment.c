@@ -88,14 +88,14 @@ static size_t work_bytes(const dci_kv *kv, size_t n)
         return dci_kv_group_cluster.work_bytes(kv, n);
 }
 
-static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, size_t head, const void *keys,
+static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const void *keys,
                    void *work)
 {
         if (batch->first < clustered(kv, layer)) {
                 dci_kv_group_cluster.divide(kv, layer, batch, head, keys, work);
                 return;
         }
-        int32_t *offsets = dci_kv_batch_offsets(kv, batch, head), *ids = dci_kv_batch_ids(kv, batch, head);
+        int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
         const size_t end = batch->first + batch->n;
         size_t n = 0;
         offsets[0] = 0;
@@ -111,8 +111,8 @@ static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, s
 
 const dci_kv_grouping dci_kv_group_segment = {.kind = DCI_KV_GROUP_SEGMENT,
                                               .listed = true,
-                                              .count = dci_kv_count_listed,
-                                              .members = dci_kv_members_listed,
+                                              .count = dci_kv_count_clustered,
+                                              .members = dci_kv_members_clustered,
                                               .most = most,
                                               .next = next,
                                               .room = room,

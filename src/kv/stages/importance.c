@@ -22,14 +22,14 @@
 #define SAMPLE ((size_t)512) /* keys that say where their middle is, and how large coordinates are */
 #define PROBES ((size_t)8)   /* tiles that say where to expect a query's greatest score */
 #define LOG2_E 1.44269504f
-#define LEAST_PART 0x1p-10 /* of the mean over coordinates: what one counts at least */
-#define MOST_SCORE 0x1p24f /* which floats still tell from one a unit away */
+#define MIN_PART 0x1p-10  /* of the mean over coordinates: what one counts at least */
+#define MAX_SCORE 0x1p24f /* which floats still tell from one a unit away */
 
 typedef struct weighing {
-        const dci_look_kernels *kernels; /* NULL: by floats */
-        float *queries;                  /* ring * group x dim */
-        float *scores;                   /* FLOAT_QUERIES x n: what the other way works with, and nothing else */
-        double *sums, *squares;          /* dim */
+        const dci_softmax_kernels *kernels; /* NULL: by floats */
+        float *queries;                     /* ring * group x dim */
+        float *scores;                      /* FLOAT_QUERIES x n: what the other way works with, and nothing else */
+        double *sums, *squares;             /* dim */
         float *centre, *inverse, *factor;
         float *wide; /* a tile of keys */
         uint8_t *tiles;
@@ -37,7 +37,7 @@ typedef struct weighing {
         int8_t *bytes;
         int32_t *start;
         float *scale, *shift, *weights, *sum, *most;
-        uint16_t *terms; /* [tile][BYTE_QUERIES / 2][DCI_LOOK_ROWS][2] */
+        uint16_t *terms; /* [tile][BYTE_QUERIES / 2][DCI_SOFTMAX_ROWS][2] */
         size_t n_tiles, units;
 } weighing;
 
@@ -54,20 +54,20 @@ static size_t smaller(size_t a, size_t b)
 /* What follows the queries is floats' or bytes': the one begins where the other has given up. */
 static size_t lay_out(const dci_kv *kv, size_t n, unsigned char *at, weighing *out)
 {
-        const size_t dim = kv->dim_k, total = kv->config.ring * kv->group, units = dci_look_units(dim);
-        const size_t all = rounded(total, DCI_LOOK_QUERIES), some = smaller(all, BYTE_QUERIES);
-        const dci_look_kernels *kernels = dci_look_kernels_for(kv->context);
-        const size_t by = kernels != NULL, n_tiles = by * ((n + DCI_LOOK_ROWS - 1) / DCI_LOOK_ROWS);
-        const size_t lanes = by * some * DCI_LOOK_LANES * sizeof(float);
+        const size_t dim = kv->dim_k, total = kv->config.ring * kv->group, units = dci_softmax_units(dim);
+        const size_t all = rounded(total, DCI_SOFTMAX_QUERIES), some = smaller(all, BYTE_QUERIES);
+        const dci_softmax_kernels *kernels = dci_softmax_kernels_for(kv->context);
+        const size_t by = kernels != NULL, n_tiles = by * ((n + DCI_SOFTMAX_ROWS - 1) / DCI_SOFTMAX_ROWS);
+        const size_t lanes = by * some * DCI_SOFTMAX_LANES * sizeof(float);
         const size_t sizes[] = {total * dim * sizeof(float),
                                 by * dim * sizeof(double),
                                 by * dim * sizeof(double),
                                 by * dim * sizeof(float),
                                 by * dim * sizeof(float),
                                 by * dim * sizeof(float),
-                                by * DCI_LOOK_ROWS * dim * sizeof(float),
-                                n_tiles * units * 4 * DCI_LOOK_ROWS,
-                                n_tiles * DCI_LOOK_ROWS * sizeof(float),
+                                by * DCI_SOFTMAX_ROWS * dim * sizeof(float),
+                                n_tiles * units * 4 * DCI_SOFTMAX_ROWS,
+                                n_tiles * DCI_SOFTMAX_ROWS * sizeof(float),
                                 by * all * units * 4,
                                 by * all * sizeof(int32_t),
                                 by * all * sizeof(float),
@@ -75,7 +75,7 @@ static size_t lay_out(const dci_kv *kv, size_t n, unsigned char *at, weighing *o
                                 by * all * sizeof(float),
                                 lanes,
                                 lanes,
-                                n_tiles * some * DCI_LOOK_ROWS * sizeof(uint16_t)};
+                                n_tiles * some * DCI_SOFTMAX_ROWS * sizeof(uint16_t)};
         enum { PARTS = sizeof sizes / sizeof sizes[0] };
         void *parts[PARTS];
         size_t n_bytes = 0;
@@ -98,7 +98,7 @@ size_t dci_kv_importance_bytes(const dci_kv *kv, size_t n)
 
 size_t dci_kv_importance_room(size_t n)
 {
-        return rounded(n, DCI_LOOK_ROWS);
+        return rounded(n, DCI_SOFTMAX_ROWS);
 }
 
 /* --- by floats ------------------------------------------------------------------------------------------------------------- */
@@ -155,7 +155,7 @@ static void spread_of(const weighing *w, size_t n, size_t dim, float *middle, fl
                 mean += s / (double)dim;
         }
         for (size_t j = 0; j < dim; j++)
-                out[j] = fmaxf(out[j], fmaxf((float)(LEAST_PART * mean), 0x1p-60f));
+                out[j] = fmaxf(out[j], fmaxf((float)(MIN_PART * mean), 0x1p-60f));
 }
 
 static void add_squares(const weighing *w, const float *rows, size_t n, size_t dim)
@@ -181,7 +181,7 @@ static void level_coordinates(const dci_kv *kv, const weighing *w, size_t n_quer
         memset(w->squares, 0, dim * sizeof *w->squares);
         for (size_t i = 0; i < n_sample; i++) {
                 const unsigned char *row = keys + i * n / n_sample * dim * kv->es;
-                kv->context->kernels->widen[kv->config.dtype - 1](row, dim, w->wide);
+                kv->context->kernels->to_f32[kv->config.dtype - 1](row, dim, w->wide);
                 add_squares(w, w->wide, 1, dim);
         }
         spread_of(w, n_sample, dim, w->centre, w->inverse);
@@ -196,11 +196,11 @@ static float pack_keys(const dci_kv *kv, const weighing *w, const unsigned char 
 {
         const size_t dim = kv->dim_k;
         for (size_t t = 0; t < w->n_tiles; t++) {
-                const size_t at = t * DCI_LOOK_ROWS, here = smaller(n - at, DCI_LOOK_ROWS);
-                const size_t ahead = smaller(n - at - here, DCI_LOOK_ROWS) * dim * kv->es;
+                const size_t at = t * DCI_SOFTMAX_ROWS, here = smaller(n - at, DCI_SOFTMAX_ROWS);
+                const size_t ahead = smaller(n - at - here, DCI_SOFTMAX_ROWS) * dim * kv->es;
                 for (size_t b = 0; b < ahead; b += DCI_CACHE_LINE)
                         DCI_PREFETCH(keys + (at + here) * dim * kv->es + b);
-                kv->context->kernels->widen[kv->config.dtype - 1](keys + at * dim * kv->es, here * dim, w->wide);
+                kv->context->kernels->to_f32[kv->config.dtype - 1](keys + at * dim * kv->es, here * dim, w->wide);
                 w->kernels->pack(w->wide, here, dim, w->centre, w->inverse, w->tiles + at * w->units * 4,
                                  w->steps + at);
         }
@@ -210,7 +210,7 @@ static float pack_keys(const dci_kv *kv, const weighing *w, const unsigned char 
 /* Those that are missing to a whole number of them are zeros, and weigh nothing. Returns the greatest step. */
 static float pack_queries(const weighing *w, size_t n_queries, size_t dim)
 {
-        const size_t all = rounded(n_queries, DCI_LOOK_QUERIES), width = w->units * 4;
+        const size_t all = rounded(n_queries, DCI_SOFTMAX_QUERIES), width = w->units * 4;
         float greatest = 0.0f;
         memset(w->bytes, 0, all * width);
         for (size_t q = 0; q < all; q++) {
@@ -232,48 +232,48 @@ static float pack_queries(const weighing *w, size_t n_queries, size_t dim)
         return greatest;
 }
 
-static void clear(const dci_looks *looks)
+static void clear(const dci_softmax *looks)
 {
-        for (size_t i = 0; i < looks->n_queries * DCI_LOOK_LANES; i++) {
+        for (size_t i = 0; i < looks->n_queries * DCI_SOFTMAX_LANES; i++) {
                 looks->sum[i] = 0.0f;
                 looks->most[i] = -INFINITY;
         }
 }
 
 /* The distance of a query's greatest score from its shift, whose terms it belongs to. */
-static float most_of(const dci_looks *looks, size_t q)
+static float max_of(const dci_softmax *looks, size_t q)
 {
         float most = -INFINITY;
-        for (size_t l = 0; l < DCI_LOOK_LANES; l++)
-                most = fmaxf(most, looks->most[q * DCI_LOOK_LANES + l]);
+        for (size_t l = 0; l < DCI_SOFTMAX_LANES; l++)
+                most = fmaxf(most, looks->most[q * DCI_SOFTMAX_LANES + l]);
         return most;
 }
 
 /* Terms of some queries, first with the greatest score that a few tiles have for theirs; if that is too far from what it is for all of
  * them, which is known then, again. */
-static void make_terms(const weighing *w, const dci_looks *looks, size_t n, float *shift)
+static void make_terms(const weighing *w, const dci_softmax *looks, size_t n, float *shift)
 {
-        const dci_look_kernels *kernels = w->kernels;
-        const size_t n_probes = smaller(w->n_tiles, PROBES), ld = looks->n_queries * DCI_LOOK_ROWS;
+        const dci_softmax_kernels *kernels = w->kernels;
+        const size_t n_probes = smaller(w->n_tiles, PROBES), ld = looks->n_queries * DCI_SOFTMAX_ROWS;
         memset(shift, 0, looks->n_queries * sizeof *shift);
         clear(looks);
         for (size_t i = 0; i < n_probes; i++) {
-                const size_t at = i * w->n_tiles / n_probes * DCI_LOOK_ROWS;
-                kernels->terms(looks, w->tiles + at * w->units * 4, w->steps + at, smaller(n - at, DCI_LOOK_ROWS),
+                const size_t at = i * w->n_tiles / n_probes * DCI_SOFTMAX_ROWS;
+                kernels->terms(looks, w->tiles + at * w->units * 4, w->steps + at, smaller(n - at, DCI_SOFTMAX_ROWS),
                                w->terms);
         }
         for (bool again = true; again;) {
                 again = false;
                 for (size_t q = 0; q < looks->n_queries; q++)
-                        shift[q] += most_of(looks, q);
+                        shift[q] += max_of(looks, q);
                 clear(looks);
                 for (size_t t = 0; t < w->n_tiles; t++) {
-                        const size_t at = t * DCI_LOOK_ROWS;
+                        const size_t at = t * DCI_SOFTMAX_ROWS;
                         kernels->terms(looks, w->tiles + at * w->units * 4, w->steps + at,
-                                       smaller(n - at, DCI_LOOK_ROWS), w->terms + t * ld);
+                                       smaller(n - at, DCI_SOFTMAX_ROWS), w->terms + t * ld);
                 }
                 for (size_t q = 0; q < looks->n_queries; q++)
-                        again = again || fabsf(most_of(looks, q)) > DCI_LOOK_FAR;
+                        again = again || fabsf(max_of(looks, q)) > DCI_SOFTMAX_RANGE;
         }
 }
 
@@ -287,29 +287,29 @@ static bool by_bytes(const dci_kv *kv, const weighing *w, size_t n_queries, cons
                 return true;
         level_coordinates(kv, w, n_queries, keys, n);
         const float key_step = pack_keys(kv, w, keys, n), query_step = pack_queries(w, n_queries, kv->dim_k);
-        if (!(key_step * query_step * LOG2_E * 127.0f * 127.0f * (float)kv->dim_k < MOST_SCORE))
+        if (!(key_step * query_step * LOG2_E * 127.0f * 127.0f * (float)kv->dim_k < MAX_SCORE))
                 return false;
-        const size_t all = rounded(n_queries, DCI_LOOK_QUERIES);
+        const size_t all = rounded(n_queries, DCI_SOFTMAX_QUERIES);
         for (size_t q = 0, here; q < all; q += here) {
                 here = smaller(all - q, BYTE_QUERIES);
-                const dci_looks looks = {.bytes = w->bytes + q * w->units * 4,
-                                         .start = w->start + q,
-                                         .scale = w->scale + q,
-                                         .shift = w->shift + q,
-                                         .sum = w->sum,
-                                         .most = w->most,
-                                         .n_queries = here,
-                                         .units = w->units};
+                const dci_softmax looks = {.bytes = w->bytes + q * w->units * 4,
+                                           .start = w->start + q,
+                                           .scale = w->scale + q,
+                                           .shift = w->shift + q,
+                                           .sum = w->sum,
+                                           .most = w->most,
+                                           .n_queries = here,
+                                           .units = w->units};
                 make_terms(w, &looks, n, w->shift + q);
                 for (size_t i = 0; i < here; i++) {
                         float sum = 0.0f;
-                        for (size_t l = 0; l < DCI_LOOK_LANES; l++)
-                                sum += w->sum[i * DCI_LOOK_LANES + l];
+                        for (size_t l = 0; l < DCI_SOFTMAX_LANES; l++)
+                                sum += w->sum[i * DCI_SOFTMAX_LANES + l];
                         w->weights[q + i] = q + i < n_queries ? 1.0f / sum : 0.0f;
                 }
                 for (size_t t = 0; t < w->n_tiles; t++)
-                        w->kernels->add(w->terms + t * here * DCI_LOOK_ROWS, w->weights + q, here,
-                                        out + t * DCI_LOOK_ROWS);
+                        w->kernels->add(w->terms + t * here * DCI_SOFTMAX_ROWS, w->weights + q, here,
+                                        out + t * DCI_SOFTMAX_ROWS);
         }
         return true;
 }

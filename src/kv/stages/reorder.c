@@ -17,7 +17,7 @@
 /* Positions whose queries are looked at. Those older than the rollback may have come before candidates. */
 static size_t n_observed(const dci_kv *kv, const dci_kv_layer *layer)
 {
-        const dci_kv_decided *d = layer->decided;
+        const dci_kv_selection_cache *d = layer->decided;
         const size_t after = kv->config.frozen_prompt ? SIZE_MAX : kv->config.rollback > 0 ? kv->config.rollback : 1;
         size_t n = d == NULL || d->ring == NULL ? 0 : d->n_pushed;
         n = n < kv->config.ring ? n : kv->config.ring;
@@ -41,14 +41,14 @@ size_t dci_kv_ring_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t h
 
 void dci_kv_ring_observe(const dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
-        dci_kv_decided *d = layer->decided;
+        dci_kv_selection_cache *d = layer->decided;
         if (d == NULL || d->ring == NULL)
                 return;
         const size_t n = n_positions < kv->config.ring ? n_positions : kv->config.ring;
         for (size_t i = 0; i < n; i++)
                 for (size_t h = 0; h < kv->config.n_kv_heads; h++)
-                        dci_kv_widen_queries(kv, queries, ld, n_positions - n + i, h,
-                                             d->ring + (h * kv->config.ring + i) * kv->group * kv->dim_k);
+                        dci_kv_queries_to_f32(kv, queries, ld, n_positions - n + i, h,
+                                              d->ring + (h * kv->config.ring + i) * kv->group * kv->dim_k);
         d->n_pushed = d->renewed = n;
 }
 
@@ -61,7 +61,7 @@ static size_t whole_pages(const dci_kv *kv, double tokens)
 
 size_t dci_kv_static_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
-        const double room = (double)dci_kv_most_room(kv);
+        const double room = (double)dci_kv_max_room(kv);
         size_t wanted = layer->n_static;
         if (n_observed(kv, layer) == 0)
                 return 0;
@@ -124,7 +124,7 @@ static void overlap_task(void *arg, size_t head, size_t worker)
 
 dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        overlapping o = {.kv = kv, .layer = layer, .n = n, .k = dci_kv_most_room(kv)};
+        overlapping o = {.kv = kv, .layer = layer, .n = n, .k = dci_kv_max_room(kv)};
         size_t sum = 0;
         layer->n_static = whole_pages(kv, DCI_KV_STATIC_SHARE * (double)o.k);
         if (kv->config.static_share >= 0.0 || n <= o.k || n_observed(kv, layer) == 0)
@@ -132,7 +132,7 @@ dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
         const size_t n_workers = (size_t)atomic_load(&kv->context->n_threads), n_heads = kv->config.n_kv_heads;
         o.area_bytes = overlap_bytes(n, o.k);
         const size_t n_bytes = n_workers * o.area_bytes + n_heads * sizeof *o.counts;
-        dci_status status = dci_kv_take(kv, n_bytes, (void **)&o.memory);
+        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&o.memory);
         if (status != DCI_OK)
                 return status;
         o.counts = (size_t *)(void *)(o.memory + n_workers * o.area_bytes);
@@ -141,7 +141,7 @@ dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
                 sum += o.counts[h];
         if (status == DCI_OK)
                 layer->n_static = whole_pages(kv, (double)sum / (double)kv->config.n_query_heads);
-        dci_kv_give(kv, o.memory, n_bytes);
+        dci_kv_free(kv, o.memory, n_bytes);
         return status;
 }
 
@@ -149,8 +149,8 @@ dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
 
 size_t dci_kv_reordered(const dci_kv *kv, const dci_kv_layer *layer)
 {
-        const dci_kv_decided *d = layer->decided;
-        if (!dci_kv_restructures(kv) || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE ||
+        const dci_kv_selection_cache *d = layer->decided;
+        if (!dci_kv_reorders(kv) || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE ||
             d == NULL || d->ring == NULL || d->n_pushed - d->renewed < kv->config.period)
                 return 0;
         const size_t may = kv->config.frozen_prompt ? 0 : dci_kv_may_group(kv, layer->sequence->n);
@@ -163,9 +163,9 @@ static dci_status check_order(const dci_kv *kv, size_t layer, size_t kv_head, co
 {
         if (out_n == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_n is NULL");
-        if (!dci_kv_restructures(kv))
+        if (!dci_kv_reorders(kv))
                 return dci_fail(DCI_ERR_INVALID, "group is %d: only group %d has an order of its own",
-                                (int)kv->config.group, (int)DCI_KV_GROUP_RESTRUCTURED);
+                                (int)kv->config.group, (int)DCI_KV_GROUP_REORDERED);
         if (layer >= kv->config.n_layers)
                 return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->config.n_layers);
         if (kv_head >= kv->config.n_kv_heads)
@@ -182,7 +182,7 @@ static dci_status order_of(const dci_kv *kv, const dci_kv_layer *layer, size_t k
                                 layer->n_grouped);
         size_t n = 0;
         for (size_t b = 0; b < layer->n_batches && out_positions != NULL; b++) {
-                const int32_t *ids = dci_kv_batch_ids(kv, layer->batches[b], kv_head);
+                const int32_t *ids = dci_kv_cluster_ids(kv, layer->batches[b], kv_head);
                 for (size_t i = 0; i < layer->batches[b]->n; i++)
                         out_positions[n++] = (int32_t)kv->config.sink + ids[i];
         }

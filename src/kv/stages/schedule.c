@@ -31,18 +31,18 @@ static void *part(unsigned char *memory, size_t *at, size_t n_bytes)
 }
 
 /* Bytes of a layer's memory, and its parts; memory may be NULL. */
-static size_t lay_out(const dci_kv *kv, size_t layer, unsigned char *memory, dci_kv_decided *out)
+static size_t lay_out(const dci_kv *kv, size_t layer, unsigned char *memory, dci_kv_selection_cache *out)
 {
         const dci_kv_config *c = &kv->config;
         const dci_kv_schedule *schedule = &kv->stages->schedule;
         const bool lists = schedule->lists && dci_kv_anchor_of(kv, layer) == layer;
         const size_t queries = c->n_query_heads * kv->dim_k * sizeof(float);
         size_t at = dci_lines(sizeof *out);
-        *out = (dci_kv_decided){0};
+        *out = (dci_kv_selection_cache){0};
         if (kv->layer_modes[layer] != DCI_KV_LAYER_SPARSE || (!lists && c->ring == 0))
                 return 0;
         if (lists) {
-                out->lists = part(memory, &at, c->n_kv_heads * dci_kv_most_room(kv) * sizeof *out->lists);
+                out->lists = part(memory, &at, c->n_kv_heads * dci_kv_max_room(kv) * sizeof *out->lists);
                 out->counts = part(memory, &at, c->n_kv_heads * sizeof *out->counts);
         }
         if (lists && schedule->queries)
@@ -54,11 +54,11 @@ static size_t lay_out(const dci_kv *kv, size_t layer, unsigned char *memory, dci
 
 static size_t bytes_of_layer(const dci_kv *kv, size_t layer)
 {
-        dci_kv_decided parts;
+        dci_kv_selection_cache parts;
         return lay_out(kv, layer, NULL, &parts);
 }
 
-size_t dci_kv_decided_bytes(const dci_kv *kv)
+size_t dci_kv_selection_cache_bytes(const dci_kv *kv)
 {
         size_t n_bytes = 0;
         for (size_t l = 0; l < kv->config.n_layers; l++)
@@ -66,22 +66,22 @@ size_t dci_kv_decided_bytes(const dci_kv *kv)
         return n_bytes;
 }
 
-void dci_kv_place_decided(const dci_kv *kv, dci_kv_sequence *sequence)
+void dci_kv_place_selection_cache(const dci_kv *kv, dci_kv_sequence *sequence)
 {
         unsigned char *at = sequence->decided;
         for (size_t l = 0; l < kv->config.n_layers && at != NULL; l++) {
-                dci_kv_decided parts;
+                dci_kv_selection_cache parts;
                 const size_t n_bytes = lay_out(kv, l, at, &parts);
                 if (n_bytes == 0)
                         continue;
                 memset(at, 0, n_bytes);
-                sequence->layers[l].decided = (dci_kv_decided *)(void *)at;
+                sequence->layers[l].decided = (dci_kv_selection_cache *)(void *)at;
                 *sequence->layers[l].decided = parts;
                 at += n_bytes;
         }
 }
 
-dci_status dci_kv_copy_decided(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
+dci_status dci_kv_copy_selection_cache(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
 {
         /* A plan may come before the next reservation, and its token be a turn. */
         const size_t room = from->n_boundaries + (kv->config.schedule == DCI_KV_BOUNDARY && to->decided != NULL);
@@ -93,22 +93,22 @@ dci_status dci_kv_copy_decided(dci_kv *kv, const dci_kv_layer *from, size_t n, d
                 memcpy(to->boundaries, from->boundaries, from->n_boundaries * sizeof *to->boundaries);
         to->n_boundaries = from->n_boundaries;
         if (from->decided != NULL) {
-                dci_kv_decided *d = to->decided;
-                const dci_kv_decided own = *d;
+                dci_kv_selection_cache *d = to->decided;
+                const dci_kv_selection_cache own = *d;
                 memcpy(d, from->decided, bytes_of_layer(kv, from->number));
                 d->queries = own.queries;
                 d->lists = own.lists;
                 d->counts = own.counts;
                 d->ring = own.ring;
         }
-        dci_kv_cut_decided(kv, to, n);
+        dci_kv_truncate_selection_cache(kv, to, n);
         return DCI_OK;
 }
 
 /* Whether a list lost some of its tokens does not matter, but what it could have chosen from: that can be told from outside. */
-void dci_kv_cut_decided(const dci_kv *kv, dci_kv_layer *layer, size_t n)
+void dci_kv_truncate_selection_cache(const dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        dci_kv_decided *d = layer->decided;
+        dci_kv_selection_cache *d = layer->decided;
         while (layer->n_boundaries > 0 && (size_t)layer->boundaries[layer->n_boundaries - 1] >= n)
                 layer->n_boundaries--;
         if (d == NULL)
@@ -135,7 +135,7 @@ dci_status dci_kv_boundaries_ready(dci_kv *kv, dci_kv_sequence *sequence, size_t
         return status;
 }
 
-dci_status dci_kv_note_turns(dci_kv *kv, dci_kv_layer *layer, const int32_t *tokens, size_t n)
+dci_status dci_kv_note_boundaries(dci_kv *kv, dci_kv_layer *layer, const int32_t *tokens, size_t n)
 {
         dci_status status = dci_kv_lock(kv);
         if (status != DCI_OK)
@@ -164,7 +164,8 @@ static double cosine(const dci_kernels *kernels, const float *a, const float *b,
         return (double)of_a[1] / sqrt((double)of_a[0] * (double)of_b);
 }
 
-double dci_kv_turn(const dci_kernels *kernels, const float *queries, const float *before, size_t n, size_t dim)
+double dci_kv_query_similarity(const dci_kernels *kernels, const float *queries, const float *before, size_t n,
+                               size_t dim)
 {
         double sum = 0.0;
         for (size_t i = 0; i < n; i++)
@@ -188,19 +189,20 @@ static bool due_at_turn(const dci_kv *kv, const dci_kv_layer *layer, size_t sequ
         float *now = (float *)(void *)kv->plans.memory;
         double sum = 0.0;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
-                dci_kv_widen_queries(kv, queries, ld, sequence, h, now);
-                sum += dci_kv_turn(kv->context->kernels, now, layer->decided->queries + h * per_head, kv->group,
-                                   kv->dim_k);
+                dci_kv_queries_to_f32(kv, queries, ld, sequence, h, now);
+                sum += dci_kv_query_similarity(kv->context->kernels, now, layer->decided->queries + h * per_head,
+                                               kv->group, kv->dim_k);
         }
         return !(sum / (double)kv->config.n_kv_heads >= kv->config.tau);
 }
 
 /* FreeKV's correction: one number for a kv head. */
-static bool keeps_unless_turned(const dci_kv_ask *ask)
+static bool keeps_unless_turned(const dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
         const float *before = ask->layer->decided->queries + ask->head * kv->group * kv->dim_k;
-        return dci_kv_turn(kv->context->kernels, ask->queries, before, kv->group, kv->dim_k) >= kv->config.tau;
+        return dci_kv_query_similarity(kv->context->kernels, ask->queries, before, kv->group, kv->dim_k) >=
+               kv->config.tau;
 }
 
 const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1] = {
@@ -217,14 +219,14 @@ const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1] = {
 void dci_kv_schedule_begin(dci_kv *kv, dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld)
 {
         const dci_kv_schedule *schedule = &kv->stages->schedule;
-        dci_kv_decided *d = layer->decided;
+        dci_kv_selection_cache *d = layer->decided;
         if (d == NULL || d->lists == NULL)
                 return;
         d->decides = !d->listed || schedule->due == NULL || schedule->due(kv, layer, sequence, queries, ld);
 }
 
 /* As much of a list as there is room for. Candidates that count as recent tokens since the sequence was cut are attended to anyway. */
-static void take_list(dci_kv_ask *ask, const int32_t *list, size_t n)
+static void take_list(dci_kv_query *ask, const int32_t *list, size_t n)
 {
         ask->ranked = NULL;
         ask->n_chosen = 0;
@@ -236,25 +238,25 @@ static void take_list(dci_kv_ask *ask, const int32_t *list, size_t n)
 
 /* The ranking that the choice makes of a step's queries: of groups that are all ranked, as far as any list can get. Other choices look at
  * the room they have, and are given that of the plan. */
-static void rank_all(dci_kv_ask *ask)
+static void rank_all(dci_kv_query *ask)
 {
         const dci_kv_stages *stages = ask->kv->stages;
         const size_t room = ask->room;
-        if (stages->choose.ranks)
-                ask->room = dci_kv_most_room(ask->kv);
+        if (stages->select.ranks)
+                ask->room = dci_kv_max_room(ask->kv);
         ask->n_ranked = 0;
-        stages->choose.choose(ask, &stages->group);
+        stages->select.select(ask, &stages->group);
         ask->room = room;
 }
 
 /* The list of a layer that keeps lists, from the plan before or from now. */
-static void decide(dci_kv_layer *layer, dci_kv_ask *ask)
+static void decide(dci_kv_layer *layer, dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
         const dci_kv_schedule *schedule = &kv->stages->schedule;
-        dci_kv_decided *d = layer->decided;
+        dci_kv_selection_cache *d = layer->decided;
         dci_kv_head *head = &layer->heads[ask->head];
-        int32_t *list = d->lists + ask->head * dci_kv_most_room(kv), *ranked = ask->ranked;
+        int32_t *list = d->lists + ask->head * dci_kv_max_room(kv), *ranked = ask->ranked;
         const size_t n_queries = kv->group * kv->dim_k;
         if (!d->decides) {
                 take_list(ask, list, (size_t)d->counts[ask->head]);
@@ -275,24 +277,24 @@ static void decide(dci_kv_layer *layer, dci_kv_ask *ask)
                 memcpy(d->queries + ask->head * n_queries, ask->queries, n_queries * sizeof(float));
 }
 
-void dci_kv_schedule_choose(dci_kv_layer *layer, dci_kv_ask *ask)
+void dci_kv_schedule_select(dci_kv_layer *layer, dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
         const dci_kv_stages *stages = kv->stages;
         const size_t anchor = dci_kv_anchor_of(kv, layer->number);
         const bool lists = stages->schedule.lists, borrows = anchor != layer->number;
-        const bool ranks = stages->choose.ranks && (!lists || (!borrows && layer->decided->decides));
+        const bool ranks = stages->select.ranks && (!lists || (!borrows && layer->decided->decides));
         layer->heads[ask->head].n_plans++;
         if (stages->summary.rank != NULL && (ranks || dci_kv_needs_terms(kv)))
                 stages->summary.rank(ask);
         if (!ranks) /* terms are of candidates then: sums of lists have none, or rank in each plan */
-                dci_kv_leave_terms(ask, ask->n_candidates);
+                dci_kv_store_terms(ask, ask->n_candidates);
         if (!lists) {
-                stages->choose.choose(ask, &stages->group);
+                stages->select.select(ask, &stages->group);
                 layer->heads[ask->head].n_decisions += stages->schedule.kind == DCI_KV_EVERY_STEP;
         } else if (borrows) {
-                const dci_kv_decided *d = layer->sequence->layers[anchor].decided;
-                take_list(ask, d->lists + ask->head * dci_kv_most_room(kv), (size_t)d->counts[ask->head]);
+                const dci_kv_selection_cache *d = layer->sequence->layers[anchor].decided;
+                take_list(ask, d->lists + ask->head * dci_kv_max_room(kv), (size_t)d->counts[ask->head]);
         } else {
                 decide(layer, ask);
         }
@@ -300,7 +302,7 @@ void dci_kv_schedule_choose(dci_kv_layer *layer, dci_kv_ask *ask)
 
 void dci_kv_schedule_end(const dci_kv *kv, dci_kv_layer *layer, size_t n_candidates)
 {
-        dci_kv_decided *d = layer->decided;
+        dci_kv_selection_cache *d = layer->decided;
         if (d == NULL || d->lists == NULL)
                 return;
         if (!d->decides) {

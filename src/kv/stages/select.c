@@ -11,7 +11,7 @@
 #include "kv/stages/stages.h"
 
 /* exp(score - most) in place; the softmax of all groups is its share of the sum. */
-float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n)
+float dci_kv_soften(dci_kv_query *ask, size_t query, size_t n)
 {
         const dci_kernels *kernels = ask->kv->context->kernels;
         float *scores = ask->scores + query * ask->ld;
@@ -19,14 +19,14 @@ float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n)
         return kernels->exp_all(scores, n, ask->most[query]);
 }
 
-void dci_kv_leave_terms(dci_kv_ask *ask, size_t n)
+void dci_kv_store_terms(dci_kv_query *ask, size_t n)
 {
         for (size_t q = 0; q < ask->kv->group && dci_kv_needs_terms(ask->kv); q++)
                 dci_kv_soften(ask, q, n);
 }
 
 /* By query, the logarithm of the sum of exponentials over the tokens that are attended to anyway. */
-static void weigh_kept(const dci_kv_ask *ask, double *out)
+static void weigh_kept(const dci_kv_query *ask, double *out)
 {
         const dci_kv *kv = ask->kv;
         const dci_kernels *kernels = kv->context->kernels;
@@ -59,7 +59,7 @@ static void weigh_kept(const dci_kv_ask *ask, double *out)
 /* What a term exp(score - most) counts, by query, up to one factor for all. Tokens are weighed by their share of all attention, kept
  * tokens included: heads that mostly look at those have less to say. Groups are not comparable with tokens, and are weighed among
  * each other. */
-static void weigh_queries(const dci_kv_ask *ask, const float *sums, float *out)
+static void weigh_queries(const dci_kv_query *ask, const float *sums, float *out)
 {
         double lse[DCI_KV_MAX_GROUP], kept[DCI_KV_MAX_GROUP], greatest = -INFINITY;
         const bool tokens = ask->kv->config.group == DCI_KV_GROUP_TOKEN;
@@ -77,10 +77,10 @@ static void weigh_queries(const dci_kv_ask *ask, const float *sums, float *out)
                 out[q] = (float)exp(-lse[q] - greatest);
 }
 
-static void combine(dci_kv_ask *ask, size_t n)
+static void combine(dci_kv_query *ask, size_t n)
 {
         const size_t group = ask->kv->group;
-        const bool softmax = dci_kv_by_softmax(ask->kv);
+        const bool softmax = dci_kv_combines_by_softmax(ask->kv);
         float *weights = ask->weights, sums[DCI_KV_MAX_GROUP];
         for (size_t q = 0; q < group && softmax; q++)
                 sums[q] = dci_kv_soften(ask, q, n);
@@ -90,7 +90,7 @@ static void combine(dci_kv_ask *ask, size_t n)
                 weights[q] = 1.0f / (float)group;
         ask->kv->context->kernels->weigh(ask->scores, ask->ld, group, weights, n, ask->relevance);
         if (!softmax)
-                dci_kv_leave_terms(ask, n);
+                dci_kv_store_terms(ask, n);
 }
 
 /* How many groups fill the room: of pages one more, since the last one of all may be partial. */
@@ -113,16 +113,16 @@ size_t dci_kv_ranked(const dci_kv *kv, size_t n_tokens)
 
 /* Groups in their order until the room is full, the last one cut, and as many more as are estimated. */
 typedef struct taking {
-        dci_kv_ask *ask;
+        dci_kv_query *ask;
         const dci_kv_grouping *grouping;
         size_t estimated; /* still to come */
         size_t n_first;   /* groups that are taken before the ranking */
 } taking;
 
-static size_t static_groups(const dci_kv_ask *ask)
+static size_t static_groups(const dci_kv_query *ask)
 {
         const dci_kv_layer *layer = ask->layer;
-        return ask->kv->config.choose == DCI_KV_CHOOSE_STATIC && layer->n_batches > 0
+        return ask->kv->config.select == DCI_KV_SELECT_STATIC && layer->n_batches > 0
                        ? layer->batches[0]->n_static / ask->kv->config.page_tokens
                        : 0;
 }
@@ -130,7 +130,7 @@ static size_t static_groups(const dci_kv_ask *ask)
 /* false: no more groups are wanted. */
 static bool take_group(taking *t, size_t group)
 {
-        dci_kv_ask *ask = t->ask;
+        dci_kv_query *ask = t->ask;
         int32_t room[DCI_KV_TILE];
         size_t n = 0;
         if (group < t->n_first)
@@ -152,7 +152,7 @@ static bool take_group(taking *t, size_t group)
 }
 
 /* Static tokens come first, the best of them first. */
-static taking begin_taking(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
+static taking begin_taking(dci_kv_query *ask, const dci_kv_grouping *grouping, size_t n_groups)
 {
         const dci_kv *kv = ask->kv;
         const bool some = kv->config.estimate_share < 1.0;
@@ -180,14 +180,14 @@ size_t dci_kv_best(const dci_kv *kv, const float *scores, size_t n, const int32_
 }
 
 /* How many of the best groups are looked at. */
-static size_t groups_wanted(const dci_kv_ask *ask, size_t n_groups)
+static size_t groups_wanted(const dci_kv_query *ask, size_t n_groups)
 {
         const size_t wanted = filling(ask->kv, ask->room) + ranked_for_tail(ask->kv, n_groups);
         return wanted < n_groups ? wanted : n_groups;
 }
 
 /* Listed groups whose members are all in the window again, after a truncation, come last. */
-static void put_empty_last(const dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups, float *scores)
+static void put_empty_last(const dci_kv_query *ask, const dci_kv_grouping *grouping, size_t n_groups, float *scores)
 {
         const dci_kv_layer *layer = ask->layer;
         if (!grouping->listed || n_groups == 0 || ask->n_candidates == layer->n_grouped)
@@ -200,7 +200,7 @@ static void put_empty_last(const dci_kv_ask *ask, const dci_kv_grouping *groupin
 }
 
 /* The best groups until the room is full. */
-static void take_best(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
+static void take_best(dci_kv_query *ask, const dci_kv_grouping *grouping, size_t n_groups)
 {
         put_empty_last(ask, grouping, n_groups, ask->relevance);
         const size_t n_best = dci_kv_best(ask->kv, ask->relevance, n_groups, NULL, groups_wanted(ask, n_groups),
@@ -211,7 +211,7 @@ static void take_best(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n
 }
 
 /* Each query head's best groups, in turns. */
-static void take_in_turns(dci_kv_ask *ask, const dci_kv_grouping *grouping, size_t n_groups)
+static void take_in_turns(dci_kv_query *ask, const dci_kv_grouping *grouping, size_t n_groups)
 {
         const size_t group = ask->kv->group, ld = groups_wanted(ask, n_groups);
         size_t n_best[DCI_KV_MAX_GROUP], most = 0;
@@ -234,7 +234,7 @@ static void take_in_turns(dci_kv_ask *ask, const dci_kv_grouping *grouping, size
                         more = take_group(&t, g);
                 seen[g / 64] |= UINT64_C(1) << (g % 64);
         }
-        dci_kv_leave_terms(ask, n_groups);
+        dci_kv_store_terms(ask, n_groups);
 }
 
 static int by_number(const void *a, const void *b)
@@ -244,7 +244,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Marks in the relevances' memory, which have done their duty, and reads them back in order. */
-void dci_kv_put_in_order(dci_kv_ask *ask)
+void dci_kv_put_in_order(dci_kv_query *ask)
 {
         size_t n = 0;
         if (ask->ranked != NULL) {
@@ -270,7 +270,7 @@ void dci_kv_put_in_order(dci_kv_ask *ask)
         ask->n_chosen = n;
 }
 
-static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+static void select_scan(dci_kv_query *ask, const dci_kv_grouping *grouping)
 {
         const size_t n =
                 ask->n_scored > 0 ? ask->n_scored : grouping->count(ask->kv, ask->layer, ask->head, ask->n_candidates);
@@ -279,7 +279,7 @@ static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
         } else {
                 combine(ask, n);
                 if (ask->kv->config.verify > 1.0)
-                        dci_kv_choose_verified(ask, n);
+                        dci_kv_select_verified(ask, n);
                 else
                         take_best(ask, grouping, n);
         }
@@ -288,22 +288,22 @@ static void choose_scan(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 
 /* Pages without static tokens compete among each other. A ranking may come to static ones where there is room for all candidates, as a list
  * that a schedule keeps may have; they are taken by then. */
-static void choose_static(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+static void select_static(dci_kv_query *ask, const dci_kv_grouping *grouping)
 {
         const size_t n_static = static_groups(ask);
         for (size_t q = 0; q < ask->kv->group; q++)
                 for (size_t g = 0; g < n_static; g++)
                         ask->scores[q * ask->ld + g] = -0.25f * FLT_MAX; /* their mean is finite, too */
-        choose_scan(ask, grouping);
+        select_scan(ask, grouping);
 }
 
-static void choose_nothing(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+static void select_nothing(dci_kv_query *ask, const dci_kv_grouping *grouping)
 {
         (void)grouping;
         ask->n_chosen = 0;
 }
 
-static void choose_recent(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+static void select_recent(dci_kv_query *ask, const dci_kv_grouping *grouping)
 {
         (void)grouping;
         const size_t n = ask->n_candidates, room = ask->room < n ? ask->room : n;
@@ -312,7 +312,7 @@ static void choose_recent(dci_kv_ask *ask, const dci_kv_grouping *grouping)
         ask->n_chosen = room;
 }
 
-static void choose_tree(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+static void select_tree(dci_kv_query *ask, const dci_kv_grouping *grouping)
 {
         (void)grouping;
         dci_kv_tree_search(ask);
@@ -321,7 +321,7 @@ static void choose_tree(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 
 /* What was chosen once, best first, as far as there is room; the rest of the room, where a short prompt or truncation left some, goes to
  * the latest. */
-static void choose_fixed(dci_kv_ask *ask, const dci_kv_grouping *grouping)
+static void select_fixed(dci_kv_query *ask, const dci_kv_grouping *grouping)
 {
         const dci_kv_head *head = &ask->layer->heads[ask->head];
         uint64_t *taken = (uint64_t *)(void *)ask->relevance;
@@ -342,31 +342,31 @@ static void choose_fixed(dci_kv_ask *ask, const dci_kv_grouping *grouping)
 }
 
 const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1] = {
-        [DCI_KV_CHOOSE_NONE] = {DCI_KV_CHOOSE_NONE, false, choose_nothing},
-        [DCI_KV_CHOOSE_ALL] = {DCI_KV_CHOOSE_ALL, false, choose_nothing},
-        [DCI_KV_CHOOSE_SCAN] = {DCI_KV_CHOOSE_SCAN, true, choose_scan},
-        [DCI_KV_CHOOSE_OBSERVED] = {DCI_KV_CHOOSE_OBSERVED, false, choose_fixed},
-        [DCI_KV_CHOOSE_RECENT] = {DCI_KV_CHOOSE_RECENT, false, choose_recent},
-        [DCI_KV_CHOOSE_TREE] = {DCI_KV_CHOOSE_TREE, false, choose_tree},
-        [DCI_KV_CHOOSE_STATIC] = {DCI_KV_CHOOSE_STATIC, true, choose_static},
+        [DCI_KV_SELECT_NONE] = {DCI_KV_SELECT_NONE, false, select_nothing},
+        [DCI_KV_SELECT_ALL] = {DCI_KV_SELECT_ALL, false, select_nothing},
+        [DCI_KV_SELECT_SCAN] = {DCI_KV_SELECT_SCAN, true, select_scan},
+        [DCI_KV_SELECT_OBSERVED] = {DCI_KV_SELECT_OBSERVED, false, select_fixed},
+        [DCI_KV_SELECT_RECENT] = {DCI_KV_SELECT_RECENT, false, select_recent},
+        [DCI_KV_SELECT_TREE] = {DCI_KV_SELECT_TREE, false, select_tree},
+        [DCI_KV_SELECT_STATIC] = {DCI_KV_SELECT_STATIC, true, select_static},
 };
 
 /* --- by observed queries, once (SnapKV, without its pooling) ------------------------------------------------------------- */
 
 size_t dci_kv_observed_bytes(const dci_kv *kv, size_t n)
 {
-        if (kv->config.choose != DCI_KV_CHOOSE_OBSERVED)
+        if (kv->config.select != DCI_KV_SELECT_OBSERVED)
                 return 0;
-        const size_t room = dci_kv_most_room(kv);
+        const size_t room = dci_kv_max_room(kv);
         return 2 * dci_lines(n * sizeof(float)) + dci_topk_bytes(room < n ? room : n);
 }
 
 /* The softmax of every observed query over the candidates, summed. */
-void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n)
+void dci_kv_select_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n)
 {
         const dci_kernels *kernels = kv->context->kernels;
         dci_kv_head *h = &layer->heads[head];
-        const size_t room = dci_kv_most_room(kv), dim = kv->dim_k;
+        const size_t room = dci_kv_max_room(kv), dim = kv->dim_k;
         const void *rows[DCI_KV_TILE];
         if (layer->observed == NULL)
                 return;

@@ -20,11 +20,11 @@ size_t dci_kv_verified(const dci_kv *kv, size_t room)
 #define FAR 60.0f /* what codes say is the most is exceeded by no more: the exponential has to be finite */
 
 /* What a tile of candidates counts by their keys. */
-static void weigh_tile(const dci_kv_ask *ask, const int32_t *candidates, size_t n, float *out)
+static void weigh_tile(const dci_kv_query *ask, const int32_t *candidates, size_t n, float *out)
 {
         const dci_kv *kv = ask->kv;
         const dci_kernels *kernels = kv->context->kernels;
-        const bool softmax = dci_kv_by_softmax(kv), terms = kv->stages->tail.scored;
+        const bool softmax = dci_kv_combines_by_softmax(kv), terms = kv->stages->tail.scored;
         const void *rows[DCI_KV_TILE];
         float scores[DCI_MANY_QUERIES * DCI_KV_TILE];
         for (size_t i = 0; i < n; i++) {
@@ -53,10 +53,10 @@ static void weigh_tile(const dci_kv_ask *ask, const int32_t *candidates, size_t 
         }
 }
 
-void dci_kv_choose_verified(dci_kv_ask *ask, size_t n)
+void dci_kv_select_verified(dci_kv_query *ask, size_t n)
 {
         /* As many as the plan's room asks for, also where a schedule asks for a longer list: that begins as the plan's own would. */
-        const size_t most = dci_kv_most_room(ask->kv), some = dci_kv_verified(ask->kv, ask->plan_room);
+        const size_t most = dci_kv_max_room(ask->kv), some = dci_kv_verified(ask->kv, ask->plan_room);
         const size_t wanted = some > most ? some : most;
         int32_t *candidates = ask->lists;
         dci_topk topk;

@@ -13,7 +13,7 @@
 #include "simd/topk.h"
 
 /* One query group's question: the g queries of a kv head, times the scale, and what one task of a plan works with. */
-typedef struct dci_kv_ask {
+typedef struct dci_kv_query {
         const dci_kv *kv;
         const dci_kv_layer *layer;
         size_t head;
@@ -35,7 +35,7 @@ typedef struct dci_kv_ask {
         size_t n_scored; /* how many those are, one behind the other; 0: every candidate has one, under its number */
         int32_t *ranked; /* NULL, or the same with the best first, for a schedule that keeps them */
         size_t n_ranked;
-} dci_kv_ask;
+} dci_kv_query;
 enum { DCI_KV_DROPPED = -1 };
 
 /* --- group: which tokens lie together --------------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ typedef struct dci_kv_grouping {
          * in n_groups, offsets and ids. keys: the batch's rows, one behind the other. Cannot fail. */
         size_t (*most)(const dci_kv *kv, size_t n);
         size_t (*work_bytes)(const dci_kv *kv, size_t n);
-        void (*divide)(dci_kv *kv, const dci_kv_layer *layer, dci_kv_batch *batch, size_t head, const void *keys,
+        void (*divide)(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const void *keys,
                        void *work);
         /* Listed, of batches behind the prompt's; NULL: each is cluster_every candidates. Where the next one ends that begins at candidate
          * `begin`, 0: none is due; early: recent tokens may take half of the budget only. And most groups of one. */
@@ -83,7 +83,7 @@ typedef struct dci_kv_summary {
         void (*put)(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n,
                     const float *keys, void *scratch);
         /* Fills in scores and most. */
-        void (*rank)(dci_kv_ask *ask);
+        void (*rank)(dci_kv_query *ask);
         /* Of groups with any members, if it can be had of them: elements of a row, and the row of n keys, from scratch of put_bytes. */
         size_t (*width)(const dci_kv *kv);
         void (*row)(const dci_kv *kv, const dci_kv_members *members, void *scratch, void *out);
@@ -95,9 +95,9 @@ typedef struct dci_kv_choice {
         int32_t kind;
         bool ranks; /* asks the summary first */
         /* Fills in chosen, at most `room` of them, best first, and ends with dci_kv_put_in_order: schedules keep that ranking, and use its
-         * front. CHOOSE_SCAN is asked for more than the plan has room for: what it chooses first does not depend on the room. A choice that
-         * ranks leaves the terms that a tail takes; for others dci_kv_schedule_choose does. */
-        void (*choose)(dci_kv_ask *ask, const dci_kv_grouping *grouping);
+         * front. SELECT_SCAN is asked for more than the plan has room for: what it chooses first does not depend on the room. A choice that
+         * ranks leaves the terms that a tail takes; for others dci_kv_schedule_select does. */
+        void (*select)(dci_kv_query *ask, const dci_kv_grouping *grouping);
 } dci_kv_choice;
 
 /* --- schedule: when it is decided again ----------------------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ typedef struct dci_kv_schedule {
         /* Whether this plan of a layer that has lists decides anew; NULL: each does. queries: of all query heads, as the call has them. */
         bool (*due)(const dci_kv *kv, const dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
         /* Whether a head attends to the list that was chosen before, whatever is decided now. NULL: it does not. */
-        bool (*keeps)(const dci_kv_ask *ask);
+        bool (*keeps)(const dci_kv_query *ask);
 } dci_kv_schedule;
 
 /* --- tail: what becomes of the rest ------------------------------------------------------------------------------------- */
@@ -124,13 +124,13 @@ typedef struct dci_kv_tail {
         void (*put)(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n,
                     const float *keys, const float *values, void *scratch);
         /* Attention over the candidates that were not chosen: out group x dim_v, lse by query. */
-        void (*add)(dci_kv_ask *ask, float *out, float *lse);
+        void (*add)(dci_kv_query *ask, float *out, float *lse);
 } dci_kv_tail;
 
 struct dci_kv_stages {
         dci_kv_grouping group;
         dci_kv_summary summary;
-        dci_kv_choice choose;
+        dci_kv_choice select;
         dci_kv_schedule schedule;
         dci_kv_tail tail;
 };
@@ -139,7 +139,7 @@ struct dci_kv_stages {
 typedef struct dci_kv_preset {
         int32_t preset;
         const char *name;
-        int32_t group, summary, choose, schedule, tail, combine;
+        int32_t group, summary, select, schedule, tail, combine;
         size_t page_tokens, sink, window;
 } dci_kv_preset;
 const dci_kv_preset *dci_kv_preset_at(int32_t preset);
@@ -163,7 +163,7 @@ extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* stag
 extern const dci_kv_grouping dci_kv_group_cluster;                       /* stages/group_cluster.c */
 extern const dci_kv_grouping dci_kv_group_tree;                          /* tree/search.c */
 extern const dci_kv_grouping dci_kv_group_segment;                       /* stages/group_segment.c */
-extern const dci_kv_grouping dci_kv_group_restructured;                  /* stages/group_reordered.c */
+extern const dci_kv_grouping dci_kv_group_reordered;                     /* stages/group_reordered.c */
 extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;    /* stages/summary_keys.c */
 extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax,
         dci_kv_summary_cuboid;                                            /* stages/summary_pages.c */
@@ -174,11 +174,11 @@ extern const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1];      /* sta
 extern const dci_kv_tail dci_kv_tail_drop, dci_kv_tail_sums, dci_kv_tail_lowbit;
 
 /* tree/search.c: means of a tree's pages as scores, and the search that fills in chosen, best first. */
-void dci_kv_tree_rank_pages(dci_kv_ask *ask);
-void dci_kv_tree_search(dci_kv_ask *ask);
+void dci_kv_tree_rank_pages(dci_kv_query *ask);
+void dci_kv_tree_search(dci_kv_query *ask);
 
 /* stages/select.c: ranks by the observed queries, once: fills in head->fixed. */
-void dci_kv_choose_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n);
+void dci_kv_select_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n);
 /* What that takes for one head behind layer->observed; 0 where nothing is chosen so. */
 size_t dci_kv_observed_bytes(const dci_kv *kv, size_t n);
 
@@ -188,26 +188,26 @@ size_t dci_kv_best(const dci_kv *kv, const float *scores, size_t n, const int32_
                    int32_t *out);
 
 /* Scores of rows for the group's queries (each of `dim` elements), from group number `first` on. */
-void dci_kv_score_rows(const dci_kv_ask *ask, const float *queries, size_t dim, dci_dtype dtype,
+void dci_kv_score_rows(const dci_kv_query *ask, const float *queries, size_t dim, dci_dtype dtype,
                        const void *const *rows, size_t n, size_t first);
 /* exp(score - most) in place for one query's first n scores, most filled in; returns their sum. */
-float dci_kv_soften(dci_kv_ask *ask, size_t query, size_t n);
+float dci_kv_soften(dci_kv_query *ask, size_t query, size_t n);
 /* That for all queries, if a tail takes terms. */
-void dci_kv_leave_terms(dci_kv_ask *ask, size_t n);
+void dci_kv_store_terms(dci_kv_query *ask, size_t n);
 
 /* clusters.c: scores of a batch's groups by rows of `width` elements, one a group. */
-void dci_kv_score_batch(const dci_kv_ask *ask, const dci_kv_batch *batch, const float *queries, size_t width,
-                        const unsigned char *rows);
+void dci_kv_score_clusters(const dci_kv_query *ask, const dci_kv_clusters *batch, const float *queries, size_t width,
+                           const unsigned char *rows);
 /* stages/tail_lists.c: TAIL_SUMS over listed groups. */
-void dci_kv_add_listed(dci_kv_ask *ask, float *out, float *lse);
+void dci_kv_add_clustered(dci_kv_query *ask, float *out, float *lse);
 
 /* clusters.c: what all listed groups share. */
-size_t dci_kv_count_listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n);
-const int32_t *dci_kv_members_listed(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group, size_t n,
-                                     int32_t *room, size_t *out_n);
+size_t dci_kv_count_clustered(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n);
+const int32_t *dci_kv_members_clustered(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group,
+                                        size_t n, int32_t *room, size_t *out_n);
 
 /* Tiles of members as floats: rows [at, at + n) of them, n <= DCI_KV_TILE. */
-size_t dci_kv_widen_members(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim);
+size_t dci_kv_members_to_f32(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim);
 /* Their mean, as it is stored, from scratch of dim doubles. */
 void dci_kv_mean_of_members(const dci_kv *kv, const dci_kv_members *members, size_t dim, void *scratch, void *out);
 /* stages/importance.c: the sum over the layer's remembered queries of one head of their softmax over n candidates: the mean but for a factor.
@@ -229,7 +229,7 @@ DCI_INLINE bool dci_kv_preselects(const dci_kv *kv)
 }
 size_t dci_kv_preselected(const dci_kv *kv);
 /* The candidate that a score belongs to. */
-DCI_INLINE int32_t dci_kv_scored(const dci_kv_ask *ask, size_t number)
+DCI_INLINE int32_t dci_kv_scored(const dci_kv_query *ask, size_t number)
 {
         return ask->n_scored == 0 ? (int32_t)number
                                   : ask->units[number / DCI_CODE_UNIT] * (int32_t)DCI_CODE_UNIT +
@@ -238,26 +238,27 @@ DCI_INLINE int32_t dci_kv_scored(const dci_kv_ask *ask, size_t number)
 
 /* Whether query heads agree by their softmax. One alone has nobody to agree with, and ranks by its scores: terms that are far below the
  * greatest are zeros, and know no order. */
-DCI_INLINE bool dci_kv_by_softmax(const dci_kv *kv)
+DCI_INLINE bool dci_kv_combines_by_softmax(const dci_kv *kv)
 {
         return kv->config.combine == DCI_KV_COMBINE_SOFTMAX && kv->group > 1;
 }
 
 /* stages/select_verify.c: the best by their codes, ranked again by their keys. */
-void dci_kv_choose_verified(dci_kv_ask *ask, size_t n);
+void dci_kv_select_verified(dci_kv_query *ask, size_t n);
 /* How many of them, for so much room. */
 size_t dci_kv_verified(const dci_kv *kv, size_t room);
 
 /* stages/select.c: `chosen` ascending, and as it came in `ranked` where that is asked for. */
-void dci_kv_put_in_order(dci_kv_ask *ask);
+void dci_kv_put_in_order(dci_kv_query *ask);
 
 /* stages/schedule.c: before the heads' work, whether plans of a layer decide; chooses for one head, or takes what is there; after the heads'
  * work, if the layer's plan leaves tokens out. */
 void dci_kv_schedule_begin(dci_kv *kv, dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
-void dci_kv_schedule_choose(dci_kv_layer *layer, dci_kv_ask *ask);
+void dci_kv_schedule_select(dci_kv_layer *layer, dci_kv_query *ask);
 void dci_kv_schedule_end(const dci_kv *kv, dci_kv_layer *layer, size_t n_candidates);
 /* The mean cosine of n rows of queries with those of before: times one factor for all they may be. */
-double dci_kv_turn(const dci_kernels *kernels, const float *queries, const float *before, size_t n, size_t dim);
+double dci_kv_query_similarity(const dci_kernels *kernels, const float *queries, const float *before, size_t n,
+                               size_t dim);
 
 /* The mean of n >= 1 rows, dim apart. */
 void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out);
@@ -265,7 +266,7 @@ void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out);
 /* Whether attention reads codes only, and no row of the tokens that have them. */
 DCI_INLINE bool dci_kv_codes_alone(const dci_kv *kv)
 {
-        return kv->config.choose == DCI_KV_CHOOSE_NONE;
+        return kv->config.select == DCI_KV_SELECT_NONE;
 }
 
 /* How many groups are estimated besides those that are chosen; n: all. */
@@ -280,7 +281,7 @@ size_t dci_kv_ranked(const dci_kv *kv, size_t n_tokens);
 /* Whether a tail takes the terms exp(score - most) of candidates, or those of groups that a scan ranks by their means. */
 DCI_INLINE bool dci_kv_needs_terms(const dci_kv *kv)
 {
-        return kv->stages->tail.scored || (dci_kv_sums_of_lists(kv) && kv->stages->choose.ranks &&
+        return kv->stages->tail.scored || (dci_kv_sums_of_lists(kv) && kv->stages->select.ranks &&
                                            kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN);
 }
 

@@ -47,7 +47,7 @@ static size_t bytes(const dci_kv *kv)
 
 size_t dci_kv_preselected(const dci_kv *kv)
 {
-        const double wanted = kv->config.preselect * (double)dci_kv_most_room(kv);
+        const double wanted = kv->config.preselect * (double)dci_kv_max_room(kv);
         const double least = (double)kv->config.preselect_least, tokens = wanted > least ? wanted : least;
         return dci_kv_preselects(kv) ? (size_t)ceil(tokens / (double)DCI_CODE_UNIT) : 0;
 }
@@ -154,7 +154,7 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
 
 /* Up to DCI_SCAN_UNITS units of one chunk against up to DCI_CODE_QUERIES queries from number q on. */
 typedef struct scanning {
-        dci_kv_ask *ask;
+        dci_kv_query *ask;
         const dci_coder *coder;
         const int8_t *query_bytes;
         const dci_coded_query *coded;
@@ -183,12 +183,12 @@ static void scan_units(const scanning *s, unsigned char *chunk, size_t unit, siz
         const size_t n = n_units * DCI_CODE_UNIT < left ? n_units * DCI_CODE_UNIT : left;
         for (size_t u = 0; u < n_units; u++)
                 lines[u] = dci_code_unit(chunk + (unit + u) / UNITS_OF_BLOCK * apart, (unit + u) % UNITS_OF_BLOCK);
-        kv->context->kernels->widen[DCI_BF16 - 1](scales_of(kv, chunk) + unit * DCI_CODE_UNIT, n, scales);
+        kv->context->kernels->to_f32[DCI_BF16 - 1](scales_of(kv, chunk) + unit * DCI_CODE_UNIT, n, scales);
         scan_lines(s, lines, n_units, scales, n, q, n_queries, first);
 }
 
 /* Mixed widths are read in passes over many blocks, which no prefetcher foresees: the next ones are asked for beforehand. */
-static void fetch_ahead(const dci_kv_ask *ask, size_t candidate)
+static void fetch_ahead(const dci_kv_query *ask, size_t candidate)
 {
         const dci_kv *kv = ask->kv;
         if (candidate >= ask->n_candidates)
@@ -204,11 +204,11 @@ static void fetch_ahead(const dci_kv_ask *ask, size_t candidate)
 
 /* One of the two tables, in every chunk; units of it by number. */
 typedef struct table {
-        const dci_kv_ask *ask;
+        const dci_kv_query *ask;
         size_t at, apart, scales_at, per_chunk; /* bytes into a chunk; of a block; bytes to the scales; units */
 } table;
 
-static table table_of(const dci_kv_ask *ask, bool of_means)
+static table table_of(const dci_kv_query *ask, bool of_means)
 {
         const size_t n_rows = rows_of_table(ask->kv, of_means), apart = block_bytes(ask->kv);
         return (table){.ask = ask,
@@ -251,7 +251,7 @@ static void scan_some(const scanning *s, bool of_means, const int32_t *units, si
                 for (size_t i = 0; i < here; i++) {
                         const uint16_t *from;
                         lines[i] = place_of(&t, units != NULL ? (size_t)units[u + i] : u + i, &from);
-                        kv->context->kernels->widen[DCI_BF16 - 1](from, DCI_CODE_UNIT, scales + i * DCI_CODE_UNIT);
+                        kv->context->kernels->to_f32[DCI_BF16 - 1](from, DCI_CODE_UNIT, scales + i * DCI_CODE_UNIT);
                         if (u + here + i < n_units)
                                 ask_for_unit(&t, units != NULL ? (size_t)units[u + here + i] : u + here + i);
                 }
@@ -264,7 +264,7 @@ static void scan_some(const scanning *s, bool of_means, const int32_t *units, si
 }
 
 /* What units count: the sum over the heads of the softmax of the means in them. */
-static void weigh_units(dci_kv_ask *ask, size_t n_groups, size_t n_units)
+static void weigh_units(dci_kv_query *ask, size_t n_groups, size_t n_units)
 {
         const dci_kv *kv = ask->kv;
         const size_t per_unit = DCI_CODE_UNIT / kv->config.preselect_tokens;
@@ -281,7 +281,7 @@ static void weigh_units(dci_kv_ask *ask, size_t n_groups, size_t n_units)
 }
 
 /* The best units, ascending; returns how many. memory: for the selection. */
-static size_t best_units(dci_kv_ask *ask, size_t n_units, size_t wanted, void *memory)
+static size_t best_units(dci_kv_query *ask, size_t n_units, size_t wanted, void *memory)
 {
         dci_topk topk;
         dci_topk_init(&topk, ask->kv->context->kernels, (dci_slot_ids){NULL, NULL}, wanted, true, memory);
@@ -295,7 +295,7 @@ static size_t best_units(dci_kv_ask *ask, size_t n_units, size_t wanted, void *m
  * chosen for more. false: scores of means overflow, and so no unit is the best. */
 static bool rank_some(const scanning *s, void *memory)
 {
-        dci_kv_ask *ask = s->ask;
+        dci_kv_query *ask = s->ask;
         const size_t per = ask->kv->config.preselect_tokens, n = ask->n_candidates;
         const size_t n_groups = (n + per - 1) / per, n_units = (n + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT;
         scan_some(s, true, NULL, (n_groups + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT, n_groups);
@@ -306,7 +306,7 @@ static bool rank_some(const scanning *s, void *memory)
         const size_t lacking = n_units * DCI_CODE_UNIT - n; /* the last unit need not be full */
         bool last = (size_t)ask->units[n_best - 1] == n_units - 1;
         if (last &&
-            n_best * DCI_CODE_UNIT - lacking < dci_kv_most_room(ask->kv)) { /* one more: lists would be too short */
+            n_best * DCI_CODE_UNIT - lacking < dci_kv_max_room(ask->kv)) { /* one more: lists would be too short */
                 n_best = best_units(ask, n_units, n_best + 1, memory);
                 last = (size_t)ask->units[n_best - 1] == n_units - 1;
         }
@@ -315,7 +315,7 @@ static bool rank_some(const scanning *s, void *memory)
         return true;
 }
 
-static void rank(dci_kv_ask *ask)
+static void rank(dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
         const dci_coder *coder = &ask->layer->heads[ask->head].keys->coder;

@@ -11,7 +11,7 @@ static size_t no_bytes(const dci_kv *kv)
         return 0;
 }
 
-void dci_kv_score_rows(const dci_kv_ask *ask, const float *queries, size_t dim, dci_dtype dtype,
+void dci_kv_score_rows(const dci_kv_query *ask, const float *queries, size_t dim, dci_dtype dtype,
                        const void *const *rows, size_t n, size_t first)
 {
         const dci_kernels *kernels = ask->kv->context->kernels;
@@ -22,7 +22,7 @@ void dci_kv_score_rows(const dci_kv_ask *ask, const float *queries, size_t dim, 
         }
 }
 
-static void rank_keys(dci_kv_ask *ask)
+static void rank_keys(dci_kv_query *ask)
 {
         const void *rows[DCI_KV_TILE];
         for (size_t i = 0; i < ask->n_candidates; i += DCI_KV_TILE) {

@@ -103,7 +103,7 @@ static void row(const dci_kv *kv, const dci_kv_members *members, void *scratch, 
                 return;
         }
         for (size_t at = 0, n; at < members->n; at += n) {
-                n = dci_kv_widen_members(kv, members, at, dim);
+                n = dci_kv_members_to_f32(kv, members, at, dim);
                 if (at == 0)
                         extremes(kernels, members->wide, n, dim, made);
                 else
@@ -112,7 +112,7 @@ static void row(const dci_kv *kv, const dci_kv_members *members, void *scratch, 
         if (kv->stages->summary.kind == DCI_KV_SUMMARY_CUBOID) {
                 centre(dim, made);
                 for (size_t at = 0, n; at < members->n; at += n) {
-                        n = members->n <= DCI_KV_TILE ? members->n : dci_kv_widen_members(kv, members, at, dim);
+                        n = members->n <= DCI_KV_TILE ? members->n : dci_kv_members_to_f32(kv, members, at, dim);
                         kernels->add_distances(members->wide, n, dim, made, made + dim);
                 }
                 for (size_t j = 0; j < dim; j++)
@@ -143,16 +143,16 @@ static void make_queries(const dci_kv *kv, const float *queries, float *out)
                 }
 }
 
-static void rank_listed(dci_kv_ask *ask, const float *queries)
+static void rank_listed(dci_kv_query *ask, const float *queries)
 {
         const dci_kv *kv = ask->kv;
         const dci_kv_layer *layer = ask->layer;
         for (size_t b = 0; b < layer->n_batches && layer->batches[b]->first < ask->n_candidates; b++)
-                dci_kv_score_batch(ask, layer->batches[b], queries, width_of(kv),
-                                   dci_kv_batch_rows(kv, layer->batches[b], ask->head));
+                dci_kv_score_clusters(ask, layer->batches[b], queries, width_of(kv),
+                                      dci_kv_cluster_rows(kv, layer->batches[b], ask->head));
 }
 
-static void rank(dci_kv_ask *ask)
+static void rank(dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
         const size_t per_page = kv->config.page_tokens, per_chunk = DCI_KV_CHUNK / per_page, width = width_of(kv);

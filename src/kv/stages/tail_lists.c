@@ -18,7 +18,7 @@
 #include "kv/stages/stages.h"
 
 typedef struct adding {
-        dci_kv_ask *ask;
+        dci_kv_query *ask;
         int32_t *rest; /* by group: members that are estimated */
         float *part;   /* group x DCI_KV_TILE: scores, then weights */
         float *out;
@@ -26,20 +26,20 @@ typedef struct adding {
 
 /* One group: its batch, its number there and among all. */
 typedef struct place {
-        const dci_kv_batch *batch;
+        const dci_kv_clusters *batch;
         size_t g, number, size;
         const int32_t *ids;
 } place;
 
-static place place_of(const adding *a, const dci_kv_batch *batch, size_t g)
+static place place_of(const adding *a, const dci_kv_clusters *batch, size_t g)
 {
-        const dci_kv_ask *ask = a->ask;
-        const int32_t *offsets = dci_kv_batch_offsets(ask->kv, batch, ask->head);
+        const dci_kv_query *ask = a->ask;
+        const int32_t *offsets = dci_kv_cluster_offsets(ask->kv, batch, ask->head);
         return (place){batch, g, batch->heads[ask->head].before + g, (size_t)(offsets[g + 1] - offsets[g]),
-                       dci_kv_batch_ids(ask->kv, batch, ask->head) + offsets[g]};
+                       dci_kv_cluster_ids(ask->kv, batch, ask->head) + offsets[g]};
 }
 
-static bool is_used(const adding *a, const dci_kv_batch *batch)
+static bool is_used(const adding *a, const dci_kv_clusters *batch)
 {
         return batch->first < a->ask->n_candidates;
 }
@@ -64,7 +64,7 @@ typedef struct reading {
 static size_t rows_of(const adding *a, const place *p, const reading *r, size_t at, const void **keys,
                       const void **values)
 {
-        const dci_kv_ask *ask = a->ask;
+        const dci_kv_query *ask = a->ask;
         const size_t taken = (size_t)ask->taken[p->number], rest = (size_t)a->rest[p->number], more = r->n - at;
         const size_t n = more < DCI_KV_TILE ? more : DCI_KV_TILE;
         for (size_t i = 0; i < n; i++) {
@@ -90,15 +90,15 @@ static reading fewer_of(const adding *a, const place *p)
 /* By query, the mean score of the members that are left. In binary64: a sum of the largest scores there may be overflows. */
 static void score_left(const adding *a, const place *p, double *out)
 {
-        const dci_kv_ask *ask = a->ask;
+        const dci_kv_query *ask = a->ask;
         const dci_kv *kv = ask->kv;
         const void *rows[DCI_KV_TILE];
-        const dci_kv_ask part = {.kv = kv, .scores = a->part, .ld = DCI_KV_TILE};
+        const dci_kv_query part = {.kv = kv, .scores = a->part, .ld = DCI_KV_TILE};
         const reading r = fewer_of(a, p);
         const double sign = r.left ? 1.0 : -1.0;
         memset(out, 0, kv->group * sizeof *out);
         if (!r.left) {
-                rows[0] = dci_kv_batch_means(kv, p->batch, ask->head, false) + p->g * kv->dim_k * kv->es;
+                rows[0] = dci_kv_cluster_means(kv, p->batch, ask->head, false) + p->g * kv->dim_k * kv->es;
                 dci_kv_score_rows(&part, ask->queries, kv->dim_k, kv->config.dtype, rows, 1, 0);
                 for (size_t q = 0; q < kv->group; q++)
                         out[q] = (double)a->part[q * DCI_KV_TILE] * (double)p->size;
@@ -117,7 +117,7 @@ static void score_left(const adding *a, const place *p, double *out)
 /* The term of a group whose members are attended to in part. Its score may be above all others. */
 static void correct(const adding *a, const place *p)
 {
-        dci_kv_ask *ask = a->ask;
+        dci_kv_query *ask = a->ask;
         const dci_kv *kv = ask->kv;
         double scores[DCI_KV_MAX_GROUP];
         score_left(a, p, scores);
@@ -135,9 +135,9 @@ static void correct(const adding *a, const place *p)
 /* What is left of each group; terms of groups that have parts of both. */
 static void find_rest(const adding *a)
 {
-        const dci_kv_ask *ask = a->ask;
+        const dci_kv_query *ask = a->ask;
         for (size_t b = 0; b < ask->layer->n_batches && is_used(a, ask->layer->batches[b]); b++) {
-                const dci_kv_batch *batch = ask->layer->batches[b];
+                const dci_kv_clusters *batch = ask->layer->batches[b];
                 for (size_t g = 0; g < batch->heads[ask->head].n_groups; g++) {
                         const place p = place_of(a, batch, g);
                         const int32_t taken = ask->taken[p.number];
@@ -166,7 +166,7 @@ static void flush(const adding *a, tile *t, size_t q, size_t n_queries)
 /* Row by row, weighed by `times` a group's term. */
 static void put(const adding *a, tile *t, size_t q, size_t n_queries, size_t number, float times, const void *row)
 {
-        const dci_kv_ask *ask = a->ask;
+        const dci_kv_query *ask = a->ask;
         if (t->n == DCI_KV_TILE)
                 flush(a, t, q, n_queries);
         for (size_t i = 0; i < n_queries; i++)
@@ -188,12 +188,12 @@ static void put_rows(const adding *a, tile *t, size_t q, size_t n_queries, const
 /* out += term (s mean value - sum of the attended values), or the sum of the values that are left. */
 static void add_values(const adding *a, size_t q, size_t n_queries)
 {
-        const dci_kv_ask *ask = a->ask;
+        const dci_kv_query *ask = a->ask;
         const dci_kv *kv = ask->kv;
         tile t = {.n = 0};
         for (size_t b = 0; b < ask->layer->n_batches && is_used(a, ask->layer->batches[b]); b++) {
-                const dci_kv_batch *batch = ask->layer->batches[b];
-                const unsigned char *means = dci_kv_batch_means(kv, batch, ask->head, true);
+                const dci_kv_clusters *batch = ask->layer->batches[b];
+                const unsigned char *means = dci_kv_cluster_means(kv, batch, ask->head, true);
                 for (size_t g = 0; g < batch->heads[ask->head].n_groups; g++) {
                         const size_t number = batch->heads[ask->head].before + g;
                         if (a->rest[number] <= 0)
@@ -209,22 +209,22 @@ static void add_values(const adding *a, size_t q, size_t n_queries)
 }
 
 /* Terms of all groups; a choice by mean keys has left them. */
-static void find_terms(dci_kv_ask *ask, size_t n_groups)
+static void find_terms(dci_kv_query *ask, size_t n_groups)
 {
         const dci_kv *kv = ask->kv;
         const dci_kv_layer *layer = ask->layer;
         if (dci_kv_needs_terms(kv))
                 return;
-        if (!kv->stages->choose.ranks)
+        if (!kv->stages->select.ranks)
                 memset(ask->taken, 0, n_groups * sizeof *ask->taken);
         for (size_t b = 0; b < layer->n_batches && layer->batches[b]->first < ask->n_candidates; b++)
-                dci_kv_score_batch(ask, layer->batches[b], ask->queries, kv->dim_k,
-                                   dci_kv_batch_means(kv, layer->batches[b], ask->head, false));
+                dci_kv_score_clusters(ask, layer->batches[b], ask->queries, kv->dim_k,
+                                      dci_kv_cluster_means(kv, layer->batches[b], ask->head, false));
         for (size_t q = 0; q < kv->group; q++)
                 dci_kv_soften(ask, q, n_groups);
 }
 
-void dci_kv_add_listed(dci_kv_ask *ask, float *out, float *lse)
+void dci_kv_add_clustered(dci_kv_query *ask, float *out, float *lse)
 {
         const dci_kv *kv = ask->kv;
         const size_t n_groups = kv->stages->group.count(kv, ask->layer, ask->head, ask->n_candidates);

@@ -99,9 +99,9 @@ static void put_rows(const dci_kv *kv, const dci_coder *coder, unsigned char *ch
         dci_coder_encode(coder, rows, scratch, block, coded);
         for (size_t i = first; i < end; i++)
                 scales[i] = dci_float_to_bf16(nearest_scale(&coded[i - base]));
-        dci_code_across((int)kv->config.value_bits, block, n_bytes / (2 * DCI_CODE_LINE), first - base, end - base,
-                        chunk + base / BLOCK * coordinate_blocks(kv) * block_bytes(kv) + 2 * line * DCI_CODE_LINE,
-                        coordinate_blocks(kv), block_bytes(kv));
+        dci_code_transpose((int)kv->config.value_bits, block, n_bytes / (2 * DCI_CODE_LINE), first - base, end - base,
+                           chunk + base / BLOCK * coordinate_blocks(kv) * block_bytes(kv) + 2 * line * DCI_CODE_LINE,
+                           coordinate_blocks(kv), block_bytes(kv));
 }
 
 static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n, const float *keys,
@@ -116,7 +116,7 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
 }
 
 typedef struct adding {
-        dci_kv_ask *ask;
+        dci_kv_query *ask;
         dci_code_layout layout;
         const dci_code_reader *reader;
         const unsigned char **units;
@@ -131,7 +131,7 @@ typedef struct adding {
 static void add_block(const adding *a, const unsigned char *chunk, size_t block, size_t first, size_t q,
                       size_t n_queries)
 {
-        const dci_kv_ask *ask = a->ask;
+        const dci_kv_query *ask = a->ask;
         const dci_kv *kv = ask->kv;
         const dci_kernels *kernels = kv->context->kernels;
         const size_t left = ask->n_candidates - first, n = left < BLOCK ? left : BLOCK, n_units = units_of(kv);
@@ -145,7 +145,7 @@ static void add_block(const adding *a, const unsigned char *chunk, size_t block,
                 any = any || kernels->greatest(ask->scores + (q + i) * ask->ld + first, n) > NEGLIGIBLE;
         if (!any)
                 return;
-        kernels->widen[DCI_BF16 - 1](narrow, n, scales);
+        kernels->to_f32[DCI_BF16 - 1](narrow, n, scales);
         for (size_t i = 0; i < n_queries; i++) {
                 int8_t *high = a->weights + 2 * i * BLOCK, *low = high + BLOCK;
                 worth[i] = kernels->split_weights(ask->scores + (q + i) * ask->ld + first, scales, n, high, low,
@@ -165,7 +165,7 @@ static void add_block(const adding *a, const unsigned char *chunk, size_t block,
         }
 }
 
-static adding parts_of(dci_kv_ask *ask)
+static adding parts_of(dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
         const size_t n_units = units_of(kv);
@@ -186,7 +186,7 @@ static adding parts_of(dci_kv_ask *ask)
 }
 
 /* A block is as large as a page of memory or so, and no prefetcher goes beyond that: the next one is asked for beforehand. */
-static void fetch_ahead(const dci_kv_ask *ask, size_t candidate)
+static void fetch_ahead(const dci_kv_query *ask, size_t candidate)
 {
         const dci_kv *kv = ask->kv;
         if (candidate >= ask->n_candidates)
@@ -214,7 +214,7 @@ static double sum_of(const float *terms, size_t n)
         return sum;
 }
 
-static void add(dci_kv_ask *ask, float *out, float *lse)
+static void add(dci_kv_query *ask, float *out, float *lse)
 {
         const dci_kv *kv = ask->kv;
         const dci_coder *coder = &ask->layer->heads[ask->head].values->coder;

@@ -64,7 +64,7 @@ static void put(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_
 #define PART 0.015625f /* 1 / 64, the most tokens of a page */
 
 typedef struct adding {
-        dci_kv_ask *ask;
+        dci_kv_query *ask;
         size_t n_pages;
         uint8_t *taken; /* chosen tokens, by page */
         float *chosen;  /* group x DCI_KV_TILE */
@@ -95,7 +95,7 @@ static size_t rows_of_pages(const adding *a, size_t page, bool of_keys, const vo
 /* A tile of chosen tokens' rows. */
 static size_t rows_of_chosen(const adding *a, size_t first, const void **keys, const void **values)
 {
-        const dci_kv_ask *ask = a->ask;
+        const dci_kv_query *ask = a->ask;
         const size_t left = ask->n_chosen - first, n = left < DCI_KV_TILE ? left : DCI_KV_TILE;
         for (size_t i = 0; i < n; i++)
                 dci_kv_rows_of(ask->kv, ask->layer, ask->head, ask->kv->config.sink + (size_t)ask->chosen[first + i], 1,
@@ -106,7 +106,7 @@ static size_t rows_of_chosen(const adding *a, size_t first, const void **keys, c
 /* s q.mean - sum of chosen q.k, divided later. */
 static void score_pages(const adding *a)
 {
-        dci_kv_ask *ask = a->ask;
+        dci_kv_query *ask = a->ask;
         const dci_kv *kv = ask->kv;
         const size_t per_page = kv->config.page_tokens;
         const void *rows[DCI_KV_TILE];
@@ -123,7 +123,7 @@ static void score_pages(const adding *a)
         for (size_t p = 0; p < a->n_pages; p++)
                 for (size_t q = 0; q < kv->group && a->taken[p] > 0; q++)
                         ask->scores[q * ask->ld + p] *= PART * (float)size_of_page(a, p);
-        const dci_kv_ask part = {.kv = kv, .scores = a->chosen, .ld = DCI_KV_TILE};
+        const dci_kv_query part = {.kv = kv, .scores = a->chosen, .ld = DCI_KV_TILE};
         for (size_t i = 0, n; i < ask->n_chosen; i += n) {
                 n = rows_of_chosen(a, i, rows, NULL);
                 dci_kv_score_rows(&part, ask->queries, kv->dim_k, kv->config.dtype, rows, n, 0);
@@ -144,7 +144,7 @@ static void score_pages(const adding *a)
 /* out += exp(score) (s mean value - sum of chosen values), or (s - r) mean value; the terms exp(score) lie in scores. */
 static void add_values(const adding *a, size_t q, size_t n_queries)
 {
-        const dci_kv_ask *ask = a->ask;
+        const dci_kv_query *ask = a->ask;
         const dci_kv *kv = ask->kv;
         const size_t per_page = kv->config.page_tokens;
         const bool whole = kv->config.sums_whole != 0;
@@ -170,12 +170,12 @@ static void add_values(const adding *a, size_t q, size_t n_queries)
         }
 }
 
-static void add(dci_kv_ask *ask, float *out, float *lse)
+static void add(dci_kv_query *ask, float *out, float *lse)
 {
         const dci_kv *kv = ask->kv;
         const size_t per_page = kv->config.page_tokens;
         if (kv->listed) {
-                dci_kv_add_listed(ask, out, lse);
+                dci_kv_add_clustered(ask, out, lse);
                 return;
         }
         adding a = {.ask = ask,

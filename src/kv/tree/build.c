@@ -20,7 +20,7 @@
 #define BLOCK_NODES ((size_t)1024)         /* nodes that are made ready at a time */
 #define CENTRE_ROWS ((size_t)4096)         /* candidates that the middle of the points is found from */
 #define FEW ((size_t)256)                  /* candidates that a tree is built anew of whenever some come */
-#define MOST_SORTED ((size_t)4096)         /* rows of a cell that are put in order at a time */
+#define MAX_SORTED ((size_t)4096)          /* rows of a cell that are put in order at a time */
 #define ROUNDS 5                           /* of the power method: the order need not be exact */
 #define EACH ((size_t)DCI_TREE_AROUND / 2) /* cells around a new node: the nearest, and those that reach farthest */
 
@@ -63,7 +63,7 @@ static size_t lay_out(const dci_kv *kv, unsigned char *memory, shaping *out)
                      {TASK_ROWS * sizeof(int32_t), (void *)&out->best},
                      {dci_nearest_bytes(kv->context, BLOCK_NODES, wide), (void *)&out->nearest},
                      {dci_nearest_scratch_bytes(kv->context, wide), (void *)&out->find},
-                     {MOST_SORTED * sizeof(placed), (void *)&out->placed},
+                     {MAX_SORTED * sizeof(placed), (void *)&out->placed},
                      {3 * kv->dim_k * sizeof(float), (void *)&out->axis}};
         size_t at = 0;
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -114,7 +114,7 @@ static float look_at(const shaping *s, size_t first, size_t n)
 static void take_point(const shaping *s, size_t i, float *out)
 {
         const dci_kv *kv = s->kv;
-        kv->context->kernels->widen[kv->config.dtype - 1](s->rows[i], kv->dim_k, out);
+        kv->context->kernels->to_f32[kv->config.dtype - 1](s->rows[i], kv->dim_k, out);
         out[kv->dim_k] = dci_kv_tree_lift(s->tree, s->norms[i]);
         for (size_t j = 0; j < s->wide; j++)
                 out[j] -= s->mean[j];
@@ -133,7 +133,7 @@ static void refresh_cell(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci
         const void *rows[DCI_KV_TILE], *key;
         float products[DCI_KV_TILE], *sum = scratch + dim, farthest = 0.0f;
         dci_kv_tree_rows(kv, layer, head, &tree->node_tokens[node], 1, true, &key);
-        kernels->widen[dtype](key, dim, scratch);
+        kernels->to_f32[dtype](key, dim, scratch);
         memset(sum, 0, dim * sizeof *sum);
         for (int32_t page = tree->node_first[node]; page >= 0; page = tree->page_next[page]) {
                 const size_t n = dci_kv_tree_page_fill(kv, tree, (size_t)page);
@@ -304,7 +304,7 @@ static void sort_cell(const shaping *s, size_t node)
         const size_t per_page = s->kv->config.page_tokens, n_rows = tree->node_rows[node];
         int32_t from = tree->node_first[node], to = from;
         for (size_t first = 0, n; first < n_rows; first += n) {
-                n = n_rows - first < MOST_SORTED ? n_rows - first : MOST_SORTED;
+                n = n_rows - first < MAX_SORTED ? n_rows - first : MAX_SORTED;
                 for (size_t i = 0; i < n; i++) { /* MOST_SORTED is a multiple of a page */
                         s->placed[i].candidate = tree->members[(size_t)from * per_page + i % per_page];
                         if ((i + 1) % per_page == 0)
@@ -434,7 +434,7 @@ static void draw_from(const shaping *s, size_t own, const float *key)
         const void *rows[DCI_KV_TILE];
         float *difference = s->pair;
         dci_kv_tree_rows(kv, s->layer, s->head, &tree->node_tokens[own], 1, true, rows);
-        kernels->widen[dtype](rows[0], dim, difference);
+        kernels->to_f32[dtype](rows[0], dim, difference);
         for (size_t j = 0; j < dim; j++)
                 difference[j] = key[j] - difference[j];
         size_t kept = 0, place = 0, left = tree->node_rows[own]; /* place: in page `to` */
@@ -454,7 +454,7 @@ static void draw_from(const shaping *s, size_t own, const float *key)
                                  * stays may go. */
                                 if (tree->n_free == 0 && tree->n_pages + DCI_KV_TREE_SPARE >= tree->page_capacity &&
                                     to != page && tree->page_next[to] != page)
-                                        dci_kv_tree_drop_next(tree, (size_t)to);
+                                        dci_kv_tree_release_next(tree, (size_t)to);
                                 dci_kv_tree_attach(kv, tree, node, members[i]);
                                 moved = true;
                                 continue;
@@ -507,7 +507,7 @@ static void insert(const shaping *s, size_t first, size_t n)
 {
         const dci_kv *kv = s->kv;
         for (size_t i = 0; i < n; i++)
-                kv->context->kernels->widen[kv->config.dtype - 1](s->rows[i], kv->dim_k, s->points + i * kv->dim_k);
+                kv->context->kernels->to_f32[kv->config.dtype - 1](s->rows[i], kv->dim_k, s->points + i * kv->dim_k);
         place_all(s, n);
         for (size_t i = 0; i < n; i++) {
                 if (dci_kv_tree_promoted(kv, first + i))
@@ -529,7 +529,7 @@ static void add_page(const shaping *s, size_t first, size_t n)
         dci_kv_tree_refresh(s->kv, s->layer, s->head, s->tree, s->pair);
 }
 
-void dci_kv_tree_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
+void dci_kv_tree_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
 {
         dci_kv_tree *tree = layer->heads[head].tree;
         const size_t per_page = kv->config.page_tokens;

@@ -154,14 +154,14 @@ dci_status dci_kv_tree_read(dci_kv *kv, const dci_kv_layer *layer, size_t head, 
         tree->n_pages = (size_t)numbers[2];
         const size_t n_words = (n_candidates > tree->n_pages ? n_candidates : tree->n_pages) / 64 + 1;
         uint64_t *bits;
-        const dci_status status = dci_kv_take(kv, n_words * sizeof *bits, (void **)&bits);
+        const dci_status status = dci_kv_alloc(kv, n_words * sizeof *bits, (void **)&bits);
         if (status != DCI_OK)
                 return status;
         memset(bits, 0, n_words * sizeof *bits);
         bool good = take_pages(kv, numbers, tree) && find_firsts(tree, bits);
         memset(bits, 0, n_words * sizeof *bits);
         good = good && count_members(kv, tree, n_candidates, bits);
-        dci_kv_give(kv, bits, n_words * sizeof *bits);
+        dci_kv_free(kv, bits, n_words * sizeof *bits);
         tree->n = n_candidates;
         return good ? DCI_OK : wrong(layer, head, "pages that do not hold every token once");
 }

@@ -59,7 +59,7 @@ const dci_kv_grouping dci_kv_group_tree = {.kind = DCI_KV_GROUP_TREE, .count = c
 
 const dci_kv_summary dci_kv_summary_tree = {.kind = DCI_KV_SUMMARY_TREE, .bytes = no_bytes, .work_bytes = no_bytes};
 
-void dci_kv_tree_rank_pages(dci_kv_ask *ask)
+void dci_kv_tree_rank_pages(dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
         const dci_kv_tree *tree = ask->layer->heads[ask->head].tree;
@@ -80,7 +80,7 @@ void dci_kv_tree_rank_pages(dci_kv_ask *ask)
 /* --- choose: search --------------------------------------------------------------------------------------------------------- */
 
 typedef struct search {
-        dci_kv_ask *ask;
+        dci_kv_query *ask;
         const dci_kv_tree *tree;
         size_t k;       /* pages, or tokens, that there is room for */
         uint8_t *taken; /* by node: opened; then by item: chosen */
@@ -117,13 +117,13 @@ static size_t lay_out(const dci_kv *kv, size_t ld, unsigned char *memory, search
 size_t dci_kv_tree_search_bytes(const dci_kv *kv, size_t ld)
 {
         search measured;
-        return kv->config.choose == DCI_KV_CHOOSE_TREE ? lay_out(kv, ld, NULL, &measured) : 0;
+        return kv->config.select == DCI_KV_SELECT_TREE ? lay_out(kv, ld, NULL, &measured) : 0;
 }
 
 /* Negated products of the queries with the nodes' means. */
 static void rank_nodes(const search *s)
 {
-        dci_kv_ask *ask = s->ask;
+        dci_kv_query *ask = s->ask;
         const dci_kv *kv = ask->kv;
         const size_t n_nodes = s->tree->n_nodes;
         const void *rows[DCI_KV_TILE];
@@ -141,7 +141,7 @@ static void rank_nodes(const search *s)
 /* Marks what any query has among its `wanted` best nodes, and lists their pages. Returns how many pages. */
 static size_t open_nodes(const search *s, size_t wanted)
 {
-        const dci_kv_ask *ask = s->ask;
+        const dci_kv_query *ask = s->ask;
         const dci_kv_tree *tree = s->tree;
         size_t n = 0;
         memset(s->taken, wanted < tree->n_nodes ? 0 : 1, tree->n_nodes);
@@ -162,7 +162,7 @@ static size_t open_nodes(const search *s, size_t wanted)
 /* The members of a page that count, their rows asked for at once: no prefetcher knows where they lie. */
 static size_t fetch_page(const search *s, int32_t page, int32_t *members, const void **rows)
 {
-        const dci_kv_ask *ask = s->ask;
+        const dci_kv_query *ask = s->ask;
         const dci_kv *kv = ask->kv;
         const size_t per_page = kv->config.page_tokens, row_bytes = kv->dim_k * kv->es;
         const int32_t *table = ask->layer->sequence->table;
@@ -180,7 +180,7 @@ static size_t fetch_page(const search *s, int32_t page, int32_t *members, const 
 /* Scores of what the opened pages hold, for each query: of tokens, or of pages by their best token. Returns how many there are. */
 static size_t score_pages(const search *s, size_t n_pages)
 {
-        dci_kv_ask *ask = s->ask;
+        dci_kv_query *ask = s->ask;
         const dci_kv *kv = ask->kv;
         const dci_kernels *kernels = kv->context->kernels;
         const bool tokens = kv->config.tree_tokens != 0;
@@ -219,7 +219,7 @@ static size_t score_pages(const search *s, size_t n_pages)
 /* Each query's k best items. Ties by place. */
 static void sort_items(search *s, size_t n_items)
 {
-        const dci_kv_ask *ask = s->ask;
+        const dci_kv_query *ask = s->ask;
         const dci_kv *kv = ask->kv;
         for (size_t q = 0; q < kv->group; q++)
                 s->list_lengths[q] =
@@ -228,7 +228,7 @@ static void sort_items(search *s, size_t n_items)
 
 static void take_item(const search *s, int32_t item)
 {
-        dci_kv_ask *ask = s->ask;
+        dci_kv_query *ask = s->ask;
         if (ask->kv->config.tree_tokens != 0)
                 ask->chosen[ask->n_chosen++] = item;
         else
@@ -277,7 +277,7 @@ static size_t field_of_view(const dci_kv *kv, size_t n)
         return share > FEWEST_OPENED ? share : FEWEST_OPENED;
 }
 
-void dci_kv_tree_search(dci_kv_ask *ask)
+void dci_kv_tree_search(dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
         search s = {.ask = ask, .tree = ask->layer->heads[ask->head].tree};

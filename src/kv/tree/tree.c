@@ -94,7 +94,7 @@ size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n)
 static dci_status take_like(dci_kv *kv, const dci_kv_tree *measured, dci_kv_tree **out)
 {
         dci_kv_tree *tree;
-        const dci_status status = dci_kv_take(kv, measured->n_bytes, (void **)&tree);
+        const dci_status status = dci_kv_alloc(kv, measured->n_bytes, (void **)&tree);
         if (status != DCI_OK)
                 return status;
         *tree = *measured;
@@ -105,14 +105,14 @@ static dci_status take_like(dci_kv *kv, const dci_kv_tree *measured, dci_kv_tree
         return DCI_OK;
 }
 
-dci_status dci_kv_tree_take(dci_kv *kv, size_t n, dci_kv_tree **out)
+dci_status dci_kv_tree_alloc(dci_kv *kv, size_t n, dci_kv_tree **out)
 {
         dci_kv_tree measured;
         measure(kv, n, &measured);
         return take_like(kv, &measured, out);
 }
 
-void dci_kv_tree_hold(dci_kv_tree *tree)
+void dci_kv_tree_retain(dci_kv_tree *tree)
 {
         if (tree != NULL)
                 atomic_fetch_add(&tree->refs, 1);
@@ -125,18 +125,18 @@ dci_status dci_kv_tree_share(dci_kv *kv, const dci_kv_layer *layer, size_t head,
         if (tree == NULL || n == 0)
                 return DCI_OK;
         if (tree->n > n)
-                return dci_kv_tree_cut_copy(kv, layer, head, n, out);
-        dci_kv_tree_hold(tree);
+                return dci_kv_tree_truncated_copy(kv, layer, head, n, out);
+        dci_kv_tree_retain(tree);
         *out = tree;
         return DCI_OK;
 }
 
-void dci_kv_tree_drop(dci_kv *kv, dci_kv_tree *tree)
+void dci_kv_tree_release(dci_kv *kv, dci_kv_tree *tree)
 {
         if (tree == NULL || atomic_fetch_sub(&tree->refs, 1) != 1)
                 return;
         atomic_fetch_sub(&kv->chunk_total, tree->n_bytes);
-        dci_kv_give(kv, tree, tree->n_bytes);
+        dci_kv_free(kv, tree, tree->n_bytes);
 }
 
 static void copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to)
@@ -187,7 +187,7 @@ dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n)
                 return status;
         if (old != NULL)
                 copy(kv, old, own);
-        dci_kv_tree_drop(kv, old);
+        dci_kv_tree_release(kv, old);
         head->tree = own;
         return DCI_OK;
 }
@@ -219,7 +219,7 @@ size_t dci_kv_tree_page_fill(const dci_kv *kv, const dci_kv_tree *tree, size_t p
 }
 
 /* The lowest free one, so that numbers depend on what the tree holds and not on how it came to. */
-int32_t dci_kv_tree_take_page(dci_kv_tree *tree, size_t node)
+int32_t dci_kv_tree_alloc_page(dci_kv_tree *tree, size_t node)
 {
         size_t page = tree->n_pages;
         if (tree->n_free > 0) {
@@ -243,7 +243,7 @@ static void free_page(dci_kv_tree *tree, size_t page)
         tree->n_free++;
 }
 
-void dci_kv_tree_drop_next(dci_kv_tree *tree, size_t page)
+void dci_kv_tree_release_next(dci_kv_tree *tree, size_t page)
 {
         const int32_t next = tree->page_next[page];
         tree->page_next[page] = tree->page_next[next];
@@ -254,7 +254,7 @@ void dci_kv_tree_attach(const dci_kv *kv, dci_kv_tree *tree, size_t node, int32_
 {
         const size_t per_page = kv->config.page_tokens, at = tree->node_rows[node] % per_page;
         if (at == 0) {
-                const int32_t page = dci_kv_tree_take_page(tree, node);
+                const int32_t page = dci_kv_tree_alloc_page(tree, node);
                 if (tree->node_last[node] >= 0)
                         tree->page_next[tree->node_last[node]] = page;
                 else
@@ -349,7 +349,7 @@ static size_t nearest_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, con
         size_t best = n_nodes - 1; /* where keys cannot be compared: the last one before it */
         dci_kv_tree_rows(kv, layer, head, &candidate, 1, true, rows);
         const float lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[0], kv->dim_k));
-        kernels->widen[dtype](rows[0], kv->dim_k, wide);
+        kernels->to_f32[dtype](rows[0], kv->dim_k, wide);
         for (size_t i = 0, here; i < n_nodes && !isinf(tree->c_squared); i += here) {
                 here = n_nodes - i < DCI_KV_TILE ? n_nodes - i : DCI_KV_TILE;
                 dci_kv_tree_rows(kv, layer, head, tree->node_tokens + i, here, true, rows);
@@ -412,7 +412,7 @@ static void close_gaps(const dci_kv *kv, dci_kv_tree *tree)
         }
 }
 
-void dci_kv_tree_cut(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t n)
+void dci_kv_tree_truncate(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t n)
 {
         float wide[2 * DCI_KV_MAX_DIM];
         size_t n_nodes = tree->n_nodes;
@@ -435,13 +435,13 @@ void dci_kv_tree_cut(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_
         dci_kv_tree_refresh(kv, layer, head, tree, wide);
 }
 
-dci_status dci_kv_tree_cut_copy(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out)
+dci_status dci_kv_tree_truncated_copy(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out)
 {
         const dci_kv_tree *from = layer->heads[head].tree;
-        const dci_status status = dci_kv_tree_take(kv, from->n, out);
+        const dci_status status = dci_kv_tree_alloc(kv, from->n, out);
         if (status != DCI_OK)
                 return status;
         copy(kv, from, *out);
-        dci_kv_tree_cut(kv, layer, head, *out, n);
+        dci_kv_tree_truncate(kv, layer, head, *out, n);
         return DCI_OK;
 }

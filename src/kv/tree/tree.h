@@ -43,18 +43,18 @@ struct dci_kv_tree {
 /* Sees to a head's tree that is its own, with room for n candidates: taken, grown or copied. */
 dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n);
 /* A copy without the candidates from n on. */
-dci_status dci_kv_tree_cut_copy(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out);
-void dci_kv_tree_hold(dci_kv_tree *tree);
+dci_status dci_kv_tree_truncated_copy(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out);
+void dci_kv_tree_retain(dci_kv_tree *tree);
 /* A head's tree of the first n candidates, as another owner has it: the same one, or if that has more a copy that is cut; NULL where
  * there is none. */
 dci_status dci_kv_tree_share(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out);
-void dci_kv_tree_drop(dci_kv *kv, dci_kv_tree *tree);
+void dci_kv_tree_release(dci_kv *kv, dci_kv_tree *tree);
 /* Takes candidates from n on out of a tree that is the head's own; n 0 leaves none. The rows of those that stay are where they were. */
-void dci_kv_tree_cut(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t n);
+void dci_kv_tree_truncate(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t n);
 /* Bytes of a tree of n candidates, as they are expected, without room for more. */
 size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n);
 /* An empty tree with room for that many, and no more than the capacities; for a file. */
-dci_status dci_kv_tree_take(dci_kv *kv, size_t n, dci_kv_tree **out);
+dci_status dci_kv_tree_alloc(dci_kv *kv, size_t n, dci_kv_tree **out);
 
 /* A copy in n_bytes of the caller's memory. */
 dci_kv_tree *dci_kv_tree_mirror(const dci_kv *kv, const dci_kv_tree *tree, void *memory);
@@ -65,14 +65,14 @@ void dci_kv_tree_add_node(dci_kv_tree *tree, size_t candidate, float lift);
 /* Pages beyond what full cells need, while rows are drawn from one. */
 #define DCI_KV_TREE_SPARE 2
 /* Frees the page that follows one in its cell. */
-void dci_kv_tree_drop_next(dci_kv_tree *tree, size_t page);
+void dci_kv_tree_release_next(dci_kv_tree *tree, size_t page);
 /* A candidate joins a cell. There is room, because there is for a partial page of every node. */
 void dci_kv_tree_attach(const dci_kv *kv, dci_kv_tree *tree, size_t node, int32_t candidate);
 /* Members of a cell that `goes` says so of leave it; the others close up. Returns how many went, which are in out. */
 size_t dci_kv_tree_page_fill(const dci_kv *kv, const dci_kv_tree *tree, size_t page);
 void dci_kv_tree_clear(dci_kv_tree *tree);
 /* A free page: the lowest. */
-int32_t dci_kv_tree_take_page(dci_kv_tree *tree, size_t node);
+int32_t dci_kv_tree_alloc_page(dci_kv_tree *tree, size_t node);
 /* The cell holds `n` of its members now, which were written to its pages in order; pages behind are free. */
 void dci_kv_tree_shorten(const dci_kv *kv, dci_kv_tree *tree, size_t node, size_t n);
 
@@ -85,7 +85,7 @@ void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const 
 /* Scratch of a thread; 0 unless groups are trees. */
 size_t dci_kv_tree_scratch_bytes(const dci_kv *kv);
 /* Candidates [first, end) come to a head's own tree; a tree that has them already (from a file) gets its means. */
-void dci_kv_tree_form(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
+void dci_kv_tree_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
 /* The same of cells that are marked. rows of candidates only. */
 void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch);
 /* The lift of a row of this squared norm. */

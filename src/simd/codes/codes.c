@@ -25,7 +25,7 @@ void dci_code_layout_finish(dci_code_layout *layout)
 }
 
 bool dci_code_layout_learned(uint64_t whole, uint64_t n_lines, uint64_t n_groups, const unsigned char *groups,
-                             size_t apart, size_t wide, size_t most_bytes, dci_code_layout *out)
+                             size_t apart, size_t wide, size_t max_bytes, dci_code_layout *out)
 {
         bool good = whole <= wide && whole % DCI_CODE_GROUP == 0 && n_lines <= DCI_CODE_GROUPS;
         good = good && n_groups <= DCI_CODE_GROUPS && whole + n_groups * DCI_CODE_GROUP <= wide;
@@ -49,7 +49,7 @@ bool dci_code_layout_learned(uint64_t whole, uint64_t n_lines, uint64_t n_groups
         out->n_lines = (size_t)n_lines;
         out->n_groups = (size_t)n_groups;
         dci_code_layout_finish(out);
-        return out->n_bytes <= most_bytes && out->n_all > 0;
+        return out->n_bytes <= max_bytes && out->n_all > 0;
 }
 
 /* Byte 0 in the lowest bits, on every machine. */

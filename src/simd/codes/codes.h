@@ -69,7 +69,7 @@ void dci_code_layout_finish(dci_code_layout *layout);
 /* A learned layout from what a file says: coordinates of 8 bits, lines and groups of mixed widths, each group `apart` bytes from the one
  * before (line, shift, bits). False if there is no such layout of at most `wide` coordinates and most_bytes per block. */
 bool dci_code_layout_learned(uint64_t whole, uint64_t n_lines, uint64_t n_groups, const unsigned char *groups,
-                             size_t apart, size_t wide, size_t most_bytes, dci_code_layout *out);
+                             size_t apart, size_t wide, size_t max_bytes, dci_code_layout *out);
 
 /* The codes of a row, a byte per coordinate, into a block, whatever was there; and back. */
 void dci_code_put(const dci_code_layout *layout, unsigned char *block, size_t row, const uint8_t *codes);

@@ -22,7 +22,7 @@
 #define PAIR (2 * DCI_CODE_LINE)
 #define CHAINS 2 /* sums of one row that run side by side */
 
-#define MOST_SUMS 8 /* of one vector of rows: a query each */
+#define MAX_SUMS 8 /* of one vector of rows: a query each */
 
 /* Levels and masks of b bits at [b]. */
 typedef struct tables {
@@ -102,7 +102,7 @@ DCI_INLINE void read_even(reader r, size_t c, size_t end, int bits, size_t n_que
 #endif
         const V mask = v_mask((1 << bits) - 1);
         while (c < end) {
-                E part[MOST_SUMS];
+                E part[MAX_SUMS];
                 UNROLL for (size_t q = 0; q < n_queries; q++) part[q] = e_zero();
                 for (size_t l = 0; l < E_ROOM(bits) && c < end; l++, c += 32 / (size_t)bits, r.line += PAIR) {
                         const V codes = v_load(r.line);
@@ -210,7 +210,7 @@ DCI_INLINE void read_units(const dci_code_layout *layout, const unsigned char *c
         for (size_t u = 0; u < n_units; u++)
                 for (size_t v = 0; v < DCI_CODE_LINE; v += sizeof(V)) {
                         reader r = {units[u] + v, queries, layout->n_all};
-                        W sums[MOST_SUMS];
+                        W sums[MAX_SUMS];
                         const size_t n_sums = n_queries == 1 ? CHAINS : n_queries;
                         UNROLL for (size_t s = 0; s < n_sums; s++) sums[s] = w_zero();
                         read_rows(layout, r, &t, n_queries, sums);

@@ -18,15 +18,15 @@
 #define DCI_CODE_LANES ((size_t)16) /* at most */
 
 /* How rows become coordinates: less their centre, and rotated. */
-typedef struct dci_code_turn {
+typedef struct dci_code_transpose_block {
         size_t dim, part; /* part, signs: as in sketch/rotate.h; signs NULL: nothing is rotated */
         const float *centre, *signs;
         size_t n_rounds;
-} dci_code_turn;
+} dci_code_transpose_block;
 
 /* Even steps: codes of y / step, the step being the row's own. */
 typedef struct dci_code_even {
-        dci_code_turn turn;
+        dci_code_transpose_block turn;
         int bits; /* 4, 2 or 1 */
         /* Codes are chosen from y as whole numbers, y times spread / |y|, which are below 2^15; the steps that a row may choose from
          * are then 2^16 / inverse. At one bit there is nothing to choose. */
@@ -55,7 +55,8 @@ typedef struct dci_code_written {
 
 /* `lanes` rows to coordinates, less their centre and rotated: y[j * ld + row], and zeros up to a multiple of `lanes` of them. With signs,
  * ld is `lanes`. */
-typedef void (*dci_code_turn_fn)(const dci_code_turn *turn, const float *const *rows, float *y, size_t ld);
+typedef void (*dci_code_transpose_fn)(const dci_code_transpose_block *turn, const float *const *rows, float *y,
+                                      size_t ld);
 
 /* y[c * lanes + row] = matrix[c] . x[row], in the order of the kernels' products. */
 typedef void (*dci_code_product_fn)(const float *matrix, size_t n, size_t dim, const float *x, float *y);
@@ -81,7 +82,7 @@ typedef double (*dci_code_note_fn)(const float *row, size_t n, double *sums);
 /* A writer: the functions of one instruction set. */
 typedef struct dci_code_writer {
         size_t lanes;
-        dci_code_turn_fn turn;
+        dci_code_transpose_fn turn;
         dci_code_product_fn product;
         dci_code_even_fn even;
         dci_code_one_fn one; /* NULL: dci_code_writer_one has it */

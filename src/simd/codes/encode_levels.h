@@ -163,7 +163,7 @@ static void lengths_of(const dci_code_levels *levels, const float *y, size_t ld,
         f_store(out, f_sqrt(squares));
         for (size_t r = 0; r < LANES; r++) {
                 double sum = 0.0;
-                if (square[r] >= LEAST_SQUARE && square[r] <= MOST_SQUARE)
+                if (square[r] >= MIN_SQUARE && square[r] <= MAX_SQUARE)
                         continue;
                 for (size_t c = 0; c < levels->n_coords; c++)
                         sum += (double)y[c * ld + r] * (double)y[c * ld + r];

@@ -32,7 +32,7 @@ static float bring_one_near(float *y, size_t dim, float square, float *back)
         float most = 0.0f;
         int exponent;
         *back = 1.0f;
-        if (square >= LEAST_SQUARE && square <= MOST_SQUARE)
+        if (square >= MIN_SQUARE && square <= MAX_SQUARE)
                 return square;
         for (size_t j = 0; j < dim; j++)
                 most = fmaxf(most, fabsf(y[j]));

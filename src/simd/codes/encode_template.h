@@ -26,8 +26,8 @@
 #define WORD ((size_t)4) /* bytes of a row in a line */
 
 /* Squares between these are exact enough in binary32; below they may have vanished, above, overflowed. */
-#define LEAST_SQUARE 0x1p-80f
-#define MOST_SQUARE 0x1p100f
+#define MIN_SQUARE 0x1p-80f
+#define MAX_SQUARE 0x1p100f
 /* What is shorter is taken for nothing: its inverse would overflow. */
 #define NOTHING 0x1p-110f
 
@@ -39,7 +39,7 @@ DCI_INLINE F some_of(const float *p, size_t n)
 }
 
 /* Rows less their centre, coordinate by coordinate; zeros behind the last up to a multiple of LANES. */
-static void gather(const dci_code_turn *turn, const float *const *rows, float *y, size_t ld)
+static void gather(const dci_code_transpose_block *turn, const float *const *rows, float *y, size_t ld)
 {
         size_t c = 0;
         for (; c + LANES <= turn->dim; c += LANES) {
@@ -115,7 +115,7 @@ static void pass_of(float *y, size_t part, size_t left, size_t log, const float 
 }
 
 /* As dci_rotate, bit by bit: stages from the widest to the narrowest. */
-static void rotate(const dci_code_turn *turn, float *y)
+static void rotate(const dci_code_transpose_block *turn, float *y)
 {
         const size_t part = turn->part;
         size_t stages = 0;
@@ -134,7 +134,7 @@ static void rotate(const dci_code_turn *turn, float *y)
         }
 }
 
-static void turn_rows(const dci_code_turn *turn, const float *const *rows, float *y, size_t ld)
+static void turn_rows(const dci_code_transpose_block *turn, const float *const *rows, float *y, size_t ld)
 {
         gather(turn, rows, y, ld);
         if (turn->signs != NULL)
@@ -164,7 +164,7 @@ static F bring_near(float *y, size_t dim, F squares, float *back)
                 float most = 0.0f;
                 int exponent;
                 back[r] = 1.0f;
-                if (square[r] >= LEAST_SQUARE && square[r] <= MOST_SQUARE)
+                if (square[r] >= MIN_SQUARE && square[r] <= MAX_SQUARE)
                         continue;
                 for (size_t j = 0; j < dim; j++)
                         most = fmaxf(most, fabsf(y[j * LANES + r]));
@@ -240,13 +240,13 @@ DCI_INLINE chosen best_step(const dci_code_even *even, const step_sums *s)
         if (even->bits == 1)
                 return (chosen){i_zero(), total, count};
         chosen best = {i_zero(), f_all(0.0f), f_all(0.0f)};
-        F most_kept = f_all(-1.0f);
+        F max_kept = f_all(-1.0f);
         UNROLL for (size_t i = 0; i < DCI_CODE_STRETCHES; i++)
         {
                 const F p = f_add(f_from(i_left(s->product[i], 1)), total);
                 const F q = f_add(f_from(i_left(s->square[i], 2)), count), kept = f_div(f_mul(p, p), q);
-                const M better = f_more(kept, most_kept);
-                most_kept = f_pick(better, kept, most_kept);
+                const M better = f_more(kept, max_kept);
+                max_kept = f_pick(better, kept, max_kept);
                 best.inverse = i_pick(better, i_all16(even->inverse[i]), best.inverse);
                 best.products = f_pick(better, p, best.products);
                 best.squares = f_pick(better, q, best.squares);

@@ -10,7 +10,7 @@
 #define PAIR (2 * DCI_CODE_LINE)
 #define CELL ((size_t)16) /* bytes: a word each of four rows, or of four coordinates */
 #define QUADS (DCI_CODE_ROWS / 4)
-#define MOST_CODES ((size_t)8) /* in a byte */
+#define MAX_CODES ((size_t)8) /* in a byte */
 
 /* Byte b of word r, and byte r of word b, are those of row r and coordinate b, or the other way about. */
 typedef struct cell {
@@ -92,7 +92,7 @@ DCI_INLINE void fill_line(int bits, const unsigned char *block, size_t n_lines, 
                           unsigned char *to, size_t n_blocks, size_t apart)
 {
         const size_t n = 8 / (size_t)bits;
-        cell cells[MOST_CODES];
+        cell cells[MAX_CODES];
         for (size_t l = 0; l < n_lines; l++) {
                 UNROLL for (size_t g = 0; g < n; g++)
                 {
@@ -107,8 +107,8 @@ DCI_INLINE void fill_line(int bits, const unsigned char *block, size_t n_lines, 
                 store_cell(place_of(to, apart, line, quad), (cell){0, 0}, mask);
 }
 
-void dci_code_across(int bits, const unsigned char *block, size_t n_lines, size_t first, size_t end, unsigned char *to,
-                     size_t n_blocks, size_t apart)
+void dci_code_transpose(int bits, const unsigned char *block, size_t n_lines, size_t first, size_t end,
+                        unsigned char *to, size_t n_blocks, size_t apart)
 {
         for (size_t line = 0; line < (size_t)bits; line++) {
                 const uint64_t mask = mask_of(bits, line, first, end);

@@ -16,7 +16,7 @@
  * `apart` bytes from one to the next, whose lines go by rows: row 0 is the first of a line, the first one at `to`. Places of other
  * rows stay as they are; coordinates that the block has no lines for become zeros.
  */
-void dci_code_across(int bits, const unsigned char *block, size_t n_lines, size_t first, size_t end, unsigned char *to,
-                     size_t n_blocks, size_t apart);
+void dci_code_transpose(int bits, const unsigned char *block, size_t n_lines, size_t first, size_t end,
+                        unsigned char *to, size_t n_blocks, size_t apart);
 
 #endif

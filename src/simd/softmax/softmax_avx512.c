@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-#define LOOKS dci_look_kernels_avx512
+#define LOOKS dci_softmax_kernels_avx512
 
 typedef struct look_bytes {
         __m512i even, odd; /* bytes 0 and 2 of each four, and 1 and 3, as numbers of 16 bits */

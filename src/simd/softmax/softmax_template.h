@@ -15,9 +15,9 @@
 #include "simd/convert.h"
 #include "simd/softmax/softmax.h"
 
-#define LANES DCI_LOOK_LANES
-#define VECTORS (DCI_LOOK_ROWS / LANES)
-#define UNIT_BYTES (DCI_LOOK_ROWS * 4)
+#define LANES DCI_SOFTMAX_LANES
+#define VECTORS (DCI_SOFTMAX_ROWS / LANES)
+#define UNIT_BYTES (DCI_SOFTMAX_ROWS * 4)
 
 /* --- keys ---------------------------------------------------------------------------------------------------------------- */
 
@@ -111,14 +111,14 @@ static void pack_some(float *rows, size_t n, size_t dim, const float *centre, co
                         if (j < here)
                                 put(row + j, some(here - j), _mm512_set1_ps(by[i]), bytes + i * AT_ONCE + j);
                 }
-                turn(bytes, AT_ONCE, dci_look_units(here), tile + dci_look_units(p) * UNIT_BYTES);
+                turn(bytes, AT_ONCE, dci_softmax_units(here), tile + dci_softmax_units(p) * UNIT_BYTES);
         }
 }
 
 static void pack(float *rows, size_t n, size_t dim, const float *centre, const float *inverse, uint8_t *tile,
                  float *scales)
 {
-        for (size_t i = 0; i < DCI_LOOK_ROWS; i += LANES)
+        for (size_t i = 0; i < DCI_SOFTMAX_ROWS; i += LANES)
                 pack_some(rows + (i < n ? i * dim : 0),
                           n < i           ? 0
                           : n - i < LANES ? n - i
@@ -149,11 +149,12 @@ DCI_INLINE __m512i in_pairs(__m512 even, __m512 odd)
 }
 
 /* 16 sums: each vector of keys that is loaded serves four queries, each four of a query four vectors of keys. */
-DCI_INLINE void multiply(const dci_looks *looks, size_t q, const uint8_t *tile, __m512i sum[DCI_LOOK_QUERIES][VECTORS])
+DCI_INLINE void multiply(const dci_softmax *looks, size_t q, const uint8_t *tile,
+                         __m512i sum[DCI_SOFTMAX_QUERIES][VECTORS])
 {
         const size_t width = looks->units * 4;
         const int8_t *queries = looks->bytes + q * width;
-        UNROLL for (size_t i = 0; i < DCI_LOOK_QUERIES; i++)
+        UNROLL for (size_t i = 0; i < DCI_SOFTMAX_QUERIES; i++)
         {
                 UNROLL for (size_t v = 0; v < VECTORS; v++) sum[i][v] = _mm512_set1_epi32(looks->start[q + i]);
         }
@@ -161,7 +162,7 @@ DCI_INLINE void multiply(const dci_looks *looks, size_t q, const uint8_t *tile, 
                 look_bytes keys[VECTORS];
                 UNROLL for (size_t v = 0; v < VECTORS; v++) keys[v] =
                         of_keys(_mm512_loadu_si512(tile + u * UNIT_BYTES + v * 4 * LANES));
-                UNROLL for (size_t i = 0; i < DCI_LOOK_QUERIES; i++)
+                UNROLL for (size_t i = 0; i < DCI_SOFTMAX_QUERIES; i++)
                 {
                         int32_t four;
                         memcpy(&four, queries + i * width + u * 4, sizeof four);
@@ -171,7 +172,7 @@ DCI_INLINE void multiply(const dci_looks *looks, size_t q, const uint8_t *tile, 
         }
 }
 
-static void terms(const dci_looks *looks, const uint8_t *tile, const float *scales, size_t n, uint16_t *out)
+static void terms(const dci_softmax *looks, const uint8_t *tile, const float *scales, size_t n, uint16_t *out)
 {
         __m512 scale[VECTORS];
         __mmask16 valid[VECTORS];
@@ -180,10 +181,10 @@ static void terms(const dci_looks *looks, const uint8_t *tile, const float *scal
                 scale[v] = _mm512_loadu_ps(scales + v * LANES);
                 valid[v] = n > v * LANES ? some(n - v * LANES) : 0;
         }
-        for (size_t q = 0; q < looks->n_queries; q += DCI_LOOK_QUERIES) {
-                __m512i product[DCI_LOOK_QUERIES][VECTORS];
+        for (size_t q = 0; q < looks->n_queries; q += DCI_SOFTMAX_QUERIES) {
+                __m512i product[DCI_SOFTMAX_QUERIES][VECTORS];
                 multiply(looks, q, tile, product);
-                UNROLL for (size_t i = 0; i < DCI_LOOK_QUERIES; i += 2)
+                UNROLL for (size_t i = 0; i < DCI_SOFTMAX_QUERIES; i += 2)
                 {
                         __m512 sum[2], most[2];
                         UNROLL for (size_t k = 0; k < 2; k++)
@@ -204,7 +205,7 @@ static void terms(const dci_looks *looks, const uint8_t *tile, const float *scal
                                         power[k] = power_of_two(x, valid[v]);
                                         sum[k] = _mm512_add_ps(sum[k], power[k]);
                                 }
-                                _mm512_storeu_si512(out + ((q + i) / 2 * DCI_LOOK_ROWS + v * LANES) * 2,
+                                _mm512_storeu_si512(out + ((q + i) / 2 * DCI_SOFTMAX_ROWS + v * LANES) * 2,
                                                     in_pairs(power[0], power[1]));
                         }
                         UNROLL for (size_t k = 0; k < 2; k++)
@@ -224,7 +225,7 @@ static void add(const uint16_t *from, const float *weights, size_t n_queries, fl
                 const __m512 even = _mm512_set1_ps(weights[q]), odd = _mm512_set1_ps(weights[q + 1]);
                 UNROLL for (size_t v = 0; v < VECTORS; v++)
                 {
-                        const __m512i pair = _mm512_loadu_si512(from + (q / 2 * DCI_LOOK_ROWS + v * LANES) * 2);
+                        const __m512i pair = _mm512_loadu_si512(from + (q / 2 * DCI_SOFTMAX_ROWS + v * LANES) * 2);
                         const __m512i high = _mm512_and_si512(pair, _mm512_set1_epi32((int)0xffff0000u));
                         sum[v] = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)), even, sum[v]);
                         sum[v] = _mm512_fmadd_ps(_mm512_castsi512_ps(high), odd, sum[v]);
@@ -233,4 +234,4 @@ static void add(const uint16_t *from, const float *weights, size_t n_queries, fl
         UNROLL for (size_t v = 0; v < VECTORS; v++) _mm512_storeu_ps(out + v * LANES, sum[v]);
 }
 
-const dci_look_kernels LOOKS = {.pack = pack, .terms = terms, .add = add};
+const dci_softmax_kernels LOOKS = {.pack = pack, .terms = terms, .add = add};

@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-#define LOOKS dci_look_kernels_vnni
+#define LOOKS dci_softmax_kernels_vnni
 
 typedef __m512i look_bytes;
 

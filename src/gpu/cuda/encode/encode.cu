@@ -162,7 +162,7 @@ static __device__ __forceinline__ void clear(unsigned char *at, int n_bytes)
 
 /* One side of a head's candidates [from, to). Needs all threads. */
 template <int DIM>
-static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_form_args &args, const Side &side,
+static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_encode_args &args, const Side &side,
                                                  int row, int layer, int head, int from, int to)
 {
         const bool is_f16 = args.dtype == DCI_F16, codes = side.is_value != 0 || args.kind == DCI_GPU_CODES;
@@ -197,7 +197,7 @@ static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_f
 
 template <int DIM>
 static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
-        form_kernel(const __grid_constant__ dci_gpu_form_args args, const __grid_constant__ Sides sides)
+        form_kernel(const __grid_constant__ dci_gpu_encode_args args, const __grid_constant__ Sides sides)
 {
         __shared__ Shared<DIM> s;
         __shared__ int from[n_threads], to[n_threads], rows[n_threads], of_warp[n_threads / 32];
@@ -240,7 +240,7 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
 
 /* Sums of sum_rows rows one after another; eight coordinates to a thread. */
 static __global__ void __launch_bounds__(n_threads)
-        sums_kernel(const __grid_constant__ dci_gpu_form_prompt_args args, const __grid_constant__ Sides sides)
+        sums_kernel(const __grid_constant__ dci_gpu_encode_prompt_args args, const __grid_constant__ Sides sides)
 {
         const int threads = args.dim / 8, per_block = n_threads / threads,
                   n_parts = (args.n_candidates + sum_rows - 1) / sum_rows;
@@ -277,7 +277,7 @@ static __global__ void __launch_bounds__(n_threads)
 
 /* The first warp adds the sums of 32 coordinates up in their order, the others bring what comes next. */
 static __global__ void __launch_bounds__(256)
-        centre_kernel(const __grid_constant__ dci_gpu_form_prompt_args args, const __grid_constant__ Sides sides)
+        centre_kernel(const __grid_constant__ dci_gpu_encode_prompt_args args, const __grid_constant__ Sides sides)
 {
         constexpr int depth = 112; /* parts at a time: 16 for each of seven warps */
         __shared__ float sums[2][depth][32];
@@ -310,7 +310,7 @@ static __global__ void __launch_bounds__(256)
 
 template <int DIM>
 static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
-        prompt_kernel(const __grid_constant__ dci_gpu_form_prompt_args args, const __grid_constant__ Sides sides)
+        prompt_kernel(const __grid_constant__ dci_gpu_encode_prompt_args args, const __grid_constant__ Sides sides)
 {
         __shared__ Shared<DIM> s;
         const Side &side = sides.side[blockIdx.z];
@@ -323,7 +323,7 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
                                args.n_candidates, true);
 }
 
-static __global__ void __launch_bounds__(n_threads) pages_kernel(const __grid_constant__ dci_gpu_form_prompt_args args)
+static __global__ void __launch_bounds__(n_threads) pages_kernel(const __grid_constant__ dci_gpu_encode_prompt_args args)
 {
         const int threads = args.dim / 8, per_chunk = DCI_GPU_CHUNK >> args.group_shift,
                   row_bytes = width_of(args.kind, args.dim) * 2;
@@ -383,7 +383,7 @@ static cudaLaunchConfig_t config_of(void *stream, dim3 grid, int threads)
         return config;
 }
 
-static cudaError_t launch_form(const GpuStream &stream, cudaLaunchConfig_t *config, const dci_gpu_form_args &args,
+static cudaError_t launch_form(const GpuStream &stream, cudaLaunchConfig_t *config, const dci_gpu_encode_args &args,
                                const Sides &sides)
 {
         switch (args.dim) {
@@ -398,7 +398,7 @@ static cudaError_t launch_form(const GpuStream &stream, cudaLaunchConfig_t *conf
         }
 }
 
-extern "C" dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const dci_gpu_form_args *args)
+extern "C" dci_status dci_gpu_cuda_encode(struct dci_gpu *gpu, void *stream, const dci_gpu_encode_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
         if (args->n_layers <= 0 || args->n_sequences <= 0 || args->n_heads <= 0)
@@ -439,7 +439,7 @@ extern "C" dci_status dci_gpu_cuda_form(struct dci_gpu *gpu, void *stream, const
                                    "summaries of %d layers cannot be queued", args->n_layers);
 }
 
-static cudaError_t launch_prompt(const cudaLaunchConfig_t &config, const dci_gpu_form_prompt_args &args,
+static cudaError_t launch_prompt(const cudaLaunchConfig_t &config, const dci_gpu_encode_prompt_args &args,
                                  const Sides &sides)
 {
         switch (args.dim) {
@@ -455,7 +455,7 @@ static cudaError_t launch_prompt(const cudaLaunchConfig_t &config, const dci_gpu
 }
 
 /* Centres, then codes, of keys and values at once. */
-static cudaError_t form_codes(void *stream, const dci_gpu_form_prompt_args &args, const Sides &sides)
+static cudaError_t form_codes(void *stream, const dci_gpu_encode_prompt_args &args, const Sides &sides)
 {
         const unsigned n_heads = (unsigned)args.n_heads, n_sides = (unsigned)sides.n;
         const int n_parts = (args.n_candidates + sum_rows - 1) / sum_rows, per_block = n_threads / (args.dim / 8);
@@ -474,7 +474,7 @@ static cudaError_t form_codes(void *stream, const dci_gpu_form_prompt_args &args
         return launch_prompt(config, args, sides);
 }
 
-extern "C" dci_status dci_gpu_cuda_form_prompt(struct dci_gpu *gpu, void *stream, const dci_gpu_form_prompt_args *args)
+extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stream, const dci_gpu_encode_prompt_args *args)
 {
         (void)gpu;
         if (args->n_candidates <= 0 || args->n_heads <= 0)

@@ -25,7 +25,7 @@ constexpr int at_once = 16; /* coordinates of rows whose transform is in shared 
 constexpr int x_ld = tile_rows;
 constexpr int y_ld = 84;           /* threads of a product write to other banks, and of a row nearly */
 constexpr float far_off = 0x1p60f; /* as simd/codes/encode_levels.h */
-constexpr float least_square = 0x1p-80f, most_square = 0x1p100f; /* as simd/codes/encode_template.h */
+constexpr float min_square = 0x1p-80f, max_square = 0x1p100f; /* as simd/codes/encode_template.h */
 
 template <int DIM> struct Shape {
         static constexpr int column_groups = DIM == 256 ? 32 : 16;
@@ -59,7 +59,7 @@ static __device__ __forceinline__ int x_at(int i, int row)
 
 /* Keys of a tile less their centre; behind the last one that stands in. Needs all threads. */
 template <int DIM>
-static __device__ __forceinline__ void bring_rows(const dci_gpu_form_learned_args &args, int head, int first,
+static __device__ __forceinline__ void bring_rows(const dci_gpu_encode_learned_args &args, int head, int first,
                                                   const float *centre, float *x)
 {
         constexpr int loads = Shape<DIM>::loads, pieces = Shape<DIM>::pieces;
@@ -268,7 +268,7 @@ static __device__ __forceinline__ float residual_of(const dci_gpu_writer &w, con
                 sum = __fadd_rn(sum, __fmul_rn(left, left));
         }
         const float square = sum_of_both(sum);
-        if (square >= least_square && square <= most_square)
+        if (square >= min_square && square <= max_square)
                 return __fsqrt_rn(square);
         double exact = 0.0; /* rare: squares that vanished or overflowed */
         for (int c = 0; c < DIM; c++) {
@@ -290,7 +290,7 @@ static __device__ __forceinline__ unsigned char *part_at(const dci_gpu_chunks &c
 
 /* Codes of a tile from its turned rows. Warps as a whole have rows or have none. */
 template <int DIM>
-static __device__ __forceinline__ void code_rows_of(const dci_gpu_form_learned_args &args, const Shared<DIM> &s,
+static __device__ __forceinline__ void code_rows_of(const dci_gpu_encode_learned_args &args, const Shared<DIM> &s,
                                                     const float *worth, int head, int tile)
 {
         const dci_gpu_writer &w = *s.writer;
@@ -318,7 +318,7 @@ static __device__ __forceinline__ void code_rows_of(const dci_gpu_form_learned_a
 
 template <int DIM, bool FUSED>
 static __global__ void __launch_bounds__(Shape<DIM>::threads, DIM == 256 ? 1 : 3)
-        form_learned_kernel(const __grid_constant__ dci_gpu_form_learned_args args)
+        form_learned_kernel(const __grid_constant__ dci_gpu_encode_learned_args args)
 {
         PTX_DYNAMIC_SHARED(16, float, shared);
         uint32_t *record = reinterpret_cast<uint32_t *>(shared + DIM * y_ld + at_once * DIM);
@@ -341,7 +341,7 @@ static __global__ void __launch_bounds__(Shape<DIM>::threads, DIM == 256 ? 1 : 3
 }
 
 template <int DIM, bool FUSED>
-static cudaError_t launch(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_form_learned_args &args)
+static cudaError_t launch(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_encode_learned_args &args)
 {
         const int shared = Shape<DIM>::shared_bytes;
         const int64_t jobs =
@@ -358,12 +358,12 @@ static cudaError_t launch(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_
 }
 
 template <int DIM>
-static cudaError_t launch_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_form_learned_args &args)
+static cudaError_t launch_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_encode_learned_args &args)
 {
         return args.fused != 0 ? launch<DIM, true>(cuda, stream, args) : launch<DIM, false>(cuda, stream, args);
 }
 
-extern "C" size_t dci_gpu_cuda_form_learned_bytes(int32_t dim)
+extern "C" size_t dci_gpu_cuda_encode_learned_bytes(int32_t dim)
 {
         switch (dim) {
         case 64:
@@ -379,8 +379,8 @@ extern "C" size_t dci_gpu_cuda_form_learned_bytes(int32_t dim)
         }
 }
 
-extern "C" dci_status dci_gpu_cuda_form_learned(struct dci_gpu *gpu, void *stream,
-                                                const dci_gpu_form_learned_args *args)
+extern "C" dci_status dci_gpu_cuda_encode_learned(struct dci_gpu *gpu, void *stream,
+                                                const dci_gpu_encode_learned_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
         cudaError_t error;

@@ -19,7 +19,7 @@
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr float near_even = 12582912.0f; /* 1.5 * 2^23: a sum with it is rounded to a whole number */
 constexpr float whole_part = 8388608.0f; /* 2^23: the same, towards zero */
-constexpr float least_square = 0x1p-80f, most_square = 0x1p100f,
+constexpr float min_square = 0x1p-80f, max_square = 0x1p100f,
                 nothing = 0x1p-110f; /* as simd/codes/encode_template.h */
 constexpr int n_stretches = 4;
 
@@ -159,7 +159,7 @@ static __device__ __forceinline__ double power_of_two(int exponent)
 /* Rows of unusual length are brought near one by a power of two, which `back` undoes. Rare: threads of a warp go together. */
 template <int N> static __device__ __forceinline__ float bring_near(float (&y)[N], float square, float *back)
 {
-        const bool unusual = !(square >= least_square && square <= most_square);
+        const bool unusual = !(square >= min_square && square <= max_square);
         *back = 1.0f;
         if (!__any_sync(all_lanes, unusual))
                 return square;

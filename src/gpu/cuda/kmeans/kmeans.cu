@@ -471,13 +471,13 @@ extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, con
         (void)gpu;
         cudaError_t error;
         if (args->n_clusters < 1 || args->n_clusters > args->n_rows || args->n_clusters > DCI_GPU_KMEANS_MOST ||
-            args->n_rounds < 1 || args->n_rounds > DCI_GPU_KMEANS_MOST_ROUNDS || args->n_heads < 1 ||
+            args->n_rounds < 1 || args->n_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || args->n_heads < 1 ||
             args->n_heads > 65535)
                 return dci_fail(
                         DCI_ERR_LIMIT,
                         "%d clusters of %d rows in %d rounds, %d heads: the device's kernel takes %d, %d and 65535",
                         args->n_clusters, args->n_rows, args->n_rounds, args->n_heads, DCI_GPU_KMEANS_MOST,
-                        DCI_GPU_KMEANS_MOST_ROUNDS);
+                        DCI_GPU_KMEANS_MAX_ROUNDS);
         switch (args->dim) {
         case 64:
                 error = queue_all<64>(*args, static_cast<cudaStream_t>(stream));

@@ -107,8 +107,8 @@ template <int MOST> struct RawQuery {
         __device__ __forceinline__ float get(const dci_gpu_score_args &a, int e) const
         {
                 const float x = a.query_dtype == DCI_F32   ? __uint_as_float(raw[e])
-                                : a.query_dtype == DCI_F16 ? HalfRows::widen((uint16_t)raw[e])
-                                                           : Bf16Rows::widen((uint16_t)raw[e]);
+                                : a.query_dtype == DCI_F16 ? HalfRows::to_f32((uint16_t)raw[e])
+                                                           : Bf16Rows::to_f32((uint16_t)raw[e]);
                 return __fmul_rn(x, a.scale);
         }
 };
@@ -187,7 +187,7 @@ template <int Q> struct Scores {
         __device__ __forceinline__ void begin(const dci_gpu_score_args &a, const ScoreJob &job, int n, int c)
         {
                 q0 = Q == 4 ? 2 * (c & 1) : 2 * c;
-                out = a.scores + (uint64_t)job.list * a.most_groups * a.group + q0;
+                out = a.scores + (uint64_t)job.list * a.max_groups * a.group + q0;
                 n_rows = n;
                 whole = Q == 4 && a.group == 4 && reinterpret_cast<uintptr_t>(a.scores) % 16 == 0;
 #pragma unroll

@@ -28,8 +28,8 @@ static __device__ __forceinline__ const unsigned char *key_of(const dci_gpu_scor
 static __device__ __forceinline__ float2 widen_pair(uint32_t x, int dtype)
 {
         const uint16_t low = (uint16_t)x, high = (uint16_t)(x >> 16);
-        return dtype == DCI_F16 ? make_float2(HalfRows::widen(low), HalfRows::widen(high))
-                                : make_float2(Bf16Rows::widen(low), Bf16Rows::widen(high));
+        return dtype == DCI_F16 ? make_float2(HalfRows::to_f32(low), HalfRows::to_f32(high))
+                                : make_float2(Bf16Rows::to_f32(low), Bf16Rows::to_f32(high));
 }
 
 /* 8 coordinates. */

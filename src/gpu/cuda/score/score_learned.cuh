@@ -30,13 +30,13 @@ struct __align__(16) LearnedStep
 template <int LOADS, int Q> struct LearnedProgram {
         static constexpr int STEPS = 4 * LOADS;
         LearnedStep steps[STEPS][4];
-        __align__(16) uint8_t tables[DCI_GPU_FRAME_TABLE + 1][16];
+        __align__(16) uint8_t tables[DCI_GPU_TRANSFORM_TABLE + 1][16];
         __align__(16) int8_t bytes[STEPS][Q][4][8]; /* of queries */
         __align__(16) float half[Q], fixed[Q];
         __align__(16) int bias[Q];
         int flags[STEPS], n_steps[LOADS];
-        uint16_t places[DCI_GPU_FRAME_GROUPS]; /* of a group's bytes of query 0 */
-        uint8_t twice_zero[DCI_GPU_FRAME_GROUPS], swapped[DCI_GPU_FRAME_GROUPS];
+        uint16_t places[DCI_GPU_TRANSFORM_GROUPS]; /* of a group's bytes of query 0 */
+        uint8_t twice_zero[DCI_GPU_TRANSFORM_GROUPS], swapped[DCI_GPU_TRANSFORM_GROUPS];
 
         /* All threads; a barrier must follow. */
         __device__ __forceinline__ void clear()
@@ -53,12 +53,12 @@ template <int LOADS, int Q> struct LearnedProgram {
         __device__ __forceinline__ void build(const Frame &frame)
         {
                 const int g = threadIdx.x;
-                const dci_gpu_frame_group *groups = frame.head->groups;
-                if (g < (DCI_GPU_FRAME_TABLE + 1) * 16)
+                const dci_gpu_transform_group *groups = frame.head->groups;
+                if (g < (DCI_GPU_TRANSFORM_TABLE + 1) * 16)
                         tables[g / 16][g % 16] = g < 16 ? 0 : frame.head->levels[g / 16 - 1][g % 16];
                 if (g >= frame.n_coded / 4)
                         return;
-                const dci_gpu_frame_group group = groups[g];
+                const dci_gpu_transform_group group = groups[g];
                 int before = 0; /* groups of the same line */
                 while (before < g && groups[g - before - 1].line == group.line)
                         before++;

@@ -70,7 +70,7 @@ struct HalfRows {
         {
                 return __half_as_ushort(__float2half_rn(x));
         }
-        static __device__ __forceinline__ float widen(uint16_t x)
+        static __device__ __forceinline__ float to_f32(uint16_t x)
         {
                 return __half2float(__ushort_as_half(x));
         }
@@ -86,7 +86,7 @@ struct Bf16Rows {
         {
                 return __bfloat16_as_ushort(__float2bfloat16_rn(x));
         }
-        static __device__ __forceinline__ float widen(uint16_t x)
+        static __device__ __forceinline__ float to_f32(uint16_t x)
         {
                 return __uint_as_float((uint32_t)x << 16);
         }

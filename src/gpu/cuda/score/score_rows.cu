@@ -13,11 +13,11 @@
 #define ROW_TILE 16
 
 /* Of P elements of a row: 64, of rows of up to 512, or 96, of rows of up to 192. */
-template <int P> constexpr int most_pieces = P == 96 ? 2 : 8;
+template <int P> constexpr int max_pieces = P == 96 ? 2 : 8;
 
 template <int P, int Q> struct RowQueries {
         static constexpr int CHAINS = Q == 4 ? 1 : Q == 8 ? 2 : 4;
-        uint4 b[CHAINS][most_pieces<P> * P / 32][32]; /* registers of B by lane */
+        uint4 b[CHAINS][max_pieces<P> * P / 32][32]; /* registers of B by lane */
         float back[Q];                                /* powers of two */
 };
 
@@ -39,7 +39,7 @@ static __device__ __forceinline__ void put_query(const dci_gpu_score_args &a, co
         if (lane == 0)
                 out.back[q] = __uint_as_float(exponent << 23);
         const auto put = [&](int j, float y) {
-                const uint16_t high = T::narrow(y), low = T::narrow(y - T::widen(high));
+                const uint16_t high = T::narrow(y), low = T::narrow(y - T::to_f32(high));
                 const int chain = Q == 4 ? 0 : 2 * (q / 8), column = Q == 4 ? q : q % 8;
                 uint16_t *first = reinterpret_cast<uint16_t *>(&out.b[chain][j][4 * column + lane / 8]);
                 uint16_t *second =

@@ -19,13 +19,13 @@ struct TurnShared {
 
 /* What a frame's record begins with, and where its floats are. */
 struct Frame {
-        const dci_gpu_frame *head;
+        const dci_gpu_transform *head;
         int turned, n_coded, n_lines, dim;
 
         __device__ __forceinline__ void find(const dci_gpu_score_args &a, const ScoreJob &job)
         {
-                head = reinterpret_cast<const dci_gpu_frame *>(a.frames + ((uint64_t)job.row * a.n_heads + job.head) *
-                                                                                  DCI_GPU_FRAME_BYTES(a.dim));
+                head = reinterpret_cast<const dci_gpu_transform *>(a.frames + ((uint64_t)job.row * a.n_heads + job.head) *
+                                                                                  DCI_GPU_TRANSFORM_BYTES(a.dim));
                 turned = __ldcg(&head->turned);
                 n_coded = 4 * __ldcg(&head->n_groups);
                 n_lines = __ldcg(&head->n_lines);

@@ -13,7 +13,7 @@
 constexpr int gate_threads = 1024, gate_warps = gate_threads / 32;
 
 /* A row's part of what is kept. */
-template <typename T> static __device__ __forceinline__ T *part_of_row(T *first, const dci_gpu_decided &d, int row)
+template <typename T> static __device__ __forceinline__ T *part_of_row(T *first, const dci_gpu_selection_cache &d, int row)
 {
         return reinterpret_cast<T *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * d.row_bytes);
 }
@@ -81,8 +81,8 @@ static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __gr
                         due[h] = 0;
                 return;
         }
-        const bool listed = state[DCI_GPU_DECIDED_LISTED] != 0;
-        const int since = state[DCI_GPU_DECIDED_SINCE];
+        const bool listed = state[DCI_GPU_SELECTION_LISTED] != 0;
+        const int since = state[DCI_GPU_SELECTION_SINCE];
         if (a.how != DCI_GPU_GATE_PERIOD) { /* the same for all threads, as all that barriers depend on */
                 float *kept = part_of_row(a.decided.queries, a.decided, row);
                 for (int q = warp; q < n_queries; q += gate_warps) {
@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __gr
                 bool again = !listed || a.how == DCI_GPU_GATE_HEAD;
                 if (a.how == DCI_GPU_GATE_PERIOD) {
                         again = again || since >= a.period;
-                } else if (a.how == DCI_GPU_GATE_TURN) {
+                } else if (a.how == DCI_GPU_GATE_BOUNDARY) {
                         double sum = 0.0;
                         for (int h = 0; h < a.n_heads; h++)
                                 sum = __dadd_rn(sum, turns[h]);
@@ -112,13 +112,13 @@ static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __gr
                         again = again || !(__ddiv_rn(sum, (double)a.n_heads) >= a.tau);
                 }
                 decides = again;
-                state[DCI_GPU_DECIDED_SINCE] = again ? 1 : since + 1;
+                state[DCI_GPU_SELECTION_SINCE] = again ? 1 : since + 1;
                 /* Where a segment begins that the host will form. */
                 if (again && listed && a.turned != nullptr)
                         a.turned[(uint64_t)row * a.turned_step + (uint64_t)((n - 1) & a.turned_mask)] = 1;
                 if (again) {
-                        state[DCI_GPU_DECIDED_LISTED] = 1;
-                        state[DCI_GPU_DECIDED_END] = view.n_candidates;
+                        state[DCI_GPU_SELECTION_LISTED] = 1;
+                        state[DCI_GPU_SELECTION_END] = view.n_candidates;
                 }
         }
         __syncthreads();
@@ -157,7 +157,7 @@ static __device__ __forceinline__ void drop_scores(const dci_gpu_take_kept_args 
                                                    Candidate candidate)
 {
         for (int i = threadIdx.x; a.scores != nullptr && i < n * a.group; i += n_threads)
-                a.scores[((uint64_t)list * a.most_groups + candidate(i / a.group)) * a.group + i % a.group] = -FLT_MAX;
+                a.scores[((uint64_t)list * a.max_groups + candidate(i / a.group)) * a.group + i % a.group] = -FLT_MAX;
 }
 
 static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_constant__ dci_gpu_take_kept_args a)

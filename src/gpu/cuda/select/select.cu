@@ -22,10 +22,10 @@
 
 /* Keys, beside those that are wanted, whose comparing costs less than another round of bins. */
 constexpr int few_more = 64;
-constexpr int most_blocks = 32;    /* to a list */
+constexpr int max_blocks = 32;    /* to a list */
 constexpr int block_groups = 2048; /* that are worth a block */
 constexpr int alone_groups = 8192; /* that one block goes through sooner than several that wait for each other */
-constexpr int most_kept = 48;      /* rounds whose relevances are kept: 96 KiB, two blocks to a multiprocessor */
+constexpr int max_kept = 48;      /* rounds whose relevances are kept: 96 KiB, two blocks to a multiprocessor */
 
 struct Plan {
         int kept;     /* rounds */
@@ -90,14 +90,14 @@ template <int G> static __device__ __forceinline__ Part part_of(const Job &job, 
 }
 
 /* Of a list: thresholds by block, then keys by block. */
-static __device__ __forceinline__ uint64_t *found_of(const dci_gpu_choose_args &args, const Job &job)
+static __device__ __forceinline__ uint64_t *found_of(const dci_gpu_select_args &args, const Job &job)
 {
         return args.found + (uint64_t)job.list * DCI_GPU_FOUND;
 }
 
 /* visit(bits, group) for all of a block's groups, a second time. */
 template <int G, bool EVEN, typename Visit>
-static __device__ __forceinline__ void again(const dci_gpu_choose_args &args, const Job &job, const Shared &s,
+static __device__ __forceinline__ void again(const dci_gpu_select_args &args, const Job &job, const Shared &s,
                                              const Rooms &r, const Part &p, Visit visit)
 {
         for (int round = 0; round < p.kept; round++)
@@ -145,7 +145,7 @@ struct Cut {
 
 /* More keys share a bin than there is room for: a threshold by all of their bits. */
 template <int G, bool EVEN>
-static __device__ __noinline__ uint64_t find_within(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r,
+static __device__ __noinline__ uint64_t find_within(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                     Part p)
 {
         return narrow(s, everything, ~0ull, p.asked, p.room, [&](auto count) {
@@ -155,7 +155,7 @@ static __device__ __noinline__ uint64_t find_within(const dci_gpu_choose_args &a
 
 /* The cut that leaves as many keys as are asked for, or some more. Bins are counted. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ Cut find_cut(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ Cut find_cut(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                const Rooms &r, const Part &p)
 {
         if (p.n <= p.asked)
@@ -169,7 +169,7 @@ static __device__ __forceinline__ Cut find_cut(const dci_gpu_choose_args &args, 
 
 /* Relevances of a block's groups: kept, and in bins. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ void weigh_part(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ void weigh_part(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                   const Rooms &r, Batch<G> &batch, const Part &p)
 {
         const Weights<G> w = weights_of<G>(s, job);
@@ -183,7 +183,7 @@ static __device__ __forceinline__ void weigh_part(const dci_gpu_choose_args &arg
 
 /* Keys of a cut, in no order; s.count says how many. Returns a number that none of the others reaches. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ uint64_t leave_keys(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ uint64_t leave_keys(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                       const Rooms &r, const Part &p, const Cut &cut, uint64_t *keys)
 {
         again<G, EVEN>(args, job, s, r, p, [&](uint32_t bits, int group) {
@@ -201,10 +201,10 @@ static __device__ __forceinline__ uint64_t leave_keys(const dci_gpu_choose_args 
 
 /* Leaves what a block has found; whether it is the last of its list to do so. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ bool find_part(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                  const Rooms &r, Batch<G> &batch, const Part &p)
 {
-        uint64_t threshold = ~0ull, *found = found_of(args, job), *keys = found + most_blocks + p.block * p.room;
+        uint64_t threshold = ~0ull, *found = found_of(args, job), *keys = found + max_blocks + p.block * p.room;
         /* Else so many are wanted that there is no room for them. */
         if ((uint32_t)job.wanted <= p.room * p.n_blocks) {
                 weigh_part<G, EVEN>(args, job, s, r, batch, p);
@@ -227,7 +227,7 @@ static __device__ __forceinline__ bool find_part(const dci_gpu_choose_args &args
 
 /* All that the blocks found, into `keys`, zeros among them, and their relevances in bins; the highest threshold. */
 template <bool EVEN>
-static __device__ __forceinline__ void read_found(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ void read_found(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                   const Rooms &r, const Part &p)
 {
         const unsigned long long *found = reinterpret_cast<const unsigned long long *>(found_of(args, job));
@@ -235,7 +235,7 @@ static __device__ __forceinline__ void read_found(const dci_gpu_choose_args &arg
         if ((int)threadIdx.x < p.n_blocks)
                 atomicMax(&s.furthest, __ldcg(found + threadIdx.x));
         for (int i = threadIdx.x; i < n; i += n_threads) {
-                const uint64_t key = __ldcg(found + most_blocks + i);
+                const uint64_t key = __ldcg(found + max_blocks + i);
                 r.keys[i] = key;
                 count_bits<EVEN>(s, job, (uint32_t)(key >> 32));
         }
@@ -271,7 +271,7 @@ static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &
 
 /* visit(bits, group) for the whole list. */
 template <int G, bool EVEN, typename Visit>
-static __device__ __forceinline__ void scan_all(const dci_gpu_choose_args &args, const Job &job, const Shared &s,
+static __device__ __forceinline__ void scan_all(const dci_gpu_select_args &args, const Job &job, const Shared &s,
                                                 Visit visit)
 {
         const Weights<G> w = weights_of<G>(s, job);
@@ -282,7 +282,7 @@ static __device__ __forceinline__ void scan_all(const dci_gpu_choose_args &args,
 }
 
 template <int G, bool EVEN>
-static __device__ __forceinline__ uint32_t collect(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ uint32_t collect(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                    const Rooms &r, uint32_t room, uint64_t threshold)
 {
         __syncthreads();
@@ -301,7 +301,7 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_choose_args &ar
 
 /* The same from the list itself: as many of the best keys as there is room for, or at least as are wanted. Returns how many. */
 template <int G, bool EVEN>
-static __device__ __noinline__ uint32_t find_alone(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r,
+static __device__ __noinline__ uint32_t find_alone(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                    uint32_t room)
 {
         if (job.n_groups <= (int)room)
@@ -332,7 +332,7 @@ static __device__ __noinline__ uint64_t worst_of_all(Shared &s, Rooms r, uint32_
 
 /* The last block of a list that thresholds did not serve: everything once more. Leaves n keys; returns the least of those wanted. */
 template <int G, bool EVEN>
-static __device__ __noinline__ uint64_t find_all(const dci_gpu_choose_args &args, Job job, Shared &s, Rooms r,
+static __device__ __noinline__ uint64_t find_all(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                  uint32_t room, int *out_n)
 {
         const uint32_t n = find_alone<G, EVEN>(args, job, s, r, room);
@@ -342,7 +342,7 @@ static __device__ __noinline__ uint64_t find_all(const dci_gpu_choose_args &args
 
 /* One block's list: what it would leave for the last one is what that takes. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ void choose_alone(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ void select_alone(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                     const Rooms &r, Batch<G> &batch, const Part &p, int key_room)
 {
         int n;
@@ -363,7 +363,7 @@ static __device__ __forceinline__ void choose_alone(const dci_gpu_choose_args &a
 }
 
 template <int G, bool EVEN>
-static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ void finish(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                               const Rooms &r, const Part &p, int key_room)
 {
         int n = p.n_blocks * (int)p.room;
@@ -388,7 +388,7 @@ static __device__ __forceinline__ void finish(const dci_gpu_choose_args &args, c
 
 template <int G, bool EVEN>
 static __global__ void __launch_bounds__(n_threads, 2)
-        choose_kernel(const __grid_constant__ dci_gpu_choose_args args, const __grid_constant__ Plan plan)
+        select_kernel(const __grid_constant__ dci_gpu_select_args args, const __grid_constant__ Plan plan)
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, base);
         __shared__ Shared s;
@@ -405,7 +405,7 @@ static __global__ void __launch_bounds__(n_threads, 2)
         ptx_take_turn();
         /* On their way before it is known how many there are. */
         Batch<G> batch;
-        load_batch<G>(batch, job.scores, 0, (int)blockIdx.x, (int)gridDim.x, args.most_groups);
+        load_batch<G>(batch, job.scores, 0, (int)blockIdx.x, (int)gridDim.x, args.max_groups);
         if (!settle(args, job, asked))
                 return;
         for (int q = warp; q < job.group; q += n_warps)
@@ -417,7 +417,7 @@ static __global__ void __launch_bounds__(n_threads, 2)
         job.low = EVEN ? bins_begin(s, job) : 0.0f;
         const Part p = part_of<G>(job, plan);
         if (plan.alone) /* the same for all threads */
-                choose_alone<G, EVEN>(args, job, s, r, batch, p, plan.key_room);
+                select_alone<G, EVEN>(args, job, s, r, batch, p, plan.key_room);
         else if (find_part<G, EVEN>(args, job, s, r, batch, p))
                 finish<G, EVEN>(args, job, s, r, p, plan.key_room);
 }
@@ -425,22 +425,22 @@ static __global__ void __launch_bounds__(n_threads, 2)
 /* --- launch ------------------------------------------------------------------------------------------------------------- */
 
 template <int G, bool EVEN>
-static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_choose_args *args)
+static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_select_args *args)
 {
         const int n_lists = args->n_sequences * args->n_heads, most = 2 * cuda->multiprocessors / n_lists;
         int n_blocks = 1;
-        while (args->most_groups > alone_groups && n_blocks < most_blocks && 2 * n_blocks <= most &&
-               n_blocks * block_groups < args->most_groups)
+        while (args->max_groups > alone_groups && n_blocks < max_blocks && 2 * n_blocks <= most &&
+               n_blocks * block_groups < args->max_groups)
                 n_blocks *= 2;
         Plan plan;
         plan.key_room = key_room_of(args->stride);
-        plan.room = (DCI_GPU_FOUND - most_blocks) / n_blocks;
+        plan.room = (DCI_GPU_FOUND - max_blocks) / n_blocks;
         const int enough = (2 * asked_of(args->stride, n_blocks) + 31) / 32 * 32;
         plan.room = plan.room < enough ? plan.room : enough;
         const int64_t rounds =
-                (args->most_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
-        plan.kept = rounds < most_kept ? (int)rounds : most_kept;
-        plan.alone = args->most_groups <= alone_groups;
+                (args->max_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
+        plan.kept = rounds < max_kept ? (int)rounds : max_kept;
+        plan.alone = args->max_groups <= alone_groups;
         const size_t spare = sizeof(Shared) + 1024;
         while (plan.kept > 0 && room_bytes(plan, args->stride) + spare > cuda->shared_bytes)
                 plan.kept--; /* relevances that are not kept are made again */
@@ -449,33 +449,33 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
                 return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->stride, shared + spare, cuda->shared_bytes);
         const cudaError_t error =
-                cudaFuncSetAttribute(choose_kernel<G, EVEN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+                cudaFuncSetAttribute(select_kernel<G, EVEN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (error != cudaSuccess)
                 return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3((unsigned)n_blocks, (unsigned)args->n_heads, (unsigned)args->n_sequences);
         config.blockDim = n_threads;
         config.dynamicSmemBytes = shared;
-        return dci_gpu_cuda_status(launch_early(stream, &config, choose_kernel<G, EVEN>, *args, plan),
+        return dci_gpu_cuda_status(launch_early(stream, &config, select_kernel<G, EVEN>, *args, plan),
                                    "the choice of %d lists cannot be queued", n_lists);
 }
 
 template <int G>
-static dci_status launch_as(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_choose_args *args)
+static dci_status launch_as(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_select_args *args)
 {
         return args->weigh == DCI_GPU_WEIGH_EVEN ? launch<G, true>(cuda, stream, args)
                                                  : launch<G, false>(cuda, stream, args);
 }
 
 /* Without relevances that are kept. */
-extern "C" size_t dci_gpu_cuda_choose_bytes(int32_t stride)
+extern "C" size_t dci_gpu_cuda_select_bytes(int32_t stride)
 {
         Plan plan = {};
         plan.key_room = key_room_of(stride);
         return room_bytes(plan, stride) + sizeof(Shared) + 1024;
 }
 
-static dci_status check(const dci_gpu_choose_args *args)
+static dci_status check(const dci_gpu_select_args *args)
 {
         if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
                 return dci_fail(DCI_ERR_LIMIT, "groups of %d query heads: the device's kernel takes 1 to %d",
@@ -496,14 +496,14 @@ static dci_status check(const dci_gpu_choose_args *args)
                         args->weigh, args->group_shift, DCI_GPU_WEIGH_EVEN);
         if (args->n_listed != nullptr && args->group_shift != 0)
                 return dci_fail(DCI_ERR_LIMIT, "listed groups that are pages of 2^%d tokens, too", args->group_shift);
-        if ((int64_t)args->n_sequences * args->n_heads > DCI_GPU_MOST_LISTS || args->most_groups > 1 << 28)
+        if ((int64_t)args->n_sequences * args->n_heads > DCI_GPU_MAX_LISTS || args->max_groups > 1 << 28)
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%d sequences of %d heads, of %d groups: the device's kernel takes %d lists of %d",
-                                args->n_sequences, args->n_heads, args->most_groups, DCI_GPU_MOST_LISTS, 1 << 28);
+                                args->n_sequences, args->n_heads, args->max_groups, DCI_GPU_MAX_LISTS, 1 << 28);
         return DCI_OK;
 }
 
-extern "C" dci_status dci_gpu_cuda_choose(struct dci_gpu *gpu, void *stream, const dci_gpu_choose_args *args)
+extern "C" dci_status dci_gpu_cuda_select(struct dci_gpu *gpu, void *stream, const dci_gpu_select_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
         if (args->n_sequences <= 0 || args->n_heads <= 0)

@@ -84,12 +84,12 @@ static __device__ __forceinline__ const int32_t *listed_at(const dci_gpu_chunks 
         return reinterpret_cast<const int32_t *>(chunk) + (at % DCI_GPU_CHUNK) * width;
 }
 
-static __device__ __forceinline__ int id_at(const dci_gpu_choose_args &args, const Job &job, int at)
+static __device__ __forceinline__ int id_at(const dci_gpu_select_args &args, const Job &job, int at)
 {
         return *listed_at(args.ids, job.row, job.head, at, 1);
 }
 
-static __device__ __noinline__ bool is_empty(const dci_gpu_choose_args &args, int row, int head, int n_candidates,
+static __device__ __noinline__ bool is_empty(const dci_gpu_select_args &args, int row, int head, int n_candidates,
                                              int group)
 {
         const int32_t *span = listed_at(args.spans, row, head, group, 2);
@@ -97,7 +97,7 @@ static __device__ __noinline__ bool is_empty(const dci_gpu_choose_args &args, in
 }
 
 /* Candidates among a listed group's members: the first ones. */
-static __device__ __forceinline__ int listed_members(const dci_gpu_choose_args &args, const Job &job, int group)
+static __device__ __forceinline__ int listed_members(const dci_gpu_select_args &args, const Job &job, int group)
 {
         const int32_t *span = listed_at(args.spans, job.row, job.head, group, 2);
         const int first = span[0];
@@ -117,7 +117,7 @@ static __device__ __forceinline__ int listed_members(const dci_gpu_choose_args &
 /* --- relevances --------------------------------------------------------------------------------------------------------- */
 
 /* A query head's lse from all parts, by one warp. */
-static __device__ __forceinline__ void weigh_query(const dci_gpu_choose_args &args, Shared &s, int list, int q)
+static __device__ __forceinline__ void weigh_query(const dci_gpu_select_args &args, Shared &s, int list, int q)
 {
         const int lane = threadIdx.x & 31, n = args.n_parts;
         const float2 *parts = reinterpret_cast<const float2 *>(args.parts) + (uint64_t)list * (n + 1) * args.group + q;
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void weigh_query(const dci_gpu_choose_args &ar
 }
 
 /* Of mean scores only the heads' greatest scores are wanted; by one warp. */
-static __device__ __forceinline__ void top_query(const dci_gpu_choose_args &args, Shared &s, int list, int q)
+static __device__ __forceinline__ void top_query(const dci_gpu_select_args &args, Shared &s, int list, int q)
 {
         const int lane = threadIdx.x & 31, n = args.n_parts;
         const float2 *parts = reinterpret_cast<const float2 *>(args.parts) + (uint64_t)list * (n + 1) * args.group + q;
@@ -165,7 +165,7 @@ static __device__ __forceinline__ void top_query(const dci_gpu_choose_args &args
 /* What is the same for all groups of a list. G: query heads, 0: any number, read from shared memory. */
 template <int G> struct Weights {
         float most[G > 0 ? G : 1], shift[G > 0 ? G : 1];
-        const float *most_of, *lse_of;
+        const float *max_of, *lse_of;
         float less, inverse;
 };
 
@@ -179,7 +179,7 @@ template <int G> static __device__ __forceinline__ Weights<G> weights_of(const S
                 least = fminf(least, s.lse[q]);
         w.less = fmaxf(least - 32.0f, 0.0f);
         w.inverse = 1.0f / (float)job.group;
-        w.most_of = s.most;
+        w.max_of = s.most;
         w.lse_of = s.lse;
 #pragma unroll
         for (int q = 0; q < G; q++) {
@@ -217,7 +217,7 @@ template <int G> static __device__ __forceinline__ void load_row(const float *at
 
 /* Its relevance as an ordered number: the same operations in the same order, whoever asks. */
 template <int G, bool EVEN>
-static __device__ __forceinline__ uint32_t bits_of(const dci_gpu_choose_args &args, const Job &job, const Weights<G> &w,
+static __device__ __forceinline__ uint32_t bits_of(const dci_gpu_select_args &args, const Job &job, const Weights<G> &w,
                                                    const float (&x)[G > 0 ? G : 1], int index)
 {
         float sum = 0.0f;
@@ -229,7 +229,7 @@ static __device__ __forceinline__ uint32_t bits_of(const dci_gpu_choose_args &ar
                 const float *at = job.scores + (uint64_t)index * job.group;
                 for (int q = 0; q < job.group; q++) {
                         const float score = __ldcg(at + q);
-                        sum = __fadd_rn(sum, EVEN ? score : term(score, w.most_of[q], __fsub_rn(w.less, w.lse_of[q])));
+                        sum = __fadd_rn(sum, EVEN ? score : term(score, w.max_of[q], __fsub_rn(w.less, w.lse_of[q])));
                 }
         }
         if (EVEN)
@@ -274,7 +274,7 @@ static __device__ __forceinline__ void load_batch(Batch<G> &batch, const float *
 /* Calls visit(round, bits, group) for a block's groups of rounds [from, to), by all threads of a warp together; bits are 0 where there is
  * no group. The first batch is there already. */
 template <int G, bool EVEN, typename Visit>
-static __device__ __forceinline__ void scan(const dci_gpu_choose_args &args, const Job &job, const Weights<G> &w,
+static __device__ __forceinline__ void scan(const dci_gpu_select_args &args, const Job &job, const Weights<G> &w,
                                             Batch<G> &batch, int block, int n_blocks, int from, int to, Visit visit)
 {
         constexpr int n = Batch<G>::n;

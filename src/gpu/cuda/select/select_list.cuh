@@ -14,13 +14,13 @@ struct Rooms {
 };
 
 /* A row's part of what is kept. */
-static __device__ __forceinline__ int32_t *kept_part(int32_t *first, const dci_gpu_decided &kept, int row)
+static __device__ __forceinline__ int32_t *kept_part(int32_t *first, const dci_gpu_selection_cache &kept, int row)
 {
         return reinterpret_cast<int32_t *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * kept.row_bytes);
 }
 
 /* A list that chooses nothing; by one block. */
-static __device__ __forceinline__ void put_nothing(const dci_gpu_choose_args &args, int list, int row, int head)
+static __device__ __forceinline__ void put_nothing(const dci_gpu_select_args &args, int list, int row, int head)
 {
         if (threadIdx.x == 0) {
                 if (args.kept.lists != nullptr)
@@ -32,7 +32,7 @@ static __device__ __forceinline__ void put_nothing(const dci_gpu_choose_args &ar
         }
 }
 
-static __device__ __forceinline__ void put_header(const dci_gpu_choose_args &args, int sequence,
+static __device__ __forceinline__ void put_header(const dci_gpu_select_args &args, int sequence,
                                                   const dci_gpu_view &view, int n)
 {
         args.sink_end[sequence] = view.sparse ? args.sizes.sink : 0;
@@ -45,14 +45,14 @@ struct Asked {
         int n, n_grouped, n_listed;
 };
 
-template <int G> static __device__ __forceinline__ Asked ask(const dci_gpu_choose_args &args, Job &job)
+template <int G> static __device__ __forceinline__ Asked ask(const dci_gpu_select_args &args, Job &job)
 {
         const int sequence = blockIdx.z;
         Asked asked;
         job.head = blockIdx.y;
         job.list = sequence * args.n_heads + job.head;
         job.group = G > 0 ? G : args.group;
-        job.scores = args.scores + (uint64_t)job.list * args.most_groups * job.group;
+        job.scores = args.scores + (uint64_t)job.list * args.max_groups * job.group;
         job.row = __ldcg(args.rows + sequence);
         asked.n = __ldcg(args.n_tokens + sequence);
         asked.n_grouped = __ldcg(args.n_grouped + sequence);
@@ -62,7 +62,7 @@ template <int G> static __device__ __forceinline__ Asked ask(const dci_gpu_choos
 }
 
 /* Whether the list has a choice to make; the same for all its blocks. If not, its first block says so. */
-static __device__ __forceinline__ bool settle(const dci_gpu_choose_args &args, Job &job, const Asked &asked)
+static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, Job &job, const Asked &asked)
 {
         const bool keeps = args.kept.lists != nullptr;
         dci_gpu_view view;
@@ -75,7 +75,7 @@ static __device__ __forceinline__ bool settle(const dci_gpu_choose_args &args, J
         const int per = 1 << args.group_shift;
         job.n_groups =
                 min(args.n_listed != nullptr ? asked.n_listed : (view.n_candidates + per - 1) >> args.group_shift,
-                    args.most_groups);
+                    args.max_groups);
         if (args.due != nullptr && __ldca(args.due + job.list) != args.due_is)
                 return false;
         if (!view.sparse || job.room == 0 || job.n_groups <= 0) {
@@ -107,7 +107,7 @@ static __device__ __forceinline__ void move_best(Shared &s, uint64_t *keys, uint
 }
 
 /* Members of ranked groups until the room is full; returns how many. Each group's key becomes where its members begin, and its number. */
-static __device__ __forceinline__ int take_members(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ int take_members(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                    const Rooms &r)
 {
         const int per = 1 << args.group_shift;
@@ -157,7 +157,7 @@ static __device__ __forceinline__ int take_members(const dci_gpu_choose_args &ar
 
 /* Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance is the list's last. sorted:
  * they are the first ones, best first. */
-static __device__ __forceinline__ void put_list(const dci_gpu_choose_args &args, const Job &job, Shared &s,
+static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                 const Rooms &r, int n, uint64_t low, bool sorted)
 {
         const bool simple = args.group_shift == 0 && args.n_listed == nullptr;
@@ -167,7 +167,7 @@ static __device__ __forceinline__ void put_list(const dci_gpu_choose_args &args,
         if (simple && args.drop)
                 for (int i = threadIdx.x; i < n; i += n_threads)
                         for (int q = 0; q < job.group && r.keys[i] >= low; q++)
-                                args.scores[((uint64_t)job.list * args.most_groups + group_of(r.keys[i])) * job.group +
+                                args.scores[((uint64_t)job.list * args.max_groups + group_of(r.keys[i])) * job.group +
                                             q] = -FLT_MAX;
         int n_tokens = job.wanted;
         if (simple && args.ranked == nullptr && args.kept.lists == nullptr) {

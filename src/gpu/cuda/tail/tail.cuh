@@ -125,7 +125,7 @@ template <int TILES> struct Scores {
         {
                 const int group = GROUP > 0 ? GROUP : a.group, left = job.n - block * TOKENS;
                 const float *from =
-                        a.scores + ((int64_t)job.list * a.most_groups + block * TOKENS + 4 * g) * group + job.query + c;
+                        a.scores + ((int64_t)job.list * a.max_groups + block * TOKENS + 4 * g) * group + job.query + c;
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                         scales[i] = __ldcg(reinterpret_cast<const uint2 *>(scales_at + 64 * i + 8 * g));
@@ -510,7 +510,7 @@ static cudaError_t launch(const dci_gpu_tail_args &args, const GpuStream &stream
 {
         const auto kernel = tail_kernel<D, BITS, TILES, GROUP>;
         const size_t bytes = sizeof(Shared<D, TILES>);
-        static_assert(sizeof(Shared<D, TILES>) <= DCI_GPU_CUDA_LEAST_SHARED, "some device has less");
+        static_assert(sizeof(Shared<D, TILES>) <= DCI_GPU_CUDA_MIN_SHARED, "some device has less");
         const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
         if (error != cudaSuccess)
                 return error;

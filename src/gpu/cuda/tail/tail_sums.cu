@@ -17,17 +17,17 @@
 
 constexpr int QUERIES = 4;                          /* of a block */
 constexpr int AT_ONCE = 4;                          /* rows of a span that are on their way */
-constexpr int MOST_PAGES = DCI_GPU_MOST_PART_PAGES; /* bits of the bitmap */
+constexpr int MAX_PAGES = DCI_GPU_MAX_PART_PAGES; /* bits of the bitmap */
 
 struct Half {
-        static __device__ __forceinline__ float2 widen(uint32_t x)
+        static __device__ __forceinline__ float2 to_f32(uint32_t x)
         {
                 return __half22float2(*reinterpret_cast<const __half2 *>(&x));
         }
 };
 
 struct Bfloat {
-        static __device__ __forceinline__ float2 widen(uint32_t x)
+        static __device__ __forceinline__ float2 to_f32(uint32_t x)
         {
                 return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u));
         }
@@ -40,7 +40,7 @@ template <int D> struct Shape {
 };
 
 template <int D> struct Shared {
-        uint32_t taken[MOST_PAGES / 32];
+        uint32_t taken[MAX_PAGES / 32];
         alignas(16) float out[Shape<D>::SPANS][QUERIES][D];
         float most[Shape<D>::SPANS][QUERIES], sum[Shape<D>::SPANS][QUERIES];
         bool last;
@@ -158,12 +158,12 @@ template <class T, int D> struct Running {
                 return piece < S::PIECES ? load16(row + 16 * piece) : make_uint4(0, 0, 0, 0);
         }
 
-        static __device__ __forceinline__ void widen(const uint4 &x, float (&y)[8])
+        static __device__ __forceinline__ void to_f32(const uint4 &x, float (&y)[8])
         {
                 const uint32_t words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                        const float2 two = T::widen(words[i]);
+                        const float2 two = T::to_f32(words[i]);
                         y[2 * i] = two.x;
                         y[2 * i + 1] = two.y;
                 }
@@ -173,7 +173,7 @@ template <class T, int D> struct Running {
         __device__ __forceinline__ void multiply(const uint4 &key, float (&s)[QUERIES]) const
         {
                 float y[8];
-                widen(key, y);
+                to_f32(key, y);
 #pragma unroll
                 for (int q = 0; q < QUERIES; q++) {
                         s[q] = 0.0f;
@@ -207,7 +207,7 @@ template <class T, int D> struct Running {
         __device__ __forceinline__ void blend(const float (&weights)[QUERIES], const uint4 &value)
         {
                 float y[8];
-                widen(value, y);
+                to_f32(value, y);
 #pragma unroll
                 for (int q = 0; q < QUERIES; q++)
 #pragma unroll
@@ -400,7 +400,7 @@ template <class T, int D> static cudaError_t launch(const dci_gpu_tail_sums_args
 {
         const auto kernel = tail_sums_kernel<T, D>;
         const size_t bytes = sizeof(Shared<D>);
-        static_assert(sizeof(Shared<D>) <= DCI_GPU_CUDA_LEAST_SHARED, "some device has less");
+        static_assert(sizeof(Shared<D>) <= DCI_GPU_CUDA_MIN_SHARED, "some device has less");
         const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
         if (error != cudaSuccess)
                 return error;
@@ -436,9 +436,9 @@ static dci_status check(const dci_gpu_tail_sums_args &a)
         if (a.n_parts < 1 || a.n_parts > DCI_GPU_MAX_PARTS)
                 return dci_fail(DCI_ERR_INVALID, "lists are cut into %d parts, expected 1 to %d", a.n_parts,
                                 DCI_GPU_MAX_PARTS);
-        if (a.most_pages / a.n_parts >= MOST_PAGES)
+        if (a.max_pages / a.n_parts >= MAX_PAGES)
                 return dci_fail(DCI_ERR_LIMIT, "%d pages in %d parts, the device's kernel takes less than %d in each",
-                                a.most_pages, a.n_parts, MOST_PAGES);
+                                a.max_pages, a.n_parts, MAX_PAGES);
         if (a.keys_at % 16 != 0 || a.values_at % 16 != 0)
                 return dci_fail(DCI_ERR_INVALID, "means begin at bytes %u and %u, expected multiples of 16", a.keys_at,
                                 a.values_at);

@@ -91,7 +91,7 @@ static inline float ptx_exp2(float x)
 
 /* Fragments (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "mma.m16n8k32"), with g = lane / 4 and c = lane % 4: word 2 h + r of A holds of row
  * g + 8 r the elements from n c + 4 n h on, word h of B of column g those, n = 2 halves or 4 bytes; d[2 r + j] is row g + 8 r, column 2 c + j. */
-template <float (*widen)(uint16_t)>
+template <float (*to_f32)(uint16_t)>
 static inline void emulated_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], int line)
 {
         emulated_meeting *m = emulated_join(0xffffffffu, EMULATED_PRODUCT, line);
@@ -99,9 +99,9 @@ static inline void emulated_mma(float (&d)[4], const uint32_t (&a)[4], const uin
         for (unsigned h = 0; h < 2; h++)
                 for (unsigned e = 0; e < 2; e++) {
                         const unsigned k = 2 * c + 8 * h + e;
-                        m->of_numbers.a[g][k] = widen((uint16_t)(a[2 * h] >> (16 * e)));
-                        m->of_numbers.a[g + 8][k] = widen((uint16_t)(a[2 * h + 1] >> (16 * e)));
-                        m->of_numbers.b[g][k] = widen((uint16_t)(b[h] >> (16 * e)));
+                        m->of_numbers.a[g][k] = to_f32((uint16_t)(a[2 * h] >> (16 * e)));
+                        m->of_numbers.a[g + 8][k] = to_f32((uint16_t)(a[2 * h + 1] >> (16 * e)));
+                        m->of_numbers.b[g][k] = to_f32((uint16_t)(b[h] >> (16 * e)));
                 }
         emulated_meet(m);
         for (unsigned r = 0; r < 2; r++)

@@ -7,7 +7,7 @@
 
 #include "simd/codes/transpose.h"
 
-enum { ROWS = 32, TOKENS = 128, MOST_DIM = 288, MOST_BYTES = MOST_DIM / 32 * 32 * TOKENS };
+enum { ROWS = 32, TOKENS = 128, MAX_DIM = 288, MAX_BYTES = MAX_DIM / 32 * 32 * TOKENS };
 
 static const size_t dims[] = {1, 2, 8, 31, 32, 33, 64, 80, 96, 127, 128, 129, 200, 256};
 static const struct {
@@ -40,8 +40,8 @@ START_TEST(rows_across_are_rows_got_one_by_one)
         const int bits = widths[_i / N_DIMS].bits, section = widths[_i / N_DIMS].section;
         const dci_code_layout layout = layout_of(section, dim);
         const size_t apart = ROWS * TOKENS * (size_t)bits / 8;
-        static unsigned char block[ROWS * MOST_DIM], to[MOST_BYTES], before[MOST_BYTES];
-        uint8_t codes[ROWS][MOST_DIM], was[TOKENS], is[TOKENS];
+        static unsigned char block[ROWS * MAX_DIM], to[MAX_BYTES], before[MAX_BYTES];
+        uint8_t codes[ROWS][MAX_DIM], was[TOKENS], is[TOKENS];
         dci_rng rng;
         dci_rng_seed(&rng, (uint64_t)_i);
         memset(codes, 0, sizeof codes);
@@ -55,8 +55,8 @@ START_TEST(rows_across_are_rows_got_one_by_one)
                 const size_t base = i / N_RANGES * ROWS, line = base * (size_t)bits / 32;
                 for (size_t b = 0; b < n_blocks * apart; b++)
                         before[b] = to[b] = (unsigned char)dci_rng_below(&rng, 256);
-                dci_code_across(bits, block, layout.n_bytes / (2 * DCI_CODE_LINE), first, end,
-                                to + 2 * line * DCI_CODE_LINE, n_blocks, apart);
+                dci_code_transpose(bits, block, layout.n_bytes / (2 * DCI_CODE_LINE), first, end,
+                                   to + 2 * line * DCI_CODE_LINE, n_blocks, apart);
                 for (size_t c = 0; c < n_blocks * ROWS; c++) {
                         get_tokens(section, before, c, was);
                         get_tokens(section, to, c, is);

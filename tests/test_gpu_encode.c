@@ -192,7 +192,7 @@ static void end_world(world *w)
 
 /* --- what the CPU makes of them ---------------------------------------------------------------------------------------- */
 
-static void widen(const world *w, const uint16_t *row, float *out)
+static void to_f32(const world *w, const uint16_t *row, float *out)
 {
         for (int32_t j = 0; j < w->s->dim; j++)
                 out[j] = gpu_number(row, (size_t)j, w->s->dtype);
@@ -209,7 +209,7 @@ static void encode(const world *w, dci_coder *coder, bool value, size_t list, si
         ck_assert_ptr_nonnull(scratch);
         memcpy(coder->centre, centre_of(w, value, list), dim * sizeof(float));
         for (size_t i = 0; i < n; i++) {
-                widen(w, row_of(w, value, list, first + i), wide + i * dim);
+                to_f32(w, row_of(w, value, list, first + i), wide + i * dim);
                 rows[i] = wide + i * dim;
         }
         dci_coder_encode(coder, rows, scratch, block, out);
@@ -242,8 +242,8 @@ static void model_values(world *w, size_t list, size_t first, size_t n, unsigned
                 const float nearest = reach2 > 0.0f && square > 0.0f ? coded[i].scale * (square / reach2) : 0.0f;
                 scales[at + i] = dci_float_to_bf16(nearest);
         }
-        dci_code_across((int)bits, block, n_bytes / 128, 0, n,
-                        tail + at / 128 * n_blocks * apart + at % 128 * bits / 32 * 128, n_blocks, apart);
+        dci_code_transpose((int)bits, block, n_bytes / 128, 0, n,
+                           tail + at / 128 * n_blocks * apart + at % 128 * bits / 32 * 128, n_blocks, apart);
 }
 
 static void model_page(const world *w, size_t list, size_t first, size_t n, unsigned char *to)
@@ -252,7 +252,7 @@ static void model_page(const world *w, size_t list, size_t first, size_t n, unsi
         const dci_kernels *kernels = w->t->context->kernels;
         const size_t dim = (size_t)w->s->dim;
         for (size_t i = 0; i < n; i++)
-                widen(w, row_of(w, false, list, first + i), wide + i * dim);
+                to_f32(w, row_of(w, false, list, first + i), wide + i * dim);
         if (w->s->kind == DCI_GPU_MEANS) {
                 dci_kv_mean_row(wide, n, dim, row);
         } else {
@@ -336,32 +336,32 @@ static void lay_out(const world *w, bool value, size_t layer, size_t row, size_t
         gpu_send(w->t, to);
 }
 
-static dci_gpu_form_prompt_args prompt_args(const world *w, size_t layer, size_t row, size_t n, size_t token_bytes)
+static dci_gpu_encode_prompt_args prompt_args(const world *w, size_t layer, size_t row, size_t n, size_t token_bytes)
 {
         const shape *s = w->s;
         const uint64_t at = layer * ROWS * (uint64_t)s->n_heads * (uint64_t)s->dim;
-        return (dci_gpu_form_prompt_args){.n_heads = s->n_heads,
-                                          .dim = s->dim,
-                                          .kind = s->kind,
-                                          .bits = s->bits,
-                                          .dtype = s->dtype,
-                                          .group_shift = s->group_shift,
-                                          .n_candidates = (int32_t)n,
-                                          .row = (int32_t)row,
-                                          .value_bits = s->value_bits,
-                                          .tail_at = (int32_t)w->tail_at,
-                                          .keys = gpu_at(w->prompt_keys, false),
-                                          .values = gpu_at(w->prompt_values, false),
-                                          .key_token = token_bytes,
-                                          .key_head = w->row_bytes,
-                                          .value_token = token_bytes,
-                                          .value_head = w->row_bytes,
-                                          .chunks = chunks_of(w, layer),
-                                          .signs = gpu_at(w->signs, false),
-                                          .value_signs = gpu_at(w->value_signs, false),
-                                          .centres = (float *)gpu_at(w->centres, false) + at,
-                                          .value_centres = (float *)gpu_at(w->value_centres, false) + at,
-                                          .sums = gpu_at(w->sums, false)};
+        return (dci_gpu_encode_prompt_args){.n_heads = s->n_heads,
+                                            .dim = s->dim,
+                                            .kind = s->kind,
+                                            .bits = s->bits,
+                                            .dtype = s->dtype,
+                                            .group_shift = s->group_shift,
+                                            .n_candidates = (int32_t)n,
+                                            .row = (int32_t)row,
+                                            .value_bits = s->value_bits,
+                                            .tail_at = (int32_t)w->tail_at,
+                                            .keys = gpu_at(w->prompt_keys, false),
+                                            .values = gpu_at(w->prompt_values, false),
+                                            .key_token = token_bytes,
+                                            .key_head = w->row_bytes,
+                                            .value_token = token_bytes,
+                                            .value_head = w->row_bytes,
+                                            .chunks = chunks_of(w, layer),
+                                            .signs = gpu_at(w->signs, false),
+                                            .value_signs = gpu_at(w->value_signs, false),
+                                            .centres = (float *)gpu_at(w->centres, false) + at,
+                                            .value_centres = (float *)gpu_at(w->value_centres, false) + at,
+                                            .sums = gpu_at(w->sums, false)};
 }
 
 static void go_prompt(gpu_test *t, const shape *s, size_t n, uint64_t seed, bool captured)
@@ -383,11 +383,11 @@ static void go_prompt(gpu_test *t, const shape *s, size_t n, uint64_t seed, bool
                         model_centre(&w, true, list_of(&w, layer, row, h), n);
                 model(&w, layer, row, h, n);
         }
-        const dci_gpu_form_prompt_args args = prompt_args(&w, layer, row, n, token_bytes);
+        const dci_gpu_encode_prompt_args args = prompt_args(&w, layer, row, n, token_bytes);
         void *graph = NULL;
         if (captured)
                 ck_ok(t->ops->capture_begin(t->gpu, t->stream));
-        ck_ok(t->ops->form_prompt(t->gpu, t->stream, &args));
+        ck_ok(t->ops->encode_prompt(t->gpu, t->stream, &args));
         if (captured) {
                 ck_ok(t->ops->capture_end(t->gpu, t->stream, &graph));
                 for (int i = 0; i < 2; i++) /* the same again */
@@ -398,7 +398,7 @@ static void go_prompt(gpu_test *t, const shape *s, size_t n, uint64_t seed, bool
         gpu_fetch(t, w.sums);
         gpu_guarded(w.sums, what);
         if (captured)
-                t->ops->graph_give(t->gpu, graph);
+                t->ops->graph_destroy(t->gpu, graph);
         end_world(&w);
 }
 
@@ -431,37 +431,37 @@ static void make_lanes(world *w, int32_t ring)
         for (size_t l = 0; l < w->lists; l++)
                 for (int side = 0; side < 2; side++) {
                         float *centre = centre_of(w, side == 1, l), x[DCI_GPU_MAX_DIM] = {0.0f};
-                        widen(w, row_of(w, side == 1, l, 12), x);
+                        to_f32(w, row_of(w, side == 1, l, 12), x);
                         for (size_t j = 0; j < dim; j++)
                                 centre[j] = l % 3 == 2 ? 0.0f : 0.9f * x[j];
                 }
 }
 
-static dci_gpu_form_args step_args(const world *w)
+static dci_gpu_encode_args step_args(const world *w)
 {
         const shape *s = w->s;
-        dci_gpu_form_args args = {.n_layers = LAYERS,
-                                  .n_sequences = ROWS,
-                                  .n_heads = s->n_heads,
-                                  .dim = s->dim,
-                                  .kind = s->kind,
-                                  .bits = s->bits,
-                                  .dtype = s->dtype,
-                                  .group_shift = s->group_shift,
-                                  .sink = SINK,
-                                  .value_bits = s->value_bits,
-                                  .tail_at = (int32_t)w->tail_at,
-                                  .rows = gpu_at(w->rows, false),
-                                  .from = gpu_at(w->from, false),
-                                  .to = gpu_at(w->to, false),
-                                  .lanes = w->lanes,
-                                  .chunks = chunks_of(w, 0),
-                                  .layer_step = 2 * w->chunk_bytes,
-                                  .signs = gpu_at(w->signs, false),
-                                  .centres = gpu_at(w->centres, false),
-                                  .centres_step = ROWS * (uint64_t)s->n_heads * (uint64_t)s->dim,
-                                  .value_signs = gpu_at(w->value_signs, false),
-                                  .value_centres = gpu_at(w->value_centres, false)};
+        dci_gpu_encode_args args = {.n_layers = LAYERS,
+                                    .n_sequences = ROWS,
+                                    .n_heads = s->n_heads,
+                                    .dim = s->dim,
+                                    .kind = s->kind,
+                                    .bits = s->bits,
+                                    .dtype = s->dtype,
+                                    .group_shift = s->group_shift,
+                                    .sink = SINK,
+                                    .value_bits = s->value_bits,
+                                    .tail_at = (int32_t)w->tail_at,
+                                    .rows = gpu_at(w->rows, false),
+                                    .from = gpu_at(w->from, false),
+                                    .to = gpu_at(w->to, false),
+                                    .lanes = w->lanes,
+                                    .chunks = chunks_of(w, 0),
+                                    .layer_step = 2 * w->chunk_bytes,
+                                    .signs = gpu_at(w->signs, false),
+                                    .centres = gpu_at(w->centres, false),
+                                    .centres_step = ROWS * (uint64_t)s->n_heads * (uint64_t)s->dim,
+                                    .value_signs = gpu_at(w->value_signs, false),
+                                    .value_centres = gpu_at(w->value_centres, false)};
         args.lane_step = args.value_step = ROWS * (uint64_t)s->n_heads * (uint64_t)w->lanes.n_slots * w->row_bytes;
         args.lanes.keys = gpu_at(w->lane_keys, false);
         args.lanes.values = gpu_at(w->lane_values, false);
@@ -504,7 +504,7 @@ static void go_decode(gpu_test *t, const shape *s, uint64_t seed, bool captured)
         make_lanes(&w, s->group_shift > 4 ? 1024 : 256);
         gpu_send_all(t);
         const int32_t n_steps = test_short() ? 12 : 40;
-        const dci_gpu_form_args args = step_args(&w);
+        const dci_gpu_encode_args args = step_args(&w);
         for (int32_t step = 0; step < n_steps; step++) {
                 for (size_t i = 0; i < ROWS; i++) {
                         const size_t row = (i + (size_t)step) % ROWS; /* in another order each time */
@@ -523,13 +523,13 @@ static void go_decode(gpu_test *t, const shape *s, uint64_t seed, bool captured)
                         gpu_send(t, inputs[i]);
                 if (captured && graph == NULL) {
                         ck_ok(t->ops->capture_begin(t->gpu, t->stream));
-                        ck_ok(t->ops->form(t->gpu, t->stream, &args));
+                        ck_ok(t->ops->encode(t->gpu, t->stream, &args));
                         ck_ok(t->ops->capture_end(t->gpu, t->stream, &graph));
                 }
                 if (captured)
                         ck_ok(t->ops->graph_launch(t->gpu, graph, t->stream));
                 else
-                        ck_ok(t->ops->form(t->gpu, t->stream, &args));
+                        ck_ok(t->ops->encode(t->gpu, t->stream, &args));
                 if (step % 7 != 2 && step != n_steps - 1)
                         continue;
                 for (size_t l = 0; l < LAYERS; l++)
@@ -541,7 +541,7 @@ static void go_decode(gpu_test *t, const shape *s, uint64_t seed, bool captured)
                 compare(&w, what);
         }
         if (captured)
-                t->ops->graph_give(t->gpu, graph);
+                t->ops->graph_destroy(t->gpu, graph);
         end_world(&w);
 }
 

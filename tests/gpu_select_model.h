@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* A choice's inputs and outputs in a test, and a model that they are held against. */
-#ifndef DCI_TESTS_GPU_CHOOSE_MODEL_H
-#define DCI_TESTS_GPU_CHOOSE_MODEL_H
+#ifndef DCI_TESTS_GPU_SELECT_MODEL_H
+#define DCI_TESTS_GPU_SELECT_MODEL_H
 
 #include "tests/gpu_fixture.h"
 
@@ -31,7 +31,7 @@ typedef struct choose_state {
         gpu_test *t;
         const choose_case *w;
         dci_rng rng;
-        int32_t n, n_lists, most_groups, stride;
+        int32_t n, n_lists, max_groups, stride;
         dci_gpu_sizes sizes;
         gpu_buffer *rows, *n_tokens, *n_grouped, *n_listed, *scores, *parts, *lasts, *found, *n_found;
         gpu_buffer *positions, *counts, *header, *ranked, *n_ranked;

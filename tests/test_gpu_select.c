@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/gpu_choose_model.h"
+#include "tests/gpu_select_model.h"
 
 #define ROOM ((size_t)28 << 20)
-#define MOST_SEQUENCES 6
+#define MAX_SEQUENCES 6
 GPU_SUITE(ROOM)
 
 static const choose_case shapes[] = {
@@ -111,9 +111,9 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
         dci_rng_seed(&s->rng, seed);
         s->stride = w->budget + w->extra;
         s->sizes = (dci_gpu_sizes){16, w->budget / 4, w->budget, w->shift > 0 ? 8 : 1};
-        s->most_groups = w->listed ? w->most / 7 + 2 : (w->most >> w->shift) + 1;
+        s->max_groups = w->listed ? w->most / 7 + 2 : (w->most >> w->shift) + 1;
         const size_t lists = (size_t)s->n_lists, n = (size_t)s->n, stride = (size_t)s->stride, i = sizeof(int32_t);
-        const size_t group = (size_t)w->group, groups = (size_t)s->most_groups, n_parts = (size_t)w->n_parts + 1;
+        const size_t group = (size_t)w->group, groups = (size_t)s->max_groups, n_parts = (size_t)w->n_parts + 1;
         s->rows = gpu_take(t, n * i, GPU_DEVICE);
         s->n_tokens = gpu_take(t, n * i, GPU_DEVICE);
         s->n_grouped = gpu_take(t, n * i, GPU_DEVICE);
@@ -131,7 +131,7 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
         memset(s->n_found->image, 0, s->n_found->n_bytes);
         memset(s->lasts->image, 0, s->lasts->n_bytes);
         if (w->listed) {
-                take_chunks(s, &s->spans, s->most_groups, 2);
+                take_chunks(s, &s->spans, s->max_groups, 2);
                 take_chunks(s, &s->ids, w->most, 1);
         }
         s->relevance = malloc(groups * sizeof *s->relevance);
@@ -180,11 +180,11 @@ static void score(choose_state *s, int32_t i, int32_t h)
         const int32_t list = i * s->w->n_heads + h, group = s->w->group, n_parts = s->w->n_parts;
         const dci_gpu_view view = choose_view_of(s, i);
         const int32_t n = choose_groups_of(s, i, h, &view), each = (n + n_parts - 1) / n_parts;
-        float *scores = floats(s->scores) + (size_t)list * (size_t)s->most_groups * (size_t)group;
+        float *scores = floats(s->scores) + (size_t)list * (size_t)s->max_groups * (size_t)group;
         float *parts = floats(s->parts) + (size_t)list * (size_t)(n_parts + 1) * (size_t)group * 2;
         if (!view.sparse)
                 return;
-        ck_assert_int_le(n, s->most_groups);
+        ck_assert_int_le(n, s->max_groups);
         for (int32_t g = 0; g < n; g++) {
                 const float common = (float)test_quick_normal(&s->rng);
                 for (int32_t q = 0; q < group; q++)
@@ -213,7 +213,7 @@ static void next_step(choose_state *s, int32_t step)
         const choose_case *w = s->w;
         const int32_t sink = s->sizes.sink, window = s->sizes.window;
         for (int32_t i = 0; i < s->n; i++) {
-                const int32_t kind = (i + step) % MOST_SEQUENCES;
+                const int32_t kind = (i + step) % MAX_SEQUENCES;
                 int32_t n = kind == 0
                                     ? w->most
                                     : w->budget + 1 + (int32_t)dci_rng_below(&s->rng, (uint64_t)(w->most - w->budget));
@@ -237,16 +237,16 @@ static void next_step(choose_state *s, int32_t step)
 
 /* --- steps ----------------------------------------------------------------------------------------------------------- */
 
-static dci_gpu_choose_args arguments(const choose_state *s, bool ranked)
+static dci_gpu_select_args arguments(const choose_state *s, bool ranked)
 {
         const choose_case *w = s->w;
-        return (dci_gpu_choose_args){.n_sequences = s->n,
+        return (dci_gpu_select_args){.n_sequences = s->n,
                                      .n_heads = w->n_heads,
                                      .group = w->group,
                                      .group_shift = w->shift,
                                      .weigh = w->weigh,
                                      .n_parts = w->n_parts,
-                                     .most_groups = s->most_groups,
+                                     .max_groups = s->max_groups,
                                      .stride = s->stride,
                                      .drop = w->drop,
                                      .sizes = s->sizes,
@@ -281,11 +281,11 @@ static void fetch(choose_state *s)
 
 static void call(choose_state *s, bool ranked, void *graph)
 {
-        const dci_gpu_choose_args args = arguments(s, ranked);
+        const dci_gpu_select_args args = arguments(s, ranked);
         if (graph != NULL)
                 ck_ok(s->t->ops->graph_launch(s->t->gpu, graph, s->t->stream));
         else
-                ck_ok(s->t->ops->choose(s->t->gpu, s->t->stream, &args));
+                ck_ok(s->t->ops->select(s->t->gpu, s->t->stream, &args));
         fetch(s);
 }
 
@@ -297,7 +297,7 @@ static void look_at_inputs(choose_state *s, const char *what)
                 for (int32_t c = 0; c < got(s->counts)[list]; c++) {
                         const int32_t at = got(s->positions)[list * s->stride + c] - s->sizes.sink;
                         for (int32_t q = 0; q < w->group; q++)
-                                floats(s->scores)[((size_t)list * (size_t)s->most_groups + (size_t)at) *
+                                floats(s->scores)[((size_t)list * (size_t)s->max_groups + (size_t)at) *
                                                           (size_t)w->group +
                                                   (size_t)q] = -FLT_MAX;
                 }
@@ -352,9 +352,9 @@ static void go(gpu_test *t, const choose_case *w, uint64_t seed, bool captured)
                 snprintf(what, sizeof what, "%s, step %d", w->name, (int)step);
                 next_step(&s, step);
                 if (captured && graph == NULL) {
-                        const dci_gpu_choose_args args = arguments(&s, true);
+                        const dci_gpu_select_args args = arguments(&s, true);
                         ck_ok(t->ops->capture_begin(t->gpu, t->stream));
-                        ck_ok(t->ops->choose(t->gpu, t->stream, &args));
+                        ck_ok(t->ops->select(t->gpu, t->stream, &args));
                         ck_ok(t->ops->capture_end(t->gpu, t->stream, &graph));
                 }
                 call(&s, true, graph);
@@ -370,7 +370,7 @@ static void go(gpu_test *t, const choose_case *w, uint64_t seed, bool captured)
                 memset(s.ranked->image, 0xff, s.ranked->n_bytes);
         }
         if (graph != NULL)
-                t->ops->graph_give(t->gpu, graph);
+                t->ops->graph_destroy(t->gpu, graph);
         done(&s);
 }
 
@@ -391,19 +391,19 @@ START_TEST(what_cannot_be_done_is_said)
         choose_state s;
         make(&s, &gpu, &shapes[0], 1);
         next_step(&s, 0);
-        dci_gpu_choose_args args = arguments(&s, false);
+        dci_gpu_select_args args = arguments(&s, false);
         args.n_sequences = 0;
-        ck_ok(gpu.ops->choose(gpu.gpu, gpu.stream, &args));
+        ck_ok(gpu.ops->select(gpu.gpu, gpu.stream, &args));
         if (!gpu_is_host(&gpu)) {
                 args = arguments(&s, false);
                 args.group = DCI_GPU_MAX_GROUP + 1;
-                ck_refused(gpu.ops->choose(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "17 query heads");
+                ck_refused(gpu.ops->select(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "17 query heads");
                 args = arguments(&s, false);
                 args.stride = DCI_GPU_MAX_LIST + 1;
-                ck_refused(gpu.ops->choose(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "8193");
+                ck_refused(gpu.ops->select(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "8193");
                 args = arguments(&s, false);
                 args.n_parts = DCI_GPU_MAX_PARTS + 1;
-                ck_refused(gpu.ops->choose(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "65 parts");
+                ck_refused(gpu.ops->select(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "65 parts");
         }
         done(&s);
 }

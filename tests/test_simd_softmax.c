@@ -8,17 +8,17 @@
 
 #include "simd/softmax/softmax.h"
 
-enum { MOST_DIM = 300, MOST_QUERIES = 32, ROWS = DCI_LOOK_ROWS, LANES = DCI_LOOK_LANES };
+enum { MAX_DIM = 300, MAX_QUERIES = 32, ROWS = DCI_SOFTMAX_ROWS, LANES = DCI_SOFTMAX_LANES };
 
-static const dci_look_kernels *kernels, *others;
+static const dci_softmax_kernels *kernels, *others;
 
 static void setup(void)
 {
         dci_context *context = test_context(1);
-        kernels = others = dci_look_kernels_for(context);
+        kernels = others = dci_softmax_kernels_for(context);
 #if defined(__x86_64__)
         if (kernels != NULL)
-                others = &dci_look_kernels_avx512;
+                others = &dci_softmax_kernels_avx512;
 #endif
         dci_context_destroy(context);
 }
@@ -44,7 +44,7 @@ START_TEST(bytes_are_the_nearest_steps)
 {
         if (kernels == NULL)
                 return;
-        const size_t dim = dims[_i], tile_bytes = dci_look_units(dim) * 4 * ROWS;
+        const size_t dim = dims[_i], tile_bytes = dci_softmax_units(dim) * 4 * ROWS;
         float *numbers = test_normal(ROWS + 2, dim, 11), *centre = numbers + ROWS * dim, *inverse = centre + dim;
         unsigned char *end = guard(ROWS * dim * sizeof(float)), *tile_end = guard(tile_bytes);
         for (size_t j = 0; j < dim; j++)
@@ -63,7 +63,7 @@ START_TEST(bytes_are_the_nearest_steps)
                                 most = fmax(most, fabs(((double)numbers[i * dim + j] - (double)centre[j]) *
                                                        (double)inverse[j]));
                         ck_assert(fabs((double)scales[i] - most / 127.0) <= 1e-6 * most);
-                        for (size_t j = 0; j < dci_look_units(dim) * 4; j++) {
+                        for (size_t j = 0; j < dci_softmax_units(dim) * 4; j++) {
                                 const int byte = byte_of(tile, i, j);
                                 if (i >= n || j >= dim || most == 0.0) {
                                         test_hold(byte == 0);
@@ -82,12 +82,12 @@ END_TEST
 /* Queries and a tile of any bytes. */
 typedef struct scene {
         size_t dim, units, n_queries;
-        int8_t bytes[MOST_QUERIES * (MOST_DIM + 3)];
-        int32_t start[MOST_QUERIES];
-        float scale[MOST_QUERIES], shift[MOST_QUERIES], scales[ROWS];
-        float sum[MOST_QUERIES * LANES], most[MOST_QUERIES * LANES];
-        uint8_t tile[(MOST_DIM + 3) * ROWS];
-        dci_looks looks;
+        int8_t bytes[MAX_QUERIES * (MAX_DIM + 3)];
+        int32_t start[MAX_QUERIES];
+        float scale[MAX_QUERIES], shift[MAX_QUERIES], scales[ROWS];
+        float sum[MAX_QUERIES * LANES], most[MAX_QUERIES * LANES];
+        uint8_t tile[(MAX_DIM + 3) * ROWS];
+        dci_softmax looks;
 } scene;
 
 static void make_scene(scene *s, size_t dim, size_t n_queries, uint64_t seed)
@@ -96,7 +96,7 @@ static void make_scene(scene *s, size_t dim, size_t n_queries, uint64_t seed)
         dci_rng_seed(&rng, seed);
         memset(s, 0, sizeof *s);
         s->dim = dim;
-        s->units = dci_look_units(dim);
+        s->units = dci_softmax_units(dim);
         s->n_queries = n_queries;
         for (size_t q = 0; q < n_queries; q++) {
                 for (size_t j = 0; j < dim; j++) {
@@ -111,7 +111,7 @@ static void make_scene(scene *s, size_t dim, size_t n_queries, uint64_t seed)
                 s->tile[i] = (uint8_t)(1 + dci_rng_below(&rng, 255));
         for (size_t i = 0; i < ROWS; i++) /* scores of some tens */
                 s->scales[i] = 1e-3f / sqrtf((float)dim) * (float)(1 + dci_rng_below(&rng, 20)) * 0.1f;
-        s->looks = (dci_looks){s->bytes, s->start, s->scale, s->shift, s->sum, s->most, n_queries, s->units};
+        s->looks = (dci_softmax){s->bytes, s->start, s->scale, s->shift, s->sum, s->most, n_queries, s->units};
 }
 
 static double score_of(const scene *s, size_t q, size_t i)
@@ -133,10 +133,10 @@ START_TEST(terms_are_powers_of_two)
         if (kernels == NULL)
                 return;
         static scene s;
-        unsigned char *end = guard(MOST_QUERIES * ROWS * sizeof(uint16_t));
+        unsigned char *end = guard(MAX_QUERIES * ROWS * sizeof(uint16_t));
         for (size_t c = 0; c < COUNT(counts); c++) {
                 const size_t n = counts[c], n_queries = 4 * (1 + c % 8);
-                double sum[MOST_QUERIES * LANES], most[MOST_QUERIES * LANES];
+                double sum[MAX_QUERIES * LANES], most[MAX_QUERIES * LANES];
                 uint16_t *terms = last_bytes(end, n_queries * ROWS * sizeof *terms);
                 make_scene(&s, dims[_i], n_queries, c);
                 for (size_t l = 0; l < n_queries * LANES; l++) {
@@ -198,9 +198,9 @@ START_TEST(weighed_terms_are_added)
         if (kernels == NULL)
                 return;
         static scene s;
-        uint16_t terms[MOST_QUERIES * ROWS];
-        for (size_t n_queries = 4; n_queries <= MOST_QUERIES; n_queries += 4) {
-                float weights[MOST_QUERIES], out[ROWS];
+        uint16_t terms[MAX_QUERIES * ROWS];
+        for (size_t n_queries = 4; n_queries <= MAX_QUERIES; n_queries += 4) {
+                float weights[MAX_QUERIES], out[ROWS];
                 make_scene(&s, 24, n_queries, n_queries);
                 kernels->terms(&s.looks, s.tile, s.scales, ROWS - 3, terms);
                 for (size_t q = 0; q < n_queries; q++)
@@ -228,12 +228,12 @@ START_TEST(bits_are_those_of_other_processors)
         float *rows = test_normal(ROWS + 2, dim, 12), *same = test_normal(ROWS + 2, dim, 12),
               *centre = rows + ROWS * dim;
         float sums[2][ROWS];
-        uint16_t terms[2][MOST_QUERIES * ROWS] = {{0}};
-        make_scene(&s, dim, MOST_QUERIES, 5);
+        uint16_t terms[2][MAX_QUERIES * ROWS] = {{0}};
+        make_scene(&s, dim, MAX_QUERIES, 5);
         for (size_t j = 0; j < dim; j++)
                 centre[dim + j] = 1.0f + (float)(j % 5);
         t = s;
-        t.looks = (dci_looks){t.bytes, t.start, t.scale, t.shift, t.sum, t.most, t.n_queries, t.units};
+        t.looks = (dci_softmax){t.bytes, t.start, t.scale, t.shift, t.sum, t.most, t.n_queries, t.units};
         kernels->pack(rows, ROWS - 5, dim, centre, centre + dim, s.tile, s.scales);
         others->pack(same, ROWS - 5, dim, centre, centre + dim, t.tile, t.scales);
         ck_assert(memcmp(s.tile, t.tile, s.units * 4 * ROWS) == 0 && memcmp(s.scales, t.scales, sizeof s.scales) == 0);
@@ -243,7 +243,7 @@ START_TEST(bits_are_those_of_other_processors)
         ck_assert(memcmp(s.sum, t.sum, sizeof s.sum) == 0 && memcmp(s.most, t.most, sizeof s.most) == 0);
         for (size_t side = 0; side < 2; side++) {
                 memset(sums[side], 0, sizeof sums[side]);
-                (side == 0 ? kernels : others)->add(terms[side], s.scale, MOST_QUERIES, sums[side]);
+                (side == 0 ? kernels : others)->add(terms[side], s.scale, MAX_QUERIES, sums[side]);
         }
         ck_assert(memcmp(sums[0], sums[1], sizeof sums[0]) == 0);
         free(rows);

@@ -258,29 +258,30 @@ static void go(world *w, size_t row, bool with_residuals, int32_t n_blocks)
                 dci_gpu_writer_fill(&w->coders[h], w->writers->image + h * DCI_GPU_WRITER_BYTES(s->dim));
         place_keys(w, row);
         gpu_send_all(t);
-        const dci_gpu_form_learned_args args = {.n_heads = s->n_heads,
-                                                .dim = s->dim,
-                                                .bits = s->bits,
-                                                .dtype = s->dtype,
-                                                .n_candidates = (int32_t)w->n,
-                                                .row = (int32_t)row,
-                                                .sink = SINK,
-                                                .fused = w->context->isa != DCI_ISA_SCALAR,
-                                                .n_blocks = n_blocks,
-                                                .pool = gpu_blocks_pool(&w->blocks, false),
-                                                .tables = {gpu_at(w->table, false), (uint64_t)w->blocks.blocks_of_row},
-                                                .chunks = {.pieces = gpu_at(w->list, false),
-                                                           .numbers = gpu_at(w->numbers, false),
-                                                           .stride = CHUNKS,
-                                                           .layer_at = 256,
-                                                           .chunk_bytes = w->chunk_bytes,
-                                                           .head_bytes = (uint32_t)w->head_bytes,
-                                                           .piece_shift = 1},
-                                                .writers = gpu_at(w->writers, false),
-                                                .residuals = with_residuals ? gpu_at(w->residuals, false) : NULL};
+        const dci_gpu_encode_learned_args args = {
+                .n_heads = s->n_heads,
+                .dim = s->dim,
+                .bits = s->bits,
+                .dtype = s->dtype,
+                .n_candidates = (int32_t)w->n,
+                .row = (int32_t)row,
+                .sink = SINK,
+                .fused = w->context->isa != DCI_ISA_SCALAR,
+                .n_blocks = n_blocks,
+                .pool = gpu_blocks_pool(&w->blocks, false),
+                .tables = {gpu_at(w->table, false), (uint64_t)w->blocks.blocks_of_row},
+                .chunks = {.pieces = gpu_at(w->list, false),
+                           .numbers = gpu_at(w->numbers, false),
+                           .stride = CHUNKS,
+                           .layer_at = 256,
+                           .chunk_bytes = w->chunk_bytes,
+                           .head_bytes = (uint32_t)w->head_bytes,
+                           .piece_shift = 1},
+                .writers = gpu_at(w->writers, false),
+                .residuals = with_residuals ? gpu_at(w->residuals, false) : NULL};
         for (size_t h = 0; h < (size_t)s->n_heads; h++)
                 model(w, row, h, with_residuals);
-        ck_ok(t->ops->form_learned(t->gpu, t->stream, &args));
+        ck_ok(t->ops->encode_learned(t->gpu, t->stream, &args));
         for (size_t p = 0; p < CHUNKS; p++) {
                 snprintf(text, sizeof text, "%s, %s, %zu candidates, piece %zu (a head has %zu bytes)", s->name,
                          dci_isa_name(w->context->isa), w->n, p, w->head_bytes);

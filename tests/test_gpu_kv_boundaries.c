@@ -233,7 +233,7 @@ END_TEST
 /* Tokens enough for all marks' places come before the host forms anything; a step of more tokens than there are places, taken back or not. */
 START_TEST(no_mark_is_lost_however_late_the_host_asks)
 {
-        enum { LONG = 1340, DECODED = DCI_GPU_KV_TURNS + 40, PIECE = DCI_GPU_KV_TURNS + 1 };
+        enum { LONG = 1340, DECODED = DCI_GPU_KV_BOUNDARIES + 40, PIECE = DCI_GPU_KV_BOUNDARIES + 1 };
         dci_kv_config config = kv_config(DCI_KV_LOUISKV, 2, 1, 1, 64);
         config.dtype = DCI_BF16;
         config.dense_layers = 0;
@@ -249,7 +249,7 @@ START_TEST(no_mark_is_lost_however_late_the_host_asks)
         twin_decode(&t, a, &data, LONG, DECODED);
         const dci_kv_layer *host = twin_layer_of(t.kv->host, a, 0), *cpu = twin_layer_of(t.cpu, a, 0);
         ck_assert_uint_eq(cpu->n_batches, 1);
-        ck_assert_uint_gt(host->n_boundaries, DCI_GPU_KV_TURNS / 4);
+        ck_assert_uint_gt(host->n_boundaries, DCI_GPU_KV_BOUNDARIES / 4);
         ck_assert_uint_lt(host->n_boundaries, cpu->n_boundaries);
         step(&t, a, &data, LONG + DECODED, 0, false);
         step(&t, a, &data, LONG + DECODED, PIECE, true);

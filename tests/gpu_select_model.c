@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* A model of the choice that computes relevances in double precision and sorts all of them. */
-#include "tests/gpu_choose_model.h"
+#include "tests/gpu_select_model.h"
 
 #include <float.h>
 #include <math.h>
@@ -68,7 +68,7 @@ static void weigh(choose_state *s, int32_t i, int32_t h, const dci_gpu_view *vie
 {
         const choose_case *w = s->w;
         const size_t list = (size_t)(i * w->n_heads + h), group = (size_t)w->group;
-        const float *scores = floats(s->scores) + list * (size_t)s->most_groups * group;
+        const float *scores = floats(s->scores) + list * (size_t)s->max_groups * group;
         const float *kept = floats(s->parts) + (list * (size_t)(w->n_parts + 1) + (size_t)w->n_parts) * group * 2;
         memset(s->relevance, 0, (size_t)n * sizeof *s->relevance);
         for (size_t q = 0; q < group; q++) {
